@@ -1,0 +1,101 @@
+/* Checkpoints: DIR/step-N with model.safetensors (fp32 masters), momentum.safetensors, variance.safetensors
+ * and manifest.json (sizes, checksums, training state). Other tools read the tensor files as they are.
+ *
+ * A folder called step-N is complete, always: it is written as DIR/.tmp-STEP-PID, every file and the folder
+ * are synced, and only then renamed. A crash at any instant leaves the earlier ones usable. Nothing here
+ * holds the model: values pass through one 4 MiB buffer.
+ *
+ * Thread: any, one call a folder at a time. One process writes to a folder.
+ */
+#ifndef TIDE_CHECKPOINT_CHECKPOINT_H
+#define TIDE_CHECKPOINT_CHECKPOINT_H
+
+#include "src/checkpoint/files.h"
+#include "src/checkpoint/train_state.h"
+#include "tidepool/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum tide_checkpoint_space {
+    TIDE_CHECKPOINT_MASTER = 0, /* model.safetensors */
+    TIDE_CHECKPOINT_MOMENTUM,   /* momentum.safetensors */
+    TIDE_CHECKPOINT_VARIANCE,   /* variance.safetensors */
+    TIDE_CHECKPOINT_SPACES,
+} tide_checkpoint_space;
+
+enum { TIDE_CHECKPOINT_PATH_BYTES = 4096, TIDE_CHECKPOINT_RANK_MAX = 4 };
+
+/* One tensor, fp32, the same name and shape in every space. */
+typedef struct tide_checkpoint_tensor {
+    const char *name;
+    uint32_t rank; /* 1 .. TIDE_CHECKPOINT_RANK_MAX */
+    uint64_t shape[TIDE_CHECKPOINT_RANK_MAX];
+} tide_checkpoint_tensor;
+
+typedef struct tide_checkpoint_tensors {
+    const tide_checkpoint_tensor *tensors;
+    size_t count;
+} tide_checkpoint_tensors;
+
+/* Save pulls ranges: fill values[0 .. count) with elements [first, first + count) of tensors[tensor] of the
+ * space. Called space by space, tensor by tensor, in rising order; count is at most 1 Mi. */
+typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_checkpoint_space space,
+                                            uint64_t first, uint64_t count, float *values);
+
+/* Load pushes ranges, in the same order. */
+typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_checkpoint_space space,
+                                             uint64_t first, uint64_t count, const float *values);
+
+typedef struct tide_checkpoint_saved {
+    char path[TIDE_CHECKPOINT_PATH_BYTES]; /* DIR/step-N */
+    uint64_t bytes;
+    unsigned removed;  /* older checkpoints removed for `keep` */
+    char warning[512]; /* "" or what could not be tidied up; the new checkpoint is durable all the same */
+} tide_checkpoint_saved;
+
+/* Save as DIR/step-<state->step>; DIR is created if missing (its parent must exist). `keep` > 0 removes the
+ * oldest complete ones beyond it, after the new one is durable; 0 keeps all. `saved` may be NULL. STATE DIR
+ * already holds a checkpoint of this or a later step: resume from it or take another folder IO           DIR
+ * can't be created or written, the disk is full, a file operation failed: which, where, why ARGUMENT     the
+ * state or a tensor is not valid, or the path is too long UNSUPPORTED  this build has no jansson other what
+ * `read` returned On failure the temporary folder is removed and the earlier checkpoints are as before. */
+TIDE_NODISCARD tide_status tide_checkpoint_save(const tide_files *files, const char *dir,
+                                                const tide_train_state *state,
+                                                const tide_checkpoint_tensors *tensors, unsigned keep,
+                                                tide_checkpoint_read read, void *context,
+                                                tide_checkpoint_saved *saved);
+
+typedef struct tide_checkpoint_found {
+    bool exists;
+    uint64_t step;
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    unsigned passed_over; /* newer step-N folders without a manifest: remains of a removal or a copy */
+} tide_checkpoint_found;
+
+/* The newest checkpoint in DIR; a missing DIR holds none. Reads its manifest and checks the files' sizes. A
+ * step-N folder without a manifest is no checkpoint and is passed over; one with a manifest claims to be
+ * complete, so any damage to it is an error that names it: going back silently would hide the damage and lose
+ * work. CORRUPT      the newest one is damaged IO, UNSUPPORTED, NO_MEMORY */
+TIDE_NODISCARD tide_status tide_checkpoint_newest(const tide_files *files, const char *dir,
+                                                  tide_checkpoint_found *found);
+
+/* The training state of the checkpoint at `path` (DIR/step-N). CORRUPT, IO, UNSUPPORTED, NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const char *path,
+                                                tide_train_state *state);
+
+/* Check everything (manifest, sizes, headers, the checksum of every byte), compare with `current` if not
+ * NULL, and only then push every value. `state` and `changes` (may be NULL) are set on success; current's
+ * hyperparameters stand, so the caller takes step, tokens, adam_step and skipped from *state. CORRUPT
+ * truncated, altered, or contradicting itself: which file, what MISMATCH     another model, data, seed or
+ * batch: the field and both values IO, UNSUPPORTED, NO_MEMORY other        what `write` returned Before the
+ * first push nothing has changed; a failure after it (`write` failed, or the disk did) leaves the caller's
+ * tensors partly loaded. */
+TIDE_NODISCARD tide_status tide_checkpoint_load(const tide_files *files, const char *path,
+                                                const tide_train_state *current,
+                                                const tide_checkpoint_tensors *tensors,
+                                                tide_checkpoint_write write, void *context,
+                                                tide_train_state *state, tide_train_changes *changes);
+
+#endif

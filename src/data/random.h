@@ -1,0 +1,50 @@
+/* Counter-based random numbers: a value is a pure function of (key, counter), so any element of any tensor,
+ * and any position of any epoch, can be asked for in any order, on any thread, and nothing has to be saved at
+ * a checkpoint.
+ */
+#ifndef TIDE_DATA_RANDOM_H
+#define TIDE_DATA_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a stream of numbers is used for. Part of the counter: two uses of one seed never share a number. */
+typedef enum tide_random_use {
+    TIDE_RANDOM_USE_INIT = 1,    /* initial parameters; `item` is the param's index */
+    TIDE_RANDOM_USE_SAMPLE = 2,  /* sampled text; `item` is the sample's number */
+    TIDE_RANDOM_USE_SHUFFLE = 3, /* training order; `item` is the epoch */
+    TIDE_RANDOM_USE_TEST = 4,    /* tests and tools */
+} tide_random_use;
+
+/* Philox 4x32-10 (Salmon et al., SC'11): four 32-bit words of block `block` of the stream (seed, use, item).
+ */
+void tide_random_block(uint64_t seed, tide_random_use use, uint32_t item, uint64_t block, uint32_t words[4]);
+
+/* The bare generator, for its published test vectors: ten rounds over counter[4] with key[2]. */
+void tide_random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4]);
+
+/* Element `index` of the stream, uniform in [0, 1), 53 bits. */
+double tide_random_uniform(uint64_t seed, tide_random_use use, uint32_t item, uint64_t index);
+
+/* Elements [first, first + count) of the stream as standard normals times `deviation`, rounded once to fp32.
+ * Element i does not depend on first and count. */
+void tide_random_normals(uint64_t seed, tide_random_use use, uint32_t item, uint64_t first, uint64_t count,
+                         double deviation, float *values);
+
+/* A seeded permutation of [0, size) in constant memory: where `index` goes. Requires index < size, size <=
+ * 2^62. */
+typedef struct tide_permutation {
+    uint64_t size;
+    uint32_t half_bits;     /* the network permutes [0, 4^half_bits), the least such range that holds size */
+    uint32_t round_keys[8]; /* one a Feistel round */
+} tide_permutation;
+
+tide_permutation tide_permutation_make(uint64_t seed, uint32_t item, uint64_t size);
+uint64_t tide_permutation_at(const tide_permutation *permutation, uint64_t index);
+
+/* A 64-bit hash of bytes (not cryptographic), chained by `hash`; start with any constant. Independent of byte
+ * order. */
+uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count);
+uint64_t tide_hash_u64(uint64_t hash, uint64_t value);
+
+#endif
