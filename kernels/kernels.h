@@ -1,0 +1,559 @@
+/* The kernels: all arithmetic of a GPT-2, forward and backward, behind one table.
+ *
+ * A kernel is a `tide_kernel`: it goes through a device's launch, which copies its argument struct (at most
+ * 256 bytes) and runs it later on a stream. The CPU's table and the GPU's share the structs below, so a
+ * trainer written against the table does not know where it runs.
+ *
+ * Rules that hold for every kernel:
+ * - `dtype` is the type of activations and params; statistics (mean, rstd, logsumexp, losses) and the
+ * gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 result is
+ * rounded once.
+ * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
+ *   activations are written, unless a flag says added.
+ * - Matrices are row-major. Pointers are aligned to 256 bytes unless said otherwise, or point at a row
+ * inside.
+ * - Nothing allocates. Scratch comes in `workspace`, whose constant size the table's queries give.
+ * - Results have the same bits at every call: they depend on the arguments and, at most, on the thread count;
+ * never on addresses or timing. Only a matmul depends on the thread count (oneDNN chooses its splits by it).
+ * - Inputs and outputs do not overlap unless said ("may be ..."): a kernel is free to read twice.
+ * - One kernel of a stream at a time. Status other than TIDE_OK: only from matmul, as said there.
+ *
+ * Beside each struct stand tide_<op>_flops and tide_<op>_bytes, what a launch declares: floating-point
+ * operations, and bytes that must move at the least. Counts of elements and leading dimensions are in
+ * elements, sizes in bytes.
+ */
+#ifndef TIDEPOOL_KERNELS_KERNELS_H
+#define TIDEPOOL_KERNELS_KERNELS_H
+
+#include "kernels/adam_math.h"
+#include "tidepool/types.h"
+
+#include <assert.h>
+#include <stdbool.h>
+
+/* ---- embedding ---- */
+
+/* out[r] = wte[tokens[r]] + wpe[r % sequence_length]. Every token is in [0, vocabulary): the caller checks
+ * data. */
+typedef struct tide_embedding_args {
+    const int32_t *tokens; /* [rows]; alignment 4 */
+    const void *wte;       /* [vocabulary, width] */
+    const void *wpe;       /* [>= sequence_length, width] */
+    void *out;             /* [rows, width] */
+    size_t rows, sequence_length, width, vocabulary;
+    tide_dtype dtype;
+} tide_embedding_args;
+
+/* dwte[tokens[r]] += dout[r]; dwpe[r % sequence_length] += dout[r]. Rows of no token are not touched. */
+typedef struct tide_embedding_backward_args {
+    const int32_t *tokens; /* [rows]; alignment 4 */
+    const void *dout;      /* [rows, width] */
+    float *dwte;           /* [vocabulary, width] */
+    float *dwpe;           /* [>= sequence_length, width] */
+    size_t rows, sequence_length, width, vocabulary;
+    tide_dtype dtype;
+} tide_embedding_backward_args;
+
+/* ---- layer norm ---- */
+
+/* out = (in - mean) rstd weight + bias per row, rstd = 1 / sqrt(variance + epsilon), variance over `width`.
+ */
+typedef struct tide_layer_norm_args {
+    const void *in, *weight, *bias; /* [rows, width], [width], [width] */
+    void *out;                      /* [rows, width] */
+    float *mean, *rstd;             /* [rows] each, for backward; or both NULL */
+    size_t rows, width;
+    float epsilon;
+    tide_dtype dtype;
+} tide_layer_norm_args;
+
+typedef struct tide_layer_norm_backward_args {
+    const void *in, *weight, *dout; /* [rows, width], [width], [rows, width] */
+    const float *mean, *rstd;       /* [rows] each, of forward */
+    void *din;                      /* [rows, width]; may be dout unless accumulating */
+    float *dweight, *dbias;         /* [width] each, added to */
+    size_t rows, width;
+    bool accumulate; /* din += instead of din = : joins the residual's gradient */
+    tide_dtype dtype;
+} tide_layer_norm_backward_args;
+
+/* ---- matrix product ---- */
+
+/* C[m, n] = op(A)[m, k] op(B)[k, n] (+ bias[n]), or C += without bias when `accumulate`.
+ * op(A) is A, stored [m, k] with leading dimension lda; with transpose_a A is stored [k, m]. B alike: [k, n]
+ * or, with transpose_b, [n, k]. Leading dimensions are those of the stored matrix: at least its row length.
+ * Types: a, b, bias FP32 or BF16 alike (one of them per product); C the same, or FP32 from BF16 inputs.
+ * accumulate needs an FP32 C.
+ *
+ * The table's matmul_prepare must have seen the same shape (all but the pointers and workspace_bytes) since
+ * the last tide_kernels_cpu_configure; otherwise the kernel fails with TIDE_ERROR_STATE. A workspace smaller
+ * than prepare asked for is TIDE_ERROR_ARGUMENT; a failing library TIDE_ERROR_DEVICE. */
+typedef struct tide_matmul_args {
+    const void *a, *b;
+    const void *bias; /* [n] if has_bias, else NULL */
+    void *c;
+    void *workspace;
+    size_t workspace_bytes;
+    size_t m, n, k;
+    size_t lda, ldb, ldc;
+    tide_dtype in_dtype, out_dtype;
+    bool transpose_a, transpose_b;
+    bool has_bias;
+    bool accumulate;
+} tide_matmul_args;
+
+/* dbias[j] += sum over r of dout[r, j], in fp32, rows in a fixed order. */
+typedef struct tide_bias_backward_args {
+    const void *dout; /* [rows, width] */
+    float *dbias;     /* [width] */
+    size_t rows, width;
+    tide_dtype dtype;
+} tide_bias_backward_args;
+
+/* ---- causal attention ---- */
+
+/* Rows are tokens: batch x sequence_length of them. A row of qkv holds q, k, v one after another, each heads
+ * x head_width; scores are scaled by 1 / sqrt(head_width). logsumexp[b, h, t] is kept for backward; no T x T
+ * matrix is. */
+typedef struct tide_attention_args {
+    const void *qkv;  /* [batch x sequence_length, 3 x heads x head_width] */
+    void *out;        /* [batch x sequence_length, heads x head_width] */
+    float *logsumexp; /* [batch, heads, sequence_length] */
+    void *workspace;  /* attention_workspace_bytes(sequence_length, head_width) */
+    size_t workspace_bytes;
+    size_t batch, sequence_length, heads, head_width;
+    tide_dtype dtype;
+} tide_attention_args;
+
+typedef struct tide_attention_backward_args {
+    const void *qkv, *out, *dout; /* as in forward; dout like out */
+    const float *logsumexp;
+    void *dqkv;      /* like qkv; may be qkv: a head's part is read whole before it is written */
+    void *workspace; /* attention_backward_workspace_bytes(sequence_length, head_width) */
+    size_t workspace_bytes;
+    size_t batch, sequence_length, heads, head_width;
+    tide_dtype dtype;
+} tide_attention_backward_args;
+
+/* ---- element by element ---- */
+
+/* GELU in GPT-2's form, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). out may be in. */
+typedef struct tide_gelu_args {
+    const void *in;
+    void *out;
+    size_t elements;
+    tide_dtype dtype;
+} tide_gelu_args;
+
+/* din = dout x gelu'(in). din may be dout or in. */
+typedef struct tide_gelu_backward_args {
+    const void *in, *dout;
+    void *din;
+    size_t elements;
+    tide_dtype dtype;
+} tide_gelu_backward_args;
+
+/* out = a + b. out may be a or b: then it is the residual's add in place. */
+typedef struct tide_add_args {
+    const void *a, *b;
+    void *out;
+    size_t elements;
+    tide_dtype dtype;
+} tide_add_args;
+
+typedef struct tide_zero_args {
+    void *data; /* any alignment */
+    size_t bytes;
+} tide_zero_args;
+
+typedef struct tide_copy_args {
+    const void *in; /* any alignment */
+    void *out;
+    size_t bytes;
+} tide_copy_args;
+
+/* out = in, rounded to nearest even where it narrows. Alignment: the element's. */
+typedef struct tide_cast_args {
+    const void *in;
+    void *out;
+    size_t elements;
+    tide_dtype in_dtype, out_dtype;
+} tide_cast_args;
+
+/* ---- loss ---- */
+
+/* losses[r] = logsumexp(logits[r, :vocabulary]) - logits[r, targets[r]]. With `gradient` the logits are
+ * replaced by their gradient (softmax - onehot) x gradient_scale, and columns from vocabulary to
+ * leading_dimension by 0; without, they stay. Every target is in [0, vocabulary). */
+typedef struct tide_cross_entropy_args {
+    void *logits;           /* [rows, leading_dimension] */
+    const int32_t *targets; /* [rows]; alignment 4 */
+    float *losses;          /* [rows] */
+    size_t rows, vocabulary, leading_dimension;
+    float gradient_scale; /* 1 / tokens of the whole batch */
+    bool gradient;
+    tide_dtype dtype;
+} tide_cross_entropy_args;
+
+/* *sum += the losses, in float64: leaves of 64 in order, then the leaves in order. */
+typedef struct tide_loss_sum_args {
+    const float *losses; /* [rows] */
+    double *sum;
+    size_t rows;
+} tide_loss_sum_args;
+
+/* ---- gradients of params ---- */
+
+/* Round an accumulator into the param's own place: param = round(accumulator), or, with `add` (a tied param's
+ * later gradient), param = round(param + accumulator), the sum in fp32. */
+typedef struct tide_gradient_finish_args {
+    const float *accumulator;
+    void *param;
+    size_t elements;
+    bool add;
+    tide_dtype dtype;
+} tide_gradient_finish_args;
+
+enum { TIDE_NORM_LEAF_ELEMENTS = 64, TIDE_NORM_BLOCK_ELEMENTS = 4096 };
+
+/* Sums of squares of a tensor's stored gradient, one float64 a block of 4096 elements:
+ *     lane[j]  = sum over i = 0..7 of x[8 i + j]^2, i in order     (a leaf: 64 elements, 8 lanes; past the
+ * end: 0) leaf     = ((lane0 + lane4) + (lane2 + lane6)) + ((lane1 + lane5) + (lane3 + lane7)) block    =
+ * leaf0 + leaf1 + ... in order The range [first_element, first_element + elements) of the tensor is summed;
+ * first_element is a multiple of 64. A block whose beginning is in the range is set, one whose beginning is
+ * not is added to: a tensor summed in pieces, in order, has the bits of the tensor summed whole. */
+typedef struct tide_gradient_norm_args {
+    const void *gradient; /* the element first_element */
+    double *blocks;       /* the tensor's: [tide_norm_blocks(elements of the tensor)] */
+    size_t first_element, elements;
+    tide_dtype dtype;
+} tide_gradient_norm_args;
+
+/* *sum = blocks[0] + blocks[1] + ..., in order: the square of the gradient's norm. Not finite if any gradient
+ * is not. */
+typedef struct tide_norm_sum_args {
+    const double *blocks;
+    double *sum;
+    size_t blocks_count;
+} tide_norm_sum_args;
+
+static inline size_t tide_norm_blocks(size_t elements)
+{
+    return (elements + TIDE_NORM_BLOCK_ELEMENTS - 1) / TIDE_NORM_BLOCK_ELEMENTS;
+}
+
+/* ---- optimizer ---- */
+
+/* A run of elements of one param within one chunk. Alignments: the element's. */
+typedef struct tide_adamw_segment {
+    void *param;   /* in: the gradient; out: the new parameter, rounded from the master. restore: out only */
+    float *master; /* restore: in */
+    float *momentum; /* restore: not used */
+    float *variance; /* restore: not used */
+    size_t elements;
+    bool decays; /* weight decay applies; restore: not used */
+} tide_adamw_segment;
+
+/* One fused pass over every segment (adam_math.h). The table stays valid until the kernel has run. The bits
+ * are the same for any thread count and instruction set. */
+typedef struct tide_adamw_args {
+    const tide_adamw_segment *segments;
+    size_t segment_count;
+    tide_adam_factors factors;
+    tide_dtype dtype;
+} tide_adamw_args;
+
+/* param = round(master) for every segment. */
+typedef struct tide_restore_args {
+    const tide_adamw_segment *segments;
+    size_t segment_count;
+    tide_dtype dtype;
+} tide_restore_args;
+
+/* ---- the table ---- */
+
+typedef struct tide_kernels {
+    const char *name; /* "cpu avx512", "cpu avx2", "cpu portable"; "cuda" */
+
+    tide_kernel embedding;          /* tide_embedding_args */
+    tide_kernel embedding_backward; /* and so on: each kernel's struct is named after it */
+    tide_kernel layer_norm;
+    tide_kernel layer_norm_backward;
+    tide_kernel matmul;
+    tide_kernel bias_backward;
+    tide_kernel attention;
+    tide_kernel attention_backward;
+    tide_kernel gelu;
+    tide_kernel gelu_backward;
+    tide_kernel add;
+    tide_kernel zero;
+    tide_kernel copy;
+    tide_kernel cast;
+    tide_kernel cross_entropy;
+    tide_kernel loss_sum;
+    tide_kernel gradient_finish;
+    tide_kernel gradient_norm;
+    tide_kernel norm_sum;
+    tide_kernel adamw;
+    tide_kernel restore;
+
+    /* Make ready for products of this shape (pointers and workspace_bytes are not read) and set
+     * *workspace_bytes, may be 0, to what each needs. Before training, not in the middle of it: it allocates.
+     * The same shape again costs nothing. TIDE_ERROR_ARGUMENT for a shape against the rules above,
+     * TIDE_ERROR_NO_MEMORY, TIDE_ERROR_DEVICE; *workspace_bytes is set only on success. Any thread. */
+    tide_status (*matmul_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
+
+    /* Constant sizes of attention's workspaces; on the CPU they depend on the configured thread count. */
+    size_t (*attention_workspace_bytes)(size_t sequence_length, size_t head_width);
+    size_t (*attention_backward_workspace_bytes)(size_t sequence_length, size_t head_width);
+} tide_kernels;
+
+/* The CPU's kernels for the best instruction set that this machine has. Never NULL, static storage. */
+const tide_kernels *tide_kernels_cpu(void);
+
+/* Threads inside each CPU kernel, 1 or more (a build without OpenMP computes with one). Once, at start,
+ * before any workspace query or matmul_prepare; again only while no kernel runs: it forgets the prepared
+ * products, and sizes must be queried again. Until the first call it is 1. */
+void tide_kernels_cpu_configure(int threads);
+
+/* The configured thread count. */
+int tide_kernels_cpu_threads(void);
+
+/* What the CPU kernels run on, for `tidepool info`. Static storage. */
+typedef struct tide_cpu_info {
+    const char *processor; /* the processor's own name, e.g. "AMD EPYC 9355"; "unknown" where it has none */
+    const char *instructions; /* our kernels': "avx512", "avx2" or "portable" */
+    const char *matmul;       /* who multiplies matrices: "oneDNN 2.6.0" or "built-in" */
+    const char
+        *matmul_isa;    /* what oneDNN may use: "avx2", "avx512_core_bf16", "amx" ...; or as `instructions` */
+    bool bf16_products; /* products of bf16 run as they are; false: through fp32 in the workspace */
+    bool bf16_native;   /* and the machine has instructions for them */
+} tide_cpu_info;
+
+const tide_cpu_info *tide_kernels_cpu_info(void);
+
+/* ---- what launches declare ---- */
+
+static inline uint64_t tide_embedding_flops(const tide_embedding_args *args)
+{
+    return (uint64_t)args->rows * args->width;
+}
+
+static inline uint64_t tide_embedding_bytes(const tide_embedding_args *args)
+{
+    return 3 * (uint64_t)args->rows * args->width * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_embedding_backward_flops(const tide_embedding_backward_args *args)
+{
+    return 2 * (uint64_t)args->rows * args->width;
+}
+
+static inline uint64_t tide_embedding_backward_bytes(const tide_embedding_backward_args *args)
+{
+    return (uint64_t)args->rows * args->width * (tide_dtype_bytes(args->dtype) + 4 * sizeof(float));
+}
+
+static inline uint64_t tide_layer_norm_flops(const tide_layer_norm_args *args)
+{
+    return 8 * (uint64_t)args->rows * args->width;
+}
+
+static inline uint64_t tide_layer_norm_bytes(const tide_layer_norm_args *args)
+{
+    return 2 * (uint64_t)args->rows * args->width * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_layer_norm_backward_flops(const tide_layer_norm_backward_args *args)
+{
+    return 16 * (uint64_t)args->rows * args->width;
+}
+
+static inline uint64_t tide_layer_norm_backward_bytes(const tide_layer_norm_backward_args *args)
+{
+    return (3 + (uint64_t)args->accumulate) * args->rows * args->width * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_matmul_flops(const tide_matmul_args *args)
+{
+    return 2 * (uint64_t)args->m * args->n * args->k;
+}
+
+static inline uint64_t tide_matmul_bytes(const tide_matmul_args *args)
+{
+    const uint64_t in = (uint64_t)args->m * args->k + (uint64_t)args->k * args->n;
+    const uint64_t out = (1 + (uint64_t)args->accumulate) * args->m * args->n;
+    return in * tide_dtype_bytes(args->in_dtype) + out * tide_dtype_bytes(args->out_dtype);
+}
+
+static inline uint64_t tide_bias_backward_flops(const tide_bias_backward_args *args)
+{
+    return (uint64_t)args->rows * args->width;
+}
+
+static inline uint64_t tide_bias_backward_bytes(const tide_bias_backward_args *args)
+{
+    return (uint64_t)args->rows * args->width * tide_dtype_bytes(args->dtype);
+}
+
+/* Multiplications and additions of one product with the causal half of a [T, T] matrix, over all heads. */
+static inline uint64_t tide_attention_product_flops(size_t batch, size_t sequence_length, size_t heads,
+                                                    size_t head_width)
+{
+    return (uint64_t)batch * heads * head_width * sequence_length * (sequence_length + 1);
+}
+
+static inline uint64_t tide_attention_flops(const tide_attention_args *args)
+{
+    return 2 *
+           tide_attention_product_flops(args->batch, args->sequence_length, args->heads, args->head_width);
+}
+
+static inline uint64_t tide_attention_bytes(const tide_attention_args *args)
+{
+    return 4 * (uint64_t)args->batch * args->sequence_length * args->heads * args->head_width *
+           tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_attention_backward_flops(const tide_attention_backward_args *args)
+{
+    return 5 *
+           tide_attention_product_flops(args->batch, args->sequence_length, args->heads, args->head_width);
+}
+
+static inline uint64_t tide_attention_backward_bytes(const tide_attention_backward_args *args)
+{
+    return 8 * (uint64_t)args->batch * args->sequence_length * args->heads * args->head_width *
+           tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_gelu_flops(const tide_gelu_args *args)
+{
+    return 20 * (uint64_t)args->elements;
+}
+
+static inline uint64_t tide_gelu_bytes(const tide_gelu_args *args)
+{
+    return 2 * (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_gelu_backward_flops(const tide_gelu_backward_args *args)
+{
+    return 30 * (uint64_t)args->elements;
+}
+
+static inline uint64_t tide_gelu_backward_bytes(const tide_gelu_backward_args *args)
+{
+    return 3 * (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_add_flops(const tide_add_args *args)
+{
+    return (uint64_t)args->elements;
+}
+
+static inline uint64_t tide_add_bytes(const tide_add_args *args)
+{
+    return 3 * (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_zero_bytes(const tide_zero_args *args)
+{
+    return (uint64_t)args->bytes;
+}
+
+static inline uint64_t tide_copy_bytes(const tide_copy_args *args)
+{
+    return 2 * (uint64_t)args->bytes;
+}
+
+static inline uint64_t tide_cast_bytes(const tide_cast_args *args)
+{
+    return (uint64_t)args->elements * (tide_dtype_bytes(args->in_dtype) + tide_dtype_bytes(args->out_dtype));
+}
+
+static inline uint64_t tide_cross_entropy_flops(const tide_cross_entropy_args *args)
+{
+    return (args->gradient ? 30u : 15u) * (uint64_t)args->rows * args->vocabulary;
+}
+
+static inline uint64_t tide_cross_entropy_bytes(const tide_cross_entropy_args *args)
+{
+    return (args->gradient ? 2u : 1u) * (uint64_t)args->rows * args->vocabulary *
+           tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_loss_sum_flops(const tide_loss_sum_args *args)
+{
+    return (uint64_t)args->rows;
+}
+
+static inline uint64_t tide_loss_sum_bytes(const tide_loss_sum_args *args)
+{
+    return (uint64_t)args->rows * sizeof(float);
+}
+
+static inline uint64_t tide_gradient_finish_flops(const tide_gradient_finish_args *args)
+{
+    return args->add ? (uint64_t)args->elements : 0;
+}
+
+static inline uint64_t tide_gradient_finish_bytes(const tide_gradient_finish_args *args)
+{
+    return (uint64_t)args->elements * (sizeof(float) + (args->add ? 2u : 1u) * tide_dtype_bytes(args->dtype));
+}
+
+static inline uint64_t tide_gradient_norm_flops(const tide_gradient_norm_args *args)
+{
+    return 2 * (uint64_t)args->elements;
+}
+
+static inline uint64_t tide_gradient_norm_bytes(const tide_gradient_norm_args *args)
+{
+    return (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
+}
+
+static inline uint64_t tide_norm_sum_flops(const tide_norm_sum_args *args)
+{
+    return (uint64_t)args->blocks_count;
+}
+
+static inline uint64_t tide_norm_sum_bytes(const tide_norm_sum_args *args)
+{
+    return (uint64_t)args->blocks_count * sizeof(double);
+}
+
+static inline uint64_t tide_adamw_segments_elements(const tide_adamw_segment *segments, size_t segment_count)
+{
+    uint64_t elements = 0;
+    for (size_t s = 0; s < segment_count; s++)
+        elements += segments[s].elements;
+    return elements;
+}
+
+static inline uint64_t tide_adamw_flops(const tide_adamw_args *args)
+{
+    return 14 * tide_adamw_segments_elements(args->segments, args->segment_count);
+}
+
+/* 28 bytes a bf16 parameter, 32 an fp32 one: gradient in, parameter out, three states in and out. */
+static inline uint64_t tide_adamw_bytes(const tide_adamw_args *args)
+{
+    return tide_adamw_segments_elements(args->segments, args->segment_count) *
+           (2 * tide_dtype_bytes(args->dtype) + 6 * sizeof(float));
+}
+
+static inline uint64_t tide_restore_bytes(const tide_restore_args *args)
+{
+    return tide_adamw_segments_elements(args->segments, args->segment_count) *
+           (tide_dtype_bytes(args->dtype) + sizeof(float));
+}
+
+static_assert(sizeof(tide_embedding_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES,
+              "a launch copies the arguments");
+static_assert(sizeof(tide_layer_norm_backward_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
+static_assert(sizeof(tide_matmul_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
+static_assert(sizeof(tide_attention_backward_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
+static_assert(sizeof(tide_adamw_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
+
+#endif
