@@ -37,12 +37,6 @@
 
 typedef struct tide_device tide_device;
 
-typedef enum tide_tier {
-    TIDE_TIER_DEVICE = 0,
-    TIDE_TIER_HOST = 1,
-    TIDE_TIER_COUNT,
-} tide_tier;
-
 typedef enum tide_stream {
     TIDE_STREAM_COMPUTE = 0, /* kernels of ops, in the order the caller launches them */
     TIDE_STREAM_IN,          /* host to device copies */

@@ -1,16 +1,16 @@
 /* Status codes and the thread's last message.
  *
- * Every tidepool function that can fail returns a tide_status. The function that first knows the error also writes
- * one line for people: what failed, where, with names and sizes. The line belongs to the calling thread and stays
- * until that thread's next failure. The library never prints and never exits.
+ * Every tidepool function that can fail returns a tide_status. The function that first knows the error also
+ * writes one line for people: what failed, where, with names and sizes. The line belongs to the calling
+ * thread and stays until that thread's next failure. The library never prints and never exits.
  */
 #ifndef TIDEPOOL_STATUS_H
 #define TIDEPOOL_STATUS_H
 
 #if defined(__GNUC__)
-#define TIDE_API __attribute__((visibility("default")))
+#define TIDE_API                               __attribute__((visibility("default")))
 #define TIDE_PRINTF(format_index, first_index) __attribute__((format(printf, format_index, first_index)))
-#define TIDE_NODISCARD __attribute__((warn_unused_result))
+#define TIDE_NODISCARD                         __attribute__((warn_unused_result))
 #else
 #define TIDE_API
 #define TIDE_PRINTF(format_index, first_index)
@@ -23,28 +23,31 @@ extern "C" {
 
 typedef enum tide_status {
     TIDE_OK = 0,
-    TIDE_ERROR_ARGUMENT,    /* a value the caller passed is wrong; nothing changed */
-    TIDE_ERROR_STATE,       /* the call is not allowed now (wrong order, pool torn, sticky failure); nothing changed */
+    TIDE_ERROR_ARGUMENT, /* a value the caller passed is wrong; nothing changed */
+    TIDE_ERROR_STATE, /* the call is not allowed now (wrong order, pool torn, sticky failure); nothing changed
+                       */
     TIDE_ERROR_NO_MEMORY,   /* the operating system or the driver has no more memory */
     TIDE_ERROR_BUDGET,      /* it does not fit the budgets; the message names the need and the least budget */
     TIDE_ERROR_UNSUPPORTED, /* this build or this machine cannot do it */
     TIDE_ERROR_DEVICE,      /* a device command failed */
-    TIDE_ERROR_HAZARD,      /* the hazard checker found two unordered accesses; the message names both commands */
-    TIDE_ERROR_NONFINITE,   /* a gradient is not finite where the step can no longer be skipped */
-    TIDE_ERROR_IO,          /* a file could not be read or written */
-    TIDE_ERROR_CORRUPT,     /* a file's content contradicts itself or its checksum */
-    TIDE_ERROR_MISMATCH,    /* a file is sound but belongs to another model, data set, seed or batch */
-    TIDE_ERROR_INTERNAL,    /* tidepool's own invariant does not hold: a bug worth reporting */
+    TIDE_ERROR_HAZARD, /* the hazard checker found two unordered accesses; the message names both commands */
+    TIDE_ERROR_NONFINITE, /* a gradient is not finite where the step can no longer be skipped */
+    TIDE_ERROR_IO,        /* a file could not be read or written */
+    TIDE_ERROR_CORRUPT,   /* a file's content contradicts itself or its checksum */
+    TIDE_ERROR_MISMATCH,  /* a file is sound but belongs to another model, data set, seed or batch */
+    TIDE_ERROR_INTERNAL,  /* tidepool's own invariant does not hold: a bug worth reporting */
 } tide_status;
 
-/* The status's short name, e.g. "budget"; "unknown" for a value outside the enum. Never NULL, static storage. */
+/* The status's short name, e.g. "budget"; "unknown" for a value outside the enum. Never NULL, static storage.
+ */
 TIDE_API const char *tide_status_name(tide_status status);
 
-/* This thread's last failure message, "" before the first. Valid until this thread's next failure. Never NULL. */
+/* This thread's last failure message, "" before the first. Valid until this thread's next failure. Never
+ * NULL. */
 TIDE_API const char *tide_message(void);
 
-/* Write this thread's failure message (truncated to 1023 bytes) and return `status`. For tidepool itself and for
- * callbacks that report a failure to it. */
+/* Write this thread's failure message (truncated to 1023 bytes) and return `status`. For tidepool itself and
+ * for callbacks that report a failure to it. */
 TIDE_API tide_status tide_fail(tide_status status, const char *format, ...) TIDE_PRINTF(2, 3);
 
 #ifdef __cplusplus

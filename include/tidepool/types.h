@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-/* Element types of parameters, gradients and activations. Masters, moments and accumulators are always fp32. */
+/* Element types of parameters, gradients and activations. Masters, moments and accumulators are always fp32.
+ */
 typedef enum tide_dtype {
     TIDE_DTYPE_FP32 = 0,
     TIDE_DTYPE_BF16 = 1,
@@ -31,10 +32,72 @@ static inline uint64_t tide_align_up(uint64_t bytes)
     return (bytes + TIDE_ALIGNMENT_BYTES - 1) / TIDE_ALIGNMENT_BYTES * TIDE_ALIGNMENT_BYTES;
 }
 
-/* A kernel, or the launcher of one. Host device: called on the stream's thread with `stream` NULL, does the work.
- * CUDA device: called at once in the launching thread with the cudaStream_t, enqueues the work. `arguments` points at a
- * copy of the caller's struct, aligned to 16 bytes, valid during the call only. It must not block on anything. A status other than
- * TIDE_OK makes the device fail, with the message the kernel set. */
+/* Where memory is. */
+typedef enum tide_tier {
+    TIDE_TIER_DEVICE = 0,
+    TIDE_TIER_HOST = 1,
+    TIDE_TIER_COUNT,
+} tide_tier;
+
+/* Lists of chunks of one kind. PARAM holds `dtype` elements (and, after their last use in backward,
+ * gradients); MASTER, MOMENTUM and VARIANCE hold fp32; CHECKPOINT holds activations that outlive an op. */
+typedef enum tide_space {
+    TIDE_SPACE_PARAM = 0,
+    TIDE_SPACE_MASTER,
+    TIDE_SPACE_MOMENTUM,
+    TIDE_SPACE_VARIANCE,
+    TIDE_SPACE_CHECKPOINT,
+    TIDE_SPACE_COUNT,
+} tide_space;
+
+/* The unit at which a computation acquires params: embedding, block, head; each forward, or recompute and
+ * backward. */
+typedef enum tide_pass {
+    TIDE_PASS_FORWARD = 0,
+    TIDE_PASS_BACKWARD,
+    TIDE_PASS_BOTH, /* a head: loss and gradient in one op */
+} tide_pass;
+
+/* What an op does with a param or with its part of a CHECKPOINT tensor. */
+enum {
+    TIDE_ACCESS_READ = 1u << 0, /* needs the values */
+    TIDE_ACCESS_GRAD = 1u << 1, /* params: makes the gradient */
+    TIDE_ACCESS_WRITE =
+        1u << 2, /* checkpoints: overwrites the part; without READ its old content is not needed */
+    TIDE_ACCESS_LAST = 1u << 3, /* checkpoints: dead afterwards, never copied out */
+};
+
+typedef struct tide_use {
+    uint32_t tensor; /* a param, or a CHECKPOINT tensor */
+    uint32_t access; /* TIDE_ACCESS_... */
+} tide_use;
+
+/* An op, described once before seal, in the order in which ops run. */
+typedef struct tide_op_description {
+    const char *name; /* copied */
+    tide_pass pass;
+    const tide_use *params;
+    uint32_t param_count;
+    const tide_use *checkpoints; /* every one has `slices` parts; slice m acquires part m of each */
+    uint32_t checkpoint_count;
+    uint32_t slices;          /* micro-batches; 0 if checkpoint_count is 0 */
+    uint64_t workspace_bytes; /* of the region, for this op's kernels */
+    double flops;             /* of the whole op, for predictions */
+    double bytes;
+} tide_op_description;
+
+/* Where the optimizer runs and keeps its state. Never changes a bit of the result. */
+typedef enum tide_placement {
+    TIDE_PLACEMENT_AUTO = 0, /* on the device as far as everything else fits there too, else on the host */
+    TIDE_PLACEMENT_HOST,
+    TIDE_PLACEMENT_DEVICE,
+} tide_placement;
+
+/* A kernel, or the launcher of one. Host device: called on the stream's thread with `stream` NULL, does the
+ * work. CUDA device: called at once in the launching thread with the cudaStream_t, enqueues the work.
+ * `arguments` points at a copy of the caller's struct, aligned to 16 bytes, valid during the call only. It
+ * must not block on anything. A status other than TIDE_OK makes the device fail, with the message the kernel
+ * set. */
 typedef tide_status (*tide_kernel)(void *stream, const void *arguments);
 
 /* The largest argument struct a launch copies, bytes. */

@@ -1,0 +1,262 @@
+/* The chunk manager: decides what to fetch, evict, prefetch, update and restore, and never does it.
+ *
+ * The owner (src/pool) reports what happens (an op begins, a step ends, a command is done) and asks next()
+ * for the commands that follow. The manager knows no threads, no clock, no device and no other folder; it is
+ * as deterministic as its inputs. Not thread-safe: the pool's one lock guards it.
+ *
+ * Program order. The manager thinks in the order in which commands are handed out; the executor keeps that
+ * order true on asynchronous streams. So a command is done
+ *
+ *   FETCH, WRITE_BACK   when the mapping stands and the copy is enqueued (whoever uses the slot waits for the
+ * copy) EVICT               when the last use has been seen and the place is unmapped (the copy out may still
+ * run: whoever uses either slot next waits for it) UPDATE, RESTORE     host: when the host lane has finished;
+ * device: when it is enqueued ACCESS              when the caller's own work on the host slots is over
+ * (tide_manager_host_end)
+ *
+ * Several commands may be open at once, in any order of completion. A command that fails (done with a status)
+ * leaves its chunk where it was; the pool then stops stepping and aborts.
+ *
+ * Residency of a chunk
+ *
+ *                 device slot    host slot
+ *   absent        -              -            no content yet: zeros (model data) or nothing (FREE
+ * checkpoints) host          -              valid clean         valid          valid        evicted without a
+ * copy dirty         valid          -            evicted with a copy; exclusive residence looks the same
+ *
+ * "slots of a tier = free + holding": asserted at every mutation (tide_manager_is_valid).
+ *
+ * Requests, in order of precedence
+ *
+ *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end. A chunk whose update is
+ * pending is updated first: weights are never stale.
+ *   2. updates and restores, in forward order: one task per PARAM chunk and part (an fp32 chunk each of
+ * MASTER, MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as
+ * placed at seal.
+ *   3. prefetch along the recorded schedule: into free slots, then over chunks whose next use is farther.
+ *
+ * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
+ * finishes on its own, a device task pins for no time. With at least the slots tide_manager_least_slots()
+ * names, every request becomes ready.
+ *
+ * Victims: free slot; a chunk with no live content; else the farthest next use, wrapping around into the next
+ * step (a clean one when next uses are close); least recently used while there is no recording. A host slot
+ * is free, or holds a duplicate of a device copy (the one needed soonest on the device loses its duplicate),
+ * or its chunk moves to a free device slot (exclusive residence when both tiers together are just enough).
+ */
+#ifndef TIDE_CHUNK_MANAGER_H
+#define TIDE_CHUNK_MANAGER_H
+
+#include "chunk/layout.h"
+
+typedef struct tide_manager tide_manager;
+
+typedef uint32_t tide_op;
+
+/* Tensor states, as in PatrickStar. Params: FREE until the first value, then HOLD between steps. */
+typedef enum tide_tensor_state {
+    TIDE_TENSOR_FREE = 0,       /* no content: zeros, or a dead checkpoint */
+    TIDE_TENSOR_COMPUTE,        /* an open op uses it */
+    TIDE_TENSOR_HOLD,           /* content, at rest */
+    TIDE_TENSOR_HOLD_AFTER_FWD, /* used in this step's forward */
+    TIDE_TENSOR_HOLD_AFTER_BWD, /* its gradient is complete and stands in its place */
+    TIDE_TENSOR_STATE_COUNT,
+} tide_tensor_state;
+
+const char *tide_tensor_state_name(tide_tensor_state state);
+
+/* A chunk's state, derived from counters of the tensors that overlap it. */
+typedef enum tide_chunk_state {
+    TIDE_CHUNK_FREE = 0,       /* all tensors FREE: its slot may be reused without a copy */
+    TIDE_CHUNK_COMPUTE,        /* any tensor COMPUTE: pinned */
+    TIDE_CHUNK_HOLD,           /* content, movable */
+    TIDE_CHUNK_HOLD_AFTER_BWD, /* all HOLD_AFTER_BWD: its gradients are complete */
+    TIDE_CHUNK_UPDATING,       /* an update or restore writes it: pinned where it writes */
+} tide_chunk_state;
+
+const char *tide_chunk_state_name(tide_chunk_state state);
+
+typedef enum tide_command_kind {
+    TIDE_COMMAND_FETCH =
+        0, /* map device_slot at the chunk's place; then copy host_slot in (copy), or zero it (zero) */
+    TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
+    TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
+    TIDE_COMMAND_UPDATE,     /* optimizer on one part of a PARAM chunk, on `tier`, slots in task[] */
+    TIDE_COMMAND_RESTORE,    /* part of a PARAM chunk from MASTER, on the host, slots in task[] */
+    TIDE_COMMAND_ACCESS,     /* the host request's chunks are in their host slots, slots in task[] */
+} tide_command_kind;
+
+const char *tide_command_kind_name(tide_command_kind kind);
+
+typedef enum tide_reason {
+    TIDE_REASON_DEMAND = 0, /* an op waits for it */
+    TIDE_REASON_PREFETCH,
+    TIDE_REASON_UPDATE,
+    TIDE_REASON_RESTORE,
+    TIDE_REASON_ACCESS,
+    TIDE_REASON_SPILL, /* host memory is full: the chunk goes to, or stays on, the device */
+} tide_reason;
+
+const char *tide_reason_name(tide_reason reason);
+
+/* One chunk of a task: where it is and whether it has to be zeroed first because it had no content. */
+typedef struct tide_task_chunk {
+    tide_chunk chunk;
+    uint32_t slot; /* in the command's tier */
+    bool fresh;
+} tide_task_chunk;
+
+enum { TIDE_TASK_CHUNKS_MAX = 4 };
+
+typedef struct tide_command {
+    uint32_t id;
+    tide_command_kind kind;
+    tide_reason reason;
+    tide_chunk chunk;     /* the chunk moved; of a task, its PARAM chunk */
+    uint32_t device_slot; /* moves */
+    uint32_t host_slot;   /* moves with copy */
+    bool copy;
+    bool zero;
+    tide_tier tier; /* tasks */
+    uint32_t part;  /* tasks: which part of the PARAM chunk */
+    uint32_t task_count;
+    tide_task_chunk
+        task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE: PARAM, MASTER, MOMENTUM, VARIANCE; RESTORE: PARAM, MASTER */
+} tide_command;
+
+typedef struct tide_manager_options {
+    uint32_t device_slots;
+    uint32_t host_slots;
+    tide_placement placement;
+    bool prefetch;
+} tide_manager_options;
+
+/* The fewest slots with which everything becomes ready. */
+typedef struct tide_slot_needs {
+    tide_op largest_op;        /* the op with the largest working set */
+    uint32_t largest_op_slots; /* its params' chunks and its largest slice's */
+    uint32_t device_slots; /* least on the device: that op, or a device update if the placement asks for it */
+    uint32_t host_slots;   /* least on the host: a host task and the exchange */
+    uint32_t total_slots;  /* least of both together: every chunk somewhere, and one spare for the exchange */
+} tide_slot_needs;
+
+typedef struct tide_manager_counters {
+    uint64_t evictions;      /* chunks that left the device, copied or not */
+    uint64_t clean_drops;    /* of those, without a copy */
+    uint64_t demand_fetches; /* an op had to wait for them */
+    uint64_t prefetches;
+    uint64_t write_backs;
+    uint64_t spills;         /* moves because the host was full */
+    uint64_t re_recordings;  /* a step's ops differed from the recording */
+    uint64_t zero_gradients; /* trainable params without a gradient at step end */
+    uint64_t calls;          /* begin, slice, end, next, done */
+} tide_manager_counters;
+
+typedef struct tide_residency {
+    tide_chunk_state state;
+    uint32_t device_slot; /* UINT32_MAX: none */
+    uint32_t host_slot;
+    bool device_valid; /* the slot's content is the chunk's */
+    bool host_valid;
+    bool pinned;
+} tide_residency;
+
+/* --- set-up --- */
+
+/* A manager for a sealed layout, which must outlive it. NO_MEMORY. Freed with tide_manager_destroy (NULL
+ * allowed). */
+tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager);
+void tide_manager_destroy(tide_manager *manager);
+
+/* Register an op, in the order in which ops run in a step (so the last READ of each param in backward is
+ * known). ARGUMENT, naming op and tensor: unknown tensor, a tensor named twice, no access or one that does
+ * not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
+tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op);
+
+/* What the registered ops need at least under a placement. */
+void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs);
+
+/* Fix tiers and placement. BUDGET if the slots are fewer than needed (the message counts slots; the pool says
+ * it in bytes). Allocates everything; nothing is allocated afterwards. */
+tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
+
+/* --- a step --- */
+
+/* Begin a training step or a forward-only pass. `updates_wait`: updates need tide_manager_release_updates
+ * (clipping); otherwise each starts when its chunk's gradients are complete. Updates of the step before may
+ * still be open: an op waits for those of its own chunks. STATE if a step is open or release/skip is still
+ * owed for the step before. */
+tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait);
+
+/* Request an op's params (and no slice yet). Ready at once if all is resident. STATE, naming op or param: no
+ * step, an op is open, a backward op in a forward-only pass, a READ of a param whose place holds its gradient
+ * by now. */
+tide_status tide_manager_begin(tide_manager *manager, tide_op op);
+/* Request slice `slice` of the open op's CHECKPOINT tensors; the slice before is released. STATE: the op is
+ * not ready; READ of a part that is FREE (names the tensor); ARGUMENT: slice out of range. */
+tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
+/* Are all requested chunks resident and pinned? */
+bool tide_manager_ready(const tide_manager *manager);
+/* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
+ * gradient this op completes become HOLD_AFTER_BWD. */
+tide_status tide_manager_end(tide_manager *manager);
+/* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
+ * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open. */
+tide_status tide_manager_step_end(tide_manager *manager);
+/* With updates_wait: let the step's updates run, or drop them and rewrite the params from MASTER (a skipped
+ * step). */
+tide_status tide_manager_release_updates(tide_manager *manager);
+tide_status tide_manager_skip_updates(tide_manager *manager);
+/* UPDATE and RESTORE tasks of the last step that are not done yet. */
+uint32_t tide_manager_updates_open(const tide_manager *manager);
+
+/* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
+ * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, `*torn` false.
+ * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. */
+tide_status tide_manager_abort(tide_manager *manager, bool *torn);
+
+/* --- commands --- */
+
+/* The next command to execute; false if there is none at present (ask again after done or a request). */
+bool tide_manager_next(tide_manager *manager, tide_command *command);
+/* Command `id` is done, or failed and changed nothing. */
+void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
+/* Commands handed out and not yet done. */
+uint32_t tide_manager_commands_open(const tide_manager *manager);
+/* True when a request is open, no command is, and next() has none: it would never become ready. A bug; the
+ * owner reports it instead of hanging. */
+bool tide_manager_is_stuck(tide_manager *manager);
+
+/* --- the host request: param_set and param_get --- */
+
+/* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier. An ACCESS command comes when they are there and
+ * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one. STATE: a
+ * step is open, or another host request is. */
+tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
+
+/* --- queries --- */
+
+/* The op at whose end the accumulator that `op` makes for `param` is rounded into the param's place: the last
+ * op of the backward that READs the param if that comes later, else `op` itself. Fixed after all ops are
+ * added. */
+tide_op tide_manager_conversion_op(const tide_manager *manager, tide_op op, uint32_t param);
+/* Does the param's place hold (part of) its gradient? Then a further accumulator is added to it, else it
+ * replaces. */
+bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param);
+/* Was the param's gradient taken as zero at the last step end? */
+bool tide_manager_param_is_zero_gradient(const tide_manager *manager, uint32_t param);
+tide_tensor_state tide_manager_param_state(const tide_manager *manager, uint32_t param);
+tide_tensor_state tide_manager_checkpoint_state(const tide_manager *manager, uint32_t tensor, uint32_t part);
+/* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Fixed at seal. */
+bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk);
+/* The chunks that the open op and slice pin (or request), valid until the next call. */
+const tide_chunk *tide_manager_pins(const tide_manager *manager, uint32_t *count);
+void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency);
+void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
+const char *tide_manager_op_name(const tide_manager *manager, tide_op op);
+
+/* Every invariant: slots = free + holding in each tier, one slot per copy, states agree with counters, pins
+ * only on resident chunks. Cheap checks always, the full walk when `deep`. Asserted after every mutation in
+ * debug builds. */
+bool tide_manager_is_valid(const tide_manager *manager, bool deep);
+
+#endif
