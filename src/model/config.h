@@ -72,6 +72,11 @@ typedef struct tide_gpt2_param {
  * head, scaled attention, n_inner), another model type, or a build without jansson */
 TIDE_NODISCARD tide_status tide_gpt2_config_open(const char *model, tide_gpt2_config *config);
 
+/* The same from a config.json's text; `origin` names it in messages. CORRUPT, UNSUPPORTED, NO_MEMORY as
+ * above. */
+TIDE_NODISCARD tide_status tide_gpt2_config_parse(const char *text, size_t bytes, const char *origin,
+                                                  tide_gpt2_config *config);
+
 /* The n-th preset's name, NULL past the last. */
 const char *tide_gpt2_preset_name(size_t index);
 

@@ -1,0 +1,171 @@
+/* Philox 4x32-10 and what is built on it.
+ *
+ * Why counter-based: initial values must not depend on the chunk size, on the number of threads or on the
+ * order in which params are filled; the training order must be found again from the step number alone. A
+ * generator with a state could give neither without storing it.
+ *
+ *     counter = { block low, block high, item, use }     key = { seed low, seed high }
+ *
+ * Philox was chosen over a splitmix-based hash of the counter because it is published with test vectors and
+ * passes BigCrush for every key; it costs about 10 multiplications a block of four words, little beside the
+ * logarithm of a normal.
+ *
+ * Normals come from Box-Muller in double precision: two words give two values, without rejection, so that
+ * element i needs no neighbour. The tails end at sqrt(2 x 32 x ln 2) = 6.66 deviations.
+ *
+ * The permutation is a balanced Feistel network of eight rounds over [0, 4^half_bits), with cycle walking: a
+ * result outside [0, size) is sent through again until it falls inside, which keeps it a bijection. The range
+ * is under four times size, so fewer than four passes are needed on average, and memory is 48 bytes whatever
+ * the size.
+ */
+#include "src/data/random.h"
+
+#include <assert.h>
+#include <math.h>
+
+enum { PHILOX_ROUNDS = 10, FEISTEL_ROUNDS = 8 };
+
+#define PHILOX_MULTIPLIER_0 0xD2511F53u
+#define PHILOX_MULTIPLIER_1 0xCD9E8D57u
+#define PHILOX_WEYL_0       0x9E3779B9u
+#define PHILOX_WEYL_1       0xBB67AE85u
+
+void tide_random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        uint64_t product0 = (uint64_t)PHILOX_MULTIPLIER_0 * c0;
+        uint64_t product1 = (uint64_t)PHILOX_MULTIPLIER_1 * c2;
+        c0 = (uint32_t)(product1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)product1;
+        c2 = (uint32_t)(product0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)product0;
+        k0 += PHILOX_WEYL_0;
+        k1 += PHILOX_WEYL_1;
+    }
+    words[0] = c0;
+    words[1] = c1;
+    words[2] = c2;
+    words[3] = c3;
+}
+
+void tide_random_block(uint64_t seed, tide_random_use use, uint32_t item, uint64_t block, uint32_t words[4])
+{
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), item, (uint32_t)use};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    tide_random_philox(counter, key, words);
+}
+
+double tide_random_uniform(uint64_t seed, tide_random_use use, uint32_t item, uint64_t index)
+{
+    uint32_t words[4];
+    tide_random_block(seed, use, item, index / 2, words);
+    const uint32_t *pair = words + 2 * (index % 2);
+    uint64_t bits = (uint64_t)pair[0] << 32 | pair[1];
+    return (double)(bits >> 11) * 0x1p-53;
+}
+
+/* Four independent standard normals from one block. */
+static void block_normals(const uint32_t words[4], double normals[4])
+{
+    static const double turn = 6.283185307179586476925 * 0x1p-32;
+    for (int pair = 0; pair < 4; pair += 2) {
+        double radius = sqrt(-2.0 * log(((double)words[pair] + 1.0) * 0x1p-32));
+        double angle = (double)words[pair + 1] * turn;
+        normals[pair] = radius * cos(angle);
+        normals[pair + 1] = radius * sin(angle);
+    }
+}
+
+void tide_random_normals(uint64_t seed, tide_random_use use, uint32_t item, uint64_t first, uint64_t count,
+                         double deviation, float *values)
+{
+    uint64_t done = 0;
+    while (done < count) {
+        uint32_t words[4];
+        double normals[4];
+        uint64_t element = first + done;
+        tide_random_block(seed, use, item, element / 4, words);
+        block_normals(words, normals);
+        for (uint64_t lane = element % 4; lane < 4 && done < count; lane++)
+            values[done++] = (float)(normals[lane] * deviation);
+    }
+}
+
+tide_permutation tide_permutation_make(uint64_t seed, uint32_t item, uint64_t size)
+{
+    assert(size >= 1 && size <= 1ull << 62);
+    tide_permutation permutation = {.size = size, .half_bits = 1};
+    while (permutation.half_bits < 31 && size > 1ull << (2 * permutation.half_bits))
+        permutation.half_bits++;
+    tide_random_block(seed, TIDE_RANDOM_USE_SHUFFLE, item, 0, permutation.round_keys);
+    tide_random_block(seed, TIDE_RANDOM_USE_SHUFFLE, item, 1, permutation.round_keys + 4);
+    return permutation;
+}
+
+/* A round's function: any function keeps the network a bijection; this one (murmur3's finalizer) mixes well.
+ */
+static uint32_t feistel_mix(uint32_t half, uint32_t key)
+{
+    uint32_t mixed = half ^ key;
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6Bu;
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35u;
+    return (mixed ^ mixed >> 16) + key;
+}
+
+static uint64_t feistel_pass(const tide_permutation *permutation, uint64_t value)
+{
+    uint32_t bits = permutation->half_bits;
+    uint32_t mask = (uint32_t)((1ull << bits) - 1);
+    uint32_t left = (uint32_t)(value >> bits) & mask;
+    uint32_t right = (uint32_t)value & mask;
+    for (int round = 0; round < FEISTEL_ROUNDS; round++) {
+        uint32_t swapped = left ^ (feistel_mix(right, permutation->round_keys[round]) & mask);
+        left = right;
+        right = swapped;
+    }
+    return (uint64_t)left << bits | right;
+}
+
+uint64_t tide_permutation_at(const tide_permutation *permutation, uint64_t index)
+{
+    assert(index < permutation->size);
+    uint64_t value = index;
+    do {
+        value = feistel_pass(permutation, value);
+    } while (value >= permutation->size);
+    return value;
+}
+
+/* splitmix64's finalizer: a bijection of 64 bits. */
+static uint64_t mix64(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9u;
+    value = (value ^ value >> 27) * 0x94D049BB133111EBu;
+    return value ^ value >> 31;
+}
+
+uint64_t tide_hash_u64(uint64_t hash, uint64_t value)
+{
+    return mix64((hash ^ value) + 0x9E3779B97F4A7C15u);
+}
+
+/* One multiplication for eight bytes; the finalizer of the last word and of the length spreads what it left.
+ */
+uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count)
+{
+    const uint8_t *at = bytes;
+    size_t left = count;
+    for (; left >= 8; left -= 8, at += 8) {
+        uint64_t word = 0;
+        for (int i = 7; i >= 0; i--)
+            word = word << 8 | at[i];
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    }
+    uint64_t tail = 0;
+    for (size_t i = left; i > 0; i--)
+        tail = tail << 8 | at[i - 1];
+    return tide_hash_u64(tide_hash_u64(hash, tail), count);
+}
