@@ -1,0 +1,180 @@
+/* The trainer: a GPT-2, its data, its pool and its schedule, one step at a time.
+ *
+ *     tide_trainer_options_default    every choice has a value that can be read and printed
+ *     tide_trainer_create             data, model, budgets, pool, then initial values or a checkpoint's
+ *     tide_trainer_plan_get           where every byte goes, before step 1
+ *     tide_trainer_step ...           one training step each
+ *     tide_trainer_evaluate, _sample, _save   between steps, in any order; none changes a bit of training
+ *     tide_trainer_destroy
+ *
+ * Arithmetic. Loss is the mean cross entropy over all tokens of the batch, in nats. AdamW with betas 0.9 and
+ * 0.95, epsilon 1e-8 and decoupled weight decay 0.1 on matrices and embeddings (none on biases and norms),
+ * the usual choice since GPT-3; global-norm clipping at 1.0; linear warm-up, then a cosine down to a tenth of
+ * the learning rate. Nothing of this depends on budgets, chunk size, recompute or placement.
+ *
+ * On the null device nothing is computed: there is no loss, no norm, nothing to evaluate, sample or save.
+ *
+ * Nothing is printed. One thread drives a trainer.
+ */
+#ifndef TIDE_TRAIN_TRAINER_H
+#define TIDE_TRAIN_TRAINER_H
+
+#include "src/checkpoint/checkpoint.h"
+#include "src/data/data.h"
+#include "src/model/config.h"
+#include "tidepool/pool.h"
+
+typedef struct tide_trainer tide_trainer;
+
+/* Whether a block keeps its activations for backward or computes them again. Never changes a bit. */
+typedef enum tide_recompute {
+    TIDE_RECOMPUTE_AUTO =
+        0, /* keeps those of the last blocks, as many as the device budget holds beside all else */
+    TIDE_RECOMPUTE_NONE,
+    TIDE_RECOMPUTE_ALL,
+} tide_recompute;
+
+/* Warm-up of a tenth of the run, at most 100 steps. */
+#define TIDE_TRAINER_WARMUP_DEFAULT UINT64_MAX
+
+typedef struct tide_trainer_options {
+    tide_gpt2_config model;
+    const char *data;               /* path; NULL is allowed on the null device */
+    uint64_t steps;                 /* where the run and its schedule end */
+    uint64_t batch_tokens;          /* of the global batch; 0: 8 sequences */
+    uint32_t seq_len;               /* 0: the model's context */
+    uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 1024 tokens, at
+                                       least 1 */
+    double lr;                      /* at the end of warm-up */
+    double weight_decay;
+    double clip; /* global gradient norm; 0: no clipping, updates run during backward */
+    double beta1, beta2, epsilon;
+    uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
+    uint64_t seed;         /* of initial values, data order and samples */
+    tide_recompute recompute;
+    uint32_t eval_batches; /* validation batches (of the training batch's size) in an evaluation */
+    /* Device, dtype, chunk size, placement, prefetch, threads, link, trace, checks. nonmodel_bytes is the
+     * trainer's own. Budgets 0: see tide_trainer_plan. */
+    tide_pool_options pool;
+    uint64_t free_memory_bytes; /* what default budgets are shares of; 0: tide_trainer_free_memory */
+    const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
+    const tide_files *files;    /* of checkpoints; NULL: POSIX */
+} tide_trainer_options;
+
+/* gpt2-nano, 1000 steps, batch, sequence and micro-batch 0, lr 6e-4, decay 0.1, clip 1, default warm-up, seed
+ * 1, recompute auto, 16 evaluation batches, tide_pool_options_default. data is NULL. */
+void tide_trainer_options_default(tide_trainer_options *options);
+
+/* MemAvailable of /proc/meminfo, bytes; 0 if it can't be read. */
+uint64_t tide_trainer_free_memory(void);
+
+/* Where every byte goes, fixed at create.
+ *
+ * Default budgets. Host device (one memory serves both): device = what the run needs to keep all resident, at
+ * most a quarter of free memory, but at least what works; host = what it needs beside that device budget, at
+ * most 80% of free memory, at least what works. Null device: what the run needs, both.
+ *
+ * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
+ * loss_bytes + logits_bytes. */
+typedef struct tide_trainer_plan {
+    tide_pool_plan pool;
+    uint64_t batch_tokens; /* the options in force, defaults resolved */
+    uint64_t warmup_steps;
+    uint64_t free_memory_bytes; /* 0 if no default budget needed it */
+    uint32_t seq_len;
+    uint32_t batch_sequences;
+    uint32_t micro_batch_sequences;
+    uint32_t micro_batches; /* batch_sequences / micro_batch_sequences */
+    uint32_t blocks;
+    uint32_t recomputed_blocks; /* the first ones; the others keep their activations */
+    uint64_t residual_bytes;    /* CHECKPOINT space: blocks + 1 residual inputs of the whole batch */
+    uint64_t saved_bytes;       /* CHECKPOINT space: saved activations of blocks that do not recompute */
+    uint64_t saved_block_bytes; /* of that, one block's */
+    uint64_t token_bytes;       /* non-model region: inputs and targets of the batch */
+    uint64_t loss_bytes;        /* non-model region: losses of a micro-batch and their sum */
+    uint64_t logits_bytes;      /* non-model region: logits of one position, for sampling */
+    double step_flops;          /* of a training step, recompute included */
+    bool default_device_budget; /* options.pool.device_memory_bytes was 0 */
+    bool default_host_budget;
+} tide_trainer_plan;
+
+/* Everything that can be refused is refused here, before anything is trained.
+ *   ARGUMENT     an option: which, its value, what would be right (a batch that does not divide by sequence
+ *                or micro-batch, a sequence longer than the context, ...)
+ *   IO, CORRUPT  the data (a token outside the vocabulary, too short, ...), or the checkpoint to resume from
+ *   MISMATCH     the checkpoint is of another model, data set, seed or batch
+ *   BUDGET       as tide_pool_seal says; where the batch's activations are the reason it also names the
+ *                largest batch that fits
+ *   NO_MEMORY, UNSUPPORTED, DEVICE
+ * On failure *trainer is unchanged and nothing is left behind. */
+TIDE_NODISCARD tide_status tide_trainer_create(const tide_trainer_options *options, tide_trainer **trainer);
+
+/* Waits for running work. NULL is allowed. */
+void tide_trainer_destroy(tide_trainer *trainer);
+
+const tide_trainer_plan *tide_trainer_plan_get(const tide_trainer *trainer);
+
+/* For counters, traces and names. It belongs to the trainer, which alone steps it. */
+tide_pool *tide_trainer_pool(tide_trainer *trainer);
+
+/* Progress, identity and hyperparameters: what a checkpoint holds. `step` is the number of steps done. */
+const tide_train_state *tide_trainer_state(const tide_trainer *trainer);
+
+/* False on the null device: no loss, nothing to evaluate, sample or save. */
+bool tide_trainer_computes(const tide_trainer *trainer);
+
+/* What create found to resume from. */
+typedef struct tide_trainer_resumed {
+    bool resumed;               /* false: no resume_dir, or no checkpoint in it; training starts at step 0 */
+    tide_checkpoint_found from; /* step and path */
+    tide_train_changes changes; /* hyperparameters that differ from the checkpoint's */
+} tide_trainer_resumed;
+
+const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer);
+
+typedef struct tide_trainer_report {
+    uint64_t step;         /* counts from 1: of a run that starts anew, and goes on after a resume */
+    double loss;           /* mean over the batch, nats a token; NAN if nothing is computed */
+    double gradient_norm;  /* before clipping; NAN if nothing is computed */
+    double gradient_scale; /* clip factor */
+    double lr;
+    uint64_t tokens; /* trained on so far, this step included */
+    bool skipped;    /* the norm was not finite: weights unchanged */
+    uint32_t skipped_in_row;
+} tide_trainer_report;
+
+/* One training step; updates may still run when it returns. The step's share of the counters comes from
+ * tide_pool_step_counters_take: the pool counts its training steps from 1 since create.
+ *   NONFINITE  as tide_step_result_get: training can't go on
+ *   CORRUPT    a token of the data; nothing is torn
+ *   others     the step was aborted: it can be repeated, with the same bits, unless the pool is torn
+ * *report is set on success only. `report` may be NULL. */
+TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
+
+/* Mean loss over the first eval_batches batches of the validation split, forward only. STATE on the null
+ * device. */
+TIDE_NODISCARD tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss);
+
+typedef struct tide_sample_options {
+    uint32_t tokens;    /* to make */
+    double temperature; /* 0: the likeliest token always */
+    uint32_t top_k;     /* 0: all tokens */
+    const char *prompt; /* NULL or "": a newline (text), token 0 (shards) */
+    uint64_t sample;    /* which of many; with the seed it fixes the random numbers */
+} tide_sample_options;
+
+/* 200 tokens, temperature 0.8, top-k 40, no prompt, sample 0. */
+void tide_sample_options_default(tide_sample_options *options);
+
+/* Text made by the model, prompt not included, as tide_data_show shows it: zero-terminated, the caller frees
+ * it. Every token costs one forward pass over the last seq_len tokens. ARGUMENT (a prompt where the data is
+ * no text, a temperature below 0), STATE on the null device, NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trainer_sample(tide_trainer *trainer, const tide_sample_options *options,
+                                               char **text);
+
+/* Save as dir/step-N (tide_checkpoint_save: statuses, `keep`, `saved`). Waits for running updates. STATE on
+ * the null device. */
+TIDE_NODISCARD tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned keep,
+                                             tide_checkpoint_saved *saved);
+
+#endif
