@@ -1,0 +1,424 @@
+/* Causal attention in tiles of TILE queries x TILE keys; nothing of the size T x T is ever kept.
+ *
+ * Scores are computed transposed, keys down and queries along the vector: the largest score and the sum of
+ * exponentials of 16 queries are then plain vector operations over rows, without a horizontal sum. All
+ * products are fp32 tiles (tile.h).
+ *
+ * Forward, per query tile (a task of its own), walks its key tiles and keeps a running maximum and sum for
+ * each query (online softmax); what it had is scaled down whenever the maximum grows.
+ *
+ *     S^T = K Q^T        P^T = e^(S^T - maximum)        O = O e^(old - new maximum) + P V
+ *
+ * Backward, per head (a task), recomputes P from the saved logsumexp L and walks query tiles, and for each
+ * the key tiles up to the diagonal; dK and dV of the whole head are kept in fp32 and written at the end. D is
+ * the row sum of dO O, which stands for the softmax's own mean.
+ *
+ *     P^T = e^(S^T - L)      dV += P^T dO      dS^T = P^T (V dO^T - D)      dK += dS^T Q      dQ += dS K
+ *
+ * q is scaled by 1 / sqrt(head_width) once, when its tile is loaded; so dK needs no scale and dQ takes it at
+ * the end. Tasks write disjoint places and each runs in one thread: any thread count gives the same bits.
+ */
+#include "kernels/cpu/team.h"
+#include "kernels/cpu/tile.h"
+#include "kernels/cpu/variant.h"
+
+enum { TILE = 64 };
+
+/* One head of one sequence, as rows within the model's rows. `width` is padded to whole vectors inside tiles.
+ */
+typedef struct attention_head {
+    size_t width, padded;
+    size_t length;           /* tokens */
+    size_t qkv_row, out_row; /* leading dimensions */
+    size_t q, k, v;          /* where the head's first token's part starts in qkv */
+    size_t out;              /* and in out */
+    size_t statistics;       /* and in logsumexp */
+    float scale;
+} attention_head;
+
+static attention_head head_at(size_t index, size_t sequence_length, size_t heads, size_t head_width)
+{
+    const size_t sequence = index / heads, number = index % heads;
+    const size_t model_width = heads * head_width;
+    const size_t q = sequence * sequence_length * 3 * model_width + number * head_width;
+    return (attention_head){.width = head_width,
+                            .padded = tile_pad(head_width),
+                            .length = sequence_length,
+                            .qkv_row = 3 * model_width,
+                            .out_row = model_width,
+                            .q = q,
+                            .k = q + model_width,
+                            .v = q + 2 * model_width,
+                            .out = sequence * sequence_length * model_width + number * head_width,
+                            .statistics = index * sequence_length,
+                            .scale = 1.0f / sqrtf((float)head_width)};
+}
+
+static size_t tile_count(size_t begin, size_t length)
+{
+    return length - begin < TILE ? length - begin : TILE;
+}
+
+/* ---- between the model's rows and fp32 tiles ---- */
+
+/* tile[r][0, padded) = scale x rows of a matrix, zero past the width. */
+LANES_INLINE void load_rows(float *tile, const attention_head *head, const void *matrix, size_t start,
+                            size_t ld, size_t rows, float scale, tide_dtype dtype)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const size_t row = start + r * ld;
+        for (size_t i = 0; i < head->width; i += LANES)
+            lanes_store(tile, r * head->padded + i,
+                        lanes_load_until(matrix, row + i, row + head->width, dtype) * scale, TIDE_DTYPE_FP32);
+    }
+}
+
+/* rows of a matrix = scale x tile[r][0, width). */
+LANES_INLINE void store_rows(void *matrix, const attention_head *head, size_t start, size_t ld,
+                             const float *tile, size_t rows, float scale, tide_dtype dtype)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const size_t row = start + r * ld;
+        for (size_t i = 0; i < head->width; i += LANES)
+            lanes_store_until(matrix, row + i, row + head->width,
+                              lanes_load(tile, r * head->padded + i, TIDE_DTYPE_FP32) * scale, dtype);
+    }
+}
+
+/* turned[i][r] = tile[r][i]; queries past `rows` get zeros. */
+static void transpose_rows(float *turned, const float *tile, const attention_head *head, size_t rows)
+{
+    for (size_t i = 0; i < head->width; i++)
+        for (size_t r = 0; r < TILE; r++)
+            turned[i * TILE + r] = r < rows ? tile[r * head->padded + i] : 0.0f;
+}
+
+/* scores[key][query] = keys[key] . queries[query], for both as above. */
+static void multiply_turned(float *scores, const float *keys, const float *turned, const attention_head *head,
+                            size_t key_count)
+{
+    tile_multiply(&(tile_product){.a = keys,
+                                  .a_row = head->padded,
+                                  .a_column = 1,
+                                  .b = turned,
+                                  .b_row = TILE,
+                                  .c = scores,
+                                  .c_row = TILE,
+                                  .m = key_count,
+                                  .n = TILE,
+                                  .k = head->width});
+}
+
+/* sum[query][] += weights[key][query] x values[key][] */
+static void add_weighted_values(float *sum, const float *weights, const float *values,
+                                const attention_head *head, size_t key_count, size_t query_count)
+{
+    tile_multiply(&(tile_product){.a = weights,
+                                  .a_row = 1,
+                                  .a_column = TILE,
+                                  .b = values,
+                                  .b_row = head->padded,
+                                  .c = sum,
+                                  .c_row = head->padded,
+                                  .m = query_count,
+                                  .n = head->padded,
+                                  .k = key_count,
+                                  .accumulate = true});
+}
+
+/* sum[key][] += weights[key][query] x values[query][] */
+static void add_weighted_queries(float *sum, const float *weights, const float *values,
+                                 const attention_head *head, size_t key_count, size_t query_count)
+{
+    tile_multiply(&(tile_product){.a = weights,
+                                  .a_row = TILE,
+                                  .a_column = 1,
+                                  .b = values,
+                                  .b_row = head->padded,
+                                  .c = sum,
+                                  .c_row = head->padded,
+                                  .m = key_count,
+                                  .n = head->padded,
+                                  .k = query_count,
+                                  .accumulate = true});
+}
+
+/* On the diagonal tile a query sees the keys up to itself. */
+static void mask_future(float *scores, size_t key_count)
+{
+    for (size_t key = 0; key < key_count; key++)
+        for (size_t query = 0; query < key; query++)
+            scores[key * TILE + query] = -INFINITY;
+}
+
+/* ---- forward ---- */
+
+/* A thread's workspace; each part is whole vectors, every size in floats. */
+typedef struct forward_tiles {
+    float *rows;    /* [TILE, padded]: q, then k, then v as they are loaded */
+    float *turned;  /* [width, TILE]: q transposed */
+    float *scores;  /* [TILE keys, TILE queries] */
+    float *out;     /* [TILE, padded] */
+    float *maximum; /* [TILE] of the queries so far */
+    float *sum;     /* [TILE] of e^(score - maximum) so far */
+    float *shrink;  /* [TILE] e^(old maximum - new maximum) */
+} forward_tiles;
+
+static size_t forward_elements(size_t padded)
+{
+    return TILE * (3 * padded + TILE + 3);
+}
+
+static forward_tiles forward_tiles_at(float *workspace, size_t padded)
+{
+    forward_tiles tiles = {.rows = workspace};
+    tiles.turned = tiles.rows + TILE * padded;
+    tiles.scores = tiles.turned + TILE * padded;
+    tiles.out = tiles.scores + TILE * TILE;
+    tiles.maximum = tiles.out + TILE * padded;
+    tiles.sum = tiles.maximum + TILE;
+    tiles.shrink = tiles.sum + TILE;
+    return tiles;
+}
+
+/* Online softmax over one key tile: scores become e^(score - maximum). */
+static void soften_scores(const forward_tiles *tiles, size_t key_count)
+{
+    for (size_t query = 0; query < TILE; query += LANES) {
+        const lanes before = lanes_load(tiles->maximum, query, TIDE_DTYPE_FP32);
+        lanes maximum = before;
+        for (size_t key = 0; key < key_count; key++)
+            maximum = lanes_max(lanes_load(tiles->scores, key * TILE + query, TIDE_DTYPE_FP32), maximum);
+        const lanes shrink = lanes_exp(before - maximum);
+        lanes sum = lanes_load(tiles->sum, query, TIDE_DTYPE_FP32) * shrink;
+        for (size_t key = 0; key < key_count; key++) {
+            const lanes score = lanes_load(tiles->scores, key * TILE + query, TIDE_DTYPE_FP32);
+            const lanes weight = lanes_exp(score - maximum);
+            lanes_store(tiles->scores, key * TILE + query, weight, TIDE_DTYPE_FP32);
+            sum += weight;
+        }
+        lanes_store(tiles->maximum, query, maximum, TIDE_DTYPE_FP32);
+        lanes_store(tiles->sum, query, sum, TIDE_DTYPE_FP32);
+        lanes_store(tiles->shrink, query, shrink, TIDE_DTYPE_FP32);
+    }
+}
+
+static void scale_rows(float *tile, const float *factor, size_t padded, size_t rows)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < padded; i += LANES)
+            lanes_store(tile, r * padded + i, lanes_load(tile, r * padded + i, TIDE_DTYPE_FP32) * factor[r],
+                        TIDE_DTYPE_FP32);
+}
+
+LANES_INLINE void attend_tile(const tide_attention_args *args, const attention_head *head, size_t first_query,
+                              const forward_tiles *tiles, tide_dtype dtype)
+{
+    const size_t query_count = tile_count(first_query, head->length);
+    load_rows(tiles->rows, head, args->qkv, head->q + first_query * head->qkv_row, head->qkv_row, query_count,
+              head->scale, dtype);
+    transpose_rows(tiles->turned, tiles->rows, head, query_count);
+    memset(tiles->out, 0, TILE * head->padded * sizeof(float));
+    for (size_t query = 0; query < TILE; query++) {
+        tiles->maximum[query] = -INFINITY;
+        tiles->sum[query] = 0.0f;
+    }
+    for (size_t first_key = 0; first_key <= first_query; first_key += TILE) {
+        const size_t key_count = tile_count(first_key, head->length);
+        const size_t start = first_key * head->qkv_row;
+        load_rows(tiles->rows, head, args->qkv, head->k + start, head->qkv_row, key_count, 1.0f, dtype);
+        multiply_turned(tiles->scores, tiles->rows, tiles->turned, head, key_count);
+        if (first_key == first_query)
+            mask_future(tiles->scores, key_count);
+        soften_scores(tiles, key_count);
+        scale_rows(tiles->out, tiles->shrink, head->padded, query_count);
+        load_rows(tiles->rows, head, args->qkv, head->v + start, head->qkv_row, key_count, 1.0f, dtype);
+        add_weighted_values(tiles->out, tiles->scores, tiles->rows, head, key_count, query_count);
+    }
+    for (size_t query = 0; query < query_count; query++) {
+        args->logsumexp[head->statistics + first_query + query] =
+            tiles->maximum[query] + logf(tiles->sum[query]);
+        tiles->shrink[query] = 1.0f / tiles->sum[query];
+    }
+    scale_rows(tiles->out, tiles->shrink, head->padded, query_count);
+    store_rows(args->out, head, head->out + first_query * head->out_row, head->out_row, tiles->out,
+               query_count, 1.0f, dtype);
+}
+
+static size_t whole_bytes(size_t elements)
+{
+    return (size_t)tide_align_up(elements * sizeof(float));
+}
+
+size_t VARIANT(attention_workspace_bytes)(size_t sequence_length, size_t head_width)
+{
+    (void)sequence_length;
+    return (size_t)tide_kernels_cpu_threads() * whole_bytes(forward_elements(tile_pad(head_width)));
+}
+
+tide_status VARIANT(attention)(void *stream, const void *arguments)
+{
+    const tide_attention_args *args = arguments;
+    const size_t query_tiles = (args->sequence_length + TILE - 1) / TILE;
+    const size_t tasks = args->batch * args->heads * query_tiles;
+    const size_t padded = tile_pad(args->head_width);
+    const size_t stride = whole_bytes(forward_elements(padded));
+    (void)stream;
+    assert(tasks == 0 ||
+           (args->qkv && args->out && args->logsumexp && args->workspace && args->head_width > 0));
+    assert(args->workspace_bytes >=
+           VARIANT(attention_workspace_bytes)(args->sequence_length, args->head_width));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(dynamic, 1)
+    for (size_t task = 0; task < tasks; task++) {
+        const attention_head head =
+            head_at(task / query_tiles, args->sequence_length, args->heads, args->head_width);
+        float *own = (float *)((char *)args->workspace + team_member() * stride);
+        const forward_tiles tiles = forward_tiles_at(own, padded);
+        BY_DTYPE(args->dtype, attend_tile, args, &head, task % query_tiles * TILE, &tiles);
+    }
+    return TIDE_OK;
+}
+
+/* ---- backward ---- */
+
+typedef struct backward_tiles {
+    float *k, *v, *dk, *dv; /* [length, padded]: the whole head */
+    float *q, *dout, *dq;   /* [TILE, padded] */
+    float *q_turned;        /* [width, TILE] */
+    float *dout_turned;     /* [width, TILE] */
+    float *weights;         /* [TILE keys, TILE queries]: P^T */
+    float *dscores;         /* [TILE keys, TILE queries]: V dO^T, then dS^T */
+    float *logsumexp;       /* [TILE]; infinite past the last query, so that its weights are 0 */
+    float *mean;            /* [TILE]: D */
+} backward_tiles;
+
+static size_t backward_elements(size_t length, size_t padded)
+{
+    return 4 * length * padded + TILE * (5 * padded + 2 * TILE + 2);
+}
+
+static backward_tiles backward_tiles_at(float *workspace, size_t length, size_t padded)
+{
+    backward_tiles tiles = {.k = workspace};
+    tiles.v = tiles.k + length * padded;
+    tiles.dk = tiles.v + length * padded;
+    tiles.dv = tiles.dk + length * padded;
+    tiles.q = tiles.dv + length * padded;
+    tiles.dout = tiles.q + TILE * padded;
+    tiles.dq = tiles.dout + TILE * padded;
+    tiles.q_turned = tiles.dq + TILE * padded;
+    tiles.dout_turned = tiles.q_turned + TILE * padded;
+    tiles.weights = tiles.dout_turned + TILE * padded;
+    tiles.dscores = tiles.weights + TILE * TILE;
+    tiles.logsumexp = tiles.dscores + TILE * TILE;
+    tiles.mean = tiles.logsumexp + TILE;
+    return tiles;
+}
+
+/* D[query] = dO[query] . O[query]; O is loaded into the dQ tile, which is not in use yet. */
+LANES_INLINE void load_means(const tide_attention_backward_args *args, const attention_head *head,
+                             size_t first_query, size_t query_count, const backward_tiles *tiles,
+                             tide_dtype dtype)
+{
+    const size_t padded = head->padded;
+    load_rows(tiles->dq, head, args->out, head->out + first_query * head->out_row, head->out_row, query_count,
+              1.0f, dtype);
+    for (size_t query = 0; query < TILE; query++) {
+        tiles->mean[query] = 0.0f;
+        tiles->logsumexp[query] = INFINITY;
+    }
+    for (size_t query = 0; query < query_count; query++) {
+        lanes sum = lanes_all(0.0f);
+        for (size_t i = 0; i < padded; i += LANES)
+            sum = lanes_fma(lanes_load(tiles->dout, query * padded + i, TIDE_DTYPE_FP32),
+                            lanes_load(tiles->dq, query * padded + i, TIDE_DTYPE_FP32), sum);
+        tiles->mean[query] = lanes_sum(sum);
+        tiles->logsumexp[query] = args->logsumexp[head->statistics + first_query + query];
+    }
+}
+
+/* From scores and V dO^T: the weights P^T and dS^T = P^T (V dO^T - D). */
+static void differentiate_scores(const backward_tiles *tiles, size_t key_count)
+{
+    for (size_t query = 0; query < TILE; query += LANES) {
+        const lanes logsumexp = lanes_load(tiles->logsumexp, query, TIDE_DTYPE_FP32);
+        const lanes mean = lanes_load(tiles->mean, query, TIDE_DTYPE_FP32);
+        for (size_t key = 0; key < key_count; key++) {
+            const size_t at = key * TILE + query;
+            const lanes weight = lanes_exp(lanes_load(tiles->weights, at, TIDE_DTYPE_FP32) - logsumexp);
+            const lanes dscore = weight * (lanes_load(tiles->dscores, at, TIDE_DTYPE_FP32) - mean);
+            lanes_store(tiles->weights, at, weight, TIDE_DTYPE_FP32);
+            lanes_store(tiles->dscores, at, dscore, TIDE_DTYPE_FP32);
+        }
+    }
+}
+
+static void key_tile_backward(const attention_head *head, const backward_tiles *tiles, size_t first_query,
+                              size_t query_count, size_t first_key)
+{
+    const size_t key_count = tile_count(first_key, head->length);
+    const size_t at = first_key * head->padded;
+    multiply_turned(tiles->weights, tiles->k + at, tiles->q_turned, head, key_count);
+    multiply_turned(tiles->dscores, tiles->v + at, tiles->dout_turned, head, key_count);
+    if (first_key == first_query)
+        mask_future(tiles->weights, key_count);
+    differentiate_scores(tiles, key_count);
+    add_weighted_queries(tiles->dv + at, tiles->weights, tiles->dout, head, key_count, query_count);
+    add_weighted_queries(tiles->dk + at, tiles->dscores, tiles->q, head, key_count, query_count);
+    add_weighted_values(tiles->dq, tiles->dscores, tiles->k + at, head, key_count, query_count);
+}
+
+LANES_INLINE void query_tile_backward(const tide_attention_backward_args *args, const attention_head *head,
+                                      size_t first_query, const backward_tiles *tiles, tide_dtype dtype)
+{
+    const size_t query_count = tile_count(first_query, head->length);
+    const size_t q = head->q + first_query * head->qkv_row;
+    load_rows(tiles->q, head, args->qkv, q, head->qkv_row, query_count, head->scale, dtype);
+    load_rows(tiles->dout, head, args->dout, head->out + first_query * head->out_row, head->out_row,
+              query_count, 1.0f, dtype);
+    load_means(args, head, first_query, query_count, tiles, dtype);
+    transpose_rows(tiles->q_turned, tiles->q, head, query_count);
+    transpose_rows(tiles->dout_turned, tiles->dout, head, query_count);
+    memset(tiles->dq, 0, TILE * head->padded * sizeof(float));
+    for (size_t first_key = 0; first_key <= first_query; first_key += TILE)
+        key_tile_backward(head, tiles, first_query, query_count, first_key);
+    store_rows(args->dqkv, head, q, head->qkv_row, tiles->dq, query_count, head->scale, dtype);
+}
+
+LANES_INLINE void attend_backward(const tide_attention_backward_args *args, const attention_head *head,
+                                  const backward_tiles *tiles, tide_dtype dtype)
+{
+    const size_t length = head->length, ld = head->qkv_row;
+    load_rows(tiles->k, head, args->qkv, head->k, ld, length, 1.0f, dtype);
+    load_rows(tiles->v, head, args->qkv, head->v, ld, length, 1.0f, dtype);
+    memset(tiles->dk, 0, 2 * length * head->padded * sizeof(float)); /* and dv, which follows it */
+    for (size_t first_query = 0; first_query < length; first_query += TILE)
+        query_tile_backward(args, head, first_query, tiles, dtype);
+    store_rows(args->dqkv, head, head->k, ld, tiles->dk, length, 1.0f, dtype);
+    store_rows(args->dqkv, head, head->v, ld, tiles->dv, length, 1.0f, dtype);
+}
+
+size_t VARIANT(attention_backward_workspace_bytes)(size_t sequence_length, size_t head_width)
+{
+    const size_t elements = backward_elements(sequence_length, tile_pad(head_width));
+    return (size_t)tide_kernels_cpu_threads() * whole_bytes(elements);
+}
+
+tide_status VARIANT(attention_backward)(void *stream, const void *arguments)
+{
+    const tide_attention_backward_args *args = arguments;
+    const size_t tasks = args->batch * args->heads;
+    const size_t length = args->sequence_length, padded = tile_pad(args->head_width);
+    const size_t stride = whole_bytes(backward_elements(length, padded));
+    (void)stream;
+    assert(tasks * length == 0 || (args->qkv && args->out && args->dout && args->logsumexp && args->dqkv));
+    assert(args->workspace_bytes >= VARIANT(attention_backward_workspace_bytes)(length, args->head_width));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(dynamic, 1)
+    for (size_t task = 0; task < tasks; task++) {
+        const attention_head head = head_at(task, length, args->heads, args->head_width);
+        float *own = (float *)((char *)args->workspace + team_member() * stride);
+        const backward_tiles tiles = backward_tiles_at(own, length, padded);
+        BY_DTYPE(args->dtype, attend_backward, args, &head, &tiles);
+    }
+    return TIDE_OK;
+}

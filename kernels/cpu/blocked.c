@@ -1,0 +1,156 @@
+/* The built-in matrix product, for builds without oneDNN and for bf16 where oneDNN has none (a CPU with AVX2
+ * only).
+ *
+ * C is cut into blocks of BLOCK_M x BLOCK_N. A thread takes one, and for each stretch of BLOCK_K packs its
+ * parts of A and B into its own workspace, as fp32 and with op() applied, multiplies them (tile.h) into an
+ * fp32 tile and at the end adds the bias or what stands in C, and rounds.
+ *
+ *     workspace of a thread:   A [BLOCK_M, BLOCK_K] | B [BLOCK_K, BLOCK_N] | C [BLOCK_M, BLOCK_N]
+ *
+ * Every element of C is summed in the order of k whatever the cut, so any thread count gives the same bits.
+ */
+#include "kernels/cpu/team.h"
+#include "kernels/cpu/tile.h"
+#include "kernels/cpu/variant.h"
+
+enum { BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 256 };
+enum {
+    A_ELEMENTS = BLOCK_M * BLOCK_K,
+    B_ELEMENTS = BLOCK_K * BLOCK_N,
+    C_ELEMENTS = BLOCK_M * BLOCK_N,
+    THREAD_ELEMENTS = A_ELEMENTS + B_ELEMENTS + C_ELEMENTS,
+};
+
+/* A block of C under way. */
+typedef struct matmul_block {
+    size_t row, column;   /* where it is in C */
+    size_t rows, columns; /* its size: up to BLOCK_M, BLOCK_N */
+    float *a, *b, *c;     /* the thread's workspace */
+} matmul_block;
+
+static size_t at_most(size_t wanted, size_t limit)
+{
+    return wanted < limit ? wanted : limit;
+}
+
+/* to[r][c] = from[r][c], rows of to `to_row` apart and zero from columns to the padded width. */
+LANES_INLINE void pack_straight(float *to, size_t to_row, const void *from, size_t ld, size_t row,
+                                size_t column, size_t rows, size_t columns, tide_dtype dtype)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const size_t start = (row + r) * ld + column;
+        for (size_t c = 0; c < columns; c += LANES) {
+            const lanes part = lanes_load_until(from, start + c, start + columns, dtype);
+            lanes_store(to, r * to_row + c, part, TIDE_DTYPE_FP32);
+        }
+    }
+}
+
+/* to[c][r] = from[r][c], likewise padded with zeros past `rows`. */
+LANES_INLINE void pack_transposed(float *to, size_t to_row, const void *from, size_t ld, size_t row,
+                                  size_t column, size_t rows, size_t columns, tide_dtype dtype)
+{
+    for (size_t c = 0; c < columns; c += LANES)
+        for (size_t r = 0; r < tile_pad(rows); r++) {
+            const size_t start = (row + r) * ld + column;
+            float each[LANES] = {0};
+            if (r < rows)
+                lanes_store(each, 0, lanes_load_until(from, start + c, start + columns, dtype),
+                            TIDE_DTYPE_FP32);
+            for (size_t lane = 0; lane < LANES && c + lane < columns; lane++)
+                to[(c + lane) * to_row + r] = each[lane];
+        }
+}
+
+LANES_INLINE void pack_stretch(const tide_matmul_args *args, const matmul_block *block, size_t k,
+                               size_t depth, tide_dtype dtype)
+{
+    if (args->transpose_a)
+        pack_transposed(block->a, BLOCK_K, args->a, args->lda, k, block->row, depth, block->rows, dtype);
+    else
+        pack_straight(block->a, BLOCK_K, args->a, args->lda, block->row, k, block->rows, depth, dtype);
+    if (args->transpose_b)
+        pack_transposed(block->b, BLOCK_N, args->b, args->ldb, block->column, k, block->columns, depth,
+                        dtype);
+    else
+        pack_straight(block->b, BLOCK_N, args->b, args->ldb, k, block->column, depth, block->columns, dtype);
+}
+
+LANES_INLINE void unpack_row(const tide_matmul_args *args, const matmul_block *block, size_t r,
+                             tide_dtype out_dtype)
+{
+    const size_t start = (block->row + r) * args->ldc + block->column;
+    const size_t end = start + block->columns;
+    for (size_t c = 0; c < block->columns; c += LANES) {
+        lanes sum = lanes_load(block->c, r * BLOCK_N + c, TIDE_DTYPE_FP32);
+        if (args->has_bias)
+            sum += args->in_dtype == TIDE_DTYPE_BF16
+                       ? lanes_load_until(args->bias, block->column + c, args->n, TIDE_DTYPE_BF16)
+                       : lanes_load_until(args->bias, block->column + c, args->n, TIDE_DTYPE_FP32);
+        if (args->accumulate)
+            sum += lanes_load_until(args->c, start + c, end, out_dtype);
+        lanes_store_until(args->c, start + c, end, sum, out_dtype);
+    }
+}
+
+static void multiply_block(const tide_matmul_args *args, const matmul_block *block)
+{
+    for (size_t k = 0; k < args->k; k += BLOCK_K) {
+        const size_t depth = at_most(args->k - k, BLOCK_K);
+        BY_DTYPE(args->in_dtype, pack_stretch, args, block, k, depth);
+        tile_multiply(&(tile_product){.a = block->a,
+                                      .a_row = BLOCK_K,
+                                      .a_column = 1,
+                                      .b = block->b,
+                                      .b_row = BLOCK_N,
+                                      .c = block->c,
+                                      .c_row = BLOCK_N,
+                                      .m = block->rows,
+                                      .n = tile_pad(block->columns),
+                                      .k = depth,
+                                      .accumulate = k > 0});
+    }
+    for (size_t r = 0; r < block->rows; r++)
+        BY_DTYPE(args->out_dtype, unpack_row, args, block, r);
+}
+
+tide_status VARIANT(blocked)(void *stream, const void *arguments)
+{
+    const tide_matmul_args *args = arguments;
+    const size_t blocks_m = (args->m + BLOCK_M - 1) / BLOCK_M, blocks_n = (args->n + BLOCK_N - 1) / BLOCK_N;
+    float *workspace = args->workspace;
+    (void)stream;
+    const tide_status status = tide_matmul_shape_check(args);
+    if (status != TIDE_OK)
+        return status;
+    if (args->workspace_bytes < VARIANT(blocked_workspace_bytes)())
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "matmul of %zu x %zu x %zu: a workspace of %zu bytes, it needs %zu", args->m,
+                         args->n, args->k, args->workspace_bytes, VARIANT(blocked_workspace_bytes)());
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(dynamic, 1)
+    for (size_t i = 0; i < blocks_m * blocks_n; i++) {
+        const size_t row = i % blocks_m * BLOCK_M, column = i / blocks_m * BLOCK_N;
+        float *own = workspace + team_member() * THREAD_ELEMENTS;
+        multiply_block(args, &(matmul_block){.row = row,
+                                             .column = column,
+                                             .rows = at_most(args->m - row, BLOCK_M),
+                                             .columns = at_most(args->n - column, BLOCK_N),
+                                             .a = own,
+                                             .b = own + A_ELEMENTS,
+                                             .c = own + A_ELEMENTS + B_ELEMENTS});
+    }
+    return TIDE_OK;
+}
+
+size_t VARIANT(blocked_workspace_bytes)(void)
+{
+    return (size_t)tide_kernels_cpu_threads() * THREAD_ELEMENTS * sizeof(float);
+}
+
+tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes)
+{
+    const tide_status status = tide_matmul_shape_check(shape);
+    if (status == TIDE_OK)
+        *workspace_bytes = VARIANT(blocked_workspace_bytes)();
+    return status;
+}

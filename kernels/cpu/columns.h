@@ -1,0 +1,36 @@
+/* Sums down the columns of a matrix, for gradients of biases and norms.
+ *
+ * Threads share out columns in bites of BITE_LANES vectors and go down all rows, so there are no partial sums
+ * to join and any thread count gives the same bits. Rows are summed in groups of ROW_GROUP and the groups
+ * then added: a plain fp32 sum over thousands of rows would lose digits. The order is fixed.
+ */
+#ifndef TIDEPOOL_KERNELS_CPU_COLUMNS_H
+#define TIDEPOOL_KERNELS_CPU_COLUMNS_H
+
+#include "kernels/cpu/lanes.h"
+
+enum { BITE_LANES = 2, BITE_COLUMNS = BITE_LANES * LANES, ROW_GROUP = 32 };
+
+/* accumulator[begin, begin + BITE_COLUMNS) += sums, up to column `end`. */
+LANES_INLINE void columns_add(float *accumulator, size_t begin, size_t end, const lanes sums[BITE_LANES])
+{
+    for (size_t bite = 0; bite < BITE_LANES; bite++) {
+        const size_t column = begin + bite * LANES;
+        if (column >= end)
+            break;
+        const lanes total = lanes_load_until(accumulator, column, end, TIDE_DTYPE_FP32) + sums[bite];
+        lanes_store_until(accumulator, column, end, total, TIDE_DTYPE_FP32);
+    }
+}
+
+/* BITE_COLUMNS elements of a row from column `begin`; zeros past `end`. */
+LANES_INLINE void columns_load(lanes out[BITE_LANES], const void *row, size_t begin, size_t end,
+                               tide_dtype dtype)
+{
+    for (size_t bite = 0; bite < BITE_LANES; bite++) {
+        const size_t column = begin + bite * LANES;
+        out[bite] = column < end ? lanes_load_until(row, column, end, dtype) : lanes_all(0.0f);
+    }
+}
+
+#endif

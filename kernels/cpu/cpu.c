@@ -1,0 +1,133 @@
+/* Which variant this machine runs, how many threads, and what `tidepool info` says about it. */
+#include "kernels/cpu/cpu.h"
+
+#include <inttypes.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static int thread_count = 1; /* set at start, before any kernel runs; read by all */
+
+#if defined(__x86_64__)
+extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512;
+#endif
+extern const tide_cpu_variant tide_cpu_variant_portable;
+
+const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
+{
+#if defined(__x86_64__)
+    /* The compiler's support library asks the processor and the system (saved registers) once. */
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (isa == TIDE_CPU_ISA_AVX512)
+        return avx512 ? &tide_cpu_variant_avx512 : NULL;
+    if (isa == TIDE_CPU_ISA_AVX2)
+        return avx2 ? &tide_cpu_variant_avx2 : NULL;
+#endif
+    return isa == TIDE_CPU_ISA_PORTABLE ? &tide_cpu_variant_portable : NULL;
+}
+
+static tide_cpu_isa best_isa(void)
+{
+    for (tide_cpu_isa isa = TIDE_CPU_ISA_AVX512; isa > TIDE_CPU_ISA_PORTABLE; isa--)
+        if (tide_cpu_variant_get(isa))
+            return isa;
+    return TIDE_CPU_ISA_PORTABLE;
+}
+
+const tide_cpu_variant *tide_cpu_variant_best(void)
+{
+    return tide_cpu_variant_get(best_isa());
+}
+
+const tide_kernels *tide_kernels_cpu(void)
+{
+    return &tide_cpu_variant_best()->kernels;
+}
+
+void tide_kernels_cpu_configure(int threads)
+{
+    assert(threads >= 1);
+#if TIDE_HAVE_OPENMP
+    thread_count = threads;
+#else
+    (void)threads;
+    thread_count = 1;
+#endif
+#if TIDE_HAVE_ONEDNN
+    tide_onednn_forget();
+#endif
+}
+
+int tide_kernels_cpu_threads(void)
+{
+    return thread_count;
+}
+
+/* The shape keeps its rules, or what it breaks. */
+static const char *shape_fault(const tide_matmul_args *args)
+{
+    if (args->m == 0 || args->n == 0 || args->k == 0)
+        return "an empty dimension";
+    if (args->lda < (args->transpose_a ? args->m : args->k))
+        return "lda is less than a row of A";
+    if (args->ldb < (args->transpose_b ? args->k : args->n))
+        return "ldb is less than a row of B";
+    if (args->ldc < args->n)
+        return "ldc is less than a row of C";
+    if (args->out_dtype == TIDE_DTYPE_BF16 && args->in_dtype != TIDE_DTYPE_BF16)
+        return "a bf16 result of fp32 matrices";
+    if (args->accumulate && (args->has_bias || args->out_dtype != TIDE_DTYPE_FP32))
+        return "only an fp32 result without bias is added to";
+    return NULL;
+}
+
+tide_status tide_matmul_shape_check(const tide_matmul_args *args)
+{
+    const char *fault = shape_fault(args);
+    if (!fault)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "matmul of %zu x %zu x %zu (lda %zu, ldb %zu, ldc %zu): %s",
+                     args->m, args->n, args->k, args->lda, args->ldb, args->ldc, fault);
+}
+
+/* ---- info ---- */
+
+/* The processor's name as it gives it itself, 48 bytes padded with blanks; "unknown" on other architectures.
+ */
+static void read_processor(char name[49])
+{
+    memcpy(name, "unknown", 8);
+#if defined(__x86_64__)
+    unsigned int part[12];
+    for (unsigned int leaf = 0; leaf < 3; leaf++) {
+        unsigned int *p = part + leaf * 4;
+        if (!__get_cpuid(0x80000002u + leaf, &p[0], &p[1], &p[2], &p[3]))
+            return;
+    }
+    memcpy(name, part, sizeof part);
+    name[48] = '\0';
+    size_t length = strlen(name);
+    while (length > 0 && name[length - 1] == ' ')
+        name[--length] = '\0';
+#endif
+}
+
+const tide_cpu_info *tide_kernels_cpu_info(void)
+{
+    static const char *const isa_names[TIDE_CPU_ISA_COUNT] = {"portable", "avx2", "avx512"};
+    static _Thread_local char processor[49];
+    static _Thread_local tide_cpu_info info;
+    read_processor(processor);
+    info = (tide_cpu_info){
+        .processor = processor,
+        .instructions = isa_names[best_isa()],
+        .matmul = "built-in",
+        .matmul_isa = isa_names[best_isa()],
+    };
+#if TIDE_HAVE_ONEDNN
+    tide_onednn_describe(&info);
+#endif
+    return &info;
+}

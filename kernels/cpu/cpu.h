@@ -1,0 +1,49 @@
+/* Inside the CPU kernels: one source, one table an instruction set.
+ *
+ * Every file of this folder but cpu.c and matmul_onednn.c is compiled once for each instruction set
+ * ("variant"): AVX-512, AVX2 with FMA, and portable, whatever the compiler's baseline is. The build passes
+ * TIDE_CPU_VARIANT and the code names its kernels VARIANT(gelu), so that the three live side by side. At run
+ * time the best one that the machine has is the table; tests ask for each.
+ *
+ * The variants differ in vector width (lanes.h), so sums over a row may differ in their last bits between
+ * them. Where DESIGN.md asks for the same bits from any machine (AdamW, norms, rounding) the code fixes its
+ * own order.
+ */
+#ifndef TIDEPOOL_KERNELS_CPU_CPU_H
+#define TIDEPOOL_KERNELS_CPU_CPU_H
+
+#include "kernels/kernels.h"
+#include "tide_config.h"
+
+typedef enum tide_cpu_isa {
+    TIDE_CPU_ISA_PORTABLE = 0,
+    TIDE_CPU_ISA_AVX2,
+    TIDE_CPU_ISA_AVX512,
+    TIDE_CPU_ISA_COUNT,
+} tide_cpu_isa;
+
+/* One instruction set's kernels. `blocked` is the built-in matrix product with its workspace query: the
+ * table's own in a build without oneDNN, and where oneDNN cannot multiply bf16. */
+typedef struct tide_cpu_variant {
+    tide_kernels kernels;
+    tide_kernel blocked;
+    size_t (*blocked_workspace_bytes)(void);
+} tide_cpu_variant;
+
+/* A variant, or NULL when this machine or this build does not have it. */
+const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa);
+
+/* The best variant of this machine. Never NULL. */
+const tide_cpu_variant *tide_cpu_variant_best(void);
+
+/* TIDE_OK if the shape keeps the rules of tide_matmul_args; else TIDE_ERROR_ARGUMENT with a message. */
+tide_status tide_matmul_shape_check(const tide_matmul_args *args);
+
+/* ---- matrix products through oneDNN (matmul_onednn.c; only with TIDE_HAVE_ONEDNN) ---- */
+
+tide_status tide_onednn_matmul(void *stream, const void *arguments);
+tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes);
+void tide_onednn_forget(void);                  /* drop every prepared product */
+void tide_onednn_describe(tide_cpu_info *info); /* fill in what concerns matrix products */
+
+#endif

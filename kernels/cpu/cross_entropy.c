@@ -1,0 +1,83 @@
+/* Softmax cross entropy, row by row, the logits becoming their own gradient.
+ *
+ * A row of 50257 logits is gone through three times (largest, sum of exponentials, gradient); it is 100 KiB
+ * in bf16 and stays in the second cache, so an exponential computed twice costs less than one stored. The sum
+ * is kept in fp32 vectors over stretches of STRETCH elements and the stretches in float64: a plain fp32 sum
+ * of so many terms would lose a digit.
+ */
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/variant.h"
+
+enum { STRETCH_ELEMENTS = 1024 };
+
+LANES_INLINE float row_largest(const void *logits, size_t vocabulary, tide_dtype dtype)
+{
+    lanes largest = lanes_all(-INFINITY);
+    size_t i = 0;
+    for (; vocabulary - i >= LANES; i += LANES)
+        largest = lanes_max(lanes_load(logits, i, dtype), largest);
+    float result = lanes_largest(largest);
+    for (; i < vocabulary; i++) {
+        const float last = dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)logits)[i])
+                                                    : ((const float *)logits)[i];
+        result = last > result ? last : result;
+    }
+    return result;
+}
+
+/* Sum of e^(logit - largest); not a number if any logit is not, or is infinite. */
+LANES_INLINE double row_exp_sum(const void *logits, float largest, size_t vocabulary, tide_dtype dtype)
+{
+    double total = 0.0;
+    for (size_t begin = 0; begin < vocabulary; begin += STRETCH_ELEMENTS) {
+        const size_t end = vocabulary - begin > STRETCH_ELEMENTS ? begin + STRETCH_ELEMENTS : vocabulary;
+        lanes sum = lanes_all(0.0f);
+        for (size_t i = begin; i < end; i += LANES)
+            sum += lanes_clip(lanes_exp(lanes_load_until(logits, i, end, dtype) - largest), i, end);
+        total += (double)lanes_sum(sum);
+    }
+    return total;
+}
+
+/* logits = e^(logit - largest) x scale; zeros in the padding. The target's is still to be lowered. */
+LANES_INLINE void row_gradient(void *logits, float largest, float scale, size_t vocabulary,
+                               size_t leading_dimension, tide_dtype dtype)
+{
+    for (size_t i = 0; i < vocabulary; i += LANES) {
+        const lanes exponential = lanes_exp(lanes_load_until(logits, i, vocabulary, dtype) - largest);
+        lanes_store_until(logits, i, vocabulary, exponential * scale, dtype);
+    }
+    for (size_t i = vocabulary; i < leading_dimension; i++)
+        lanes_store_some(logits, i, lanes_all(0.0f), 1, dtype);
+}
+
+LANES_INLINE void cross_entropy_row(const tide_cross_entropy_args *args, size_t row, tide_dtype dtype)
+{
+    const size_t vocabulary = args->vocabulary;
+    char *logits = (char *)args->logits + row * args->leading_dimension * tide_dtype_bytes(dtype);
+    const size_t target = (size_t)args->targets[row];
+    assert(args->targets[row] >= 0 && target < vocabulary);
+    const float target_logit = lanes_load_some(logits, target, 1, dtype)[0];
+    const float largest = row_largest(logits, vocabulary, dtype);
+    const double sum = row_exp_sum(logits, largest, vocabulary, dtype);
+    args->losses[row] = (float)(log(sum) + (double)largest - (double)target_logit);
+    if (!args->gradient)
+        return;
+    const float scale = (float)((double)args->gradient_scale / sum);
+    row_gradient(logits, largest, scale, vocabulary, args->leading_dimension, dtype);
+    const lanes probability = lanes_exp(lanes_all(target_logit - largest));
+    lanes_store_some(logits, target, probability * scale - args->gradient_scale, 1, dtype);
+}
+
+tide_status VARIANT(cross_entropy)(void *stream, const void *arguments)
+{
+    const tide_cross_entropy_args *args = arguments;
+    (void)stream;
+    assert(args->rows == 0 || (args->logits && args->targets && args->losses && args->vocabulary > 0));
+    assert(args->leading_dimension >= args->vocabulary);
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->vocabulary >=        \
+                                                                     PARALLEL_ELEMENTS_MIN)
+    for (size_t row = 0; row < args->rows; row++)
+        BY_DTYPE(args->dtype, cross_entropy_row, args, row);
+    return TIDE_OK;
+}

@@ -1,0 +1,84 @@
+/* Embedding: rows of wte picked by token, plus rows of wpe by position.
+ *
+ * Backward adds rows of dout to the rows of dwte their tokens name. Two rows may name the same one, so
+ * threads share out columns, not rows: each thread goes through all rows in order over its own columns, and
+ * any thread count gives the same bits. Only the rows that tokens name are touched; the rest of a vocabulary
+ * costs nothing.
+ */
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/variant.h"
+
+/* Columns are dealt in bites of a cache line of bf16 or two of fp32. */
+enum { BITE_COLUMNS = 32 };
+
+static size_t token_row(const int32_t *tokens, size_t row, size_t vocabulary)
+{
+    const int32_t token = tokens[row];
+    assert(token >= 0 && (size_t)token < vocabulary);
+    (void)vocabulary;
+    return (size_t)token;
+}
+
+LANES_INLINE void embed_row(const tide_embedding_args *args, size_t row, tide_dtype dtype)
+{
+    const size_t width = args->width;
+    const size_t bytes = width * tide_dtype_bytes(dtype);
+    const char *wte = (const char *)args->wte + token_row(args->tokens, row, args->vocabulary) * bytes;
+    const char *wpe = (const char *)args->wpe + row % args->sequence_length * bytes;
+    char *out = (char *)args->out + row * bytes;
+    for (size_t i = 0; i < width; i += LANES) {
+        const lanes sum = lanes_load_until(wte, i, width, dtype) + lanes_load_until(wpe, i, width, dtype);
+        lanes_store_until(out, i, width, sum, dtype);
+    }
+}
+
+tide_status VARIANT(embedding)(void *stream, const void *arguments)
+{
+    const tide_embedding_args *args = arguments;
+    (void)stream;
+    assert(args->rows == 0 ||
+           (args->tokens && args->wte && args->wpe && args->out && args->sequence_length > 0));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->width >=             \
+                                                                     PARALLEL_ELEMENTS_MIN)
+    for (size_t row = 0; row < args->rows; row++)
+        BY_DTYPE(args->dtype, embed_row, args, row);
+    return TIDE_OK;
+}
+
+/* sum[begin, end) += addend[begin, end) */
+LANES_INLINE void add_columns(float *sum, const void *addend, size_t begin, size_t end, tide_dtype dtype)
+{
+    for (size_t i = begin; i < end; i += LANES) {
+        const lanes total =
+            lanes_load_until(sum, i, end, TIDE_DTYPE_FP32) + lanes_load_until(addend, i, end, dtype);
+        lanes_store_until(sum, i, end, total, TIDE_DTYPE_FP32);
+    }
+}
+
+LANES_INLINE void embed_backward_columns(const tide_embedding_backward_args *args, size_t begin, size_t end,
+                                         tide_dtype dtype)
+{
+    const size_t width = args->width;
+    for (size_t row = 0; row < args->rows; row++) {
+        const char *dout = (const char *)args->dout + row * width * tide_dtype_bytes(dtype);
+        add_columns(args->dwte + token_row(args->tokens, row, args->vocabulary) * width, dout, begin, end,
+                    dtype);
+        add_columns(args->dwpe + row % args->sequence_length * width, dout, begin, end, dtype);
+    }
+}
+
+tide_status VARIANT(embedding_backward)(void *stream, const void *arguments)
+{
+    const tide_embedding_backward_args *args = arguments;
+    const size_t width = args->width;
+    (void)stream;
+    assert(args->rows == 0 ||
+           (args->tokens && args->dout && args->dwte && args->dwpe && args->sequence_length > 0));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * width >=                   \
+                                                                     PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < width; begin += BITE_COLUMNS) {
+        const size_t end = width - begin > BITE_COLUMNS ? begin + BITE_COLUMNS : width;
+        BY_DTYPE(args->dtype, embed_backward_columns, args, begin, end);
+    }
+    return TIDE_OK;
+}

@@ -1,0 +1,190 @@
+/* A vector of floats, as wide as the variant's registers, and what the kernels need to do with it.
+ *
+ * Written with the compilers' vector types rather than intrinsics, so that one text serves every width: 16
+ * lanes for AVX-512, 8 for AVX2, 4 for SSE2 or NEON. `dtype` is always a constant where these are inlined
+ * (see BY_DTYPE), so the choice costs nothing. Past a row's end lanes_load_some reads zeros and
+ * lanes_store_some writes nothing.
+ */
+#ifndef TIDEPOOL_KERNELS_CPU_LANES_H
+#define TIDEPOOL_KERNELS_CPU_LANES_H
+
+#include "kernels/bf16.h"
+#include "tidepool/types.h"
+
+#include <math.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX2__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+typedef int32_t lanes_mask __attribute__((vector_size(4 * LANES))); /* a comparison: each lane 0 or -1 */
+typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
+typedef uint16_t lanes_bf16 __attribute__((vector_size(2 * LANES)));
+
+/* Call function(..., dtype) with `dtype` a constant, so that loads and stores are chosen at compile time.
+ * Inside a parallel loop, not around it: the compiler moves the loop's body into a function of its own. */
+#define BY_DTYPE(dtype, function, ...)                                                                       \
+    ((dtype) == TIDE_DTYPE_BF16 ? function(__VA_ARGS__, TIDE_DTYPE_BF16)                                     \
+                                : function(__VA_ARGS__, TIDE_DTYPE_FP32))
+
+#define LANES_INLINE static inline __attribute__((always_inline, unused))
+
+LANES_INLINE lanes lanes_all(float value)
+{
+    return value - (lanes){0};
+}
+
+/* a b + c, rounded once where the machine can. */
+LANES_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+#if defined(__AVX512F__)
+    return (lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+/* mask ? a : b */
+LANES_INLINE lanes lanes_select(lanes_mask mask, lanes a, lanes b)
+{
+    return (lanes)(((lanes_mask)a & mask) | ((lanes_mask)b & ~mask));
+}
+
+LANES_INLINE lanes lanes_max(lanes a, lanes b)
+{
+    return lanes_select(a > b, a, b);
+}
+
+LANES_INLINE lanes_bf16 lanes_round(lanes value)
+{
+    const lanes_bits bits = (lanes_bits)value;
+    const lanes_bits rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    const lanes_bits quiet = bits | 0x400000u;
+    const lanes_bits nan = (lanes_bits)((bits & 0x7fffffffu) > 0x7f800000u);
+    return __builtin_convertvector(((quiet & nan) | (rounded & ~nan)) >> 16, lanes_bf16);
+}
+
+LANES_INLINE lanes lanes_load(const void *base, size_t index, tide_dtype dtype)
+{
+    if (dtype == TIDE_DTYPE_BF16) {
+        lanes_bf16 half;
+        memcpy(&half, (const tide_bf16 *)base + index, sizeof half);
+        return (lanes)(__builtin_convertvector(half, lanes_bits) << 16);
+    }
+    lanes value;
+    memcpy(&value, (const float *)base + index, sizeof value);
+    return value;
+}
+
+LANES_INLINE void lanes_store(void *base, size_t index, lanes value, tide_dtype dtype)
+{
+    if (dtype == TIDE_DTYPE_BF16) {
+        const lanes_bf16 half = lanes_round(value);
+        memcpy((tide_bf16 *)base + index, &half, sizeof half);
+    } else {
+        memcpy((float *)base + index, &value, sizeof value);
+    }
+}
+
+/* The first `count` < LANES lanes only. */
+LANES_INLINE lanes lanes_load_some(const void *base, size_t index, size_t count, tide_dtype dtype)
+{
+    float some[LANES] = {0};
+    for (size_t lane = 0; lane < count; lane++)
+        some[lane] = dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)base)[index + lane])
+                                              : ((const float *)base)[index + lane];
+    return lanes_load(some, 0, TIDE_DTYPE_FP32);
+}
+
+LANES_INLINE void lanes_store_some(void *base, size_t index, lanes value, size_t count, tide_dtype dtype)
+{
+    float some[LANES];
+    lanes_store(some, 0, value, TIDE_DTYPE_FP32);
+    for (size_t lane = 0; lane < count; lane++)
+        if (dtype == TIDE_DTYPE_BF16)
+            ((tide_bf16 *)base)[index + lane] = tide_bf16_from_float(some[lane]);
+        else
+            ((float *)base)[index + lane] = some[lane];
+}
+
+/* Lanes from index up to `end`: all of them, or the some that are left. */
+LANES_INLINE lanes lanes_load_until(const void *base, size_t index, size_t end, tide_dtype dtype)
+{
+    return end - index >= LANES ? lanes_load(base, index, dtype)
+                                : lanes_load_some(base, index, end - index, dtype);
+}
+
+LANES_INLINE void lanes_store_until(void *base, size_t index, size_t end, lanes value, tide_dtype dtype)
+{
+    if (end - index >= LANES)
+        lanes_store(base, index, value, dtype);
+    else
+        lanes_store_some(base, index, value, end - index, dtype);
+}
+
+/* Zero in the lanes at and past `end`. */
+LANES_INLINE lanes lanes_clip(lanes value, size_t index, size_t end)
+{
+    if (end - index >= LANES)
+        return value;
+    float some[LANES];
+    lanes_store(some, 0, value, TIDE_DTYPE_FP32);
+    return lanes_load_some(some, 0, end - index, TIDE_DTYPE_FP32);
+}
+
+/* Sum of the lanes, halves onto halves: the same order whatever the compiler. */
+LANES_INLINE float lanes_sum(lanes value)
+{
+    float each[LANES];
+    lanes_store(each, 0, value, TIDE_DTYPE_FP32);
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t lane = 0; lane < half; lane++)
+            each[lane] += each[lane + half];
+    return each[0];
+}
+
+LANES_INLINE float lanes_largest(lanes value)
+{
+    float each[LANES];
+    lanes_store(each, 0, value, TIDE_DTYPE_FP32);
+    for (size_t lane = 1; lane < LANES; lane++)
+        each[0] = each[lane] > each[0] ? each[lane] : each[0];
+    return each[0];
+}
+
+/* e^x within 2 ulp for x in [-87.3, 88]; 0 below, e^88 above (no infinity: sigmoids divide by it); NaN stays
+ * NaN. x = n ln 2 + r with |r| <= ln 2 / 2; e^r is a polynomial of degree 7, 2^n goes into the exponent.
+ * Adding 1.5 x 2^23 rounds to an integer and leaves it in the low bits. */
+LANES_INLINE lanes lanes_exp(lanes x)
+{
+    const float round_magic = 12582912.0f;
+    const lanes_mask vanishes = x < -87.33f;
+    const lanes high = lanes_all(88.0f);
+    const lanes clamped = lanes_select(x > 88.0f, high, x);
+    const lanes shifted = lanes_fma(clamped, lanes_all(1.44269504f), lanes_all(round_magic));
+    const lanes n = shifted - round_magic;
+    const lanes r = lanes_fma(n, lanes_all(2.12194440e-4f), lanes_fma(n, lanes_all(-0.693359375f), clamped));
+    lanes p = lanes_all(1.0f / 5040);
+    p = lanes_fma(p, r, lanes_all(1.0f / 720));
+    p = lanes_fma(p, r, lanes_all(1.0f / 120));
+    p = lanes_fma(p, r, lanes_all(1.0f / 24));
+    p = lanes_fma(p, r, lanes_all(1.0f / 6));
+    p = lanes_fma(p, r, lanes_all(0.5f));
+    p = lanes_fma(p, r, lanes_all(1.0f));
+    p = lanes_fma(p, r, lanes_all(1.0f));
+    const lanes power = (lanes)(((lanes_bits)shifted + 127u) << 23);
+    return lanes_select(vanishes, lanes_all(0.0f), p * power);
+}
+
+#endif

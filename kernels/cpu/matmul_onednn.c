@@ -1,0 +1,440 @@
+/* Matrix products through oneDNN, versions 2 and 3.
+ *
+ * oneDNN generates code for a shape once and then runs it. Here that is a plan: made by prepare, found again
+ * by its shape when a launch runs it. A plan owns the primitive and its memory objects; running it only
+ * points these at the call's addresses. Scratch is the caller's workspace. So a run creates nothing; what
+ * dnnl_primitive_execute itself allocates is out of our hands (tests/test_kernels_matmul.c states how much).
+ *
+ * bf16 goes to oneDNN where its instruction set has it: from AVX-512 on, natively with AVX-512 BF16 or AMX.
+ * On a CPU held to AVX2, version 2 would fall back to a reference loop, so there, and for any product that
+ * oneDNN declines, the plan is the built-in product (blocked.c), which goes through fp32 in the workspace.
+ * The choice depends on shape and machine alone and is made at preparation.
+ *
+ * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which is set before each
+ * run. A build without OpenMP reaches that runtime too, since oneDNN brings it along.
+ *
+ * One lock guards the list of plans and is held while one runs: its memory objects serve one run at a time.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+/* Weak: absent where oneDNN was built with another threading runtime than OpenMP. */
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+
+typedef struct matmul_plan {
+    struct matmul_plan *next;
+    tide_matmul_args shape; /* pointers and workspace_bytes not used */
+    bool built_in;          /* run by blocked.c; nothing below exists */
+    size_t workspace_bytes;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, bias, c, scratch; /* bias: NULL without */
+} matmul_plan;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static matmul_plan *plans;   /* guarded by lock */
+static dnnl_engine_t engine; /* guarded by lock; made at the first prepare, kept */
+static dnnl_stream_t stream; /* as engine */
+
+/* ---- what differs between versions 2 and 3 ---- */
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t matrix_description;
+
+static dnnl_status_t describe(matrix_description *description, const dnnl_dims_t dims,
+                              const dnnl_dims_t strides, dnnl_data_type_t type)
+{
+    return dnnl_memory_desc_create_with_strides(description, 2, dims, type, strides);
+}
+
+static void describe_undo(matrix_description *description)
+{
+    if (*description)
+        dnnl_memory_desc_destroy(*description);
+}
+
+static dnnl_status_t matrix_create(dnnl_memory_t *memory, const matrix_description *description)
+{
+    return dnnl_memory_create(memory, *description, engine, DNNL_MEMORY_NONE);
+}
+
+static dnnl_status_t product_describe(dnnl_primitive_desc_t *product, const matrix_description *a,
+                                      const matrix_description *b, const matrix_description *bias,
+                                      const matrix_description *c, const_dnnl_primitive_attr_t attributes)
+{
+    return dnnl_matmul_primitive_desc_create(product, engine, *a, *b, bias ? *bias : NULL, *c, attributes);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t operations)
+{
+    return dnnl_post_ops_append_sum(operations, 1.0f, 0, dnnl_data_type_undef);
+}
+
+static dnnl_status_t scratch_create(matmul_plan *plan, const_dnnl_primitive_desc_t product)
+{
+    const const_dnnl_memory_desc_t description =
+        dnnl_primitive_desc_query_md(product, dnnl_query_scratchpad_md, 0);
+    plan->workspace_bytes = dnnl_memory_desc_get_size(description);
+    return dnnl_memory_create(&plan->scratch, description, engine, DNNL_MEMORY_NONE);
+}
+#else
+typedef dnnl_memory_desc_t matrix_description;
+
+static dnnl_status_t describe(matrix_description *description, const dnnl_dims_t dims,
+                              const dnnl_dims_t strides, dnnl_data_type_t type)
+{
+    return dnnl_memory_desc_init_by_strides(description, 2, dims, type, strides);
+}
+
+static void describe_undo(matrix_description *description)
+{
+    (void)description;
+}
+
+static dnnl_status_t matrix_create(dnnl_memory_t *memory, const matrix_description *description)
+{
+    return dnnl_memory_create(memory, description, engine, DNNL_MEMORY_NONE);
+}
+
+static dnnl_status_t product_describe(dnnl_primitive_desc_t *product, const matrix_description *a,
+                                      const matrix_description *b, const matrix_description *bias,
+                                      const matrix_description *c, const_dnnl_primitive_attr_t attributes)
+{
+    dnnl_matmul_desc_t operation;
+    const dnnl_status_t status = dnnl_matmul_desc_init(&operation, a, b, bias, c);
+    return status == dnnl_success ? dnnl_primitive_desc_create(product, &operation, attributes, engine, NULL)
+                                  : status;
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t operations)
+{
+    return dnnl_post_ops_append_sum(operations, 1.0f);
+}
+
+static dnnl_status_t scratch_create(matmul_plan *plan, const_dnnl_primitive_desc_t product)
+{
+    const dnnl_memory_desc_t *description =
+        dnnl_primitive_desc_query_md(product, dnnl_query_scratchpad_md, 0);
+    plan->workspace_bytes = dnnl_memory_desc_get_size(description);
+    return dnnl_memory_create(&plan->scratch, description, engine, DNNL_MEMORY_NONE);
+}
+#endif
+
+/* ---- the library ---- */
+
+static bool isa_has(dnnl_cpu_isa_t isa)
+{
+    return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+}
+
+static bool bf16_products(void)
+{
+    return isa_has(dnnl_cpu_isa_avx512_core);
+}
+
+static tide_status library_fail(const tide_matmul_args *shape, dnnl_status_t status, const char *doing)
+{
+    const tide_status code = status == dnnl_out_of_memory ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_DEVICE;
+    return tide_fail(code, "matmul of %zu x %zu x %zu: oneDNN failed %s it (status %d)", shape->m, shape->n,
+                     shape->k, doing, (int)status);
+}
+
+static void use_threads(void)
+{
+    if (omp_set_num_threads)
+        omp_set_num_threads(tide_kernels_cpu_threads());
+}
+
+static dnnl_status_t library_open(void)
+{
+    dnnl_status_t status = dnnl_success;
+    if (!engine)
+        status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+    if (status == dnnl_success && !stream)
+        status = dnnl_stream_create(&stream, engine, dnnl_stream_default_flags);
+    return status;
+}
+
+/* ---- plans ---- */
+
+static bool shapes_equal(const tide_matmul_args *a, const tide_matmul_args *b)
+{
+    return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb &&
+           a->ldc == b->ldc && a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
+           a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
+           a->has_bias == b->has_bias && a->accumulate == b->accumulate;
+}
+
+static matmul_plan *plan_find(const tide_matmul_args *shape)
+{
+    for (matmul_plan *plan = plans; plan; plan = plan->next)
+        if (shapes_equal(&plan->shape, shape))
+            return plan;
+    return NULL;
+}
+
+static void memory_destroy(dnnl_memory_t memory)
+{
+    if (memory)
+        dnnl_memory_destroy(memory);
+}
+
+static void plan_destroy(matmul_plan *plan)
+{
+    memory_destroy(plan->scratch);
+    memory_destroy(plan->c);
+    memory_destroy(plan->bias);
+    memory_destroy(plan->b);
+    memory_destroy(plan->a);
+    if (plan->primitive)
+        dnnl_primitive_destroy(plan->primitive);
+    free(plan);
+}
+
+static dnnl_data_type_t type_of(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* The matrices of a product as oneDNN describes them. */
+typedef struct product_matrices {
+    matrix_description a, b, bias, c;
+} product_matrices;
+
+/* op(M)[rows, columns], stored with leading dimension ld, turned over when `transposed`. */
+static dnnl_status_t describe_operand(matrix_description *description, size_t rows, size_t columns, size_t ld,
+                                      bool transposed, tide_dtype dtype)
+{
+    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
+    const dnnl_dims_t straight = {(dnnl_dim_t)ld, 1}, turned = {1, (dnnl_dim_t)ld};
+    return describe(description, dims, transposed ? turned : straight, type_of(dtype));
+}
+
+static dnnl_status_t describe_matrices(product_matrices *matrices, const tide_matmul_args *shape)
+{
+    dnnl_status_t status =
+        describe_operand(&matrices->a, shape->m, shape->k, shape->lda, shape->transpose_a, shape->in_dtype);
+    if (status == dnnl_success)
+        status = describe_operand(&matrices->b, shape->k, shape->n, shape->ldb, shape->transpose_b,
+                                  shape->in_dtype);
+    if (status == dnnl_success && shape->has_bias)
+        status = describe_operand(&matrices->bias, 1, shape->n, shape->n, false, shape->in_dtype);
+    if (status == dnnl_success)
+        status = describe_operand(&matrices->c, shape->m, shape->n, shape->ldc, false, shape->out_dtype);
+    return status;
+}
+
+static void describe_matrices_undo(product_matrices *matrices)
+{
+    describe_undo(&matrices->a);
+    describe_undo(&matrices->b);
+    describe_undo(&matrices->bias);
+    describe_undo(&matrices->c);
+}
+
+/* Scratch from the user, and C added to if asked. */
+static dnnl_status_t attributes_create(dnnl_primitive_attr_t *attributes, bool accumulate)
+{
+    dnnl_post_ops_t operations = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(attributes);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user);
+    if (status != dnnl_success || !accumulate)
+        return status;
+    status = dnnl_post_ops_create(&operations);
+    if (status == dnnl_success)
+        status = append_sum(operations);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(*attributes, operations);
+    if (operations)
+        dnnl_post_ops_destroy(operations);
+    return status;
+}
+
+static dnnl_status_t plan_fill(matmul_plan *plan, const product_matrices *matrices,
+                               const_dnnl_primitive_desc_t product)
+{
+    dnnl_status_t status = dnnl_primitive_create(&plan->primitive, product);
+    if (status == dnnl_success)
+        status = matrix_create(&plan->a, &matrices->a);
+    if (status == dnnl_success)
+        status = matrix_create(&plan->b, &matrices->b);
+    if (status == dnnl_success && plan->shape.has_bias)
+        status = matrix_create(&plan->bias, &matrices->bias);
+    if (status == dnnl_success)
+        status = matrix_create(&plan->c, &matrices->c);
+    if (status == dnnl_success)
+        status = scratch_create(plan, product);
+    return status;
+}
+
+/* oneDNN's part of a plan; dnnl_unimplemented when it has no such product. */
+static dnnl_status_t plan_build(matmul_plan *plan)
+{
+    product_matrices matrices = {0};
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_primitive_desc_t product = NULL;
+    dnnl_status_t status = describe_matrices(&matrices, &plan->shape);
+    if (status == dnnl_success)
+        status = attributes_create(&attributes, plan->shape.accumulate);
+    if (status == dnnl_success)
+        status = product_describe(&product, &matrices.a, &matrices.b,
+                                  plan->shape.has_bias ? &matrices.bias : NULL, &matrices.c, attributes);
+    if (status == dnnl_success)
+        status = plan_fill(plan, &matrices, product);
+    if (product)
+        dnnl_primitive_desc_destroy(product);
+    if (attributes)
+        dnnl_primitive_attr_destroy(attributes);
+    describe_matrices_undo(&matrices);
+    return status;
+}
+
+static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **result)
+{
+    matmul_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "matmul of %zu x %zu x %zu: no memory for its plan", shape->m,
+                         shape->n, shape->k);
+    plan->shape = *shape;
+    dnnl_status_t status = library_open();
+    if (status == dnnl_success) {
+        const bool declined = shape->in_dtype == TIDE_DTYPE_BF16 && !bf16_products();
+        status = declined ? dnnl_unimplemented : plan_build(plan);
+    }
+    if (status == dnnl_unimplemented) {
+        plan->built_in = true;
+        plan->workspace_bytes = tide_cpu_variant_best()->blocked_workspace_bytes();
+    } else if (status != dnnl_success) {
+        plan_destroy(plan);
+        return library_fail(shape, status, "preparing");
+    }
+    *result = plan;
+    return TIDE_OK;
+}
+
+tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+{
+    tide_status status = tide_matmul_shape_check(shape);
+    if (status != TIDE_OK)
+        return status;
+    pthread_mutex_lock(&lock);
+    matmul_plan *plan = plan_find(shape);
+    if (!plan) {
+        use_threads();
+        status = plan_create(shape, &plan);
+        if (status == TIDE_OK) {
+            plan->next = plans;
+            plans = plan;
+        }
+    }
+    if (status == TIDE_OK)
+        *workspace_bytes = plan->workspace_bytes;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void tide_onednn_forget(void)
+{
+    pthread_mutex_lock(&lock);
+    while (plans) {
+        matmul_plan *plan = plans;
+        plans = plan->next;
+        plan_destroy(plan);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- running ---- */
+
+/* oneDNN takes addresses of inputs without const too; it does not write through them. */
+static dnnl_status_t point_at(dnnl_memory_t memory, const void *address)
+{
+    return dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)address);
+}
+
+static dnnl_status_t plan_point(const matmul_plan *plan, const tide_matmul_args *args)
+{
+    dnnl_status_t status = point_at(plan->a, args->a);
+    if (status == dnnl_success)
+        status = point_at(plan->b, args->b);
+    if (status == dnnl_success && plan->bias)
+        status = point_at(plan->bias, args->bias);
+    if (status == dnnl_success)
+        status = point_at(plan->c, args->c);
+    if (status == dnnl_success)
+        status = point_at(plan->scratch, args->workspace);
+    return status;
+}
+
+static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *args)
+{
+    if (plan->built_in)
+        return tide_cpu_variant_best()->blocked(NULL, args);
+    const dnnl_exec_arg_t operands[] = {
+        {DNNL_ARG_SRC, plan->a},     {DNNL_ARG_WEIGHTS, plan->b},
+        {DNNL_ARG_DST, plan->c},     {DNNL_ARG_SCRATCHPAD, plan->scratch},
+        {DNNL_ARG_BIAS, plan->bias}, /* last: left out without a bias */
+    };
+    dnnl_status_t status = plan_point(plan, args);
+    use_threads();
+    if (status == dnnl_success)
+        status = dnnl_primitive_execute(plan->primitive, stream, plan->bias ? 5 : 4, operands);
+    if (status == dnnl_success)
+        status = dnnl_stream_wait(stream);
+    return status == dnnl_success ? TIDE_OK : library_fail(args, status, "running");
+}
+
+tide_status tide_onednn_matmul(void *stream_unused, const void *arguments)
+{
+    const tide_matmul_args *args = arguments;
+    tide_status status;
+    (void)stream_unused;
+    assert(args->a && args->b && args->c && !args->has_bias == !args->bias);
+    pthread_mutex_lock(&lock);
+    const matmul_plan *plan = plan_find(args);
+    if (!plan)
+        status = tide_fail(TIDE_ERROR_STATE, "matmul of %zu x %zu x %zu was not prepared", args->m, args->n,
+                           args->k);
+    else if (args->workspace_bytes < plan->workspace_bytes)
+        status = tide_fail(TIDE_ERROR_ARGUMENT,
+                           "matmul of %zu x %zu x %zu: a workspace of %zu bytes, it needs %zu", args->m,
+                           args->n, args->k, args->workspace_bytes, plan->workspace_bytes);
+    else
+        status = plan_run(plan, args);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* ---- info ---- */
+
+static const char *isa_name(void)
+{
+    static const struct {
+        dnnl_cpu_isa_t isa;
+        const char *name;
+    } names[] = {
+        {dnnl_cpu_isa_avx512_core_amx, "amx"}, {dnnl_cpu_isa_avx512_core_bf16, "avx512_bf16"},
+        {dnnl_cpu_isa_avx512_core, "avx512"},  {dnnl_cpu_isa_avx2, "avx2"},
+        {dnnl_cpu_isa_sse41, "sse41"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (isa_has(names[i].isa))
+            return names[i].name;
+    return "portable";
+}
+
+void tide_onednn_describe(tide_cpu_info *info)
+{
+    static _Thread_local char name[32];
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(name, sizeof name, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+    info->matmul = name;
+    info->matmul_isa = isa_name();
+    info->bf16_products = bf16_products();
+    info->bf16_native = isa_has(dnnl_cpu_isa_avx512_core_bf16);
+}

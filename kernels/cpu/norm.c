@@ -1,0 +1,125 @@
+/* Sums that must have the same bits anywhere: the gradient's norm and the loss.
+ *
+ * Floating-point sums depend on their order, so the order is fixed: eight float64 lanes within a leaf of 64
+ * elements, leaves in order, blocks in order (kernels.h states it). Eight lanes are one AVX-512 register, two
+ * of AVX2, four of SSE2; each product is rounded before it is added (no fused multiply-add: an instruction
+ * set without one could not follow). A square of a bf16 or fp32 number is exact in float64 for any gradient
+ * short of 1e-38, so a norm is as good as the stored gradient.
+ */
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/variant.h"
+
+enum { NORM_LANES = 8, DOUBLES = LANES / 2, PARTS = NORM_LANES / DOUBLES };
+
+typedef double doubles __attribute__((vector_size(8 * DOUBLES)));
+typedef float half_lanes __attribute__((vector_size(4 * DOUBLES)));
+typedef uint16_t half_bf16 __attribute__((vector_size(2 * DOUBLES)));
+typedef uint32_t half_bits __attribute__((vector_size(4 * DOUBLES)));
+
+LANES_INLINE doubles doubles_load(const void *base, size_t index, tide_dtype dtype)
+{
+    half_lanes value;
+    if (dtype == TIDE_DTYPE_BF16) {
+        half_bf16 half;
+        memcpy(&half, (const tide_bf16 *)base + index, sizeof half);
+        value = (half_lanes)(__builtin_convertvector(half, half_bits) << 16);
+    } else {
+        memcpy(&value, (const float *)base + index, sizeof value);
+    }
+    return __builtin_convertvector(value, doubles);
+}
+
+static double leaf_fold(const double lane[NORM_LANES])
+{
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+LANES_INLINE double leaf_squares(const void *gradient, size_t begin, tide_dtype dtype)
+{
+    doubles sums[PARTS] = {0};
+    for (size_t i = 0; i < TIDE_NORM_LEAF_ELEMENTS; i += NORM_LANES)
+        for (size_t part = 0; part < PARTS; part++) {
+            const doubles x = doubles_load(gradient, begin + i + part * DOUBLES, dtype);
+            sums[part] += x * x;
+        }
+    double lane[NORM_LANES];
+    memcpy(lane, sums, sizeof lane);
+    return leaf_fold(lane);
+}
+
+/* The tensor's last leaf, cut short: the same order, absent elements are zeros. */
+LANES_INLINE double leaf_squares_some(const void *gradient, size_t begin, size_t count, tide_dtype dtype)
+{
+    float some[TIDE_NORM_LEAF_ELEMENTS] = {0};
+    for (size_t i = 0; i < count; i++)
+        some[i] = dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)gradient)[begin + i])
+                                           : ((const float *)gradient)[begin + i];
+    return leaf_squares(some, 0, TIDE_DTYPE_FP32);
+}
+
+/* `sum` and then the leaves of [begin, end) in order. */
+LANES_INLINE double block_squares(double sum, const void *gradient, size_t begin, size_t end,
+                                  tide_dtype dtype)
+{
+    for (size_t i = begin; i < end; i += TIDE_NORM_LEAF_ELEMENTS)
+        sum += end - i >= TIDE_NORM_LEAF_ELEMENTS ? leaf_squares(gradient, i, dtype)
+                                                  : leaf_squares_some(gradient, i, end - i, dtype);
+    return sum;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+tide_status VARIANT(gradient_norm)(void *stream, const void *arguments)
+{
+    const tide_gradient_norm_args *args = arguments;
+    const size_t first = args->first_element, last = first + args->elements;
+    const size_t first_block = first / TIDE_NORM_BLOCK_ELEMENTS;
+    const size_t last_block = args->elements == 0 ? first_block : tide_norm_blocks(last);
+    (void)stream;
+    assert(first % TIDE_NORM_LEAF_ELEMENTS == 0);
+    assert(args->elements == 0 || (args->gradient && args->blocks));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t block = first_block; block < last_block; block++) {
+        const size_t begin = larger(block * TIDE_NORM_BLOCK_ELEMENTS, first);
+        const size_t end = smaller((block + 1) * TIDE_NORM_BLOCK_ELEMENTS, last);
+        const double before = begin % TIDE_NORM_BLOCK_ELEMENTS == 0 ? 0.0 : args->blocks[block];
+        args->blocks[block] =
+            BY_DTYPE(args->dtype, block_squares, before, args->gradient, begin - first, end - first);
+    }
+    return TIDE_OK;
+}
+
+tide_status VARIANT(norm_sum)(void *stream, const void *arguments)
+{
+    const tide_norm_sum_args *args = arguments;
+    double sum = 0.0;
+    (void)stream;
+    assert(args->sum && (args->blocks_count == 0 || args->blocks));
+    for (size_t block = 0; block < args->blocks_count; block++)
+        sum += args->blocks[block];
+    *args->sum = sum;
+    return TIDE_OK;
+}
+
+tide_status VARIANT(loss_sum)(void *stream, const void *arguments)
+{
+    const tide_loss_sum_args *args = arguments;
+    (void)stream;
+    assert(args->sum && (args->rows == 0 || args->losses));
+    for (size_t begin = 0; begin < args->rows; begin += TIDE_NORM_LEAF_ELEMENTS) {
+        const size_t end = smaller(begin + TIDE_NORM_LEAF_ELEMENTS, args->rows);
+        double leaf = 0.0;
+        for (size_t row = begin; row < end; row++)
+            leaf += (double)args->losses[row];
+        *args->sum += leaf;
+    }
+    return TIDE_OK;
+}

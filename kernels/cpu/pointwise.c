@@ -1,0 +1,177 @@
+/* Kernels that go element by element: add, GELU, zero, copy, cast, and the rounding of finished gradients.
+ *
+ * They are bound by memory, so each is one pass over its operands. A thread takes whole runs of RUN_ELEMENTS,
+ * and no element depends on another, so any thread count gives the same bits.
+ *
+ * GELU's 1/2 (1 + tanh u) is the logistic function s of 2u, computed as 1 / (1 + e^-2u): one exponential, and
+ * full relative accuracy where 1 + tanh u cancels. Its derivative needs s (1 - s), where 1 - s is e^-2u s,
+ * uncancelled too.
+ */
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/variant.h"
+
+enum { RUN_ELEMENTS = 4096, RUN_BYTES = 65536 };
+
+static size_t run_end(size_t begin, size_t run, size_t end)
+{
+    return end - begin > run ? begin + run : end;
+}
+
+/* ---- add ---- */
+
+LANES_INLINE void add_run(const tide_add_args *args, size_t begin, size_t end, tide_dtype dtype)
+{
+    for (size_t i = begin; i < end; i += LANES) {
+        const lanes sum = lanes_load_until(args->a, i, end, dtype) + lanes_load_until(args->b, i, end, dtype);
+        lanes_store_until(args->out, i, end, sum, dtype);
+    }
+}
+
+tide_status VARIANT(add)(void *stream, const void *arguments)
+{
+    const tide_add_args *args = arguments;
+    const size_t elements = args->elements;
+    (void)stream;
+    assert(elements == 0 || (args->a && args->b && args->out));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
+        BY_DTYPE(args->dtype, add_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    return TIDE_OK;
+}
+
+/* ---- GELU ---- */
+
+static const float gelu_slope = 1.5957691216f; /* 2 sqrt(2 / pi) */
+static const float gelu_cubic = 0.044715f;
+
+/* e^-2u for u = sqrt(2/pi) (x + 0.044715 x^3). */
+LANES_INLINE lanes gelu_exp(lanes x, lanes square)
+{
+    return lanes_exp(-gelu_slope * x * lanes_fma(square, lanes_all(gelu_cubic), lanes_all(1.0f)));
+}
+
+LANES_INLINE void gelu_run(const tide_gelu_args *args, size_t begin, size_t end, tide_dtype dtype)
+{
+    for (size_t i = begin; i < end; i += LANES) {
+        const lanes x = lanes_load_until(args->in, i, end, dtype);
+        lanes_store_until(args->out, i, end, x / (1.0f + gelu_exp(x, x * x)), dtype);
+    }
+}
+
+tide_status VARIANT(gelu)(void *stream, const void *arguments)
+{
+    const tide_gelu_args *args = arguments;
+    const size_t elements = args->elements;
+    (void)stream;
+    assert(elements == 0 || (args->in && args->out));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
+        BY_DTYPE(args->dtype, gelu_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    return TIDE_OK;
+}
+
+LANES_INLINE void gelu_backward_run(const tide_gelu_backward_args *args, size_t begin, size_t end,
+                                    tide_dtype dtype)
+{
+    for (size_t i = begin; i < end; i += LANES) {
+        const lanes x = lanes_load_until(args->in, i, end, dtype);
+        const lanes dout = lanes_load_until(args->dout, i, end, dtype);
+        const lanes square = x * x;
+        const lanes e = gelu_exp(x, square);
+        const lanes s = 1.0f / (1.0f + e);
+        const lanes inner = gelu_slope * lanes_fma(square, lanes_all(3 * gelu_cubic), lanes_all(1.0f));
+        const lanes derivative = lanes_fma(x * s * (e * s), inner, s);
+        lanes_store_until(args->din, i, end, dout * derivative, dtype);
+    }
+}
+
+tide_status VARIANT(gelu_backward)(void *stream, const void *arguments)
+{
+    const tide_gelu_backward_args *args = arguments;
+    const size_t elements = args->elements;
+    (void)stream;
+    assert(elements == 0 || (args->in && args->dout && args->din));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
+        BY_DTYPE(args->dtype, gelu_backward_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    return TIDE_OK;
+}
+
+/* ---- zero, copy, cast ---- */
+
+tide_status VARIANT(zero)(void *stream, const void *arguments)
+{
+    const tide_zero_args *args = arguments;
+    const size_t elements = args->bytes;
+    (void)stream;
+    assert(elements == 0 || args->data);
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_BYTES)
+        memset((char *)args->data + begin, 0, run_end(begin, RUN_BYTES, elements) - begin);
+    return TIDE_OK;
+}
+
+tide_status VARIANT(copy)(void *stream, const void *arguments)
+{
+    const tide_copy_args *args = arguments;
+    const size_t elements = args->bytes;
+    (void)stream;
+    assert(elements == 0 || (args->in && args->out));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_BYTES)
+        memcpy((char *)args->out + begin, (const char *)args->in + begin,
+               run_end(begin, RUN_BYTES, elements) - begin);
+    return TIDE_OK;
+}
+
+LANES_INLINE void cast_run(const void *in, void *out, size_t begin, size_t end, tide_dtype in_dtype,
+                           tide_dtype out_dtype)
+{
+    for (size_t i = begin; i < end; i += LANES)
+        lanes_store_until(out, i, end, lanes_load_until(in, i, end, in_dtype), out_dtype);
+}
+
+LANES_INLINE void cast_to(const tide_cast_args *args, size_t begin, size_t end, tide_dtype out_dtype)
+{
+    if (args->in_dtype == TIDE_DTYPE_BF16)
+        cast_run(args->in, args->out, begin, end, TIDE_DTYPE_BF16, out_dtype);
+    else
+        cast_run(args->in, args->out, begin, end, TIDE_DTYPE_FP32, out_dtype);
+}
+
+tide_status VARIANT(cast)(void *stream, const void *arguments)
+{
+    const tide_cast_args *args = arguments;
+    const size_t elements = args->elements;
+    (void)stream;
+    assert(elements == 0 || (args->in && args->out));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
+        BY_DTYPE(args->out_dtype, cast_to, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    return TIDE_OK;
+}
+
+/* ---- a finished gradient goes into its param's place ---- */
+
+LANES_INLINE void finish_run(const tide_gradient_finish_args *args, size_t begin, size_t end,
+                             tide_dtype dtype)
+{
+    for (size_t i = begin; i < end; i += LANES) {
+        lanes gradient = lanes_load_until(args->accumulator, i, end, TIDE_DTYPE_FP32);
+        if (args->add)
+            gradient += lanes_load_until(args->param, i, end, dtype);
+        lanes_store_until(args->param, i, end, gradient, dtype);
+    }
+}
+
+tide_status VARIANT(gradient_finish)(void *stream, const void *arguments)
+{
+    const tide_gradient_finish_args *args = arguments;
+    const size_t elements = args->elements;
+    (void)stream;
+    assert(elements == 0 || (args->accumulator && args->param));
+#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
+    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
+        BY_DTYPE(args->dtype, finish_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    return TIDE_OK;
+}

@@ -1,0 +1,43 @@
+/* The kernels of one variant; see cpu.h. */
+#ifndef TIDEPOOL_KERNELS_CPU_VARIANT_H
+#define TIDEPOOL_KERNELS_CPU_VARIANT_H
+
+#include "kernels/cpu/cpu.h"
+
+#define TIDE_PASTE_(name, suffix) tide_cpu_##name##_##suffix
+#define TIDE_PASTE(name, suffix)  TIDE_PASTE_(name, suffix)
+#define VARIANT(name)             TIDE_PASTE(name, TIDE_CPU_VARIANT)
+
+/* Below this many elements a parallel region costs more than it saves. */
+enum { PARALLEL_ELEMENTS_MIN = 16384 };
+
+tide_status VARIANT(embedding)(void *stream, const void *arguments);
+tide_status VARIANT(embedding_backward)(void *stream, const void *arguments);
+tide_status VARIANT(layer_norm)(void *stream, const void *arguments);
+tide_status VARIANT(layer_norm_backward)(void *stream, const void *arguments);
+tide_status VARIANT(blocked)(void *stream, const void *arguments);
+tide_status VARIANT(bias_backward)(void *stream, const void *arguments);
+tide_status VARIANT(attention)(void *stream, const void *arguments);
+tide_status VARIANT(attention_backward)(void *stream, const void *arguments);
+tide_status VARIANT(gelu)(void *stream, const void *arguments);
+tide_status VARIANT(gelu_backward)(void *stream, const void *arguments);
+tide_status VARIANT(add)(void *stream, const void *arguments);
+tide_status VARIANT(zero)(void *stream, const void *arguments);
+tide_status VARIANT(copy)(void *stream, const void *arguments);
+tide_status VARIANT(cast)(void *stream, const void *arguments);
+tide_status VARIANT(cross_entropy)(void *stream, const void *arguments);
+tide_status VARIANT(loss_sum)(void *stream, const void *arguments);
+tide_status VARIANT(gradient_finish)(void *stream, const void *arguments);
+tide_status VARIANT(gradient_norm)(void *stream, const void *arguments);
+tide_status VARIANT(norm_sum)(void *stream, const void *arguments);
+tide_status VARIANT(adamw)(void *stream, const void *arguments);
+tide_status VARIANT(restore)(void *stream, const void *arguments);
+
+size_t VARIANT(blocked_workspace_bytes)(void);
+tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
+size_t VARIANT(attention_workspace_bytes)(size_t sequence_length, size_t head_width);
+size_t VARIANT(attention_backward_workspace_bytes)(size_t sequence_length, size_t head_width);
+
+extern const tide_cpu_variant VARIANT(variant);
+
+#endif
