@@ -38,7 +38,7 @@ typedef struct tide_train_state {
     double epsilon; /* Adam's */
 } tide_train_state;
 
-/* One hyperparameter that differs: "lr 0.0003 -> 0.0001". */
+/* The hyperparameters that differ, a line each: "lr 0.0003 -> 0.0001". Room for every one there is. */
 enum { TIDE_TRAIN_CHANGES_MAX = 16 };
 typedef struct tide_train_changes {
     unsigned count;

@@ -1,0 +1,185 @@
+/* The operating system's files behind the table. Handles are file descriptors; interrupted calls are
+ * repeated. */
+#include "src/checkpoint/files.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int open_descriptor(const char *path, int flags, int *handle)
+{
+    int descriptor = open(path, flags | O_CLOEXEC, 0666);
+    if (descriptor < 0)
+        return errno;
+    *handle = descriptor;
+    return 0;
+}
+
+static int posix_open(void *context, const char *path, int *handle)
+{
+    (void)context;
+    /* O_NONBLOCK: a fifo in a file's place fails to read instead of waiting for its writer. */
+    return open_descriptor(path, O_RDONLY | O_NONBLOCK, handle);
+}
+
+static int posix_create(void *context, const char *path, int *handle)
+{
+    (void)context;
+    return open_descriptor(path, O_WRONLY | O_CREAT | O_EXCL, handle);
+}
+
+static int posix_read(void *context, int handle, uint64_t offset, void *buffer, size_t bytes, size_t *done)
+{
+    (void)context;
+    ssize_t got;
+    do {
+        got = pread(handle, buffer, bytes, (off_t)offset);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return errno;
+    *done = (size_t)got;
+    return 0;
+}
+
+static int posix_write(void *context, int handle, const void *buffer, size_t bytes, size_t *done)
+{
+    (void)context;
+    ssize_t put;
+    do {
+        put = write(handle, buffer, bytes);
+    } while (put < 0 && errno == EINTR);
+    if (put < 0)
+        return errno;
+    if (put == 0 && bytes > 0)
+        return EIO;
+    *done = (size_t)put;
+    return 0;
+}
+
+static int posix_size(void *context, int handle, uint64_t *bytes)
+{
+    (void)context;
+    struct stat about;
+    if (fstat(handle, &about) != 0)
+        return errno;
+    if (!S_ISREG(about.st_mode))
+        return S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
+    *bytes = (uint64_t)about.st_size;
+    return 0;
+}
+
+static int posix_sync(void *context, int handle)
+{
+    (void)context;
+    int result;
+    do {
+        result = fsync(handle);
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+static int posix_close(void *context, int handle)
+{
+    (void)context;
+    /* Never repeated: after EINTR Linux has closed it already. */
+    return close(handle) == 0 || errno == EINTR ? 0 : errno;
+}
+
+static int posix_sync_folder(void *context, const char *path)
+{
+    int handle = -1;
+    int error = open_descriptor(path, O_RDONLY | O_DIRECTORY, &handle);
+    if (error != 0)
+        return error;
+    error = posix_sync(context, handle);
+    int close_error = posix_close(context, handle);
+    return error != 0 ? error : close_error;
+}
+
+static int posix_rename(void *context, const char *from, const char *to)
+{
+    (void)context;
+    return rename(from, to) == 0 ? 0 : errno;
+}
+
+static int posix_make_folder(void *context, const char *path)
+{
+    (void)context;
+    return mkdir(path, 0777) == 0 ? 0 : errno;
+}
+
+static int posix_remove_file(void *context, const char *path)
+{
+    (void)context;
+    return unlink(path) == 0 ? 0 : errno;
+}
+
+static int posix_remove_folder(void *context, const char *path)
+{
+    (void)context;
+    return rmdir(path) == 0 ? 0 : errno;
+}
+
+static int posix_list(void *context, const char *path, tide_files_visit visit, void *visitor)
+{
+    (void)context;
+    DIR *folder = opendir(path);
+    if (folder == NULL)
+        return errno;
+    int error = 0;
+    while (error == 0) {
+        errno = 0;
+        const struct dirent *entry = readdir(folder);
+        if (entry == NULL) {
+            error = errno;
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            error = visit(visitor, entry->d_name);
+    }
+    closedir(folder); /* opened for reading: nothing can be lost */
+    return error;
+}
+
+static uint64_t posix_process_id(void *context)
+{
+    (void)context;
+    return (uint64_t)getpid();
+}
+
+/* EPERM: somebody else's, but alive. */
+static bool posix_process_is_alive(void *context, uint64_t process_id)
+{
+    (void)context;
+    if (process_id == 0 || process_id > INT32_MAX)
+        return false;
+    return kill((pid_t)process_id, 0) == 0 || errno == EPERM;
+}
+
+const tide_files *tide_files_posix(void)
+{
+    static const tide_files files = {
+        .open = posix_open,
+        .create = posix_create,
+        .read = posix_read,
+        .write = posix_write,
+        .size = posix_size,
+        .sync = posix_sync,
+        .close = posix_close,
+        .sync_folder = posix_sync_folder,
+        .rename = posix_rename,
+        .make_folder = posix_make_folder,
+        .remove_file = posix_remove_file,
+        .remove_folder = posix_remove_folder,
+        .list = posix_list,
+        .process_id = posix_process_id,
+        .process_is_alive = posix_process_is_alive,
+    };
+    return &files;
+}

@@ -1,0 +1,268 @@
+/* What a folder of checkpoints holds.
+ *
+ *     DIR/step-100        complete, always
+ *     DIR/step-200
+ *     DIR/.tmp-300-4711   being written, or being taken away, by process 4711
+ *
+ * Taking a checkpoint away is where the promise "a folder called step-N is complete" is easiest to break: if
+ * its files went first, or the rename to .tmp-N-PID were not yet on disk when they went, a power cut would
+ * leave a step-N with holes. So: rename, sync the folder, then remove the files. A .tmp folder found later
+ * may stem from exactly such a rename by a process that died before its sync, so those are synced before
+ * removal as well.
+ *
+ * Whether a .tmp folder is stale is asked of the operating system, by process id. One with our own id is
+ * stale too: we are not saving at this moment, and in a container every run may have the same id. (A folder
+ * shared between machines defeats this; one process writes to a folder.)
+ */
+#include "src/checkpoint/folder.h"
+
+#include "src/checkpoint/manifest.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Room that names inside the folder may need: "/.tmp-<20 digits>-<20 digits>/momentum.safetensors". */
+enum { NAMES_MAX_BYTES = 96 };
+
+/* ---- names ---- */
+
+/* Decimal, no sign, no leading zero, up to `end`'s character, which is passed over. */
+static bool number_parse(const char **text, char end, uint64_t *number)
+{
+    const char *at = *text;
+    uint64_t value = 0;
+    if (*at == '0' && at[1] != end)
+        return false;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        uint64_t digit = (uint64_t)(*at - '0');
+        if (value > (UINT64_MAX - digit) / 10)
+            return false;
+        value = value * 10 + digit;
+    }
+    if (at == *text || *at != end)
+        return false;
+    *text = at + (end != '\0');
+    *number = value;
+    return true;
+}
+
+static bool step_name_parse(const char *name, uint64_t *step)
+{
+    if (strncmp(name, "step-", 5) != 0)
+        return false;
+    name += 5;
+    return number_parse(&name, '\0', step);
+}
+
+static bool tmp_name_parse(const char *name, tide_folder_stale *tmp)
+{
+    if (strncmp(name, ".tmp-", 5) != 0)
+        return false;
+    name += 5;
+    return number_parse(&name, '-', &tmp->step) && number_parse(&name, '\0', &tmp->process_id);
+}
+
+static void path_format(char path[TIDE_CHECKPOINT_PATH_BYTES], const char *format, ...) TIDE_PRINTF(2, 3);
+
+static void path_format(char path[TIDE_CHECKPOINT_PATH_BYTES], const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(path, TIDE_CHECKPOINT_PATH_BYTES, format, arguments);
+    va_end(arguments);
+    assert(length > 0 && length < TIDE_CHECKPOINT_PATH_BYTES);
+    (void)length;
+}
+
+void tide_folder_step_path(const tide_folder *folder, uint64_t step, char path[TIDE_CHECKPOINT_PATH_BYTES])
+{
+    path_format(path, "%s/step-%" PRIu64, folder->path, step);
+}
+
+void tide_folder_tmp_path(const tide_folder *folder, uint64_t step, uint64_t process_id,
+                          char path[TIDE_CHECKPOINT_PATH_BYTES])
+{
+    path_format(path, "%s/.tmp-%" PRIu64 "-%" PRIu64, folder->path, step, process_id);
+}
+
+void tide_folder_file_path(const char *step_path, const char *name, char path[TIDE_CHECKPOINT_PATH_BYTES])
+{
+    path_format(path, "%s/%s", step_path, name);
+}
+
+/* ---- listing ---- */
+
+static int append(void **items, size_t *count, const void *item, size_t item_bytes)
+{
+    void *grown = realloc(*items, (*count + 1) * item_bytes);
+    if (grown == NULL)
+        return ENOMEM;
+    memcpy((char *)grown + *count * item_bytes, item, item_bytes);
+    *items = grown;
+    *count += 1;
+    return 0;
+}
+
+/* A manifest that can't be opened for another reason is there: whoever wants it gets to know why. */
+static bool has_manifest(const tide_folder *folder, uint64_t step)
+{
+    char step_path[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES];
+    int handle;
+    tide_folder_step_path(folder, step, step_path);
+    tide_folder_file_path(step_path, TIDE_MANIFEST_NAME, path);
+    int error = folder->files->open(folder->files->context, path, &handle);
+    if (error == 0)
+        folder->files->close(folder->files->context, handle); /* read only: nothing can be lost */
+    return error != ENOENT && error != ENOTDIR;
+}
+
+static int visit_name(void *visitor, const char *name)
+{
+    tide_folder *folder = visitor;
+    const tide_files *files = folder->files;
+    uint64_t step;
+    tide_folder_stale tmp;
+    if (step_name_parse(name, &step) && has_manifest(folder, step))
+        return append((void **)&folder->steps, &folder->step_count, &step, sizeof step);
+    if (step_name_parse(name, &step))
+        return append((void **)&folder->remains, &folder->remain_count, &step, sizeof step);
+    if (!tmp_name_parse(name, &tmp))
+        return 0;
+    bool ours = tmp.process_id == files->process_id(files->context);
+    if (!ours && files->process_is_alive(files->context, tmp.process_id))
+        return 0;
+    return append((void **)&folder->stale, &folder->stale_count, &tmp, sizeof tmp);
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    uint64_t step_a = *(const uint64_t *)a, step_b = *(const uint64_t *)b;
+    return (step_a < step_b) - (step_a > step_b);
+}
+
+static tide_status path_take(tide_folder *folder, const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length == 0 || length + NAMES_MAX_BYTES > TIDE_CHECKPOINT_PATH_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint folder: its path must have 1 to %d bytes, not %zu",
+                         TIDE_CHECKPOINT_PATH_BYTES - NAMES_MAX_BYTES, length);
+    memcpy(folder->path, path, length);
+    folder->path[length] = '\0';
+    return TIDE_OK;
+}
+
+tide_status tide_folder_open(const tide_files *files, const char *path, tide_folder *folder)
+{
+    memset(folder, 0, sizeof *folder);
+    folder->files = files;
+    tide_status status = path_take(folder, path);
+    if (status != TIDE_OK)
+        return status;
+    int error = files->list(files->context, folder->path, visit_name, folder);
+    folder->exists = error == 0;
+    if (error == 0 && folder->step_count > 0)
+        qsort(folder->steps, folder->step_count, sizeof *folder->steps, newest_first);
+    if (error == 0 && folder->remain_count > 0)
+        qsort(folder->remains, folder->remain_count, sizeof *folder->remains, newest_first);
+    if (error == 0 || error == ENOENT)
+        return TIDE_OK;
+    tide_folder_close(folder);
+    if (error == ENOMEM)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint folder %.900s: no memory to list it", path);
+    return tide_fail(TIDE_ERROR_IO, "checkpoint folder %.900s: can't be read: %s", path, strerror(error));
+}
+
+void tide_folder_close(tide_folder *folder)
+{
+    free(folder->steps);
+    free(folder->remains);
+    free(folder->stale);
+    folder->steps = folder->remains = NULL;
+    folder->stale = NULL;
+    folder->step_count = folder->remain_count = folder->stale_count = 0;
+}
+
+/* ---- taking away ---- */
+
+typedef struct name_list {
+    char (*names)[256];
+    size_t count;
+} name_list;
+
+static int visit_file(void *visitor, const char *name)
+{
+    name_list *list = visitor;
+    char item[256];
+    if (strlen(name) >= sizeof item)
+        return ENAMETOOLONG;
+    memset(item, 0, sizeof item);
+    memcpy(item, name, strlen(name));
+    return append((void **)&list->names, &list->count, item, sizeof item);
+}
+
+/* Names are collected first: a folder must not change under its listing. */
+static int remove_contents(const tide_files *files, const char *path)
+{
+    name_list list = {0};
+    int error = files->list(files->context, path, visit_file, &list);
+    for (size_t i = 0; i < list.count && error == 0; i++) {
+        char file_path[TIDE_CHECKPOINT_PATH_BYTES + 256];
+        snprintf(file_path, sizeof file_path, "%s/%s", path, list.names[i]);
+        error = files->remove_file(files->context, file_path);
+    }
+    free(list.names);
+    return error;
+}
+
+tide_status tide_folder_remove_tmp(const tide_folder *folder, uint64_t step, uint64_t process_id,
+                                   bool was_named)
+{
+    const tide_files *files = folder->files;
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    tide_folder_tmp_path(folder, step, process_id, path);
+    int error = was_named ? files->sync_folder(files->context, folder->path) : 0;
+    if (error == 0)
+        error = remove_contents(files, path);
+    if (error == 0)
+        error = files->remove_folder(files->context, path);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be removed: %s", path, strerror(error));
+    return TIDE_OK;
+}
+
+tide_status tide_folder_remove_step(const tide_folder *folder, uint64_t step)
+{
+    const tide_files *files = folder->files;
+    uint64_t process_id = files->process_id(files->context);
+    char named[TIDE_CHECKPOINT_PATH_BYTES], unnamed[TIDE_CHECKPOINT_PATH_BYTES];
+    tide_folder_step_path(folder, step, named);
+    tide_folder_tmp_path(folder, step, process_id, unnamed);
+    int error = files->rename(files->context, named, unnamed);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be renamed for removal: %s", named,
+                         strerror(error));
+    return tide_folder_remove_tmp(folder, step, process_id, true);
+}
+
+tide_status tide_folder_sync_parent(const tide_folder *folder, bool may_be_unreadable)
+{
+    char parent[TIDE_CHECKPOINT_PATH_BYTES];
+    memcpy(parent, folder->path, sizeof parent);
+    char *slash = strrchr(parent, '/');
+    if (slash == NULL)
+        memcpy(parent, ".", 2);
+    else
+        slash[slash == parent] = '\0'; /* "/x" lies in "/" */
+    int error = folder->files->sync_folder(folder->files->context, parent);
+    if (error == 0 || (error == EACCES && may_be_unreadable))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_IO, "checkpoint folder %.900s: its parent can't be synced: %s", folder->path,
+                     strerror(error));
+}

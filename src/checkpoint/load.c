@@ -1,0 +1,358 @@
+/* Finding and loading a checkpoint.
+ *
+ * Load opens the three tensor files and keeps them open; reads each one to the end for its size and checksum;
+ * checks its header against the model's tensors; and only when all three are sound begins to push. So a file
+ * is read twice, the second time mostly from the page cache: that is the price of changing nothing before
+ * everything is known to be good.
+ *
+ * Finding: a folder called step-N was complete when it got its name (save.c), so what is damaged now was
+ * damaged later, by hand or by the storage. Passing over it silently would lose work that may be recoverable
+ * and hide a failing disk, so it is an error that names the folder and the way out. The exception is a folder
+ * without a manifest: a removal or a copy that was interrupted leaves that, and it never claims to be a
+ * checkpoint.
+ */
+#include "src/checkpoint/checkpoint.h"
+
+#include "src/checkpoint/crc32c.h"
+#include "src/checkpoint/folder.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/safetensors.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_ELEMENTS = 1 << 20, NO_HANDLE = -1 };
+
+/* ---- one file ---- */
+
+typedef struct file_reader {
+    const tide_files *files;
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    int handle;
+    uint64_t bytes;
+} file_reader;
+
+static tide_status reader_fail(const file_reader *reader, const char *what, int error)
+{
+    if (error == ENOENT)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: the file is missing", reader->path);
+    return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be %s: %s", reader->path, what,
+                     strerror(error));
+}
+
+static void reader_close(file_reader *reader)
+{
+    if (reader->handle != NO_HANDLE)
+        reader->files->close(reader->files->context, reader->handle); /* read only: nothing can be lost */
+    reader->handle = NO_HANDLE;
+}
+
+static tide_status reader_open(const tide_files *files, const char *step_path, const char *name,
+                               file_reader *reader)
+{
+    reader->files = files;
+    reader->handle = NO_HANDLE;
+    tide_folder_file_path(step_path, name, reader->path);
+    int error = files->open(files->context, reader->path, &reader->handle);
+    if (error == 0)
+        error = files->size(files->context, reader->handle, &reader->bytes);
+    if (error == 0)
+        return TIDE_OK;
+    reader_close(reader);
+    return reader_fail(reader, "opened", error);
+}
+
+/* All of [offset, offset + count), or a failure. */
+static tide_status reader_get(const file_reader *reader, uint64_t offset, void *bytes, size_t count)
+{
+    size_t have = 0;
+    while (have < count) {
+        size_t done = 0;
+        int error = reader->files->read(reader->files->context, reader->handle, offset + have,
+                                        (char *)bytes + have, count - have, &done);
+        if (error != 0)
+            return reader_fail(reader, "read", error);
+        if (done == 0)
+            return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: it ends at byte %" PRIu64, reader->path,
+                             offset + have);
+        have += done;
+    }
+    return TIDE_OK;
+}
+
+static tide_status reader_size_check(const file_reader *reader, const tide_manifest_file *file)
+{
+    if (reader->bytes == file->bytes)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_CORRUPT,
+                     "checkpoint %.900s: %s, it has %" PRIu64 " bytes instead of %" PRIu64, reader->path,
+                     reader->bytes < file->bytes ? "truncated" : "too long", reader->bytes, file->bytes);
+}
+
+/* ---- the manifest ---- */
+
+static tide_status manifest_read(const tide_files *files, const char *step_path, tide_manifest *manifest)
+{
+    file_reader reader;
+    tide_status status = reader_open(files, step_path, TIDE_MANIFEST_NAME, &reader);
+    if (status != TIDE_OK)
+        return status;
+    char *text = NULL;
+    if (reader.bytes > TIDE_MANIFEST_MAX_BYTES) {
+        status =
+            tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: %" PRIu64 " bytes are too many for a manifest",
+                      reader.path, reader.bytes);
+        goto close_reader;
+    }
+    text = malloc((size_t)reader.bytes + 1);
+    if (text == NULL) {
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to read it", reader.path);
+        goto close_reader;
+    }
+    status = reader_get(&reader, 0, text, (size_t)reader.bytes);
+    if (status == TIDE_OK)
+        status = tide_manifest_parse(text, (size_t)reader.bytes, reader.path, manifest);
+close_reader:
+    free(text);
+    reader_close(&reader);
+    return status;
+}
+
+static tide_status path_check(const char *path)
+{
+    size_t length = strlen(path);
+    if (length > 0 && length + 64 <= TIDE_CHECKPOINT_PATH_BYTES)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint: its path must have 1 to %d bytes, not %zu",
+                     TIDE_CHECKPOINT_PATH_BYTES - 64, length);
+}
+
+tide_status tide_checkpoint_peek(const tide_files *files, const char *path, tide_train_state *state)
+{
+    tide_manifest manifest;
+    tide_status status = path_check(path);
+    if (status == TIDE_OK)
+        status = manifest_read(files, path, &manifest);
+    if (status == TIDE_OK)
+        *state = manifest.state;
+    return status;
+}
+
+/* ---- finding ---- */
+
+static tide_status sizes_check(const tide_files *files, const char *path, const tide_manifest *manifest)
+{
+    tide_status status = TIDE_OK;
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
+        file_reader reader;
+        status = reader_open(files, path, tide_checkpoint_space_file(space), &reader);
+        if (status == TIDE_OK)
+            status = reader_size_check(&reader, &manifest->files[space]);
+        reader_close(&reader);
+    }
+    return status;
+}
+
+/* The damage, and the way out. */
+static tide_status refuse_damaged(tide_status status, const char *path)
+{
+    char message[1024];
+    if (status != TIDE_ERROR_CORRUPT)
+        return status;
+    snprintf(message, sizeof message, "%s", tide_message());
+    return tide_fail(status, "%.600s (to go on from an earlier one, move %.300s away)", message, path);
+}
+
+static tide_status newest_check(const tide_folder *folder, const char *path)
+{
+    tide_manifest manifest;
+    tide_status status = manifest_read(folder->files, path, &manifest);
+    if (status == TIDE_OK && manifest.state.step != folder->steps[0])
+        status = tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: its manifest is that of step %" PRIu64,
+                           path, manifest.state.step);
+    if (status == TIDE_OK)
+        status = sizes_check(folder->files, path, &manifest);
+    return refuse_damaged(status, path);
+}
+
+static tide_status newest_in(const tide_folder *folder, tide_checkpoint_found *found)
+{
+    found->exists = folder->step_count > 0;
+    for (size_t i = 0; i < folder->remain_count; i++)
+        found->passed_over += !found->exists || folder->remains[i] > folder->steps[0];
+    if (!found->exists)
+        return TIDE_OK;
+    found->step = folder->steps[0];
+    tide_folder_step_path(folder, found->step, found->path);
+    return newest_check(folder, found->path);
+}
+
+tide_status tide_checkpoint_newest(const tide_files *files, const char *dir, tide_checkpoint_found *found)
+{
+    tide_folder folder;
+    tide_checkpoint_found result = {.exists = false};
+    tide_status status = tide_folder_open(files, dir, &folder);
+    if (status != TIDE_OK)
+        return status;
+    status = newest_in(&folder, &result);
+    tide_folder_close(&folder);
+    if (status == TIDE_OK)
+        *found = result;
+    return status;
+}
+
+/* ---- loading ---- */
+
+typedef struct loading {
+    const tide_checkpoint_tensors *tensors;
+    file_reader readers[TIDE_CHECKPOINT_SPACES];
+    uint64_t data_starts[TIDE_CHECKPOINT_SPACES]; /* where a file's data begins */
+    uint64_t *offsets;                            /* [space][tensor], from data_starts */
+    float *buffer;                                /* BUFFER_ELEMENTS */
+} loading;
+
+static tide_status checksum_check(const loading *load, const file_reader *reader,
+                                  const tide_manifest_file *file)
+{
+    uint32_t crc = 0;
+    size_t buffer_bytes = BUFFER_ELEMENTS * sizeof *load->buffer;
+    for (uint64_t offset = 0; offset < reader->bytes; offset += buffer_bytes) {
+        uint64_t left = reader->bytes - offset;
+        size_t count = left < buffer_bytes ? (size_t)left : buffer_bytes;
+        tide_status status = reader_get(reader, offset, load->buffer, count);
+        if (status != TIDE_OK)
+            return status;
+        crc = tide_crc32c(crc, load->buffer, count);
+    }
+    if (crc != file->crc32c)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %.900s: damaged, its checksum is %08" PRIx32 " instead of %08" PRIx32,
+                         reader->path, crc, file->crc32c);
+    return TIDE_OK;
+}
+
+static tide_status header_check(loading *load, tide_checkpoint_space space)
+{
+    const file_reader *reader = &load->readers[space];
+    uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
+    tide_status status = reader_get(reader, 0, length, sizeof length);
+    if (status != TIDE_OK)
+        return status;
+    uint64_t header_bytes = 0;
+    for (int i = TIDE_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
+        header_bytes = header_bytes << 8 | length[i];
+    if (header_bytes > TIDE_SAFETENSORS_HEADER_MAX_BYTES || header_bytes > reader->bytes - sizeof length)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %.900s: a header of %" PRIu64 " bytes in a file of %" PRIu64,
+                         reader->path, header_bytes, reader->bytes);
+    char *text = malloc((size_t)header_bytes + 1);
+    if (text == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY,
+                         "checkpoint %.900s: no memory for its header of %" PRIu64 " bytes", reader->path,
+                         header_bytes);
+    load->data_starts[space] = sizeof length + header_bytes;
+    status = reader_get(reader, sizeof length, text, (size_t)header_bytes);
+    if (status == TIDE_OK)
+        status = tide_safetensors_header_check(
+            text, (size_t)header_bytes, reader->bytes - load->data_starts[space], reader->path, load->tensors,
+            load->offsets + (size_t)space * load->tensors->count);
+    free(text);
+    return status;
+}
+
+static tide_status space_check(loading *load, const tide_files *files, const char *path,
+                               tide_checkpoint_space space, const tide_manifest_file *file)
+{
+    file_reader *reader = &load->readers[space];
+    tide_status status = reader_open(files, path, tide_checkpoint_space_file(space), reader);
+    if (status == TIDE_OK)
+        status = reader_size_check(reader, file);
+    if (status == TIDE_OK)
+        status = checksum_check(load, reader, file);
+    if (status == TIDE_OK)
+        status = header_check(load, space);
+    return status;
+}
+
+static tide_status push_tensor(const loading *load, tide_checkpoint_space space, size_t tensor,
+                               tide_checkpoint_write write, void *context)
+{
+    uint64_t elements = tide_checkpoint_tensor_elements(&load->tensors->tensors[tensor]);
+    uint64_t start = load->data_starts[space] + load->offsets[(size_t)space * load->tensors->count + tensor];
+    for (uint64_t first = 0; first < elements; first += BUFFER_ELEMENTS) {
+        uint64_t count = elements - first < BUFFER_ELEMENTS ? elements - first : BUFFER_ELEMENTS;
+        tide_status status = reader_get(&load->readers[space], start + first * sizeof(float), load->buffer,
+                                        (size_t)count * sizeof(float));
+        if (status == TIDE_OK)
+            status = write(context, tensor, space, first, count, load->buffer);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+static tide_status check_and_push(loading *load, const tide_files *files, const char *path,
+                                  const tide_manifest *manifest, tide_checkpoint_write write, void *context)
+{
+    tide_status status = TIDE_OK;
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++)
+        status = space_check(load, files, path, space, &manifest->files[space]);
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
+        for (size_t tensor = 0; tensor < load->tensors->count && status == TIDE_OK; tensor++)
+            status = push_tensor(load, space, tensor, write, context);
+    }
+    return status;
+}
+
+static tide_status load_tensors(const tide_files *files, const char *path, const tide_manifest *manifest,
+                                const tide_checkpoint_tensors *tensors, tide_checkpoint_write write,
+                                void *context)
+{
+    loading *load = calloc(1, sizeof *load);
+    if (load == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to load it", path);
+    load->tensors = tensors;
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
+        load->readers[space].handle = NO_HANDLE;
+    load->buffer = malloc(BUFFER_ELEMENTS * sizeof *load->buffer);
+    load->offsets = calloc(TIDE_CHECKPOINT_SPACES * tensors->count, sizeof *load->offsets);
+    tide_status status;
+    if (load->buffer == NULL || load->offsets == NULL)
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %zu bytes",
+                           path, BUFFER_ELEMENTS * sizeof *load->buffer);
+    else
+        status = check_and_push(load, files, path, manifest, write, context);
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
+        reader_close(&load->readers[space]);
+    free(load->offsets);
+    free(load->buffer);
+    free(load);
+    return status;
+}
+
+tide_status tide_checkpoint_load(const tide_files *files, const char *path, const tide_train_state *current,
+                                 const tide_checkpoint_tensors *tensors, tide_checkpoint_write write,
+                                 void *context, tide_train_state *state, tide_train_changes *changes)
+{
+    tide_manifest manifest;
+    tide_train_changes differences = {0};
+    tide_status status = path_check(path);
+    if (status == TIDE_OK)
+        status = tide_checkpoint_tensors_check(tensors);
+    if (status == TIDE_OK)
+        status = manifest_read(files, path, &manifest);
+    if (status == TIDE_OK && current != NULL)
+        status = tide_train_state_compare(&manifest.state, current, path, &differences);
+    if (status == TIDE_OK)
+        status = load_tensors(files, path, &manifest, tensors, write, context);
+    if (status != TIDE_OK)
+        return status;
+    *state = manifest.state;
+    if (changes != NULL)
+        *changes = differences;
+    return TIDE_OK;
+}

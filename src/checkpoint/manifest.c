@@ -1,0 +1,221 @@
+/* The manifest, a JSON object whose first 21 bytes hold the checksum of all bytes after them:
+ *
+ *     {"crc32c":"0c6cd5a8",
+ *      "format": "tidepool-checkpoint",
+ *      "version": 1,
+ *      "files": [{"name": "model.safetensors", "bytes": 512, "crc32c": "..."}, ...],
+ *      "state": {"step": 200, ...}}
+ *
+ * A checksum over the text rather than over the values, so that no flipped bit passes, not even one that JSON
+ * does not care about; and inside the object, so that the file stays plain JSON for other tools.
+ */
+#include "src/checkpoint/manifest.h"
+
+#include "src/checkpoint/crc32c.h"
+#include "src/checkpoint/train_state_json.h"
+#include "tide_config.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if TIDE_HAVE_JANSSON
+#include <jansson.h>
+#endif
+
+#define MANIFEST_FORMAT "tidepool-checkpoint"
+
+enum { SEAL_BYTES = 21 };
+
+const char *tide_checkpoint_space_file(tide_checkpoint_space space)
+{
+    static const char *const names[TIDE_CHECKPOINT_SPACES] = {
+        [TIDE_CHECKPOINT_MASTER] = "model.safetensors",
+        [TIDE_CHECKPOINT_MOMENTUM] = "momentum.safetensors",
+        [TIDE_CHECKPOINT_VARIANCE] = "variance.safetensors",
+    };
+    assert(space < TIDE_CHECKPOINT_SPACES);
+    return names[space];
+}
+
+#if TIDE_HAVE_JANSSON
+
+/* ---- writing ---- */
+
+static json_t *files_json(const tide_manifest *manifest)
+{
+    json_t *files = json_array();
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && files != NULL; space++) {
+        const tide_manifest_file *file = &manifest->files[space];
+        char crc[9];
+        snprintf(crc, sizeof crc, "%08" PRIx32, file->crc32c);
+        json_t *entry = json_pack("{s:s, s:I, s:s}", "name", tide_checkpoint_space_file(space), "bytes",
+                                  (json_int_t)file->bytes, "crc32c", crc);
+        if (json_array_append_new(files, entry) != 0) {
+            json_decref(files);
+            return NULL;
+        }
+    }
+    return files;
+}
+
+/* Members are owned by the object, or freed here when it can't take them. */
+static json_t *body_json(const tide_manifest *manifest)
+{
+    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version", TIDE_MANIFEST_VERSION);
+    int error = body == NULL;
+    if (!error)
+        error = json_object_set_new(body, "files", files_json(manifest));
+    if (!error)
+        error = json_object_set_new(body, "state", tide_train_state_to_json(&manifest->state));
+    if (!error)
+        return body;
+    json_decref(body);
+    return NULL;
+}
+
+/* "{" becomes the seal. */
+static char *seal(const char *body, size_t *bytes)
+{
+    size_t rest_bytes = strlen(body + 1);
+    char *text = malloc(SEAL_BYTES + rest_bytes + 2);
+    if (text == NULL)
+        return NULL;
+    memcpy(text + SEAL_BYTES, body + 1, rest_bytes);
+    text[SEAL_BYTES + rest_bytes] = '\n';
+    char head[SEAL_BYTES + 1];
+    snprintf(head, sizeof head, "{\"crc32c\":\"%08" PRIx32 "\",",
+             tide_crc32c(0, text + SEAL_BYTES, rest_bytes + 1));
+    memcpy(text, head, SEAL_BYTES);
+    text[SEAL_BYTES + rest_bytes + 1] = '\0';
+    *bytes = SEAL_BYTES + rest_bytes + 1;
+    return text;
+}
+
+tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes)
+{
+    json_t *body = body_json(manifest);
+    char *dump = body == NULL ? NULL : json_dumps(body, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    char *sealed = dump == NULL ? NULL : seal(dump, bytes);
+    free(dump);
+    json_decref(body);
+    if (sealed == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint: no memory for a manifest");
+    *text = sealed;
+    return TIDE_OK;
+}
+
+/* ---- reading ---- */
+
+static bool crc_from_text(const char *text, uint32_t *crc)
+{
+    if (text == NULL || strspn(text, "0123456789abcdef") < 8)
+        return false;
+    return sscanf(text, "%8" SCNx32, crc) == 1;
+}
+
+static tide_status seal_check(const char *text, size_t bytes, const char *origin)
+{
+    char head[SEAL_BYTES + 1] = "";
+    uint32_t crc = 0;
+    if (bytes > SEAL_BYTES)
+        memcpy(head, text, SEAL_BYTES);
+    if (strncmp(head, "{\"crc32c\":\"", 11) != 0 || strcmp(head + 19, "\",") != 0 ||
+        !crc_from_text(head + 11, &crc))
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu bytes that do not begin as a manifest does",
+                         origin, bytes);
+    uint32_t found = tide_crc32c(0, text + SEAL_BYTES, bytes - SEAL_BYTES);
+    if (found != crc)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %s: damaged, its checksum is %08" PRIx32 " instead of %08" PRIx32,
+                         origin, found, crc);
+    return TIDE_OK;
+}
+
+static tide_status head_check(const json_t *root, const char *origin)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    const json_t *version = json_object_get(root, "version");
+    if (format == NULL || strcmp(format, MANIFEST_FORMAT) != 0 || !json_is_integer(version))
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %s: not a manifest of format \"" MANIFEST_FORMAT "\"", origin);
+    if (json_integer_value(version) != TIDE_MANIFEST_VERSION)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "checkpoint %s: format version %lld, this tidepool knows version %d", origin,
+                         (long long)json_integer_value(version), TIDE_MANIFEST_VERSION);
+    if (json_object_size(root) != 5)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of 5", origin,
+                         json_object_size(root));
+    return TIDE_OK;
+}
+
+static tide_status file_parse(const json_t *entry, const char *origin, tide_checkpoint_space space,
+                              tide_manifest_file *file)
+{
+    const char *expected = tide_checkpoint_space_file(space);
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    const char *crc = json_string_value(json_object_get(entry, "crc32c"));
+    json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
+    bool sound = name != NULL && strcmp(name, expected) == 0 && bytes > 0 && crc != NULL &&
+                 strlen(crc) == 8 && json_object_size(entry) == 3 && crc_from_text(crc, &file->crc32c);
+    if (!sound)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its entry of %s is missing or malformed", origin,
+                         expected);
+    file->bytes = (uint64_t)bytes;
+    return TIDE_OK;
+}
+
+static tide_status body_parse(const json_t *root, const char *origin, tide_manifest *manifest)
+{
+    tide_status status = head_check(root, origin);
+    const json_t *files = json_object_get(root, "files");
+    if (status == TIDE_OK && json_array_size(files) != TIDE_CHECKPOINT_SPACES)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", origin,
+                         TIDE_CHECKPOINT_SPACES);
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++)
+        status = file_parse(json_array_get(files, space), origin, space, &manifest->files[space]);
+    if (status == TIDE_OK)
+        status = tide_train_state_from_json(json_object_get(root, "state"), origin, &manifest->state);
+    return status;
+}
+
+tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin, tide_manifest *manifest)
+{
+    tide_status status = seal_check(text, bytes, origin);
+    if (status != TIDE_OK)
+        return status;
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read %zu bytes of JSON", origin,
+                         bytes);
+    if (root == NULL)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: not JSON at line %d, column %d: %s", origin,
+                         error.line, error.column, error.text);
+    tide_manifest parsed;
+    status = body_parse(root, origin, &parsed);
+    json_decref(root);
+    if (status == TIDE_OK)
+        *manifest = parsed;
+    return status;
+}
+
+#else
+
+tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes)
+{
+    (void)manifest, (void)text, (void)bytes;
+    return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                     "checkpoint: this build has no jansson and can't write checkpoints");
+}
+
+tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin, tide_manifest *manifest)
+{
+    (void)text, (void)bytes, (void)manifest;
+    return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                     "checkpoint %s: this build has no jansson and can't read checkpoints", origin);
+}
+
+#endif

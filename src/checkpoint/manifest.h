@@ -1,0 +1,32 @@
+/* A checkpoint's manifest: what its files must be, and the training state. */
+#ifndef TIDE_CHECKPOINT_MANIFEST_H
+#define TIDE_CHECKPOINT_MANIFEST_H
+
+#include "src/checkpoint/checkpoint.h"
+
+enum { TIDE_MANIFEST_VERSION = 1, TIDE_MANIFEST_MAX_BYTES = 1 << 20 };
+
+#define TIDE_MANIFEST_NAME "manifest.json"
+
+/* A space's file, "model.safetensors" and so on. Static storage. */
+const char *tide_checkpoint_space_file(tide_checkpoint_space space);
+
+typedef struct tide_manifest_file {
+    uint64_t bytes;
+    uint32_t crc32c;
+} tide_manifest_file;
+
+typedef struct tide_manifest {
+    tide_manifest_file files[TIDE_CHECKPOINT_SPACES];
+    tide_train_state state;
+} tide_manifest;
+
+/* The manifest's text, freed by the caller. NO_MEMORY, UNSUPPORTED. */
+TIDE_NODISCARD tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes);
+
+/* CORRUPT (any byte altered, any field missing, unknown or out of range), UNSUPPORTED (another version, no
+ * jansson), NO_MEMORY. On failure *manifest is unchanged. */
+TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin,
+                                               tide_manifest *manifest);
+
+#endif

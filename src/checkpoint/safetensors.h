@@ -1,0 +1,35 @@
+/* The header of a safetensors file of fp32 tensors:
+ *
+ *     | header bytes, uint64 LE | JSON, padded with spaces to 8 bytes | tensor 0 | tensor 1 | ...
+ *
+ * Data follows in the order of the tensors, without a gap; offsets count from the end of the header.
+ */
+#ifndef TIDE_CHECKPOINT_SAFETENSORS_H
+#define TIDE_CHECKPOINT_SAFETENSORS_H
+
+#include "src/checkpoint/checkpoint.h"
+
+enum { TIDE_SAFETENSORS_LENGTH_BYTES = 8, TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20 };
+
+/* Elements of a tensor; its shape must be valid. */
+uint64_t tide_checkpoint_tensor_elements(const tide_checkpoint_tensor *tensor);
+
+/* Names are not empty, ranks and dimensions in range, total bytes below 2^62. ARGUMENT names the tensor. */
+TIDE_NODISCARD tide_status tide_checkpoint_tensors_check(const tide_checkpoint_tensors *tensors);
+
+/* The length and the header for these tensors, in one block that the caller frees. ARGUMENT (a name twice,
+ * not UTF-8, header too large), NO_MEMORY, UNSUPPORTED. */
+TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, char **header,
+                                                        size_t *header_bytes);
+
+/* Check a header's JSON text (without its length) against the tensors that are wanted and the bytes of data
+ * that follow it: exactly these tensors, all F32, with these shapes, covering the data without gap or
+ * overlap, in any order. On success offsets[i] is where tensors[i] starts in the data. `origin` names the
+ * file. CORRUPT      no such header MISMATCH     a sound header of other tensors: names the tensor and both
+ * shapes UNSUPPORTED  a dtype that is not F32, or no jansson; NO_MEMORY */
+TIDE_NODISCARD tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
+                                                         const char *origin,
+                                                         const tide_checkpoint_tensors *tensors,
+                                                         uint64_t *offsets);
+
+#endif

@@ -1,0 +1,326 @@
+/* Saving a checkpoint.
+ *
+ *   1  list DIR, create it if it is missing, refuse if a checkpoint of this step or a later one is there
+ *   2  remove what dead processes left half-written, and a step-N without a manifest in the new one's place
+ *   3  make DIR/.tmp-STEP-PID
+ *   4  write, sync and close the three tensor files; then the manifest, which knows their sizes and checksums
+ *   5  sync the .tmp folder: the names of its files
+ *   6  rename it to DIR/step-N: from here on, if anything is there after a power cut, all of it is
+ *   7  sync DIR: from here on it is there; at the first checkpoint also DIR's parent, which holds DIR's own
+ * name 8  remove the oldest beyond `keep`
+ *
+ * Each sync has its crash that it alone prevents (tests/test_checkpoint_crash.c removes them in turn). Steps
+ * 2 and 8 only tidy up: their failure is a warning. A failure in 3 to 7 removes the .tmp folder; when DIR
+ * can't be synced after the rename, step-N is given up as well (renamed back), so that the same call may be
+ * repeated.
+ *
+ * Values go from the caller's callback into one 4 MiB buffer and from there to the file: larger writes gained
+ * nothing, smaller ones cost calls into the pool.
+ */
+#include "src/checkpoint/checkpoint.h"
+
+#include "src/checkpoint/crc32c.h"
+#include "src/checkpoint/folder.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/safetensors.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_ELEMENTS = 1 << 20 };
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they lie in memory");
+
+typedef struct saving {
+    tide_folder folder;
+    const tide_files *files;
+    const tide_checkpoint_tensors *tensors;
+    tide_checkpoint_read read;
+    void *read_context;
+    char tmp_path[TIDE_CHECKPOINT_PATH_BYTES];
+    float *buffer; /* BUFFER_ELEMENTS */
+    tide_manifest manifest;
+    bool created_folder; /* DIR was missing */
+} saving;
+
+/* ---- one file ---- */
+
+typedef struct file_writer {
+    const tide_files *files;
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    int handle;
+    uint64_t bytes;
+    uint32_t crc32c;
+} file_writer;
+
+static tide_status writer_fail(const file_writer *writer, const char *what, int error)
+{
+    return tide_fail(TIDE_ERROR_IO, "checkpoint %.800s: can't be %s at byte %" PRIu64 ": %s", writer->path,
+                     what, writer->bytes, strerror(error));
+}
+
+static tide_status writer_open(const saving *save, const char *name, file_writer *writer)
+{
+    *writer = (file_writer){.files = save->files};
+    tide_folder_file_path(save->tmp_path, name, writer->path);
+    int error = save->files->create(save->files->context, writer->path, &writer->handle);
+    return error == 0 ? TIDE_OK : writer_fail(writer, "created", error);
+}
+
+static tide_status writer_put(file_writer *writer, const void *bytes, size_t count)
+{
+    const char *at = bytes;
+    writer->crc32c = tide_crc32c(writer->crc32c, bytes, count);
+    while (count > 0) {
+        size_t done = 0;
+        int error = writer->files->write(writer->files->context, writer->handle, at, count, &done);
+        if (error != 0)
+            return writer_fail(writer, "written", error);
+        assert(done > 0 && done <= count);
+        at += done;
+        count -= done;
+        writer->bytes += done;
+    }
+    return TIDE_OK;
+}
+
+/* Sync unless writing failed before; close in any case, and look at both results. */
+static tide_status writer_close(file_writer *writer, tide_status status)
+{
+    int error = status == TIDE_OK ? writer->files->sync(writer->files->context, writer->handle) : 0;
+    if (error != 0)
+        status = writer_fail(writer, "synced", error);
+    error = writer->files->close(writer->files->context, writer->handle);
+    if (error != 0 && status == TIDE_OK)
+        status = writer_fail(writer, "closed", error);
+    return status;
+}
+
+/* ---- the files ---- */
+
+static tide_status put_tensor(const saving *save, file_writer *writer, size_t tensor,
+                              tide_checkpoint_space space)
+{
+    uint64_t elements = tide_checkpoint_tensor_elements(&save->tensors->tensors[tensor]);
+    for (uint64_t first = 0; first < elements; first += BUFFER_ELEMENTS) {
+        uint64_t count = elements - first < BUFFER_ELEMENTS ? elements - first : BUFFER_ELEMENTS;
+        tide_status status = save->read(save->read_context, tensor, space, first, count, save->buffer);
+        if (status == TIDE_OK)
+            status = writer_put(writer, save->buffer, (size_t)count * sizeof(float));
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+static tide_status save_space(saving *save, tide_checkpoint_space space, const char *header,
+                              size_t header_bytes)
+{
+    file_writer writer;
+    tide_status status = writer_open(save, tide_checkpoint_space_file(space), &writer);
+    if (status != TIDE_OK)
+        return status;
+    status = writer_put(&writer, header, header_bytes);
+    for (size_t i = 0; i < save->tensors->count && status == TIDE_OK; i++)
+        status = put_tensor(save, &writer, i, space);
+    status = writer_close(&writer, status);
+    save->manifest.files[space] = (tide_manifest_file){writer.bytes, writer.crc32c};
+    return status;
+}
+
+static tide_status save_manifest(const saving *save, uint64_t *manifest_bytes)
+{
+    char *text;
+    size_t bytes;
+    tide_status status = tide_manifest_make(&save->manifest, &text, &bytes);
+    if (status != TIDE_OK)
+        return status;
+    file_writer writer;
+    status = writer_open(save, TIDE_MANIFEST_NAME, &writer);
+    if (status == TIDE_OK)
+        status = writer_close(&writer, writer_put(&writer, text, bytes));
+    free(text);
+    *manifest_bytes = bytes;
+    return status;
+}
+
+/* Step 4. */
+static tide_status save_files(saving *save, tide_checkpoint_saved *saved)
+{
+    char *header;
+    size_t header_bytes;
+    uint64_t manifest_bytes = 0;
+    tide_status status = tide_safetensors_header_make(save->tensors, &header, &header_bytes);
+    if (status != TIDE_OK)
+        return status;
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
+        status = save_space(save, space, header, header_bytes);
+        saved->bytes += save->manifest.files[space].bytes;
+    }
+    if (status == TIDE_OK)
+        status = save_manifest(save, &manifest_bytes);
+    saved->bytes += manifest_bytes;
+    free(header);
+    return status;
+}
+
+/* ---- the steps ---- */
+
+/* Step 1. */
+static tide_status prepare_folder(saving *save, uint64_t step)
+{
+    tide_folder *folder = &save->folder;
+    if (folder->step_count > 0 && folder->steps[0] >= step)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "checkpoint folder %.800s: it holds step-%" PRIu64 ", so step %" PRIu64
+                         " can't be saved there: resume from it or take another folder",
+                         folder->path, folder->steps[0], step);
+    if (folder->exists)
+        return TIDE_OK;
+    int error = save->files->make_folder(save->files->context, folder->path);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint folder %.900s: can't be created: %s", folder->path,
+                         strerror(error));
+    save->created_folder = true;
+    return TIDE_OK;
+}
+
+static void warn(tide_checkpoint_saved *saved)
+{
+    if (saved->warning[0] == '\0')
+        snprintf(saved->warning, sizeof saved->warning, "%s", tide_message());
+}
+
+/* Step 2. Remains of a step-N in the new one's place go too; others are left to their owner. */
+static void remove_stale(const saving *save, tide_checkpoint_saved *saved)
+{
+    const tide_folder *folder = &save->folder;
+    for (size_t i = 0; i < folder->remain_count; i++) {
+        uint64_t step = folder->remains[i];
+        if (step == save->manifest.state.step && tide_folder_remove_step(folder, step) != TIDE_OK)
+            warn(saved);
+    }
+    for (size_t i = 0; i < folder->stale_count; i++) {
+        const tide_folder_stale *stale = &folder->stale[i];
+        if (tide_folder_remove_tmp(folder, stale->step, stale->process_id, true) != TIDE_OK)
+            warn(saved);
+    }
+}
+
+/* Step 7. */
+static tide_status make_durable(const saving *save, const char *path)
+{
+    int error = save->files->sync_folder(save->files->context, save->folder.path);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: its folder can't be synced: %s", path,
+                         strerror(error));
+    if (save->folder.step_count > 0)
+        return TIDE_OK;
+    return tide_folder_sync_parent(&save->folder, !save->created_folder);
+}
+
+/* Steps 3 to 7, each undone by the label below it. The message is that of the failure, not of the undoing. */
+static tide_status write_checkpoint(saving *save, const char *path, tide_checkpoint_saved *saved)
+{
+    const tide_files *files = save->files;
+    bool was_named = false;
+    char message[1024];
+    int error = files->make_folder(files->context, save->tmp_path);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be created: %s", save->tmp_path,
+                         strerror(error));
+    tide_status status = save_files(save, saved);
+    if (status != TIDE_OK)
+        goto remove_tmp;
+    error = files->sync_folder(files->context, save->tmp_path);
+    if (error == 0)
+        error = files->rename(files->context, save->tmp_path, path);
+    if (error != 0) {
+        status = tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be completed: %s", path, strerror(error));
+        goto remove_tmp;
+    }
+    status = make_durable(save, path);
+    if (status == TIDE_OK)
+        return TIDE_OK;
+    was_named = true;
+    snprintf(message, sizeof message, "%s", tide_message());
+    if (files->rename(files->context, path, save->tmp_path) != 0)
+        return tide_fail(status, "%s", message); /* complete, but perhaps not durable */
+remove_tmp:
+    snprintf(message, sizeof message, "%s", tide_message());
+    if (tide_folder_remove_tmp(&save->folder, save->manifest.state.step, files->process_id(files->context),
+                               was_named) != TIDE_OK)
+        return tide_fail(status, "%s", message); /* the next save removes what is left */
+    return status;
+}
+
+/* Step 8. The new one counts, the folder's list was made before it. */
+static void remove_oldest(const saving *save, unsigned keep, tide_checkpoint_saved *saved)
+{
+    const tide_folder *folder = &save->folder;
+    for (size_t i = folder->step_count; keep > 0 && i > keep - 1; i--) {
+        if (tide_folder_remove_step(folder, folder->steps[i - 1]) == TIDE_OK)
+            saved->removed++;
+        else
+            warn(saved);
+    }
+}
+
+static tide_status save_into(saving *save, unsigned keep, tide_checkpoint_saved *saved)
+{
+    uint64_t step = save->manifest.state.step;
+    tide_status status = prepare_folder(save, step);
+    if (status != TIDE_OK)
+        return status;
+    remove_stale(save, saved);
+    tide_folder_tmp_path(&save->folder, step, save->files->process_id(save->files->context), save->tmp_path);
+    tide_folder_step_path(&save->folder, step, saved->path);
+    status = write_checkpoint(save, saved->path, saved);
+    if (status == TIDE_OK)
+        remove_oldest(save, keep, saved);
+    return status;
+}
+
+tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const tide_train_state *state,
+                                 const tide_checkpoint_tensors *tensors, unsigned keep,
+                                 tide_checkpoint_read read, void *context, tide_checkpoint_saved *saved)
+{
+    if (!tide_train_state_is_valid(state))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "checkpoint folder %.900s: the training state has values that can't be saved", dir);
+    tide_status status = tide_checkpoint_tensors_check(tensors);
+    if (status != TIDE_OK)
+        return status;
+    saving *save = calloc(1, sizeof *save);
+    tide_checkpoint_saved result = {.bytes = 0};
+    if (save == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint folder %.900s: no memory to save", dir);
+    save->files = files;
+    save->tensors = tensors;
+    save->read = read;
+    save->read_context = context;
+    save->manifest.state = *state;
+    save->buffer = malloc(BUFFER_ELEMENTS * sizeof *save->buffer);
+    if (save->buffer == NULL) {
+        status =
+            tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint folder %.900s: no memory for a buffer of %zu bytes",
+                      dir, BUFFER_ELEMENTS * sizeof *save->buffer);
+        goto free_save;
+    }
+    status = tide_folder_open(files, dir, &save->folder);
+    if (status != TIDE_OK)
+        goto free_buffer;
+    status = save_into(save, keep, &result);
+    if (status == TIDE_OK && saved != NULL)
+        *saved = result;
+    tide_folder_close(&save->folder);
+free_buffer:
+    free(save->buffer);
+free_save:
+    free(save);
+    return status;
+}

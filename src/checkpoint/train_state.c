@@ -1,0 +1,281 @@
+/* The training state, field by field, from one table: to JSON, from JSON, compared.
+ *
+ * Keys are flat ("model.layers"), so that a message's name is the manifest's name. Counts are JSON integers;
+ * seed and fingerprint use all 64 bits, more than a JSON integer has in most readers, and are hexadecimal
+ * strings; doubles are printed with 17 digits, which give the same double back.
+ */
+#include "src/checkpoint/train_state.h"
+
+#include "src/checkpoint/train_state_json.h"
+#include "tide_config.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#if TIDE_HAVE_JANSSON
+#include <jansson.h>
+#endif
+
+typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, DTYPE } field_kind;
+
+/* What a resume does with a value that differs from the run's. */
+typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
+
+typedef struct state_field {
+    const char *name;
+    field_kind kind;
+    field_rule rule;
+    size_t offset;
+} state_field;
+
+#define FIELD(name, member, kind, rule)                                                                      \
+    {                                                                                                        \
+        name, kind, rule, offsetof(tide_train_state, member)                                                 \
+    }
+
+static const state_field fields[] = {
+    FIELD("step", step, COUNT64, PROGRESS),
+    FIELD("tokens", tokens, COUNT64, PROGRESS),
+    FIELD("adam_step", adam_step, COUNT64, PROGRESS),
+    FIELD("skipped", skipped, COUNT64, PROGRESS),
+    FIELD("model.layers", model.layers, COUNT32, IDENTITY),
+    FIELD("model.width", model.width, COUNT32, IDENTITY),
+    FIELD("model.heads", model.heads, COUNT32, IDENTITY),
+    FIELD("model.context", model.context, COUNT32, IDENTITY),
+    FIELD("model.vocab_size", model.vocab_size, COUNT32, IDENTITY),
+    FIELD("model.layer_norm_epsilon", model.layer_norm_epsilon, REAL, IDENTITY),
+    FIELD("seed", seed, BITS64, IDENTITY),
+    FIELD("data_fingerprint", data_fingerprint, BITS64, IDENTITY),
+    FIELD("seq_len", seq_len, COUNT64, IDENTITY),
+    FIELD("batch_tokens", batch_tokens, COUNT64, IDENTITY),
+    FIELD("micro_batch_sequences", micro_batch_sequences, COUNT64, IDENTITY),
+    FIELD("dtype", dtype, DTYPE, IDENTITY),
+    FIELD("steps", steps, COUNT64, HYPERPARAMETER),
+    FIELD("warmup_steps", warmup_steps, COUNT64, HYPERPARAMETER),
+    FIELD("lr", lr, REAL, HYPERPARAMETER),
+    FIELD("lr_min", lr_min, REAL, HYPERPARAMETER),
+    FIELD("weight_decay", weight_decay, REAL, HYPERPARAMETER),
+    FIELD("clip", clip, REAL, HYPERPARAMETER),
+    FIELD("beta1", beta1, REAL, HYPERPARAMETER),
+    FIELD("beta2", beta2, REAL, HYPERPARAMETER),
+    FIELD("epsilon", epsilon, REAL, HYPERPARAMETER),
+};
+
+enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
+
+/* ---- a field's value, whatever its kind ---- */
+
+static const void *field_at(const tide_train_state *state, const state_field *field)
+{
+    return (const char *)state + field->offset;
+}
+
+/* Integers and the dtype as 64 bits; a double by its own bits, so that equal means the same double. */
+static uint64_t field_bits(const tide_train_state *state, const state_field *field)
+{
+    const void *at = field_at(state, field);
+    uint64_t bits = 0;
+    if (field->kind == COUNT32)
+        return *(const uint32_t *)at;
+    if (field->kind == DTYPE)
+        return (uint64_t) * (const tide_dtype *)at;
+    memcpy(&bits, at, sizeof bits);
+    return bits;
+}
+
+static double field_real(const tide_train_state *state, const state_field *field)
+{
+    assert(field->kind == REAL);
+    return *(const double *)field_at(state, field);
+}
+
+static const char *dtype_name(uint64_t dtype)
+{
+    return dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp32";
+}
+
+/* As the user gave it: the fewest digits, 6 to 17, that give the double back. */
+static void real_text(double value, char text[VALUE_TEXT_BYTES])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        double back = 0;
+        snprintf(text, VALUE_TEXT_BYTES, "%.*g", digits, value);
+        if (sscanf(text, "%lf", &back) == 1 && back == value)
+            return;
+    }
+}
+
+static void field_text(const tide_train_state *state, const state_field *field, char text[VALUE_TEXT_BYTES])
+{
+    uint64_t bits = field_bits(state, field);
+    switch (field->kind) {
+    case COUNT64:
+    case COUNT32:
+        snprintf(text, VALUE_TEXT_BYTES, "%" PRIu64, bits);
+        return;
+    case BITS64:
+        snprintf(text, VALUE_TEXT_BYTES, "0x%016" PRIx64, bits);
+        return;
+    case REAL:
+        real_text(field_real(state, field), text);
+        return;
+    case DTYPE:
+        snprintf(text, VALUE_TEXT_BYTES, "%s", dtype_name(bits));
+        return;
+    }
+}
+
+static bool field_is_valid(const tide_train_state *state, const state_field *field)
+{
+    uint64_t bits = field_bits(state, field);
+    if (field->kind == COUNT64)
+        return bits <= INT64_MAX;
+    if (field->kind == REAL)
+        return isfinite(field_real(state, field));
+    return field->kind != DTYPE || bits == TIDE_DTYPE_FP32 || bits == TIDE_DTYPE_BF16;
+}
+
+bool tide_train_state_is_valid(const tide_train_state *state)
+{
+    bool valid = tide_gpt2_config_is_valid(&state->model);
+    for (size_t i = 0; i < FIELDS; i++)
+        valid = valid && field_is_valid(state, &fields[i]);
+    return valid;
+}
+
+/* ---- comparing ---- */
+
+static tide_status refuse_field(const tide_train_state *saved, const tide_train_state *current,
+                                const char *where, const state_field *field)
+{
+    char saved_text[VALUE_TEXT_BYTES], current_text[VALUE_TEXT_BYTES];
+    field_text(saved, field, saved_text);
+    field_text(current, field, current_text);
+    return tide_fail(TIDE_ERROR_MISMATCH,
+                     "checkpoint %s: it was made with %s %s, this run has %s; they must be equal", where,
+                     field->name, saved_text, current_text);
+}
+
+static void note_change(const tide_train_state *saved, const tide_train_state *current,
+                        const state_field *field, tide_train_changes *changes)
+{
+    char saved_text[VALUE_TEXT_BYTES], current_text[VALUE_TEXT_BYTES];
+    assert(changes->count < TIDE_TRAIN_CHANGES_MAX);
+    field_text(saved, field, saved_text);
+    field_text(current, field, current_text);
+    snprintf(changes->lines[changes->count++], sizeof changes->lines[0], "%s %s -> %s", field->name,
+             saved_text, current_text);
+}
+
+tide_status tide_train_state_compare(const tide_train_state *saved, const tide_train_state *current,
+                                     const char *where, tide_train_changes *changes)
+{
+    tide_train_changes found = {0};
+    for (size_t i = 0; i < FIELDS; i++) {
+        const state_field *field = &fields[i];
+        if (field->rule == PROGRESS || field_bits(saved, field) == field_bits(current, field))
+            continue;
+        if (field->rule == IDENTITY)
+            return refuse_field(saved, current, where, field);
+        note_change(saved, current, field, &found);
+    }
+    *changes = found;
+    return TIDE_OK;
+}
+
+/* ---- JSON ---- */
+
+#if TIDE_HAVE_JANSSON
+
+static json_t *field_to_json(const tide_train_state *state, const state_field *field)
+{
+    char text[VALUE_TEXT_BYTES];
+    uint64_t bits = field_bits(state, field);
+    if (field->kind == REAL)
+        return json_real(field_real(state, field));
+    if (field->kind == COUNT64 || field->kind == COUNT32)
+        return json_integer((json_int_t)bits);
+    field_text(state, field, text);
+    return json_string(text);
+}
+
+json_t *tide_train_state_to_json(const tide_train_state *state)
+{
+    assert(tide_train_state_is_valid(state));
+    json_t *object = json_object();
+    for (size_t i = 0; i < FIELDS && object != NULL; i++) {
+        if (json_object_set_new(object, fields[i].name, field_to_json(state, &fields[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+/* Exactly "0x" and sixteen lower-case digits. */
+static bool bits_from_text(const char *text, uint64_t *bits)
+{
+    if (text == NULL || strlen(text) != 18 || strncmp(text, "0x", 2) != 0 ||
+        strspn(text + 2, "0123456789abcdef") != 16)
+        return false;
+    return sscanf(text + 2, "%16" SCNx64, bits) == 1;
+}
+
+static bool dtype_from_text(const char *text, tide_dtype *dtype)
+{
+    for (tide_dtype candidate = TIDE_DTYPE_FP32; candidate <= TIDE_DTYPE_BF16; candidate++) {
+        if (text != NULL && strcmp(text, dtype_name(candidate)) == 0) {
+            *dtype = candidate;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool field_from_json(const json_t *item, const state_field *field, tide_train_state *state)
+{
+    void *at = (char *)state + field->offset;
+    json_int_t count = json_integer_value(item);
+    switch (field->kind) {
+    case COUNT64:
+        *(uint64_t *)at = (uint64_t)count;
+        return json_is_integer(item) && count >= 0;
+    case COUNT32:
+        *(uint32_t *)at = (uint32_t)count;
+        return json_is_integer(item) && count >= 0 && count <= UINT32_MAX;
+    case BITS64:
+        return bits_from_text(json_string_value(item), (uint64_t *)at);
+    case REAL:
+        *(double *)at = json_real_value(item);
+        return json_is_real(item);
+    case DTYPE:
+        return dtype_from_text(json_string_value(item), (tide_dtype *)at);
+    }
+    return false;
+}
+
+tide_status tide_train_state_from_json(const json_t *object, const char *where, tide_train_state *state)
+{
+    tide_train_state parsed;
+    memset(&parsed, 0, sizeof parsed);
+    for (size_t i = 0; i < FIELDS; i++) {
+        const json_t *item = json_object_get(object, fields[i].name);
+        if (item == NULL || !field_from_json(item, &fields[i], &parsed))
+            return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: training state field \"%s\" is %s", where,
+                             fields[i].name, item == NULL ? "missing" : "malformed");
+    }
+    if (json_object_size(object) != FIELDS)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: the training state has %zu fields instead of %d",
+                         where, json_object_size(object), FIELDS);
+    if (!tide_train_state_is_valid(&parsed))
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: the training state describes no valid model",
+                         where);
+    snprintf(parsed.model.name, sizeof parsed.model.name, "checkpoint");
+    *state = parsed;
+    return TIDE_OK;
+}
+
+#endif
