@@ -1,0 +1,59 @@
+/* What the implementations of a device share: checks of options and calls, the ledger of a tier's budget,
+ * fault injection, and the caller's thread number. Internal to offload/.
+ */
+#ifndef TIDE_OFFLOAD_DEVICE_COMMON_H
+#define TIDE_OFFLOAD_DEVICE_COMMON_H
+
+#include "offload/device.h"
+
+#include <stdatomic.h>
+
+const char *tide_tier_name(tide_tier tier);
+const char *tide_object_kind_name(tide_object_kind kind);
+
+/* ARGUMENT, with the option's name and value, unless every option is in its range. */
+tide_status tide_device_options_check(const tide_device_options *options);
+
+/* ARGUMENT unless the values of an enqueuing call can be meant. */
+tide_status tide_stream_check(tide_stream stream);
+tide_status tide_work_check(const tide_work *work);
+tide_status tide_launch_check(tide_stream stream, const tide_work *work, tide_kernel fn,
+                              const void *arguments, size_t argument_bytes);
+tide_status tide_wait_site_check(tide_wait_site site);
+
+/* The numbers of a slot copy: tier, slots and bytes against what the tiers have. */
+typedef struct tide_slot_counts {
+    uint32_t slots[TIDE_TIER_COUNT];
+    uint64_t chunk_bytes;
+} tide_slot_counts;
+tide_status tide_copy_slot_check(const tide_slot_counts *counts, tide_tier to_tier, uint32_t to_slot,
+                                 uint32_t from_slot, uint64_t bytes);
+
+/* Bytes rounded up to whole pages of 4096: what buffers are charged, on every device alike. */
+enum { TIDE_PAGE_BYTES = 4096 };
+static inline uint64_t tide_page_up(uint64_t bytes)
+{
+    return (bytes + TIDE_PAGE_BYTES - 1) / TIDE_PAGE_BYTES * TIDE_PAGE_BYTES;
+}
+
+/* The ledger of a tier is its tide_memory_usage. Check before allocating, commit when it has succeeded: a
+ * call that failed leaves no trace, not even in the peak. */
+tide_status tide_ledger_check(const tide_memory_usage *ledger, tide_tier tier, const char *what,
+                              uint64_t bytes);
+void tide_ledger_commit(tide_memory_usage *ledger, uint64_t bytes);
+bool tide_ledger_is_valid(const tide_memory_usage *ledger);
+
+/* Fault injection. Any thread may count and arm. */
+typedef struct tide_fault {
+    _Atomic uint32_t mask;
+    _Atomic uint64_t countdown;
+} tide_fault;
+void tide_fault_arm(tide_fault *fault, uint32_t mask, uint64_t countdown);
+/* Counts one operation of `kind`; fails with NO_MEMORY (memory) or DEVICE (the others) when its turn has
+ * come. */
+tide_status tide_fault_count(tide_fault *fault, uint32_t kind, const char *operation);
+
+/* A number for the calling thread that no other thread of the process ever has. */
+uint64_t tide_thread_number(void);
+
+#endif

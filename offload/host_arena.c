@@ -1,0 +1,204 @@
+#include "offload/host_arena.h"
+
+#include "offload/device_common.h"
+#include "offload/host_extent.h"
+#include "offload/topology.h"
+#include "tide_config.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#if TIDE_HAVE_JEMALLOC
+
+#include <jemalloc/jemalloc.h>
+
+/* Weak: NULL in a process without jemalloc. */
+extern __typeof__(mallctl) mallctl __attribute__((weak));
+extern __typeof__(mallocx) mallocx __attribute__((weak));
+extern __typeof__(dallocx) dallocx __attribute__((weak));
+
+struct tide_host_arena {
+    extent_hooks_t hooks; /* jemalloc keeps its address */
+    bool uses_jemalloc;
+    unsigned index;
+};
+
+/* Addresses for jemalloc to cut buffers from. They are touched when a buffer is, by tide_host_arena_allocate.
+ */
+static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t bytes, size_t alignment_bytes,
+                          bool *zero, bool *commit, unsigned index)
+{
+    (void)hooks;
+    (void)index;
+    void *base;
+    if (wanted != NULL || tide_host_extent_reserve(bytes, alignment_bytes, &base) != TIDE_OK)
+        return NULL;
+    if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0) {
+        tide_host_extent_destroy(base, bytes);
+        return NULL;
+    }
+    if (tide_topology_has_huge_pages())
+        (void)madvise(base, bytes, MADV_HUGEPAGE); /* wishes, both */
+    (void)tide_topology_bind_memory(base, bytes);
+    *zero = true;
+    *commit = true;
+    return base;
+}
+
+static bool extent_dalloc(extent_hooks_t *hooks, void *base, size_t bytes, bool committed, unsigned index)
+{
+    (void)hooks;
+    (void)committed;
+    (void)index;
+    return munmap(base, bytes) != 0;
+}
+
+static void extent_destroy(extent_hooks_t *hooks, void *base, size_t bytes, bool committed, unsigned index)
+{
+    (void)extent_dalloc(hooks, base, bytes, committed, index);
+}
+
+/* Mappings may be cut and joined anywhere: the kernel does not mind. */
+static bool extent_split(extent_hooks_t *hooks, void *base, size_t bytes, size_t left_bytes,
+                         size_t right_bytes, bool committed, unsigned index)
+{
+    (void)hooks, (void)base, (void)bytes, (void)left_bytes, (void)right_bytes, (void)committed, (void)index;
+    return false;
+}
+
+static bool extent_merge(extent_hooks_t *hooks, void *left, size_t left_bytes, void *right,
+                         size_t right_bytes, bool committed, unsigned index)
+{
+    (void)hooks, (void)left, (void)left_bytes, (void)right, (void)right_bytes, (void)committed, (void)index;
+    return false;
+}
+
+static bool arena_open(tide_host_arena *arena)
+{
+    if (mallctl == NULL || mallocx == NULL || dallocx == NULL)
+        return false;
+    arena->hooks = (extent_hooks_t){
+        .alloc = extent_alloc,
+        .dalloc = extent_dalloc,
+        .destroy = extent_destroy,
+        .split = extent_split,
+        .merge = extent_merge,
+    };
+    extent_hooks_t *hooks = &arena->hooks;
+    size_t index_bytes = sizeof arena->index;
+    return mallctl("arenas.create", &arena->index, &index_bytes, &hooks, sizeof hooks) == 0;
+}
+
+static void arena_close(tide_host_arena *arena)
+{
+    char name[40];
+    (void)snprintf(name, sizeof name, "arena.%u.destroy", arena->index);
+    int error = mallctl(name, NULL, NULL, NULL, 0);
+    assert(error == 0);
+    (void)error;
+}
+
+static void *arena_allocate(tide_host_arena *arena, uint64_t bytes)
+{
+    int flags = MALLOCX_ARENA(arena->index) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN((size_t)TIDE_PAGE_BYTES) |
+                MALLOCX_ZERO;
+    return mallocx(bytes, flags);
+}
+
+static void arena_free(tide_host_arena *arena, void *address)
+{
+    dallocx(address, (int)MALLOCX_ARENA(arena->index) | MALLOCX_TCACHE_NONE);
+}
+
+#else
+
+struct tide_host_arena {
+    bool uses_jemalloc; /* always false in this build */
+};
+
+static bool arena_open(tide_host_arena *arena)
+{
+    (void)arena;
+    return false;
+}
+
+static void arena_close(tide_host_arena *arena)
+{
+    (void)arena;
+}
+
+static void *arena_allocate(tide_host_arena *arena, uint64_t bytes)
+{
+    (void)arena;
+    (void)bytes;
+    return NULL;
+}
+
+static void arena_free(tide_host_arena *arena, void *address)
+{
+    (void)arena;
+    (void)address;
+}
+
+#endif
+
+tide_status tide_host_arena_create(tide_host_arena **arena)
+{
+    tide_host_arena *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the arena of host buffers (%zu bytes)",
+                         sizeof *made);
+    made->uses_jemalloc = arena_open(made);
+    *arena = made;
+    return TIDE_OK;
+}
+
+void tide_host_arena_destroy(tide_host_arena *arena)
+{
+    if (arena == NULL)
+        return;
+    if (arena->uses_jemalloc)
+        arena_close(arena);
+    free(arena);
+}
+
+bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena)
+{
+    return arena->uses_jemalloc;
+}
+
+tide_status tide_host_arena_allocate(tide_host_arena *arena, const char *name, uint64_t bytes,
+                                     uint32_t threads, void **address)
+{
+    assert(bytes > 0);
+    uint64_t whole_bytes = tide_page_up(bytes);
+    if (!arena->uses_jemalloc)
+        return tide_host_extent_create(name, whole_bytes, TIDE_PAGE_BYTES, threads, address);
+    tide_status status = tide_host_extent_check_available(name, whole_bytes);
+    if (status != TIDE_OK)
+        return status;
+    void *base = arena_allocate(arena, whole_bytes);
+    if (base == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "buffer %s: jemalloc has no %" PRIu64 " bytes", name,
+                         whole_bytes);
+    status = tide_host_extent_touch(name, base, whole_bytes, threads);
+    if (status != TIDE_OK)
+        goto undo_allocate;
+    *address = base;
+    return TIDE_OK;
+
+undo_allocate:
+    arena_free(arena, base);
+    return status;
+}
+
+void tide_host_arena_free(tide_host_arena *arena, void *address, uint64_t bytes)
+{
+    if (arena->uses_jemalloc)
+        arena_free(arena, address);
+    else
+        tide_host_extent_destroy(address, tide_page_up(bytes));
+}

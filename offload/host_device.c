@@ -1,0 +1,284 @@
+/* The host device: an emulated accelerator, the embedded default and the test bed.
+ *
+ *      caller, engine                       six streams, a thread each
+ *      launch, copy_*, guard  -> rings ->   [compute] [in] [out] [update] [collective] [host lane]
+ *      event_record, stream_wait                |        |     |
+ *      event_query, park      <- doorbell <-----+--------+-----+
+ *
+ *      map, unmap             -> memfd pages beneath fixed addresses
+ *
+ * It keeps to what a GPU promises and no more: commands return when enqueued, streams are ordered only by
+ * events, a use of an unmapped chunk faults. What it adds is for finding mistakes without one: the hazard
+ * checker (hazard.h), a link as slow as PCIe (host_link.h), delays that stretch any stream at random, guards,
+ * faults on demand.
+ *
+ * The files and the locks: see host_device.h.
+ */
+#include "offload/host_device.h"
+
+#include "offload/host_fault.h"
+#include "offload/topology.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- sleep --- */
+
+static uint64_t host_doorbell(tide_device *device)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    uint64_t ticket = host->streams.doorbell;
+    tide_host_streams_unlock(&host->streams);
+    return ticket;
+}
+
+static tide_status host_park(tide_device *device, uint64_t ticket)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    tide_host_streams_park(&host->streams, ticket);
+    tide_host_streams_unlock(&host->streams);
+    return TIDE_OK;
+}
+
+static void host_ring(tide_device *device)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    tide_host_streams_ring(&host->streams);
+    tide_host_streams_unlock(&host->streams);
+}
+
+/* --- failure --- */
+
+static void host_synchronize(tide_device *device)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_hazard_actor actor;
+    tide_host_streams_lock(&host->streams);
+    /* A thread that the checker can't follow gets no order from this; it is told so by its next checked call.
+     */
+    if (host->hazard != NULL && tide_hazard_host_find(host->hazard, tide_thread_number(), &actor) == TIDE_OK)
+        tide_hazard_host_wait_all(host->hazard, actor);
+    tide_host_streams_drain(&host->streams);
+    tide_host_streams_unlock(&host->streams);
+}
+
+static tide_status host_failure(tide_device *device)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    tide_status status = tide_host_streams_failure(&host->streams);
+    tide_host_streams_unlock(&host->streams);
+    return status;
+}
+
+static tide_status recover_locked(tide_host_device *device)
+{
+    tide_host_streams *streams = &device->streams;
+    if (!tide_host_streams_idle(streams))
+        return tide_fail(TIDE_ERROR_STATE, "recovery while commands are running: synchronize first");
+    if (streams->failure == TIDE_ERROR_INTERNAL)
+        return tide_host_streams_failure(streams); /* a lost place (host_residency.c) does not come back */
+    streams->failure = TIDE_OK;
+    if (device->hazard != NULL)
+        tide_hazard_forget(device->hazard);
+    return TIDE_OK;
+}
+
+static tide_status host_recover(tide_device *device)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    tide_status status = recover_locked(host);
+    tide_host_streams_unlock(&host->streams);
+    return status;
+}
+
+/* --- counters --- */
+
+static uint64_t host_now_ns(tide_device *device)
+{
+    (void)device;
+    return tide_host_now_ns();
+}
+
+static void host_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    assert((unsigned)tier < TIDE_TIER_COUNT);
+    pthread_mutex_lock(&host->memory_lock);
+    *usage = host->ledgers[tier];
+    pthread_mutex_unlock(&host->memory_lock);
+}
+
+static void host_statistics(tide_device *device, tide_device_statistics *statistics)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    *statistics = host->statistics;
+    for (int i = 0; i < TIDE_STREAM_COUNT; i++) {
+        const tide_host_stream *stream = &host->streams.streams[i];
+        statistics->busy_ns[i] = stream->busy_ns;
+        statistics->wait_ns[i] = stream->wait_ns;
+        statistics->commands[i] = stream->commands;
+    }
+    tide_host_streams_unlock(&host->streams);
+}
+
+static void host_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)
+{
+    tide_fault_arm(&tide_host_device_of(device)->fault, mask, countdown);
+}
+
+/* --- what lies at an address, for the fault handler --- */
+
+static void host_set_describe(tide_device *device, tide_device_describe describe, void *context)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    atomic_store(&host->describe, NULL); /* never the new function with the old context */
+    atomic_store(&host->describe_context, context);
+    atomic_store(&host->describe, describe);
+}
+
+/* The device's own words: which place of which range, and what is mapped there. No lock: the process is
+ * ending. */
+static bool place_describe(const tide_host_device *device, const void *address, char *text, size_t text_bytes)
+{
+    uint64_t chunk_bytes = device->options.chunk_bytes;
+    for (uint32_t i = 0; i < device->places.range_count; i++) {
+        const tide_places_range *range = &device->places.ranges[i];
+        uint64_t offset = (uintptr_t)address - (uintptr_t)range->base;
+        if ((uintptr_t)address < (uintptr_t)range->base || offset >= range->chunk_count * chunk_bytes)
+            continue;
+        uint64_t chunk = offset / chunk_bytes;
+        bool mapped = range->slot_of_chunk[chunk] < device->places.slot_count;
+        (void)snprintf(text, text_bytes, "range %" PRIu32 ", chunk place %" PRIu64 " + %" PRIu64 " bytes, %s",
+                       i, chunk, offset % chunk_bytes, mapped ? "guarded" : "not mapped");
+        return true;
+    }
+    return false;
+}
+
+static bool host_locate(void *context, const void *address, char *text, size_t text_bytes)
+{
+    tide_host_device *device = context;
+    if (!place_describe(device, address, text, text_bytes))
+        return false;
+    tide_device_describe describe = atomic_load(&device->describe);
+    size_t length = strlen(text);
+    if (describe == NULL || length + 2 >= text_bytes)
+        return true;
+    memcpy(text + length, ": ", 3);
+    describe(atomic_load(&device->describe_context), address, text + length + 2, text_bytes - length - 2);
+    return true;
+}
+
+/* --- open and close --- */
+
+static void host_close(tide_device *device)
+{
+    if (device == NULL)
+        return;
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_stop(&host->streams);
+    if (host->options.fault_handler)
+        tide_host_fault_unregister(host);
+    tide_host_setup_undo(host);
+    tide_hazard_destroy(host->hazard);
+    tide_host_arena_destroy(host->arena);
+    tide_host_link_destroy(&host->link);
+    pthread_mutex_destroy(&host->memory_lock);
+    free(host);
+}
+
+static const tide_device_ops host_ops = {
+    .kind = "host",
+    .asynchronous = true,
+    .has_data = true,
+    .close = host_close,
+    .slots_create = tide_host_slots_make,
+    .reserve = tide_host_reserve,
+    .region_create = tide_host_region_create,
+    .region_object = tide_host_region_object,
+    .buffer_create = tide_host_buffer_create,
+    .event_create = tide_host_event_create,
+    .slot_address = tide_host_slot_address,
+    .map = tide_host_map,
+    .unmap = tide_host_unmap,
+    .guard = tide_host_guard,
+    .launch = tide_host_launch,
+    .copy_slot = tide_host_copy_slot,
+    .copy_bytes = tide_host_copy_bytes,
+    .event_record = tide_host_event_record,
+    .stream_wait = tide_host_stream_wait,
+    .event_query = tide_host_event_query,
+    .event_wait = tide_host_event_wait,
+    .doorbell = host_doorbell,
+    .park = host_park,
+    .ring = host_ring,
+    .host_touch = tide_host_touch,
+    .synchronize = host_synchronize,
+    .failure = host_failure,
+    .recover = host_recover,
+    .now_ns = host_now_ns,
+    .usage = host_usage,
+    .statistics = host_statistics,
+    .set_describe = host_set_describe,
+    .set_fault = host_set_fault,
+};
+
+/* All that can't fail. */
+static void host_init(tide_host_device *host, const tide_device_options *options)
+{
+    host->base.ops = &host_ops;
+    host->options = *options;
+    host->threads = options->threads > 0 ? options->threads : tide_topology_processors();
+    host->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
+    host->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
+    tide_fault_arm(&host->fault, options->fault_mask, options->fault_countdown);
+    tide_places_init(&host->places, options->chunk_bytes);
+    tide_host_memory_init(&host->memory, options->chunk_bytes);
+}
+
+tide_status tide_device_host_open(const tide_device_options *options, tide_device **device)
+{
+    tide_status status = tide_device_options_check(options);
+    if (status != TIDE_OK)
+        return status;
+    tide_host_device *host = calloc(1, sizeof *host);
+    if (host == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the host device (%zu bytes)", sizeof *host);
+    host_init(host, options);
+    status = tide_host_arena_create(&host->arena);
+    if (status != TIDE_OK)
+        goto undo_host;
+    status = options->hazard_check ? tide_hazard_create(&host->hazard) : TIDE_OK;
+    if (status != TIDE_OK)
+        goto undo_arena;
+    status = options->fault_handler ? tide_host_fault_register(host_locate, host) : TIDE_OK;
+    if (status != TIDE_OK)
+        goto undo_hazard;
+    status = tide_host_streams_start(&host->streams, options, host->threads);
+    if (status != TIDE_OK)
+        goto undo_fault;
+    (void)pthread_mutex_init(&host->memory_lock, NULL);
+    tide_host_link_init(&host->link, options->link_bytes_per_second);
+    *device = &host->base;
+    return TIDE_OK;
+
+undo_fault:
+    if (options->fault_handler)
+        tide_host_fault_unregister(host);
+undo_hazard:
+    tide_hazard_destroy(host->hazard);
+undo_arena:
+    tide_host_arena_destroy(host->arena);
+undo_host:
+    free(host);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* Inside the host device: its one structure, and the operations that its files implement for the table in
+ * host_device.c. Nobody outside offload/ includes this.
+ *
+ *   host_setup.c     what is made at start: slots, ranges, region, buffers, events
+ *   host_residency.c map, unmap, guard
+ *   host_command.c   launches, copies, events, sleep
+ *   host_device.c    open, close, failure, counters
+ *
+ * Locks, in this order: `memory_lock`, then the streams' lock. Each field names its own. What is made at
+ * start is read without a lock afterwards (slot addresses, the region), as device.h allows creation at start
+ * only.
+ */
+#ifndef TIDE_OFFLOAD_HOST_DEVICE_H
+#define TIDE_OFFLOAD_HOST_DEVICE_H
+
+#include "offload/device_common.h"
+#include "offload/hazard.h"
+#include "offload/host_arena.h"
+#include "offload/host_link.h"
+#include "offload/host_memory.h"
+#include "offload/host_slots.h"
+#include "offload/host_stream.h"
+#include "offload/places.h"
+
+typedef struct tide_host_buffer {
+    char *address;
+    uint64_t bytes;
+} tide_host_buffer;
+
+typedef struct tide_host_device {
+    tide_device base;
+    tide_device_options options;
+    uint32_t threads;
+    tide_fault fault;
+    tide_host_link link;
+
+    pthread_mutex_t memory_lock;
+    tide_memory_usage ledgers[TIDE_TIER_COUNT]; /* memory_lock */
+    tide_places places;                         /* memory_lock */
+    tide_host_memory memory;                    /* memory_lock for changes; DEVICE tier */
+    tide_host_slots host_slots;                 /* memory_lock for changes */
+    bool slots_made[TIDE_TIER_COUNT];           /* memory_lock */
+    tide_host_arena *arena;                     /* memory_lock */
+    uint64_t region_bytes;                      /* memory_lock for changes; as asked for */
+
+    tide_host_streams streams; /* the lock in it guards the rest */
+    tide_hazard *hazard;       /* NULL: off */
+    tide_host_moment *events;  /* [event - 1], the latest record of each */
+    uint32_t event_count;
+    uint32_t event_capacity;
+    tide_host_buffer *buffers; /* [object] */
+    uint32_t buffer_count;
+    uint32_t region_object_count;
+    tide_device_statistics statistics; /* the streams keep their own part */
+
+    _Atomic(tide_device_describe) describe; /* read by the fault handler, so atomic */
+    _Atomic(void *) describe_context;
+} tide_host_device;
+
+static inline tide_host_device *tide_host_device_of(tide_device *device)
+{
+    return (tide_host_device *)device;
+}
+
+/* host_setup.c */
+tide_status tide_host_slots_make(tide_device *device, tide_tier tier, uint32_t count);
+tide_status tide_host_reserve(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_host_region_create(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_host_region_object(tide_device *device, const char *name, uint64_t offset_bytes,
+                                    uint64_t bytes, uint32_t *object);
+tide_status tide_host_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
+                                    uint32_t *object);
+tide_status tide_host_event_create(tide_device *device, tide_event *event);
+void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
+/* Give everything back that these made. */
+void tide_host_setup_undo(tide_host_device *device);
+
+/* host_residency.c */
+tide_status tide_host_map(tide_device *device, uint32_t slot, void *place);
+tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place);
+tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
+
+/* host_command.c */
+tide_status tide_host_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
+                             const void *arguments, size_t argument_bytes);
+tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
+                                tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
+tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
+                                 const void *from, uint64_t bytes, bool to_device);
+tide_status tide_host_event_record(tide_device *device, tide_event event, tide_stream stream);
+tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_event event,
+                                  tide_wait_site site);
+tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
+tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wait_site site);
+tide_status tide_host_touch(tide_device *device, const tide_work *work);
+/* A command of the device's own (a guard), in stream order; not counted by fault injection, not checked. */
+tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream stream, const char *label,
+                                       uint32_t tag, tide_kernel fn, const void *arguments,
+                                       size_t argument_bytes);
+/* Check accesses of the calling thread; a hazard is sticky. Nothing while the device has failed: what is left
+ * then is cleaning up. The streams' lock is held. */
+tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);
+
+#endif

@@ -1,0 +1,27 @@
+/* An extent: private memory straight from the system, of exactly the size asked for, aligned, placed on the
+ * nearest NUMA node, in huge pages when the machine offers them, and touched, so that it is really there.
+ *
+ * "Pinned" on this device means touched and never given back: there is no device to lock pages for.
+ */
+#ifndef TIDE_OFFLOAD_HOST_EXTENT_H
+#define TIDE_OFFLOAD_HOST_EXTENT_H
+
+#include "tidepool/types.h"
+
+#include <stdbool.h>
+
+/* Reserve addresses, nothing behind them: any touch faults. `bytes` is a multiple of the page size,
+ * `alignment_bytes` a power of two. NO_MEMORY. */
+tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, void **address);
+/* Memory of zeros. `what` names it in messages; `threads` > 0 touch it. NO_MEMORY. */
+tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
+                                    uint32_t threads, void **address);
+/* Touch zeroed memory that lies behind addresses already. NO_MEMORY. */
+tide_status tide_host_extent_touch(const char *what, void *address, uint64_t bytes, uint32_t threads);
+void tide_host_extent_destroy(void *address, uint64_t bytes);
+
+/* NO_MEMORY if the system says that it can't have that many bytes now: a message instead of the killer's
+ * visit. */
+tide_status tide_host_extent_check_available(const char *what, uint64_t bytes);
+
+#endif

@@ -1,0 +1,128 @@
+#include "offload/host_memory.h"
+
+#include "offload/host_extent.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PAGE_BYTES = 4096 };
+
+void tide_host_memory_init(tide_host_memory *memory, uint64_t chunk_bytes)
+{
+    *memory = (tide_host_memory){.chunk_bytes = chunk_bytes, .memfd = -1};
+}
+
+void tide_host_memory_slots_destroy(tide_host_memory *memory)
+{
+    tide_host_extent_destroy(memory->own, memory->slot_count * memory->chunk_bytes);
+    if (memory->memfd >= 0)
+        (void)close(memory->memfd); /* nothing to flush: it is memory */
+    memory->memfd = -1;
+    memory->own = NULL;
+    memory->slot_count = 0;
+}
+
+void tide_host_memory_destroy(tide_host_memory *memory)
+{
+    tide_host_memory_slots_destroy(memory);
+    tide_host_extent_destroy(memory->region, memory->region_bytes);
+    tide_host_memory_init(memory, memory->chunk_bytes);
+}
+
+/* Give the file all its pages now, and their own places. */
+static tide_status slots_fill(int memfd, uint64_t bytes, char **own)
+{
+    tide_status status = tide_host_extent_check_available("device slots", bytes);
+    if (status != TIDE_OK)
+        return status;
+    int error = posix_fallocate(memfd, 0, (off_t)bytes);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: the system has no %" PRIu64 " bytes: %s", bytes,
+                         strerror(error));
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memfd, 0);
+    if (base == MAP_FAILED)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: %" PRIu64 " bytes could not be mapped: %s",
+                         bytes, strerror(errno));
+    *own = base;
+    return TIDE_OK;
+}
+
+tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t count)
+{
+    assert(memory->memfd < 0);
+    int memfd = memfd_create("tidepool-device-slots", MFD_CLOEXEC);
+    if (memfd < 0)
+        return tide_fail(errno == ENOSYS ? TIDE_ERROR_UNSUPPORTED : TIDE_ERROR_NO_MEMORY,
+                         "no memory file for device slots: %s", strerror(errno));
+    char *own = NULL;
+    tide_status status = count > 0 ? slots_fill(memfd, count * memory->chunk_bytes, &own) : TIDE_OK;
+    if (status != TIDE_OK)
+        goto undo_memfd;
+    memory->memfd = memfd;
+    memory->own = own;
+    memory->slot_count = count;
+    return TIDE_OK;
+
+undo_memfd:
+    (void)close(memfd);
+    return status;
+}
+
+tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t bytes, uint32_t threads)
+{
+    assert(memory->region == NULL);
+    void *base;
+    uint64_t whole_bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    tide_status status = tide_host_extent_create("region", whole_bytes, 2u << 20, threads, &base);
+    if (status != TIDE_OK)
+        return status;
+    memory->region = base;
+    memory->region_bytes = whole_bytes;
+    return TIDE_OK;
+}
+
+/* PROT_NONE over a chunk's place, whatever was there. */
+static bool place_clear(const tide_host_memory *memory, void *place)
+{
+    return mmap(place, memory->chunk_bytes, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == place;
+}
+
+tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *place)
+{
+    assert(slot < memory->slot_count);
+    void *mapped =
+        mmap(place, memory->chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+             memory->memfd, (off_t)(slot * memory->chunk_bytes));
+    if (mapped == place)
+        return TIDE_OK;
+    int error = errno;
+    /* Some kernels take the old mapping away before they fail. */
+    if (!place_clear(memory, place))
+        return tide_fail(TIDE_ERROR_INTERNAL,
+                         "the place %p was lost while mapping device slot %" PRIu32 ": %s", place, slot,
+                         strerror(error));
+    return tide_fail(TIDE_ERROR_NO_MEMORY,
+                     "device slot %" PRIu32
+                     " could not be mapped at %p: %s (vm.max_map_count may be too small)",
+                     slot, place, strerror(error));
+}
+
+tide_status tide_host_memory_unmap(tide_host_memory *memory, void *place)
+{
+    if (place_clear(memory, place))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "the place %p could not be unmapped: %s", place, strerror(errno));
+}
+
+tide_status tide_host_memory_protect(tide_host_memory *memory, void *place, bool accessible)
+{
+    if (mprotect(place, memory->chunk_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_DEVICE, "the place %p could not be guarded: %s", place, strerror(errno));
+}

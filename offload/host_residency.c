@@ -1,0 +1,127 @@
+/* Which slot stands at which chunk's place, and the guard over it. The memory lock is held around the
+ * system's calls: only the engine maps, and what else takes the lock then (a guard command) must not touch
+ * the same place meanwhile.
+ */
+#include "offload/host_device.h"
+
+static tide_status check_slot_write(tide_host_device *device, const char *label, uint32_t slot)
+{
+    tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, slot);
+    tide_work work = {.label = label, .tag = slot, .accesses = &access, .access_count = 1};
+    tide_host_streams_lock(&device->streams);
+    tide_status status = tide_host_check_touch(device, &work);
+    tide_host_streams_unlock(&device->streams);
+    return status;
+}
+
+static void count_one(tide_host_device *device, uint64_t *counter)
+{
+    tide_host_streams_lock(&device->streams);
+    (*counter)++;
+    tide_host_streams_unlock(&device->streams);
+}
+
+/* A place that could not be restored makes the device unusable. */
+static void fail_if_lost(tide_host_device *device, tide_status status)
+{
+    if (status != TIDE_ERROR_INTERNAL)
+        return;
+    tide_host_streams_lock(&device->streams);
+    tide_host_streams_fail(&device->streams, status, tide_message());
+    tide_host_streams_unlock(&device->streams);
+}
+
+static tide_status map_locked(tide_host_device *device, uint32_t slot, void *place)
+{
+    tide_status status = tide_places_put_check(&device->places, slot, place);
+    if (status == TIDE_OK)
+        status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "mapping a slot");
+    if (status == TIDE_OK)
+        status = check_slot_write(device, "map", slot);
+    if (status == TIDE_OK)
+        status = tide_host_memory_map(&device->memory, slot, place);
+    if (status != TIDE_OK)
+        return status;
+    tide_places_put(&device->places, slot, place);
+    count_one(device, &device->statistics.maps);
+    return TIDE_OK;
+}
+
+tide_status tide_host_map(tide_device *device, uint32_t slot, void *place)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    pthread_mutex_lock(&host->memory_lock);
+    tide_status status = map_locked(host, slot, place);
+    fail_if_lost(host, status);
+    pthread_mutex_unlock(&host->memory_lock);
+    return status;
+}
+
+static tide_status unmap_locked(tide_host_device *device, uint32_t slot, void *place)
+{
+    tide_status status = tide_places_take_check(&device->places, slot, place);
+    if (status == TIDE_OK)
+        status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "unmapping a slot");
+    if (status == TIDE_OK)
+        status = check_slot_write(device, "unmap", slot);
+    if (status == TIDE_OK)
+        status = tide_host_memory_unmap(&device->memory, place);
+    if (status != TIDE_OK)
+        return status;
+    tide_places_take(&device->places, slot, place);
+    count_one(device, &device->statistics.unmaps);
+    return TIDE_OK;
+}
+
+tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    pthread_mutex_lock(&host->memory_lock);
+    tide_status status = unmap_locked(host, slot, place);
+    pthread_mutex_unlock(&host->memory_lock);
+    return status;
+}
+
+/* --- guard --- */
+
+typedef struct guard_arguments {
+    tide_host_device *device;
+    void *place;
+    uint64_t serial; /* of the mapping that is meant */
+    uint32_t slot;
+    bool accessible;
+} guard_arguments;
+
+/* On the stream's thread. The mapping may be gone by now, and the place may hold another chunk: leave that
+ * alone. */
+static tide_status guard_run(void *stream, const void *arguments)
+{
+    (void)stream;
+    const guard_arguments *it = arguments;
+    tide_host_device *device = it->device;
+    tide_status status = TIDE_OK;
+    pthread_mutex_lock(&device->memory_lock);
+    const tide_places_slot *slot = &device->places.slots[it->slot];
+    if (slot->place == it->place && slot->serial == it->serial)
+        status = tide_host_memory_protect(&device->memory, it->place, it->accessible);
+    pthread_mutex_unlock(&device->memory_lock);
+    return status;
+}
+
+tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_status status = tide_stream_check(stream);
+    if (status != TIDE_OK || !host->options.guard)
+        return status;
+    guard_arguments arguments = {.device = host, .place = place, .accessible = accessible};
+    pthread_mutex_lock(&host->memory_lock);
+    status = tide_places_find(&host->places, place, &arguments.slot);
+    if (status == TIDE_OK)
+        arguments.serial = host->places.slots[arguments.slot].serial;
+    pthread_mutex_unlock(&host->memory_lock);
+    if (status != TIDE_OK)
+        return status;
+    return tide_host_enqueue_internal(host, stream, "guard", arguments.slot, guard_run, &arguments,
+                                      sizeof arguments);
+}

@@ -1,0 +1,23 @@
+#include "offload/host_slots.h"
+
+#include "offload/host_extent.h"
+
+enum { ALIGNMENT_BYTES = 2 << 20 }; /* a huge page's */
+
+tide_status tide_host_slots_create(tide_host_slots *slots, uint32_t count, uint64_t chunk_bytes,
+                                   uint32_t threads)
+{
+    void *base = NULL;
+    tide_status status = TIDE_OK;
+    if (count > 0)
+        status = tide_host_extent_create("host slots", count * chunk_bytes, ALIGNMENT_BYTES, threads, &base);
+    if (status == TIDE_OK)
+        *slots = (tide_host_slots){base, chunk_bytes, count};
+    return status;
+}
+
+void tide_host_slots_destroy(tide_host_slots *slots)
+{
+    tide_host_extent_destroy(slots->base, slots->count * slots->chunk_bytes);
+    *slots = (tide_host_slots){0};
+}

@@ -1,0 +1,23 @@
+/* The slots of the HOST tier: one extent, count x chunk size to the byte, slot after slot. */
+#ifndef TIDE_OFFLOAD_HOST_SLOTS_H
+#define TIDE_OFFLOAD_HOST_SLOTS_H
+
+#include "tidepool/types.h"
+
+typedef struct tide_host_slots {
+    char *base;
+    uint64_t chunk_bytes;
+    uint32_t count;
+} tide_host_slots;
+
+/* NO_MEMORY: nothing changed. */
+tide_status tide_host_slots_create(tide_host_slots *slots, uint32_t count, uint64_t chunk_bytes,
+                                   uint32_t threads);
+void tide_host_slots_destroy(tide_host_slots *slots);
+
+static inline void *tide_host_slots_address(const tide_host_slots *slots, uint32_t slot)
+{
+    return slots->base + slot * slots->chunk_bytes;
+}
+
+#endif

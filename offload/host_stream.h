@@ -1,0 +1,113 @@
+/* The host device's streams: one thread each, fed by a ring of commands.
+ *
+ *   enqueue ->  [ . | c+1 | c+2 | ... | e ]  -> the stream's thread runs them in order
+ *                   ^completed+1       ^enqueued
+ *
+ * A command's sequence is its number on its stream, from 1; a command is done when the stream's `completed`
+ * has reached it. So a moment on a stream (what an event records) is a pair, stream and sequence, and asking
+ * whether it has passed is one comparison. Waits are commands as well: they hold the stream's thread until
+ * another stream's moment has passed. Rings are fixed arrays that hold copies of the arguments: nothing is
+ * allocated after start, and a full ring makes the enqueuing thread wait.
+ *
+ * One lock guards all streams, because the hazard checker wants one program order over them; kernels and
+ * copies run outside it. Lock order: the device's memory lock, then this one.
+ *
+ * After a failure the commands that are left are completed without being run, so everybody who waits returns.
+ */
+#ifndef TIDE_OFFLOAD_HOST_STREAM_H
+#define TIDE_OFFLOAD_HOST_STREAM_H
+
+#include "offload/device.h"
+
+#include <pthread.h>
+#include <stdalign.h>
+
+enum { TIDE_HOST_RING_COMMANDS = 256, TIDE_HOST_MESSAGE_BYTES = 1024 };
+
+/* A moment on a stream. sequence 0: the beginning, always passed. */
+typedef struct tide_host_moment {
+    tide_stream stream;
+    uint64_t sequence;
+} tide_host_moment;
+
+typedef struct tide_host_command {
+    alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
+    tide_kernel run; /* NULL: a wait for `awaited` */
+    tide_host_moment awaited;
+    const char *label;
+    uint32_t tag;
+    bool recorded; /* an event stands behind this command: its completion rings the doorbell */
+} tide_host_command;
+
+typedef struct tide_host_streams tide_host_streams;
+
+typedef struct tide_host_stream {
+    tide_host_streams *owner;
+    tide_stream role;
+    pthread_t thread;
+    uint64_t random; /* of the stream's delays; its thread's own */
+
+    /* guarded by the owner's lock; a command between completed and enqueued is its thread's to read */
+    tide_host_command ring[TIDE_HOST_RING_COMMANDS];
+    uint64_t enqueued;
+    uint64_t completed;
+    pthread_cond_t work;     /* a command came, or closing */
+    pthread_cond_t progress; /* completed grew */
+    uint64_t busy_ns;
+    uint64_t wait_ns;
+    uint64_t commands;
+} tide_host_stream;
+
+struct tide_host_streams {
+    uint32_t threads; /* for parallel regions inside kernels */
+    uint64_t delay_max_us;
+    tide_device_observer observer;
+    void *observer_context;
+
+    pthread_mutex_t lock;
+    pthread_cond_t rung;
+    uint64_t doorbell; /* grows when an event completes and at every ring */
+    bool closing;
+    tide_status failure;
+    char failure_message[TIDE_HOST_MESSAGE_BYTES];
+    tide_host_stream streams[TIDE_STREAM_COUNT];
+};
+
+/* Start the threads. `threads` > 0. NO_MEMORY if one can't be made: then none is left. */
+tide_status tide_host_streams_start(tide_host_streams *streams, const tide_device_options *options,
+                                    uint32_t threads);
+/* Run what is enqueued, then end the threads. */
+void tide_host_streams_stop(tide_host_streams *streams);
+/* Cheap: every ring is within its bounds. The lock is held. */
+bool tide_host_streams_is_valid(const tide_host_streams *streams);
+
+void tide_host_streams_lock(tide_host_streams *streams);
+void tide_host_streams_unlock(tide_host_streams *streams);
+
+/* --- all below: the lock is held --- */
+
+/* Wait (giving up the lock) until the stream's ring has room. */
+void tide_host_stream_reserve(tide_host_streams *streams, tide_stream stream);
+/* The next command, to be filled by the caller; then push makes it the stream's. There must be room. */
+tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream);
+void tide_host_stream_push(tide_host_streams *streams, tide_stream stream);
+
+/* The moment behind the last command enqueued so far; its passing will ring the doorbell. */
+tide_host_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream);
+bool tide_host_streams_passed(const tide_host_streams *streams, tide_host_moment moment);
+/* Wait (giving up the lock) until the moment has passed. */
+void tide_host_streams_wait(tide_host_streams *streams, tide_host_moment moment);
+bool tide_host_streams_idle(const tide_host_streams *streams);
+/* Wait (giving up the lock) until all that is enqueued now has passed. */
+void tide_host_streams_drain(tide_host_streams *streams);
+
+void tide_host_streams_ring(tide_host_streams *streams);
+/* Wait (giving up the lock) until the doorbell differs from `ticket`. */
+void tide_host_streams_park(tide_host_streams *streams, uint64_t ticket);
+
+/* The first failure stays until it is cleared. */
+void tide_host_streams_fail(tide_host_streams *streams, tide_status status, const char *message);
+/* The failure, with its message set on the calling thread; TIDE_OK if none. */
+tide_status tide_host_streams_failure(const tide_host_streams *streams);
+
+#endif

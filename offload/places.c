@@ -1,0 +1,167 @@
+/* Two tables that are each other's inverse, and the checks that keep them so. See the header. */
+#include "offload/places.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NO_SLOT = UINT32_MAX };
+
+void tide_places_init(tide_places *places, uint64_t chunk_bytes)
+{
+    memset(places, 0, sizeof *places);
+    places->chunk_bytes = chunk_bytes;
+}
+
+void tide_places_destroy(tide_places *places)
+{
+    for (uint32_t i = 0; i < places->range_count; i++)
+        free(places->ranges[i].slot_of_chunk);
+    free(places->slots);
+    memset(places, 0, sizeof *places);
+}
+
+/* The cell of slot_of_chunk for a chunk's place, NULL if `place` is none. */
+static uint32_t *cell_find(const tide_places *places, const void *place)
+{
+    uintptr_t address = (uintptr_t)place;
+    for (uint32_t i = 0; i < places->range_count; i++) {
+        const tide_places_range *range = &places->ranges[i];
+        uintptr_t base = (uintptr_t)range->base;
+        uint64_t offset = address - base;
+        if (address < base || offset >= range->chunk_count * places->chunk_bytes)
+            continue;
+        return offset % places->chunk_bytes == 0 ? &range->slot_of_chunk[offset / places->chunk_bytes] : NULL;
+    }
+    return NULL;
+}
+
+bool tide_places_is_valid(const tide_places *places)
+{
+    uint32_t placed_slots = 0;
+    for (uint32_t slot = 0; slot < places->slot_count; slot++) {
+        const char *place = places->slots[slot].place;
+        if (place == NULL)
+            continue;
+        const uint32_t *cell = cell_find(places, place);
+        if (cell == NULL || *cell != slot)
+            return false;
+        placed_slots++;
+    }
+    uint32_t held_places = 0;
+    for (uint32_t i = 0; i < places->range_count; i++)
+        for (uint32_t chunk = 0; chunk < places->ranges[i].chunk_count; chunk++)
+            held_places += places->ranges[i].slot_of_chunk[chunk] != NO_SLOT;
+    return placed_slots == held_places && placed_slots == places->mapped_count;
+}
+
+tide_status tide_places_range_check(const tide_places *places, uint64_t bytes)
+{
+    if (bytes == 0 || bytes % places->chunk_bytes != 0 || bytes / places->chunk_bytes >= NO_SLOT)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "a range of %" PRIu64 " bytes is not a positive multiple of the chunk size, %" PRIu64
+                         " bytes",
+                         bytes, places->chunk_bytes);
+    if (places->range_count == TIDE_PLACES_RANGES_MAX)
+        return tide_fail(TIDE_ERROR_STATE, "more than %d address ranges", TIDE_PLACES_RANGES_MAX);
+    return TIDE_OK;
+}
+
+tide_status tide_places_range_add(tide_places *places, void *base, uint64_t bytes)
+{
+    assert(places->range_count < TIDE_PLACES_RANGES_MAX);
+    uint32_t chunk_count = (uint32_t)(bytes / places->chunk_bytes);
+    uint32_t *slot_of_chunk = malloc(chunk_count * sizeof *slot_of_chunk);
+    if (slot_of_chunk == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " chunk places",
+                         chunk_count);
+    for (uint32_t chunk = 0; chunk < chunk_count; chunk++)
+        slot_of_chunk[chunk] = NO_SLOT;
+    places->ranges[places->range_count++] = (tide_places_range){base, chunk_count, slot_of_chunk};
+    return TIDE_OK;
+}
+
+tide_status tide_places_slots_add(tide_places *places, uint32_t count)
+{
+    if (places->slots != NULL)
+        return tide_fail(TIDE_ERROR_STATE, "the device slots exist already");
+    tide_places_slot *slots = calloc(count > 0 ? count : 1, sizeof *slots);
+    if (slots == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " device slots", count);
+    places->slots = slots;
+    places->slot_count = count;
+    return TIDE_OK;
+}
+
+void tide_places_slots_remove(tide_places *places)
+{
+    assert(places->mapped_count == 0);
+    free(places->slots);
+    places->slots = NULL;
+    places->slot_count = 0;
+}
+
+static tide_status slot_and_place_check(const tide_places *places, uint32_t slot, const void *place)
+{
+    if (slot >= places->slot_count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "device slot %" PRIu32 " does not exist, there are %" PRIu32,
+                         slot, places->slot_count);
+    if (cell_find(places, place) == NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%p is not a chunk's place in a reserved range", place);
+    return TIDE_OK;
+}
+
+tide_status tide_places_put_check(const tide_places *places, uint32_t slot, const void *place)
+{
+    tide_status status = slot_and_place_check(places, slot, place);
+    if (status != TIDE_OK)
+        return status;
+    if (places->slots[slot].place != NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "device slot %" PRIu32 " is mapped at %p already", slot,
+                         (void *)places->slots[slot].place);
+    uint32_t holder = *cell_find(places, place);
+    if (holder != NO_SLOT)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "the place %p holds device slot %" PRIu32 " already", place,
+                         holder);
+    return TIDE_OK;
+}
+
+void tide_places_put(tide_places *places, uint32_t slot, void *place)
+{
+    uint32_t *cell = cell_find(places, place);
+    assert(cell != NULL && *cell == NO_SLOT && places->slots[slot].place == NULL);
+    *cell = slot;
+    places->slots[slot] = (tide_places_slot){place, ++places->last_serial};
+    places->mapped_count++;
+    assert(places->mapped_count <= places->slot_count);
+}
+
+tide_status tide_places_take_check(const tide_places *places, uint32_t slot, const void *place)
+{
+    tide_status status = slot_and_place_check(places, slot, place);
+    if (status != TIDE_OK)
+        return status;
+    if (places->slots[slot].place != place)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "device slot %" PRIu32 " is not mapped at %p", slot, place);
+    return TIDE_OK;
+}
+
+void tide_places_take(tide_places *places, uint32_t slot, void *place)
+{
+    uint32_t *cell = cell_find(places, place);
+    assert(cell != NULL && *cell == slot && places->slots[slot].place == place);
+    *cell = NO_SLOT;
+    places->slots[slot].place = NULL;
+    assert(places->mapped_count > 0);
+    places->mapped_count--;
+}
+
+tide_status tide_places_find(const tide_places *places, const void *place, uint32_t *slot)
+{
+    const uint32_t *cell = cell_find(places, place);
+    if (cell == NULL || *cell == NO_SLOT)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "nothing is mapped at %p", place);
+    *slot = *cell;
+    return TIDE_OK;
+}

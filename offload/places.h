@@ -1,0 +1,63 @@
+/* Which device slot stands at which chunk's place: the rules of map() and unmap(), for every kind of device.
+ *
+ *   ranges   [ chunk 0 | chunk 1 | ... ]   one a space, reserved addresses      slot_of_chunk: slot or NONE
+ *   slots    0 | 1 | ... | D-1                                                  place_of_slot: address or
+ * NULL
+ *
+ * Equation: the two tables are inverse of each other, and mapped_count is the number of pairs. Each placing
+ * gets a serial number of its own, so that a late command can see that "its" mapping is gone (host_device.c,
+ * guard). No lock of its own: the device's memory lock guards it.
+ */
+#ifndef TIDE_OFFLOAD_PLACES_H
+#define TIDE_OFFLOAD_PLACES_H
+
+#include "offload/device.h"
+
+enum { TIDE_PLACES_RANGES_MAX = 64 };
+
+typedef struct tide_places_range {
+    char *base;
+    uint32_t chunk_count;
+    uint32_t *slot_of_chunk;
+} tide_places_range;
+
+typedef struct tide_places_slot {
+    char *place;     /* NULL: nowhere but its own place */
+    uint64_t serial; /* of its latest placing */
+} tide_places_slot;
+
+typedef struct tide_places {
+    uint64_t chunk_bytes;
+    tide_places_range ranges[TIDE_PLACES_RANGES_MAX];
+    uint32_t range_count;
+    tide_places_slot *slots;
+    uint32_t slot_count;
+    uint32_t mapped_count;
+    uint64_t last_serial;
+} tide_places;
+
+void tide_places_init(tide_places *places, uint64_t chunk_bytes);
+void tide_places_destroy(tide_places *places);
+/* Both tables agree, pair by pair. Walks everything. */
+bool tide_places_is_valid(const tide_places *places);
+
+/* ARGUMENT unless `bytes` is a positive multiple of the chunk size; STATE when there are too many ranges. */
+tide_status tide_places_range_check(const tide_places *places, uint64_t bytes);
+/* Take over a reserved range that passed the check. NO_MEMORY. */
+tide_status tide_places_range_add(tide_places *places, void *base, uint64_t bytes);
+/* Once. NO_MEMORY, STATE. */
+tide_status tide_places_slots_add(tide_places *places, uint32_t count);
+/* Undo that; none may be mapped. */
+void tide_places_slots_remove(tide_places *places);
+
+/* ARGUMENT, naming what does not hold, unless `slot` is nowhere and `place` is a free chunk's place. */
+tide_status tide_places_put_check(const tide_places *places, uint32_t slot, const void *place);
+void tide_places_put(tide_places *places, uint32_t slot, void *place);
+/* ARGUMENT unless `slot` stands at `place`. */
+tide_status tide_places_take_check(const tide_places *places, uint32_t slot, const void *place);
+void tide_places_take(tide_places *places, uint32_t slot, void *place);
+
+/* The slot mapped at a chunk's place. ARGUMENT if `place` is not one or holds none. */
+tide_status tide_places_find(const tide_places *places, const void *place, uint32_t *slot);
+
+#endif

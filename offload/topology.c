@@ -1,0 +1,272 @@
+#include "offload/topology.h"
+
+#include "tide_config.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if TIDE_HAVE_HWLOC
+#include <hwloc.h>
+#endif
+
+enum { TEXT_BYTES = 8192, KIB = 1024 };
+
+/* The beginning of a small system file, without stdio and so without allocating. False if it can't be read.
+ */
+static bool text_read(const char *path, char text[TEXT_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t length = 0;
+    ssize_t got = 1;
+    while (got > 0 && length < TEXT_BYTES - 1) {
+        got = read(fd, text + length, TEXT_BYTES - 1 - length);
+        length += got > 0 ? (size_t)got : 0;
+    }
+    text[length] = '\0';
+    (void)close(fd); /* read only */
+    return got >= 0 && length > 0;
+}
+
+/* The number behind `key` in a "key: number kB" list; 0 if it is not there. */
+static uint64_t kib_find(const char *text, const char *key)
+{
+    const char *found = strstr(text, key);
+    return found != NULL ? strtoull(found + strlen(key), NULL, 10) * KIB : 0;
+}
+
+static uint64_t meminfo_bytes(const char *key)
+{
+    char text[TEXT_BYTES];
+    return text_read("/proc/meminfo", text) ? kib_find(text, key) : 0;
+}
+
+uint64_t tide_topology_available_bytes(void)
+{
+    uint64_t bytes = meminfo_bytes("MemAvailable:");
+    return bytes > 0 ? bytes : UINT64_MAX;
+}
+
+uint32_t tide_topology_processors(void)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 0)
+        return (uint32_t)CPU_COUNT(&allowed);
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* a machine of more processors than cpu_set_t holds */
+    return online > 0 ? (uint32_t)online : 1;
+}
+
+/* The word in brackets of "always [madvise] never". */
+static void huge_page_mode(char mode[16])
+{
+    char text[TEXT_BYTES];
+    (void)snprintf(mode, 16, "none");
+    if (!text_read("/sys/kernel/mm/transparent_hugepage/enabled", text))
+        return;
+    const char *begin = strchr(text, '[');
+    const char *end = begin != NULL ? strchr(begin, ']') : NULL;
+    if (end != NULL)
+        (void)snprintf(mode, 16, "%.*s", (int)(end - begin - 1), begin + 1);
+}
+
+bool tide_topology_has_huge_pages(void)
+{
+    char mode[16];
+    huge_page_mode(mode);
+    return strcmp(mode, "always") == 0 || strcmp(mode, "madvise") == 0;
+}
+
+/* Calls `each` for every number of a list such as "0-3,8,10-11". */
+static void list_walk(const char *list, void (*each)(void *context, uint32_t number), void *context)
+{
+    while (isdigit((unsigned char)*list)) {
+        char *end;
+        unsigned long first = strtoul(list, &end, 10), last = first;
+        if (*end == '-')
+            last = strtoul(end + 1, &end, 10);
+        for (unsigned long number = first; number <= last; number++)
+            each(context, (uint32_t)number);
+        list = *end == ',' ? end + 1 : end;
+    }
+}
+
+static void count_one(void *context, uint32_t number)
+{
+    (void)number;
+    (*(uint32_t *)context)++;
+}
+
+static uint32_t list_count(const char *path)
+{
+    char text[TEXT_BYTES];
+    uint32_t count = 0;
+    if (text_read(path, text))
+        list_walk(text, count_one, &count);
+    return count;
+}
+
+static void node_read(void *context, uint32_t os_index)
+{
+    tide_topology *topology = context;
+    if (topology->node_count == TIDE_TOPOLOGY_NODES_MAX)
+        return;
+    tide_topology_node *node = &topology->nodes[topology->node_count++];
+    node->os_index = os_index;
+    char path[96], text[TEXT_BYTES];
+    (void)snprintf(path, sizeof path, "/sys/devices/system/node/node%" PRIu32 "/cpulist", os_index);
+    node->processors = list_count(path);
+    (void)snprintf(path, sizeof path, "/sys/devices/system/node/node%" PRIu32 "/meminfo", os_index);
+    if (!text_read(path, text))
+        return;
+    node->memory_bytes = kib_find(text, "MemTotal:");
+    node->free_bytes = kib_find(text, "MemFree:");
+}
+
+static void nodes_read(tide_topology *topology)
+{
+    char text[TEXT_BYTES];
+    if (text_read("/sys/devices/system/node/online", text))
+        list_walk(text, node_read, topology);
+    if (topology->node_count > 0)
+        return;
+    topology->node_count = 1; /* a kernel without NUMA: the machine is the node */
+    topology->nodes[0] = (tide_topology_node){
+        .processors = topology->processors,
+        .memory_bytes = topology->memory_bytes,
+        .free_bytes = topology->available_bytes,
+    };
+}
+
+static void processor_name(char name[64])
+{
+    char text[TEXT_BYTES];
+    (void)snprintf(name, 64, "unknown");
+    const char *found = text_read("/proc/cpuinfo", text) ? strstr(text, "model name") : NULL;
+    const char *begin = found != NULL ? strchr(found, ':') : NULL;
+    if (begin == NULL)
+        return;
+    begin += strspn(begin, ": \t");
+    (void)snprintf(name, 64, "%.*s", (int)strcspn(begin, "\n"), begin);
+}
+
+/* --- binding --- */
+
+#if TIDE_HAVE_HWLOC
+
+/* The process's view of the machine: loaded once, when first needed, and kept, because loading takes tens of
+ * milliseconds. NULL if it could not be loaded. */
+static hwloc_topology_t loaded;
+static pthread_once_t load_once = PTHREAD_ONCE_INIT;
+
+static void load(void)
+{
+    hwloc_topology_t made;
+    if (hwloc_topology_init(&made) != 0)
+        return;
+    if (hwloc_topology_load(made) == 0)
+        loaded = made;
+    else
+        hwloc_topology_destroy(made);
+}
+
+static hwloc_topology_t machine(void)
+{
+    (void)pthread_once(&load_once, load);
+    return loaded;
+}
+
+static uint32_t cores_count(void)
+{
+    int count = machine() != NULL ? hwloc_get_nbobjs_by_type(loaded, HWLOC_OBJ_CORE) : 0;
+    return count > 0 ? (uint32_t)count : 0;
+}
+
+/* The node of the first processor that this process may use. */
+static hwloc_obj_t nearest_node(void)
+{
+    if (machine() == NULL)
+        return NULL;
+    hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(loaded);
+    hwloc_obj_t node = NULL;
+    while ((node = hwloc_get_next_obj_by_type(loaded, HWLOC_OBJ_NUMANODE, node)) != NULL)
+        if (node->cpuset != NULL && hwloc_bitmap_intersects(node->cpuset, allowed))
+            return node;
+    return NULL;
+}
+
+static bool memory_bind(void *address, uint64_t bytes)
+{
+    hwloc_obj_t node = nearest_node();
+    return node != NULL && hwloc_set_area_membind(loaded, address, bytes, node->nodeset, HWLOC_MEMBIND_BIND,
+                                                  HWLOC_MEMBIND_BYNODESET) == 0;
+}
+
+static bool thread_bind(void)
+{
+    hwloc_obj_t node = nearest_node();
+    return node != NULL && hwloc_set_cpubind(loaded, node->cpuset, HWLOC_CPUBIND_THREAD) == 0;
+}
+
+#else
+
+static uint32_t cores_count(void)
+{
+    return 0;
+}
+
+static bool memory_bind(void *address, uint64_t bytes)
+{
+    (void)address;
+    (void)bytes;
+    return false;
+}
+
+static bool thread_bind(void)
+{
+    return false;
+}
+
+#endif
+
+static bool has_one_node(void)
+{
+    return list_count("/sys/devices/system/node/online") <= 1;
+}
+
+bool tide_topology_bind_memory(void *address, uint64_t bytes)
+{
+    return has_one_node() || memory_bind(address, bytes);
+}
+
+bool tide_topology_bind_thread(void)
+{
+    return has_one_node() || thread_bind();
+}
+
+tide_status tide_topology_read(tide_topology *topology)
+{
+    tide_topology read = {0};
+    read.memory_bytes = meminfo_bytes("MemTotal:");
+    if (read.memory_bytes == 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "/proc/meminfo does not say how much memory the machine has");
+    read.available_bytes = meminfo_bytes("MemAvailable:");
+    read.huge_page_bytes = meminfo_bytes("Hugepagesize:");
+    read.page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    read.processors = tide_topology_processors();
+    read.cores = cores_count();
+    read.can_bind = TIDE_HAVE_HWLOC;
+    processor_name(read.processor);
+    huge_page_mode(read.transparent_huge_pages);
+    nodes_read(&read);
+    *topology = read;
+    return TIDE_OK;
+}

@@ -1,0 +1,54 @@
+/* The machine: what `tidepool info` prints, and placing memory and threads on the NUMA node nearest to the
+ * device.
+ *
+ * Read from /proc and /sys; hwloc (when built in) counts cores and does the binding. On a machine with one
+ * node there is nothing to place, so hwloc is not even loaded then: opening a device stays cheap.
+ */
+#ifndef TIDE_OFFLOAD_TOPOLOGY_H
+#define TIDE_OFFLOAD_TOPOLOGY_H
+
+#include "tidepool/types.h"
+
+#include <stdbool.h>
+
+enum { TIDE_TOPOLOGY_NODES_MAX = 64 };
+
+typedef struct tide_topology_node {
+    uint32_t os_index;
+    uint32_t processors; /* logical ones that belong to it */
+    uint64_t memory_bytes;
+    uint64_t free_bytes;
+} tide_topology_node;
+
+typedef struct tide_topology {
+    char processor[64];  /* the processor's name, "unknown" if the system does not say */
+    uint32_t cores;      /* physical; 0 if unknown */
+    uint32_t processors; /* logical, that this process may use */
+    uint64_t memory_bytes;
+    uint64_t available_bytes; /* what can be had without swapping */
+    uint64_t page_bytes;
+    uint64_t huge_page_bytes;        /* 0: none */
+    char transparent_huge_pages[16]; /* "always", "madvise", "never" or "none" */
+    bool can_bind;                   /* built with hwloc */
+    uint32_t node_count;             /* at least 1 */
+    tide_topology_node nodes[TIDE_TOPOLOGY_NODES_MAX];
+} tide_topology;
+
+/* Fill in all that can be found; what the system does not tell is 0 or "unknown". UNSUPPORTED without /proc.
+ */
+tide_status tide_topology_read(tide_topology *topology);
+
+/* Logical processors this process may use, at least 1. */
+uint32_t tide_topology_processors(void);
+/* Memory that can be had without swapping; UINT64_MAX if the system does not say. */
+uint64_t tide_topology_available_bytes(void);
+bool tide_topology_has_huge_pages(void);
+
+/* Put pages not yet touched of [address, address + bytes) on the nearest node (this process's first; a GPU's
+ * own with the CUDA device). A wish, not a need: false if it could not be done. True, and nothing done, on
+ * one node. */
+bool tide_topology_bind_memory(void *address, uint64_t bytes);
+/* Keep the calling thread, and threads it makes from now on, on that node's processors. As above. */
+bool tide_topology_bind_thread(void);
+
+#endif
