@@ -1,0 +1,267 @@
+/* AdamW: truth against float64, and the same bits from every instruction set, thread count and cut. */
+#include "tests/test_kernels.h"
+
+/* A run of params and their state. */
+typedef struct adam_state {
+    buffer param, master, momentum, variance;
+    size_t elements;
+} adam_state;
+
+static adam_state state_random(size_t elements, tide_dtype dtype)
+{
+    adam_state made = {.elements = elements,
+                       .param = buffer_random(elements, dtype, 0.01),
+                       .master = buffer_random(elements, TIDE_DTYPE_FP32, 1.0),
+                       .momentum = buffer_random(elements, TIDE_DTYPE_FP32, 0.01),
+                       .variance = buffer_random(elements, TIDE_DTYPE_FP32, 1e-4)};
+    for (size_t i = 0; i < elements; i++)
+        buffer_set(made.variance, i, fabs(buffer_get(made.variance, i)));
+    return made;
+}
+
+static adam_state state_copy(const adam_state *from)
+{
+    return (adam_state){buffer_copy(from->param), buffer_copy(from->master), buffer_copy(from->momentum),
+                        buffer_copy(from->variance), from->elements};
+}
+
+static void state_free(adam_state *freed)
+{
+    buffer_free(freed->param);
+    buffer_free(freed->master);
+    buffer_free(freed->momentum);
+    buffer_free(freed->variance);
+}
+
+static void assert_states_same_bits(const adam_state *a, const adam_state *b)
+{
+    assert_same_bits(a->param, b->param);
+    assert_same_bits(a->master, b->master);
+    assert_same_bits(a->momentum, b->momentum);
+    assert_same_bits(a->variance, b->variance);
+}
+
+static tide_adamw_segment segment_of(const adam_state *state, size_t begin, size_t end, bool decays)
+{
+    return (tide_adamw_segment){.param =
+                                    (char *)state->param.data + begin * tide_dtype_bytes(state->param.dtype),
+                                .master = (float *)state->master.data + begin,
+                                .momentum = (float *)state->momentum.data + begin,
+                                .variance = (float *)state->variance.data + begin,
+                                .elements = end - begin,
+                                .decays = decays};
+}
+
+static const double lr = 6e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1, scale = 0.37;
+
+static tide_adam_factors factors_at(uint64_t step)
+{
+    return tide_adam_factors_make(lr, beta1, beta2, epsilon, decay, step, scale);
+}
+
+static void update(const tide_cpu_variant *variant, const adam_state *state, bool decays, uint64_t step)
+{
+    const tide_adamw_segment segment = segment_of(state, 0, state->elements, decays);
+    run_kernel(variant->kernels.adamw, &(tide_adamw_args){&segment, 1, factors_at(step), state->param.dtype});
+}
+
+/* The textbook's AdamW in float64 on one element; returns the new weight. */
+static double model_update(double gradient, double weight, double *m, double *v, bool decays, uint64_t step)
+{
+    const double g = gradient * scale;
+    *m = beta1 * *m + (1 - beta1) * g;
+    *v = beta2 * *v + (1 - beta2) * g * g;
+    const double m_hat = *m / (1 - pow(beta1, (double)step)), v_hat = *v / (1 - pow(beta2, (double)step));
+    return weight * (1 - (decays ? lr * decay : 0.0)) - lr * m_hat / (sqrt(v_hat) + epsilon);
+}
+
+/* Each fp32 operation errs by 2^-24 relative. The moments take four; the step, of the size of lr, about
+ * eight; the weight's own rounding two more. */
+static void check_truth(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    enum { COUNT = 1001 };
+    const double unit = ldexp(1.0, -24);
+    for (uint64_t step = 1; step <= 1000; step = step * 10) {
+        adam_state state = state_random(COUNT, dtype), before = state_copy(&state);
+        const bool decays = step != 10;
+        update(variant, &state, decays, step);
+        for (size_t i = 0; i < COUNT; i++) {
+            double m = buffer_get(before.momentum, i), v = buffer_get(before.variance, i);
+            const double m_size = fabs(m) + fabs(buffer_get(before.param, i));
+            const double w =
+                model_update(buffer_get(before.param, i), buffer_get(before.master, i), &m, &v, decays, step);
+            const double step_size = lr / (1 - pow(beta1, (double)step)) * m_size / (sqrt(v) + epsilon);
+            assert_true(fabs(buffer_get(state.momentum, i) - m) <= 4 * unit * m_size);
+            assert_true(fabs(buffer_get(state.variance, i) - v) <= 5 * unit * v);
+            assert_true(fabs(buffer_get(state.master, i) - w) <= unit * (3 * fabs(w) + 16 * step_size));
+        }
+        state_free(&state);
+        state_free(&before);
+    }
+}
+
+static void an_update_matches_the_float64_model(void **state)
+{
+    (void)state;
+    for_each_configuration(check_truth);
+}
+
+static void check_param_is_rounded_master(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    adam_state state = state_random(777, dtype);
+    update(variant, &state, true, 3);
+    for (size_t i = 0; i < state.elements; i++) {
+        buffer expected = buffer_of(1, dtype);
+        buffer_set(expected, 0, buffer_get(state.master, i));
+        assert_true(buffer_get(state.param, i) == buffer_get(expected, 0));
+        buffer_free(expected);
+    }
+    const adam_state before = state_copy(&state);
+    memset(state.param.data, POISON, state.param.bytes);
+    const tide_adamw_segment segment = segment_of(&state, 0, state.elements, true);
+    run_kernel(variant->kernels.restore, &(tide_restore_args){&segment, 1, dtype});
+    assert_states_same_bits(&state, &before);
+    state_free(&state);
+    adam_state freed = before;
+    state_free(&freed);
+}
+
+static void the_new_param_is_the_rounded_master_and_restore_makes_it_again(void **state)
+{
+    (void)state;
+    for_each_configuration(check_param_is_rounded_master);
+}
+
+/* Values that instruction sets might treat differently: denormals in and out, infinities, NaN, zeros,
+ * extremes. */
+static void make_difficult(adam_state *state)
+{
+    const double values[] = {1e-40, -1e-42,           1.4e-45,     1e-38, 0.0,
+                             -0.0,  (double)INFINITY, (double)NAN, 3e38,  1e-20};
+    enum { VALUES = sizeof values / sizeof values[0] };
+    for (size_t i = 0; i + 3 < state->elements; i += 5) {
+        buffer_set(state->param, i, values[i / 5 % VALUES]);
+        buffer_set(state->momentum, i + 1, values[i / 5 % VALUES]);
+        buffer_set(state->variance, i + 2, fabs(values[(i / 5 + 3) % VALUES]));
+        buffer_set(state->master, i + 3, values[(i / 7) % VALUES]);
+    }
+}
+
+/* NaNs may differ in sign and payload between instruction sets: any is as good. */
+static void unify_nans(buffer values)
+{
+    for (size_t i = 0; i < values.bytes / tide_dtype_bytes(values.dtype); i++)
+        if (isnan(buffer_get(values, i)))
+            buffer_set(values, i, (double)NAN);
+}
+
+static void unify_state(adam_state *state)
+{
+    unify_nans(state->param);
+    unify_nans(state->master);
+    unify_nans(state->momentum);
+    unify_nans(state->variance);
+}
+
+static void check_same_bits_as(const adam_state *begin, const adam_state *expected, tide_cpu_isa isa,
+                               int threads)
+{
+    adam_state state = state_copy(begin);
+    tide_kernels_cpu_configure(threads);
+    update(tide_cpu_variant_get(isa), &state, true, 7);
+    unify_state(&state);
+    assert_states_same_bits(&state, expected);
+    state_free(&state);
+}
+
+static void check_all_same_bits(size_t elements, tide_dtype dtype, bool difficult)
+{
+    adam_state begin = state_random(elements, dtype);
+    if (difficult)
+        make_difficult(&begin);
+    adam_state expected = state_copy(&begin);
+    tide_kernels_cpu_configure(1);
+    update(tide_cpu_variant_get(TIDE_CPU_ISA_PORTABLE), &expected, true, 7);
+    unify_state(&expected);
+    for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
+        for (int threads = 1; tide_cpu_variant_get(isa) && threads <= 3; threads++)
+            check_same_bits_as(&begin, &expected, isa, threads);
+    state_free(&begin);
+    state_free(&expected);
+}
+
+static void every_instruction_set_and_thread_count_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {1, 2, 15, 16, 17, 33, 63, 16384, 16385, 70001};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (int difficult = 0; difficult <= 1; difficult++) {
+            check_all_same_bits(sizes[s], TIDE_DTYPE_BF16, difficult);
+            check_all_same_bits(sizes[s], TIDE_DTYPE_FP32, difficult);
+        }
+}
+
+static void check_cut(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    enum { COUNT = 40000 };
+    const size_t cuts[] = {0,  1,     2,     67,
+                           68, 20011, 39999, COUNT}; /* single params and unaligned ends among them */
+    enum { SEGMENTS = sizeof cuts / sizeof cuts[0] - 1 };
+    adam_state whole = state_random(COUNT, dtype), cut = state_copy(&whole);
+    update(variant, &whole, true, 2);
+    tide_adamw_segment segments[SEGMENTS];
+    for (size_t s = 0; s < SEGMENTS; s++)
+        segments[s] = segment_of(&cut, cuts[s], cuts[s + 1], true);
+    run_kernel(variant->kernels.adamw, &(tide_adamw_args){segments, SEGMENTS, factors_at(2), dtype});
+    assert_states_same_bits(&cut, &whole);
+    state_free(&whole);
+    state_free(&cut);
+}
+
+static void any_cut_into_segments_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for_each_configuration(check_cut);
+}
+
+static void check_decay_per_segment(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    adam_state both = state_random(200, dtype), decayed = state_copy(&both), plain = state_copy(&both);
+    update(variant, &decayed, true, 2);
+    update(variant, &plain, false, 2);
+    const tide_adamw_segment segments[] = {segment_of(&both, 0, 100, true),
+                                           segment_of(&both, 100, 200, false)};
+    run_kernel(variant->kernels.adamw, &(tide_adamw_args){segments, 2, factors_at(2), dtype});
+    const float *mixed = both.master.data, *with = decayed.master.data, *without = plain.master.data;
+    assert_memory_equal(mixed, with, 100 * sizeof(float));
+    assert_memory_equal(mixed + 100, without + 100, 100 * sizeof(float));
+    assert_memory_not_equal(with, without, 100 * sizeof(float));
+    state_free(&both);
+    state_free(&decayed);
+    state_free(&plain);
+}
+
+static void weight_decay_is_chosen_per_segment(void **state)
+{
+    (void)state;
+    for_each_configuration(check_decay_per_segment);
+}
+
+static void no_segments_is_no_work(void **state)
+{
+    (void)state;
+    run_kernel(tide_kernels_cpu()->adamw, &(tide_adamw_args){NULL, 0, factors_at(1), TIDE_DTYPE_BF16});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_update_matches_the_float64_model),
+        cmocka_unit_test(the_new_param_is_the_rounded_master_and_restore_makes_it_again),
+        cmocka_unit_test(every_instruction_set_and_thread_count_gives_the_same_bits),
+        cmocka_unit_test(any_cut_into_segments_gives_the_same_bits),
+        cmocka_unit_test(weight_decay_is_chosen_per_segment),
+        cmocka_unit_test(no_segments_is_no_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/* Kernels that go element by element. */
+#include "tests/test_kernels.h"
+
+/* Around vector widths, around a run, and long enough for several threads. */
+static const size_t sizes[] = {0, 1, 3, 15, 16, 17, 255, 4096, 4097, 33333};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+/* (1 + tanh u) / 2 is 1 / (1 + e^-2u), which does not cancel for large negative u. */
+static double gelu_reference(double x)
+{
+    return x / (1.0 + exp(-2.0 * sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static void check_add(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        const size_t n = sizes[s];
+        buffer a = buffer_random(n, dtype, 3.0), b = buffer_random(n, dtype, 2.0), out = buffer_of(n, dtype);
+        double *expected = malloc((n + 1) * sizeof *expected);
+        for (size_t i = 0; i < n; i++)
+            expected[i] = buffer_get(a, i) + buffer_get(b, i);
+        run_kernel(variant->kernels.add, &(tide_add_args){a.data, b.data, out.data, n, dtype});
+        assert_close(out, expected, n, 0.0);
+        run_kernel(variant->kernels.add, &(tide_add_args){a.data, b.data, a.data, n, dtype});
+        assert_same_bits(a, out);
+        free(expected);
+        buffer_free(a);
+        buffer_free(b);
+        buffer_free(out);
+    }
+}
+
+static void add_sums_and_works_in_place(void **state)
+{
+    (void)state;
+    for_each_configuration(check_add);
+}
+
+static void check_gelu(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        const size_t n = sizes[s];
+        buffer in = buffer_random(n, dtype, 8.0), out = buffer_of(n, dtype);
+        run_kernel(variant->kernels.gelu, &(tide_gelu_args){in.data, out.data, n, dtype});
+        for (size_t i = 0; i < n; i++) {
+            const double expected = gelu_reference(buffer_get(in, i));
+            assert_close((buffer){(char *)out.data + i * tide_dtype_bytes(dtype), 0, dtype}, &expected, 1,
+                         1e-5);
+        }
+        assert_true(n < 100 || buffer_get(out, 0) != buffer_get(out, 1));
+        buffer_free(in);
+        buffer_free(out);
+    }
+}
+
+static void gelu_matches_float64_to_relative_accuracy(void **state)
+{
+    (void)state;
+    for_each_configuration(check_gelu);
+}
+
+static void check_gelu_backward(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        const size_t n = sizes[s];
+        buffer in = buffer_random(n, dtype, 6.0), dout = buffer_random(n, dtype, 1.0),
+               din = buffer_of(n, dtype);
+        double *expected = malloc((n + 1) * sizeof *expected);
+        for (size_t i = 0; i < n; i++) {
+            const double x = buffer_get(in, i), step = 1e-5;
+            const double slope = (gelu_reference(x + step) - gelu_reference(x - step)) / (2 * step);
+            expected[i] = buffer_get(dout, i) * slope;
+        }
+        run_kernel(variant->kernels.gelu_backward,
+                   &(tide_gelu_backward_args){in.data, dout.data, din.data, n, dtype});
+        assert_close(din, expected, n, n < 100 ? 1e-5 : 1e-6); /* a lone small slope has only its own size */
+        run_kernel(variant->kernels.gelu_backward,
+                   &(tide_gelu_backward_args){in.data, dout.data, dout.data, n, dtype});
+        assert_same_bits(dout, din);
+        free(expected);
+        buffer_free(in);
+        buffer_free(dout);
+        buffer_free(din);
+    }
+}
+
+static void gelu_backward_matches_finite_differences(void **state)
+{
+    (void)state;
+    for_each_configuration(check_gelu_backward);
+}
+
+static void check_gelu_extremes(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    (void)dtype;
+    float in[6] = {NAN, INFINITY, -30.0f, 1e4f, -1e4f, -0.0f}, out[6], din[6], one[6] = {1, 1, 1, 1, 1, 1};
+    run_kernel(variant->kernels.gelu, &(tide_gelu_args){in, out, 6, TIDE_DTYPE_FP32});
+    run_kernel(variant->kernels.gelu_backward, &(tide_gelu_backward_args){in, one, din, 6, TIDE_DTYPE_FP32});
+    assert_true(isnan(out[0]) && isnan(din[0]));
+    assert_true(isinf(out[1]));
+    assert_true(fabsf(out[2]) < 1e-30f && fabsf(din[2]) < 1e-30f);
+    assert_true(out[3] == 1e4f && din[3] == 1.0f);
+    assert_true(fabsf(out[4]) < 1e-20f && fabsf(din[4]) < 1e-20f);
+    assert_true(out[5] == 0.0f && din[5] == 0.5f);
+}
+
+static void gelu_keeps_nan_and_saturates_without_making_one(void **state)
+{
+    (void)state;
+    for_each_configuration(check_gelu_extremes);
+}
+
+static void check_zero_and_copy(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    (void)dtype;
+    for (size_t s = 0; s < SIZES; s++) {
+        buffer from = buffer_random(sizes[s], TIDE_DTYPE_FP32, 1.0), to = buffer_bytes(from.bytes);
+        run_kernel(variant->kernels.copy, &(tide_copy_args){from.data, to.data, from.bytes});
+        assert_same_bits(to, from);
+        run_kernel(variant->kernels.zero, &(tide_zero_args){to.data, to.bytes});
+        for (size_t i = 0; i < to.bytes; i++)
+            assert_int_equal(((unsigned char *)to.data)[i], 0);
+        buffer_free(from);
+        buffer_free(to);
+    }
+}
+
+static void zero_and_copy_write_all_bytes_and_no_others(void **state)
+{
+    (void)state;
+    for_each_configuration(check_zero_and_copy);
+}
+
+/* The nearest bf16 of an fp32, found by comparing distances rather than by adding to bits. */
+static float nearest_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const float below = tide_bf16_to_float((tide_bf16)(bits >> 16));
+    const float above = tide_bf16_to_float((tide_bf16)((bits >> 16) + 1));
+    /* Past the largest bf16 the next one would be 2^128; the format says infinity. */
+    const double up = isinf(above) ? copysign(ldexp(1.0, 128), (double)value) : (double)above;
+    const double to_below = fabs((double)value - (double)below), to_above = fabs(up - (double)value);
+    if (to_below == to_above)
+        return (bits >> 16) % 2 == 0 ? below : above;
+    return to_below < to_above ? below : above;
+}
+
+static void check_cast(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    (void)dtype;
+    enum { COUNT = 20000 };
+    buffer in = buffer_of(COUNT, TIDE_DTYPE_FP32), out = buffer_of(COUNT, TIDE_DTYPE_BF16);
+    buffer back = buffer_of(COUNT, TIDE_DTYPE_FP32);
+    for (uint32_t i = 0; i < COUNT; i++) { /* every exponent, both signs, ties and their neighbours */
+        const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+        const uint32_t bits = (i / 6 * 19u) << 16 | low[i % 6];
+        memcpy((float *)in.data + i, &bits, sizeof bits);
+    }
+    run_kernel(variant->kernels.cast,
+               &(tide_cast_args){in.data, out.data, COUNT, TIDE_DTYPE_FP32, TIDE_DTYPE_BF16});
+    run_kernel(variant->kernels.cast,
+               &(tide_cast_args){out.data, back.data, COUNT, TIDE_DTYPE_BF16, TIDE_DTYPE_FP32});
+    for (size_t i = 0; i < COUNT; i++) {
+        const float value = ((float *)in.data)[i], rounded = ((float *)back.data)[i];
+        if (isnan(value))
+            assert_true(isnan(rounded));
+        else
+            assert_true(rounded == (isinf(value) ? value : nearest_bf16(value)));
+    }
+    buffer_free(in);
+    buffer_free(out);
+    buffer_free(back);
+}
+
+static void cast_rounds_to_nearest_even_and_keeps_nan_and_denormals(void **state)
+{
+    (void)state;
+    for_each_configuration(check_cast);
+}
+
+static void check_finish(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        const size_t n = sizes[s];
+        buffer sum = buffer_random(n, TIDE_DTYPE_FP32, 1.0), later = buffer_random(n, TIDE_DTYPE_FP32, 1.0);
+        buffer param = buffer_of(n, dtype), expected = buffer_of(n, dtype);
+        for (size_t i = 0; i < n; i++)
+            buffer_set(expected, i, (double)((float *)sum.data)[i]);
+        run_kernel(variant->kernels.gradient_finish,
+                   &(tide_gradient_finish_args){sum.data, param.data, n, false, dtype});
+        assert_same_bits(param, expected);
+        for (size_t i = 0; i < n; i++)
+            buffer_set(expected, i, (double)((float *)later.data)[i] + buffer_get(expected, i));
+        run_kernel(variant->kernels.gradient_finish,
+                   &(tide_gradient_finish_args){later.data, param.data, n, true, dtype});
+        if (dtype == TIDE_DTYPE_FP32)
+            assert_same_bits(param, expected);
+        else
+            for (size_t i = 0; i < n;
+                 i++) /* the reference's float64 sum is rounded to fp32, then to bf16: the same */
+                assert_true(buffer_get(param, i) == buffer_get(expected, i));
+        buffer_free(sum);
+        buffer_free(later);
+        buffer_free(param);
+        buffer_free(expected);
+    }
+}
+
+static void a_finished_gradient_replaces_the_param_or_adds_to_a_tied_one(void **state)
+{
+    (void)state;
+    for_each_configuration(check_finish);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(add_sums_and_works_in_place),
+        cmocka_unit_test(gelu_matches_float64_to_relative_accuracy),
+        cmocka_unit_test(gelu_backward_matches_finite_differences),
+        cmocka_unit_test(gelu_keeps_nan_and_saturates_without_making_one),
+        cmocka_unit_test(zero_and_copy_write_all_bytes_and_no_others),
+        cmocka_unit_test(cast_rounds_to_nearest_even_and_keeps_nan_and_denormals),
+        cmocka_unit_test(a_finished_gradient_replaces_the_param_or_adds_to_a_tied_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
