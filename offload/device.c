@@ -158,6 +158,68 @@ tide_status tide_wait_site_check(tide_wait_site site)
                      TIDE_WAIT_SITE_COUNT - 1);
 }
 
+tide_status tide_event_check(tide_event event, uint32_t event_count)
+{
+    if (event > 0 && event <= event_count)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "event %" PRIu32 " does not exist, there are %" PRIu32, event,
+                     event_count);
+}
+
+tide_status tide_stream_wait_check(tide_stream stream, tide_event event, tide_stream recorded_on)
+{
+    if (stream == TIDE_STREAM_HOST)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "the host lane can't wait for event %" PRIu32, event);
+    if (recorded_on == TIDE_STREAM_HOST)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "event %" PRIu32 " was recorded on the host lane: stream %s can't wait for it",
+                         event, tide_stream_name(stream));
+    return TIDE_OK;
+}
+
+tide_status tide_buffer_check(const char *name, uint64_t bytes)
+{
+    if (name == NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "a buffer without a name");
+    if (bytes == 0 || bytes > UINT64_MAX - TIDE_PAGE_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "buffer %s of %" PRIu64 " bytes", name, bytes);
+    return TIDE_OK;
+}
+
+tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint64_t bytes,
+                                   uint64_t region_bytes)
+{
+    if (offset_bytes <= region_bytes && bytes <= region_bytes - offset_bytes)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "region part %s, %" PRIu64 " bytes from %" PRIu64
+                     ", is not inside the region of %" PRIu64 " bytes",
+                     name, bytes, offset_bytes, region_bytes);
+}
+
+tide_status tide_copy_check(tide_stream stream, const tide_work *work)
+{
+    tide_status status = tide_stream_check(stream);
+    return status == TIDE_OK ? tide_work_check(work) : status;
+}
+
+tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,
+                                  bool in_region, const void *host_side, bool in_buffer)
+{
+    if (in_region && in_buffer)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %" PRIu32 ": %" PRIu64 " bytes at %p are not inside %s",
+                     work->label, work->tag, bytes, in_region ? host_side : device_side,
+                     in_region ? "a host buffer" : "the region");
+}
+
+bool tide_is_inside(const void *address, uint64_t bytes, const void *base, uint64_t base_bytes)
+{
+    uint64_t offset = (uintptr_t)address - (uintptr_t)base;
+    return base != NULL && (uintptr_t)address >= (uintptr_t)base && offset <= base_bytes &&
+           bytes <= base_bytes - offset;
+}
+
 static tide_status slot_check(const tide_slot_counts *counts, tide_tier tier, uint32_t slot)
 {
     if (slot < counts->slots[tier])

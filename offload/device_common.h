@@ -20,6 +20,19 @@ tide_status tide_work_check(const tide_work *work);
 tide_status tide_launch_check(tide_stream stream, const tide_work *work, tide_kernel fn,
                               const void *arguments, size_t argument_bytes);
 tide_status tide_wait_site_check(tide_wait_site site);
+tide_status tide_event_check(tide_event event, uint32_t event_count);
+/* Rule 3: no stream waits for the host lane, which waits for nobody. */
+tide_status tide_stream_wait_check(tide_stream stream, tide_event event, tide_stream recorded_on);
+tide_status tide_buffer_check(const char *name, uint64_t bytes);
+tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint64_t bytes,
+                                   uint64_t region_bytes);
+
+tide_status tide_copy_check(tide_stream stream, const tide_work *work);
+/* What the device found out about the two sides of a copy between the region and a buffer. */
+tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,
+                                  bool in_region, const void *host_side, bool in_buffer);
+/* Is [address, address + bytes) inside [base, base + base_bytes)? A base of NULL holds nothing. */
+bool tide_is_inside(const void *address, uint64_t bytes, const void *base, uint64_t base_bytes);
 
 /* The numbers of a slot copy: tier, slots and bytes against what the tiers have. */
 typedef struct tide_slot_counts {

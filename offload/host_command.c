@@ -140,18 +140,12 @@ static tide_status enqueue_copy(tide_host_device *device, tide_stream stream, co
     return enqueue(device, stream, work, TIDE_FAULT_COPY, copy_run, &arguments, sizeof arguments, moved);
 }
 
-static tide_status copy_check(tide_stream stream, const tide_work *work)
-{
-    tide_status status = tide_stream_check(stream);
-    return status == TIDE_OK ? tide_work_check(work) : status;
-}
-
 tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
                                 tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes)
 {
     tide_host_device *host = tide_host_device_of(device);
     tide_slot_counts counts = {{host->memory.slot_count, host->host_slots.count}, host->options.chunk_bytes};
-    tide_status status = copy_check(stream, work);
+    tide_status status = tide_copy_check(stream, work);
     if (status == TIDE_OK)
         status = tide_copy_slot_check(&counts, to_tier, to_slot, from_slot, bytes);
     if (status != TIDE_OK)
@@ -169,19 +163,12 @@ tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const t
                         tide_host_slot_address(device, from_tier, from_slot), bytes, to_device);
 }
 
-static bool is_inside(const void *address, uint64_t bytes, const char *base, uint64_t base_bytes)
-{
-    uint64_t offset = (uintptr_t)address - (uintptr_t)base;
-    return base != NULL && (uintptr_t)address >= (uintptr_t)base && offset <= base_bytes &&
-           bytes <= base_bytes - offset;
-}
-
 static bool is_in_a_buffer(tide_host_device *device, const void *address, uint64_t bytes)
 {
     bool found = false;
     tide_host_streams_lock(&device->streams);
     for (uint32_t i = 0; i < device->buffer_count && !found; i++)
-        found = is_inside(address, bytes, device->buffers[i].address, device->buffers[i].bytes);
+        found = tide_is_inside(address, bytes, device->buffers[i].address, device->buffers[i].bytes);
     tide_host_streams_unlock(&device->streams);
     return found;
 }
@@ -190,19 +177,16 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
                                  const void *from, uint64_t bytes, bool to_device)
 {
     tide_host_device *host = tide_host_device_of(device);
-    tide_status status = copy_check(stream, work);
+    tide_status status = tide_copy_check(stream, work);
     if (status != TIDE_OK)
         return status;
     const void *device_side = to_device ? to : from;
     const void *host_side = to_device ? from : to;
-    if (!is_inside(device_side, bytes, host->memory.region, host->region_bytes))
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "%s %" PRIu32 ": %" PRIu64 " bytes at %p are not inside the region", work->label,
-                         work->tag, bytes, device_side);
-    if (!is_in_a_buffer(host, host_side, bytes))
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "%s %" PRIu32 ": %" PRIu64 " bytes at %p are not inside a host buffer", work->label,
-                         work->tag, bytes, host_side);
+    status = tide_copy_bytes_check(
+        work, bytes, device_side, tide_is_inside(device_side, bytes, host->memory.region, host->region_bytes),
+        host_side, is_in_a_buffer(host, host_side, bytes));
+    if (status != TIDE_OK)
+        return status;
     return enqueue_copy(host, stream, work, to, from, bytes, to_device);
 }
 
@@ -211,10 +195,7 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
 /* The streams' lock is held. */
 static tide_status event_check(const tide_host_device *device, tide_event event)
 {
-    if (event > 0 && event <= device->event_count)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "event %" PRIu32 " does not exist, there are %" PRIu32, event,
-                     device->event_count);
+    return tide_event_check(event, device->event_count);
 }
 
 static tide_status record_locked(tide_host_device *device, tide_event event, tide_stream stream)
@@ -245,19 +226,6 @@ tide_status tide_host_event_record(tide_device *device, tide_event event, tide_s
     return status;
 }
 
-static tide_status stream_wait_check(const tide_host_device *device, tide_stream stream, tide_event event)
-{
-    tide_status status = event_check(device, event);
-    if (status != TIDE_OK)
-        return status;
-    if (stream == TIDE_STREAM_HOST)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "the host lane can't wait for event %" PRIu32, event);
-    if (device->events[event - 1].stream == TIDE_STREAM_HOST)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "event %" PRIu32 " was recorded on the host lane: no stream waits for it", event);
-    return TIDE_OK;
-}
-
 static void push_wait(tide_host_device *device, tide_stream stream, tide_host_moment moment,
                       tide_wait_site site)
 {
@@ -275,7 +243,9 @@ static tide_status stream_wait_locked(tide_host_device *device, tide_stream stre
                                       tide_wait_site site)
 {
     tide_hazard_actor actor = 0;
-    tide_status status = stream_wait_check(device, stream, event);
+    tide_status status = event_check(device, event);
+    if (status == TIDE_OK)
+        status = tide_stream_wait_check(stream, event, device->events[event - 1].stream);
     if (status == TIDE_OK && device->hazard != NULL)
         status = host_actor(device, &actor);
     if (status != TIDE_OK)

@@ -82,8 +82,8 @@ static tide_status recover_locked(tide_host_device *device)
     tide_host_streams *streams = &device->streams;
     if (!tide_host_streams_idle(streams))
         return tide_fail(TIDE_ERROR_STATE, "recovery while commands are running: synchronize first");
-    if (streams->failure == TIDE_ERROR_INTERNAL)
-        return tide_host_streams_failure(streams); /* a lost place (host_residency.c) does not come back */
+    if (device->place_lost)
+        return tide_host_streams_failure(streams);
     streams->failure = TIDE_OK;
     if (device->hazard != NULL)
         tide_hazard_forget(device->hazard);

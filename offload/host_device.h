@@ -51,6 +51,7 @@ typedef struct tide_host_device {
     tide_host_buffer *buffers; /* [object] */
     uint32_t buffer_count;
     uint32_t region_object_count;
+    bool place_lost;                   /* a chunk's place could not be restored: no recovery */
     tide_device_statistics statistics; /* the streams keep their own part */
 
     _Atomic(tide_device_describe) describe; /* read by the fault handler, so atomic */

@@ -21,12 +21,13 @@ static void count_one(tide_host_device *device, uint64_t *counter)
     tide_host_streams_unlock(&device->streams);
 }
 
-/* A place that could not be restored makes the device unusable. */
+/* A place that could not be restored is a hole that anybody's mmap may fall into: the device is unusable. */
 static void fail_if_lost(tide_host_device *device, tide_status status)
 {
     if (status != TIDE_ERROR_INTERNAL)
         return;
     tide_host_streams_lock(&device->streams);
+    device->place_lost = true;
     tide_host_streams_fail(&device->streams, status, tide_message());
     tide_host_streams_unlock(&device->streams);
 }

@@ -162,12 +162,9 @@ tide_status tide_host_region_create(tide_device *device, uint64_t bytes, void **
 static tide_status region_object_locked(tide_host_device *device, const char *name, uint64_t offset_bytes,
                                         uint64_t bytes, uint32_t *object)
 {
-    if (offset_bytes > device->region_bytes || bytes > device->region_bytes - offset_bytes)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "region part %s, %" PRIu64 " bytes from %" PRIu64
-                         ", is not inside the region of %" PRIu64 " bytes",
-                         name, bytes, offset_bytes, device->region_bytes);
-    tide_status status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "naming a region part");
+    tide_status status = tide_region_part_check(name, offset_bytes, bytes, device->region_bytes);
+    if (status == TIDE_OK)
+        status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "naming a region part");
     if (status == TIDE_OK)
         status = hazard_objects_add(device, TIDE_OBJECT_REGION, name, 1);
     if (status != TIDE_OK)
@@ -245,11 +242,11 @@ tide_status tide_host_buffer_create(tide_device *device, const char *name, uint6
                                     uint32_t *object)
 {
     tide_host_device *host = tide_host_device_of(device);
-    if (name == NULL || bytes == 0 || bytes > UINT64_MAX - TIDE_PAGE_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "buffer %s of %" PRIu64 " bytes",
-                         name != NULL ? name : "without a name", bytes);
+    tide_status status = tide_buffer_check(name, bytes);
+    if (status != TIDE_OK)
+        return status;
     pthread_mutex_lock(&host->memory_lock);
-    tide_status status = buffer_create_locked(host, name, bytes, address, object);
+    status = buffer_create_locked(host, name, bytes, address, object);
     pthread_mutex_unlock(&host->memory_lock);
     return status;
 }
