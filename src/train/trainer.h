@@ -72,7 +72,7 @@ uint64_t tide_trainer_free_memory(void);
  *
  * Default budgets. Host device (one memory serves both): device = what the run needs to keep all resident, at
  * most a quarter of free memory, but at least what works; host = what it needs beside that device budget, at
- * most 80% of free memory, at least what works. Null device: what the run needs, both.
+ * most 80% of the free memory that is left. Null device: what the run needs, both.
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
  * loss_bytes + logits_bytes. */
@@ -160,7 +160,7 @@ typedef struct tide_sample_options {
     double temperature; /* 0: the likeliest token always */
     uint32_t top_k;     /* 0: all tokens */
     const char *prompt; /* NULL or "": a newline (text), token 0 (shards) */
-    uint64_t sample;    /* which of many; with the seed it fixes the random numbers */
+    uint32_t sample;    /* which of many; with the seed it fixes the random numbers */
 } tide_sample_options;
 
 /* 200 tokens, temperature 0.8, top-k 40, no prompt, sample 0. */

@@ -1,0 +1,87 @@
+/* A GPT-2 on a pool: registers its params, activations and ops, and runs them in order.
+ *
+ * Ops, in the order in which a training step runs them:
+ *
+ *     embedding            residual 0 is written
+ *     block 0 .. L-1       reads residual i, writes residual i + 1; without recompute also its activations
+ *     head                 final norm, logits tied to wte, loss and their gradient: residual L becomes d
+ * residual L block L-1 .. 0 backward   d residual i + 1 ends here, residual i becomes d residual i embedding
+ * backward
+ *
+ * then the forward-only ones, which keep nothing: evaluation blocks and head, and the logits of one position
+ * for sampling. All micro-batches of a batch pass through an op while its params are resident.
+ *
+ * Recompute. A block either keeps its activations in a CHECKPOINT tensor or makes them again, in the
+ * workspace of its backward op, by the same kernels from the same stored residual: the same bits.
+ *
+ * The caller opens and closes the pool's steps. Any failure leaves the step open: abort it.
+ */
+#ifndef TIDE_MODEL_GPT2_H
+#define TIDE_MODEL_GPT2_H
+
+#include "kernels/kernels.h"
+#include "src/model/config.h"
+#include "tidepool/pool.h"
+
+typedef struct tide_gpt2 tide_gpt2;
+
+typedef struct tide_gpt2_options {
+    tide_gpt2_config config;
+    tide_dtype dtype; /* the pool's */
+    uint32_t seq_len; /* 1 .. context */
+    uint32_t micro_batch_sequences;
+    uint32_t micro_batches;
+    const bool *recompute; /* [layers]; read during create only */
+    const tide_kernels *kernels;
+} tide_gpt2_options;
+
+/* What the model wants of the pool's region (tide_pool_options.nonmodel_bytes), and where. */
+typedef struct tide_gpt2_region {
+    uint64_t inputs_offset, targets_offset; /* int32 tokens of the whole batch */
+    uint64_t losses_offset;                 /* fp32, one micro-batch's rows */
+    uint64_t loss_sum_offset;               /* one double */
+    uint64_t logits_offset;                 /* one position's, as fp32 */
+    uint64_t bytes;
+} tide_gpt2_region;
+
+/* Reads neither `recompute` nor `kernels`. */
+tide_gpt2_region tide_gpt2_region_layout(const tide_gpt2_options *options);
+
+/* Bytes of a CHECKPOINT part: a residual's, and a block's kept activations'. */
+uint64_t tide_gpt2_residual_part_bytes(const tide_gpt2_options *options);
+uint64_t tide_gpt2_saved_part_bytes(const tide_gpt2_options *options);
+
+/* Register all with an unsealed pool, whose region starts with tide_gpt2_region_layout, and prepare every
+ * matrix product. Statuses of the pool's register calls and of matmul_prepare; NO_MEMORY. The model must be
+ * destroyed before the pool or with it, and is useless after a failed seal. */
+TIDE_NODISCARD tide_status tide_gpt2_create(tide_pool *pool, const tide_gpt2_options *options,
+                                            tide_gpt2 **model);
+void tide_gpt2_destroy(tide_gpt2 *model);
+
+/* The pool's number of the index-th param of the configuration. */
+tide_param tide_gpt2_param_handle(const tide_gpt2 *model, size_t index);
+
+/* Floating-point operations of a training step's ops, recompute included. */
+double tide_gpt2_step_flops(const tide_gpt2 *model);
+
+/* GPT-2's initial values into all params. No step may be open. */
+TIDE_NODISCARD tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed);
+
+/* Copy the tokens of one batch (micro-batch after micro-batch) into the region. Inside a step, before its
+ * ops. Every token is below vocab_size. */
+TIDE_NODISCARD tide_status tide_gpt2_upload(tide_gpt2 *model, const int32_t *inputs, const int32_t *targets);
+
+/* All ops of a training step, or of an evaluation (forward only). */
+TIDE_NODISCARD tide_status tide_gpt2_train(tide_gpt2 *model);
+TIDE_NODISCARD tide_status tide_gpt2_evaluate(tide_gpt2 *model);
+
+/* Wait for the ops and give the batch's mean loss, nats a token. Inside the step. */
+TIDE_NODISCARD tide_status tide_gpt2_loss(tide_gpt2 *model, double *loss);
+
+/* A forward-only pass, inside a forward-only step, over a single sequence of seq_len tokens:
+ * logits[vocab_size] of what follows tokens[position]. Later tokens have no influence but must be below
+ * vocab_size. */
+TIDE_NODISCARD tide_status tide_gpt2_logits(tide_gpt2 *model, const int32_t *tokens, uint32_t position,
+                                            float *logits);
+
+#endif

@@ -1,0 +1,221 @@
+/* Both ends of a GPT-2: the embedding, and the head with the loss.
+ *
+ * The head's logits are the largest tensor of a GPT-2: 50257 columns a token. They are made, turned into
+ * their gradient and used up in tiles of at most 256 rows, so they cost 25 MB in bf16 whatever the
+ * micro-batch is. The tile is a constant: it decides the order in which the gradient of wte is summed.
+ *
+ *     norm  [rows, width]                 the final norm; tile by tile it becomes its own gradient
+ *     tile  [256, vocabulary padded]      logits, then their gradient
+ */
+#include "src/model/gpt2_internal.h"
+
+enum { TILE_ROWS = 256, LOGIT_PAD = 64 };
+
+/* Row length of the logits: whole cache lines in every dtype. */
+static size_t logits_stride(const tide_gpt2_tape *tape)
+{
+    const size_t vocabulary = tape->model->options.config.vocab_size;
+    return (vocabulary + LOGIT_PAD - 1) / LOGIT_PAD * LOGIT_PAD;
+}
+
+static uint64_t token_offset(const tide_gpt2_tape *tape)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    return sizeof(int32_t) * options->seq_len * options->micro_batch_sequences * (uint64_t)tape->micro_batch;
+}
+
+static const int32_t *inputs(const tide_gpt2_tape *tape)
+{
+    return tide_gpt2_region_at(tape, tape->model->region.inputs_offset + token_offset(tape));
+}
+
+void tide_gpt2_embedding(tide_gpt2_tape *tape)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    const tide_embedding_args args = {
+        .tokens = inputs(tape),
+        .wte = tide_gpt2_weight(tape, TIDE_GPT2_WTE),
+        .wpe = tide_gpt2_weight(tape, TIDE_GPT2_WPE),
+        .out = tide_gpt2_residual(tape, 0),
+        .rows = tide_gpt2_rows(tape),
+        .sequence_length = options->seq_len,
+        .width = options->config.width,
+        .vocabulary = options->config.vocab_size,
+        .dtype = options->dtype,
+    };
+    tide_gpt2_launch(tape, "embedding", options->kernels->embedding, &args, sizeof args,
+                     (double)tide_embedding_flops(&args), (double)tide_embedding_bytes(&args));
+}
+
+void tide_gpt2_embedding_backward(tide_gpt2_tape *tape)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    const tide_embedding_backward_args args = {
+        .tokens = inputs(tape),
+        .dout = tide_gpt2_residual(tape, 0),
+        .dwte = tide_gpt2_gradient(tape, TIDE_GPT2_WTE),
+        .dwpe = tide_gpt2_gradient(tape, TIDE_GPT2_WPE),
+        .rows = tide_gpt2_rows(tape),
+        .sequence_length = options->seq_len,
+        .width = options->config.width,
+        .vocabulary = options->config.vocab_size,
+        .dtype = options->dtype,
+    };
+    tide_gpt2_launch(tape, "embedding backward", options->kernels->embedding_backward, &args, sizeof args,
+                     (double)tide_embedding_backward_flops(&args),
+                     (double)tide_embedding_backward_bytes(&args));
+}
+
+/* logits [rows, vocabulary] = norm wte^T */
+static void make_logits(tide_gpt2_tape *tape, size_t rows, const void *norm, void *logits)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    const tide_matmul_args product = {
+        .a = norm,
+        .b = tide_gpt2_weight(tape, TIDE_GPT2_WTE),
+        .c = logits,
+        .m = rows,
+        .n = options->config.vocab_size,
+        .k = options->config.width,
+        .lda = options->config.width,
+        .ldb = options->config.width,
+        .ldc = logits_stride(tape),
+        .in_dtype = options->dtype,
+        .out_dtype = options->dtype,
+        .transpose_b = true,
+    };
+    tide_gpt2_matmul(tape, "logits", &product);
+}
+
+/* d wte += dlogits^T norm; then norm = dlogits wte, its own gradient. */
+static void logits_backward(tide_gpt2_tape *tape, size_t rows, const void *dlogits, void *norm)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    const size_t width = options->config.width;
+    const tide_matmul_args weight = {
+        .a = dlogits,
+        .b = norm,
+        .c = tide_gpt2_gradient(tape, TIDE_GPT2_WTE),
+        .m = options->config.vocab_size,
+        .n = width,
+        .k = rows,
+        .lda = logits_stride(tape),
+        .ldb = width,
+        .ldc = width,
+        .in_dtype = options->dtype,
+        .out_dtype = TIDE_DTYPE_FP32,
+        .transpose_a = true,
+        .accumulate = true,
+    };
+    const tide_matmul_args input = {
+        .a = dlogits,
+        .b = tide_gpt2_weight(tape, TIDE_GPT2_WTE),
+        .c = norm,
+        .m = rows,
+        .n = width,
+        .k = options->config.vocab_size,
+        .lda = logits_stride(tape),
+        .ldb = width,
+        .ldc = width,
+        .in_dtype = options->dtype,
+        .out_dtype = options->dtype,
+    };
+    tide_gpt2_matmul(tape, "logits weight gradient", &weight);
+    tide_gpt2_matmul(tape, "logits input gradient", &input);
+}
+
+/* Losses of the tile that starts at `first_row`; with `gradient` the logits become their gradient. */
+static void cross_entropy(tide_gpt2_tape *tape, size_t first_row, size_t rows, void *logits, bool gradient)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    const tide_gpt2_region *region = &tape->model->region;
+    const uint64_t batch_rows =
+        (uint64_t)options->seq_len * options->micro_batch_sequences * options->micro_batches;
+    const uint64_t targets_offset = region->targets_offset + token_offset(tape) + first_row * sizeof(int32_t);
+    const tide_cross_entropy_args args = {
+        .logits = logits,
+        .targets = tide_gpt2_region_at(tape, targets_offset),
+        .losses = tide_gpt2_region_at(tape, region->losses_offset + first_row * sizeof(float)),
+        .rows = rows,
+        .vocabulary = options->config.vocab_size,
+        .leading_dimension = logits_stride(tape),
+        .gradient_scale = (float)(1.0 / (double)batch_rows),
+        .gradient = gradient,
+        .dtype = options->dtype,
+    };
+    tide_gpt2_launch(tape, "cross entropy", options->kernels->cross_entropy, &args, sizeof args,
+                     (double)tide_cross_entropy_flops(&args), (double)tide_cross_entropy_bytes(&args));
+}
+
+static void sum_losses(tide_gpt2_tape *tape)
+{
+    const tide_loss_sum_args args = {
+        .losses = tide_gpt2_region_at(tape, tape->model->region.losses_offset),
+        .sum = tide_gpt2_region_at(tape, tape->model->region.loss_sum_offset),
+        .rows = tide_gpt2_rows(tape),
+    };
+    tide_gpt2_launch(tape, "loss sum", tape->model->options.kernels->loss_sum, &args, sizeof args,
+                     (double)tide_loss_sum_flops(&args), (double)tide_loss_sum_bytes(&args));
+}
+
+/* The last residual's loss; with `gradient` the residual becomes its gradient. */
+static void head(tide_gpt2_tape *tape, bool gradient)
+{
+    const size_t rows = tide_gpt2_rows(tape);
+    const size_t row_bytes = tide_gpt2_bytes(tape, tide_gpt2_width(tape));
+    void *x = tide_gpt2_residual(tape, tape->model->options.config.layers);
+    void *norm = tide_gpt2_take(&tape->cursor, rows * row_bytes);
+    float *mean = tide_gpt2_take(&tape->cursor, rows * sizeof(float));
+    float *rstd = tide_gpt2_take(&tape->cursor, rows * sizeof(float));
+    void *tile = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, TILE_ROWS * logits_stride(tape)));
+
+    tide_gpt2_layer_norm(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, rows, x, norm, mean, rstd);
+    for (size_t first = 0; first < rows; first += TILE_ROWS) {
+        const size_t tile_rows = rows - first < TILE_ROWS ? rows - first : TILE_ROWS;
+        void *tile_norm = (void *)((uintptr_t)norm + first * row_bytes);
+        make_logits(tape, tile_rows, tile_norm, tile);
+        cross_entropy(tape, first, tile_rows, tile, gradient);
+        if (gradient)
+            logits_backward(tape, tile_rows, tile, tile_norm);
+    }
+    sum_losses(tape);
+    if (!gradient)
+        return;
+    const tide_layer_norm_backward_args backward = {
+        .in = x, .dout = norm, .mean = mean, .rstd = rstd, .din = norm};
+    tide_gpt2_layer_norm_backward(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, &backward);
+    tide_gpt2_copy(tape, x, norm, rows * row_bytes);
+}
+
+void tide_gpt2_head(tide_gpt2_tape *tape)
+{
+    head(tape, true);
+}
+
+void tide_gpt2_head_evaluation(tide_gpt2_tape *tape)
+{
+    head(tape, false);
+}
+
+/* The tape's position only: one row through the final norm and the product, into the region as fp32. */
+void tide_gpt2_head_logits(tide_gpt2_tape *tape)
+{
+    const tide_gpt2_options *options = &tape->model->options;
+    const size_t row_bytes = tide_gpt2_bytes(tape, tide_gpt2_width(tape));
+    const uintptr_t x =
+        (uintptr_t)tide_gpt2_residual(tape, options->config.layers) + tape->position * row_bytes;
+    void *norm = tide_gpt2_take(&tape->cursor, row_bytes);
+    void *logits = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, logits_stride(tape)));
+    tide_gpt2_layer_norm(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, 1, (const void *)x, norm, NULL,
+                         NULL);
+    make_logits(tape, 1, norm, logits);
+    const tide_cast_args args = {
+        .in = logits,
+        .out = tide_gpt2_region_at(tape, tape->model->region.logits_offset),
+        .elements = options->config.vocab_size,
+        .in_dtype = options->dtype,
+        .out_dtype = TIDE_DTYPE_FP32,
+    };
+    tide_gpt2_launch(tape, "logits to fp32", options->kernels->cast, &args, sizeof args, 0,
+                     (double)tide_cast_bytes(&args));
+}

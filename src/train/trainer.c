@@ -1,0 +1,294 @@
+/* One step after another: a batch by step number, the model's ops, the optimizer's result.
+ *
+ * The number of steps done is all there is of position: the batch, the learning rate and the random numbers
+ * are functions of it. So a step that failed and was aborted can be repeated, and a resumed run goes on as if
+ * it had never stopped.
+ *
+ * The loss is read after the step's end has been queued: by then the norm's kernels and, without clipping,
+ * the updates are on their way, and the read waits for compute alone.
+ */
+#include "src/train/trainer_internal.h"
+
+#include "src/train/lr_schedule.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MESSAGE_BYTES = 1024 };
+
+/* The floor of the cosine: a tenth of the learning rate. */
+static const double lr_floor_share = 0.1;
+
+static tide_status open_data(const tide_trainer_options *options, tide_data **data)
+{
+    if (!options->data)
+        return TIDE_OK;
+    const tide_data_options of_data = {.path = options->data,
+                                       .vocab_size = options->model.vocab_size,
+                                       .seq_len = options->seq_len,
+                                       .seed = options->seed};
+    return tide_data_open(&of_data, data);
+}
+
+static tide_train_state state_at_start(const tide_trainer_options *options, const tide_data *data)
+{
+    return (tide_train_state){
+        .model = options->model,
+        .seed = options->seed,
+        .data_fingerprint = data ? tide_data_fingerprint(data) : 0,
+        .seq_len = options->seq_len,
+        .batch_tokens = options->batch_tokens,
+        .micro_batch_sequences = options->micro_batch_sequences,
+        .dtype = options->pool.dtype,
+        .steps = options->steps,
+        .warmup_steps = options->warmup_steps,
+        .lr = options->lr,
+        .lr_min = options->lr * lr_floor_share,
+        .weight_decay = options->weight_decay,
+        .clip = options->clip,
+        .beta1 = options->beta1,
+        .beta2 = options->beta2,
+        .epsilon = options->epsilon,
+    };
+}
+
+static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens)
+{
+    trainer->inputs = malloc(tokens * sizeof *trainer->inputs);
+    trainer->targets = malloc(tokens * sizeof *trainer->targets);
+    if (!trainer->inputs || !trainer->targets)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a batch of %llu tokens",
+                         (unsigned long long)tokens);
+    for (uint64_t i = 0; i < tokens; i++)
+        trainer->inputs[i] = trainer->targets[i] = 0;
+    return TIDE_OK;
+}
+
+/* A checkpoint's values, or else initial ones. */
+static tide_status fill(tide_trainer *trainer, const tide_trainer_options *options)
+{
+    if (!trainer->computes)
+        return TIDE_OK;
+    if (options->resume_dir) {
+        const tide_status status = tide_trainer_load(trainer, options->resume_dir);
+        if (status != TIDE_OK || trainer->resumed.resumed)
+            return status;
+    }
+    return tide_gpt2_init(trainer->model, options->seed);
+}
+
+tide_status tide_trainer_create(const tide_trainer_options *options, tide_trainer **trainer)
+{
+    tide_trainer_options resolved;
+    tide_status status = tide_trainer_resolve(options, &resolved);
+    if (status != TIDE_OK)
+        return status;
+    tide_trainer *made = calloc(1, sizeof *made);
+    if (!made)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a trainer");
+    made->files = resolved.files;
+    made->eval_batches = resolved.eval_batches;
+    made->computes = !tide_trainer_device_is_null(resolved.pool.device);
+    status = open_data(&resolved, &made->data);
+    if (status == TIDE_OK)
+        status = allocate_batch(made, resolved.batch_tokens);
+    if (status == TIDE_OK)
+        status = tide_trainer_build(&resolved, &made->pool, &made->model, &made->plan);
+    if (status == TIDE_OK) {
+        made->state = state_at_start(&resolved, made->data);
+        status = fill(made, &resolved);
+    }
+    if (status != TIDE_OK) {
+        tide_trainer_destroy(made);
+        return status;
+    }
+    *trainer = made;
+    return TIDE_OK;
+}
+
+void tide_trainer_destroy(tide_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    tide_pool_destroy(trainer->pool);
+    tide_gpt2_destroy(trainer->model);
+    tide_data_close(trainer->data);
+    free(trainer->inputs);
+    free(trainer->targets);
+    free(trainer);
+}
+
+const tide_trainer_plan *tide_trainer_plan_get(const tide_trainer *trainer)
+{
+    return &trainer->plan;
+}
+
+tide_pool *tide_trainer_pool(tide_trainer *trainer)
+{
+    return trainer->pool;
+}
+
+const tide_train_state *tide_trainer_state(const tide_trainer *trainer)
+{
+    return &trainer->state;
+}
+
+bool tide_trainer_computes(const tide_trainer *trainer)
+{
+    return trainer->computes;
+}
+
+const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer)
+{
+    return &trainer->resumed;
+}
+
+tide_status tide_trainer_check_computes(const tide_trainer *trainer, const char *what)
+{
+    if (trainer->computes)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_STATE, "the null device computes nothing: there is nothing to %s", what);
+}
+
+tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
+{
+    char message[MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%s", tide_message());
+    const tide_status aborted = tide_step_abort(trainer->pool);
+    if (aborted == TIDE_OK)
+        return tide_fail(status, "%s", message);
+    return tide_fail(status, "%s (and the step could not be given up: %s)", message,
+                     tide_status_name(aborted));
+}
+
+/* --- a step --- */
+
+static double learning_rate(const tide_train_state *state)
+{
+    const tide_lr_schedule schedule = {
+        .lr = state->lr, .lr_min = state->lr_min, .warmup_steps = state->warmup_steps, .steps = state->steps};
+    return tide_lr_schedule_at(&schedule, state->step);
+}
+
+static tide_step_options step_options(const tide_train_state *state)
+{
+    return (tide_step_options){
+        .training = true,
+        .learning_rate = (float)learning_rate(state),
+        .beta1 = (float)state->beta1,
+        .beta2 = (float)state->beta2,
+        .epsilon = (float)state->epsilon,
+        .weight_decay = (float)state->weight_decay,
+        .clip_norm = (float)state->clip,
+    };
+}
+
+static tide_status next_batch(tide_trainer *trainer)
+{
+    if (!trainer->data)
+        return TIDE_OK;
+    return tide_data_batch(trainer->data, trainer->state.step, trainer->plan.batch_sequences, trainer->inputs,
+                           trainer->targets);
+}
+
+/* Everything between begin and end of a training step. */
+static tide_status run_step(tide_trainer *trainer)
+{
+    tide_status status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
+    if (status == TIDE_OK)
+        status = tide_gpt2_train(trainer->model);
+    return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
+}
+
+static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *report, tide_step_result *result)
+{
+    if (!trainer->computes)
+        return TIDE_OK;
+    const tide_status status = tide_gpt2_loss(trainer->model, &report->loss);
+    return status == TIDE_OK ? tide_step_result_get(trainer->pool, result) : status;
+}
+
+static void finish_step(tide_trainer *trainer, const tide_step_result *result, tide_trainer_report *report)
+{
+    tide_train_state *state = &trainer->state;
+    report->lr = learning_rate(state);
+    state->step++;
+    state->tokens += state->batch_tokens;
+    state->adam_step = tide_update_count(trainer->pool);
+    state->skipped += result->skipped;
+    report->step = state->step;
+    report->tokens = state->tokens;
+    report->skipped = result->skipped;
+    report->skipped_in_row = result->skipped_in_row;
+    report->gradient_scale = result->gradient_scale;
+    if (trainer->computes)
+        report->gradient_norm = result->gradient_norm;
+}
+
+tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report)
+{
+    tide_status status = next_batch(trainer);
+    if (status != TIDE_OK)
+        return status;
+    tide_trainer_report made = {.loss = NAN, .gradient_norm = NAN};
+    tide_step_result result = {.gradient_scale = 1};
+    const tide_step_options options = step_options(&trainer->state);
+    status = tide_step_begin(trainer->pool, &options);
+    if (status == TIDE_OK)
+        status = run_step(trainer);
+    if (status == TIDE_OK)
+        status = measure_step(trainer, &made, &result);
+    if (status != TIDE_OK)
+        return tide_trainer_abort(trainer, status);
+    finish_step(trainer, &result, &made);
+    if (report)
+        *report = made;
+    return TIDE_OK;
+}
+
+/* --- evaluation --- */
+
+static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double *loss)
+{
+    tide_status status = tide_data_validation_batch(trainer->data, index, trainer->plan.batch_sequences,
+                                                    trainer->inputs, trainer->targets);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});
+    if (status == TIDE_OK)
+        status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
+    if (status == TIDE_OK)
+        status = tide_gpt2_evaluate(trainer->model);
+    if (status == TIDE_OK)
+        status = tide_gpt2_loss(trainer->model, loss);
+    if (status == TIDE_OK)
+        status = tide_step_end(trainer->pool);
+    return status == TIDE_OK ? TIDE_OK : tide_trainer_abort(trainer, status);
+}
+
+/* No more batches than the split fills: the last may wrap around, none repeats as a whole. */
+static uint64_t evaluation_batches(const tide_trainer *trainer)
+{
+    const uint64_t sequences = tide_data_count(trainer->data).validation_sequences;
+    const uint64_t filled = (sequences + trainer->plan.batch_sequences - 1) / trainer->plan.batch_sequences;
+    return filled < trainer->eval_batches ? filled : trainer->eval_batches;
+}
+
+tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss)
+{
+    tide_status status = tide_trainer_check_computes(trainer, "evaluate");
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t batches = evaluation_batches(trainer);
+    double sum = 0;
+    for (uint64_t i = 0; i < batches; i++) {
+        double of_batch = 0;
+        status = evaluate_batch(trainer, i, &of_batch);
+        if (status != TIDE_OK)
+            return status;
+        sum += of_batch;
+    }
+    *loss = sum / (double)batches;
+    return TIDE_OK;
+}

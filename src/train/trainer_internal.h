@@ -1,0 +1,49 @@
+/* What the trainer's files share.
+ *
+ *   trainer.c         create, step, evaluate
+ *   trainer_plan.c    options resolved, recompute and budgets chosen, the pool and the model built
+ *   trainer_state.c   save and resume
+ *   trainer_sample.c  text from the model
+ */
+#ifndef TIDE_TRAIN_TRAINER_INTERNAL_H
+#define TIDE_TRAIN_TRAINER_INTERNAL_H
+
+#include "src/model/gpt2.h"
+#include "src/train/trainer.h"
+
+struct tide_trainer {
+    tide_data *data; /* NULL: the null device without data */
+    tide_pool *pool;
+    tide_gpt2 *model;
+    const tide_files *files;
+    tide_trainer_plan plan;
+    tide_train_state state;
+    tide_trainer_resumed resumed;
+    uint32_t eval_batches;
+    bool computes;
+    int32_t *inputs, *targets; /* [batch_tokens] each: the batch on its way to the region */
+};
+
+/* Is this the device that computes nothing? */
+bool tide_trainer_device_is_null(const char *device);
+
+/* Fill in defaults and refuse what can't be: ARGUMENT as tide_trainer_create says. Reads no data. */
+TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *options,
+                                                tide_trainer_options *resolved);
+
+/* Choose recompute and budgets for resolved options, build pool and model, and seal. Sets *pool, *model and
+ * *plan on success. */
+TIDE_NODISCARD tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool,
+                                              tide_gpt2 **model, tide_trainer_plan *plan);
+
+/* Load the newest checkpoint in `dir` into the params and trainer->state; sets trainer->resumed. Without one
+ * nothing changes. */
+TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer, const char *dir);
+
+/* Give up the open step after `status`, whose message stays. Returns `status`. */
+tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status);
+
+/* STATE where nothing is computed; `what` can't be done there. */
+TIDE_NODISCARD tide_status tide_trainer_check_computes(const tide_trainer *trainer, const char *what);
+
+#endif

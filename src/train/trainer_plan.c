@@ -1,0 +1,475 @@
+/* From options to a sealed pool: defaults, refusals, recompute, budgets.
+ *
+ * A pool that is not sealed costs nothing, so questions about sizes are answered by building one, asking for
+ * its plan and throwing it away.
+ *
+ * Recompute `auto`. Everything else that ops use on the device comes first: the region, all PARAM chunks, the
+ * residuals, and one spare slot. What the device budget has left holds the activations of the last blocks, as
+ * many as fit: the last ones, because their activations wait the shortest time for backward. Optimizer state
+ * is not counted: it can be updated on the host while the device computes, recompute can't. A budget that
+ * does not even hold the PARAM chunks keeps none.
+ *
+ * Default budgets, where one memory serves both tiers (host device):
+ *
+ *     | device: what the run needs, up to 1/4 of free | host: what it needs, up to 80% of the rest | others'
+ * |
+ */
+#include "src/train/trainer_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    DEFAULT_BATCH_SEQUENCES = 8,
+    DEFAULT_MICRO_BATCH_TOKENS = 1024,
+    DEFAULT_WARMUP_STEPS = 100,
+    DEFAULT_WARMUP_SHARE = 10, /* of the run: a tenth */
+    MESSAGE_BYTES = 1024,
+};
+
+/* --- options --- */
+
+void tide_trainer_options_default(tide_trainer_options *options)
+{
+    *options = (tide_trainer_options){
+        .steps = 1000,
+        .lr = 6e-4,
+        .weight_decay = 0.1,
+        .clip = 1.0,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT,
+        .seed = 1,
+        .recompute = TIDE_RECOMPUTE_AUTO,
+        .eval_batches = 16,
+    };
+    const tide_status preset = tide_gpt2_config_open("gpt2-nano", &options->model);
+    assert(preset == TIDE_OK);
+    (void)preset;
+    tide_pool_options_default(&options->pool);
+}
+
+bool tide_trainer_device_is_null(const char *device)
+{
+    return device && strcmp(device, "null") == 0;
+}
+
+/* The most sequences that divide the batch and hold no more than 1024 tokens: enough rows to keep matrix
+ * products busy, few enough that one micro-batch's activations stay small. */
+static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
+{
+    for (uint32_t sequences = batch_sequences; sequences > 1; sequences--) {
+        if (batch_sequences % sequences == 0 && (uint64_t)sequences * seq_len <= DEFAULT_MICRO_BATCH_TOKENS)
+            return sequences;
+    }
+    return 1;
+}
+
+static uint64_t default_warmup(uint64_t steps)
+{
+    const uint64_t share = steps / DEFAULT_WARMUP_SHARE;
+    return share < DEFAULT_WARMUP_STEPS ? share : DEFAULT_WARMUP_STEPS;
+}
+
+static tide_status resolve_sequence(tide_trainer_options *options)
+{
+    if (options->seq_len == 0)
+        options->seq_len = options->model.context;
+    if (options->seq_len > options->model.context)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "sequence length %u: the model's context is %u",
+                         options->seq_len, options->model.context);
+    return TIDE_OK;
+}
+
+static tide_status resolve_batch(tide_trainer_options *options)
+{
+    if (options->batch_tokens == 0)
+        options->batch_tokens = (uint64_t)DEFAULT_BATCH_SEQUENCES * options->seq_len;
+    const uint64_t sequences = options->batch_tokens / options->seq_len;
+    if (options->batch_tokens % options->seq_len != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "batch of %llu tokens does not divide into sequences of %u; %llu would",
+                         (unsigned long long)options->batch_tokens, options->seq_len,
+                         (unsigned long long)((sequences + 1) * options->seq_len));
+    if (options->batch_tokens > INT32_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "batch of %llu tokens: at most %d are possible",
+                         (unsigned long long)options->batch_tokens, INT32_MAX);
+    if (options->micro_batch_sequences == 0)
+        options->micro_batch_sequences = default_micro_batch((uint32_t)sequences, options->seq_len);
+    if (sequences % options->micro_batch_sequences != 0)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "batch of %llu sequences (%llu tokens) does not divide into micro-batches of %u sequences",
+            (unsigned long long)sequences, (unsigned long long)options->batch_tokens,
+            options->micro_batch_sequences);
+    return TIDE_OK;
+}
+
+static tide_status check_number(const char *name, double value, bool right, const char *what)
+{
+    if (isfinite(value) && right)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %g: it must be %s", name, value, what);
+}
+
+static tide_status check_numbers(const tide_trainer_options *options)
+{
+    tide_status status = check_number("learning rate", options->lr, options->lr > 0, "above 0");
+    if (status == TIDE_OK)
+        status = check_number("weight decay", options->weight_decay, options->weight_decay >= 0, "0 or more");
+    if (status == TIDE_OK)
+        status = check_number("clip", options->clip, options->clip >= 0, "0 (no clipping) or more");
+    if (status == TIDE_OK)
+        status =
+            check_number("beta1", options->beta1, options->beta1 >= 0 && options->beta1 < 1, "in [0, 1)");
+    if (status == TIDE_OK)
+        status =
+            check_number("beta2", options->beta2, options->beta2 >= 0 && options->beta2 < 1, "in [0, 1)");
+    if (status == TIDE_OK)
+        status = check_number("epsilon", options->epsilon, options->epsilon > 0, "above 0");
+    if (status == TIDE_OK && options->steps == 0)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "a run of 0 steps: it must be 1 or more");
+    if (status == TIDE_OK && options->eval_batches == 0)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "evaluations of 0 batches: it must be 1 or more");
+    return status;
+}
+
+tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_trainer_options *resolved)
+{
+    tide_trainer_options made = *options;
+    tide_status status = tide_gpt2_config_check(&made.model, made.model.name);
+    if (status == TIDE_OK)
+        status = check_numbers(&made);
+    if (status == TIDE_OK)
+        status = resolve_sequence(&made);
+    if (status == TIDE_OK)
+        status = resolve_batch(&made);
+    if (status == TIDE_OK && !made.data && !tide_trainer_device_is_null(made.pool.device))
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");
+    if (status != TIDE_OK)
+        return status;
+    if (made.warmup_steps == TIDE_TRAINER_WARMUP_DEFAULT)
+        made.warmup_steps = default_warmup(made.steps);
+    if (!made.files)
+        made.files = tide_files_posix();
+    *resolved = made;
+    return TIDE_OK;
+}
+
+uint64_t tide_trainer_free_memory(void)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (!file)
+        return 0;
+    char line[128];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
+        continue;
+    fclose(file);
+    return kib * 1024;
+}
+
+/* --- building --- */
+
+static tide_gpt2_options model_options(const tide_trainer_options *options, const bool *recompute)
+{
+    const uint64_t sequences = options->batch_tokens / options->seq_len;
+    return (tide_gpt2_options){
+        .config = options->model,
+        .dtype = options->pool.dtype,
+        .seq_len = options->seq_len,
+        .micro_batch_sequences = options->micro_batch_sequences,
+        .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
+        .recompute = recompute,
+        .kernels = tide_kernels_cpu(),
+    };
+}
+
+/* A pool with everything registered, not sealed. */
+static tide_status register_all(const tide_trainer_options *options, const bool *recompute, tide_pool **pool,
+                                tide_gpt2 **model)
+{
+    const tide_gpt2_options of_model = model_options(options, recompute);
+    tide_pool_options of_pool = options->pool;
+    of_pool.nonmodel_bytes = tide_gpt2_region_layout(&of_model).bytes;
+    tide_pool *made = NULL;
+    tide_status status = tide_pool_create(&of_pool, &made);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_gpt2_create(made, &of_model, model);
+    if (status != TIDE_OK) {
+        tide_pool_destroy(made);
+        return status;
+    }
+    *pool = made;
+    return TIDE_OK;
+}
+
+/* What the plan would be. */
+static tide_status plan_for(const tide_trainer_options *options, const bool *recompute, tide_pool_plan *plan)
+{
+    tide_pool *pool = NULL;
+    tide_gpt2 *model = NULL;
+    tide_status status = register_all(options, recompute, &pool, &model);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_pool_plan_get(pool, 0, plan);
+    plan->largest_op = NULL; /* the pool's string, gone with it */
+    tide_gpt2_destroy(model);
+    tide_pool_destroy(pool);
+    return status;
+}
+
+/* --- recompute --- */
+
+/* Device bytes that ops use when `kept` blocks keep their activations, given the plan when none does. */
+static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept)
+{
+    const uint64_t chunk = none_kept->chunk_bytes;
+    const uint64_t checkpoint_bytes =
+        none_kept->space_bytes[TIDE_SPACE_CHECKPOINT] + kept * saved_block_bytes;
+    const uint64_t checkpoint_chunks = (checkpoint_bytes + chunk - 1) / chunk;
+    const uint64_t spare = 1;
+    return none_kept->region_bytes +
+           (none_kept->chunks[TIDE_SPACE_PARAM] + checkpoint_chunks + spare) * chunk;
+}
+
+/* The device memory that `auto` may fill. */
+static uint64_t device_limit(const tide_trainer_options *options, uint64_t free_memory_bytes)
+{
+    if (options->pool.device_memory_bytes != 0)
+        return options->pool.device_memory_bytes;
+    return free_memory_bytes == 0 ? UINT64_MAX : free_memory_bytes / 4;
+}
+
+static tide_status kept_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
+                                      uint64_t limit_bytes, bool *recompute, uint32_t *kept)
+{
+    tide_pool_plan none_kept;
+    const tide_status status = plan_for(options, recompute, &none_kept);
+    if (status != TIDE_OK)
+        return status;
+    uint32_t blocks = options->model.layers;
+    while (blocks > 0 && device_need(&none_kept, saved_block_bytes, blocks) > limit_bytes)
+        blocks--;
+    *kept = blocks;
+    return TIDE_OK;
+}
+
+/* Fill recompute[layers]: the first blocks recompute, the last `kept` do not. */
+static tide_status choose_recompute(const tide_trainer_options *options, uint64_t saved_block_bytes,
+                                    uint64_t limit_bytes, bool *recompute)
+{
+    const uint32_t layers = options->model.layers;
+    uint32_t kept = options->recompute == TIDE_RECOMPUTE_NONE ? layers : 0;
+    for (uint32_t i = 0; i < layers; i++)
+        recompute[i] = true;
+    if (options->recompute == TIDE_RECOMPUTE_AUTO) {
+        const tide_status status =
+            kept_automatically(options, saved_block_bytes, limit_bytes, recompute, &kept);
+        if (status != TIDE_OK)
+            return status;
+    }
+    for (uint32_t i = layers - kept; i < layers; i++)
+        recompute[i] = false;
+    return TIDE_OK;
+}
+
+/* --- budgets --- */
+
+static uint64_t at_most(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t at_least(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Host bytes with which the run needs no more: room for every chunk, unless the device holds all anyway. */
+static uint64_t host_need(const tide_pool_plan *plan, uint64_t device_bytes)
+{
+    if (device_bytes >= plan->full_device_bytes)
+        return plan->full_host_bytes;
+    uint64_t chunks = 1;
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++)
+        chunks += plan->chunks[space];
+    return at_least(plan->full_host_bytes, chunks * plan->chunk_bytes + plan->buffer_bytes);
+}
+
+/* Replace budgets that were left to us. On the null device the pool's own choice is right: all that is
+ * needed. */
+static tide_status choose_budgets(const tide_trainer_options *options, uint64_t free_memory_bytes,
+                                  tide_pool *pool)
+{
+    uint64_t device = options->pool.device_memory_bytes, host = options->pool.host_memory_bytes;
+    if (free_memory_bytes == 0 || (device != 0 && host != 0))
+        return TIDE_OK;
+    tide_pool_plan plan;
+    tide_status status = tide_pool_plan_get(pool, device, &plan);
+    if (status != TIDE_OK)
+        return status;
+    if (device == 0)
+        device = at_least(at_most(plan.full_device_bytes, free_memory_bytes / 4), plan.least_device_bytes);
+    status = tide_pool_plan_get(pool, device, &plan);
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t rest = free_memory_bytes - at_most(device, free_memory_bytes);
+    if (host == 0)
+        host = at_most(host_need(&plan, device), rest / 5 * 4);
+    return tide_pool_set_budgets(pool, device, at_least(host, 1));
+}
+
+/* --- refusals --- */
+
+static tide_status batch_fits(const tide_trainer_options *options, const bool *recompute,
+                              uint32_t micro_batches, bool *fits)
+{
+    tide_trainer_options smaller = *options;
+    smaller.batch_tokens = (uint64_t)micro_batches * options->micro_batch_sequences * options->seq_len;
+    tide_pool_plan plan;
+    const tide_status status = plan_for(&smaller, recompute, &plan);
+    if (status == TIDE_OK)
+        *fits = plan.least_device_bytes <= plan.device_memory_bytes &&
+                plan.least_host_bytes <= plan.host_memory_bytes;
+    return status;
+}
+
+/* The pool refused its budgets: if fewer micro-batches would do, say how many tokens that is. */
+static tide_status refuse(const tide_trainer_options *options, const bool *recompute)
+{
+    char message[MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%s", tide_message());
+    uint32_t fitting = 0;
+    uint32_t refused = (uint32_t)(options->batch_tokens / options->seq_len / options->micro_batch_sequences);
+    while (refused - fitting > 1) {
+        const uint32_t middle = fitting + (refused - fitting) / 2;
+        bool fits = false;
+        const tide_status status = batch_fits(options, recompute, middle, &fits);
+        if (status != TIDE_OK)
+            return status;
+        *(fits ? &fitting : &refused) = middle;
+    }
+    if (fitting == 0)
+        return tide_fail(TIDE_ERROR_BUDGET, "%s", message);
+    return tide_fail(TIDE_ERROR_BUDGET, "%s; the largest batch that fits is %llu tokens", message,
+                     (unsigned long long)fitting * options->micro_batch_sequences * options->seq_len);
+}
+
+/* --- the plan --- */
+
+static uint32_t count_recomputed(const tide_trainer_options *options, const bool *recompute)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < options->model.layers; i++)
+        count += recompute[i];
+    return count;
+}
+
+static tide_trainer_plan describe(const tide_trainer_options *options, const bool *recompute,
+                                  uint64_t free_memory_bytes)
+{
+    const tide_gpt2_options of_model = model_options(options, recompute);
+    const tide_gpt2_region region = tide_gpt2_region_layout(&of_model);
+    const uint64_t residual_bytes =
+        tide_align_up(tide_gpt2_residual_part_bytes(&of_model)) * of_model.micro_batches;
+    tide_trainer_plan plan = {
+        .batch_tokens = options->batch_tokens,
+        .warmup_steps = options->warmup_steps,
+        .free_memory_bytes = free_memory_bytes,
+        .seq_len = options->seq_len,
+        .batch_sequences = of_model.micro_batches * options->micro_batch_sequences,
+        .micro_batch_sequences = options->micro_batch_sequences,
+        .micro_batches = of_model.micro_batches,
+        .blocks = options->model.layers,
+        .recomputed_blocks = count_recomputed(options, recompute),
+        .residual_bytes = (options->model.layers + UINT64_C(1)) * residual_bytes,
+        .saved_block_bytes = tide_align_up(tide_gpt2_saved_part_bytes(&of_model)) * of_model.micro_batches,
+        .token_bytes = region.losses_offset,
+        .loss_bytes = region.logits_offset - region.losses_offset,
+        .logits_bytes = region.bytes - region.logits_offset,
+        .default_device_budget = options->pool.device_memory_bytes == 0,
+        .default_host_budget = options->pool.host_memory_bytes == 0,
+    };
+    plan.saved_bytes = (plan.blocks - plan.recomputed_blocks) * plan.saved_block_bytes;
+    return plan;
+}
+
+/* What default budgets are shares of; 0 where they are not. */
+static tide_status find_free_memory(const tide_trainer_options *options, uint64_t *bytes)
+{
+    *bytes = 0;
+    const bool given = options->pool.device_memory_bytes != 0 && options->pool.host_memory_bytes != 0;
+    if (given || tide_trainer_device_is_null(options->pool.device))
+        return TIDE_OK;
+    *bytes = options->free_memory_bytes != 0 ? options->free_memory_bytes : tide_trainer_free_memory();
+    if (*bytes == 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "free memory is unknown (/proc/meminfo): both budgets must be given");
+    return TIDE_OK;
+}
+
+static tide_status build(const tide_trainer_options *options, const bool *recompute,
+                         uint64_t free_memory_bytes, tide_pool **pool, tide_gpt2 **model)
+{
+    tide_status status = register_all(options, recompute, pool, model);
+    if (status != TIDE_OK)
+        return status;
+    status = choose_budgets(options, free_memory_bytes, *pool);
+    if (status == TIDE_OK)
+        status = tide_pool_seal(*pool);
+    if (status == TIDE_OK)
+        return TIDE_OK;
+    tide_trainer_options in_force = *options;
+    tide_pool_plan plan;
+    if (status == TIDE_ERROR_BUDGET && tide_pool_plan_get(*pool, 0, &plan) == TIDE_OK) {
+        in_force.pool.device_memory_bytes = plan.device_memory_bytes;
+        in_force.pool.host_memory_bytes = plan.host_memory_bytes;
+        status = refuse(&in_force, recompute);
+    }
+    tide_gpt2_destroy(*model);
+    tide_pool_destroy(*pool);
+    return status;
+}
+
+tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_gpt2 **model,
+                               tide_trainer_plan *plan)
+{
+    uint64_t free_memory_bytes;
+    tide_status status = find_free_memory(resolved, &free_memory_bytes);
+    if (status != TIDE_OK)
+        return status;
+    bool *recompute = calloc(resolved->model.layers, sizeof *recompute);
+    if (!recompute)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u blocks", resolved->model.layers);
+    tide_trainer_plan made = describe(resolved, recompute, free_memory_bytes);
+    tide_pool *new_pool = NULL;
+    tide_gpt2 *new_model = NULL;
+    status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, free_memory_bytes),
+                              recompute);
+    if (status == TIDE_OK)
+        status = build(resolved, recompute, free_memory_bytes, &new_pool, &new_model);
+    if (status != TIDE_OK)
+        goto free_recompute;
+    made = describe(resolved, recompute, free_memory_bytes);
+    made.step_flops = tide_gpt2_step_flops(new_model);
+    status = tide_pool_plan_get(new_pool, 0, &made.pool);
+    if (status != TIDE_OK)
+        goto destroy_pool;
+    *pool = new_pool;
+    *model = new_model;
+    *plan = made;
+    free(recompute);
+    return TIDE_OK;
+
+destroy_pool:
+    tide_gpt2_destroy(new_model);
+    tide_pool_destroy(new_pool);
+free_recompute:
+    free(recompute);
+    return status;
+}

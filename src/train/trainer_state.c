@@ -1,0 +1,114 @@
+/* Save and resume: the pool's values by name, and the training state, through src/checkpoint. Values pass in
+ * ranges, so any budget and chunk size reads what any other wrote. */
+#include "src/train/trainer_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The params' descriptions, whose names the tensors point at. */
+typedef struct tensor_list {
+    tide_checkpoint_tensors tensors;
+    tide_checkpoint_tensor *array;
+    tide_gpt2_param *params;
+} tensor_list;
+
+static void tensor_list_free(tensor_list *list)
+{
+    free(list->array);
+    free(list->params);
+}
+
+static tide_status tensor_list_make(const tide_gpt2_config *config, tensor_list *list)
+{
+    const size_t count = tide_gpt2_param_count(config);
+    *list = (tensor_list){.array = calloc(count, sizeof *list->array),
+                          .params = calloc(count, sizeof *list->params)};
+    if (!list->array || !list->params) {
+        tensor_list_free(list);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the names of %zu params", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        tide_gpt2_param *param = &list->params[i];
+        tide_gpt2_param_describe(config, i, param);
+        list->array[i] = (tide_checkpoint_tensor){.name = param->name, .rank = param->rank};
+        memcpy(list->array[i].shape, param->shape, param->rank * sizeof param->shape[0]);
+    }
+    list->tensors = (tide_checkpoint_tensors){.tensors = list->array, .count = count};
+    return TIDE_OK;
+}
+
+static const tide_space pool_space[TIDE_CHECKPOINT_SPACES] = {
+    [TIDE_CHECKPOINT_MASTER] = TIDE_SPACE_MASTER,
+    [TIDE_CHECKPOINT_MOMENTUM] = TIDE_SPACE_MOMENTUM,
+    [TIDE_CHECKPOINT_VARIANCE] = TIDE_SPACE_VARIANCE,
+};
+
+static tide_status read_values(void *context, size_t tensor, tide_checkpoint_space space, uint64_t first,
+                               uint64_t count, float *values)
+{
+    const tide_trainer *trainer = context;
+    const tide_param param = tide_gpt2_param_handle(trainer->model, tensor);
+    return tide_param_get(trainer->pool, param, pool_space[space], first, count, values);
+}
+
+static tide_status write_values(void *context, size_t tensor, tide_checkpoint_space space, uint64_t first,
+                                uint64_t count, const float *values)
+{
+    const tide_trainer *trainer = context;
+    const tide_param param = tide_gpt2_param_handle(trainer->model, tensor);
+    return tide_param_set(trainer->pool, param, pool_space[space], first, count, values);
+}
+
+tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned keep,
+                              tide_checkpoint_saved *saved)
+{
+    tide_status status = tide_trainer_check_computes(trainer, "save");
+    if (status == TIDE_OK)
+        status = tide_pool_drain(trainer->pool);
+    if (status != TIDE_OK)
+        return status;
+    tensor_list list;
+    status = tensor_list_make(&trainer->state.model, &list);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_checkpoint_save(trainer->files, dir, &trainer->state, &list.tensors, keep, read_values,
+                                  trainer, saved);
+    tensor_list_free(&list);
+    return status;
+}
+
+/* What a checkpoint knows and the options do not. */
+static void take_progress(tide_train_state *state, const tide_train_state *loaded)
+{
+    state->step = loaded->step;
+    state->tokens = loaded->tokens;
+    state->adam_step = loaded->adam_step;
+    state->skipped = loaded->skipped;
+}
+
+static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found *found)
+{
+    tensor_list list;
+    tide_status status = tensor_list_make(&trainer->state.model, &list);
+    if (status != TIDE_OK)
+        return status;
+    tide_train_state loaded;
+    status = tide_checkpoint_load(trainer->files, found->path, &trainer->state, &list.tensors, write_values,
+                                  trainer, &loaded, &trainer->resumed.changes);
+    tensor_list_free(&list);
+    if (status == TIDE_OK)
+        status = tide_update_count_set(trainer->pool, loaded.adam_step);
+    if (status == TIDE_OK)
+        take_progress(&trainer->state, &loaded);
+    return status;
+}
+
+tide_status tide_trainer_load(tide_trainer *trainer, const char *dir)
+{
+    tide_status status = tide_checkpoint_newest(trainer->files, dir, &trainer->resumed.from);
+    if (status == TIDE_OK && trainer->resumed.from.exists) {
+        status = load_found(trainer, &trainer->resumed.from);
+        trainer->resumed.resumed = status == TIDE_OK;
+    }
+    return status;
+}
