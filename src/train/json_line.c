@@ -1,0 +1,109 @@
+/* JSON text, piece by piece: see json_line.h. */
+#include "src/train/json_line.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void tide_json_begin(tide_json_line *line, char *text, size_t capacity)
+{
+    assert(capacity > 0);
+    *line = (tide_json_line){.text = text, .capacity = capacity};
+    text[0] = '\0';
+}
+
+static void append(tide_json_line *line, const char *text, size_t length)
+{
+    if (line->overflow || length >= line->capacity - line->length) {
+        line->overflow = true;
+        return;
+    }
+    memcpy(line->text + line->length, text, length);
+    line->length += length;
+    line->text[line->length] = '\0';
+}
+
+static void append_text(tide_json_line *line, const char *text)
+{
+    append(line, text, strlen(text));
+}
+
+static void append_quoted(tide_json_line *line, const char *text)
+{
+    append(line, "\"", 1);
+    for (; *text != '\0'; text++) {
+        unsigned char byte = (unsigned char)*text;
+        char escaped[8];
+        if (byte == '"' || byte == '\\')
+            snprintf(escaped, sizeof escaped, "\\%c", byte);
+        else if (byte < 0x20)
+            snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+        else
+            snprintf(escaped, sizeof escaped, "%c", byte);
+        append_text(line, escaped);
+    }
+    append(line, "\"", 1);
+}
+
+/* What comes before every value: a comma if one is due, and the member's name. */
+static void value_begin(tide_json_line *line, const char *name)
+{
+    if (line->comma)
+        append(line, ",", 1);
+    line->comma = true;
+    if (name == NULL)
+        return;
+    append_quoted(line, name);
+    append(line, ":", 1);
+}
+
+void tide_json_open(tide_json_line *line, const char *name, char bracket)
+{
+    assert(bracket == '{' || bracket == '[');
+    value_begin(line, name);
+    append(line, &bracket, 1);
+    line->comma = false;
+}
+
+void tide_json_close(tide_json_line *line, char bracket)
+{
+    assert(bracket == '}' || bracket == ']');
+    append(line, &bracket, 1);
+    line->comma = true;
+}
+
+void tide_json_text(tide_json_line *line, const char *name, const char *value)
+{
+    value_begin(line, name);
+    append_quoted(line, value);
+}
+
+void tide_json_count(tide_json_line *line, const char *name, uint64_t value)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, value);
+    value_begin(line, name);
+    append_text(line, number);
+}
+
+void tide_json_bool(tide_json_line *line, const char *name, bool value)
+{
+    value_begin(line, name);
+    append_text(line, value ? "true" : "false");
+}
+
+void tide_json_real(tide_json_line *line, const char *name, double value)
+{
+    char number[40];
+    snprintf(number, sizeof number, "%.17g", value);
+    value_begin(line, name);
+    append_text(line, isfinite(value) ? number : "null");
+}
+
+bool tide_json_end(tide_json_line *line)
+{
+    append(line, "\n", 1);
+    return !line->overflow;
+}

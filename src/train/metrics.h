@@ -1,0 +1,40 @@
+/* --metrics FILE: JSON Lines, one object a training step, in the order of the steps.
+ *
+ *     step loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds stall_seconds
+ * h2d_bytes d2h_bytes collective_bytes evictions demand_fetches prefetches adam_host_seconds
+ * adam_device_seconds device_bytes_peak host_bytes_peak skipped
+ *
+ * A step's updates may run inside the next step, so a line has two halves: what the trainer reports when the
+ * step returns, and the step's share of the pool's counters, known when its last update has ended. The first
+ * half waits here for the second; then the line goes out in one write. `tokens` is the step's own; `skipped`
+ * is 1 for a step that left the weights as they were; the peaks are the run's so far. A number that is not
+ * finite, and on the null device loss and norm, is null.
+ *
+ * Nothing is allocated after open. One thread.
+ */
+#ifndef TIDE_TRAIN_METRICS_H
+#define TIDE_TRAIN_METRICS_H
+
+#include "src/train/trainer.h"
+#include "tidepool/pool.h"
+
+typedef struct tide_metrics tide_metrics;
+
+/* Create the file, or with `append` continue it; a last line that a crash cut off is removed then. IO names
+ * the path; NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_metrics_open(const char *path, bool append, tide_metrics **metrics);
+
+/* Keep a finished step's report until its counters come. `tokens` are the step's own. At most
+ * TIDE_METRICS_WAITING_MAX steps wait (STATE beyond that). */
+enum { TIDE_METRICS_WAITING_MAX = 16 };
+TIDE_NODISCARD tide_status tide_metrics_report(tide_metrics *metrics, const tide_trainer_report *report,
+                                               uint64_t tokens);
+
+/* The counters of the oldest step that waits: write its line. STATE if none waits; IO. */
+TIDE_NODISCARD tide_status tide_metrics_counters(tide_metrics *metrics, const tide_pool_counters *counters);
+
+/* Close the file; steps that still wait have no line. NULL is allowed. IO if the last bytes could not be
+ * written. */
+tide_status tide_metrics_close(tide_metrics *metrics);
+
+#endif

@@ -1,0 +1,254 @@
+/* The program's command line and numbers: what is read, what is refused, and with which line. */
+#include "tools/options.h"
+#include "tools/units.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct values {
+    uint64_t steps;
+    uint64_t memory;
+    double rate;
+    double lr;
+    int dtype;
+    bool prefetch;
+    bool resume;
+    const char *data;
+} values;
+
+#define AT(field) offsetof(values, field)
+
+static const tide_option options[] = {
+    {.help = "a group"},
+    {.name = "--steps",
+     .kind = TIDE_OPTION_COUNT,
+     .offset = AT(steps),
+     .metavar = "N",
+     .least = 1,
+     .most = 100,
+     .value = "10",
+     .help = "how long"},
+    {.name = "--memory", .kind = TIDE_OPTION_SIZE, .offset = AT(memory), .metavar = "SIZE", .help = "budget"},
+    {.name = "--rate", .kind = TIDE_OPTION_RATE, .offset = AT(rate), .metavar = "SIZE/s", .help = "link"},
+    {.name = "--lr",
+     .kind = TIDE_OPTION_REAL,
+     .offset = AT(lr),
+     .metavar = "X",
+     .value = "6e-4",
+     .help = "rate"},
+    {.name = "--dtype",
+     .kind = TIDE_OPTION_CHOICE,
+     .offset = AT(dtype),
+     .metavar = "bf16|fp32",
+     .value = "fp32",
+     .help = "type"},
+    {.name = "--prefetch",
+     .kind = TIDE_OPTION_SWITCH,
+     .offset = AT(prefetch),
+     .value = "on",
+     .help = "early"},
+    {.name = "--resume", .kind = TIDE_OPTION_FLAG, .offset = AT(resume), .help = "go on"},
+    {.name = "--data",
+     .kind = TIDE_OPTION_TEXT,
+     .offset = AT(data),
+     .metavar = "PATH",
+     .required = true,
+     .help = "text"},
+};
+
+static const tide_option_table table = {.command = "test",
+                                        .summary = "usage: test",
+                                        .options = options,
+                                        .count = sizeof options / sizeof options[0]};
+
+static tide_status parse(values *result, const char *const *words)
+{
+    char *arguments[16];
+    int count = 0;
+    for (; words[count] != NULL; count++)
+        arguments[count] = (char *)(uintptr_t)words[count];
+    memset(result, 0, sizeof *result);
+    return tide_options_parse(&table, count, arguments, result, NULL);
+}
+
+#define PARSE(result, ...) parse(result, (const char *const[]){__VA_ARGS__, NULL})
+
+static void refused(const char *part, const char *const *words)
+{
+    values result;
+    assert_int_equal(parse(&result, words), TIDE_ERROR_ARGUMENT);
+    if (strstr(tide_message(), part) == NULL)
+        fail_msg("the message is \"%s\", without \"%s\"", tide_message(), part);
+    assert_null(strchr(tide_message(), '\n'));
+}
+
+#define REFUSED(part, ...) refused(part, (const char *const[]){__VA_ARGS__, NULL})
+
+static void sizes_are_read_exactly(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } good[] = {{"0", 0},
+                {"4096", 4096},
+                {"64MiB", 64ull << 20},
+                {"8GiB", 8ull << 30},
+                {"500MB", 500000000},
+                {"1.5KiB", 1536},
+                {"0.1GB", 100000000},
+                {"1tib", 1ull << 40},
+                {"12 kB", 12000},
+                {"7B", 7},
+                {"0.50MiB", 524288}};
+    uint64_t bytes;
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_true(tide_size_parse(good[i].text, &bytes));
+        assert_int_equal(bytes, good[i].bytes);
+    }
+}
+
+static void what_is_no_size_is_refused_and_changes_nothing(void **state)
+{
+    static const char *const bad[] = {"",
+                                      "MiB",
+                                      "-1",
+                                      "64M",
+                                      "64 MiB x",
+                                      "0x10",
+                                      "1e6",
+                                      "1..5MB",
+                                      "1.5B",
+                                      "0.1",
+                                      "1.5.2",
+                                      "64MiBs",
+                                      ".",
+                                      "9999999TiB",
+                                      "1/s",
+                                      "+4",
+                                      "99999999999999999999"};
+    uint64_t bytes = 77;
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (tide_size_parse(bad[i], &bytes))
+            fail_msg("\"%s\" was read as %llu bytes", bad[i], (unsigned long long)bytes);
+    assert_int_equal(bytes, 77);
+}
+
+static void sizes_are_written_as_people_and_parsers_want(void **state)
+{
+    char text[TIDE_UNITS_TEXT_BYTES];
+    uint64_t back;
+    (void)state;
+    assert_string_equal(tide_size_format(512, text), "512 B");
+    assert_string_equal(tide_size_format(68681728, text), "65.5 MiB");
+    assert_string_equal(tide_size_format(64ull << 20, text), "64 MiB");
+    assert_string_equal(tide_size_format((1ull << 20) - 1, text), "1.0 MiB");
+    assert_string_equal(tide_count_format(4902144, text), "4,902,144");
+    assert_string_equal(tide_count_format(7, text), "7");
+    assert_string_equal(tide_size_format_exact(1048577, text), "1048577");
+    assert_true(tide_size_parse(tide_size_format_exact(3ull << 30, text), &back));
+    assert_int_equal(back, 3ull << 30);
+}
+
+static void defaults_stand_until_said_otherwise(void **state)
+{
+    values result;
+    (void)state;
+    assert_int_equal(PARSE(&result, "--data", "x"), TIDE_OK);
+    assert_int_equal(result.steps, 10);
+    assert_true(result.lr == 6e-4);
+    assert_int_equal(result.dtype, 1);
+    assert_true(result.prefetch);
+    assert_false(result.resume);
+    assert_int_equal(result.memory, 0);
+}
+
+static void every_kind_takes_its_values(void **state)
+{
+    values result;
+    (void)state;
+    assert_int_equal(PARSE(&result, "--data=text", "--steps", "100", "--memory=2GiB", "--rate", "25GB/s",
+                           "--lr", "1e-3", "--dtype", "bf16", "--prefetch", "off", "--resume"),
+                     TIDE_OK);
+    assert_string_equal(result.data, "text");
+    assert_int_equal(result.steps, 100);
+    assert_int_equal(result.memory, 2ull << 30);
+    assert_true(result.rate == 25e9);
+    assert_true(result.lr == 1e-3);
+    assert_int_equal(result.dtype, 0);
+    assert_false(result.prefetch);
+    assert_true(result.resume);
+}
+
+static void a_slip_is_answered_with_the_nearest_option(void **state)
+{
+    (void)state;
+    REFUSED("unknown option --setps; did you mean --steps?", "--setps", "3");
+    REFUSED("unknown option --memroy; did you mean --memory?", "--memroy=3");
+    REFUSED("unknown option --frobnicate (see", "--frobnicate");
+    REFUSED("'train' is no option", "train");
+}
+
+static void bad_values_are_refused_with_what_would_be_right(void **state)
+{
+    (void)state;
+    REFUSED("--steps 101: out of range, must be 1 to 100", "--steps", "101");
+    REFUSED("--steps 0: out of range", "--steps", "0");
+    REFUSED("--steps -3: not a whole number", "--steps", "-3");
+    REFUSED("--steps 3x: not a whole number", "--steps", "3x");
+    REFUSED("--steps 99999999999999999999999: out of range", "--steps", "99999999999999999999999");
+    REFUSED("--memory 3parsec: not a size", "--memory", "3parsec");
+    REFUSED("--rate fast: not a rate", "--rate", "fast");
+    REFUSED("--lr nan: not a number", "--lr", "nan");
+    REFUSED("--lr 1e-3x: not a number", "--lr", "1e-3x");
+    REFUSED("--dtype fp8: must be one of bf16|fp32", "--dtype", "fp8");
+    REFUSED("--dtype bf: must be one of", "--dtype", "bf");
+    REFUSED("--prefetch maybe: must be on or off", "--prefetch", "maybe");
+    REFUSED("--data (empty): must not be empty", "--data", "");
+}
+
+static void missing_and_surplus_words_are_refused(void **state)
+{
+    (void)state;
+    REFUSED("--steps needs a value (N)", "--data", "x", "--steps");
+    REFUSED("--steps needs a value (N)", "--steps", "--resume");
+    REFUSED("--resume takes no value", "--resume=yes");
+    REFUSED("--steps is given twice", "--steps", "1", "--steps", "2");
+    REFUSED("--data PATH is required", "--steps", "1");
+}
+
+static void help_names_every_option_its_range_and_default(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    (void)state;
+    FILE *out = open_memstream(&text, &bytes);
+    tide_options_help(&table, out);
+    fclose(out);
+    for (size_t i = 0; i < table.count; i++)
+        assert_non_null(strstr(text, options[i].name != NULL ? options[i].name : options[i].help));
+    assert_non_null(strstr(text, "[1 to 100] (default: 10)"));
+    assert_non_null(strstr(text, "(required)"));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_read_exactly),
+        cmocka_unit_test(what_is_no_size_is_refused_and_changes_nothing),
+        cmocka_unit_test(sizes_are_written_as_people_and_parsers_want),
+        cmocka_unit_test(defaults_stand_until_said_otherwise),
+        cmocka_unit_test(every_kind_takes_its_values),
+        cmocka_unit_test(a_slip_is_answered_with_the_nearest_option),
+        cmocka_unit_test(bad_values_are_refused_with_what_would_be_right),
+        cmocka_unit_test(missing_and_surplus_words_are_refused),
+        cmocka_unit_test(help_names_every_option_its_range_and_default),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,255 @@
+/* What the program writes for other programs: metrics and trace lines. */
+#include "src/train/json_line.h"
+#include "src/train/metrics.h"
+#include "src/train/trace.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/tidepool-output-XXXXXX";
+
+static char *file_text(void)
+{
+    static char text[1 << 20];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        count++;
+    return count;
+}
+
+static void a_json_line_quotes_text_and_keeps_every_digit(void **state)
+{
+    char text[256];
+    tide_json_line line;
+    double value = 0.1 + 0.2;
+    (void)state;
+    tide_json_begin(&line, text, sizeof text);
+    tide_json_open(&line, NULL, '{');
+    tide_json_text(&line, "a", "x\"\\\n");
+    tide_json_real(&line, "b", value);
+    tide_json_open(&line, "c", '[');
+    tide_json_count(&line, NULL, UINT64_MAX);
+    tide_json_real(&line, NULL, NAN);
+    tide_json_bool(&line, NULL, true);
+    tide_json_close(&line, ']');
+    tide_json_close(&line, '}');
+    assert_true(tide_json_end(&line));
+    assert_string_equal(text, "{\"a\":\"x\\\"\\\\\\u000a\",\"b\":0.30000000000000004,"
+                              "\"c\":[18446744073709551615,null,true]}\n");
+    assert_true(strtod(strstr(text, "0.3"), NULL) == value);
+}
+
+static void a_json_line_too_long_is_never_complete(void **state)
+{
+    char text[16];
+    tide_json_line line;
+    (void)state;
+    tide_json_begin(&line, text, sizeof text);
+    tide_json_text(&line, NULL, "much longer than that");
+    assert_false(tide_json_end(&line));
+    assert_true(strlen(text) < sizeof text);
+}
+
+static void a_metrics_line_waits_for_its_counters(void **state)
+{
+    tide_metrics *metrics = NULL;
+    tide_trainer_report report = {.step = 1, .loss = 2.5, .gradient_norm = 0.5, .lr = 1e-3};
+    tide_pool_counters counters = {.seconds = 2, .h2d_bytes = 10};
+    (void)state;
+    assert_int_equal(tide_metrics_open(path, false, &metrics), TIDE_OK);
+    assert_int_equal(tide_metrics_counters(metrics, &counters), TIDE_ERROR_STATE);
+    assert_int_equal(tide_metrics_report(metrics, &report, 100), TIDE_OK);
+    report.step = 2, report.loss = NAN, report.skipped = true;
+    assert_int_equal(tide_metrics_report(metrics, &report, 100), TIDE_OK);
+    assert_string_equal(file_text(), "");
+    assert_int_equal(tide_metrics_counters(metrics, &counters), TIDE_OK);
+    assert_int_equal(count_of(file_text(), "\n"), 1);
+    assert_int_equal(tide_metrics_counters(metrics, &counters), TIDE_OK);
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    char *text = file_text();
+    assert_int_equal(strncmp(text, "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,", 37), 0);
+    assert_int_equal(count_of(text, "\"tokens_per_second\":50,"), 2);
+    assert_int_equal(count_of(text, "\"loss\":null"), 1);
+    assert_int_equal(count_of(text, "\"skipped\":1}\n"), 1);
+}
+
+static void metrics_of_a_killed_run_are_continued_at_a_whole_line(void **state)
+{
+    tide_metrics *metrics = NULL;
+    (void)state;
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("{\"step\":1}\n{\"step\":2,\"lo", file);
+    fclose(file);
+    assert_int_equal(tide_metrics_open(path, true, &metrics), TIDE_OK);
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    assert_string_equal(file_text(), "{\"step\":1}\n");
+}
+
+static void metrics_that_cannot_be_written_are_refused(void **state)
+{
+    tide_metrics *metrics = NULL;
+    (void)state;
+    assert_int_equal(tide_metrics_open("/nonexistent/metrics", false, &metrics), TIDE_ERROR_IO);
+    assert_non_null(strstr(tide_message(), "/nonexistent/metrics"));
+    assert_null(metrics);
+}
+
+static const tide_pool_plan plan = {.params = 300000,
+                                    .model_bytes = 300000 * 14,
+                                    .chunk_bytes = 1 << 18,
+                                    .chunks = {3, 5, 5, 5, 0},
+                                    .space_bytes = {600064, 1200128, 1200128, 1200128, 0}};
+static const tide_trace_param params[] = {{"first", 100000}, {"second \"quoted\"", 200000}};
+static const tide_trace_setting settings[] = {{"model", "a\tb"}};
+static const tide_trace_header header = {.version = "0",
+                                         .configuration = settings,
+                                         .setting_count = 1,
+                                         .plan = &plan,
+                                         .dtype = TIDE_DTYPE_BF16,
+                                         .params = params,
+                                         .param_count = 2};
+static const tide_trace_event event = {.t_ns = 5,
+                                       .step = 1,
+                                       .op = "block",
+                                       .event = "map",
+                                       .chunk = 2,
+                                       .space = TIDE_SPACE_MASTER,
+                                       .from = "host",
+                                       .to = "device",
+                                       .bytes = 7,
+                                       .reason = "demand"};
+
+static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
+{
+    tide_trace *trace = NULL;
+    uint64_t dropped = 1;
+    tide_trace_event of_no_chunk = event;
+    (void)state;
+    of_no_chunk.chunk = UINT32_MAX;
+    assert_int_equal(tide_trace_open(path, 64, &trace), TIDE_OK);
+    tide_trace_record(trace, &event); /* before the header: waits for it */
+    assert_int_equal(tide_trace_begin(trace, &header), TIDE_OK);
+    tide_trace_record(trace, &of_no_chunk);
+    assert_int_equal(tide_trace_finish(trace, &dropped), TIDE_OK);
+    tide_trace_record(trace, &event); /* too late: ignored */
+    tide_trace_destroy(trace);
+    assert_int_equal(dropped, 0);
+    char *text = file_text();
+    assert_int_equal(strncmp(text, "{\"format\":1,", 12), 0);
+    assert_non_null(strstr(text, "\"model\":\"a\\u0009b\""));
+    assert_non_null(strstr(text, "{\"name\":\"second \\\"quoted\\\"\",\"first\":0,"));
+    assert_non_null(
+        strstr(text, "{\"t_ns\":5,\"step\":1,\"moment\":0,\"op\":\"block\",\"event\":\"map\",\"chunk\":2,"
+                     "\"space\":\"master\",\"from\":\"host\",\"to\":\"device\",\"bytes\":7,"
+                     "\"reason\":\"demand\"}\n"));
+    assert_int_equal(count_of(text, "\"event\":"), 2);
+    assert_int_equal(count_of(text, "\"chunk\":"), 1);
+    assert_non_null(strstr(text, "\n{\"events\":2,\"dropped\":0}\n"));
+}
+
+static void a_full_ring_drops_and_counts(void **state)
+{
+    tide_trace *trace = NULL;
+    uint64_t dropped = 0;
+    (void)state;
+    assert_int_equal(tide_trace_open(path, 8, &trace), TIDE_OK);
+    for (int i = 0; i < 20; i++)
+        tide_trace_record(trace, &event);
+    assert_int_equal(tide_trace_begin(trace, &header), TIDE_OK);
+    assert_int_equal(tide_trace_finish(trace, &dropped), TIDE_OK);
+    tide_trace_destroy(trace);
+    assert_int_equal(dropped, 12);
+    assert_non_null(strstr(file_text(), "\n{\"events\":8,\"dropped\":12}\n"));
+}
+
+enum { RECORDERS = 4, RECORDS_EACH = 5000 };
+
+static void *record_many(void *trace)
+{
+    for (int i = 0; i < RECORDS_EACH; i++)
+        tide_trace_record(trace, &event);
+    return NULL;
+}
+
+static void events_of_several_threads_are_all_written_or_counted(void **state)
+{
+    tide_trace *trace = NULL;
+    uint64_t dropped = 0;
+    unsigned long long written = 0;
+    pthread_t threads[RECORDERS];
+    (void)state;
+    assert_int_equal(tide_trace_open(path, 256, &trace), TIDE_OK);
+    assert_int_equal(tide_trace_begin(trace, &header), TIDE_OK);
+    for (int i = 0; i < RECORDERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, record_many, trace), 0);
+    for (int i = 0; i < RECORDERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(tide_trace_finish(trace, &dropped), TIDE_OK);
+    tide_trace_destroy(trace);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char line[8192];
+    size_t lines = 0;
+    for (; fgets(line, sizeof line, file) != NULL; lines++)
+        (void)sscanf(line, "{\"events\":%llu", &written);
+    fclose(file);
+    assert_int_equal(written + dropped, RECORDERS * RECORDS_EACH);
+    assert_int_equal(lines, written + 2);
+}
+
+static void a_disk_that_is_full_is_reported_and_events_are_counted(void **state)
+{
+    tide_trace *trace = NULL;
+    uint64_t dropped = 0;
+    (void)state;
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    assert_int_equal(tide_trace_open("/dev/full", 8, &trace), TIDE_OK);
+    tide_trace_record(trace, &event);
+    tide_status status = tide_trace_begin(trace, &header);
+    if (status == TIDE_OK)
+        status = tide_trace_finish(trace, &dropped);
+    assert_int_equal(status, TIDE_ERROR_IO);
+    assert_non_null(strstr(tide_message(), "/dev/full"));
+    tide_trace_destroy(trace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_json_line_quotes_text_and_keeps_every_digit),
+        cmocka_unit_test(a_json_line_too_long_is_never_complete),
+        cmocka_unit_test(a_metrics_line_waits_for_its_counters),
+        cmocka_unit_test(metrics_of_a_killed_run_are_continued_at_a_whole_line),
+        cmocka_unit_test(metrics_that_cannot_be_written_are_refused),
+        cmocka_unit_test(a_trace_begins_with_its_tables_and_ends_with_its_sums),
+        cmocka_unit_test(a_full_ring_drops_and_counts),
+        cmocka_unit_test(events_of_several_threads_are_all_written_or_counted),
+        cmocka_unit_test(a_disk_that_is_full_is_reported_and_events_are_counted),
+    };
+    int descriptor = mkstemp(path);
+    if (descriptor < 0)
+        return 1;
+    close(descriptor);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    unlink(path);
+    return failed;
+}

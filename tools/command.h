@@ -1,0 +1,16 @@
+/* The program's subcommands. Each gets the arguments after its name and returns the exit status: 0, 1 for a
+ * failure, 2 for a command line that makes no sense. */
+#ifndef TIDE_TOOLS_COMMAND_H
+#define TIDE_TOOLS_COMMAND_H
+
+#include "tidepool/status.h"
+
+enum { TIDE_EXIT_OK = 0, TIDE_EXIT_FAILURE = 1, TIDE_EXIT_USAGE = 2 };
+
+int tide_command_train(int count, char *const *arguments);
+int tide_command_info(int count, char *const *arguments);
+
+/* Print this thread's message as the command's one line on stderr; returns the exit status for `status`. */
+int tide_command_failed(const char *command, tide_status status);
+
+#endif

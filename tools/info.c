@@ -1,0 +1,226 @@
+/* tidepool info: the machine, its NUMA nodes, devices, measured rates, and what this build has; for people or
+ * as one line of JSON with the same facts. */
+#include "kernels/kernels.h"
+#include "offload/topology.h"
+#include "src/train/json_line.h"
+#include "tide_config.h"
+#include "tools/command.h"
+#include "tools/options.h"
+#include "tools/rates.h"
+#include "tools/units.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#if TIDE_HAVE_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+static const char command_name[] = "tidepool info";
+
+typedef struct info_settings {
+    bool json;
+    uint64_t threads;
+} info_settings;
+
+static const tide_option options[] = {
+    {.name = "--json",
+     .kind = TIDE_OPTION_FLAG,
+     .offset = offsetof(info_settings, json),
+     .help = "one line of JSON"},
+    {.name = "--threads",
+     .kind = TIDE_OPTION_COUNT,
+     .offset = offsetof(info_settings, threads),
+     .metavar = "N",
+     .least = 1,
+     .most = 1024,
+     .value_help = "one a core",
+     .help = "threads to measure with"},
+};
+
+static const tide_option_table table = {
+    .command = command_name,
+    .summary = "usage: tidepool info [--json]\n\nMeasures for about a second.",
+    .options = options,
+    .count = sizeof options / sizeof options[0],
+};
+
+typedef struct feature {
+    const char *name;
+    bool built;
+} feature;
+
+static const feature features[] = {
+    {"openmp", TIDE_HAVE_OPENMP},   {"onednn", TIDE_HAVE_ONEDNN},     {"hwloc", TIDE_HAVE_HWLOC},
+    {"jansson", TIDE_HAVE_JANSSON}, {"jemalloc", TIDE_HAVE_JEMALLOC},
+};
+
+enum { FEATURES = sizeof features / sizeof features[0], JSON_BYTES = 16384 };
+
+typedef struct machine_info {
+    tide_topology topology;
+    const tide_cpu_info *cpu;
+    tide_rates rates;
+} machine_info;
+
+/* "5.3.0", or "" without it. Asking keeps the linker from dropping a library that only replaces malloc. */
+static const char *jemalloc_version(void)
+{
+    const char *version = "";
+#if TIDE_HAVE_JEMALLOC
+    size_t bytes = sizeof version;
+    if (mallctl("version", &version, &bytes, NULL, 0) != 0)
+        version = "";
+#endif
+    return version;
+}
+
+/* ---- for people ---- */
+
+static void machine_print(const machine_info *info)
+{
+    const tide_topology *topology = &info->topology;
+    char memory[TIDE_UNITS_TEXT_BYTES], available[TIDE_UNITS_TEXT_BYTES];
+    printf("tidepool %s\n", TIDE_VERSION);
+    printf("processor   %s, %u cores, %u processors to use\n", topology->processor, topology->cores,
+           topology->processors);
+    printf("memory      %s, %s available, transparent huge pages: %s\n",
+           tide_size_format(topology->memory_bytes, memory),
+           tide_size_format(topology->available_bytes, available), topology->transparent_huge_pages);
+    for (uint32_t i = 0; i < topology->node_count; i++)
+        printf("NUMA node %u %s, %u processors\n", topology->nodes[i].os_index,
+               tide_size_format(topology->nodes[i].memory_bytes, memory), topology->nodes[i].processors);
+    printf("devices     host (emulated), null (predicts); no cuda module\n");
+    printf("kernels     %s; matrix products by %s (%s), bf16 %s\n", info->cpu->instructions,
+           info->cpu->matmul, info->cpu->matmul_isa, info->cpu->bf16_native ? "in hardware" : "emulated");
+}
+
+static void rates_print(const tide_rates *rates)
+{
+    char device[TIDE_UNITS_TEXT_BYTES], adam[TIDE_UNITS_TEXT_BYTES], h2d[TIDE_UNITS_TEXT_BYTES],
+        d2h[TIDE_UNITS_TEXT_BYTES], chunk[TIDE_UNITS_TEXT_BYTES];
+    printf("measured with %u threads and chunks of %s, on the host device:\n", rates->threads,
+           tide_size_format_exact(rates->chunk_bytes, chunk));
+    printf("  products  bf16 %.3g FLOP/s, fp32 %.3g FLOP/s\n", rates->flops_per_second[TIDE_DTYPE_BF16],
+           rates->flops_per_second[TIDE_DTYPE_FP32]);
+    printf("  memory    %s/s in a kernel, %s/s in AdamW\n",
+           tide_size_format((uint64_t)rates->device_bytes_per_second, device),
+           tide_size_format((uint64_t)rates->adam_bytes_per_second, adam));
+    printf("  link      %s/s to the device, %s/s to the host, %.0f us to map a chunk\n",
+           tide_size_format((uint64_t)rates->h2d_bytes_per_second, h2d),
+           tide_size_format((uint64_t)rates->d2h_bytes_per_second, d2h), (double)rates->map_ns / 1000);
+}
+
+static void people_print(const machine_info *info)
+{
+    machine_print(info);
+    rates_print(&info->rates);
+    printf("built with ");
+    for (size_t i = 0; i < FEATURES; i++)
+        printf("%s%s %s", i == 0 ? "" : ", ", features[i].name, features[i].built ? "yes" : "no");
+    const char *jemalloc = jemalloc_version();
+    printf("%s%.*s\n", *jemalloc != '\0' ? " " : "", (int)strcspn(jemalloc, "-"), jemalloc);
+}
+
+/* ---- for programs ---- */
+
+static void machine_json(tide_json_line *line, const tide_topology *topology)
+{
+    tide_json_open(line, "machine", '{');
+    tide_json_text(line, "processor", topology->processor);
+    tide_json_count(line, "cores", topology->cores);
+    tide_json_count(line, "processors", topology->processors);
+    tide_json_count(line, "memory_bytes", topology->memory_bytes);
+    tide_json_count(line, "available_bytes", topology->available_bytes);
+    tide_json_count(line, "page_bytes", topology->page_bytes);
+    tide_json_count(line, "huge_page_bytes", topology->huge_page_bytes);
+    tide_json_text(line, "transparent_huge_pages", topology->transparent_huge_pages);
+    tide_json_close(line, '}');
+    tide_json_open(line, "numa_nodes", '[');
+    for (uint32_t i = 0; i < topology->node_count; i++) {
+        tide_json_open(line, NULL, '{');
+        tide_json_count(line, "node", topology->nodes[i].os_index);
+        tide_json_count(line, "processors", topology->nodes[i].processors);
+        tide_json_count(line, "memory_bytes", topology->nodes[i].memory_bytes);
+        tide_json_count(line, "free_bytes", topology->nodes[i].free_bytes);
+        tide_json_close(line, '}');
+    }
+    tide_json_close(line, ']');
+}
+
+static void kernels_json(tide_json_line *line, const tide_cpu_info *cpu)
+{
+    tide_json_open(line, "kernels", '{');
+    tide_json_text(line, "instructions", cpu->instructions);
+    tide_json_text(line, "matmul", cpu->matmul);
+    tide_json_text(line, "matmul_isa", cpu->matmul_isa);
+    tide_json_bool(line, "bf16_products", cpu->bf16_products);
+    tide_json_bool(line, "bf16_native", cpu->bf16_native);
+    tide_json_close(line, '}');
+}
+
+static void rates_json(tide_json_line *line, const tide_rates *rates)
+{
+    tide_json_open(line, "rates", '{');
+    tide_json_count(line, "threads", rates->threads);
+    tide_json_count(line, "chunk_bytes", rates->chunk_bytes);
+    tide_json_real(line, "bf16_flops_per_second", rates->flops_per_second[TIDE_DTYPE_BF16]);
+    tide_json_real(line, "fp32_flops_per_second", rates->flops_per_second[TIDE_DTYPE_FP32]);
+    tide_json_real(line, "device_bytes_per_second", rates->device_bytes_per_second);
+    tide_json_real(line, "adam_bytes_per_second", rates->adam_bytes_per_second);
+    tide_json_real(line, "h2d_bytes_per_second", rates->h2d_bytes_per_second);
+    tide_json_real(line, "d2h_bytes_per_second", rates->d2h_bytes_per_second);
+    tide_json_count(line, "map_ns", rates->map_ns);
+    tide_json_close(line, '}');
+}
+
+static tide_status json_print(const machine_info *info)
+{
+    static char text[JSON_BYTES];
+    tide_json_line line;
+    tide_json_begin(&line, text, sizeof text);
+    tide_json_open(&line, NULL, '{');
+    tide_json_text(&line, "version", TIDE_VERSION);
+    machine_json(&line, &info->topology);
+    tide_json_open(&line, "devices", '[');
+    tide_json_text(&line, NULL, "host");
+    tide_json_text(&line, NULL, "null");
+    tide_json_close(&line, ']');
+    kernels_json(&line, info->cpu);
+    rates_json(&line, &info->rates);
+    tide_json_open(&line, "built_with", '{');
+    for (size_t i = 0; i < FEATURES; i++)
+        tide_json_bool(&line, features[i].name, features[i].built);
+    tide_json_text(&line, "jemalloc_version", jemalloc_version());
+    tide_json_close(&line, '}');
+    tide_json_close(&line, '}');
+    if (!tide_json_end(&line))
+        return tide_fail(TIDE_ERROR_INTERNAL, "%d bytes are too few for this machine's description",
+                         JSON_BYTES);
+    fputs(text, stdout);
+    return TIDE_OK;
+}
+
+int tide_command_info(int count, char *const *arguments)
+{
+    info_settings settings;
+    static machine_info info;
+    if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
+        tide_options_help(&table, stdout);
+        return TIDE_EXIT_OK;
+    }
+    settings = (info_settings){0};
+    tide_status status = tide_options_parse(&table, count, arguments, &settings, NULL);
+    if (status == TIDE_OK)
+        status = tide_topology_read(&info.topology);
+    if (status == TIDE_OK)
+        status = tide_rates_measure((uint32_t)settings.threads, 64ull << 20, &info.rates);
+    if (status != TIDE_OK)
+        return tide_command_failed(command_name, status);
+    info.cpu = tide_kernels_cpu_info();
+    if (!settings.json)
+        people_print(&info);
+    else
+        status = json_print(&info);
+    return status == TIDE_OK ? TIDE_EXIT_OK : tide_command_failed(command_name, status);
+}

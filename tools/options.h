@@ -1,0 +1,64 @@
+/* Command-line options from one table: parsing, defaults, ranges, help and suggestions all read it, so none
+ * of them can tell another story.
+ *
+ * A table entry says where in the caller's struct the value goes. Defaults are the texts that help shows,
+ * parsed like a value from the command line. Every failure is one line: what, where, what would be right.
+ */
+#ifndef TIDE_TOOLS_OPTIONS_H
+#define TIDE_TOOLS_OPTIONS_H
+
+#include "tidepool/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum tide_option_kind {
+    TIDE_OPTION_FLAG = 0, /* bool; takes no value */
+    TIDE_OPTION_SWITCH,   /* bool; on or off */
+    TIDE_OPTION_TEXT,     /* const char *; points into argv */
+    TIDE_OPTION_CHOICE,   /* int; the index in `choices` */
+    TIDE_OPTION_COUNT,    /* uint64_t in [least, most] */
+    TIDE_OPTION_REAL,     /* double in [least, most] */
+    TIDE_OPTION_SIZE,     /* uint64_t bytes in [least, most] */
+    TIDE_OPTION_RATE,     /* double, bytes a second, in [least, most] */
+} tide_option_kind;
+
+typedef struct tide_option {
+    const char *name; /* "--steps"; NULL begins a group in the help and `help` is its title */
+    tide_option_kind kind;
+    size_t offset;          /* of the value in the caller's struct */
+    const char *metavar;    /* "N", "SIZE", "PATH"; CHOICE: "auto|none|all"; NULL for FLAG and SWITCH */
+    const char *value;      /* the default as text; NULL: none, the struct's zero stands */
+    double least, most;     /* COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
+    bool required;          /* a command line without it is an error */
+    const char *value_help; /* shown as the default where `value` is NULL, e.g. "what the run needs" */
+    const char *help;
+} tide_option;
+
+typedef struct tide_option_table {
+    const char *command; /* "tidepool train", begins every message */
+    const char *summary; /* help's first lines */
+    const tide_option *options;
+    size_t count;
+} tide_option_table;
+
+/* Set every field of *values to its default, then read the arguments: "--name value" or "--name=value".
+ * *given, one bool an option, says which were on the command line (may be NULL). ARGUMENT  unknown or
+ * repeated option, missing or bad value, missing required option; the message is complete */
+TIDE_NODISCARD tide_status tide_options_parse(const tide_option_table *table, int count,
+                                              char *const *arguments, void *values, bool *given);
+
+/* Whether `name` is one of the arguments before any "--". */
+bool tide_options_asked(int count, char *const *arguments, const char *name);
+
+void tide_options_help(const tide_option_table *table, FILE *out);
+
+/* The table's option nearest to `word`, NULL if none is near. */
+const char *tide_options_nearest(const tide_option_table *table, const char *word);
+
+/* Letters to change, add, drop or swap with a neighbour to make one word of the other. */
+size_t tide_word_distance(const char *a, const char *b);
+
+#endif

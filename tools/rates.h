@@ -1,0 +1,23 @@
+/* This machine's rates, measured through the same device table and kernels that training uses: what `tidepool
+ * info` prints, and what the null device predicts with. About a second. */
+#ifndef TIDE_TOOLS_RATES_H
+#define TIDE_TOOLS_RATES_H
+
+#include "tidepool/types.h"
+
+typedef struct tide_rates {
+    uint32_t threads;
+    double flops_per_second[2];     /* matrix products, by tide_dtype */
+    double device_bytes_per_second; /* read and written by a kernel on the host device's region */
+    double adam_bytes_per_second;   /* moved by the fused AdamW: 28 bytes a bf16 param */
+    double h2d_bytes_per_second;    /* slot to slot, unthrottled */
+    double d2h_bytes_per_second;
+    uint64_t map_ns; /* one map of a chunk at its place, populated */
+    uint64_t chunk_bytes;
+} tide_rates;
+
+/* With `threads` (0: one a core) and chunks of `chunk_bytes`, at most 64 MiB of them. NO_MEMORY, UNSUPPORTED,
+ * DEVICE. */
+TIDE_NODISCARD tide_status tide_rates_measure(uint32_t threads, uint64_t chunk_bytes, tide_rates *rates);
+
+#endif

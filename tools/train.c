@@ -1,0 +1,464 @@
+/* tidepool train: from a command line to a trained model.
+ *
+ *   1. command line -> trainer options; machine rates for the null device
+ *   2. outputs that could fail are tried before anything is trained: checkpoint folder, metrics, trace
+ *   3. create the trainer; print where every byte goes
+ *   4. step by step: line, metrics, evaluation, save; a signal ends the loop after the step
+ *   5. drain, last metrics lines, evaluation, save, sample, summary
+ *
+ * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
+ * does: the newest complete checkpoint stands.
+ */
+#include "src/train/metrics.h"
+#include "src/train/trace.h"
+#include "tide_config.h"
+#include "tools/command.h"
+#include "tools/options.h"
+#include "tools/rates.h"
+#include "tools/train_options.h"
+#include "tools/train_report.h"
+#include "tools/units.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char command_name[] = "tidepool train";
+
+static volatile sig_atomic_t signal_seen;
+
+typedef struct train_run {
+    tide_train_settings settings;
+    tide_trainer_options options;
+    tide_trainer *trainer;
+    tide_metrics *metrics; /* NULL: none wanted */
+    tide_trace *trace;     /* NULL: none wanted */
+    tide_progress progress;
+    uint64_t first_step; /* done before this run */
+    uint64_t saved_step; /* newest checkpoint made or found, UINT64_MAX: none */
+    double unigram;      /* entropy of the validation split, NAN if not known */
+} train_run;
+
+/* ---- signals ---- */
+
+static void on_signal(int number)
+{
+    signal_seen = number;
+}
+
+static void signals_install(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- 1: the machine that the null device imitates ---- */
+
+static double given_or(double given, double measured)
+{
+    return given > 0 ? given : measured;
+}
+
+static tide_status machine_fill(train_run *run)
+{
+    const tide_train_settings *settings = &run->settings;
+    tide_pool_options *pool = &run->options.pool;
+    tide_rates rates = {0};
+    char flops[32], device[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], link[TIDE_UNITS_TEXT_BYTES];
+    if (!settings->machine_given) {
+        tide_status status = tide_rates_measure(pool->threads, pool->chunk_bytes, &rates);
+        if (status != TIDE_OK)
+            return status;
+    }
+    pool->machine.flops_per_second = given_or(settings->machine_flops, rates.flops_per_second[pool->dtype]);
+    pool->machine.device_bytes_per_second =
+        given_or(settings->machine_device_rate, rates.device_bytes_per_second);
+    pool->machine.host_bytes_per_second = given_or(settings->machine_host_rate, rates.adam_bytes_per_second);
+    pool->machine.map_ns = settings->machine_map_given ? settings->machine_map_us * 1000 : rates.map_ns;
+    pool->link_bytes_per_second = given_or(settings->link_bytes_per_second, rates.h2d_bytes_per_second);
+    snprintf(flops, sizeof flops, "%.3g", pool->machine.flops_per_second);
+    printf("predicting for %s FLOP/s, device memory %s/s, host memory %s/s, link %s/s, %.0f us a map\n",
+           flops, tide_size_format((uint64_t)pool->machine.device_bytes_per_second, device),
+           tide_size_format((uint64_t)pool->machine.host_bytes_per_second, host),
+           tide_size_format((uint64_t)pool->link_bytes_per_second, link),
+           (double)pool->machine.map_ns / 1000);
+    return TIDE_OK;
+}
+
+/* ---- 2: outputs ---- */
+
+/* Make a file in the folder and remove it: a folder that can't be written is found now, not at the first
+ * save. */
+static tide_status folder_probe(const tide_files *files, const char *dir)
+{
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    int handle = 0, error = files->make_folder(files->context, dir);
+    bool made = error == 0;
+    if (error != 0 && error != EEXIST)
+        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be made: %s", dir, strerror(error));
+    if ((size_t)snprintf(path, sizeof path, "%s/.tmp-probe-%ld", dir, (long)getpid()) >= sizeof path)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "--checkpoint %s: the path is too long", dir);
+    error = files->create(files->context, path, &handle);
+    if (error == 0) {
+        error = files->close(files->context, handle);
+        (void)files->remove_file(files->context, path);
+    }
+    if (error != 0 && made)
+        (void)files->remove_folder(files->context, dir);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be written: %s", dir, strerror(error));
+    return TIDE_OK;
+}
+
+/* Without --resume a folder must hold no checkpoint: this run's would be older, or of another run. */
+static tide_status checkpoint_check(const tide_train_settings *settings)
+{
+    tide_checkpoint_found found;
+    if (settings->checkpoint == NULL || tide_train_settings_predict(settings))
+        return TIDE_OK;
+    tide_status status = folder_probe(tide_files_posix(), settings->checkpoint);
+    if (status != TIDE_OK || settings->resume)
+        return status;
+    status = tide_checkpoint_newest(tide_files_posix(), settings->checkpoint, &found);
+    if (status == TIDE_OK && found.exists)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "--checkpoint %s: already holds %s; add --resume or take another folder",
+                         settings->checkpoint, found.path);
+    return status;
+}
+
+static tide_status outputs_open(train_run *run)
+{
+    const tide_train_settings *settings = &run->settings;
+    tide_status status = checkpoint_check(settings);
+    if (status == TIDE_OK && settings->metrics != NULL)
+        status = tide_metrics_open(settings->metrics, settings->resume, &run->metrics);
+    if (status == TIDE_OK && settings->trace != NULL)
+        status = tide_trace_open(settings->trace, TIDE_TRACE_RING_EVENTS, &run->trace);
+    if (run->trace != NULL) {
+        run->options.pool.trace = tide_trace_record;
+        run->options.pool.trace_context = run->trace;
+    }
+    return status;
+}
+
+/* ---- 3: the trainer ---- */
+
+enum { TRACE_SETTINGS = 11 };
+
+static void trace_settings_fill(const train_run *run, tide_trace_setting settings[TRACE_SETTINGS])
+{
+    static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
+                                                                                            "device"};
+    const tide_train_settings *from = &run->settings;
+    const tide_trace_setting filled[TRACE_SETTINGS] = {
+        {"model", run->options.model.name},          {"data", from->data != NULL ? from->data : ""},
+        {"device", run->options.pool.device},        {"dtype", from->dtype == 0 ? "bf16" : "fp32"},
+        {"recompute", recomputes[from->recompute]},  {"optimizer_placement", placements[from->placement]},
+        {"prefetch", from->prefetch ? "on" : "off"}, {"manager", from->manager ? "on" : "off"},
+        {"clip", from->clip > 0 ? "on" : "off"},     {"checks", from->checks ? "on" : "off"},
+        {"resume", from->resume ? "on" : "off"},
+    };
+    memcpy(settings, filled, sizeof filled);
+}
+
+static tide_status trace_begin(train_run *run)
+{
+    const tide_gpt2_config *model = &run->options.model;
+    size_t count = tide_gpt2_param_count(model);
+    tide_trace_setting settings[TRACE_SETTINGS];
+    tide_gpt2_param *described = calloc(count, sizeof *described);
+    tide_trace_param *params = calloc(count, sizeof *params);
+    tide_status status = TIDE_OK;
+    if (described == NULL || params == NULL) {
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "trace: no memory for the names of %zu params", count);
+        goto free_params;
+    }
+    for (size_t i = 0; i < count; i++) {
+        tide_gpt2_param_describe(model, i, &described[i]);
+        params[i] = (tide_trace_param){described[i].name, described[i].elements};
+    }
+    trace_settings_fill(run, settings);
+    const tide_trace_header header = {.version = TIDE_VERSION,
+                                      .configuration = settings,
+                                      .setting_count = TRACE_SETTINGS,
+                                      .plan = &tide_trainer_plan_get(run->trainer)->pool,
+                                      .dtype = run->options.pool.dtype,
+                                      .params = params,
+                                      .param_count = (uint32_t)count};
+    status = tide_trace_begin(run->trace, &header);
+
+free_params:
+    free(params);
+    free(described);
+    return status;
+}
+
+static void resumed_print(const train_run *run)
+{
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
+    if (!run->settings.resume || tide_train_settings_predict(&run->settings))
+        return;
+    if (!resumed->resumed) {
+        printf("no checkpoint in %s yet: starting at step 1\n", run->settings.checkpoint);
+        return;
+    }
+    printf("resumed from %s\n", resumed->from.path);
+    for (unsigned i = 0; i < resumed->changes.count; i++)
+        printf("changed since: %s\n", resumed->changes.lines[i]);
+}
+
+static void run_print(const train_run *run)
+{
+    const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
+    const tide_trainer_options *options = &run->options;
+    const tide_gpt2_config *model = &options->model;
+    printf("%s: %u layers, width %u, %u heads, context %u, vocabulary %u\n", model->name, model->layers,
+           model->width, model->heads, model->context, model->vocab_size);
+    printf("device %s, %s, seed %llu; %llu steps of %llu tokens: %u sequences of %u in %u micro-batches\n",
+           options->pool.device, options->pool.dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp32",
+           (unsigned long long)options->seed, (unsigned long long)options->steps,
+           (unsigned long long)plan->batch_tokens, plan->batch_sequences, plan->seq_len, plan->micro_batches);
+    printf("lr %g after %llu steps, weight decay %g, clip %g\n", options->lr,
+           (unsigned long long)plan->warmup_steps, options->weight_decay, options->clip);
+    if (tide_train_settings_predict(&run->settings) && run->settings.checkpoint != NULL)
+        printf("the null device computes nothing: nothing is resumed from or saved to %s\n",
+               run->settings.checkpoint);
+}
+
+static tide_status trainer_open(train_run *run)
+{
+    tide_status status = tide_trainer_create(&run->options, &run->trainer);
+    if (status != TIDE_OK)
+        return status;
+    run_print(run);
+    resumed_print(run);
+    status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
+    if (status == TIDE_OK && run->trace != NULL)
+        status = trace_begin(run);
+    run->first_step = tide_trainer_state(run->trainer)->step;
+    run->saved_step = tide_trainer_resumed_get(run->trainer)->resumed ? run->first_step : UINT64_MAX;
+    fflush(stdout);
+    return status;
+}
+
+/* ---- 4: steps ---- */
+
+/* Steps whose last update has ended get their metrics line; the pool keeps 8 of them, so this is called every
+ * step. */
+static tide_status counters_take(train_run *run)
+{
+    tide_status status = TIDE_OK;
+    uint64_t step;
+    tide_pool_counters counters;
+    while (status == TIDE_OK &&
+           tide_pool_step_counters_take(tide_trainer_pool(run->trainer), &step, &counters))
+        if (run->metrics != NULL)
+            status = tide_metrics_counters(run->metrics, &counters);
+    return status;
+}
+
+static tide_status step_run(train_run *run)
+{
+    tide_trainer_report report;
+    tide_pool_counters counters;
+    tide_status status = tide_trainer_step(run->trainer, &report);
+    if (status == TIDE_OK && run->metrics != NULL)
+        status =
+            tide_metrics_report(run->metrics, &report, tide_trainer_plan_get(run->trainer)->batch_tokens);
+    if (status == TIDE_OK)
+        status = counters_take(run);
+    if (status == TIDE_OK)
+        status = tide_pool_counters_get(tide_trainer_pool(run->trainer), &counters);
+    if (status == TIDE_OK)
+        tide_progress_step(&run->progress, &report, &counters);
+    return status;
+}
+
+/* What a model that knows only how often each token comes would reach: the mark to beat. */
+static double unigram_entropy(const train_run *run)
+{
+    const tide_data_options options = {.path = run->settings.data,
+                                       .vocab_size = run->options.model.vocab_size,
+                                       .seq_len = tide_trainer_plan_get(run->trainer)->seq_len,
+                                       .seed = run->options.seed};
+    tide_data *data = NULL;
+    double nats = NAN;
+    if (tide_data_open(&options, &data) == TIDE_OK && tide_data_unigram_entropy(data, &nats) != TIDE_OK)
+        nats = NAN;
+    tide_data_close(data);
+    return nats;
+}
+
+static tide_status evaluate(train_run *run)
+{
+    double loss = 0;
+    tide_status status = tide_trainer_evaluate(run->trainer, &loss);
+    if (status != TIDE_OK)
+        return status;
+    if (isnan(run->unigram))
+        run->unigram = unigram_entropy(run);
+    tide_progress_line(
+        &run->progress, "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)",
+        (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss), run->unigram);
+    return TIDE_OK;
+}
+
+static tide_status save(train_run *run)
+{
+    tide_checkpoint_saved saved;
+    char size[TIDE_UNITS_TEXT_BYTES];
+    tide_status status =
+        tide_trainer_save(run->trainer, run->settings.checkpoint, (unsigned)run->settings.keep, &saved);
+    if (status != TIDE_OK)
+        return status;
+    run->saved_step = tide_trainer_state(run->trainer)->step;
+    tide_progress_line(&run->progress, "saved %s (%s)", saved.path, tide_size_format(saved.bytes, size));
+    if (saved.warning[0] != '\0')
+        tide_progress_line(&run->progress, "warning: %s", saved.warning);
+    return TIDE_OK;
+}
+
+static bool is_due(uint64_t every, uint64_t step)
+{
+    return every != 0 && step % every == 0;
+}
+
+static tide_status steps_run(train_run *run)
+{
+    const tide_train_state *state = tide_trainer_state(run->trainer);
+    const tide_train_settings *settings = &run->settings;
+    bool computes = tide_trainer_computes(run->trainer);
+    tide_status status = TIDE_OK;
+    while (status == TIDE_OK && state->step < settings->steps && signal_seen == 0) {
+        status = step_run(run);
+        bool last = state->step == settings->steps;
+        if (status == TIDE_OK && computes && !last && is_due(settings->eval_every, state->step))
+            status = evaluate(run);
+        if (status == TIDE_OK && computes && settings->checkpoint != NULL &&
+            is_due(settings->save_every, state->step))
+            status = save(run);
+    }
+    return status;
+}
+
+/* ---- 5: the end ---- */
+
+static tide_status sample(train_run *run)
+{
+    tide_sample_options options;
+    char *text = NULL;
+    tide_sample_options_default(&options);
+    options.tokens = (uint32_t)run->settings.sample;
+    tide_status status = tide_trainer_sample(run->trainer, &options, &text);
+    if (status != TIDE_OK)
+        return status;
+    tide_progress_line(&run->progress, "sample of %u tokens:\n%s", options.tokens, text);
+    free(text);
+    return TIDE_OK;
+}
+
+static tide_status ending_save(train_run *run)
+{
+    uint64_t step = tide_trainer_state(run->trainer)->step;
+    if (!tide_trainer_computes(run->trainer))
+        return TIDE_OK;
+    if (run->settings.checkpoint != NULL && step > 0 && run->saved_step != step)
+        return save(run);
+    if (signal_seen != 0 && run->settings.checkpoint == NULL)
+        tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
+    return TIDE_OK;
+}
+
+static tide_status ending_run(train_run *run)
+{
+    tide_pool *pool = tide_trainer_pool(run->trainer);
+    uint64_t step = tide_trainer_state(run->trainer)->step;
+    tide_pool_counters counters;
+    if (signal_seen != 0)
+        tide_progress_line(&run->progress, "%s: stopped after step %llu",
+                           signal_seen == SIGINT ? "SIGINT" : "SIGTERM", (unsigned long long)step);
+    tide_status status = tide_pool_drain(pool);
+    if (status == TIDE_OK)
+        status = counters_take(run);
+    if (status == TIDE_OK)
+        status = tide_pool_counters_get(pool, &counters);
+    if (status != TIDE_OK)
+        return status;
+    tide_progress_end(&run->progress, step - run->first_step, &counters,
+                      &tide_trainer_plan_get(run->trainer)->pool);
+    status = ending_save(run);
+    bool finished = signal_seen == 0 && tide_trainer_computes(run->trainer);
+    if (status == TIDE_OK && finished && run->settings.eval_every != 0)
+        status = evaluate(run);
+    if (status == TIDE_OK && finished && run->settings.sample != 0)
+        status = sample(run);
+    return status;
+}
+
+static tide_status train(train_run *run)
+{
+    tide_pool_counters counters;
+    tide_status status = tide_train_settings_apply(&run->settings, &run->options);
+    if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
+        status = machine_fill(run);
+    if (status == TIDE_OK)
+        status = outputs_open(run);
+    if (status == TIDE_OK)
+        status = trainer_open(run);
+    if (status == TIDE_OK)
+        status = tide_pool_counters_get(tide_trainer_pool(run->trainer), &counters);
+    if (status != TIDE_OK)
+        return status;
+    tide_progress_begin(&run->progress, stdout, run->trainer, &counters);
+    if (run->first_step >= run->settings.steps)
+        tide_progress_line(&run->progress, "step %llu of %llu is done already",
+                           (unsigned long long)run->first_step, (unsigned long long)run->settings.steps);
+    status = steps_run(run);
+    return status == TIDE_OK ? ending_run(run) : status;
+}
+
+/* Closing can fail too (a full disk shows itself late); the first failure is the one that is told. */
+static tide_status outputs_close(train_run *run)
+{
+    uint64_t dropped = 0;
+    tide_status status = tide_trace_finish(run->trace, &dropped);
+    if (dropped > 0)
+        fprintf(stderr, "%s: warning: trace file %s: %llu events were dropped\n", command_name,
+                run->settings.trace, (unsigned long long)dropped);
+    tide_status closed = tide_metrics_close(run->metrics);
+    return status != TIDE_OK ? status : closed;
+}
+
+int tide_command_train(int count, char *const *arguments)
+{
+    train_run run = {.unigram = NAN, .saved_step = UINT64_MAX};
+    if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
+        tide_train_help(stdout);
+        return TIDE_EXIT_OK;
+    }
+    tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
+    if (status != TIDE_OK)
+        return tide_command_failed(command_name, status);
+    signals_install();
+    int exit_status = TIDE_EXIT_OK;
+    status = train(&run);
+    if (run.progress.bar_shown)
+        fputc('\n', stdout);
+    if (status != TIDE_OK)
+        exit_status = tide_command_failed(command_name, status);
+    status = outputs_close(&run);
+    if (status != TIDE_OK && exit_status == TIDE_EXIT_OK)
+        exit_status = tide_command_failed(command_name, status);
+    tide_trainer_destroy(run.trainer);
+    tide_trace_destroy(run.trace);
+    if (fflush(stdout) != 0 && exit_status == TIDE_EXIT_OK)
+        exit_status = TIDE_EXIT_FAILURE;
+    return exit_status;
+}

@@ -1,0 +1,72 @@
+/* `tidepool train`'s command line: what a user may say, and what it means to the trainer. */
+#ifndef TIDE_TOOLS_TRAIN_OPTIONS_H
+#define TIDE_TOOLS_TRAIN_OPTIONS_H
+
+#include "src/train/trainer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct tide_train_settings {
+    const char *model;
+    const char *data;
+    uint64_t steps;
+    uint64_t batch_tokens;
+    uint64_t micro_batch;
+    uint64_t seq_len;
+    double lr;
+    double weight_decay;
+    double clip;
+    uint64_t warmup;
+    bool warmup_given;
+    uint64_t seed;
+    int dtype; /* bf16, fp32 */
+    uint64_t vocab_size;
+    int recompute; /* auto, none, all */
+
+    const char *device;
+    uint64_t device_memory_bytes;
+    uint64_t host_memory_bytes;
+    uint64_t chunk_bytes;
+    bool prefetch;
+    int placement; /* auto, host, device */
+    double link_bytes_per_second;
+    uint64_t threads;
+    bool manager;
+
+    const char *metrics;
+    const char *trace;
+    const char *checkpoint;
+    uint64_t save_every;
+    uint64_t keep;
+    bool resume;
+    uint64_t eval_every;
+    uint64_t sample;
+
+    double machine_flops;
+    double machine_device_rate;
+    double machine_host_rate;
+    uint64_t machine_map_us;
+    bool machine_given; /* all of the machine's rates stand on the command line */
+    bool machine_map_given;
+
+    bool checks;
+    uint64_t delays;
+} tide_train_settings;
+
+/* Read the command line, then check what one option says against another. ARGUMENT: the message is complete.
+ */
+TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,
+                                                     tide_train_settings *settings);
+
+/* Open the model and fill in the trainer's options. `settings` must outlive them. IO, CORRUPT, UNSUPPORTED,
+ * ARGUMENT. */
+TIDE_NODISCARD tide_status tide_train_settings_apply(const tide_train_settings *settings,
+                                                     tide_trainer_options *options);
+
+bool tide_train_settings_predict(const tide_train_settings *settings); /* the device is null */
+
+void tide_train_help(FILE *out);
+
+#endif

@@ -1,0 +1,249 @@
+/* The table of bytes is a tree of sums: every line with parts is checked to be exactly their sum, so a byte
+ * that the plan forgets or counts twice ends the run before step 1. */
+#include "tools/train_report.h"
+
+#include "tools/units.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- where every byte goes ---- */
+
+static const char *const space_names[TIDE_SPACE_COUNT] = {"param", "master", "momentum", "variance",
+                                                          "checkpoint"};
+
+static void plan_line(FILE *out, int indent, const char *name, uint64_t bytes, const char *note)
+{
+    char human[TIDE_UNITS_TEXT_BYTES], exact[TIDE_UNITS_TEXT_BYTES];
+    fprintf(out, "%*s%-*s%18s B %12s%s%s\n", indent, "", 34 - indent, name, tide_count_format(bytes, exact),
+            tide_size_format(bytes, human), *note != '\0' ? "   " : "", note);
+}
+
+/* The parts are what the whole is made of: exactly. */
+static tide_status sum_check(const char *whole_name, uint64_t whole, const uint64_t *parts, size_t count)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += parts[i];
+    if (sum != whole)
+        return tide_fail(TIDE_ERROR_INTERNAL,
+                         "the plan does not add up: %s is %llu bytes, its parts are %llu", whole_name,
+                         (unsigned long long)whole, (unsigned long long)sum);
+    return TIDE_OK;
+}
+
+static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->pool;
+    char params[TIDE_UNITS_TEXT_BYTES], note[96];
+    uint64_t used = 0;
+    for (int space = 0; space < TIDE_SPACE_CHECKPOINT; space++)
+        used += pool->space_bytes[space];
+    snprintf(note, sizeof note, "%s params x %llu bytes", tide_count_format(pool->params, params),
+             (unsigned long long)(pool->model_bytes / pool->params));
+    plan_line(out, 2, "model data", pool->model_bytes, note);
+    if (used < pool->model_bytes)
+        return tide_fail(TIDE_ERROR_INTERNAL,
+                         "the plan does not add up: model data is %llu bytes, its spaces hold %llu",
+                         (unsigned long long)pool->model_bytes, (unsigned long long)used);
+    return TIDE_OK;
+}
+
+static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->pool;
+    uint64_t total = 0;
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
+        char note[96], ends[TIDE_UNITS_TEXT_BYTES];
+        uint64_t bytes = pool->chunks[space] * pool->chunk_bytes;
+        if (bytes < pool->space_bytes[space])
+            return tide_fail(TIDE_ERROR_INTERNAL,
+                             "the plan does not add up: space %s has more bytes than its chunks",
+                             space_names[space]);
+        snprintf(note, sizeof note, "%u chunks, the last one's end of %s unused", pool->chunks[space],
+                 tide_size_format(bytes - pool->space_bytes[space], ends));
+        plan_line(out, 4, space_names[space], pool->space_bytes[space], note);
+        total += pool->space_bytes[space];
+    }
+    plan_line(out, 2, "all spaces", total, "tensors on 256-byte boundaries");
+    uint64_t checkpoints[] = {plan->residual_bytes, plan->saved_bytes};
+    tide_status status =
+        sum_check("space checkpoint", pool->space_bytes[TIDE_SPACE_CHECKPOINT], checkpoints, 2);
+    if (status != TIDE_OK || plan->pool.chunks[TIDE_SPACE_CHECKPOINT] == 0)
+        return status;
+    char note[96];
+    snprintf(note, sizeof note, "of checkpoint; %u blocks keep theirs, %u recompute",
+             plan->blocks - plan->recomputed_blocks, plan->recomputed_blocks);
+    plan_line(out, 6, "residual inputs", plan->residual_bytes, "of checkpoint");
+    plan_line(out, 6, "kept activations", plan->saved_bytes, note);
+    return TIDE_OK;
+}
+
+static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->pool;
+    uint64_t nonmodel[] = {plan->token_bytes, plan->loss_bytes, plan->logits_bytes};
+    uint64_t region[] = {pool->nonmodel_bytes, pool->workspace_bytes, pool->kept_accumulator_bytes,
+                         pool->scalar_bytes};
+    tide_status status = sum_check("the trainer's part of the region", pool->nonmodel_bytes, nonmodel, 3);
+    if (status == TIDE_OK)
+        status = sum_check("the region", pool->region_bytes, region, 4);
+    plan_line(out, 4, "region", pool->region_bytes, "");
+    plan_line(out, 6, "tokens", plan->token_bytes, "inputs and targets of a batch");
+    plan_line(out, 6, "losses", plan->loss_bytes, "");
+    plan_line(out, 6, "logits for sampling", plan->logits_bytes, "");
+    plan_line(out, 6, "workspace and accumulators", pool->workspace_bytes, "of the op that needs most");
+    plan_line(out, 6, "accumulators kept", pool->kept_accumulator_bytes, "between ops");
+    plan_line(out, 6, "norm and scalars", pool->scalar_bytes, "");
+    return status;
+}
+
+/* A budget is slots, one other part, and what is left of it. */
+static tide_status budget_print(const char *tier, uint64_t budget, bool by_default, uint32_t slots,
+                                uint64_t chunk_bytes, uint64_t other, FILE *out)
+{
+    char name[64], note[128];
+    uint64_t slot_bytes = slots * chunk_bytes;
+    snprintf(name, sizeof name, "%s budget", tier);
+    if (slot_bytes > budget || other > budget - slot_bytes)
+        return tide_fail(TIDE_ERROR_INTERNAL,
+                         "the plan does not add up: %s of %llu bytes, %u slots and %llu bytes", name,
+                         (unsigned long long)budget, slots, (unsigned long long)other);
+    plan_line(out, 2, name, budget, by_default ? "default" : "");
+    snprintf(note, sizeof note, "%u x chunk", slots);
+    plan_line(out, 4, "slots", slot_bytes, note);
+    plan_line(out, 4, "unused", budget - slot_bytes - other, "");
+    return TIDE_OK;
+}
+
+tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->pool;
+    char chunk[TIDE_UNITS_TEXT_BYTES], least[TIDE_UNITS_TEXT_BYTES], full[TIDE_UNITS_TEXT_BYTES];
+    fprintf(out, "where every byte goes (chunks of %s)\n", tide_size_format_exact(pool->chunk_bytes, chunk));
+    tide_status status = model_print(plan, out);
+    if (status == TIDE_OK)
+        status = spaces_print(plan, out);
+    if (status == TIDE_OK)
+        status = budget_print("device", pool->device_memory_bytes, plan->default_device_budget,
+                              pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+    if (status == TIDE_OK)
+        status = region_print(plan, out);
+    if (status == TIDE_OK)
+        status = budget_print("host", pool->host_memory_bytes, plan->default_host_budget, pool->host_slots,
+                              pool->chunk_bytes, pool->buffer_bytes, out);
+    if (status != TIDE_OK)
+        return status;
+    plan_line(out, 4, "buffers", pool->buffer_bytes, "staging and scalars");
+    fprintf(out, "  least device budget %s (op %s decides), everything resident with %s\n",
+            tide_size_format(pool->least_device_bytes, least), pool->largest_op,
+            tide_size_format(pool->full_device_bytes, full));
+    return TIDE_OK;
+}
+
+/* ---- lines ---- */
+
+enum { BAR_CELLS = 40 };
+
+static void bar_clear(tide_progress *progress)
+{
+    if (progress->bar_shown)
+        fputs("\r\033[K", progress->out);
+    progress->bar_shown = false;
+}
+
+static void bar_draw(tide_progress *progress, uint64_t step, double step_seconds)
+{
+    char cells[BAR_CELLS + 1];
+    if (!progress->terminal || step >= progress->steps)
+        return;
+    size_t full = (size_t)(BAR_CELLS * step / progress->steps);
+    memset(cells, '#', full);
+    memset(cells + full, '.', BAR_CELLS - full);
+    cells[BAR_CELLS] = '\0';
+    fprintf(progress->out, "[%s] %llu/%llu, about %.0f s left", cells, (unsigned long long)step,
+            (unsigned long long)progress->steps, step_seconds * (double)(progress->steps - step));
+    progress->bar_shown = true;
+}
+
+void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer *trainer,
+                         const tide_pool_counters *counters)
+{
+    *progress = (tide_progress){.out = out,
+                                .terminal = isatty(fileno(out)) != 0,
+                                .computes = tide_trainer_computes(trainer),
+                                .first_step = tide_trainer_state(trainer)->step,
+                                .steps = tide_trainer_state(trainer)->steps,
+                                .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens,
+                                .begin = *counters,
+                                .last = *counters};
+}
+
+static void step_print(const tide_progress *progress, const tide_trainer_report *report, double seconds,
+                       const tide_pool_counters *counters)
+{
+    FILE *out = progress->out;
+    const tide_pool_counters *last = &progress->last;
+    char moved[TIDE_UNITS_TEXT_BYTES];
+    double stall = counters->stall_seconds - last->stall_seconds;
+    uint64_t bytes = counters->h2d_bytes + counters->d2h_bytes - last->h2d_bytes - last->d2h_bytes;
+    fprintf(out, "step %llu/%llu", (unsigned long long)report->step, (unsigned long long)progress->steps);
+    if (progress->computes)
+        fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
+    fprintf(out, "  lr %.3g  %.0f tokens/s  stall %.0f%%  moved %s%s\n", report->lr,
+            seconds > 0 ? (double)progress->step_tokens / seconds : 0,
+            seconds > 0 ? 100 * stall / seconds : 0, tide_size_format(bytes, moved),
+            report->skipped ? "  SKIPPED: the norm is not finite" : "");
+}
+
+void tide_progress_step(tide_progress *progress, const tide_trainer_report *report,
+                        const tide_pool_counters *counters)
+{
+    double seconds = counters->seconds - progress->last.seconds;
+    bar_clear(progress);
+    step_print(progress, report, seconds, counters);
+    progress->last = *counters;
+    uint64_t done = report->step - progress->first_step;
+    bar_draw(progress, report->step,
+             done > 0 ? (counters->seconds - progress->begin.seconds) / (double)done : seconds);
+    fflush(progress->out);
+}
+
+void tide_progress_line(tide_progress *progress, const char *format, ...)
+{
+    va_list arguments;
+    bar_clear(progress);
+    va_start(arguments, format);
+    vfprintf(progress->out, format, arguments);
+    va_end(arguments);
+    fputc('\n', progress->out);
+    fflush(progress->out);
+}
+
+void tide_progress_end(tide_progress *progress, uint64_t steps_done, const tide_pool_counters *counters,
+                       const tide_pool_plan *plan)
+{
+    char h2d[TIDE_UNITS_TEXT_BYTES], d2h[TIDE_UNITS_TEXT_BYTES], device[TIDE_UNITS_TEXT_BYTES],
+        device_budget[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], host_budget[TIDE_UNITS_TEXT_BYTES];
+    const tide_pool_counters *begin = &progress->begin;
+    double seconds = counters->seconds - begin->seconds;
+    double tokens = (double)(steps_done * progress->step_tokens);
+    double stall = counters->stall_seconds - begin->stall_seconds;
+    if (steps_done == 0)
+        return;
+    tide_progress_line(
+        progress, "%s%llu steps in %.2f s, %.0f tokens/s, stall %.1f%%; to the device %s, to the host %s",
+        progress->computes ? "" : "predicted: ", (unsigned long long)steps_done, seconds,
+        seconds > 0 ? tokens / seconds : 0, seconds > 0 ? 100 * stall / seconds : 0,
+        tide_size_format(counters->h2d_bytes - begin->h2d_bytes, h2d),
+        tide_size_format(counters->d2h_bytes - begin->d2h_bytes, d2h));
+    tide_progress_line(progress, "peaks: device %s of %s, host %s of %s",
+                       tide_size_format(counters->device_bytes_peak, device),
+                       tide_size_format(plan->device_memory_bytes, device_budget),
+                       tide_size_format(counters->host_bytes_peak, host),
+                       tide_size_format(plan->host_memory_bytes, host_budget));
+}

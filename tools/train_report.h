@@ -1,0 +1,37 @@
+/* What `tidepool train` tells people: where every byte goes, a line a step, and the sum at the end. */
+#ifndef TIDE_TOOLS_TRAIN_REPORT_H
+#define TIDE_TOOLS_TRAIN_REPORT_H
+
+#include "src/train/trainer.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+/* Print the table of all bytes. INTERNAL, and only the lines before the fault, if it does not add up: then
+ * the plan is wrong and nothing must be trained on it. */
+TIDE_NODISCARD tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out);
+
+/* Lines of a run. On a terminal a progress bar stands below the last line. */
+typedef struct tide_progress {
+    FILE *out;
+    bool terminal;
+    bool bar_shown;
+    bool computes;       /* false on the null device: no loss */
+    uint64_t first_step; /* steps done before this run */
+    uint64_t steps;      /* where the run ends */
+    uint64_t step_tokens;
+    tide_pool_counters begin; /* at the run's start */
+    tide_pool_counters last;  /* at the last step's line */
+} tide_progress;
+
+void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer *trainer,
+                         const tide_pool_counters *counters);
+void tide_progress_step(tide_progress *progress, const tide_trainer_report *report,
+                        const tide_pool_counters *counters);
+/* Any other line: printf's arguments, without the newline. */
+void tide_progress_line(tide_progress *progress, const char *format, ...) TIDE_PRINTF(2, 3);
+/* Take the bar away and print what the run came to. `counters` after a drain. */
+void tide_progress_end(tide_progress *progress, uint64_t steps_done, const tide_pool_counters *counters,
+                       const tide_pool_plan *plan);
+
+#endif
