@@ -23,7 +23,7 @@ typedef enum tide_cpu_isa {
 } tide_cpu_isa;
 
 /* One instruction set's kernels. `blocked` is the built-in matrix product with its workspace query: the
- * table's own in a build without oneDNN, and where oneDNN cannot multiply bf16. */
+ * table's own in a build without oneDNN, and on a CPU without AVX-512. */
 typedef struct tide_cpu_variant {
     tide_kernels kernels;
     tide_kernel blocked;
@@ -43,7 +43,8 @@ tide_status tide_matmul_shape_check(const tide_matmul_args *args);
 
 tide_status tide_onednn_matmul(void *stream, const void *arguments);
 tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes);
-void tide_onednn_forget(void);                  /* drop every prepared product */
-void tide_onednn_describe(tide_cpu_info *info); /* fill in what concerns matrix products */
+void tide_onednn_forget(void); /* drop every prepared product */
+void tide_onednn_describe(
+    tide_cpu_info *info); /* fill in what concerns matrix products, where oneDNN makes them */
 
 #endif

@@ -1,14 +1,16 @@
-/* Matrix products through oneDNN, versions 2 and 3.
+/* Matrix products through oneDNN, versions 2 and 3, where it has AVX-512 or AMX to work with.
  *
  * oneDNN generates code for a shape once and then runs it. Here that is a plan: made by prepare, found again
  * by its shape when a launch runs it. A plan owns the primitive and its memory objects; running it only
- * points these at the call's addresses. Scratch is the caller's workspace. So a run creates nothing; what
- * dnnl_primitive_execute itself allocates is out of our hands (tests/test_kernels_matmul.c states how much).
+ * points these at the call's addresses. Scratch is the caller's workspace. So a run creates nothing of ours.
+ * dnnl_primitive_execute itself makes and frees its map of operands at each call: six or seven allocations,
+ * together 300 bytes (2.6, both dtypes).
  *
- * bf16 goes to oneDNN where its instruction set has it: from AVX-512 on, natively with AVX-512 BF16 or AMX.
- * On a CPU held to AVX2, version 2 would fall back to a reference loop, so there, and for any product that
- * oneDNN declines, the plan is the built-in product (blocked.c), which goes through fp32 in the workspace.
- * The choice depends on shape and machine alone and is made at preparation.
+ * Held to less than AVX-512, version 2 multiplies bf16 in a reference loop, and fp32 through a product that
+ * allocates up to 4 MiB at each call, which no budget would see, and is at best a sixth faster than ours. So
+ * there, and for a product that oneDNN declines, the plan is the built-in product (blocked.c), which takes
+ * bf16 through fp32 in the workspace. The choice depends on shape and machine alone and is made at
+ * preparation.
  *
  * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which is set before each
  * run. A build without OpenMP reaches that runtime too, since oneDNN brings it along.
@@ -131,7 +133,8 @@ static bool isa_has(dnnl_cpu_isa_t isa)
     return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
 }
 
-static bool bf16_products(void)
+/* The library has instructions that make it the better choice; see above. */
+static bool library_wanted(void)
 {
     return isa_has(dnnl_cpu_isa_avx512_core);
 }
@@ -302,10 +305,8 @@ static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **resu
                          shape->n, shape->k);
     plan->shape = *shape;
     dnnl_status_t status = library_open();
-    if (status == dnnl_success) {
-        const bool declined = shape->in_dtype == TIDE_DTYPE_BF16 && !bf16_products();
-        status = declined ? dnnl_unimplemented : plan_build(plan);
-    }
+    if (status == dnnl_success)
+        status = library_wanted() ? plan_build(plan) : dnnl_unimplemented;
     if (status == dnnl_unimplemented) {
         plan->built_in = true;
         plan->workspace_bytes = tide_cpu_variant_best()->blocked_workspace_bytes();
@@ -414,27 +415,20 @@ tide_status tide_onednn_matmul(void *stream_unused, const void *arguments)
 
 static const char *isa_name(void)
 {
-    static const struct {
-        dnnl_cpu_isa_t isa;
-        const char *name;
-    } names[] = {
-        {dnnl_cpu_isa_avx512_core_amx, "amx"}, {dnnl_cpu_isa_avx512_core_bf16, "avx512_bf16"},
-        {dnnl_cpu_isa_avx512_core, "avx512"},  {dnnl_cpu_isa_avx2, "avx2"},
-        {dnnl_cpu_isa_sse41, "sse41"},
-    };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (isa_has(names[i].isa))
-            return names[i].name;
-    return "portable";
+    if (isa_has(dnnl_cpu_isa_avx512_core_amx))
+        return "amx";
+    return isa_has(dnnl_cpu_isa_avx512_core_bf16) ? "avx512_bf16" : "avx512";
 }
 
 void tide_onednn_describe(tide_cpu_info *info)
 {
     static _Thread_local char name[32];
     const dnnl_version_t *version = dnnl_version();
+    if (!library_wanted())
+        return;
     snprintf(name, sizeof name, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
     info->matmul = name;
     info->matmul_isa = isa_name();
-    info->bf16_products = bf16_products();
+    info->bf16_products = true;
     info->bf16_native = isa_has(dnnl_cpu_isa_avx512_core_bf16);
 }

@@ -69,7 +69,9 @@ static inline void tile_multiply(const tile_product *t)
     size_t i = 0;
     for (; t->m - i >= TILE_ROWS; i += TILE_ROWS)
         tile_rows(t, i, TILE_ROWS);
-    for (; i < t->m; i++)
+    for (; t->m - i >= 2; i += 2)
+        tile_rows(t, i, 2);
+    if (i < t->m)
         tile_rows(t, i, 1);
 }
 
