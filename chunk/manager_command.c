@@ -1,0 +1,284 @@
+/* next and done: the order in which things are tried, and what a command's completion changes.
+ *
+ * next() tries, in this order:
+ *
+ *   1. the open op's (or slice's) request
+ *      a. a requested chunk owes an update or a restore: that comes first, and nothing else takes slots
+ *      b. every chunk that is missing: fetched into a free slot, or a victim is evicted, never more victims
+ * than slots are still missing; while one of them has no slot coming, nothing else takes slots
+ *   2. the host request, alone
+ *   3. updates and restores
+ *   4. prefetch, when no request is waiting
+ */
+#include "chunk/manager_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char *tide_command_kind_name(tide_command_kind kind)
+{
+    static const char *const names[] = {"fetch", "evict", "write_back", "update", "restore", "access"};
+    return (unsigned)kind <= TIDE_COMMAND_ACCESS ? names[kind] : "unknown";
+}
+
+const char *tide_reason_name(tide_reason reason)
+{
+    static const char *const names[] = {"demand", "prefetch", "update", "restore", "access", "spill"};
+    return (unsigned)reason <= TIDE_REASON_SPILL ? names[reason] : "unknown";
+}
+
+/* --- open commands --- */
+
+void tide_manager_issue(tide_manager *manager, tide_command *command, const uint32_t *access)
+{
+    assert(manager->open_free_count > 0);
+    uint32_t at = manager->open_free[--manager->open_free_count];
+    tide_open_command *open = &manager->open[at];
+    assert(!open->open);
+    open->open = true;
+    open->generation++;
+    command->id = open->generation * TIDE_OPEN_COMMANDS_MAX + at;
+    open->command = *command;
+    if (access)
+        memcpy(open->access, access, sizeof open->access);
+    bool is_work = command->kind == TIDE_COMMAND_UPDATE || command->kind == TIDE_COMMAND_RESTORE;
+    if (is_work) {
+        manager->works[command->chunk].running = true;
+        manager->tasks_running[command->tier]++;
+    }
+    if (command->kind == TIDE_COMMAND_UPDATE && manager->works[command->chunk].step == manager->training_step)
+        manager->update_begun = true;
+    if (command->kind == TIDE_COMMAND_ACCESS)
+        manager->host_request_running = true;
+    if (command->kind == TIDE_COMMAND_EVICT && command->reason != TIDE_REASON_PREFETCH)
+        manager->prefetch_ahead = 0; /* it may have been needed soon */
+    tide_manager_changed(manager);
+}
+
+uint32_t tide_manager_commands_open(const tide_manager *manager)
+{
+    return TIDE_OPEN_COMMANDS_MAX - manager->open_free_count;
+}
+
+/* --- next --- */
+
+/* Step 1b. `*blocked`: some chunk has no slot, nor one coming. */
+static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *command)
+{
+    const tide_request *request = &m->request;
+    uint32_t missing = 0;
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
+        const tide_place *place = &m->places.chunks[request->pins[i]];
+        if (place->busy || place->valid[TIDE_TIER_DEVICE])
+            continue;
+        if (m->places.tier[TIDE_TIER_DEVICE].free_count > 0) {
+            tide_manager_fetch(m, request->pins[i], TIDE_REASON_DEMAND, command);
+            return true;
+        }
+        if (missing++ < m->evictions_open)
+            continue;
+        *blocked = true;
+        return tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED},
+                                         TIDE_REASON_DEMAND, command);
+    }
+    *blocked = missing > 0;
+    return false;
+}
+
+static bool request_waits_for_work(const tide_manager *m)
+{
+    for (uint32_t i = m->request.pinned_count; i < m->request.pin_count; i++)
+        if (tide_manager_has_work(m, m->request.pins[i]))
+            return true;
+    return false;
+}
+
+/* Step 1. `*alone`: nothing else may go on meanwhile. */
+static bool next_for_request(tide_manager *m, bool *alone, tide_command *command)
+{
+    *alone = false;
+    if (!m->request.open || m->request.ready || tide_manager_try_pin(m))
+        return false;
+    if (!request_waits_for_work(m))
+        return fetch_requested(m, alone, command);
+    *alone = true;
+    return tide_manager_next_work(m, true, command);
+}
+
+static bool find_next(tide_manager *m, tide_command *command)
+{
+    bool alone;
+    if (next_for_request(m, &alone, command))
+        return true;
+    if (alone)
+        return false;
+    if (m->host_request.count && !m->host_request_running)
+        return tide_manager_next_host_request(m, command);
+    if (m->work_count && tide_manager_next_work(m, false, command))
+        return true;
+    if (m->request.open && !m->request.ready)
+        return false;
+    return tide_manager_next_prefetch(m, command);
+}
+
+bool tide_manager_next(tide_manager *manager, tide_command *command)
+{
+    assert(manager->sealed);
+    manager->counters.calls++;
+    if (manager->idle || manager->open_free_count == 0)
+        return false;
+    tide_command found;
+    if (!find_next(manager, &found)) {
+        manager->idle = true;
+        return false;
+    }
+    *command = found;
+    return true;
+}
+
+bool tide_manager_is_stuck(tide_manager *manager)
+{
+    const tide_request *request = &manager->request;
+    bool waiting =
+        request->open ? !request->ready : manager->host_request.count > 0 || manager->parts_open > 0;
+    return waiting && manager->idle && tide_manager_commands_open(manager) == 0;
+}
+
+/* --- done --- */
+
+static void count_move(tide_manager *m, const tide_command *command)
+{
+    tide_manager_counters *counters = &m->counters;
+    if (command->kind == TIDE_COMMAND_EVICT) {
+        counters->evictions++;
+        counters->clean_drops += !command->copy;
+    } else if (command->kind == TIDE_COMMAND_WRITE_BACK) {
+        counters->write_backs++;
+    } else {
+        counters->demand_fetches += command->reason == TIDE_REASON_DEMAND;
+        counters->prefetches += command->reason == TIDE_REASON_PREFETCH;
+        counters->spills += command->reason == TIDE_REASON_SPILL;
+    }
+}
+
+/* A host slot without the chunk's content, or of a chunk without any, is of no use. */
+static void tidy_host_slot(tide_manager *m, tide_chunk chunk)
+{
+    const tide_place *place = &m->places.chunks[chunk];
+    bool useful = place->live && place->valid[TIDE_TIER_HOST];
+    if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !useful)
+        tide_places_release(&m->places, chunk, TIDE_TIER_HOST);
+}
+
+static void finish_fetch(tide_manager *m, const tide_command *command, bool ok)
+{
+    tide_place *place = &m->places.chunks[command->chunk];
+    assert(place->slot[TIDE_TIER_DEVICE] == command->device_slot);
+    m->spills_open -= command->reason == TIDE_REASON_SPILL;
+    if (!ok) {
+        tide_places_release(&m->places, command->chunk, TIDE_TIER_DEVICE);
+        return;
+    }
+    place->valid[TIDE_TIER_DEVICE] = true;
+    if (command->reason == TIDE_REASON_SPILL && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE)
+        tide_places_release(&m->places, command->chunk, TIDE_TIER_HOST);
+}
+
+static void finish_evict(tide_manager *m, const tide_command *command, bool ok)
+{
+    tide_place *place = &m->places.chunks[command->chunk];
+    assert(place->slot[TIDE_TIER_DEVICE] == command->device_slot && m->evictions_open > 0);
+    m->evictions_open--;
+    if (!ok)
+        return;
+    place->valid[TIDE_TIER_HOST] |= command->copy;
+    tide_places_release(&m->places, command->chunk, TIDE_TIER_DEVICE);
+}
+
+static void finish_move(tide_manager *m, const tide_command *command, bool ok)
+{
+    tide_place *place = &m->places.chunks[command->chunk];
+    assert(place->busy);
+    place->busy = false;
+    if (command->kind == TIDE_COMMAND_FETCH)
+        finish_fetch(m, command, ok);
+    else if (command->kind == TIDE_COMMAND_EVICT)
+        finish_evict(m, command, ok);
+    else
+        place->valid[TIDE_TIER_HOST] |= ok;
+    if (ok)
+        count_move(m, command);
+    tidy_host_slot(m, command->chunk);
+}
+
+/* After an ACCESS that wrote, a param that had never had a value has one. */
+static void note_values(tide_manager *m, tide_chunk chunk)
+{
+    for (uint32_t i = 0; i < tide_layout_chunk_segments(m->layout, chunk); i++) {
+        uint32_t p = tide_layout_chunk_segment(m->layout, chunk, i).param;
+        if (m->params[p].state == TIDE_TENSOR_FREE)
+            tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD);
+    }
+}
+
+static void make_live(tide_manager *m, tide_chunk chunk)
+{
+    tide_space space = tide_layout_chunk_space(m->layout, chunk);
+    if (space == TIDE_SPACE_PARAM)
+        note_values(m, chunk);
+    else if (space != TIDE_SPACE_CHECKPOINT)
+        tide_places_set_live(&m->places, chunk, true);
+}
+
+/* What was written in one tier is no longer valid in the other. */
+static void finish_task_chunk(tide_manager *m, const tide_command *command, tide_chunk chunk, uint32_t access,
+                              bool ok)
+{
+    tide_tier tier = command->tier, other = tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    tide_place *place = &m->places.chunks[chunk];
+    assert(place->busy && place->pins[tier] > 0);
+    place->busy = false;
+    tide_places_unpin(&m->places, chunk, tier);
+    if (ok && access & TIDE_ACCESS_WRITE) {
+        if (place->slot[other] != TIDE_SLOT_NONE)
+            tide_places_release(&m->places, chunk, other);
+        place->valid[tier] = true;
+        make_live(m, chunk);
+    } else if (ok && place->live) {
+        place->valid[tier] = true; /* fresh zeros that were read stand for the content */
+    }
+    tidy_host_slot(m, chunk);
+}
+
+static void finish_task(tide_manager *m, const tide_open_command *open, bool ok)
+{
+    const tide_command *command = &open->command;
+    for (uint32_t i = 0; i < command->task_count; i++)
+        finish_task_chunk(m, command, command->task[i].chunk, open->access[i], ok);
+    if (command->kind == TIDE_COMMAND_ACCESS) {
+        tide_manager_close_host_request(m);
+        return;
+    }
+    assert(m->tasks_running[command->tier] > 0 && m->works[command->chunk].running);
+    m->tasks_running[command->tier]--;
+    m->works[command->chunk].running = false;
+    if (ok)
+        tide_manager_finish_part(m, command->chunk);
+    else if (command->kind == TIDE_COMMAND_UPDATE)
+        m->update_failed = true;
+}
+
+void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status)
+{
+    uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
+    tide_open_command *open = &manager->open[at];
+    assert(open->open && open->command.id == id);
+    manager->counters.calls++;
+    if (open->command.kind <= TIDE_COMMAND_WRITE_BACK)
+        finish_move(manager, &open->command, status == TIDE_OK);
+    else
+        finish_task(manager, open, status == TIDE_OK);
+    open->open = false;
+    manager->open_free[manager->open_free_count++] = at;
+    tide_manager_changed(manager);
+}

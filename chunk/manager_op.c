@@ -1,0 +1,277 @@
+/* What ops use, fixed before seal: their chunk sets, and at which op each gradient is rounded into place.
+ *
+ * Conversion. An accumulator that op g makes for param p cannot be rounded into p's place while a later op of
+ * the backward still READs p. With R the last BACKWARD or BOTH op that READs p:
+ *
+ *   g <= R   the accumulator is kept and converts at the end of R
+ *   g > R    it converts at the end of g
+ *
+ * so the first conversion is at max(R, first GRAD op) and the gradient is complete at max(R, last GRAD op).
+ */
+#include "chunk/manager_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void tide_op_record_free(tide_op_record *op)
+{
+    free(op->name);
+    free(op->params);
+    free(op->checkpoints);
+    free(op->chunks);
+    free(op->modifies);
+    free(op->slice_chunks);
+    free(op->slice_first);
+}
+
+/* --- checks --- */
+
+static tide_status fail_use(const tide_op_description *d, const char *tensor, const char *what)
+{
+    return tide_fail(TIDE_ERROR_ARGUMENT, "op %s, %s: %s", d->name, tensor, what);
+}
+
+static bool is_named_before(const tide_use *uses, uint32_t i)
+{
+    for (uint32_t k = 0; k < i; k++)
+        if (uses[k].tensor == uses[i].tensor)
+            return true;
+    return false;
+}
+
+static tide_status check_param_use(const tide_manager *m, const tide_op_description *d, uint32_t i)
+{
+    const tide_use *use = &d->params[i];
+    if (use->tensor >= tide_layout_params(m->layout))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no param %u", d->name, use->tensor);
+    const char *name = tide_layout_param_name(m->layout, use->tensor);
+    if (is_named_before(d->params, i))
+        return fail_use(d, name, "named twice");
+    if (use->access == 0 || use->access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD))
+        return fail_use(d, name, "a param's access is READ, GRAD or both");
+    if (use->access & TIDE_ACCESS_GRAD && d->pass == TIDE_PASS_FORWARD)
+        return fail_use(d, name, "a forward op makes no gradient");
+    return TIDE_OK;
+}
+
+static tide_status check_checkpoint_use(const tide_manager *m, const tide_op_description *d, uint32_t i)
+{
+    const tide_use *use = &d->checkpoints[i];
+    if (use->tensor >= tide_layout_checkpoints(m->layout))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no checkpoint %u", d->name, use->tensor);
+    const char *name = tide_layout_checkpoint_name(m->layout, use->tensor);
+    if (is_named_before(d->checkpoints, i))
+        return fail_use(d, name, "named twice");
+    if (!(use->access & (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE)) || use->access & TIDE_ACCESS_GRAD ||
+        use->access > (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST))
+        return fail_use(d, name, "a checkpoint's access is READ, WRITE or both, and LAST");
+    if (tide_layout_checkpoint_parts(m->layout, use->tensor) != d->slices)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but checkpoint %s has %u parts", d->name,
+                         d->slices, name, tide_layout_checkpoint_parts(m->layout, use->tensor));
+    return TIDE_OK;
+}
+
+static tide_status check_description(const tide_manager *m, const tide_op_description *d)
+{
+    if (m->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "op %s comes after seal", d->name ? d->name : "(no name)");
+    if (!d->name || !*d->name)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "an op needs a name");
+    if ((unsigned)d->pass > TIDE_PASS_BOTH)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: pass %d is unknown", d->name, (int)d->pass);
+    if (d->checkpoint_count == 0 && d->slices)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices of no checkpoint", d->name, d->slices);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < d->param_count && status == TIDE_OK; i++)
+        status = check_param_use(m, d, i);
+    for (uint32_t i = 0; i < d->checkpoint_count && status == TIDE_OK; i++)
+        status = check_checkpoint_use(m, d, i);
+    return status;
+}
+
+/* --- chunk sets --- */
+
+/* Append the chunks of a range that are not yet in the set of the current stamp; only count if `set` is NULL.
+ */
+static uint32_t add_range(tide_manager *m, tide_chunk *set, uint32_t count, tide_chunk first, tide_chunk last)
+{
+    for (tide_chunk chunk = first; chunk <= last; chunk++) {
+        if (m->seen[chunk] == m->seen_stamp)
+            continue;
+        m->seen[chunk] = m->seen_stamp;
+        if (set)
+            set[count] = chunk;
+        count++;
+    }
+    return count;
+}
+
+static uint32_t param_set(tide_manager *m, const tide_op_description *d, tide_chunk *set)
+{
+    uint32_t count = 0;
+    m->seen_stamp++;
+    for (uint32_t i = 0; i < d->param_count; i++) {
+        const tide_param_record *param = &m->params[d->params[i].tensor];
+        count = add_range(m, set, count, param->first, param->last);
+    }
+    return count;
+}
+
+static uint32_t slice_set(tide_manager *m, const tide_op_description *d, uint32_t slice, tide_chunk *set)
+{
+    uint32_t count = 0;
+    m->seen_stamp++;
+    for (uint32_t i = 0; i < d->checkpoint_count; i++) {
+        tide_chunk first, last;
+        tide_layout_checkpoint_chunks(m->layout, d->checkpoints[i].tensor, slice, &first, &last);
+        count = add_range(m, set, count, first, last);
+    }
+    return count;
+}
+
+/* malloc that tells "nothing wanted" from "nothing left". */
+static void *allocate(size_t count, size_t bytes)
+{
+    return calloc(count ? count : 1, bytes);
+}
+
+static void *copy_of(const void *source, size_t count, size_t bytes)
+{
+    void *copy = allocate(count, bytes);
+    if (copy && count)
+        memcpy(copy, source, count * bytes);
+    return copy;
+}
+
+static bool fill_sets(tide_manager *m, const tide_op_description *d, tide_op_record *op)
+{
+    op->chunk_count = param_set(m, d, NULL);
+    op->chunks = allocate(op->chunk_count, sizeof *op->chunks);
+    op->modifies = allocate(op->chunk_count, sizeof *op->modifies);
+    op->slice_first = allocate(d->slices + 1u, sizeof *op->slice_first);
+    if (!op->chunks || !op->modifies || !op->slice_first)
+        return false;
+    param_set(m, d, op->chunks);
+    for (uint32_t slice = 0; slice < d->slices; slice++) {
+        uint32_t count = slice_set(m, d, slice, NULL);
+        op->slice_first[slice + 1] = op->slice_first[slice] + count;
+        op->largest_slice = count > op->largest_slice ? count : op->largest_slice;
+    }
+    op->slice_chunks = allocate(op->slice_first[d->slices], sizeof *op->slice_chunks);
+    if (!op->slice_chunks)
+        return false;
+    for (uint32_t slice = 0; slice < d->slices; slice++)
+        slice_set(m, d, slice, op->slice_chunks + op->slice_first[slice]);
+    return true;
+}
+
+static bool fill_record(tide_manager *m, const tide_op_description *d, tide_op_record *op)
+{
+    *op = (tide_op_record){.pass = d->pass,
+                           .param_count = d->param_count,
+                           .checkpoint_count = d->checkpoint_count,
+                           .slices = d->slices};
+    op->name = strdup(d->name);
+    op->params = copy_of(d->params, d->param_count, sizeof *d->params);
+    op->checkpoints = copy_of(d->checkpoints, d->checkpoint_count, sizeof *d->checkpoints);
+    return op->name && op->params && op->checkpoints && fill_sets(m, d, op);
+}
+
+static bool grow_ops(tide_manager *m)
+{
+    if (m->op_count < m->op_capacity)
+        return true;
+    uint32_t larger = m->op_capacity ? 2 * m->op_capacity : 16;
+    tide_op_record *moved = realloc(m->ops, larger * sizeof *moved);
+    if (!moved)
+        return false;
+    m->ops = moved;
+    m->op_capacity = larger;
+    return true;
+}
+
+/* A later op only ever moves a param's last READ and last GRAD. */
+static void note_param_use(tide_manager *m, tide_op op, tide_pass pass, const tide_use *use)
+{
+    tide_param_record *param = &m->params[use->tensor];
+    if (use->access & TIDE_ACCESS_READ && pass != TIDE_PASS_FORWARD)
+        param->last_read = op;
+    if (use->access & TIDE_ACCESS_GRAD) {
+        param->last_grad = op;
+        if (param->first_grad == TIDE_OP_NONE)
+            param->first_grad = op;
+    }
+}
+
+tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op)
+{
+    tide_status status = check_description(manager, description);
+    if (status != TIDE_OK)
+        return status;
+    if (!grow_ops(manager))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", description->name);
+    tide_op_record record;
+    if (!fill_record(manager, description, &record)) {
+        tide_op_record_free(&record);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", description->name);
+    }
+    *op = manager->op_count++;
+    manager->ops[*op] = record;
+    for (uint32_t i = 0; i < record.param_count; i++)
+        note_param_use(manager, *op, record.pass, &record.params[i]);
+    return TIDE_OK;
+}
+
+/* --- conversions --- */
+
+tide_op tide_manager_conversion_op(const tide_manager *manager, tide_op op, uint32_t param)
+{
+    assert(op < manager->op_count && param < tide_layout_params(manager->layout));
+    tide_op last_read = manager->params[param].last_read;
+    return last_read != TIDE_OP_NONE && last_read > op ? last_read : op;
+}
+
+bool tide_manager_op_converts(const tide_manager *manager, tide_op op, const tide_use *use)
+{
+    const tide_param_record *param = &manager->params[use->tensor];
+    if (use->access & TIDE_ACCESS_GRAD && tide_manager_conversion_op(manager, op, use->tensor) == op)
+        return true;
+    return param->last_read == op && param->first_grad < op;
+}
+
+tide_op tide_manager_completion_op(const tide_manager *manager, uint32_t param)
+{
+    const tide_param_record *record = &manager->params[param];
+    if (record->last_grad == TIDE_OP_NONE)
+        return TIDE_OP_NONE;
+    return tide_manager_conversion_op(manager, record->last_grad, param);
+}
+
+void tide_manager_fix_conversions(tide_manager *manager)
+{
+    for (tide_op op = 0; op < manager->op_count; op++) {
+        tide_op_record *record = &manager->ops[op];
+        manager->seen_stamp++;
+        for (uint32_t i = 0; i < record->param_count; i++) {
+            const tide_param_record *param = &manager->params[record->params[i].tensor];
+            if (tide_manager_op_converts(manager, op, &record->params[i]))
+                add_range(manager, NULL, 0, param->first, param->last);
+        }
+        for (uint32_t i = 0; i < record->chunk_count; i++)
+            record->modifies[i] = manager->seen[record->chunks[i]] == manager->seen_stamp;
+    }
+}
+
+const tide_chunk *tide_manager_moment_chunks(const void *owner, tide_moment moment, uint32_t *count)
+{
+    const tide_manager *m = owner;
+    const tide_op_record *op = &m->ops[moment.op];
+    if (moment.slice == TIDE_SLICE_NONE) {
+        *count = op->chunk_count;
+        return op->chunks;
+    }
+    assert(moment.slice < op->slices);
+    *count = op->slice_first[moment.slice + 1] - op->slice_first[moment.slice];
+    return op->slice_chunks + op->slice_first[moment.slice];
+}

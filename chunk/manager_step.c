@@ -1,0 +1,512 @@
+/* Steps, ops and slices: what a caller may do when, and what it does to tensors and pins.
+ *
+ * A request is pinned whole or not at all, at the moment when all its chunks are resident and owe no update.
+ * Then its tensors become COMPUTE and the host copies of what it will change are given up (manager.h: a copy
+ * in the other tier is invalid once this tier's is modified; only ops that round a gradient into a chunk
+ * modify PARAM chunks, only WRITE modifies CHECKPOINT chunks).
+ *
+ * At op end a param becomes
+ *   HOLD_AFTER_BWD   if this op's conversion completes its gradient
+ *   HOLD_AFTER_FWD   else, until step end
+ * and a checkpoint part FREE after LAST, else HOLD.
+ */
+#include "chunk/manager_internal.h"
+
+#include <assert.h>
+
+/* --- steps --- */
+
+tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait)
+{
+    assert(manager->sealed);
+    if (manager->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "step begin: a step is open");
+    if (manager->release_owed)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "step begin: the last step's updates are neither released nor skipped");
+    if (manager->host_request.count)
+        return tide_fail(TIDE_ERROR_STATE, "step begin: a host request is open");
+    manager->counters.calls++;
+    manager->step_open = true;
+    manager->training = training;
+    manager->updates_wait = updates_wait;
+    manager->step++;
+    if (training) {
+        manager->training_step = manager->step;
+        manager->update_begun = false;
+    }
+    manager->prefetch_ahead = 0;
+    tide_schedule_begin(&manager->schedule, training);
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+/* The gradient is complete: note what its chunks owe and, if updates do not wait, let complete chunks go. */
+static void complete_param(tide_manager *m, uint32_t p)
+{
+    tide_param_record *param = &m->params[p];
+    if (param->open_chunks == 0)
+        param->open_chunks = param->last - param->first + 1;
+    param->gradient_step = param->complete_step = m->step;
+    tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD_AFTER_BWD);
+}
+
+/* A param of an older step may still wait for another chunk's update, so the counts alone do not tell. */
+static bool chunk_is_complete(const tide_manager *m, tide_chunk chunk)
+{
+    if (!tide_tensor_counts_complete(&m->counts[chunk]))
+        return false;
+    for (uint32_t i = 0; i < tide_layout_chunk_segments(m->layout, chunk); i++)
+        if (m->params[tide_layout_chunk_segment(m->layout, chunk, i).param].complete_step != m->step)
+            return false;
+    return true;
+}
+
+static void start_complete_chunks(tide_manager *m, const tide_param_record *param)
+{
+    if (m->updates_wait)
+        return;
+    for (tide_chunk chunk = param->first; chunk <= param->last; chunk++)
+        if (m->works[chunk].kind == TIDE_WORK_NONE && chunk_is_complete(m, chunk))
+            tide_manager_start_work(m, chunk, TIDE_WORK_UPDATE);
+}
+
+/* A chunk that no op of this step used may still owe the step before's update. */
+static bool has_older_work(const tide_manager *m, tide_chunk *owing)
+{
+    for (*owing = m->work_first; m->work_count && tide_manager_is_param_chunk(m, *owing); ++*owing)
+        if (m->works[*owing].kind != TIDE_WORK_NONE && m->works[*owing].step != m->step)
+            return true;
+    return false;
+}
+
+static void end_gradients(tide_manager *m)
+{
+    for (uint32_t p = 0; p < tide_layout_params(m->layout); p++) {
+        tide_param_record *param = &m->params[p];
+        param->kept_accumulator = false;
+        param->zero_gradient = false;
+        if (param->complete_step == m->step)
+            continue;
+        param->zero_gradient = !param->has_gradient;
+        m->counters.zero_gradients += param->zero_gradient;
+        complete_param(m, p);
+    }
+    for (uint32_t p = 0; p < tide_layout_params(m->layout); p++)
+        start_complete_chunks(m, &m->params[p]);
+}
+
+/* After a forward-only pass, or one given up. Params whose update is still owed keep their state. */
+static void rest_params(tide_manager *m)
+{
+    for (uint32_t p = 0; p < tide_layout_params(m->layout); p++) {
+        tide_tensor_state state = m->params[p].state;
+        bool resting = state == TIDE_TENSOR_FREE || state == TIDE_TENSOR_HOLD;
+        if (!resting && (state != TIDE_TENSOR_HOLD_AFTER_BWD || m->params[p].open_chunks == 0))
+            tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD);
+        m->params[p].kept_accumulator = false;
+    }
+}
+
+static void free_checkpoints(tide_manager *m)
+{
+    for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(m->layout); tensor++)
+        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(m->layout, tensor); part++)
+            if (tide_manager_part_state(m, tensor, part) != TIDE_TENSOR_FREE)
+                tide_manager_set_part_state(m, tensor, part, TIDE_TENSOR_FREE);
+}
+
+tide_status tide_manager_step_end(tide_manager *manager)
+{
+    tide_chunk owing;
+    if (!manager->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "step end: no step is open");
+    if (manager->request.open)
+        return tide_fail(TIDE_ERROR_STATE, "step end: op %s is open", manager->ops[manager->request.op].name);
+    if (manager->training && has_older_work(manager, &owing))
+        return tide_fail(TIDE_ERROR_STATE, "step end: chunk %u still owes the update of the step before",
+                         owing);
+    manager->counters.calls++;
+    if (manager->training)
+        end_gradients(manager);
+    else
+        rest_params(manager);
+    free_checkpoints(manager);
+    manager->counters.re_recordings += tide_schedule_end(&manager->schedule);
+    manager->release_owed = manager->training && manager->updates_wait;
+    manager->step_open = false;
+    manager->prefetch_ahead = 0;
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+tide_status tide_manager_release_updates(tide_manager *manager)
+{
+    if (!manager->release_owed)
+        return tide_fail(TIDE_ERROR_STATE, "release updates: no step's updates wait");
+    manager->release_owed = false;
+    for (tide_chunk chunk = 0; tide_manager_is_param_chunk(manager, chunk); chunk++)
+        tide_manager_start_work(manager, chunk, TIDE_WORK_UPDATE);
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+/* Rewrite what holds gradients of the last training step; the rest owes nothing. */
+static void restore_gradients(tide_manager *m)
+{
+    for (tide_chunk chunk = 0; tide_manager_is_param_chunk(m, chunk); chunk++) {
+        tide_work *work = &m->works[chunk];
+        if (work->kind == TIDE_WORK_UPDATE && work->step == m->training_step) {
+            assert(work->part == 0 && !work->running);
+            tide_manager_drop_work(m, chunk);
+        }
+        if (work->kind != TIDE_WORK_NONE)
+            continue;
+        if (tide_manager_chunk_has_gradient(m, chunk, m->training_step))
+            tide_manager_start_work(m, chunk, TIDE_WORK_RESTORE);
+        else
+            tide_manager_settle_chunk(m, chunk, m->training_step);
+    }
+}
+
+tide_status tide_manager_skip_updates(tide_manager *manager)
+{
+    if (!manager->release_owed)
+        return tide_fail(TIDE_ERROR_STATE, "skip updates: no step's updates wait");
+    manager->release_owed = false;
+    restore_gradients(manager);
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+/* --- requests: pins --- */
+
+static void request_chunks(tide_manager *m, const tide_chunk *chunks, uint32_t count)
+{
+    tide_request *request = &m->request;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(!(m->marks[chunks[i]] & TIDE_MARK_REQUESTED));
+        request->pins[request->pin_count++] = chunks[i];
+        m->marks[chunks[i]] |= TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
+    }
+    request->ready = false;
+}
+
+/* Take back pins and marks of the request's chunks from `from` on. */
+static void release_chunks(tide_manager *m, uint32_t from)
+{
+    tide_request *request = &m->request;
+    for (uint32_t i = from; i < request->pin_count; i++) {
+        tide_chunk chunk = request->pins[i];
+        m->marks[chunk] &= (uint8_t) ~(TIDE_MARK_REQUESTED | TIDE_MARK_FIRST);
+        if (i < request->pinned_count)
+            tide_places_unpin(&m->places, chunk, TIDE_TIER_DEVICE);
+    }
+    request->pin_count = from;
+    if (request->pinned_count > from)
+        request->pinned_count = from;
+}
+
+/* The device copy is about to change. */
+static void drop_host_copy(tide_manager *m, tide_chunk chunk)
+{
+    assert(m->places.chunks[chunk].pins[TIDE_TIER_DEVICE] > 0);
+    if (m->places.chunks[chunk].slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE)
+        tide_places_release(&m->places, chunk, TIDE_TIER_HOST);
+}
+
+static void start_op(tide_manager *m, const tide_op_record *op)
+{
+    for (uint32_t i = 0; i < op->param_count; i++)
+        tide_manager_set_param_state(m, op->params[i].tensor, TIDE_TENSOR_COMPUTE);
+    for (uint32_t i = 0; i < op->chunk_count; i++)
+        if (op->modifies[i])
+            drop_host_copy(m, op->chunks[i]);
+}
+
+static void start_slice(tide_manager *m, const tide_op_record *op, uint32_t slice)
+{
+    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+        const tide_use *use = &op->checkpoints[i];
+        tide_chunk first, last;
+        tide_manager_set_part_state(m, use->tensor, slice, TIDE_TENSOR_COMPUTE);
+        tide_layout_checkpoint_chunks(m->layout, use->tensor, slice, &first, &last);
+        for (tide_chunk chunk = first; use->access & TIDE_ACCESS_WRITE && chunk <= last; chunk++)
+            drop_host_copy(m, chunk);
+    }
+}
+
+bool tide_manager_try_pin(tide_manager *manager)
+{
+    tide_request *request = &manager->request;
+    assert(request->open && !request->ready);
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
+        tide_chunk chunk = request->pins[i];
+        if (!tide_place_is_resident(&manager->places.chunks[chunk]) || tide_manager_has_work(manager, chunk))
+            return false;
+    }
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++)
+        tide_places_pin(&manager->places, request->pins[i], TIDE_TIER_DEVICE);
+    request->pinned_count = request->pin_count;
+    request->ready = true;
+    const tide_op_record *op = &manager->ops[request->op];
+    if (request->slice == TIDE_SLICE_NONE)
+        start_op(manager, op);
+    else
+        start_slice(manager, op, request->slice);
+    tide_manager_changed(manager);
+    return true;
+}
+
+static void note_moment(tide_manager *m, tide_op op, uint32_t slice)
+{
+    m->counters.calls++;
+    m->counters.re_recordings += tide_schedule_advance(&m->schedule, (tide_moment){.op = op, .slice = slice});
+    if (m->prefetch_ahead > 0)
+        m->prefetch_ahead--;
+}
+
+/* --- ops --- */
+
+static tide_status check_param(const tide_manager *m, const tide_op_record *op, const tide_use *use)
+{
+    const tide_param_record *param = &m->params[use->tensor];
+    const char *name = tide_layout_param_name(m->layout, use->tensor);
+    if (use->access & TIDE_ACCESS_READ && param->gradient_step == m->step)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "op %s reads param %s, whose place has held its gradient in this step", op->name,
+                         name);
+    if (param->complete_step == m->step)
+        return tide_tensor_check(name, TIDE_TENSOR_HOLD_AFTER_BWD, TIDE_TENSOR_COMPUTE);
+    return TIDE_OK;
+}
+
+static tide_status check_begin(const tide_manager *m, tide_op op)
+{
+    if (op >= m->op_count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "begin: there is no op %u", op);
+    const tide_op_record *record = &m->ops[op];
+    if (!m->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "begin of op %s: no step is open", record->name);
+    if (m->request.open)
+        return tide_fail(TIDE_ERROR_STATE, "begin of op %s: op %s is open", record->name,
+                         m->ops[m->request.op].name);
+    if (!m->training && record->pass != TIDE_PASS_FORWARD)
+        return tide_fail(TIDE_ERROR_STATE, "begin of op %s: it goes backward, the pass is forward only",
+                         record->name);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < record->param_count && status == TIDE_OK; i++)
+        status = check_param(m, record, &record->params[i]);
+    return status;
+}
+
+tide_status tide_manager_begin(tide_manager *manager, tide_op op)
+{
+    tide_status status = check_begin(manager, op);
+    if (status != TIDE_OK)
+        return status;
+    tide_request *request = &manager->request;
+    assert(request->pin_count == 0 && request->pinned_count == 0);
+    request->open = true;
+    request->op = op;
+    request->slice = TIDE_SLICE_NONE;
+    request_chunks(manager, manager->ops[op].chunks, manager->ops[op].chunk_count);
+    request->param_pins = request->pin_count;
+    note_moment(manager, op, TIDE_SLICE_NONE);
+    if (!tide_manager_try_pin(manager))
+        tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+/* The accumulator that this use made, or one kept by an earlier op, goes into the param's place. */
+static void convert(tide_manager *m, tide_op op, const tide_use *use)
+{
+    tide_param_record *param = &m->params[use->tensor];
+    bool own = use->access & TIDE_ACCESS_GRAD && tide_manager_conversion_op(m, op, use->tensor) == op;
+    bool kept = param->kept_accumulator && param->last_read == op;
+    if (use->access & TIDE_ACCESS_GRAD && !own)
+        param->kept_accumulator = true;
+    if (kept)
+        param->kept_accumulator = false;
+    if (!own && !kept)
+        return;
+    if (!param->has_gradient)
+        param->open_chunks = param->last - param->first + 1;
+    param->has_gradient = true;
+    param->gradient_step = m->step;
+}
+
+static void end_param(tide_manager *m, tide_op op, const tide_use *use)
+{
+    tide_param_record *param = &m->params[use->tensor];
+    if (m->ops[op].pass != TIDE_PASS_FORWARD)
+        convert(m, op, use);
+    if (param->gradient_step == m->step && tide_manager_completion_op(m, use->tensor) == op) {
+        complete_param(m, use->tensor);
+        start_complete_chunks(m, param);
+    } else {
+        tide_manager_set_param_state(m, use->tensor, TIDE_TENSOR_HOLD_AFTER_FWD);
+    }
+}
+
+static tide_tensor_state state_after_slice(const tide_use *use)
+{
+    return use->access & TIDE_ACCESS_LAST ? TIDE_TENSOR_FREE : TIDE_TENSOR_HOLD;
+}
+
+static void end_slice(tide_manager *m)
+{
+    tide_request *request = &m->request;
+    const tide_op_record *op = &m->ops[request->op];
+    if (request->slice == TIDE_SLICE_NONE)
+        return;
+    release_chunks(m, request->param_pins);
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        tide_manager_set_part_state(m, op->checkpoints[i].tensor, request->slice,
+                                    state_after_slice(&op->checkpoints[i]));
+    request->slice = TIDE_SLICE_NONE;
+}
+
+tide_status tide_manager_end(tide_manager *manager)
+{
+    tide_request *request = &manager->request;
+    if (!request->open || !request->ready)
+        return tide_fail(TIDE_ERROR_STATE, "end: no op is open and ready");
+    tide_op op = request->op;
+    manager->counters.calls++;
+    end_slice(manager);
+    release_chunks(manager, 0);
+    request->open = request->ready = false;
+    for (uint32_t i = 0; i < manager->ops[op].param_count; i++)
+        end_param(manager, op, &manager->ops[op].params[i]);
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+/* --- slices --- */
+
+/* A part's state once the open slice, if any, is released. */
+static tide_tensor_state state_then(const tide_manager *m, const tide_use *use, uint32_t slice)
+{
+    return m->request.slice == slice ? state_after_slice(use)
+                                     : tide_manager_part_state(m, use->tensor, slice);
+}
+
+static tide_status check_slice(const tide_manager *m, uint32_t slice)
+{
+    const tide_request *request = &m->request;
+    if (!request->open || !request->ready)
+        return tide_fail(TIDE_ERROR_STATE, "slice %u: no op is open and ready", slice);
+    const tide_op_record *op = &m->ops[request->op];
+    if (slice >= op->slices)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, no slice %u", op->name, op->slices,
+                         slice);
+    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+        const tide_use *use = &op->checkpoints[i];
+        if (use->access & TIDE_ACCESS_READ && state_then(m, use, slice) == TIDE_TENSOR_FREE)
+            return tide_fail(TIDE_ERROR_STATE, "op %s reads part %u of checkpoint %s, which holds nothing",
+                             op->name, slice, tide_layout_checkpoint_name(m->layout, use->tensor));
+    }
+    return TIDE_OK;
+}
+
+/* What a slice overwrites whole is dead from now on, so that nobody copies it. */
+static void forget_overwritten(tide_manager *m, const tide_op_record *op, uint32_t slice)
+{
+    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+        const tide_use *use = &op->checkpoints[i];
+        if (!(use->access & TIDE_ACCESS_READ) &&
+            tide_manager_part_state(m, use->tensor, slice) != TIDE_TENSOR_FREE)
+            tide_manager_set_part_state(m, use->tensor, slice, TIDE_TENSOR_FREE);
+    }
+}
+
+tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
+{
+    tide_status status = check_slice(manager, slice);
+    if (status != TIDE_OK)
+        return status;
+    tide_request *request = &manager->request;
+    const tide_op_record *op = &manager->ops[request->op];
+    end_slice(manager);
+    forget_overwritten(manager, op, slice);
+    request->slice = slice;
+    uint32_t count;
+    tide_moment moment = {.op = request->op, .slice = slice};
+    const tide_chunk *chunks = tide_manager_moment_chunks(manager, moment, &count);
+    request_chunks(manager, chunks, count);
+    note_moment(manager, request->op, slice);
+    if (!tide_manager_try_pin(manager))
+        tide_manager_changed(manager);
+    return TIDE_OK;
+}
+
+bool tide_manager_ready(const tide_manager *manager)
+{
+    return manager->request.open && manager->request.ready;
+}
+
+/* --- abort --- */
+
+/* Params are undefined from here on: nothing is owed any more. */
+static void tear(tide_manager *m)
+{
+    for (tide_chunk chunk = 0; tide_manager_is_param_chunk(m, chunk); chunk++)
+        tide_manager_drop_work(m, chunk);
+    for (uint32_t p = 0; p < tide_layout_params(m->layout); p++) {
+        m->params[p].has_gradient = m->params[p].zero_gradient = false;
+        m->params[p].open_chunks = 0;
+    }
+    m->update_failed = false;
+}
+
+static void give_up_requests(tide_manager *m)
+{
+    release_chunks(m, 0);
+    m->request.open = m->request.ready = false;
+    m->request.slice = TIDE_SLICE_NONE;
+    tide_manager_close_host_request(m);
+    tide_manager_clear_gather(m, TIDE_TIER_DEVICE);
+    tide_manager_clear_gather(m, TIDE_TIER_HOST);
+}
+
+static bool owes_updates(const tide_manager *m, uint64_t step)
+{
+    for (tide_chunk chunk = m->work_first; m->work_count && tide_manager_is_param_chunk(m, chunk); chunk++)
+        if (m->works[chunk].kind == TIDE_WORK_UPDATE && m->works[chunk].step == step)
+            return true;
+    return false;
+}
+
+/* Is the last training step what is given up? Not when it is over with all its updates, nor when a
+ * forward-only pass is open: that pass changes nothing, and the updates go on. */
+static bool gives_up_training(const tide_manager *m)
+{
+    if (m->step_open)
+        return m->training;
+    return m->release_owed || owes_updates(m, m->training_step);
+}
+
+tide_status tide_manager_abort(tide_manager *manager, bool *torn)
+{
+    if (tide_manager_commands_open(manager))
+        return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open",
+                         tide_manager_commands_open(manager));
+    bool gives_up = gives_up_training(manager);
+    bool tears = manager->update_failed || (gives_up && manager->update_begun);
+    /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
+    give_up_requests(manager);
+    if (tears)
+        tear(manager);
+    else if (gives_up)
+        restore_gradients(manager);
+    rest_params(manager);
+    free_checkpoints(manager);
+    if (manager->step_open)
+        tide_schedule_abort(&manager->schedule);
+    manager->step_open = manager->release_owed = false;
+    manager->prefetch_ahead = 0;
+    *torn = tears;
+    tide_manager_changed(manager);
+    return TIDE_OK;
+}

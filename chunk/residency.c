@@ -1,0 +1,159 @@
+/* Which chunk is in which slot: see residency.h. */
+#include "chunk/residency.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tide_status slots_create(tide_slots *slots, uint32_t count)
+{
+    slots->free = malloc(count * sizeof *slots->free);
+    slots->holder = malloc(count * sizeof *slots->holder);
+    if (!slots->free || !slots->holder)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u slots", count);
+    slots->count = slots->free_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        slots->free[i] = count - 1 - i;
+        slots->holder[i] = TIDE_CHUNK_NONE;
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
+                               const uint32_t slots[TIDE_TIER_COUNT])
+{
+    memset(places, 0, sizeof *places);
+    tide_status status = TIDE_OK;
+    for (int tier = 0; tier < TIDE_TIER_COUNT && status == TIDE_OK; tier++)
+        status = slots_create(&places->tier[tier], slots[tier]);
+    if (status != TIDE_OK)
+        goto undo_tables;
+    places->chunks = calloc(chunk_count, sizeof *places->chunks);
+    if (!places->chunks) {
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunk_count);
+        goto undo_tables;
+    }
+    places->chunk_count = chunk_count;
+    for (uint32_t i = 0; i < chunk_count; i++)
+        places->chunks[i].slot[TIDE_TIER_DEVICE] = places->chunks[i].slot[TIDE_TIER_HOST] = TIDE_SLOT_NONE;
+    return TIDE_OK;
+
+undo_tables:
+    tide_places_destroy(places);
+    return status;
+}
+
+void tide_places_destroy(tide_places *places)
+{
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
+        free(places->tier[tier].free);
+        free(places->tier[tier].holder);
+    }
+    free(places->chunks);
+    memset(places, 0, sizeof *places);
+}
+
+uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
+{
+    tide_slots *slots = &places->tier[tier];
+    tide_place *place = &places->chunks[chunk];
+    assert(chunk < places->chunk_count);
+    assert(slots->free_count > 0 && place->slot[tier] == TIDE_SLOT_NONE);
+    assert(!place->valid[tier]);
+    uint32_t slot = slots->free[--slots->free_count];
+    assert(slots->holder[slot] == TIDE_CHUNK_NONE);
+    slots->holder[slot] = chunk;
+    place->slot[tier] = slot;
+    return slot;
+}
+
+void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
+{
+    tide_slots *slots = &places->tier[tier];
+    tide_place *place = &places->chunks[chunk];
+    uint32_t slot = place->slot[tier];
+    assert(slot < slots->count && slots->holder[slot] == chunk);
+    assert(place->pins[tier] == 0);
+    assert(slots->free_count < slots->count);
+    slots->holder[slot] = TIDE_CHUNK_NONE;
+    slots->free[slots->free_count++] = slot;
+    place->slot[tier] = TIDE_SLOT_NONE;
+    place->valid[tier] = false;
+}
+
+void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
+{
+    tide_place *place = &places->chunks[chunk];
+    assert(place->slot[tier] != TIDE_SLOT_NONE);
+    if (place->pins[tier]++ == 0)
+        places->pinned[tier]++;
+    place->last_use = ++places->uses;
+}
+
+void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier)
+{
+    tide_place *place = &places->chunks[chunk];
+    assert(place->pins[tier] > 0 && places->pinned[tier] > 0);
+    if (--place->pins[tier] == 0)
+        places->pinned[tier]--;
+}
+
+void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
+{
+    tide_place *place = &places->chunks[chunk];
+    place->live = live;
+    if (!live && !place->busy && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE &&
+        place->pins[TIDE_TIER_HOST] == 0)
+        tide_places_release(places, chunk, TIDE_TIER_HOST);
+}
+
+static bool slots_agree(const tide_places *places, tide_tier tier)
+{
+    const tide_slots *slots = &places->tier[tier];
+    uint32_t holding = 0;
+    for (uint32_t i = 0; i < slots->count; i++) {
+        if (slots->holder[i] == TIDE_CHUNK_NONE)
+            continue;
+        if (slots->holder[i] >= places->chunk_count || places->chunks[slots->holder[i]].slot[tier] != i)
+            return false;
+        holding++;
+    }
+    for (uint32_t i = 0; i < slots->free_count; i++)
+        if (slots->free[i] >= slots->count || slots->holder[slots->free[i]] != TIDE_CHUNK_NONE)
+            return false;
+    return slots->free_count + holding == slots->count;
+}
+
+static bool place_is_valid(const tide_place *place)
+{
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
+        bool holds = place->slot[tier] != TIDE_SLOT_NONE;
+        if (place->valid[tier] && !holds)
+            return false;
+        if (place->pins[tier] && !holds)
+            return false;
+        if (holds && !place->valid[tier] &&
+            !place->busy) /* a slot without content: only while a move is open */
+            return false;
+    }
+    return place->live || place->busy || place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+}
+
+bool tide_places_is_valid(const tide_places *places, bool deep)
+{
+    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0};
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
+        if (places->tier[tier].free_count > places->tier[tier].count ||
+            places->pinned[tier] + places->tier[tier].free_count > places->tier[tier].count)
+            return false;
+    if (!deep)
+        return true;
+    for (uint32_t i = 0; i < places->chunk_count; i++) {
+        if (!place_is_valid(&places->chunks[i]))
+            return false;
+        for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
+            pinned[tier] += places->chunks[i].pins[tier] > 0;
+    }
+    return pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
+           slots_agree(places, TIDE_TIER_DEVICE) && slots_agree(places, TIDE_TIER_HOST);
+}

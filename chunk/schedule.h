@@ -1,0 +1,84 @@
+/* The recorded schedule: which moment follows which, and when each chunk is used next.
+ *
+ * A moment is an op's begin (its params) or one of its slices (its checkpoints). A recording is the sequence
+ * of moments of one step; training steps and forward-only passes have one each. The first step of a kind is
+ * recorded, later ones are followed by a cursor. At the first difference the rest of the step is recorded
+ * instead (what came before is the same), so the next step of the kind is followed again.
+ *
+ *   moments   op0  op0/0  op0/1  op1 ...          length
+ *                          ^ cursor: the next one expected; the moment going on is before it
+ *   chunk c's uses:  3 17 40     next use at cursor 18: 40 - 18 = 22 moments away;
+ *                                at cursor 41: 3 + length - 41, in the next step
+ *
+ * All memory is allocated at create. A step longer than twice all registered ops is not recorded.
+ */
+#ifndef TIDE_CHUNK_SCHEDULE_H
+#define TIDE_CHUNK_SCHEDULE_H
+
+#include "chunk/layout.h"
+
+#define TIDE_SLICE_NONE UINT32_MAX
+
+typedef struct tide_moment {
+    uint32_t op;
+    uint32_t slice; /* TIDE_SLICE_NONE: the op's params */
+} tide_moment;
+
+/* The chunks that a moment requests. */
+typedef const tide_chunk *(*tide_moment_chunks)(const void *owner, tide_moment moment, uint32_t *count);
+
+typedef struct tide_recording {
+    tide_moment *moments;
+    uint32_t length;
+    uint32_t *uses;  /* moment numbers, chunk by chunk, ascending */
+    uint32_t *first; /* per chunk (and one more): where its uses begin */
+    bool valid;      /* complete and indexed */
+} tide_recording;
+
+enum { TIDE_SCHEDULE_FORWARD = 0, TIDE_SCHEDULE_TRAINING, TIDE_SCHEDULE_KINDS };
+
+typedef enum tide_schedule_mode {
+    TIDE_SCHEDULE_BETWEEN = 0, /* no step is open; the next is expected to be a training step */
+    TIDE_SCHEDULE_RECORDING,
+    TIDE_SCHEDULE_FOLLOWING,
+    TIDE_SCHEDULE_LOST, /* the step is too long to be recorded */
+} tide_schedule_mode;
+
+typedef struct tide_schedule {
+    tide_recording recordings[TIDE_SCHEDULE_KINDS];
+    uint32_t chunk_count;
+    uint32_t moment_capacity;
+    uint32_t use_capacity;
+    tide_moment_chunks chunks_of;
+    const void *owner;
+    tide_schedule_mode mode;
+    uint32_t kind; /* of the open step */
+    uint32_t cursor;
+} tide_schedule;
+
+/* For `moments` moments that request `uses` chunks in all, once a step. NO_MEMORY; nothing to free then. */
+tide_status tide_schedule_create(tide_schedule *schedule, uint32_t chunk_count, uint32_t moments,
+                                 uint32_t uses, tide_moment_chunks chunks_of, const void *owner);
+void tide_schedule_destroy(tide_schedule *schedule);
+
+void tide_schedule_begin(tide_schedule *schedule, bool training);
+/* A moment begins. True if it is the first that differs from the recording. */
+bool tide_schedule_advance(tide_schedule *schedule, tide_moment moment);
+/* The step is over. True if it was shorter than the recording. */
+bool tide_schedule_end(tide_schedule *schedule);
+/* The step was given up: a recording in progress is forgotten, one that was followed stands. */
+void tide_schedule_abort(tide_schedule *schedule);
+
+/* The recording that tells the future now, NULL if there is none. */
+const tide_recording *tide_schedule_active(const tide_schedule *schedule);
+/* Moments from the cursor to the chunk's next use, 0 if the next moment needs it; twice the recording's
+ * length if no moment does. Needs an active recording. */
+uint32_t tide_schedule_distance(const tide_schedule *schedule, tide_chunk chunk);
+/* Moments from the cursor to the chunk's next *last* use of a step. */
+uint32_t tide_schedule_last_distance(const tide_schedule *schedule, tide_chunk chunk);
+/* What tide_schedule_distance says of a chunk that is never used. */
+uint32_t tide_schedule_never(const tide_schedule *schedule);
+/* The moment `ahead` of the cursor, wrapping around; its chunks. */
+const tide_chunk *tide_schedule_ahead(const tide_schedule *schedule, uint32_t ahead, uint32_t *count);
+
+#endif

@@ -1,0 +1,77 @@
+/* Tensor states: see tensor.h for the picture the table below draws. */
+#include "chunk/tensor.h"
+
+#include <assert.h>
+
+#define TO(state) (1u << TIDE_TENSOR_##state)
+
+/* Bit s of row r: a tensor in state r may go to state s. */
+static const unsigned char transitions[TIDE_TENSOR_STATE_COUNT] = {
+    [TIDE_TENSOR_FREE] = TO(COMPUTE) | TO(HOLD) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_COMPUTE] = TO(FREE) | TO(HOLD) | TO(HOLD_AFTER_FWD) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_HOLD] = TO(FREE) | TO(COMPUTE) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_HOLD_AFTER_FWD] = TO(COMPUTE) | TO(HOLD) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_HOLD_AFTER_BWD] = TO(HOLD),
+};
+
+const char *tide_tensor_state_name(tide_tensor_state state)
+{
+    static const char *const names[TIDE_TENSOR_STATE_COUNT] = {"free", "compute", "hold", "hold_after_fwd",
+                                                               "hold_after_bwd"};
+    return (unsigned)state < TIDE_TENSOR_STATE_COUNT ? names[state] : "unknown";
+}
+
+const char *tide_chunk_state_name(tide_chunk_state state)
+{
+    static const char *const names[] = {"free", "compute", "hold", "hold_after_bwd", "updating"};
+    return (unsigned)state <= TIDE_CHUNK_UPDATING ? names[state] : "unknown";
+}
+
+bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to)
+{
+    assert((unsigned)from < TIDE_TENSOR_STATE_COUNT && (unsigned)to < TIDE_TENSOR_STATE_COUNT);
+    return transitions[from] >> to & 1u;
+}
+
+tide_status tide_tensor_check(const char *name, tide_tensor_state from, tide_tensor_state to)
+{
+    if (tide_tensor_may(from, to))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_STATE, "%s is %s and may not become %s", name, tide_tensor_state_name(from),
+                     tide_tensor_state_name(to));
+}
+
+void tide_tensor_counts_move(tide_tensor_counts *counts, tide_tensor_state from, tide_tensor_state to)
+{
+    assert(tide_tensor_may(from, to));
+    assert(counts->in[from] > 0);
+    counts->in[from]--;
+    counts->in[to]++;
+}
+
+uint32_t tide_tensor_counts_total(const tide_tensor_counts *counts)
+{
+    uint32_t total = 0;
+    for (int state = 0; state < TIDE_TENSOR_STATE_COUNT; state++)
+        total += counts->in[state];
+    return total;
+}
+
+uint32_t tide_tensor_counts_live(const tide_tensor_counts *counts)
+{
+    return tide_tensor_counts_total(counts) - counts->in[TIDE_TENSOR_FREE];
+}
+
+bool tide_tensor_counts_complete(const tide_tensor_counts *counts)
+{
+    return counts->in[TIDE_TENSOR_HOLD_AFTER_BWD] == tide_tensor_counts_total(counts);
+}
+
+tide_chunk_state tide_tensor_counts_state(const tide_tensor_counts *counts)
+{
+    if (counts->in[TIDE_TENSOR_COMPUTE] > 0)
+        return TIDE_CHUNK_COMPUTE;
+    if (tide_tensor_counts_live(counts) == 0)
+        return TIDE_CHUNK_FREE;
+    return tide_tensor_counts_complete(counts) ? TIDE_CHUNK_HOLD_AFTER_BWD : TIDE_CHUNK_HOLD;
+}
