@@ -1,0 +1,50 @@
+#!/bin/sh
+# A stranger's program against the installed library: install into a folder of its own, build by pkg-config alone, train
+# with everything resident and with the least budget, compare every bit.
+#
+# usage: test_program_consumer.sh BUILD SOURCE      prints TAP
+set -u
+build=$1 source=$2
+work=$(mktemp -d /tmp/tidepool-consumer-XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+count=0
+
+ok() { # STATUS DESCRIPTION
+    count=$((count + 1))
+    if [ "$1" -eq 0 ]; then echo "ok $count - $2"; else echo "not ok $count - $2"; fi
+}
+
+field() { # NAME LINE: the word after NAME
+    echo "$2" | sed -n "s/.*\\b$1 \\([^ ]*\\).*/\\1/p"
+}
+
+meson install -C "$build" --no-rebuild --destdir "$work/root" >"$work/install.log" 2>&1
+ok $? "the library, its headers, its pkg-config file and the program are installed"
+pc=$(find "$work/root" -name tidepool.pc)
+[ -n "$pc" ] || { sed 's/^/# /' "$work/install.log"; echo "1..$count"; exit 0; }
+PKG_CONFIG_PATH=$(dirname "$pc"); export PKG_CONFIG_PATH
+PKG_CONFIG_SYSROOT_DIR="$work/root"; export PKG_CONFIG_SYSROOT_DIR
+LD_LIBRARY_PATH=$(dirname "$(find "$work/root" -name libtidepool.so)"); export LD_LIBRARY_PATH
+[ -x "$(find "$work/root" -name tidepool -type f -path '*bin*')" ] && "$(find "$work/root" -name tidepool -type f -path '*bin*')" --version >/dev/null
+ok $? "the installed program runs"
+
+mkdir "$work/consumer" && cp "$source/example_consumer/mlp.c" "$source/example_consumer/Makefile" "$work/consumer/" &&
+    make -s -C "$work/consumer" >"$work/make.log" 2>&1
+ok $? "the example builds against the installed library alone"
+sed 's/^/# /' "$work/make.log"
+
+for optimizer in adamw sgd; do
+    full=$("$work/consumer/mlp" $optimizer full 2>&1); full_status=$?
+    least=$("$work/consumer/mlp" $optimizer least 2>&1); least_status=$?
+    echo "# full:  $full"
+    echo "# least: $least"
+    [ $full_status -eq 0 ] && [ $least_status -eq 0 ]
+    ok $? "$optimizer: it trains with everything resident and with the least budget"
+    [ "$(field device "$least")" -lt "$(field model "$least")" ] 2>/dev/null
+    ok $? "$optimizer: the least device budget is smaller than the model data"
+    awk -v first="$(field first "$least")" -v last="$(field last "$least")" 'BEGIN { exit !(last > 0 && last < first / 3) }'
+    ok $? "$optimizer: it learned: the loss fell to a third or less"
+    [ -n "$(field weights "$full")" ] && [ "${full%% device*}" = "${least%% device*}" ]
+    ok $? "$optimizer: losses and weights are equal to the last bit for both budgets"
+done
+echo "1..$count"
