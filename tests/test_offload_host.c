@@ -1,0 +1,777 @@
+/* The host device keeps what device.h promises: memory and budgets, places, streams, events, sleep. */
+#include "test_offload_fixture.h"
+#include "tests/interpose.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+
+static uint64_t peak(const fixture *it, tide_tier tier)
+{
+    tide_memory_usage usage;
+    it->ops->usage(it->device, tier, &usage);
+    assert_true(usage.peak_bytes >= usage.used_bytes);
+    return usage.peak_bytes;
+}
+
+/* --- options --- */
+
+static void expect_refused(tide_device_options options, const char *words)
+{
+    tide_device *device = NULL;
+    assert_int_equal(tide_device_host_open(&options, &device), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), words));
+    assert_null(device);
+    assert_int_equal(tide_device_null_open(&options, &device), TIDE_ERROR_ARGUMENT);
+    assert_null(device);
+}
+
+static void options_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.chunk_bytes = 3 << 18;
+    expect_refused(options, "chunk size of 786432 bytes");
+    options.chunk_bytes = 128 << 10;
+    expect_refused(options, "power of two");
+    options = options_small();
+    options.device_memory_bytes = CHUNK_BYTES - 1;
+    expect_refused(options, "device memory budget of 262143 bytes is below one chunk");
+    options = options_small();
+    options.host_memory_bytes = 0;
+    expect_refused(options, "host memory budget");
+    options = options_small();
+    options.link_bytes_per_second = -1;
+    expect_refused(options, "link bandwidth");
+    options = options_small();
+    options.skip_wait_site = TIDE_WAIT_SITE_COUNT;
+    expect_refused(options, "wait site 64");
+    options = options_small();
+    options.fault_mask = 16;
+    expect_refused(options, "fault mask");
+}
+
+/* --- memory and budgets --- */
+
+static void both_budgets_can_be_filled_to_the_last_byte(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_memory_usage usage;
+    it.ops->usage(it.device, TIDE_TIER_DEVICE, &usage);
+    assert_int_equal(usage.used_bytes, usage.budget_bytes);
+    assert_int_equal(usage.peak_bytes, DEVICE_SLOTS * CHUNK_BYTES + REGION_BYTES);
+    it.ops->usage(it.device, TIDE_TIER_HOST, &usage);
+    assert_int_equal(usage.used_bytes, usage.budget_bytes);
+    assert_int_equal(usage.allocations, 2);
+    fixture_close(&it);
+}
+
+static void one_byte_or_slot_over_budget_is_refused_and_leaves_no_trace(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    fixture it = {0};
+    void *address = NULL;
+    uint32_t object = 77;
+    assert_ok(tide_device_host_open(&options, &it.device));
+    it.ops = it.device->ops;
+    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, DEVICE_SLOTS + 1), TIDE_ERROR_BUDGET);
+    assert_non_null(strstr(tide_message(), "a budget of 1310720 would do"));
+    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS + 1), TIDE_ERROR_BUDGET);
+    assert_int_equal(peak(&it, TIDE_TIER_DEVICE) + peak(&it, TIDE_TIER_HOST), 0);
+    assert_ok(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, DEVICE_SLOTS));
+    assert_ok(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS));
+    assert_int_equal(it.ops->region_create(it.device, REGION_BYTES + 1, &address), TIDE_ERROR_BUDGET);
+    assert_ok(it.ops->region_create(it.device, REGION_BYTES, &address));
+    address = NULL;
+    assert_int_equal(it.ops->buffer_create(it.device, "b", 8193, &address, &object), TIDE_ERROR_BUDGET);
+    assert_null(address);
+    assert_int_equal(object, 77);
+    assert_ok(it.ops->buffer_create(it.device, "b", 1, &address, &object));
+    assert_int_equal(peak(&it, TIDE_TIER_HOST), HOST_SLOTS * CHUNK_BYTES + 4096);
+    fixture_close(&it);
+}
+
+static void what_exists_once_cannot_be_made_twice(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    void *address;
+    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 0), TIDE_ERROR_STATE);
+    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_HOST, 0), TIDE_ERROR_STATE);
+    assert_int_equal(it.ops->region_create(it.device, 0, &address), TIDE_ERROR_STATE);
+    fixture_close(&it);
+}
+
+static void memory_the_machine_does_not_have_is_refused_before_it_is_touched(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.chunk_bytes = 1 << 30;
+    options.device_memory_bytes = options.host_memory_bytes = UINT64_C(1) << 50;
+    tide_device *device;
+    assert_ok(tide_device_host_open(&options, &device));
+    assert_int_equal(device->ops->slots_create(device, TIDE_TIER_DEVICE, 1 << 16), TIDE_ERROR_NO_MEMORY);
+    assert_int_equal(device->ops->slots_create(device, TIDE_TIER_HOST, 1 << 16), TIDE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(tide_message(), "available"));
+    device->ops->close(device);
+}
+
+static void memory_begins_aligned_and_zeroed(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    assert_int_equal((uintptr_t)it.region % TIDE_ALIGNMENT_BYTES, 0);
+    assert_int_equal((uintptr_t)it.buffer % TIDE_ALIGNMENT_BYTES, 0);
+    assert_int_equal((uintptr_t)it.range % CHUNK_BYTES, 0);
+    for (int i = 0; i < REGION_BYTES; i++)
+        assert_int_equal(it.region[i], 0);
+    for (int i = 0; i < BUFFER_BYTES; i++)
+        assert_int_equal(it.buffer[i], 0);
+    fixture_close(&it);
+}
+
+static void ranges_are_whole_chunks_and_parts_lie_inside_the_region(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    void *address = NULL;
+    uint32_t object;
+    assert_int_equal(it.ops->reserve(it.device, CHUNK_BYTES + 4096, &address), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->reserve(it.device, 0, &address), TIDE_ERROR_ARGUMENT);
+    assert_null(address);
+    assert_int_equal(it.ops->region_object(it.device, "x", 1, REGION_BYTES, &object), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->region_object(it.device, "x", UINT64_MAX, 2, &object), TIDE_ERROR_ARGUMENT);
+    assert_ok(it.ops->region_object(it.device, "x", REGION_BYTES - 1, 1, &object));
+    fixture_close(&it);
+}
+
+/* --- places --- */
+
+static void slot_has_one_content_at_its_own_place_and_the_chunks(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    memset(own(&it, TIDE_TIER_DEVICE, 2), 7, CHUNK_BYTES);
+    assert_ok(it.ops->map(it.device, 2, place(&it, 5)));
+    assert_int_equal(place(&it, 5)[0], 7);
+    assert_int_equal(place(&it, 5)[CHUNK_BYTES - 1], 7);
+    place(&it, 5)[10] = 8;
+    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 2)[10], 8);
+    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 1)[10], 0);
+    assert_ok(it.ops->unmap(it.device, 2, place(&it, 5)));
+    assert_ok(it.ops->map(it.device, 2, place(&it, 0)));
+    assert_int_equal(place(&it, 0)[10], 8);
+    fixture_close(&it);
+}
+
+static void misplacing_is_refused(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    assert_int_equal(it.ops->map(it.device, 1, place(&it, 4)), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "device slot 1 is mapped at"));
+    assert_int_equal(it.ops->map(it.device, 2, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "holds device slot 1 already"));
+    assert_int_equal(it.ops->map(it.device, 2, place(&it, 2) + 4096), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->map(it.device, 2, place(&it, RANGE_CHUNKS)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->map(it.device, 2, it.range - CHUNK_BYTES), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->map(it.device, 2, NULL), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->map(it.device, DEVICE_SLOTS, place(&it, 2)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 2)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->unmap(it.device, 2, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_ok(it.ops->unmap(it.device, 1, place(&it, 3)));
+    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    fixture_close(&it);
+}
+
+static void guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate late = {0};
+    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &late));
+    assert_ok(it.ops->guard(it.device, TIDE_STREAM_COMPUTE, place(&it, 3), false));
+    assert_ok(it.ops->unmap(it.device, 1, place(&it, 3)));
+    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    atomic_store(&late.open, true);
+    it.ops->synchronize(it.device);
+    place(&it, 3)[0] = 1; /* would fault */
+    assert_int_equal(it.ops->guard(it.device, TIDE_STREAM_COMPUTE, place(&it, 4), false),
+                     TIDE_ERROR_ARGUMENT);
+    fixture_close(&it);
+}
+
+/* --- launches --- */
+
+static void launch_returns_before_its_kernel_has_started(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate first = {0}, second = {0};
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &first));
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &second));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_false(atomic_load(&second.began)); /* it can't have: the first holds the stream */
+    assert_false(is_done(&it, it.events[0]));
+    atomic_store(&first.open, true);
+    atomic_store(&second.open, true);
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_true(atomic_load(&second.began));
+    assert_true(is_done(&it, it.events[0]));
+    fixture_close(&it);
+}
+
+typedef struct wide_arguments {
+    _Alignas(16) unsigned char bytes[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES - 16];
+    unsigned *sum; /* 1000000 if misaligned */
+} wide_arguments;
+
+static tide_status sum_kernel(void *stream, const void *arguments)
+{
+    const wide_arguments *it = arguments;
+    assert_null(stream);
+    unsigned sum = (uintptr_t)arguments % 16 == 0 ? 0 : 1000000;
+    for (size_t i = 0; i < sizeof it->bytes; i++)
+        sum += it->bytes[i];
+    *it->sum = sum;
+    return TIDE_OK;
+}
+
+static void arguments_are_copied_and_aligned(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate hold = {0};
+    unsigned sum = 0;
+    wide_arguments arguments;
+    tide_work work = work_of("sum", 0);
+    assert_int_equal(sizeof arguments, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES);
+    memset(arguments.bytes, 1, sizeof arguments.bytes);
+    arguments.sum = &sum;
+    assert_ok(launch_gate(&it, TIDE_STREAM_UPDATE, &hold));
+    assert_ok(it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, sum_kernel, &arguments, sizeof arguments));
+    memset(&arguments, 0xee, sizeof arguments);
+    atomic_store(&hold.open, true);
+    it.ops->synchronize(it.device);
+    assert_int_equal(sum, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES - 16);
+    fixture_close(&it);
+}
+
+static void launches_that_cannot_be_meant_are_refused(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    char bytes[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES + 1] = {0};
+    tide_work work = work_of("w", 3), nameless = {0};
+    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, count_kernel, bytes, sizeof bytes),
+                     TIDE_ERROR_ARGUMENT);
+    assert_string_equal(tide_message(), "w 3 has 257 bytes of arguments, more than 256");
+    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, NULL, bytes, 1), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &nameless, count_kernel, bytes, 1),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_COUNT, &work, count_kernel, bytes, 1),
+                     TIDE_ERROR_ARGUMENT);
+    tide_access nowhere = tide_reads(TIDE_OBJECT_DEVICE_SLOT, DEVICE_SLOTS);
+    work = work_on("w", 3, &nowhere);
+    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_IN, &work, count_kernel, NULL, 0),
+                     TIDE_ERROR_ARGUMENT);
+    assert_ok(it.ops->failure(it.device));
+    fixture_close(&it);
+}
+
+static void commands_of_a_stream_run_in_order(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
+        int memory = 1;
+        unsigned expected = 1;
+        for (int i = 0; i < 50; i++) {
+            store_arguments arguments = {&memory, i};
+            tide_work work = work_of("mix", (uint32_t)i);
+            expected = 3 * expected + (unsigned)i;
+            assert_ok(it.ops->launch(it.device, (tide_stream)stream, &work, mix_kernel, &arguments,
+                                     sizeof arguments));
+        }
+        it.ops->synchronize(it.device);
+        assert_int_equal((unsigned)memory, expected);
+    }
+    fixture_close(&it);
+}
+
+typedef struct flood {
+    fixture *it;
+    atomic_int *ran;
+    atomic_int launched;
+} flood;
+
+enum { FLOOD_LAUNCHES = 600 };
+
+static void *flood_main(void *argument)
+{
+    flood *it = argument;
+    for (int i = 0; i < FLOOD_LAUNCHES; i++) {
+        if (launch_count(it->it, TIDE_STREAM_COMPUTE, it->ran) != TIDE_OK)
+            break;
+        atomic_fetch_add(&it->launched, 1);
+    }
+    return NULL;
+}
+
+static void full_ring_makes_the_caller_wait_and_goes_on(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate hold = {0};
+    atomic_int ran = 0;
+    flood all = {&it, &ran, 0};
+    pthread_t thread;
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &hold));
+    assert_int_equal(pthread_create(&thread, NULL, flood_main, &all), 0);
+    int before = -1;
+    while (atomic_load(&all.launched) != before || before == 0) {
+        before = atomic_load(&all.launched);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+    assert_in_range(before, 1, FLOOD_LAUNCHES - 1);
+    assert_int_equal(atomic_load(&ran), 0);
+    atomic_store(&hold.open, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&ran), FLOOD_LAUNCHES);
+    fixture_close(&it);
+}
+
+/* --- copies --- */
+
+static void copies_move_the_first_bytes_of_a_slot_both_ways(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work work = work_of("copy", 0);
+    memset(own(&it, TIDE_TIER_HOST, 4), 5, CHUNK_BYTES);
+    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 3, 4, 1000));
+    it.ops->synchronize(it.device);
+    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 3)[999], 5);
+    assert_int_equal(own(&it, TIDE_TIER_DEVICE, 3)[1000], 0);
+    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST, 0, 3, CHUNK_BYTES));
+    it.ops->synchronize(it.device);
+    assert_int_equal(own(&it, TIDE_TIER_HOST, 0)[999], 5);
+    assert_int_equal(own(&it, TIDE_TIER_HOST, 0)[1000], 0);
+    tide_device_statistics statistics;
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.h2d_bytes, 1000);
+    assert_int_equal(statistics.d2h_bytes, CHUNK_BYTES);
+    assert_int_equal(statistics.commands[TIDE_STREAM_IN], 1);
+    fixture_close(&it);
+}
+
+static void copies_outside_slots_region_and_buffers_are_refused(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work work = work_of("copy", 0);
+    const tide_device_ops *ops = it.ops;
+    tide_device *device = it.device;
+    assert_int_equal(ops->copy_slot(device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, DEVICE_SLOTS, 0, 1),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(ops->copy_slot(device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, HOST_SLOTS, 1),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(ops->copy_slot(device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, CHUNK_BYTES + 1),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(
+        ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region + 1, it.buffer, REGION_BYTES, true),
+        TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "not inside the region"));
+    assert_int_equal(
+        ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region, it.buffer, BUFFER_BYTES + 1, true),
+        TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "not inside a host buffer"));
+    assert_int_equal(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region, it.buffer, 1, false),
+                     TIDE_ERROR_ARGUMENT);
+    it.buffer[0] = 9;
+    assert_ok(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.region + 5, it.buffer, 2, true));
+    assert_ok(ops->copy_bytes(device, TIDE_STREAM_IN, &work, it.buffer + 7, it.region + 5, 1, false));
+    ops->synchronize(device);
+    assert_int_equal(it.buffer[7], 9);
+    fixture_close(&it);
+}
+
+/* Nanoseconds that `count` copies each way take, both ways at the same time. */
+static uint64_t copies_ns(fixture *it, int count)
+{
+    tide_work work = work_of("copy", 0);
+    uint64_t begin_ns = it->ops->now_ns(it->device);
+    for (int i = 0; i < count; i++) {
+        assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, CHUNK_BYTES));
+        assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST, 1, 1, CHUNK_BYTES));
+    }
+    it->ops->synchronize(it->device);
+    return it->ops->now_ns(it->device) - begin_ns;
+}
+
+static void link_carries_its_rate_each_way(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.link_bytes_per_second = 10.0 * CHUNK_BYTES; /* 100 ms a chunk */
+    fixture it = fixture_open(&options);
+    uint64_t took_ns = copies_ns(&it, 3);
+    assert_in_range(took_ns, 299000000, 450000000); /* 600 ms if the ways shared it */
+    tide_device_statistics statistics;
+    it.ops->statistics(it.device, &statistics);
+    assert_in_range(statistics.busy_ns[TIDE_STREAM_IN], 299000000, 450000000);
+    fixture_close(&it);
+}
+
+/* --- events --- */
+
+static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate in = {0}, out = {0};
+    atomic_int ran = 0;
+    tide_event event = it.events[0];
+    assert_ok(launch_gate(&it, TIDE_STREAM_IN, &in));
+    assert_ok(launch_gate(&it, TIDE_STREAM_OUT, &out));
+    assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_IN));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, event, SITE));
+    assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_OUT)); /* the wait is not concerned */
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_COMPUTE));
+    atomic_store(&in.open, true);
+    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
+    assert_int_equal(atomic_load(&ran), 1);
+    assert_false(is_done(&it, event)); /* but a query is: the out stream is still held */
+    atomic_store(&out.open, true);
+    assert_ok(it.ops->event_wait(it.device, event, SITE));
+    fixture_close(&it);
+}
+
+static void wait_for_an_event_holds_the_stream(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate in = {0};
+    atomic_int ran = 0;
+    assert_ok(launch_gate(&it, TIDE_STREAM_IN, &in));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE));
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    assert_int_equal(atomic_load(&ran), 0);
+    atomic_store(&in.open, true);
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&ran), 1);
+    tide_device_statistics statistics;
+    it.ops->statistics(it.device, &statistics);
+    assert_true(statistics.wait_ns[TIDE_STREAM_COMPUTE] > 20000000);
+    assert_int_equal(statistics.wait_ns[TIDE_STREAM_IN], 0);
+    assert_int_equal(statistics.waits[OTHER_SITE], 1);
+    assert_int_equal(statistics.waits[SITE], 0);
+    fixture_close(&it);
+}
+
+static void event_never_recorded_means_no_wait(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    assert_true(is_done(&it, it.events[3]));
+    assert_ok(it.ops->event_wait(it.device, it.events[3], SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[3], SITE));
+    assert_ok(launch_count(&it, TIDE_STREAM_OUT, &ran));
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&ran), 1);
+    fixture_close(&it);
+}
+
+static void no_stream_waits_for_the_host_lane(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    assert_ok(launch_count(&it, TIDE_STREAM_HOST, &ran));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE),
+                     TIDE_ERROR_ARGUMENT);
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_int_equal(atomic_load(&ran), 1);
+    fixture_close(&it);
+}
+
+static void waits_name_a_site_and_an_event_that_exist(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    bool done;
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], 0), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->event_query(it.device, it.events[0], TIDE_WAIT_SITE_COUNT, &done),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->event_wait(it.device, 0, SITE), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->event_record(it.device, 99, TIDE_STREAM_IN), TIDE_ERROR_ARGUMENT);
+    fixture_close(&it);
+}
+
+/* --- sleep --- */
+
+static void *ring_main(void *argument)
+{
+    fixture *it = argument;
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    it->ops->ring(it->device);
+    return NULL;
+}
+
+static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    pthread_t thread;
+    uint64_t ticket = it.ops->doorbell(it.device);
+    assert_int_equal(pthread_create(&thread, NULL, ring_main, &it), 0);
+    assert_ok(it.ops->park(it.device, ticket));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ok(it.ops->park(it.device, ticket)); /* rung since: at once */
+
+    atomic_int ran = 0;
+    ticket = it.ops->doorbell(it.device);
+    assert_ok(launch_count(&it, TIDE_STREAM_IN, &ran));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
+    assert_ok(it.ops->park(it.device, ticket));
+    assert_int_equal(atomic_load(&ran), 1);
+
+    ticket = it.ops->doorbell(it.device); /* an event that completes by being recorded */
+    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
+    assert_ok(it.ops->park(it.device, ticket));
+    fixture_close(&it);
+}
+
+/* --- observer --- */
+
+typedef struct seen {
+    atomic_int kernels, waits;
+} seen;
+
+static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
+                     uint64_t end_ns)
+{
+    seen *it = context;
+    assert_true(begin_ns <= end_ns);
+    if (stream == TIDE_STREAM_COMPUTE && strcmp(label, "count") == 0)
+        atomic_fetch_add(&it->kernels, 1);
+    if (stream == TIDE_STREAM_COMPUTE && strcmp(label, "wait") == 0 && tag == OTHER_SITE)
+        atomic_fetch_add(&it->waits, 1);
+}
+
+static void observer_sees_commands_and_waits(void **state)
+{
+    (void)state;
+    seen noted = {0};
+    gate hold = {0};
+    atomic_int ran = 0;
+    tide_device_options options = options_small();
+    options.observer = observer;
+    options.observer_context = &noted;
+    fixture it = fixture_open(&options);
+    assert_ok(launch_gate(&it, TIDE_STREAM_IN, &hold));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE));
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    atomic_store(&hold.open, true);
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&noted.kernels), 1);
+    assert_int_equal(atomic_load(&noted.waits), 1);
+    fixture_close(&it);
+}
+
+/* --- results do not depend on timing --- */
+
+/* One chunk's life, `round` after round: fetch into a slot, compute on it at its place, evict, unmap. Two
+ * slots take turns, so fetches run ahead of the computation; every wait is on one chunk's event. */
+static void chunk_round(fixture *it, uint32_t round)
+{
+    uint32_t slot = round % 2, host_slot = round % 3, chunk = round % RANGE_CHUNKS;
+    tide_event fetched = it->events[slot], used = it->events[2 + slot], evicted = it->events[4 + slot];
+    tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, slot);
+    tide_work fetch = work_of("fetch", chunk), evict = work_of("evict", chunk);
+    tide_work compute = work_on("compute", chunk, &access);
+    store_arguments mix = {(int *)(void *)place(it, chunk), (int)round};
+    if (round >= 2) { /* the slot's last life is over when its eviction is */
+        assert_ok(it->ops->event_wait(it->device, evicted, SITE));
+        assert_ok(it->ops->unmap(it->device, slot, place(it, (round - 2) % RANGE_CHUNKS)));
+    }
+    assert_ok(it->ops->map(it->device, slot, place(it, chunk)));
+    for (uint32_t other = 0; other < 2; other++) /* host slots were last written by an eviction */
+        assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[4 + other], OTHER_SITE));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, slot, host_slot,
+                                 CHUNK_BYTES));
+    assert_ok(it->ops->event_record(it->device, fetched, TIDE_STREAM_IN));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, fetched, OTHER_SITE));
+    assert_ok(it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &compute, mix_kernel, &mix, sizeof mix));
+    assert_ok(it->ops->event_record(it->device, used, TIDE_STREAM_COMPUTE));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_OUT, used, OTHER_SITE));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, (host_slot + 1) % 3,
+                                 slot, CHUNK_BYTES));
+    assert_ok(it->ops->event_record(it->device, evicted, TIDE_STREAM_OUT));
+}
+
+static unsigned rounds_run(uint64_t delay_seed, uint32_t delay_max_us)
+{
+    tide_device_options options = options_small();
+    options.delay_seed = delay_seed;
+    options.delay_max_us = delay_max_us;
+    fixture it = fixture_open(&options);
+    for (uint32_t round = 0; round < 40; round++)
+        chunk_round(&it, round);
+    it.ops->synchronize(it.device);
+    unsigned result = 0;
+    for (uint32_t slot = 0; slot < 3; slot++) {
+        int value;
+        memcpy(&value, own(&it, TIDE_TIER_HOST, slot), sizeof value);
+        result = result * 31 + (unsigned)value;
+    }
+    fixture_close(&it);
+    return result;
+}
+
+static void delays_change_nothing_in_results(void **state)
+{
+    (void)state;
+    unsigned expected = rounds_run(0, 0);
+    assert_int_not_equal(expected, 0);
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        assert_int_equal(rounds_run(seed, 300), expected);
+}
+
+static void steady_state_allocates_nothing(void **state)
+{
+    (void)state;
+    if (!interpose_active())
+        skip();
+    fixture it = fixture_small();
+    for (uint32_t round = 0; round < 10; round++)
+        chunk_round(&it, round);
+    tide_memory_usage before, after;
+    it.ops->usage(it.device, TIDE_TIER_DEVICE, &before);
+    interpose_arm();
+    for (uint32_t round = 10; round < 200; round++)
+        chunk_round(&it, round);
+    it.ops->synchronize(it.device);
+    interpose_disarm();
+    interpose_counts counts = interpose_read();
+    it.ops->usage(it.device, TIDE_TIER_DEVICE, &after);
+    assert_int_equal(counts.allocations, 0);
+    assert_int_equal(counts.new_maps, 0);
+    assert_int_equal(counts.fixed_maps, 2 * 190);
+    assert_int_equal(before.allocations, after.allocations);
+    fixture_close(&it);
+}
+
+/* --- many threads --- */
+
+enum { CLIENTS = 3, CLIENT_ROUNDS = 200 };
+
+typedef struct client {
+    fixture *it;
+    tide_stream stream;
+    atomic_int ran;
+} client;
+
+static void *client_main(void *argument)
+{
+    client *me = argument;
+    fixture *it = me->it;
+    tide_event event = it->events[me->stream];
+    for (int round = 0; round < CLIENT_ROUNDS; round++) {
+        bool done = false;
+        tide_status status = launch_count(it, me->stream, &me->ran);
+        if (status == TIDE_OK)
+            status = it->ops->event_record(it->device, event, me->stream);
+        while (status == TIDE_OK && !done) {
+            uint64_t ticket = it->ops->doorbell(it->device);
+            status = it->ops->event_query(it->device, event, SITE, &done);
+            if (status == TIDE_OK && !done)
+                status = it->ops->park(it->device, ticket);
+        }
+        if (status != TIDE_OK)
+            return me;
+    }
+    return NULL;
+}
+
+static void operations_may_be_called_from_any_thread(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.delay_seed = 11;
+    options.delay_max_us = 20;
+    fixture it = fixture_open(&options);
+    client clients[CLIENTS] = {
+        {&it, TIDE_STREAM_COMPUTE, 0}, {&it, TIDE_STREAM_IN, 0}, {&it, TIDE_STREAM_HOST, 0}};
+    pthread_t threads[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, client_main, &clients[i]), 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+        assert_int_equal(atomic_load(&clients[i].ran), CLIENT_ROUNDS);
+    }
+    fixture_close(&it);
+}
+
+static void closing_waits_for_all_commands(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    for (int i = 0; i < 100; i++)
+        assert_ok(launch_count(&it, (tide_stream)(i % TIDE_STREAM_COUNT), &ran));
+    const tide_device_ops *ops = it.ops;
+    ops->close(it.device);
+    assert_int_equal(atomic_load(&ran), 100);
+    ops->close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_out_of_range_are_refused),
+        cmocka_unit_test(both_budgets_can_be_filled_to_the_last_byte),
+        cmocka_unit_test(one_byte_or_slot_over_budget_is_refused_and_leaves_no_trace),
+        cmocka_unit_test(what_exists_once_cannot_be_made_twice),
+        cmocka_unit_test(memory_the_machine_does_not_have_is_refused_before_it_is_touched),
+        cmocka_unit_test(memory_begins_aligned_and_zeroed),
+        cmocka_unit_test(ranges_are_whole_chunks_and_parts_lie_inside_the_region),
+        cmocka_unit_test(slot_has_one_content_at_its_own_place_and_the_chunks),
+        cmocka_unit_test(misplacing_is_refused),
+        cmocka_unit_test(guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone),
+        cmocka_unit_test(launch_returns_before_its_kernel_has_started),
+        cmocka_unit_test(arguments_are_copied_and_aligned),
+        cmocka_unit_test(launches_that_cannot_be_meant_are_refused),
+        cmocka_unit_test(commands_of_a_stream_run_in_order),
+        cmocka_unit_test(full_ring_makes_the_caller_wait_and_goes_on),
+        cmocka_unit_test(copies_move_the_first_bytes_of_a_slot_both_ways),
+        cmocka_unit_test(copies_outside_slots_region_and_buffers_are_refused),
+        cmocka_unit_test(link_carries_its_rate_each_way),
+        cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
+        cmocka_unit_test(wait_for_an_event_holds_the_stream),
+        cmocka_unit_test(event_never_recorded_means_no_wait),
+        cmocka_unit_test(no_stream_waits_for_the_host_lane),
+        cmocka_unit_test(waits_name_a_site_and_an_event_that_exist),
+        cmocka_unit_test(park_ends_with_a_ring_a_completion_or_at_once),
+        cmocka_unit_test(observer_sees_commands_and_waits),
+        cmocka_unit_test(delays_change_nothing_in_results),
+        cmocka_unit_test(steady_state_allocates_nothing),
+        cmocka_unit_test(operations_may_be_called_from_any_thread),
+        cmocka_unit_test(closing_waits_for_all_commands),
+    };
+    return cmocka_run_group_tests_name("host device", tests, NULL, NULL);
+}
