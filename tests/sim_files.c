@@ -77,11 +77,13 @@ struct sim_files {
 
 /* ---- nodes and names ---- */
 
-static void *must(void *memory)
+/* The simulation's own memory, zeroed. Not by malloc, which a test may make fail for the code under test. */
+static void *own_memory(size_t bytes)
 {
+    void *memory = aligned_alloc(16, (bytes + 15) / 16 * 16);
     if (memory == NULL)
-        abort(); /* the test's own memory, not the code's under test */
-    return memory;
+        abort();
+    return memset(memory, 0, bytes);
 }
 
 static int node_new(sim_files *sim, bool is_folder)
@@ -90,7 +92,7 @@ static int node_new(sim_files *sim, bool is_folder)
     sim_node *node = &sim->nodes[sim->node_count];
     memset(node, 0, sizeof *node);
     if (is_folder)
-        node->folder = must(calloc(1, sizeof *node->folder));
+        node->folder = own_memory(sizeof *node->folder);
     return sim->node_count++;
 }
 
@@ -291,7 +293,11 @@ static void node_append(sim_node *node, const void *bytes, size_t count)
 {
     if (node->byte_count + count > node->capacity) {
         node->capacity = 2 * (node->byte_count + count);
-        node->bytes = must(realloc(node->bytes, node->capacity));
+        unsigned char *grown = own_memory(node->capacity);
+        if (node->byte_count > 0)
+            memcpy(grown, node->bytes, node->byte_count);
+        free(node->bytes);
+        node->bytes = grown;
     }
     memcpy(node->bytes + node->byte_count, bytes, count);
     node->byte_count += count;
@@ -444,7 +450,7 @@ static bool sim_process_is_alive(void *context, uint64_t process_id)
 
 static sim_files *sim_bare(void)
 {
-    sim_files *sim = must(calloc(1, sizeof *sim));
+    sim_files *sim = own_memory(sizeof *sim);
     sim->table = (tide_files){.context = sim,
                               .open = sim_open,
                               .create = sim_create,

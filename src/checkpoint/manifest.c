@@ -188,7 +188,7 @@ tide_status tide_manifest_parse(const char *text, size_t bytes, const char *orig
         return status;
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+    if (root == NULL && error.text[0] == '\0')
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read %zu bytes of JSON", origin,
                          bytes);
     if (root == NULL)

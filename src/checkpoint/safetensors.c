@@ -278,7 +278,7 @@ tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+    if (root == NULL && error.text[0] == '\0')
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to read its header of %zu bytes",
                          origin, bytes);
     if (!json_is_object(root)) {

@@ -257,7 +257,7 @@ tide_status tide_gpt2_config_parse(const char *text, size_t bytes, const char *o
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+    if (root == NULL && error.text[0] == '\0')
         return tide_fail(TIDE_ERROR_NO_MEMORY, "model %s: no memory to read %zu bytes of JSON", origin,
                          bytes);
     if (root == NULL)

@@ -1,0 +1,22 @@
+/* Memory that runs out at the N-th request. Link with the flags in tests/meson.build (sim_memory_link_args),
+ * which send the code's malloc, calloc, realloc and strdup here. */
+#ifndef TIDE_TESTS_SIM_MEMORY_H
+#define TIDE_TESTS_SIM_MEMORY_H
+
+#include <stdbool.h>
+
+/* Request `request` (from 0) from now on fails; whether it came to that. */
+void sim_memory_fail(unsigned request);
+bool sim_memory_failed(void);
+
+/* Whether the request that failed was jansson's: its parser reports some of those as a fault of the text, or as a member
+ * that is not there, and its caller can't tell. */
+bool sim_memory_failed_in_jansson(void);
+
+/* No failures any more. Requests since the last sim_memory_fail or _heal. */
+unsigned sim_memory_heal(void);
+
+/* Send jansson's requests here too. */
+void sim_memory_take_jansson(void);
+
+#endif
