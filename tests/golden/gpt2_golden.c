@@ -1,0 +1,91 @@
+#include "tests/golden/gpt2_golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TOKENS_ITEM = 1000 };
+
+/* number() of make_gpt2_golden.py */
+static uint32_t number(uint32_t item, uint32_t index)
+{
+    uint32_t x = index * 2654435761u + item * 2246822519u + 374761393u;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    x *= 3266489917u;
+    return x ^ (x >> 16);
+}
+
+static float centred(uint32_t item, uint32_t index)
+{
+    return (float)(number(item, index) >> 8) / (float)(1 << 24) - 0.5f;
+}
+
+tide_gpt2_config golden_config(void)
+{
+    return (tide_gpt2_config){.name = "golden",
+                              .layers = 2,
+                              .width = 64,
+                              .heads = 4,
+                              .context = GOLDEN_SEQ_LEN,
+                              .vocab_size = 128,
+                              .layer_norm_epsilon = 1e-5};
+}
+
+void golden_param_values(size_t index, float *values)
+{
+    const tide_gpt2_config config = golden_config();
+    tide_gpt2_param param;
+    tide_gpt2_param_describe(&config, index, &param);
+    const float offset = param.init == TIDE_INIT_ONES ? 1.0f : 0.0f;
+    for (uint32_t i = 0; i < param.elements; i++)
+        values[i] = offset + centred((uint32_t)index, i) * 0.25f;
+}
+
+void golden_token_stream(int32_t tokens[GOLDEN_TOKENS + 1])
+{
+    for (uint32_t i = 0; i <= GOLDEN_TOKENS; i++)
+        tokens[i] = (int32_t)(number(TOKENS_ITEM, i) % golden_config().vocab_size);
+}
+
+static void read_exactly(FILE *file, void *target, size_t bytes)
+{
+    assert_int_equal(fread(target, 1, bytes, file), bytes);
+}
+
+void golden_load(gpt2_golden *golden)
+{
+    FILE *file = fopen(TIDE_GOLDEN_FOLDER "/gpt2.golden", "rb");
+    assert_non_null(file);
+    char magic[8];
+    uint32_t header[3];
+    read_exactly(file, magic, sizeof magic);
+    assert_memory_equal(magic, "TIDEGOLD", sizeof magic);
+    read_exactly(file, header, sizeof header);
+    assert_int_equal(header[0], 1);
+    assert_int_equal(header[1], GOLDEN_STEPS);
+    assert_int_equal(header[2], GOLDEN_PARAMS);
+    read_exactly(file, golden->losses, sizeof golden->losses);
+    read_exactly(file, golden->norms, sizeof golden->norms);
+    const tide_gpt2_config config = golden_config();
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(&config, i, &param);
+        golden->gradients[i] = malloc(param.elements * sizeof(float));
+        assert_non_null(golden->gradients[i]);
+        read_exactly(file, golden->gradients[i], param.elements * sizeof(float));
+    }
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+}
+
+void golden_free(gpt2_golden *golden)
+{
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        free(golden->gradients[i]);
+}

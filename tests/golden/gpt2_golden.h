@@ -1,0 +1,29 @@
+/* The small GPT-2 of make_gpt2_golden.py: its sizes, its params and tokens (from the same integer hash), and
+ * what PyTorch says about it. */
+#ifndef TIDE_TESTS_GOLDEN_GPT2_GOLDEN_H
+#define TIDE_TESTS_GOLDEN_GPT2_GOLDEN_H
+
+#include "src/model/config.h"
+
+enum { GOLDEN_SEQUENCES = 8, GOLDEN_SEQ_LEN = 32, GOLDEN_STEPS = 20, GOLDEN_WARMUP = 4, GOLDEN_PARAMS = 28 };
+enum { GOLDEN_TOKENS = GOLDEN_SEQUENCES * GOLDEN_SEQ_LEN };
+
+typedef struct gpt2_golden {
+    double losses[GOLDEN_STEPS];
+    double norms[GOLDEN_STEPS];      /* before clipping */
+    float *gradients[GOLDEN_PARAMS]; /* of step 0, in creation order */
+} gpt2_golden;
+
+tide_gpt2_config golden_config(void);
+
+/* Values of the `index`-th param; `values` has its elements. */
+void golden_param_values(size_t index, float *values);
+
+/* The stream of GOLDEN_TOKENS + 1 tokens: sequence s reads [32 s, 32 s + 32) and predicts the ones after. */
+void golden_token_stream(int32_t tokens[GOLDEN_TOKENS + 1]);
+
+/* Fails the test if the file is not there or not whole. */
+void golden_load(gpt2_golden *golden);
+void golden_free(gpt2_golden *golden);
+
+#endif

@@ -1,0 +1,418 @@
+/* The model against the truth: PyTorch's gradients, finite differences in float64, an independent forward.
+ *
+ * Gradients are caught by an update callback, which gets every stored gradient and leaves the weights alone.
+ *
+ * bf16 tolerances. A bf16 number carries 8 bits, so each rounding adds a relative error of at most 2^-8, 0.11%
+ * root mean square. Weights are rounded once; an activation or its gradient is rounded about 10 times in a
+ * block and 5 times in the head, forward and again backward: 50 independent roundings give 0.0011 x sqrt(50) =
+ * 0.8% of a gradient's norm. The largest seen is 1.05%; the bound is 2%. A wrong factor or a lost term shows as
+ * tens of percent.
+ */
+#include "src/model/gpt2.h"
+#include "tests/golden/gpt2_golden.h"
+#include "tests/test_gpt2_float64.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void ok(tide_status status)
+{
+    if (status != TIDE_OK)
+        fail_msg("%s: %s", tide_status_name(status), tide_message());
+}
+
+/* --- a golden model on a pool, whose gradients are caught --- */
+
+typedef struct rig {
+    tide_pool *pool;
+    tide_gpt2 *model;
+    tide_gpt2_config config;
+    tide_dtype dtype;
+    uint64_t elements[GOLDEN_PARAMS];
+    float *values[GOLDEN_PARAMS];
+    float *gradients[GOLDEN_PARAMS];
+    uint64_t caught[GOLDEN_PARAMS]; /* elements */
+    int32_t tokens[GOLDEN_TOKENS + 1];
+} rig;
+
+static void catch_segment(rig *r, const tide_update_segment *segment)
+{
+    float *gradient = r->gradients[segment->param] + segment->first_element;
+    r->caught[segment->param] += segment->elements;
+    for (uint64_t i = 0; i < segment->elements; i++) {
+        if (r->dtype == TIDE_DTYPE_FP32) {
+            gradient[i] = ((const float *)segment->values)[i];
+            ((float *)segment->values)[i] = segment->master[i];
+        } else {
+            gradient[i] = tide_bf16_to_float(((const tide_bf16 *)segment->values)[i]);
+            ((tide_bf16 *)segment->values)[i] = tide_bf16_from_float(segment->master[i]);
+        }
+    }
+}
+
+static tide_status catch_gradients(void *context, const tide_step_options *step, uint64_t update,
+                                   float gradient_scale, const tide_update_segment *segments, uint32_t count)
+{
+    (void)step;
+    (void)update;
+    if (gradient_scale != 1)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "gradients scaled by %g", gradient_scale);
+    for (uint32_t i = 0; i < count; i++) {
+        if (segments[i].zero_gradient)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "param %u has no gradient", segments[i].param);
+        catch_segment(context, &segments[i]);
+    }
+    return TIDE_OK;
+}
+
+static void rig_set_values(rig *r)
+{
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        golden_param_values(i, r->values[i]);
+        ok(tide_param_set(r->pool, tide_gpt2_param_handle(r->model, i), TIDE_SPACE_MASTER, 0, r->elements[i],
+                          r->values[i]));
+    }
+}
+
+static void rig_open(rig *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences)
+{
+    memset(r, 0, sizeof *r);
+    r->config = golden_config();
+    r->dtype = dtype;
+    golden_token_stream(r->tokens);
+    const bool flags[2] = {recompute, recompute};
+    const tide_gpt2_options model = {.config = r->config,
+                                     .dtype = dtype,
+                                     .seq_len = GOLDEN_SEQ_LEN,
+                                     .micro_batch_sequences = micro_batch_sequences,
+                                     .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
+                                     .recompute = flags,
+                                     .kernels = tide_kernels_cpu()};
+    tide_pool_options pool;
+    tide_pool_options_default(&pool);
+    pool.dtype = dtype;
+    pool.chunk_bytes = 256 * 1024;
+    pool.nonmodel_bytes = tide_gpt2_region_layout(&model).bytes;
+    pool.update = catch_gradients;
+    pool.update_context = r;
+    pool.hazard_check = true;
+    pool.guard = true;
+    ok(tide_pool_create(&pool, &r->pool));
+    ok(tide_gpt2_create(r->pool, &model, &r->model));
+    ok(tide_pool_seal(r->pool));
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        r->elements[i] = tide_param_elements(r->pool, tide_gpt2_param_handle(r->model, i));
+        r->values[i] = malloc(r->elements[i] * sizeof(float));
+        r->gradients[i] = malloc(r->elements[i] * sizeof(float));
+        assert_true(r->values[i] && r->gradients[i]);
+    }
+    rig_set_values(r);
+}
+
+static void rig_close(rig *r)
+{
+    tide_pool_destroy(r->pool);
+    tide_gpt2_destroy(r->model);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        free(r->values[i]);
+        free(r->gradients[i]);
+    }
+}
+
+/* One training step without clipping: the loss, and all gradients caught. */
+static double rig_step(rig *r)
+{
+    memset(r->caught, 0, sizeof r->caught);
+    double loss = NAN;
+    ok(tide_step_begin(r->pool, &(tide_step_options){.training = true, .learning_rate = 1}));
+    ok(tide_gpt2_upload(r->model, r->tokens, r->tokens + 1));
+    ok(tide_gpt2_train(r->model));
+    ok(tide_step_end(r->pool));
+    ok(tide_gpt2_loss(r->model, &loss));
+    ok(tide_pool_drain(r->pool));
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        assert_int_equal(r->caught[i], r->elements[i]);
+    return loss;
+}
+
+static double rig_evaluate(rig *r)
+{
+    double loss = NAN;
+    ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
+    ok(tide_gpt2_upload(r->model, r->tokens, r->tokens + 1));
+    ok(tide_gpt2_evaluate(r->model));
+    ok(tide_gpt2_loss(r->model, &loss));
+    ok(tide_step_end(r->pool));
+    return loss;
+}
+
+/* --- comparing --- */
+
+static double norm_of(const float *values, uint64_t first, uint64_t count, uint64_t stride, uint64_t run)
+{
+    double sum = 0;
+    for (uint64_t i = first; i < count; i += stride) {
+        for (uint64_t j = i; j < i + run; j++)
+            sum += (double)values[j] * values[j];
+    }
+    return sqrt(sum);
+}
+
+/* ||values - truth|| / ||truth|| over runs of `run` elements that start every `stride` elements from `first`.
+ */
+static double relative_error(const float *values, const float *truth, uint64_t first, uint64_t count,
+                             uint64_t stride, uint64_t run)
+{
+    double sum = 0;
+    for (uint64_t i = first; i < count; i += stride) {
+        for (uint64_t j = i; j < i + run; j++)
+            sum += ((double)values[j] - truth[j]) * ((double)values[j] - truth[j]);
+    }
+    return sqrt(sum) / norm_of(truth, first, count, stride, run);
+}
+
+static void check_part(const char *name, double error, double tolerance)
+{
+    if (!(error < tolerance))
+        fail_msg("%s: relative error %.3g, at most %.3g is right", name, error, tolerance);
+}
+
+/* The key's bias shifts all scores of a query alike, which softmax does not see: its gradient is zero by
+ * mathematics, and what arithmetic leaves of it must be small beside the whole bias gradient's norm. */
+static void check_qkv_bias(const rig *r, const char *name, size_t index, const float *truth, double tolerance)
+{
+    const uint64_t width = r->config.width;
+    const float *gradient = r->gradients[index];
+    check_part(name, relative_error(gradient, truth, 0, 3 * width, 2 * width, width), tolerance);
+    const double key = norm_of(gradient, width, 2 * width, width, width);
+    check_part("key bias", key / norm_of(truth, 0, 3 * width, 3 * width, 3 * width), tolerance);
+}
+
+static void check_gradients(const rig *r, float *const *truth, double tolerance)
+{
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(&r->config, i, &param);
+        const uint64_t count = r->elements[i];
+        if (param.role == TIDE_GPT2_ATTN_QKV_BIAS)
+            check_qkv_bias(r, param.name, i, truth[i], tolerance);
+        else
+            check_part(param.name, relative_error(r->gradients[i], truth[i], 0, count, count, count),
+                       tolerance);
+    }
+}
+
+/* --- tests --- */
+
+static void fp32_loss_and_gradients_are_pytorchs(void **state)
+{
+    (void)state;
+    gpt2_golden golden;
+    golden_load(&golden);
+    rig r;
+    rig_open(&r, TIDE_DTYPE_FP32, false, 2);
+    const double loss = rig_step(&r);
+    assert_true(fabs(loss - golden.losses[0]) < 1e-6);
+    check_gradients(&r, golden.gradients, 1e-5);
+    rig_close(&r);
+    golden_free(&golden);
+}
+
+static void bf16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
+{
+    (void)state;
+    gpt2_golden golden;
+    golden_load(&golden);
+    rig r;
+    rig_open(&r, TIDE_DTYPE_BF16, true, 4);
+    const double loss = rig_step(&r);
+    assert_true(fabs(loss - golden.losses[0]) < 0.01);
+    check_gradients(&r, golden.gradients, 0.02);
+    rig_close(&r);
+    golden_free(&golden);
+}
+
+/* All gradients of a step, tensor after tensor. */
+static float *copy_gradients(const rig *r, uint64_t *count)
+{
+    *count = 0;
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        *count += r->elements[i];
+    float *all = malloc(*count * sizeof *all);
+    assert_non_null(all);
+    uint64_t at = 0;
+    for (size_t i = 0; i < GOLDEN_PARAMS; at += r->elements[i++])
+        memcpy(all + at, r->gradients[i], r->elements[i] * sizeof *all);
+    return all;
+}
+
+static void recompute_changes_no_bit(tide_dtype dtype)
+{
+    float *gradients[2];
+    double losses[2];
+    uint64_t count = 0;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        rig r;
+        rig_open(&r, dtype, recompute, 2);
+        losses[recompute] = rig_step(&r);
+        gradients[recompute] = copy_gradients(&r, &count);
+        rig_close(&r);
+    }
+    assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
+    assert_memory_equal(gradients[0], gradients[1], count * sizeof(float));
+    free(gradients[0]);
+    free(gradients[1]);
+}
+
+static void recompute_changes_no_bit_in_fp32(void **state)
+{
+    (void)state;
+    recompute_changes_no_bit(TIDE_DTYPE_FP32);
+}
+
+static void recompute_changes_no_bit_in_bf16(void **state)
+{
+    (void)state;
+    recompute_changes_no_bit(TIDE_DTYPE_BF16);
+}
+
+static void a_step_repeated_gives_the_same_bits(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, TIDE_DTYPE_BF16, false, 2);
+    uint64_t count = 0;
+    const double first_loss = rig_step(&r);
+    float *first = copy_gradients(&r, &count);
+    const double second_loss = rig_step(&r);
+    float *second = copy_gradients(&r, &count);
+    assert_memory_equal(&first_loss, &second_loss, sizeof first_loss);
+    assert_memory_equal(first, second, count * sizeof *first);
+    free(first);
+    free(second);
+    rig_close(&r);
+}
+
+static void evaluation_gives_the_bits_of_the_training_loss(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, TIDE_DTYPE_BF16, false, 2);
+    const double before = rig_evaluate(&r), training = rig_step(&r), after = rig_evaluate(&r);
+    assert_memory_equal(&before, &training, sizeof before);
+    assert_memory_equal(&after, &training, sizeof after);
+    rig_close(&r);
+}
+
+/* --- finite differences --- */
+
+static void to_float64(const rig *r, double *params[GOLDEN_PARAMS])
+{
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        params[i] = malloc(r->elements[i] * sizeof(double));
+        assert_non_null(params[i]);
+        for (uint64_t j = 0; j < r->elements[i]; j++)
+            params[i][j] = r->values[i][j];
+    }
+}
+
+static void free_float64(double *params[GOLDEN_PARAMS])
+{
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        free(params[i]);
+}
+
+static double loss_moved(const rig *r, double *params[GOLDEN_PARAMS], size_t index, const float *direction,
+                         double distance)
+{
+    double *values = params[index];
+    for (uint64_t j = 0; j < r->elements[index]; j++)
+        values[j] = r->values[index][j] + distance * direction[j];
+    const double loss = float64_gpt2_loss(&r->config, params, r->tokens, r->tokens + 1, GOLDEN_SEQUENCES,
+                                          GOLDEN_SEQ_LEN, NULL);
+    for (uint64_t j = 0; j < r->elements[index]; j++)
+        values[j] = r->values[index][j];
+    return loss;
+}
+
+/* Along the gradient itself the loss must rise by the gradient's squared norm per unit. */
+static double finite_difference_error(const rig *r, double *params[GOLDEN_PARAMS], size_t index)
+{
+    const float *direction = r->gradients[index];
+    const double norm = norm_of(direction, 0, r->elements[index], r->elements[index], r->elements[index]);
+    const double distance = 1e-4 / norm;
+    const double slope = (loss_moved(r, params, index, direction, distance) -
+                          loss_moved(r, params, index, direction, -distance)) /
+                         (2 * distance);
+    return fabs(slope - norm * norm) / (norm * norm);
+}
+
+static void gradients_agree_with_finite_differences_in_float64(void **state)
+{
+    (void)state;
+    rig r;
+    rig_open(&r, TIDE_DTYPE_FP32, true, 8);
+    rig_step(&r);
+    double *params[GOLDEN_PARAMS];
+    to_float64(&r, params);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(&r.config, i, &param);
+        check_part(param.name, finite_difference_error(&r, params, i), 1e-5);
+    }
+    free_float64(params);
+    rig_close(&r);
+}
+
+/* --- logits --- */
+
+static void check_logits(const float *logits, const double *truth, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        assert_true(fabs(logits[i] - truth[i]) < 1e-5);
+}
+
+static void logits_of_a_position_know_only_what_is_before_it(void **state)
+{
+    (void)state;
+    enum { POSITION = 11 };
+    rig r;
+    rig_open(&r, TIDE_DTYPE_FP32, false, 4);
+    const uint32_t vocabulary = r.config.vocab_size;
+    double *params[GOLDEN_PARAMS];
+    to_float64(&r, params);
+    double *truth = malloc((size_t)GOLDEN_SEQ_LEN * vocabulary * sizeof *truth);
+    float *logits = malloc(vocabulary * sizeof *logits);
+    assert_true(truth && logits);
+    float64_gpt2_loss(&r.config, params, r.tokens, r.tokens + 1, 1, GOLDEN_SEQ_LEN, truth);
+
+    memset(r.tokens + POSITION + 1, 0, (GOLDEN_SEQ_LEN - POSITION - 1) * sizeof r.tokens[0]);
+    ok(tide_step_begin(r.pool, &(tide_step_options){.training = false}));
+    ok(tide_gpt2_logits(r.model, r.tokens, POSITION, logits));
+    ok(tide_step_end(r.pool));
+    check_logits(logits, truth + (size_t)POSITION * vocabulary, vocabulary);
+    free(truth);
+    free(logits);
+    free_float64(params);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp32_loss_and_gradients_are_pytorchs),
+        cmocka_unit_test(bf16_loss_and_gradients_are_pytorchs_within_rounding),
+        cmocka_unit_test(recompute_changes_no_bit_in_fp32),
+        cmocka_unit_test(recompute_changes_no_bit_in_bf16),
+        cmocka_unit_test(a_step_repeated_gives_the_same_bits),
+        cmocka_unit_test(evaluation_gives_the_bits_of_the_training_loss),
+        cmocka_unit_test(gradients_agree_with_finite_differences_in_float64),
+        cmocka_unit_test(logits_of_a_position_know_only_what_is_before_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
