@@ -151,7 +151,7 @@ static bool place_describe(const tide_host_device *device, const void *address, 
 {
     uint64_t chunk_bytes = device->options.chunk_bytes;
     for (uint32_t i = 0; i < device->places.range_count; i++) {
-        const tide_places_range *range = &device->places.ranges[i];
+        const tide_mappings_range *range = &device->places.ranges[i];
         uint64_t offset = (uintptr_t)address - (uintptr_t)range->base;
         if ((uintptr_t)address < (uintptr_t)range->base || offset >= range->chunk_count * chunk_bytes)
             continue;
@@ -241,7 +241,7 @@ static void host_init(tide_host_device *host, const tide_device_options *options
     host->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
     host->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
     tide_fault_arm(&host->fault, options->fault_mask, options->fault_countdown);
-    tide_places_init(&host->places, options->chunk_bytes);
+    tide_mappings_init(&host->places, options->chunk_bytes);
     tide_host_memory_init(&host->memory, options->chunk_bytes);
 }
 

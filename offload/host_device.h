@@ -36,7 +36,7 @@ typedef struct tide_host_device {
 
     pthread_mutex_t memory_lock;
     tide_memory_usage ledgers[TIDE_TIER_COUNT]; /* memory_lock */
-    tide_places places;                         /* memory_lock */
+    tide_mappings places;                         /* memory_lock */
     tide_host_memory memory;                    /* memory_lock for changes; DEVICE tier */
     tide_host_slots host_slots;                 /* memory_lock for changes */
     bool slots_made[TIDE_TIER_COUNT];           /* memory_lock */

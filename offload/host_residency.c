@@ -34,7 +34,7 @@ static void fail_if_lost(tide_host_device *device, tide_status status)
 
 static tide_status map_locked(tide_host_device *device, uint32_t slot, void *place)
 {
-    tide_status status = tide_places_put_check(&device->places, slot, place);
+    tide_status status = tide_mappings_put_check(&device->places, slot, place);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "mapping a slot");
     if (status == TIDE_OK)
@@ -43,7 +43,7 @@ static tide_status map_locked(tide_host_device *device, uint32_t slot, void *pla
         status = tide_host_memory_map(&device->memory, slot, place);
     if (status != TIDE_OK)
         return status;
-    tide_places_put(&device->places, slot, place);
+    tide_mappings_put(&device->places, slot, place);
     count_one(device, &device->statistics.maps);
     return TIDE_OK;
 }
@@ -60,7 +60,7 @@ tide_status tide_host_map(tide_device *device, uint32_t slot, void *place)
 
 static tide_status unmap_locked(tide_host_device *device, uint32_t slot, void *place)
 {
-    tide_status status = tide_places_take_check(&device->places, slot, place);
+    tide_status status = tide_mappings_take_check(&device->places, slot, place);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "unmapping a slot");
     if (status == TIDE_OK)
@@ -69,7 +69,7 @@ static tide_status unmap_locked(tide_host_device *device, uint32_t slot, void *p
         status = tide_host_memory_unmap(&device->memory, place);
     if (status != TIDE_OK)
         return status;
-    tide_places_take(&device->places, slot, place);
+    tide_mappings_take(&device->places, slot, place);
     count_one(device, &device->statistics.unmaps);
     return TIDE_OK;
 }
@@ -102,7 +102,7 @@ static tide_status guard_run(void *stream, const void *arguments)
     tide_host_device *device = it->device;
     tide_status status = TIDE_OK;
     pthread_mutex_lock(&device->memory_lock);
-    const tide_places_slot *slot = &device->places.slots[it->slot];
+    const tide_mappings_slot *slot = &device->places.slots[it->slot];
     if (slot->place == it->place && slot->serial == it->serial)
         status = tide_host_memory_protect(&device->memory, it->place, it->accessible);
     pthread_mutex_unlock(&device->memory_lock);
@@ -117,7 +117,7 @@ tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place
         return status;
     guard_arguments arguments = {.device = host, .place = place, .accessible = accessible};
     pthread_mutex_lock(&host->memory_lock);
-    status = tide_places_find(&host->places, place, &arguments.slot);
+    status = tide_mappings_find(&host->places, place, &arguments.slot);
     if (status == TIDE_OK)
         arguments.serial = host->places.slots[arguments.slot].serial;
     pthread_mutex_unlock(&host->memory_lock);

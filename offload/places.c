@@ -8,13 +8,13 @@
 
 enum { NO_SLOT = UINT32_MAX };
 
-void tide_places_init(tide_places *places, uint64_t chunk_bytes)
+void tide_mappings_init(tide_mappings *places, uint64_t chunk_bytes)
 {
     memset(places, 0, sizeof *places);
     places->chunk_bytes = chunk_bytes;
 }
 
-void tide_places_destroy(tide_places *places)
+void tide_mappings_destroy(tide_mappings *places)
 {
     for (uint32_t i = 0; i < places->range_count; i++)
         free(places->ranges[i].slot_of_chunk);
@@ -23,11 +23,11 @@ void tide_places_destroy(tide_places *places)
 }
 
 /* The cell of slot_of_chunk for a chunk's place, NULL if `place` is none. */
-static uint32_t *cell_find(const tide_places *places, const void *place)
+static uint32_t *cell_find(const tide_mappings *places, const void *place)
 {
     uintptr_t address = (uintptr_t)place;
     for (uint32_t i = 0; i < places->range_count; i++) {
-        const tide_places_range *range = &places->ranges[i];
+        const tide_mappings_range *range = &places->ranges[i];
         uintptr_t base = (uintptr_t)range->base;
         uint64_t offset = address - base;
         if (address < base || offset >= range->chunk_count * places->chunk_bytes)
@@ -37,7 +37,7 @@ static uint32_t *cell_find(const tide_places *places, const void *place)
     return NULL;
 }
 
-bool tide_places_is_valid(const tide_places *places)
+bool tide_mappings_is_valid(const tide_mappings *places)
 {
     uint32_t placed_slots = 0;
     for (uint32_t slot = 0; slot < places->slot_count; slot++) {
@@ -56,7 +56,7 @@ bool tide_places_is_valid(const tide_places *places)
     return placed_slots == held_places && placed_slots == places->mapped_count;
 }
 
-tide_status tide_places_range_check(const tide_places *places, uint64_t bytes)
+tide_status tide_mappings_range_check(const tide_mappings *places, uint64_t bytes)
 {
     if (bytes == 0 || bytes % places->chunk_bytes != 0 || bytes / places->chunk_bytes >= NO_SLOT)
         return tide_fail(TIDE_ERROR_ARGUMENT,
@@ -68,7 +68,7 @@ tide_status tide_places_range_check(const tide_places *places, uint64_t bytes)
     return TIDE_OK;
 }
 
-tide_status tide_places_range_add(tide_places *places, void *base, uint64_t bytes)
+tide_status tide_mappings_range_add(tide_mappings *places, void *base, uint64_t bytes)
 {
     assert(places->range_count < TIDE_PLACES_RANGES_MAX);
     uint32_t chunk_count = (uint32_t)(bytes / places->chunk_bytes);
@@ -78,15 +78,15 @@ tide_status tide_places_range_add(tide_places *places, void *base, uint64_t byte
                          chunk_count);
     for (uint32_t chunk = 0; chunk < chunk_count; chunk++)
         slot_of_chunk[chunk] = NO_SLOT;
-    places->ranges[places->range_count++] = (tide_places_range){base, chunk_count, slot_of_chunk};
+    places->ranges[places->range_count++] = (tide_mappings_range){base, chunk_count, slot_of_chunk};
     return TIDE_OK;
 }
 
-tide_status tide_places_slots_add(tide_places *places, uint32_t count)
+tide_status tide_mappings_slots_add(tide_mappings *places, uint32_t count)
 {
     if (places->slots != NULL)
         return tide_fail(TIDE_ERROR_STATE, "the device slots exist already");
-    tide_places_slot *slots = calloc(count > 0 ? count : 1, sizeof *slots);
+    tide_mappings_slot *slots = calloc(count > 0 ? count : 1, sizeof *slots);
     if (slots == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " device slots", count);
     places->slots = slots;
@@ -94,7 +94,7 @@ tide_status tide_places_slots_add(tide_places *places, uint32_t count)
     return TIDE_OK;
 }
 
-void tide_places_slots_remove(tide_places *places)
+void tide_mappings_slots_remove(tide_mappings *places)
 {
     assert(places->mapped_count == 0);
     free(places->slots);
@@ -102,7 +102,7 @@ void tide_places_slots_remove(tide_places *places)
     places->slot_count = 0;
 }
 
-static tide_status slot_and_place_check(const tide_places *places, uint32_t slot, const void *place)
+static tide_status slot_and_place_check(const tide_mappings *places, uint32_t slot, const void *place)
 {
     if (slot >= places->slot_count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "device slot %" PRIu32 " does not exist, there are %" PRIu32,
@@ -112,7 +112,7 @@ static tide_status slot_and_place_check(const tide_places *places, uint32_t slot
     return TIDE_OK;
 }
 
-tide_status tide_places_put_check(const tide_places *places, uint32_t slot, const void *place)
+tide_status tide_mappings_put_check(const tide_mappings *places, uint32_t slot, const void *place)
 {
     tide_status status = slot_and_place_check(places, slot, place);
     if (status != TIDE_OK)
@@ -127,17 +127,17 @@ tide_status tide_places_put_check(const tide_places *places, uint32_t slot, cons
     return TIDE_OK;
 }
 
-void tide_places_put(tide_places *places, uint32_t slot, void *place)
+void tide_mappings_put(tide_mappings *places, uint32_t slot, void *place)
 {
     uint32_t *cell = cell_find(places, place);
     assert(cell != NULL && *cell == NO_SLOT && places->slots[slot].place == NULL);
     *cell = slot;
-    places->slots[slot] = (tide_places_slot){place, ++places->last_serial};
+    places->slots[slot] = (tide_mappings_slot){place, ++places->last_serial};
     places->mapped_count++;
     assert(places->mapped_count <= places->slot_count);
 }
 
-tide_status tide_places_take_check(const tide_places *places, uint32_t slot, const void *place)
+tide_status tide_mappings_take_check(const tide_mappings *places, uint32_t slot, const void *place)
 {
     tide_status status = slot_and_place_check(places, slot, place);
     if (status != TIDE_OK)
@@ -147,7 +147,7 @@ tide_status tide_places_take_check(const tide_places *places, uint32_t slot, con
     return TIDE_OK;
 }
 
-void tide_places_take(tide_places *places, uint32_t slot, void *place)
+void tide_mappings_take(tide_mappings *places, uint32_t slot, void *place)
 {
     uint32_t *cell = cell_find(places, place);
     assert(cell != NULL && *cell == slot && places->slots[slot].place == place);
@@ -157,7 +157,7 @@ void tide_places_take(tide_places *places, uint32_t slot, void *place)
     places->mapped_count--;
 }
 
-tide_status tide_places_find(const tide_places *places, const void *place, uint32_t *slot)
+tide_status tide_mappings_find(const tide_mappings *places, const void *place, uint32_t *slot)
 {
     const uint32_t *cell = cell_find(places, place);
     if (cell == NULL || *cell == NO_SLOT)

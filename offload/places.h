@@ -15,49 +15,49 @@
 
 enum { TIDE_PLACES_RANGES_MAX = 64 };
 
-typedef struct tide_places_range {
+typedef struct tide_mappings_range {
     char *base;
     uint32_t chunk_count;
     uint32_t *slot_of_chunk;
-} tide_places_range;
+} tide_mappings_range;
 
-typedef struct tide_places_slot {
+typedef struct tide_mappings_slot {
     char *place;     /* NULL: nowhere but its own place */
     uint64_t serial; /* of its latest placing */
-} tide_places_slot;
+} tide_mappings_slot;
 
-typedef struct tide_places {
+typedef struct tide_mappings {
     uint64_t chunk_bytes;
-    tide_places_range ranges[TIDE_PLACES_RANGES_MAX];
+    tide_mappings_range ranges[TIDE_PLACES_RANGES_MAX];
     uint32_t range_count;
-    tide_places_slot *slots;
+    tide_mappings_slot *slots;
     uint32_t slot_count;
     uint32_t mapped_count;
     uint64_t last_serial;
-} tide_places;
+} tide_mappings;
 
-void tide_places_init(tide_places *places, uint64_t chunk_bytes);
-void tide_places_destroy(tide_places *places);
+void tide_mappings_init(tide_mappings *places, uint64_t chunk_bytes);
+void tide_mappings_destroy(tide_mappings *places);
 /* Both tables agree, pair by pair. Walks everything. */
-bool tide_places_is_valid(const tide_places *places);
+bool tide_mappings_is_valid(const tide_mappings *places);
 
 /* ARGUMENT unless `bytes` is a positive multiple of the chunk size; STATE when there are too many ranges. */
-tide_status tide_places_range_check(const tide_places *places, uint64_t bytes);
+tide_status tide_mappings_range_check(const tide_mappings *places, uint64_t bytes);
 /* Take over a reserved range that passed the check. NO_MEMORY. */
-tide_status tide_places_range_add(tide_places *places, void *base, uint64_t bytes);
+tide_status tide_mappings_range_add(tide_mappings *places, void *base, uint64_t bytes);
 /* Once. NO_MEMORY, STATE. */
-tide_status tide_places_slots_add(tide_places *places, uint32_t count);
+tide_status tide_mappings_slots_add(tide_mappings *places, uint32_t count);
 /* Undo that; none may be mapped. */
-void tide_places_slots_remove(tide_places *places);
+void tide_mappings_slots_remove(tide_mappings *places);
 
 /* ARGUMENT, naming what does not hold, unless `slot` is nowhere and `place` is a free chunk's place. */
-tide_status tide_places_put_check(const tide_places *places, uint32_t slot, const void *place);
-void tide_places_put(tide_places *places, uint32_t slot, void *place);
+tide_status tide_mappings_put_check(const tide_mappings *places, uint32_t slot, const void *place);
+void tide_mappings_put(tide_mappings *places, uint32_t slot, void *place);
 /* ARGUMENT unless `slot` stands at `place`. */
-tide_status tide_places_take_check(const tide_places *places, uint32_t slot, const void *place);
-void tide_places_take(tide_places *places, uint32_t slot, void *place);
+tide_status tide_mappings_take_check(const tide_mappings *places, uint32_t slot, const void *place);
+void tide_mappings_take(tide_mappings *places, uint32_t slot, void *place);
 
 /* The slot mapped at a chunk's place. ARGUMENT if `place` is not one or holds none. */
-tide_status tide_places_find(const tide_places *places, const void *place, uint32_t *slot);
+tide_status tide_mappings_find(const tide_mappings *places, const void *place, uint32_t *slot);
 
 #endif
