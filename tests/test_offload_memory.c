@@ -1,0 +1,208 @@
+/* Where memory comes from: extents, host slots, the arena of buffers, the machine's topology. Built twice: with jemalloc
+ * in the process and without, as the last test says.
+ */
+#include "offload/host_arena.h"
+#include "offload/host_extent.h"
+#include "offload/host_slots.h"
+#include "offload/topology.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { KIB = 1024, MIB = 1024 * KIB };
+
+#define assert_ok(call) assert_int_equal((call), TIDE_OK)
+
+/* Pages of [address, address + bytes) that are in memory. */
+static size_t pages_present(void *address, size_t bytes)
+{
+    size_t pages = bytes / 4096, present = 0;
+    unsigned char *flags = malloc(pages);
+    assert_non_null(flags);
+    assert_int_equal(mincore(address, bytes, flags), 0);
+    for (size_t i = 0; i < pages; i++)
+        present += flags[i] & 1;
+    free(flags);
+    return present;
+}
+
+static void extent_is_present_aligned_zeroed_and_exact(void **state)
+{
+    (void)state;
+    void *address;
+    size_t bytes = 70 * MIB + 4096; /* several stripes for four threads, and not a whole huge page */
+    assert_ok(tide_host_extent_create("test", bytes, 2 * MIB, 4, &address));
+    assert_int_equal((uintptr_t)address % (2 * MIB), 0);
+    assert_int_equal(pages_present(address, bytes), bytes / 4096);
+    for (size_t i = 0; i < bytes; i += 512)
+        assert_int_equal(((char *)address)[i], 0);
+    tide_host_extent_destroy(address, bytes);
+}
+
+static void reserved_addresses_hold_no_memory(void **state)
+{
+    (void)state;
+    void *address = NULL;
+    assert_ok(tide_host_extent_reserve(UINT64_C(1) << 36, 1 << 30, &address));
+    assert_int_equal((uintptr_t)address % (1 << 30), 0);
+    tide_host_extent_destroy(address, UINT64_C(1) << 36);
+    assert_int_equal(tide_host_extent_reserve(UINT64_C(1) << 60, 4096, &address), TIDE_ERROR_NO_MEMORY);
+}
+
+static void host_slots_lie_one_after_the_other(void **state)
+{
+    (void)state;
+    tide_host_slots slots = {0};
+    assert_ok(tide_host_slots_create(&slots, 5, 256 * KIB, 2));
+    char *first = tide_host_slots_address(&slots, 0), *last = tide_host_slots_address(&slots, 4);
+    assert_int_equal(last - first, MIB);
+    assert_int_equal(pages_present(first, 5 * 256 * KIB), 5 * 64);
+    tide_host_slots_destroy(&slots);
+    assert_ok(tide_host_slots_create(&slots, 0, 256 * KIB, 2));
+    tide_host_slots_destroy(&slots);
+}
+
+enum { BUFFERS = 40 };
+
+static size_t buffer_bytes(int i)
+{
+    return (size_t)(i * 7919 + 1);
+}
+
+static void buffers_of_all_sizes_are_zeroed_apart_and_kept(void **state)
+{
+    (void)state;
+    tide_host_arena *arena;
+    char *buffers[BUFFERS];
+    assert_ok(tide_host_arena_create(&arena));
+    for (int i = 0; i < BUFFERS; i++) {
+        void *address;
+        assert_ok(tide_host_arena_allocate(arena, "buffer", buffer_bytes(i), 1, &address));
+        buffers[i] = address;
+        assert_int_equal((uintptr_t)address % 4096, 0);
+        for (size_t k = 0; k < buffer_bytes(i); k++)
+            assert_int_equal(buffers[i][k], 0);
+        memset(buffers[i], i + 1, buffer_bytes(i));
+    }
+    for (int i = 0; i < BUFFERS; i++)
+        for (size_t k = 0; k < buffer_bytes(i); k++)
+            assert_int_equal(buffers[i][k], i + 1);
+    for (int i = 0; i < BUFFERS; i++)
+        tide_host_arena_free(arena, buffers[i], buffer_bytes(i));
+    tide_host_arena_destroy(arena);
+}
+
+static void buffer_freed_and_made_again_is_zeroed(void **state)
+{
+    (void)state;
+    tide_host_arena *arena;
+    void *address;
+    assert_ok(tide_host_arena_create(&arena));
+    for (int round = 0; round < 20; round++) {
+        assert_ok(tide_host_arena_allocate(arena, "buffer", 100 * KIB, 1, &address));
+        for (size_t k = 0; k < 100 * KIB; k++)
+            assert_int_equal(((char *)address)[k], 0);
+        memset(address, 255, 100 * KIB);
+        tide_host_arena_free(arena, address, 100 * KIB);
+    }
+    tide_host_arena_destroy(arena);
+}
+
+static uint64_t address_space_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return pages * 4096;
+}
+
+static void arenas_give_their_memory_back(void **state)
+{
+    (void)state;
+    uint64_t settled_bytes = 0;
+    for (int round = 0; round < 30; round++) {
+        tide_host_arena *arena;
+        void *address;
+        assert_ok(tide_host_arena_create(&arena));
+        assert_ok(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &address));
+        tide_host_arena_free(arena, address, 8 * MIB);
+        tide_host_arena_destroy(arena);
+        if (round == 10)
+            settled_bytes = address_space_bytes();
+    }
+    assert_true(address_space_bytes() < settled_bytes + 20 * MIB); /* a leak would be 19 x 8 MiB */
+}
+
+static void arena_is_jemallocs_when_the_process_has_it(void **state)
+{
+    (void)state;
+    tide_host_arena *arena;
+    assert_ok(tide_host_arena_create(&arena));
+    assert_int_equal(tide_host_arena_uses_jemalloc(arena), TEST_WITH_JEMALLOC);
+    tide_host_arena_destroy(arena);
+}
+
+static void topology_agrees_with_the_system(void **state)
+{
+    (void)state;
+    tide_topology topology;
+    assert_ok(tide_topology_read(&topology));
+    assert_int_equal(topology.memory_bytes / MIB,
+                     (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / MIB);
+    assert_in_range(topology.available_bytes, 1, topology.memory_bytes);
+    assert_in_range(topology.processors, 1, (uintmax_t)sysconf(_SC_NPROCESSORS_CONF));
+    assert_int_equal(topology.processors, tide_topology_processors());
+    assert_int_equal(topology.page_bytes, sysconf(_SC_PAGESIZE));
+    assert_in_range(topology.node_count, 1, TIDE_TOPOLOGY_NODES_MAX);
+    uint64_t node_bytes = 0, node_processors = 0;
+    for (uint32_t i = 0; i < topology.node_count; i++) {
+        node_bytes += topology.nodes[i].memory_bytes;
+        node_processors += topology.nodes[i].processors;
+        assert_true(topology.nodes[i].free_bytes <= topology.nodes[i].memory_bytes);
+    }
+    assert_in_range(node_bytes, 1,
+                    topology.memory_bytes); /* virtual machines that grew count less per node */
+    assert_in_range(node_processors, topology.processors, (uintmax_t)sysconf(_SC_NPROCESSORS_CONF));
+    assert_true(strlen(topology.processor) > 0 && strchr(topology.processor, '\n') == NULL);
+    assert_true(strlen(topology.transparent_huge_pages) > 0);
+}
+
+static void binding_is_never_in_the_way(void **state)
+{
+    (void)state;
+    void *address;
+    assert_ok(tide_host_extent_reserve(MIB, 4096, &address));
+    tide_topology topology;
+    assert_ok(tide_topology_read(&topology));
+    if (topology.node_count == 1) {
+        assert_true(tide_topology_bind_memory(address, MIB));
+        assert_true(tide_topology_bind_thread());
+    }
+    tide_host_extent_destroy(address, MIB);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(extent_is_present_aligned_zeroed_and_exact),
+        cmocka_unit_test(reserved_addresses_hold_no_memory),
+        cmocka_unit_test(host_slots_lie_one_after_the_other),
+        cmocka_unit_test(buffers_of_all_sizes_are_zeroed_apart_and_kept),
+        cmocka_unit_test(buffer_freed_and_made_again_is_zeroed),
+        cmocka_unit_test(arenas_give_their_memory_back),
+        cmocka_unit_test(arena_is_jemallocs_when_the_process_has_it),
+        cmocka_unit_test(topology_agrees_with_the_system),
+        cmocka_unit_test(binding_is_never_in_the_way),
+    };
+    return cmocka_run_group_tests_name("memory of the host device", tests, NULL, NULL);
+}

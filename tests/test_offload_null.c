@@ -1,0 +1,343 @@
+/* The null device: virtual times of schedules worked out by hand, and a clock that moves only when somebody waits. */
+#include "offload/null_clock.h"
+#include "test_offload_fixture.h"
+
+#include <inttypes.h>
+
+enum { MS = 1000000 };
+
+typedef struct span {
+    tide_stream stream;
+    const char *label;
+    uint32_t tag;
+    uint64_t begin_ms, end_ms;
+} span;
+
+enum { SPANS_MAX = 32 };
+
+typedef struct span_log {
+    span spans[SPANS_MAX];
+    int count;
+} span_log;
+
+static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
+                     uint64_t end_ns)
+{
+    span_log *it = context;
+    assert_true(it->count < SPANS_MAX);
+    it->spans[it->count++] = (span){stream, label, tag, begin_ns / MS, end_ns / MS};
+}
+
+/* 1 GFLOP/s, 1 GB/s device memory, 0.5 GB/s host memory; a chunk crosses the link in 2 ms; mapping takes 1 ms. */
+static tide_device_options options_null(span_log *log)
+{
+    tide_device_options options = options_small();
+    options.flops_per_second = 1e9;
+    options.device_bytes_per_second = 1e9;
+    options.host_bytes_per_second = 5e8;
+    options.link_bytes_per_second = CHUNK_BYTES * 500.0;
+    options.map_ns = MS;
+    if (log != NULL) {
+        options.observer = observer;
+        options.observer_context = log;
+    }
+    return options;
+}
+
+static fixture null_fixture(span_log *log)
+{
+    tide_device_options options = options_null(log);
+    fixture it = {0};
+    assert_ok(tide_device_null_open(&options, &it.device));
+    it.ops = it.device->ops;
+    fixture_fill(&it);
+    return it;
+}
+
+static tide_status never_called(void *stream, const void *arguments)
+{
+    (void)stream;
+    (void)arguments;
+    abort();
+}
+
+static void launch(fixture *it, tide_stream stream, const char *label, double flops, double bytes)
+{
+    tide_work work = {.label = label, .flops = flops, .bytes = bytes};
+    assert_ok(it->ops->launch(it->device, stream, &work, never_called, NULL, 0));
+}
+
+static void copy(fixture *it, tide_stream stream, tide_tier to_tier)
+{
+    tide_work work = work_of("copy", 0);
+    assert_ok(it->ops->copy_slot(it->device, stream, &work, to_tier, 0, 0, CHUNK_BYTES));
+}
+
+static uint64_t now_ms(const fixture *it)
+{
+    uint64_t now_ns = it->ops->now_ns(it->device);
+    assert_int_equal(now_ns % MS, 0);
+    return now_ns / MS;
+}
+
+static void assert_span(const span_log *log, int index, tide_stream stream, const char *label,
+                        uint64_t begin_ms, uint64_t end_ms)
+{
+    assert_true(index < log->count);
+    const span *it = &log->spans[index];
+    assert_int_equal(it->stream, stream);
+    assert_string_equal(it->label, label);
+    assert_int_equal(it->begin_ms, begin_ms);
+    assert_int_equal(it->end_ms, end_ms);
+}
+
+/* --- durations --- */
+
+static void kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes(void **state)
+{
+    (void)state;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    launch(&it, TIDE_STREAM_COMPUTE, "arithmetic", 7e6, 1e6);
+    launch(&it, TIDE_STREAM_COMPUTE, "memory", 1e6, 3e6);
+    launch(&it, TIDE_STREAM_HOST, "adam", 9e9, 2e6);
+    assert_span(&log, 0, TIDE_STREAM_COMPUTE, "arithmetic", 0, 7);
+    assert_span(&log, 1, TIDE_STREAM_COMPUTE, "memory", 7, 10);
+    assert_span(&log, 2, TIDE_STREAM_HOST, "adam", 0, 4);
+    tide_device_statistics statistics;
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.busy_ns[TIDE_STREAM_COMPUTE], 10 * MS);
+    assert_int_equal(statistics.commands[TIDE_STREAM_COMPUTE], 2);
+    fixture_close(&it);
+}
+
+static void rate_of_zero_is_no_limit(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    fixture it = {0};
+    assert_ok(tide_device_null_open(&options, &it.device));
+    it.ops = it.device->ops;
+    fixture_fill(&it);
+    launch(&it, TIDE_STREAM_COMPUTE, "x", 1e12, 1e12);
+    copy(&it, TIDE_STREAM_IN, TIDE_TIER_DEVICE);
+    it.ops->synchronize(it.device);
+    assert_int_equal(now_ms(&it), 0);
+    fixture_close(&it);
+}
+
+/* --- a schedule by hand ---
+ *
+ *   in        [copy 1-3][copy 3-5]
+ *   compute       wait 1-3 [block 3-8] (the second copy is done: no wait) [block 8-13]
+ *   out                                wait 1-8        [copy 8-10]
+ */
+static void fetches_overlap_compute_as_worked_out_by_hand(void **state)
+{
+    (void)state;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    assert_ok(it.ops->map(it.device, 0, place(&it, 0)));
+    assert_int_equal(now_ms(&it), 1);
+    for (int i = 0; i < 2; i++) {
+        copy(&it, TIDE_STREAM_IN, TIDE_TIER_DEVICE);
+        assert_ok(it.ops->event_record(it.device, it.events[i], TIDE_STREAM_IN));
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[i], SITE));
+        launch(&it, TIDE_STREAM_COMPUTE, "block", 5e6, 0);
+        assert_ok(it.ops->event_record(it.device, it.events[2 + i], TIDE_STREAM_COMPUTE));
+    }
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[2], SITE));
+    copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
+    assert_span(&log, 0, TIDE_STREAM_IN, "copy", 1, 3);
+    assert_span(&log, 1, TIDE_STREAM_IN, "copy", 3, 5);
+    assert_span(&log, 2, TIDE_STREAM_COMPUTE, "wait", 1, 3);
+    assert_span(&log, 3, TIDE_STREAM_COMPUTE, "block", 3, 8);
+    assert_span(&log, 4, TIDE_STREAM_COMPUTE, "block", 8, 13);
+    assert_span(&log, 5, TIDE_STREAM_OUT, "wait", 1, 8);
+    assert_span(&log, 6, TIDE_STREAM_OUT, "copy", 8, 10);
+    assert_int_equal(log.count, 7);
+    tide_device_statistics statistics;
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.wait_ns[TIDE_STREAM_COMPUTE], 2 * MS);
+    assert_int_equal(statistics.waits[SITE], 3);
+    assert_int_equal(statistics.h2d_bytes, 2 * CHUNK_BYTES);
+    assert_int_equal(statistics.d2h_bytes, CHUNK_BYTES);
+    it.ops->synchronize(it.device);
+    assert_int_equal(now_ms(&it), 13);
+    fixture_close(&it);
+}
+
+static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state)
+{
+    (void)state;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    launch(&it, TIDE_STREAM_IN, "short", 2e6, 0);
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], SITE));
+    launch(&it, TIDE_STREAM_IN, "long", 50e6, 0);
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
+    launch(&it, TIDE_STREAM_COMPUTE, "use", 1e6, 0);
+    assert_span(&log, 3, TIDE_STREAM_COMPUTE, "use", 2, 3);
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_int_equal(now_ms(&it), 52);
+    fixture_close(&it);
+}
+
+static void no_stream_waits_for_the_host_lane(void **state)
+{
+    (void)state;
+    fixture it = null_fixture(NULL);
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE),
+                     TIDE_ERROR_ARGUMENT);
+    fixture_close(&it);
+}
+
+/* --- time moves only in waits --- */
+
+static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void **state)
+{
+    (void)state;
+    fixture it = null_fixture(NULL);
+    launch(&it, TIDE_STREAM_COMPUTE, "long", 9e6, 0);
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    launch(&it, TIDE_STREAM_IN, "short", 4e6, 0);
+    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_IN));
+    uint64_t ticket = it.ops->doorbell(it.device);
+    assert_int_equal(now_ms(&it), 0);
+    assert_false(is_done(&it, it.events[1]));
+    assert_ok(it.ops->park(it.device, ticket));
+    assert_int_equal(now_ms(&it), 4);
+    assert_true(is_done(&it, it.events[1]));
+    assert_false(is_done(&it, it.events[0]));
+    assert_ok(it.ops->park(it.device, ticket)); /* something completed since the ticket: at once */
+    assert_int_equal(now_ms(&it), 4);
+    ticket = it.ops->doorbell(it.device);
+    assert_ok(it.ops->park(it.device, ticket));
+    assert_int_equal(now_ms(&it), 9);
+    ticket = it.ops->doorbell(it.device);
+    assert_int_equal(it.ops->park(it.device, ticket), TIDE_ERROR_STATE);
+    it.ops->ring(it.device);
+    assert_ok(it.ops->park(it.device, ticket));
+    assert_int_equal(now_ms(&it), 9);
+    fixture_close(&it);
+}
+
+static void commands_after_a_pause_begin_now(void **state)
+{
+    (void)state;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(it.ops->map(it.device, 0, place(&it, 2)));
+        assert_ok(it.ops->unmap(it.device, 0, place(&it, 2)));
+    }
+    launch(&it, TIDE_STREAM_OUT, "late", 1e6, 0);
+    assert_span(&log, 0, TIDE_STREAM_OUT, "late", 6, 7);
+    fixture_close(&it);
+}
+
+/* --- the host device's rules --- */
+
+static void budgets_and_misplacing_are_refused_as_on_the_host_device(void **state)
+{
+    (void)state;
+    fixture it = null_fixture(NULL);
+    void *address;
+    uint32_t object;
+    tide_memory_usage usage;
+    it.ops->usage(it.device, TIDE_TIER_DEVICE, &usage);
+    assert_int_equal(usage.used_bytes, usage.budget_bytes);
+    it.ops->usage(it.device, TIDE_TIER_HOST, &usage);
+    assert_int_equal(usage.used_bytes, usage.budget_bytes);
+    assert_int_equal(it.ops->buffer_create(it.device, "b", 1, &address, &object), TIDE_ERROR_BUDGET);
+    assert_int_equal(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, 1), TIDE_ERROR_STATE);
+    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    assert_int_equal(it.ops->map(it.device, 1, place(&it, 4)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->map(it.device, 2, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->unmap(it.device, 2, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(own(&it, TIDE_TIER_HOST, 2) - own(&it, TIDE_TIER_HOST, 1), CHUNK_BYTES);
+    tide_work work = work_of("stage", 0);
+    assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_IN, &work, it.region, it.buffer, BUFFER_BYTES, true));
+    assert_int_equal(it.ops->copy_bytes(it.device, TIDE_STREAM_IN, &work, it.region, it.region, 1, true),
+                     TIDE_ERROR_ARGUMENT);
+    fixture_close(&it);
+}
+
+static void a_hundred_thousand_chunks_cost_little(void **state)
+{
+    (void)state;
+    enum { MANY = 100000 };
+    tide_device_options options = options_null(NULL);
+    options.device_memory_bytes = options.host_memory_bytes = UINT64_C(1) << 40;
+    fixture it = {0};
+    void *address;
+    assert_ok(tide_device_null_open(&options, &it.device));
+    it.ops = it.device->ops;
+    assert_ok(it.ops->slots_create(it.device, TIDE_TIER_DEVICE, MANY));
+    assert_ok(it.ops->reserve(it.device, (uint64_t)MANY * CHUNK_BYTES, &address));
+    it.range = address;
+    for (uint32_t i = 0; i < MANY; i++) {
+        tide_event event;
+        assert_ok(it.ops->event_create(it.device, &event));
+        assert_ok(it.ops->map(it.device, i, place(&it, MANY - 1 - i)));
+        launch(&it, (tide_stream)(i % 5), "x", 1e6 * (i % 17), 0);
+        assert_ok(it.ops->event_record(it.device, event, (tide_stream)(i % 5)));
+    }
+    while (it.ops->park(it.device, it.ops->doorbell(it.device)) == TIDE_OK)
+        ;
+    it.ops->synchronize(it.device);
+    fixture_close(&it);
+}
+
+/* --- the clock's heap against a plain search --- */
+
+static void clock_finds_the_earliest_completion_as_a_search_would(void **state)
+{
+    (void)state;
+    enum { EVENTS = 100 };
+    tide_null_clock clock = {0};
+    uint64_t completions_ns[EVENTS + 1] = {0}, random = 5;
+    tide_event event;
+    for (int i = 0; i < EVENTS; i++)
+        assert_ok(tide_null_clock_add(&clock, &event));
+    for (int step = 0; step < 20000; step++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        event = 1 + (tide_event)(random >> 40) % EVENTS;
+        completions_ns[event] = clock.now_ns + (random >> 33) % 1000;
+        tide_null_clock_record(&clock, event, TIDE_STREAM_IN, completions_ns[event]);
+        if (step % 3 == 0) {
+            uint64_t earliest_ns = UINT64_MAX, found_ns = UINT64_MAX;
+            for (int i = 1; i <= EVENTS; i++)
+                if (completions_ns[i] > clock.now_ns && completions_ns[i] < earliest_ns)
+                    earliest_ns = completions_ns[i];
+            assert_int_equal(tide_null_clock_next(&clock, &found_ns), earliest_ns != UINT64_MAX);
+            assert_int_equal(found_ns, earliest_ns);
+            if (step % 2 == 0 && earliest_ns != UINT64_MAX)
+                tide_null_clock_advance(&clock, earliest_ns + random % 3);
+        }
+        assert_true(tide_null_clock_is_valid(&clock));
+    }
+    tide_null_clock_destroy(&clock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes),
+        cmocka_unit_test(rate_of_zero_is_no_limit),
+        cmocka_unit_test(fetches_overlap_compute_as_worked_out_by_hand),
+        cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
+        cmocka_unit_test(no_stream_waits_for_the_host_lane),
+        cmocka_unit_test(park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever),
+        cmocka_unit_test(commands_after_a_pause_begin_now),
+        cmocka_unit_test(budgets_and_misplacing_are_refused_as_on_the_host_device),
+        cmocka_unit_test(a_hundred_thousand_chunks_cost_little),
+        cmocka_unit_test(clock_finds_the_earliest_completion_as_a_search_would),
+    };
+    return cmocka_run_group_tests_name("null device", tests, NULL, NULL);
+}
