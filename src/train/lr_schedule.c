@@ -8,7 +8,7 @@ double tide_lr_schedule_at(const tide_lr_schedule *schedule, uint64_t step)
 {
     if (step < schedule->warmup_steps)
         return schedule->lr * (double)(step + 1) / (double)schedule->warmup_steps;
-    if (step + 1 >= schedule->steps)
+    if (step >= schedule->steps || step + 1 == schedule->steps)
         return schedule->lr_min;
     const double span = (double)(schedule->steps - 1 - schedule->warmup_steps);
     const double progress = (double)(step - schedule->warmup_steps) / span;
