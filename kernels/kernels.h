@@ -319,7 +319,7 @@ void tide_kernels_cpu_configure(int threads);
 /* The configured thread count. */
 int tide_kernels_cpu_threads(void);
 
-/* What the CPU kernels run on, for `tidepool info`. Static storage. */
+/* What the CPU kernels run on, for `tidepool info`. The strings stay until this thread asks again. */
 typedef struct tide_cpu_info {
     const char *processor; /* the processor's own name, e.g. "AMD EPYC 9355"; "unknown" where it has none */
     const char *instructions; /* our kernels': "avx512", "avx2" or "portable" */

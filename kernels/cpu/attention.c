@@ -288,7 +288,7 @@ typedef struct backward_tiles {
     float *dout_turned;     /* [width, TILE] */
     float *weights;         /* [TILE keys, TILE queries]: P^T */
     float *dscores;         /* [TILE keys, TILE queries]: V dO^T, then dS^T */
-    float *logsumexp;       /* [TILE]; infinite past the last query, so that its weights are 0 */
+    float *logsumexp;       /* [TILE]; past the last query 0, as are its q and dO: computed on, never used */
     float *mean;            /* [TILE]: D */
 } backward_tiles;
 
@@ -325,7 +325,7 @@ LANES_INLINE void load_means(const tide_attention_backward_args *args, const att
               1.0f, dtype);
     for (size_t query = 0; query < TILE; query++) {
         tiles->mean[query] = 0.0f;
-        tiles->logsumexp[query] = INFINITY;
+        tiles->logsumexp[query] = 0.0f;
     }
     for (size_t query = 0; query < query_count; query++) {
         lanes sum = lanes_all(0.0f);
