@@ -1,0 +1,352 @@
+/* The trainer by itself: PyTorch's twenty steps, what is refused, what is planned, what the null device does. */
+#include "tests/golden/gpt2_golden.h"
+#include "tests/test_trainer_rig.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct fixture {
+    char folder[64];
+    char text[96];
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    folder_make(f->folder);
+    snprintf(f->text, sizeof f->text, "%s/text", f->folder);
+    text_write(f->text, 40000);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    folder_remove(f->folder);
+    free(f);
+    return 0;
+}
+
+/* --- PyTorch --- */
+
+/* Eight sequences to train on, all in every batch, so that the order of shuffling is of no matter; a ninth for
+ * validation. */
+static void write_golden_data(const char *path)
+{
+    int32_t tokens[GOLDEN_TOKENS + GOLDEN_SEQ_LEN + 1] = {0};
+    golden_token_stream(tokens);
+    shard_write(path, tokens, GOLDEN_TOKENS + GOLDEN_SEQ_LEN + 1);
+}
+
+static void set_golden_values(tide_trainer *trainer)
+{
+    const tide_gpt2_config config = golden_config();
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        tide_gpt2_param param;
+        tide_param handle;
+        tide_gpt2_param_describe(&config, i, &param);
+        float *values = malloc(param.elements * sizeof *values);
+        assert_non_null(values);
+        golden_param_values(i, values);
+        assert_true(tide_param_find(tide_trainer_pool(trainer), param.name, &handle));
+        ok(tide_param_set(tide_trainer_pool(trainer), handle, TIDE_SPACE_MASTER, 0, param.elements, values));
+        free(values);
+    }
+}
+
+static tide_trainer *open_golden(const fixture *f, tide_dtype dtype)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/golden.bin", f->folder);
+    write_golden_data(path);
+    tide_trainer_options options = small_options(path, dtype);
+    options.model = golden_config();
+    options.steps = GOLDEN_STEPS;
+    options.warmup_steps = GOLDEN_WARMUP;
+    options.lr = 1e-2;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    set_golden_values(trainer);
+    return trainer;
+}
+
+static void check_twenty_steps(const fixture *f, tide_dtype dtype, double loss_tolerance,
+                               double norm_tolerance)
+{
+    gpt2_golden golden;
+    golden_load(&golden);
+    tide_trainer *trainer = open_golden(f, dtype);
+    for (int step = 0; step < GOLDEN_STEPS; step++) {
+        tide_trainer_report report;
+        ok(tide_trainer_step(trainer, &report));
+        if (!(fabs(report.loss - golden.losses[step]) < loss_tolerance))
+            fail_msg("step %d: loss %.9f, PyTorch's %.9f", step + 1, report.loss, golden.losses[step]);
+        if (!(fabs(report.gradient_norm / golden.norms[step] - 1) < norm_tolerance))
+            fail_msg("step %d: norm %.9f, PyTorch's %.9f", step + 1, report.gradient_norm,
+                     golden.norms[step]);
+    }
+    tide_trainer_destroy(trainer);
+    golden_free(&golden);
+}
+
+static void twenty_fp32_steps_are_pytorchs(void **state)
+{
+    check_twenty_steps(*state, TIDE_DTYPE_FP32, 1e-4, 1e-4);
+}
+
+/* Seen: losses within 0.01, norms within 8%, both largest in the middle, where the run learns fastest and a
+ * difference of weights by roundings weighs most; both come back to 1% at the end. The bounds are twice that. */
+static void twenty_bf16_steps_follow_pytorchs(void **state)
+{
+    check_twenty_steps(*state, TIDE_DTYPE_BF16, 0.02, 0.15);
+}
+
+/* --- learning --- */
+
+static void training_learns_and_evaluation_sees_it(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.steps = 40;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    double before, after;
+    ok(tide_trainer_evaluate(trainer, &before));
+    for (int step = 0; step < 40; step++)
+        ok(tide_trainer_step(trainer, NULL));
+    ok(tide_trainer_evaluate(trainer, &after));
+    assert_true(fabs(before - log(256)) < 0.2); /* nothing known: all bytes equally likely */
+    assert_true(after < 3.0);                   /* at least the letters' frequencies */
+    assert_int_equal(tide_trainer_state(trainer)->tokens, 40 * 256);
+    tide_trainer_destroy(trainer);
+}
+
+static void a_sample_is_a_function_of_model_and_seed(void **state)
+{
+    const fixture *f = *state;
+    const tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    tide_sample_options sample;
+    tide_sample_options_default(&sample);
+    sample.tokens = 50; /* more than the window of 32 */
+    sample.prompt = "the tide ";
+    char *first, *again, *other;
+    ok(tide_trainer_sample(trainer, &sample, &first));
+    ok(tide_trainer_sample(trainer, &sample, &again));
+    sample.sample = 1;
+    ok(tide_trainer_sample(trainer, &sample, &other));
+    assert_string_equal(first, again);
+    assert_string_not_equal(first, other);
+    assert_true(strlen(first) >= 50);
+    free(first);
+    free(again);
+    free(other);
+    tide_trainer_destroy(trainer);
+}
+
+/* --- refusals --- */
+
+static void check_refused(const tide_trainer_options *options, tide_status expected, const char *words)
+{
+    tide_trainer *trainer = NULL;
+    assert_int_equal(tide_trainer_create(options, &trainer), expected);
+    assert_null(trainer);
+    if (!strstr(tide_message(), words))
+        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
+}
+
+static void batches_that_do_not_divide_are_refused(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.batch_tokens = 250;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "250");
+    options.batch_tokens = 256;
+    options.micro_batch_sequences = 3;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "micro-batches of 3");
+}
+
+static void sequences_beyond_the_context_are_refused(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.seq_len = 65;
+    options.batch_tokens = 65 * 8;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "context is 64");
+}
+
+static void text_needs_a_vocabulary_of_256(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.model.vocab_size = 200;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "256");
+}
+
+static void numbers_out_of_range_are_refused(void **state)
+{
+    const fixture *f = *state;
+    const tide_trainer_options right = small_options(f->text, TIDE_DTYPE_BF16);
+    tide_trainer_options options = right;
+    options.lr = NAN;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "learning rate");
+    options = right;
+    options.clip = -1;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "clip");
+    options = right;
+    options.beta2 = 1;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "beta2");
+    options = right;
+    options.steps = 0;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "steps");
+    options = right;
+    options.data = NULL;
+    check_refused(&options, TIDE_ERROR_ARGUMENT, "no data");
+}
+
+static void a_refused_device_budget_names_one_that_works(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.pool.device_memory_bytes = 1;
+    check_refused(&options, TIDE_ERROR_BUDGET, "the least budget is ");
+    const uint64_t least = number_in_message("the least budget is ");
+    options.pool.device_memory_bytes = least - 1;
+    check_refused(&options, TIDE_ERROR_BUDGET, "the least budget is ");
+    options.pool.device_memory_bytes = least;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    ok(tide_trainer_step(trainer, NULL));
+    tide_trainer_destroy(trainer);
+}
+
+static void a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_that_does(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.recompute = TIDE_RECOMPUTE_ALL;
+    options.batch_tokens = 64 * 1024;
+    options.pool.device_memory_bytes = 8 << 20;
+    options.pool.host_memory_bytes = 32 << 20;
+    check_refused(&options, TIDE_ERROR_BUDGET, "the largest batch that fits is ");
+    const uint64_t largest = number_in_message("the largest batch that fits is ");
+    options.batch_tokens = largest + 64;
+    check_refused(&options, TIDE_ERROR_BUDGET, "the largest batch that fits is ");
+    options.batch_tokens = largest;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    tide_trainer_destroy(trainer);
+}
+
+/* --- plans --- */
+
+static void check_plan(const tide_trainer_plan *plan)
+{
+    assert_int_equal(plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], plan->residual_bytes + plan->saved_bytes);
+    assert_int_equal(plan->pool.nonmodel_bytes, plan->token_bytes + plan->loss_bytes + plan->logits_bytes);
+    assert_int_equal(plan->saved_bytes, (plan->blocks - plan->recomputed_blocks) * plan->saved_block_bytes);
+    assert_int_equal(plan->micro_batches * plan->micro_batch_sequences, plan->batch_sequences);
+    assert_true(plan->step_flops > 0);
+}
+
+static uint32_t recomputed_at(tide_trainer_options *options, uint64_t device_memory_bytes)
+{
+    options->pool.device_memory_bytes = device_memory_bytes;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(options, &trainer));
+    check_plan(tide_trainer_plan_get(trainer));
+    const uint32_t recomputed = tide_trainer_plan_get(trainer)->recomputed_blocks;
+    tide_trainer_destroy(trainer);
+    return recomputed;
+}
+
+static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.batch_tokens = 1024;
+    const uint32_t all = recomputed_at(&options, 5 << 20), some = recomputed_at(&options, 10 << 20);
+    const uint32_t none = recomputed_at(&options, 64 << 20);
+    assert_int_equal(all, 6);
+    assert_in_range(some, 1, 5);
+    assert_int_equal(none, 0);
+}
+
+static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    tide_trainer *trainer;
+    options.free_memory_bytes = UINT64_C(1) << 34;
+    ok(tide_trainer_create(&options, &trainer));
+    const tide_trainer_plan ample = *tide_trainer_plan_get(trainer);
+    tide_trainer_destroy(trainer);
+    assert_int_equal(ample.pool.device_memory_bytes, ample.pool.full_device_bytes);
+
+    options.free_memory_bytes = 24 << 20;
+    ok(tide_trainer_create(&options, &trainer));
+    const tide_trainer_plan scarce = *tide_trainer_plan_get(trainer);
+    tide_trainer_destroy(trainer);
+    assert_int_equal(scarce.pool.device_memory_bytes, 6 << 20);
+    assert_true(scarce.pool.host_memory_bytes <= (18 << 20) / 5 * 4);
+    assert_true(scarce.default_device_budget && scarce.default_host_budget);
+}
+
+/* --- the null device --- */
+
+static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);
+    options.pool.device = "null";
+    options.pool.hazard_check = options.pool.guard = false;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    assert_false(tide_trainer_computes(trainer));
+    for (uint64_t step = 1; step <= 3; step++) {
+        tide_trainer_report report;
+        ok(tide_trainer_step(trainer, &report));
+        assert_int_equal(report.step, step);
+        assert_true(isnan(report.loss) && isnan(report.gradient_norm));
+    }
+    double loss;
+    char *text;
+    tide_sample_options sample;
+    tide_sample_options_default(&sample);
+    assert_int_equal(tide_trainer_evaluate(trainer, &loss), TIDE_ERROR_STATE);
+    assert_int_equal(tide_trainer_sample(trainer, &sample, &text), TIDE_ERROR_STATE);
+    assert_int_equal(tide_trainer_save(trainer, f->folder, 0, NULL), TIDE_ERROR_STATE);
+    tide_pool_counters counters;
+    ok(tide_pool_drain(tide_trainer_pool(trainer)));
+    ok(tide_pool_counters_get(tide_trainer_pool(trainer), &counters));
+    assert_true(counters.compute_seconds > 0);
+    tide_trainer_destroy(trainer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(twenty_fp32_steps_are_pytorchs),
+        cmocka_unit_test(twenty_bf16_steps_follow_pytorchs),
+        cmocka_unit_test(training_learns_and_evaluation_sees_it),
+        cmocka_unit_test(a_sample_is_a_function_of_model_and_seed),
+        cmocka_unit_test(batches_that_do_not_divide_are_refused),
+        cmocka_unit_test(sequences_beyond_the_context_are_refused),
+        cmocka_unit_test(text_needs_a_vocabulary_of_256),
+        cmocka_unit_test(numbers_out_of_range_are_refused),
+        cmocka_unit_test(a_refused_device_budget_names_one_that_works),
+        cmocka_unit_test(a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_that_does),
+        cmocka_unit_test(auto_recomputes_only_what_the_budget_does_not_hold),
+        cmocka_unit_test(default_budgets_are_what_is_needed_up_to_their_share),
+        cmocka_unit_test(the_null_device_steps_without_loss_and_saves_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,173 @@
+#include "tests/test_trainer_rig.h"
+
+#include "src/data/random.h"
+
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+void ok(tide_status status)
+{
+    if (status != TIDE_OK)
+        fail_msg("%s: %s", tide_status_name(status), tide_message());
+}
+
+/* --- files --- */
+
+void folder_make(char path[64])
+{
+    snprintf(path, 64, "/tmp/tide-trainer-XXXXXX");
+    assert_non_null(mkdtemp(path));
+}
+
+static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *where)
+{
+    (void)about;
+    (void)kind;
+    (void)where;
+    return remove(path);
+}
+
+void folder_remove(const char *path)
+{
+    assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+void text_write(const char *path, size_t bytes)
+{
+    static const char *const words[] = {"the ",  "tide ", "comes ", "and ",
+                                        "goes ", "pool ", "chunk ", "moves\n"};
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (uint64_t i = 0; (size_t)ftell(file) < bytes; i++) {
+        const size_t word = (size_t)(tide_random_uniform(1, TIDE_RANDOM_USE_TEST, 0, i) * 8);
+        assert_true(fputs(words[word], file) >= 0);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+void shard_write(const char *path, const int32_t *tokens, uint32_t count)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    const int32_t header[TIDE_DATA_SHARD_HEADER_BYTES / 4] = {TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION,
+                                                              (int32_t)count};
+    assert_int_equal(fwrite(header, sizeof header, 1, file), 1);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint16_t token = (uint16_t)tokens[i];
+        assert_int_equal(fwrite(&token, sizeof token, 1, file), 1);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+/* --- runs --- */
+
+tide_trainer_options small_options(const char *data, tide_dtype dtype)
+{
+    tide_trainer_options options;
+    tide_trainer_options_default(&options);
+    options.model = (tide_gpt2_config){.name = "small",
+                                       .layers = 6,
+                                       .width = 96,
+                                       .heads = 4,
+                                       .context = 64,
+                                       .vocab_size = 256,
+                                       .layer_norm_epsilon = 1e-5};
+    options.data = data;
+    options.steps = 12;
+    options.seq_len = 32;
+    options.batch_tokens = 256;
+    options.micro_batch_sequences = 2;
+    options.lr = 3e-3;
+    options.warmup_steps = 2;
+    options.eval_batches = 2;
+    options.pool.dtype = dtype;
+    options.pool.chunk_bytes = 256 * 1024;
+    options.pool.hazard_check = true;
+    options.pool.guard = true;
+    return options;
+}
+
+void track_steps(tide_trainer *trainer, uint64_t until, track *made)
+{
+    while (tide_trainer_state(trainer)->step < until) {
+        tide_trainer_report report;
+        ok(tide_trainer_step(trainer, &report));
+        assert_int_equal(report.step, tide_trainer_state(trainer)->step);
+        assert_in_range(report.step, 1, TRACK_STEPS_MAX);
+        made->losses[report.step - 1] = report.loss;
+        made->norms[report.step - 1] = report.gradient_norm;
+        made->steps = (uint32_t)report.step;
+    }
+}
+
+void track_values(tide_trainer *trainer, track *made)
+{
+    static const tide_space spaces[] = {TIDE_SPACE_PARAM, TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM,
+                                        TIDE_SPACE_VARIANCE};
+    const tide_gpt2_config *config = &tide_trainer_state(trainer)->model;
+    tide_pool *pool = tide_trainer_pool(trainer);
+    made->elements = tide_gpt2_element_count(config);
+    made->values = malloc(4 * made->elements * sizeof *made->values);
+    assert_non_null(made->values);
+    float *at = made->values;
+    for (size_t i = 0; i < tide_gpt2_param_count(config); i++) {
+        tide_gpt2_param param;
+        tide_param handle;
+        tide_gpt2_param_describe(config, i, &param);
+        assert_true(tide_param_find(pool, param.name, &handle));
+        for (size_t s = 0; s < 4; s++, at += param.elements)
+            ok(tide_param_get(pool, handle, spaces[s], 0, param.elements, at));
+    }
+}
+
+void track_free(track *made)
+{
+    free(made->values);
+    made->values = NULL;
+}
+
+void track_compare(const track *truth, const track *other, const char *what)
+{
+    assert_int_equal(truth->steps, other->steps);
+    assert_int_equal(truth->elements, other->elements);
+    for (uint32_t i = 0; i < truth->steps; i++) {
+        if (memcmp(&truth->losses[i], &other->losses[i], sizeof truth->losses[i]) != 0)
+            fail_msg("%s: loss of step %u is %.17g, not %.17g", what, i + 1, other->losses[i],
+                     truth->losses[i]);
+        if (memcmp(&truth->norms[i], &other->norms[i], sizeof truth->norms[i]) != 0)
+            fail_msg("%s: norm of step %u is %.17g, not %.17g", what, i + 1, other->norms[i],
+                     truth->norms[i]);
+    }
+    for (uint64_t i = 0; i < 4 * truth->elements; i++) {
+        if (memcmp(&truth->values[i], &other->values[i], sizeof truth->values[i]) != 0)
+            fail_msg("%s: value %llu is %.9g, not %.9g", what, (unsigned long long)i,
+                     (double)other->values[i], (double)truth->values[i]);
+    }
+}
+
+void check_budgets(tide_trainer *trainer, const char *what)
+{
+    const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
+    tide_pool_counters counters;
+    ok(tide_pool_counters_get(tide_trainer_pool(trainer), &counters));
+    assert_true(counters.device_bytes_peak > 0);
+    if (counters.device_bytes_peak > plan->device_memory_bytes)
+        fail_msg("%s: %llu device bytes, budget %llu", what, (unsigned long long)counters.device_bytes_peak,
+                 (unsigned long long)plan->device_memory_bytes);
+    if (counters.host_bytes_peak > plan->host_memory_bytes)
+        fail_msg("%s: %llu host bytes, budget %llu", what, (unsigned long long)counters.host_bytes_peak,
+                 (unsigned long long)plan->host_memory_bytes);
+}
+
+uint64_t number_in_message(const char *words)
+{
+    const char *at = strstr(tide_message(), words);
+    return at ? strtoull(at + strlen(words), NULL, 10) : 0;
+}

@@ -1,0 +1,47 @@
+/* What the trainer's tests share: data files, small runs, and all that a run leaves behind, for comparison to
+ * the last bit. Failures fail the test. */
+#ifndef TIDE_TESTS_TEST_TRAINER_RIG_H
+#define TIDE_TESTS_TEST_TRAINER_RIG_H
+
+#include "src/train/trainer.h"
+
+void ok(tide_status status);
+
+/* A fresh folder, and its removal with everything in it. */
+void folder_make(char path[64]);
+void folder_remove(const char *path);
+
+/* A text of `bytes` with a structure that can be learnt: words drawn from a small dictionary. */
+void text_write(const char *path, size_t bytes);
+/* A shard in llm.c's format. */
+void shard_write(const char *path, const int32_t *tokens, uint32_t count);
+
+/* A run of the test's small model on `data`: 6 layers of width 96, context 64, 8 sequences of 32 tokens in
+ * micro-batches of 2, fast warm-up. Chunks of 256 KiB, hazard check and guard on. */
+tide_trainer_options small_options(const char *data, tide_dtype dtype);
+
+/* What must be the same to the last bit. */
+enum { TRACK_STEPS_MAX = 16 };
+typedef struct track {
+    uint32_t steps;
+    double losses[TRACK_STEPS_MAX];
+    double norms[TRACK_STEPS_MAX];
+    uint64_t elements;
+    float *values; /* [4 x elements]: params as rounded, masters, momenta, variances, tensor after tensor */
+} track;
+
+/* Train up to step `until` and note loss and norm of each step. */
+void track_steps(tide_trainer *trainer, uint64_t until, track *made);
+/* Note all values. */
+void track_values(tide_trainer *trainer, track *made);
+void track_free(track *made);
+/* `what` names the run in the failure's message. */
+void track_compare(const track *truth, const track *other, const char *what);
+
+/* Peaks are within the budgets in force. */
+void check_budgets(tide_trainer *trainer, const char *what);
+
+/* The number after `words` in this thread's message; 0 if they are not in it. */
+uint64_t number_in_message(const char *words);
+
+#endif
