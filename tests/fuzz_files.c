@@ -1,0 +1,282 @@
+/* Damaged and hostile input to everything that parses: config.json, the manifest, the safetensors header, the shard
+ * header. A small deterministic fuzzer: sound input, mutated by seed a few thousand times; run under AddressSanitizer
+ * and UBSan it finds what the eye does not.
+ *
+ * What must hold: a status of the documented set, one line of message, outputs untouched on failure and valid on
+ * success. More rounds: FUZZ_ROUNDS=1000000.
+ */
+#include "src/checkpoint/crc32c.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/safetensors.h"
+#include "src/data/data.h"
+#include "src/data/random.h"
+#include "tests/test_checkpoint.h"
+
+#include <unistd.h>
+
+enum { TEXT_MAX_BYTES = 8192, ROUNDS = 20000, SHARD_ROUNDS = 2000 };
+
+typedef struct fuzz {
+    uint64_t round, drawn;
+    char text[TEXT_MAX_BYTES];
+    size_t bytes;
+} fuzz;
+
+static const char *const words[] = {"null",
+                                    "true",
+                                    "false",
+                                    "{}",
+                                    "[]",
+                                    "\"\"",
+                                    "-1",
+                                    "0",
+                                    "1e999",
+                                    "2.5",
+                                    "-0.0",
+                                    "9223372036854775807",
+                                    "18446744073709551616",
+                                    "4294967296",
+                                    "[0,18446744073709551615]",
+                                    "\"\\u0000\"",
+                                    "\"\xff\"",
+                                    "{\"a\":1,\"a\":1}",
+                                    ",",
+                                    ":",
+                                    "\"F32\"",
+                                    "\"gpt2\"",
+                                    "\n"};
+
+enum { WORDS = sizeof words / sizeof words[0] };
+
+static uint64_t rounds_of(unsigned usual)
+{
+    const char *wanted = getenv("FUZZ_ROUNDS");
+    return wanted == NULL ? usual : strtoull(wanted, NULL, 10);
+}
+
+static size_t draw(fuzz *run, size_t sides)
+{
+    return (size_t)(tide_random_uniform(run->round, TIDE_RANDOM_USE_TEST, 1, run->drawn++) * (double)sides);
+}
+
+/* Replace `count` bytes at `at` by others. */
+static void splice(fuzz *run, size_t at, size_t count, const char *bytes, size_t byte_count)
+{
+    if (run->bytes - count + byte_count > TEXT_MAX_BYTES)
+        return;
+    memmove(run->text + at + byte_count, run->text + at + count, run->bytes - at - count);
+    memcpy(run->text + at, bytes, byte_count);
+    run->bytes = run->bytes - count + byte_count;
+}
+
+static void mutate_once(fuzz *run)
+{
+    if (run->bytes == 0)
+        return;
+    size_t at = draw(run, run->bytes), left = run->bytes - at;
+    char piece[64];
+    size_t count = draw(run, left < sizeof piece ? left : sizeof piece);
+    const char *word = words[draw(run, WORDS)];
+    memcpy(piece, run->text + at, count);
+    switch (draw(run, 6)) {
+    case 0:
+        run->text[at] = (char)(run->text[at] ^ (char)(1u << draw(run, 8)));
+        return;
+    case 1:
+        splice(run, at, count, "", 0);
+        return;
+    case 2:
+        splice(run, draw(run, run->bytes), 0, piece, count);
+        return;
+    case 3:
+        splice(run, at, 0, word, strlen(word));
+        return;
+    case 4: { /* a number or a word in place of a value */
+        size_t end = at;
+        while (at > 0 && run->text[at - 1] != ':' && run->text[at - 1] != '[' && run->text[at - 1] != ',')
+            at--;
+        while (end < run->bytes && run->text[end] != ',' && run->text[end] != '}' && run->text[end] != ']')
+            end++;
+        splice(run, at, end - at, word, strlen(word));
+        return;
+    }
+    default:
+        run->text[at] = (char)draw(run, 256);
+        return;
+    }
+}
+
+static void mutate(fuzz *run, uint64_t round, const char *text, size_t bytes)
+{
+    assert_true(bytes <= TEXT_MAX_BYTES);
+    run->round = round;
+    run->drawn = 0;
+    memcpy(run->text, text, bytes);
+    run->bytes = bytes;
+    for (size_t count = 1 + draw(run, 4); count > 0; count--)
+        mutate_once(run);
+}
+
+/* In a block of its very size, so that a read past its end is seen. */
+static char *exact_copy(const fuzz *run)
+{
+    char *copy = malloc(run->bytes + (run->bytes == 0));
+    assert_non_null(copy);
+    memcpy(copy, run->text, run->bytes);
+    return copy;
+}
+
+static void assert_refusal(tide_status status)
+{
+    bool known =
+        status == TIDE_ERROR_CORRUPT || status == TIDE_ERROR_UNSUPPORTED || status == TIDE_ERROR_MISMATCH;
+    if (!known || tide_message()[0] == '\0')
+        fail_msg("status %s: %s", tide_status_name(status), tide_message());
+}
+
+static void configs(void **unused)
+{
+    (void)unused;
+    static const char sound[] =
+        "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_positions\":128,\"n_ctx\":128,"
+        "\"vocab_size\":1000,\"n_inner\":null,\"activation_function\":\"gelu_new\",\"layer_norm_epsilon\":1e-"
+        "05,"
+        "\"tie_word_embeddings\":true}";
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
+        tide_gpt2_config config = {.layers = 77};
+        mutate(&run, round, sound, sizeof sound - 1);
+        char *text = exact_copy(&run);
+        tide_status status = tide_gpt2_config_parse(text, run.bytes, "fuzz", &config);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status == TIDE_OK) {
+            assert_true(tide_gpt2_config_is_valid(&config));
+        } else {
+            assert_refusal(status);
+            assert_int_equal(config.layers, 77);
+        }
+    }
+    assert_true(accepted > 0 && refused > 0);
+}
+
+/* Half of the rounds get a right checksum, to reach what lies behind it. */
+static void reseal(fuzz *run)
+{
+    char crc[9];
+    if (run->round % 2 == 0 || run->bytes <= 21)
+        return;
+    snprintf(crc, sizeof crc, "%08x", tide_crc32c(0, run->text + 21, run->bytes - 21));
+    memcpy(run->text, "{\"crc32c\":\"", 11);
+    memcpy(run->text + 11, crc, 8);
+    memcpy(run->text + 19, "\",", 2);
+}
+
+static void manifests(void **unused)
+{
+    (void)unused;
+    tide_manifest manifest = {.state = state_at(9)};
+    char *sound;
+    size_t sound_bytes;
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    for (int i = 0; i < TIDE_CHECKPOINT_SPACES; i++)
+        manifest.files[i] = (tide_manifest_file){.bytes = 1000, .crc32c = 0xabcdef01};
+    assert_int_equal(tide_manifest_make(&manifest, &sound, &sound_bytes), TIDE_OK);
+    for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
+        tide_manifest parsed = {.state.step = 77};
+        mutate(&run, round, sound, sound_bytes);
+        reseal(&run);
+        char *text = exact_copy(&run);
+        tide_status status = tide_manifest_parse(text, run.bytes, "fuzz", &parsed);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status == TIDE_OK) {
+            assert_true(tide_train_state_is_valid(&parsed.state));
+        } else {
+            assert_refusal(status);
+            assert_int_equal(parsed.state.step, 77);
+        }
+    }
+    free(sound);
+    assert_true(accepted > 0 && refused > 0);
+}
+
+static void safetensors_headers(void **unused)
+{
+    (void)unused;
+    char *sound;
+    size_t sound_bytes;
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    const uint64_t data_bytes = SMALL_ELEMENTS * sizeof(float);
+    assert_int_equal(tide_safetensors_header_make(&small_model, &sound, &sound_bytes), TIDE_OK);
+    for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
+        uint64_t offsets[3] = {0};
+        mutate(&run, round, sound + 8, sound_bytes - 8);
+        char *text = exact_copy(&run);
+        tide_status status =
+            tide_safetensors_header_check(text, run.bytes, data_bytes, "fuzz", &small_model, offsets);
+        free(text);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK)
+            assert_refusal(status);
+        for (int i = 0; i < 3 && status == TIDE_OK; i++)
+            assert_true(offsets[i] + 4 * tide_checkpoint_tensor_elements(&small_tensors[i]) <= data_bytes);
+    }
+    free(sound);
+    assert_true(accepted > 0 && refused > 0);
+}
+
+static void shards(void **unused)
+{
+    (void)unused;
+    char path[] = "/tmp/tidepool-fuzz-XXXXXX";
+    char sound[TIDE_DATA_SHARD_HEADER_BYTES + 2 * 40] = {0};
+    const uint32_t header[3] = {TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40};
+    fuzz run;
+    unsigned accepted = 0, refused = 0;
+    memcpy(sound, header, sizeof header);
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    for (uint64_t round = 0; round < rounds_of(SHARD_ROUNDS); round++) {
+        tide_data_options options = {.path = path, .vocab_size = 256, .seq_len = 4};
+        tide_data *data = NULL;
+        int32_t inputs[16], targets[16];
+        mutate(&run, round, sound, sizeof sound);
+        if (round % 4 == 1) /* aim at the fields */
+            run.text[draw(&run, 12)] = (char)draw(&run, 256);
+        assert_int_equal(ftruncate(descriptor, 0), 0);
+        assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);
+        tide_status status = tide_data_open(&options, &data);
+        accepted += status == TIDE_OK;
+        refused += status != TIDE_OK;
+        if (status != TIDE_OK) {
+            assert_refusal(status);
+            assert_null(data);
+            continue;
+        }
+        assert_int_equal(tide_data_batch(data, round, 4, inputs, targets), TIDE_OK);
+        for (int i = 0; i < 16; i++)
+            assert_in_range(inputs[i], 0, 255);
+        tide_data_close(data);
+    }
+    close(descriptor);
+    unlink(path);
+    assert_true(accepted > 0 && refused > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configs),
+        cmocka_unit_test(manifests),
+        cmocka_unit_test(safetensors_headers),
+        cmocka_unit_test(shards),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,525 @@
+/* Training data: what is opened and what is refused, the order of training, the validation split, the vocabulary. */
+#include "src/data/data.h"
+
+#include "src/data/random.h"
+#include "tests/sim_memory.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SEQ_LEN = 8 };
+
+typedef struct scratch {
+    char root[64];
+    char path[128]; /* the file a test makes; or a folder */
+} scratch;
+
+static int scratch_make(void **state)
+{
+    scratch *made = calloc(1, sizeof *made);
+    snprintf(made->root, sizeof made->root, "/tmp/tidepool-data-XXXXXX");
+    if (mkdtemp(made->root) == NULL)
+        return -1;
+    snprintf(made->path, sizeof made->path, "%s/text", made->root);
+    *state = made;
+    return 0;
+}
+
+static int scratch_remove(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", ((scratch *)*state)->root);
+    free(*state);
+    return system(command);
+}
+
+static void write_bytes(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Text whose byte at i tells i, modulo 251. */
+static void write_text(const char *path, size_t count)
+{
+    unsigned char *text = malloc(count);
+    assert_non_null(text);
+    for (size_t i = 0; i < count; i++)
+        text[i] = (unsigned char)(i % 251);
+    write_bytes(path, text, count);
+    free(text);
+}
+
+/* A shard whose tokens count up from `first`. */
+static void write_shard(const char *path, uint32_t magic, uint32_t version, uint32_t claimed, size_t count,
+                        uint16_t first)
+{
+    size_t bytes = TIDE_DATA_SHARD_HEADER_BYTES + 2 * count;
+    unsigned char *shard = calloc(1, bytes);
+    const uint32_t header[3] = {magic, version, claimed};
+    assert_non_null(shard);
+    memcpy(shard, header, sizeof header);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t token = (uint16_t)(first + i);
+        memcpy(shard + TIDE_DATA_SHARD_HEADER_BYTES + 2 * i, &token, 2);
+    }
+    write_bytes(path, shard, bytes);
+    free(shard);
+}
+
+static void write_good_shard(const char *path, size_t count, uint16_t first)
+{
+    write_shard(path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, (uint32_t)count, count, first);
+}
+
+static tide_data *open_data(const char *path, uint32_t vocab_size, uint64_t seed)
+{
+    tide_data_options options = {.path = path, .vocab_size = vocab_size, .seq_len = SEQ_LEN, .seed = seed};
+    tide_data *data = NULL;
+    if (tide_data_open(&options, &data) != TIDE_OK)
+        fail_msg("%s", tide_message());
+    return data;
+}
+
+static void assert_refused(const char *path, uint32_t vocab_size, tide_status wanted, const char *message)
+{
+    tide_data_options options = {.path = path, .vocab_size = vocab_size, .seq_len = SEQ_LEN};
+    tide_data *data = NULL;
+    tide_status status = tide_data_open(&options, &data);
+    if (status != wanted || strstr(tide_message(), message) == NULL || strstr(tide_message(), path) == NULL)
+        fail_msg("status %s: \"%s\" does not say \"%s\"", tide_status_name(status), tide_message(), message);
+    assert_null(data);
+    assert_null(strchr(tide_message(), '\n'));
+}
+
+/* ---- opening ---- */
+
+static void a_text_file_is_one_token_a_byte(void **state)
+{
+    const scratch *at = *state;
+    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    write_text(at->path, 100 * SEQ_LEN + 1);
+    tide_data *data = open_data(at->path, 256, 1);
+    tide_data_counts counts = tide_data_count(data);
+    assert_int_equal(counts.format, TIDE_DATA_FORMAT_BYTES);
+    assert_int_equal(counts.tokens, 801);
+    assert_int_equal(counts.training_sequences, 95);
+    assert_int_equal(counts.validation_sequences, 5);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    for (int i = 0; i < SEQ_LEN; i++) {
+        assert_int_equal(inputs[i], (95 * SEQ_LEN + i) % 251);
+        assert_int_equal(targets[i], (95 * SEQ_LEN + i + 1) % 251);
+    }
+    tide_data_close(data);
+}
+
+static void shards_of_a_folder_are_taken_in_name_order(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    snprintf(path, sizeof path, "%s/b.bin", at->root);
+    write_good_shard(path, 10 * SEQ_LEN + 3, 1000);
+    snprintf(path, sizeof path, "%s/a.bin", at->root);
+    write_good_shard(path, 10 * SEQ_LEN + 1, 0);
+    snprintf(path, sizeof path, "%s/aa.bin", at->root);
+    write_good_shard(path, 2, 500); /* no sequence in it */
+    snprintf(path, sizeof path, "%s/readme.txt", at->root);
+    write_text(path, 10);
+    tide_data *data = open_data(at->root, 50257, 1);
+    tide_data_counts counts = tide_data_count(data);
+    assert_int_equal(counts.format, TIDE_DATA_FORMAT_SHARDS);
+    assert_int_equal(counts.shards, 3);
+    assert_int_equal(counts.training_sequences + counts.validation_sequences, 20);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(inputs[0], 1000 + 9 * SEQ_LEN);
+    assert_int_equal(targets[SEQ_LEN - 1], 1000 + 10 * SEQ_LEN);
+    tide_data_close(data);
+}
+
+static void a_shard_is_known_by_its_magic_whatever_its_name(void **state)
+{
+    const scratch *at = *state;
+    write_good_shard(at->path, 5 * SEQ_LEN + 1, 0);
+    tide_data *data = open_data(at->path, 50257, 1);
+    assert_int_equal(tide_data_count(data).format, TIDE_DATA_FORMAT_SHARDS);
+    tide_data_close(data);
+}
+
+/* A sparse file: 1.1 x 2^30 + 40 tokens, 2.2 GiB, with tokens that are not 0 only at its end. */
+static void a_shard_over_two_gib_is_read_to_its_end(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    uint32_t count = 1181116006u;
+    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    snprintf(path, sizeof path, "%s/big.bin", at->root);
+    write_shard(path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, count, 0, 0);
+    off_t bytes = TIDE_DATA_SHARD_HEADER_BYTES + 2 * (off_t)count;
+    assert_true(bytes > (off_t)2 << 30);
+    assert_int_equal(truncate(path, bytes), 0);
+    uint64_t sequences = (count - 1) / SEQ_LEN;
+    int descriptor = open(path, O_WRONLY);
+    const uint16_t mark = 12345;
+    off_t place = TIDE_DATA_SHARD_HEADER_BYTES + 2 * (off_t)(sequences * SEQ_LEN);
+    assert_int_equal(pwrite(descriptor, &mark, 2, place), 2);
+    close(descriptor);
+    tide_data *data = open_data(path, 65536, 1);
+    tide_data_counts counts = tide_data_count(data);
+    assert_int_equal(counts.tokens, count);
+    assert_int_equal(tide_data_validation_batch(data, counts.validation_sequences - 1, 1, inputs, targets),
+                     TIDE_OK);
+    assert_int_equal(targets[SEQ_LEN - 1], mark);
+    assert_int_equal(inputs[SEQ_LEN - 1], 0);
+    tide_data_close(data);
+}
+
+static void bad_files_are_refused_with_what_would_be_right(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/x.bin", at->root);
+    assert_refused(at->path, 256, TIDE_ERROR_IO, "No such file");
+    assert_refused(at->root, 256, TIDE_ERROR_CORRUPT, "no *.bin token shards");
+    write_text(at->path, 0);
+    assert_refused(at->path, 256, TIDE_ERROR_CORRUPT, "the file is empty");
+    write_text(at->path, 2 * SEQ_LEN);
+    assert_refused(at->path, 256, TIDE_ERROR_CORRUPT,
+                   "16 tokens are too few: one training and one validation sequence of 8 tokens need 17");
+    write_text(at->path, 2 * SEQ_LEN + 1);
+    assert_refused(at->path, 255, TIDE_ERROR_ARGUMENT, "at least 256");
+    write_shard(path, 20240801, 1, 100, 100, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "magic 20240520, this one has 20240801");
+    write_shard(path, TIDE_DATA_SHARD_MAGIC, 2, 100, 100, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "shard version 2, only version 1");
+    write_shard(path, TIDE_DATA_SHARD_MAGIC, 1, 101, 100, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
+                   "the header says 101 tokens, so 1226 bytes, but the file has 1224");
+    write_shard(path, TIDE_DATA_SHARD_MAGIC, 1, 0, 0, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "the shard is empty");
+    write_text(path, 1000);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "too few for a shard's header");
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_refused(path, 256, TIDE_ERROR_IO, "neither a file nor a folder");
+}
+
+static void an_unreadable_file_is_refused(void **state)
+{
+    const scratch *at = *state;
+    if (geteuid() == 0)
+        skip(); /* root reads everything */
+    write_text(at->path, 100);
+    assert_int_equal(chmod(at->path, 0), 0);
+    assert_refused(at->path, 256, TIDE_ERROR_IO, "Permission denied");
+}
+
+static void no_memory_is_reported(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%d.bin", at->root, i);
+        write_good_shard(path, 5 * SEQ_LEN, 0);
+    }
+    bool met = true;
+    unsigned request = 0;
+    for (; met; request++) {
+        tide_data_options options = {.path = at->root, .vocab_size = 256, .seq_len = SEQ_LEN};
+        tide_data *data = NULL;
+        sim_memory_fail(request);
+        tide_status status = tide_data_open(&options, &data);
+        met = sim_memory_failed();
+        sim_memory_heal();
+        assert_int_equal(status, met ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        tide_data_close(data);
+    }
+    assert_true(request >= 7);
+}
+
+/* ---- the order ---- */
+
+/* Sequence numbers of a step's batch, from text whose two first bytes of a sequence tell its number. */
+static void batch_sequences(const tide_data *data, uint64_t step, uint32_t count, unsigned *sequences)
+{
+    int32_t inputs[16 * SEQ_LEN], targets[16 * SEQ_LEN];
+    assert_true(count <= 16);
+    assert_int_equal(tide_data_batch(data, step, count, inputs, targets), TIDE_OK);
+    for (uint32_t i = 0; i < count; i++)
+        sequences[i] = (unsigned)inputs[i * SEQ_LEN] * 256 + (unsigned)inputs[i * SEQ_LEN + 1];
+}
+
+static tide_data *open_numbered(const char *path, unsigned sequences, uint64_t seed)
+{
+    size_t bytes = sequences * SEQ_LEN + 1;
+    unsigned char *text = calloc(1, bytes);
+    assert_non_null(text);
+    for (unsigned i = 0; i < sequences; i++) {
+        text[i * SEQ_LEN] = (unsigned char)(i / 256);
+        text[i * SEQ_LEN + 1] = (unsigned char)(i % 256);
+    }
+    write_bytes(path, text, bytes);
+    free(text);
+    return open_data(path, 256, seed);
+}
+
+static void an_epoch_takes_every_training_sequence_once_and_no_other(void **state)
+{
+    const scratch *at = *state;
+    enum { SEQUENCES = 1000, TRAINING = 950 };
+    tide_data *data = open_numbered(at->path, SEQUENCES, 5);
+    assert_int_equal(tide_data_count(data).training_sequences, TRAINING);
+    for (unsigned epoch = 0; epoch < 3; epoch++) {
+        unsigned seen[SEQUENCES] = {0};
+        for (unsigned step = 0; step < TRAINING / 10; step++) {
+            unsigned sequences[10];
+            batch_sequences(data, epoch * (TRAINING / 10) + step, 10, sequences);
+            for (int i = 0; i < 10; i++)
+                seen[sequences[i]]++;
+        }
+        for (unsigned i = 0; i < SEQUENCES; i++)
+            assert_int_equal(seen[i], i < TRAINING ? 1 : 0);
+    }
+    tide_data_close(data);
+}
+
+static void the_order_is_a_function_of_seed_and_step_and_differs_by_epoch(void **state)
+{
+    const scratch *at = *state;
+    unsigned first[16], again[16], other_seed[16], next_epoch[16], in_order = 0;
+    tide_data *data = open_numbered(at->path, 1000, 5);
+    tide_data *same = open_data(at->path, 256, 5);
+    tide_data *other = open_data(at->path, 256, 6);
+    batch_sequences(same, 3, 16, again);
+    batch_sequences(data, 0, 16, first);
+    batch_sequences(data, 3, 16, first);
+    batch_sequences(other, 3, 16, other_seed);
+    assert_memory_equal(first, again, sizeof first);
+    assert_memory_not_equal(first, other_seed, sizeof first);
+    batch_sequences(data, 0, 10, first);
+    batch_sequences(data, 95, 10, next_epoch); /* 950 / 10 steps later */
+    assert_memory_not_equal(first, next_epoch, 10 * sizeof first[0]);
+    for (int i = 0; i + 1 < 10; i++)
+        in_order += first[i] + 1 == first[i + 1];
+    assert_true(in_order < 3);
+    tide_data_close(data);
+    tide_data_close(same);
+    tide_data_close(other);
+}
+
+static void a_batch_may_span_epochs_and_be_larger_than_one(void **state)
+{
+    const scratch *at = *state;
+    unsigned sequences[16], seen[16] = {0};
+    tide_data *data = open_numbered(at->path, 6, 1); /* 5 for training */
+    batch_sequences(data, 1, 16, sequences);         /* positions 16 .. 31: epochs 3 (rest) to 6 */
+    for (int i = 0; i < 16; i++)
+        seen[sequences[i]]++;
+    for (int i = 0; i < 5; i++)
+        assert_in_range(seen[i], 2, 4);
+    assert_int_equal(seen[5], 0);
+    tide_data_close(data);
+}
+
+static void a_step_beyond_all_numbers_is_refused(void **state)
+{
+    const scratch *at = *state;
+    int32_t tokens[SEQ_LEN];
+    tide_data *data = open_numbered(at->path, 10, 1);
+    assert_int_equal(tide_data_batch(data, UINT64_MAX / 2, 3, tokens, tokens), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_data_batch(data, 0, 0, tokens, tokens), TIDE_ERROR_ARGUMENT);
+    tide_data_close(data);
+}
+
+static void a_permutation_of_any_size_is_one(void **unused)
+{
+    (void)unused;
+    for (uint64_t size = 1; size < 300; size += 1 + size / 16) {
+        unsigned char seen[300] = {0};
+        tide_permutation permutation = tide_permutation_make(size, 3, size);
+        for (uint64_t i = 0; i < size; i++)
+            seen[tide_permutation_at(&permutation, i)]++;
+        for (uint64_t i = 0; i < size; i++)
+            assert_int_equal(seen[i], 1);
+    }
+    tide_permutation huge = tide_permutation_make(1, 0, 1ull << 62);
+    assert_true(tide_permutation_at(&huge, (1ull << 62) - 1) < 1ull << 62);
+}
+
+/* Over many epochs each place of the order gets each sequence equally often: chi-square of 7 x 7 cells, 36 degrees of
+ * freedom, under 80 (p = 3e-5) for this fixed seed. */
+static void epochs_shuffle_evenly(void **unused)
+{
+    (void)unused;
+    enum { SIZE = 7, EPOCHS = 7000 };
+    unsigned cells[SIZE][SIZE] = {{0}};
+    double chi_square = 0;
+    for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+        tide_permutation permutation = tide_permutation_make(9, epoch, SIZE);
+        for (unsigned i = 0; i < SIZE; i++)
+            cells[i][tide_permutation_at(&permutation, i)]++;
+    }
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        double apart = (double)cells[i / SIZE][i % SIZE] - EPOCHS / SIZE;
+        chi_square += apart * apart / (EPOCHS / SIZE);
+    }
+    assert_true(chi_square < 80);
+}
+
+static void batches_allocate_nothing(void **state)
+{
+    const scratch *at = *state;
+    int32_t inputs[4 * SEQ_LEN], targets[4 * SEQ_LEN];
+    tide_data *data = open_numbered(at->path, 100, 1);
+    sim_memory_heal();
+    for (uint64_t step = 0; step < 100; step++) {
+        assert_int_equal(tide_data_batch(data, step, 4, inputs, targets), TIDE_OK);
+        assert_int_equal(tide_data_validation_batch(data, step, 4, inputs, targets), TIDE_OK);
+    }
+    assert_int_equal(sim_memory_heal(), 0);
+    tide_data_close(data);
+}
+
+static void validation_batches_come_in_order_and_wrap_around(void **state)
+{
+    const scratch *at = *state;
+    int32_t inputs[4 * SEQ_LEN], targets[4 * SEQ_LEN];
+    tide_data *data = open_numbered(at->path, 60, 1); /* 57 and 3 */
+    assert_int_equal(tide_data_validation_batch(data, 1, 4, inputs, targets), TIDE_OK);
+    static const int32_t wanted[4] = {58, 59, 57, 58};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(inputs[i * SEQ_LEN + 1], wanted[i]);
+    tide_data_close(data);
+}
+
+/* ---- the vocabulary ---- */
+
+static void a_token_outside_is_refused_at_open_with_its_place(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/x.bin", at->root);
+    write_good_shard(path, 1000, 0);
+    assert_refused(path, 777, TIDE_ERROR_CORRUPT,
+                   "token 777 at position 777 is outside the vocabulary of 777");
+    tide_data_close(open_data(path, 1000, 1));
+}
+
+static void a_token_that_turns_bad_after_open_never_leaves_a_batch(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    int32_t inputs[10 * SEQ_LEN], targets[10 * SEQ_LEN];
+    double nats;
+    snprintf(path, sizeof path, "%s/x.bin", at->root);
+    write_good_shard(path, 10 * SEQ_LEN + 1, 0);
+    tide_data *data = open_data(path, 100, 1);
+    int descriptor = open(path, O_WRONLY);
+    const uint16_t bad = 100;
+    assert_int_equal(pwrite(descriptor, &bad, 2, TIDE_DATA_SHARD_HEADER_BYTES + 2 * 77), 2);
+    close(descriptor);
+    assert_int_equal(tide_data_batch(data, 0, 9, inputs, targets), TIDE_OK);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_ERROR_CORRUPT);
+    assert_non_null(strstr(tide_message(), "token 100 at position 77 is outside the vocabulary of 100"));
+    assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_CORRUPT);
+    tide_data_close(data);
+}
+
+/* ---- what it is ---- */
+
+static void the_fingerprint_tells_content_from_place_and_seed(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/copy", at->root);
+    write_text(at->path, 1000);
+    write_text(path, 1000);
+    tide_data *data = open_data(at->path, 256, 1), *copy = open_data(path, 300, 2);
+    assert_true(tide_data_fingerprint(data) == tide_data_fingerprint(copy));
+    tide_data_close(copy);
+    int descriptor = open(path, O_WRONLY);
+    assert_int_equal(pwrite(descriptor, "!", 1, 501), 1);
+    close(descriptor);
+    copy = open_data(path, 256, 1);
+    assert_true(tide_data_fingerprint(data) != tide_data_fingerprint(copy));
+    tide_data_close(copy);
+    write_text(path, 1001);
+    copy = open_data(path, 256, 1);
+    assert_true(tide_data_fingerprint(data) != tide_data_fingerprint(copy));
+    tide_data_close(copy);
+    tide_data_close(data);
+}
+
+static void the_unigram_entropy_is_that_of_the_validation_targets(void **state)
+{
+    const scratch *at = *state;
+    double nats;
+    char text[40 * SEQ_LEN + 1];
+    memset(text, 'x', sizeof text);
+    /* 40 sequences, 2 for validation: 16 targets, half of them 'a', a quarter each 'b' and 'c'. */
+    memcpy(text + 38 * SEQ_LEN + 1, "aaaaaaaabbbbcccc", 16);
+    write_bytes(at->path, text, sizeof text);
+    tide_data *data = open_data(at->path, 256, 1);
+    assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_OK);
+    assert_true(fabs(nats - 1.5 * log(2)) < 1e-12);
+    tide_data_close(data);
+}
+
+static void samples_are_shown_in_printable_form(void **unused)
+{
+    (void)unused;
+    char shown[TIDE_DATA_SHOWN_BYTES];
+    assert_int_equal(tide_data_show(TIDE_DATA_FORMAT_BYTES, 'A', shown), 1);
+    assert_string_equal(shown, "A");
+    tide_data_show(TIDE_DATA_FORMAT_BYTES, '\n', shown);
+    assert_string_equal(shown, "\n");
+    assert_int_equal(tide_data_show(TIDE_DATA_FORMAT_BYTES, 27, shown), 4);
+    assert_string_equal(shown, "\\x1b");
+    tide_data_show(TIDE_DATA_FORMAT_BYTES, 300, shown);
+    assert_string_equal(shown, "<300>");
+    tide_data_show(TIDE_DATA_FORMAT_SHARDS, 65, shown);
+    assert_string_equal(shown, "<65>");
+    assert_int_equal(tide_data_show(TIDE_DATA_FORMAT_SHARDS, INT32_MIN, shown), 13);
+    assert_int_equal(tide_data_byte_token((char)0xff), 255);
+}
+
+#define ON_DISK(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_DISK(a_text_file_is_one_token_a_byte),
+        ON_DISK(shards_of_a_folder_are_taken_in_name_order),
+        ON_DISK(a_shard_is_known_by_its_magic_whatever_its_name),
+        ON_DISK(a_shard_over_two_gib_is_read_to_its_end),
+        ON_DISK(bad_files_are_refused_with_what_would_be_right),
+        ON_DISK(an_unreadable_file_is_refused),
+        ON_DISK(no_memory_is_reported),
+        ON_DISK(an_epoch_takes_every_training_sequence_once_and_no_other),
+        ON_DISK(the_order_is_a_function_of_seed_and_step_and_differs_by_epoch),
+        ON_DISK(a_batch_may_span_epochs_and_be_larger_than_one),
+        ON_DISK(a_step_beyond_all_numbers_is_refused),
+        cmocka_unit_test(a_permutation_of_any_size_is_one),
+        cmocka_unit_test(epochs_shuffle_evenly),
+        ON_DISK(batches_allocate_nothing),
+        ON_DISK(validation_batches_come_in_order_and_wrap_around),
+        ON_DISK(a_token_outside_is_refused_at_open_with_its_place),
+        ON_DISK(a_token_that_turns_bad_after_open_never_leaves_a_batch),
+        ON_DISK(the_fingerprint_tells_content_from_place_and_seed),
+        ON_DISK(the_unigram_entropy_is_that_of_the_validation_targets),
+        cmocka_unit_test(samples_are_shown_in_printable_form),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
