@@ -233,6 +233,15 @@ bool tide_manager_is_stuck(tide_manager *manager);
  * step is open, or another host request is. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
+/* --- everything at once: the pool's "manager off" --- */
+
+/* Bring every chunk to the device, zeroed where it has no content, and pin it: next() gives the fetches, and when
+ * tide_manager_all_pinned is true the device copies are the only ones and change without the manager being asked, until
+ * tide_manager_unpin_all. STATE: a step, a request or an update is open; BUDGET: fewer device slots than chunks. */
+tide_status tide_manager_pin_all(tide_manager *manager);
+bool tide_manager_all_pinned(const tide_manager *manager);
+tide_status tide_manager_unpin_all(tide_manager *manager);
+
 /* --- queries --- */
 
 /* The op at whose end the accumulator that `op` makes for `param` is rounded into the param's place: the last

@@ -85,21 +85,13 @@ static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *comman
     return false;
 }
 
-static bool request_waits_for_work(const tide_manager *m)
-{
-    for (uint32_t i = m->request.pinned_count; i < m->request.pin_count; i++)
-        if (tide_manager_has_work(m, m->request.pins[i]))
-            return true;
-    return false;
-}
-
 /* Step 1. `*alone`: nothing else may go on meanwhile. */
 static bool next_for_request(tide_manager *m, bool *alone, tide_command *command)
 {
     *alone = false;
     if (!m->request.open || m->request.ready || tide_manager_try_pin(m))
         return false;
-    if (!request_waits_for_work(m))
+    if (!tide_manager_request_waits_for_work(m))
         return fetch_requested(m, alone, command);
     *alone = true;
     return tide_manager_next_work(m, true, command);
@@ -108,6 +100,8 @@ static bool next_for_request(tide_manager *m, bool *alone, tide_command *command
 static bool find_next(tide_manager *m, tide_command *command)
 {
     bool alone;
+    if (m->pin_all)
+        return tide_manager_next_pin_all(m, command);
     if (next_for_request(m, &alone, command))
         return true;
     if (alone)
@@ -141,6 +135,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
     const tide_request *request = &manager->request;
     bool waiting =
         request->open ? !request->ready : manager->host_request.count > 0 || manager->parts_open > 0;
+    waiting |= manager->pin_all && !tide_manager_all_pinned(manager);
     return waiting && manager->idle && tide_manager_commands_open(manager) == 0;
 }
 

@@ -5,6 +5,7 @@
  *   manager_step.c      steps, ops, slices: states and pins; abort
  *   manager_slots.c     where a slot comes from: victims, duplicates, spills
  *   manager_work.c      updates, restores and the host request: bringing a task's chunks together
+ *   manager_pin_all.c   everything on the device at once
  *   manager_prefetch.c  the walk along the recorded schedule
  *   manager_command.c   next and done
  *
@@ -155,6 +156,8 @@ struct tide_manager {
     uint32_t open_free_count;
     uint32_t evictions_open; /* device slots about to be free */
     uint32_t spills_open;    /* host slots about to be free */
+    bool pin_all;            /* everything is to be pinned, or is */
+    tide_chunk pin_all_next; /* chunks before are pinned; = chunk count: all */
     bool idle;               /* next had nothing, and nothing happened since */
     bool prefetch_idle;      /* the walk had nothing, and nothing happened since */
     uint32_t prefetch_ahead; /* moments of the walk known to be on the device */
@@ -242,7 +245,13 @@ void tide_manager_close_host_request(tide_manager *manager);
 /* The next command of updates and restores; with `first_only` only of chunks that a request waits for. */
 bool tide_manager_next_work(tide_manager *manager, bool first_only, tide_command *command);
 bool tide_manager_next_host_request(tide_manager *manager, tide_command *command);
+/* Does the open request wait for an update or a restore? Until then its chunks are fair game for that task. */
+bool tide_manager_request_waits_for_work(const tide_manager *manager);
 void tide_manager_clear_gather(tide_manager *manager, tide_tier tier);
+
+/* --- manager_pin_all.c --- */
+
+bool tide_manager_next_pin_all(tide_manager *manager, tide_command *command);
 
 /* --- manager_prefetch.c --- */
 

@@ -211,7 +211,10 @@ static tide_chunk find_spill(const tide_manager *m)
 /* A device slot that costs no host slot: free, or left by a chunk that needs no copy. */
 static bool evict_for_spill(tide_manager *m, tide_command *command)
 {
-    victims found = find_victims(m, (tide_victim_rule){.spared = TIDE_MARK_GATHER_DEVICE});
+    tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE};
+    if (!tide_manager_request_waits_for_work(m))
+        rule.spared |= TIDE_MARK_REQUESTED;
+    victims found = find_victims(m, rule);
     tide_chunk victim = found.dead != TIDE_CHUNK_NONE ? found.dead : found.clean;
     if (victim == TIDE_CHUNK_NONE)
         return false;

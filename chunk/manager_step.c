@@ -51,10 +51,11 @@ static void complete_param(tide_manager *m, uint32_t p)
     tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD_AFTER_BWD);
 }
 
-/* A param of an older step may still wait for another chunk's update, so the counts alone do not tell. */
+/* All its gradients are complete, and its update has not begun. The counts alone do not tell: a param stays
+ * HOLD_AFTER_BWD until its last chunk is updated, be it this step's (this chunk may be done) or an older one's. */
 static bool chunk_is_complete(const tide_manager *m, tide_chunk chunk)
 {
-    if (!tide_tensor_counts_complete(&m->counts[chunk]))
+    if (m->works[chunk].step == m->step || !tide_tensor_counts_complete(&m->counts[chunk]))
         return false;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(m->layout, chunk); i++)
         if (m->params[tide_layout_chunk_segment(m->layout, chunk, i).param].complete_step != m->step)
@@ -67,7 +68,7 @@ static void start_complete_chunks(tide_manager *m, const tide_param_record *para
     if (m->updates_wait)
         return;
     for (tide_chunk chunk = param->first; chunk <= param->last; chunk++)
-        if (m->works[chunk].kind == TIDE_WORK_NONE && chunk_is_complete(m, chunk))
+        if (chunk_is_complete(m, chunk))
             tide_manager_start_work(m, chunk, TIDE_WORK_UPDATE);
 }
 

@@ -93,6 +93,15 @@ uint32_t tide_manager_updates_open(const tide_manager *manager)
     return manager->parts_open;
 }
 
+bool tide_manager_request_waits_for_work(const tide_manager *manager)
+{
+    const tide_request *request = &manager->request;
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++)
+        if (tide_manager_has_work(manager, request->pins[i]))
+            return true;
+    return false;
+}
+
 /* --- tasks --- */
 
 static void add_item(tide_task *task, tide_chunk chunk, uint32_t access)
@@ -247,8 +256,9 @@ static bool make_device_room(tide_manager *m, tide_command *command)
                              .spared_duplicates = TIDE_MARK_GATHER_HOST};
     if (tide_manager_evict_victim(m, rule, TIDE_REASON_UPDATE, command))
         return true;
-    rule.spared =
-        TIDE_MARK_GATHER_DEVICE; /* rather than not at all, a chunk that waits for this very update's op */
+    if (!tide_manager_request_waits_for_work(m))
+        return false;
+    rule.spared = TIDE_MARK_GATHER_DEVICE; /* what the request has by now, it gets back after this task */
     return tide_manager_evict_victim(m, rule, TIDE_REASON_UPDATE, command);
 }
 

@@ -1,0 +1,689 @@
+/* A naive model of the chunk manager: see naive_manager.h. */
+#include "naive_manager.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+static void blame(naive_manager *n, const char *format, ...) TIDE_PRINTF(2, 3);
+
+static void blame(naive_manager *n, const char *format, ...)
+{
+    if (n->problem[0])
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(n->problem, sizeof n->problem, format, arguments);
+    va_end(arguments);
+}
+
+#define EXPECT(condition, ...)                                                                               \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            blame(n, __VA_ARGS__);                                                                           \
+    } while (0)
+
+void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *manager, uint32_t device_slots,
+                  uint32_t host_slots, const naive_op *ops, uint32_t op_count)
+{
+    memset(n, 0, sizeof *n);
+    n->layout = layout;
+    n->manager = manager;
+    n->slot_count[TIDE_TIER_DEVICE] = device_slots;
+    n->slot_count[TIDE_TIER_HOST] = host_slots;
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
+        for (uint32_t i = 0; i < n->slot_count[tier]; i++)
+            n->slots[tier][i] = (naive_slot){.chunk = NONE, .version = NAIVE_GARBAGE};
+    for (uint32_t i = 0; i < NAIVE_CHUNKS_MAX; i++)
+        n->mapped[i] = NONE;
+    memcpy(n->ops, ops, op_count * sizeof *ops);
+    n->op_count = op_count;
+    n->open_op = NONE;
+}
+
+static uint32_t param_chunks(const naive_manager *n)
+{
+    return tide_layout_space_chunks(n->layout, TIDE_SPACE_PARAM);
+}
+
+static void param_range(const naive_manager *n, uint32_t param, tide_chunk *first, tide_chunk *last)
+{
+    tide_layout_param_chunks(n->layout, param, TIDE_SPACE_PARAM, first, last);
+}
+
+static bool is_checkpoint(const naive_manager *n, tide_chunk chunk)
+{
+    return tide_layout_chunk_space(n->layout, chunk) == TIDE_SPACE_CHECKPOINT;
+}
+
+/* --- slots --- */
+
+static naive_slot *slot_at(naive_manager *n, tide_tier tier, uint32_t slot)
+{
+    EXPECT(slot < n->slot_count[tier], "slot %u of tier %d does not exist", slot, (int)tier);
+    return &n->slots[tier][slot < n->slot_count[tier] ? slot : 0];
+}
+
+/* Is the content of a chunk of any worth? Dead checkpoints are not, zeros that were never written neither. */
+static bool is_worth(const naive_manager *n, tide_chunk chunk)
+{
+    if (tide_layout_chunk_space(n->layout, chunk) != TIDE_SPACE_CHECKPOINT)
+        return n->truth[chunk] != 0 && n->truth[chunk] != NAIVE_GARBAGE;
+    for (uint32_t t = 0; t < tide_layout_checkpoints(n->layout); t++)
+        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, t); part++) {
+            tide_chunk first, last;
+            tide_layout_checkpoint_chunks(n->layout, t, part, &first, &last);
+            if (n->part_live[t][part] && chunk >= first && chunk <= last)
+                return true;
+        }
+    return false;
+}
+
+/* Before a slot is given new content: is another copy left of what it holds? */
+static void check_no_loss(naive_manager *n, tide_tier tier, uint32_t slot)
+{
+    const naive_slot *losing = slot_at(n, tier, slot);
+    if (losing->chunk == NONE || !is_worth(n, losing->chunk) || losing->version != n->truth[losing->chunk])
+        return;
+    if (n->owed_parts[losing->chunk] && n->owed_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
+        losing->chunk < param_chunks(n) && n->next_part[losing->chunk] == 0)
+        return; /* about to be rewritten from MASTER */
+    for (int other = 0; other < TIDE_TIER_COUNT; other++)
+        for (uint32_t i = 0; i < n->slot_count[other]; i++) {
+            const naive_slot *copy = &n->slots[other][i];
+            if (copy != losing && copy->chunk == losing->chunk && copy->version == n->truth[losing->chunk])
+                return;
+        }
+    blame(n, "chunk %u's last copy is lost from slot %u of tier %d", losing->chunk, slot, (int)tier);
+}
+
+static void set_busy(naive_manager *n, tide_tier tier, uint32_t slot, bool busy)
+{
+    naive_slot *at = slot_at(n, tier, slot);
+    EXPECT(at->busy != busy, "slot %u of tier %d is used by two commands", slot, (int)tier);
+    at->busy = busy;
+}
+
+static void set_chunk_busy(naive_manager *n, tide_chunk chunk, bool busy)
+{
+    EXPECT(n->busy[chunk] != busy, "chunk %u is in two commands", chunk);
+    n->busy[chunk] = busy;
+}
+
+static bool is_pinned_by_op(const naive_manager *n, tide_chunk chunk)
+{
+    uint32_t count;
+    const tide_chunk *pins = tide_manager_pins(n->manager, &count);
+    for (uint32_t i = 0; i < count; i++)
+        if (pins[i] == chunk)
+            return tide_manager_ready(n->manager);
+    return false;
+}
+
+/* --- taking commands --- */
+
+static void take_fetch(naive_manager *n, const tide_command *c)
+{
+    naive_slot *slot = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
+    EXPECT(n->mapped[c->chunk] == NONE, "fetch of chunk %u, which is on the device", c->chunk);
+    EXPECT(slot->chunk == NONE, "fetch of chunk %u into a mapped slot", c->chunk);
+    EXPECT(!(c->copy && c->zero), "fetch of chunk %u copies and zeroes", c->chunk);
+    set_busy(n, TIDE_TIER_DEVICE, c->device_slot, true);
+    if (!c->copy)
+        return;
+    const naive_slot *source = slot_at(n, TIDE_TIER_HOST, c->host_slot);
+    bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* torn, until it is set again */
+    EXPECT(undefined || (source->chunk == c->chunk && source->version == n->truth[c->chunk]),
+           "fetch of chunk %u copies something else", c->chunk);
+    EXPECT(is_worth(n, c->chunk) || !is_checkpoint(n, c->chunk), "fetch of chunk %u copies what nobody needs",
+           c->chunk);
+    set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
+}
+
+static void take_leaving(naive_manager *n, const tide_command *c)
+{
+    tide_residency residency;
+    tide_manager_residency(n->manager, c->chunk, &residency);
+    EXPECT(n->mapped[c->chunk] == c->device_slot, "chunk %u leaves a slot it is not in", c->chunk);
+    EXPECT(!is_pinned_by_op(n, c->chunk), "chunk %u leaves while it is pinned", c->chunk);
+    set_busy(n, TIDE_TIER_DEVICE, c->device_slot, true);
+    if (!c->copy)
+        return;
+    EXPECT(!residency.host_valid, "chunk %u is clean, and copied", c->chunk);
+    EXPECT(is_worth(n, c->chunk) || !is_checkpoint(n, c->chunk), "chunk %u is copied, and nobody needs it",
+           c->chunk);
+    check_no_loss(n, TIDE_TIER_HOST, c->host_slot);
+    set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
+}
+
+/* What a task reads must be the truth, or fresh if there never was anything. */
+static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i)
+{
+    const tide_task_chunk *t = &c->task[i];
+    const naive_slot *slot = slot_at(n, c->tier, t->slot);
+    bool restores_whole = c->kind == TIDE_COMMAND_RESTORE && i == 0 && c->part == 0;
+    if (restores_whole || n->truth[t->chunk] == NAIVE_GARBAGE)
+        return;
+    if (tide_layout_chunk_space(n->layout, t->chunk) == TIDE_SPACE_CHECKPOINT && !is_worth(n, t->chunk))
+        return;
+    if (t->fresh) {
+        EXPECT(n->truth[t->chunk] == 0, "chunk %u is fresh, but has content", t->chunk);
+        return;
+    }
+    EXPECT(slot->chunk == t->chunk && slot->version == n->truth[t->chunk],
+           "a task on chunk %u sees something else", t->chunk);
+}
+
+static void take_work(naive_manager *n, const tide_command *c)
+{
+    uint32_t chunks = c->kind == TIDE_COMMAND_UPDATE ? 4 : 2;
+    EXPECT(n->owed_parts[c->chunk] > 0 && n->owed_kind[c->chunk] == c->kind, "chunk %u owes no %s", c->chunk,
+           tide_command_kind_name(c->kind));
+    EXPECT(n->next_part[c->chunk] == c->part, "chunk %u: part %u is not the next", c->chunk, c->part);
+    EXPECT(c->task_count == chunks && c->task[0].chunk == c->chunk, "chunk %u: not its task", c->chunk);
+    for (uint32_t i = 1; i < c->task_count; i++)
+        EXPECT(c->task[i].chunk ==
+                   tide_layout_state_chunk(n->layout, c->chunk, (tide_space)(TIDE_SPACE_PARAM + i), c->part),
+               "chunk %u: not its state", c->chunk);
+    bool on_device = c->kind == TIDE_COMMAND_UPDATE && tide_manager_updates_on_device(n->manager, c->chunk);
+    EXPECT(c->tier == (on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST), "chunk %u: wrong tier", c->chunk);
+    if (c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step)
+        n->begun = true;
+}
+
+static void take_access(naive_manager *n, const tide_command *c)
+{
+    EXPECT(n->host_count > 0 && c->task_count == n->host_count, "an access that nobody asked for");
+    for (uint32_t i = 0; i < c->task_count; i++)
+        EXPECT(c->task[i].chunk == n->host_uses[i].tensor, "access to chunk %u", c->task[i].chunk);
+}
+
+static void take_task(naive_manager *n, const tide_command *c)
+{
+    if (c->kind == TIDE_COMMAND_ACCESS)
+        take_access(n, c);
+    else
+        take_work(n, c);
+    for (uint32_t i = 0; i < c->task_count; i++) {
+        EXPECT(!is_pinned_by_op(n, c->task[i].chunk), "a task on chunk %u, which an op uses",
+               c->task[i].chunk);
+        check_task_chunk(n, c, i);
+        if (c->tier == TIDE_TIER_HOST && slot_at(n, c->tier, c->task[i].slot)->chunk != c->task[i].chunk)
+            check_no_loss(n, c->tier, c->task[i].slot);
+        set_busy(n, c->tier, c->task[i].slot, true);
+        if (i > 0)
+            set_chunk_busy(n, c->task[i].chunk, true);
+    }
+    EXPECT(c->task_count > 0, "an empty task");
+}
+
+bool naive_take(naive_manager *n)
+{
+    tide_command c;
+    if (!tide_manager_next(n->manager, &c))
+        return false;
+    EXPECT(n->open_count < NAIVE_OPEN_MAX, "too many commands");
+    EXPECT(c.chunk < tide_layout_chunk_count(n->layout), "command on chunk %u", c.chunk);
+    set_chunk_busy(n, c.chunk, true);
+    if (c.kind == TIDE_COMMAND_FETCH)
+        take_fetch(n, &c);
+    else if (c.kind == TIDE_COMMAND_EVICT || c.kind == TIDE_COMMAND_WRITE_BACK)
+        take_leaving(n, &c);
+    else
+        take_task(n, &c);
+    if (n->open_count < NAIVE_OPEN_MAX)
+        n->open[n->open_count++] = c;
+    return true;
+}
+
+/* --- completing them --- */
+
+static void complete_move(naive_manager *n, const tide_command *c, bool ok)
+{
+    naive_slot *device = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
+    naive_slot *host = c->copy ? slot_at(n, TIDE_TIER_HOST, c->host_slot) : NULL;
+    set_busy(n, TIDE_TIER_DEVICE, c->device_slot, false);
+    if (host)
+        set_busy(n, TIDE_TIER_HOST, c->host_slot, false);
+    if (!ok)
+        return;
+    if (c->kind == TIDE_COMMAND_FETCH) {
+        n->mapped[c->chunk] = c->device_slot;
+        device->chunk = c->chunk;
+        device->version = c->copy ? host->version : c->zero ? 0 : NAIVE_GARBAGE;
+        n->copied_in += c->copy;
+        return;
+    }
+    if (c->copy) {
+        host->chunk = c->chunk;
+        host->version = device->version;
+        n->copied_out++;
+    }
+    if (c->kind == TIDE_COMMAND_EVICT) {
+        if (!c->copy)
+            check_no_loss(n, TIDE_TIER_DEVICE, c->device_slot);
+        n->mapped[c->chunk] = NONE;
+        device->chunk = NONE;
+        device->version = NAIVE_GARBAGE;
+    }
+}
+
+static void forget_gradients_of(naive_manager *n, tide_chunk chunk)
+{
+    /* A straddling param's gradient is gone when none of its chunks owes anything. */
+    for (uint32_t p = 0; p < tide_layout_params(n->layout); p++) {
+        tide_chunk first, last;
+        bool owes = false;
+        param_range(n, p, &first, &last);
+        if (chunk < first || chunk > last)
+            continue;
+        for (tide_chunk k = first; k <= last; k++)
+            owes |= n->owed_parts[k] > 0 ||
+                    (n->step_open && n->training && !n->updated_early[k] && n->converted_now[p]);
+        if (!owes && !(n->release_owed))
+            n->has_gradient[p] = false;
+    }
+}
+
+static void new_version(naive_manager *n, tide_chunk chunk, tide_tier tier, uint32_t slot)
+{
+    naive_slot *at = slot_at(n, tier, slot);
+    n->truth[chunk] = ++n->versions;
+    at->chunk = chunk;
+    at->version = n->truth[chunk];
+}
+
+static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_t i, bool ok)
+{
+    const tide_task_chunk *t = &c->task[i];
+    naive_slot *slot = slot_at(n, c->tier, t->slot);
+    bool writes = c->kind == TIDE_COMMAND_UPDATE || (c->kind == TIDE_COMMAND_RESTORE && i == 0) ||
+                  (c->kind == TIDE_COMMAND_ACCESS && n->host_uses[i].access & TIDE_ACCESS_WRITE);
+    set_busy(n, c->tier, t->slot, false);
+    if (i > 0)
+        set_chunk_busy(n, t->chunk, false);
+    if (t->fresh)
+        *slot = (naive_slot){.chunk = t->chunk, .version = 0};
+    if (ok && writes)
+        new_version(n, t->chunk, c->tier, t->slot);
+    else if (!ok && c->kind == TIDE_COMMAND_RESTORE && i == 0)
+        n->truth[t->chunk] = NAIVE_GARBAGE;
+}
+
+static void complete_task(naive_manager *n, const tide_command *c, bool ok)
+{
+    for (uint32_t i = 0; i < c->task_count; i++)
+        complete_task_chunk(n, c, i, ok);
+    if (c->kind == TIDE_COMMAND_ACCESS) {
+        n->host_count = 0;
+        return;
+    }
+    if (!ok) {
+        n->update_failed |= c->kind == TIDE_COMMAND_UPDATE;
+        return;
+    }
+    n->next_part[c->chunk]++;
+    if (--n->owed_parts[c->chunk] == 0)
+        forget_gradients_of(n, c->chunk);
+}
+
+void naive_complete(naive_manager *n, uint32_t at, bool ok)
+{
+    tide_command c = n->open[at];
+    n->open[at] = n->open[--n->open_count];
+    set_chunk_busy(n, c.chunk, false);
+    if (c.kind <= TIDE_COMMAND_WRITE_BACK)
+        complete_move(n, &c, ok);
+    else
+        complete_task(n, &c, ok);
+    tide_manager_done(n->manager, c.id, ok ? TIDE_OK : TIDE_ERROR_DEVICE);
+    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed, the manager says %u",
+           naive_parts_owed(n), tide_manager_updates_open(n->manager));
+}
+
+/* --- gradients, from the definition --- */
+
+static const tide_use *find_use(const naive_op *op, uint32_t param)
+{
+    for (uint32_t i = 0; i < op->param_count; i++)
+        if (op->params[i].tensor == param)
+            return &op->params[i];
+    return NULL;
+}
+
+static tide_op conversion_of(const naive_manager *n, tide_op op, uint32_t param)
+{
+    tide_op at = op;
+    for (tide_op later = op; later < n->op_count; later++) {
+        const tide_use *use = find_use(&n->ops[later], param);
+        if (use && use->access & TIDE_ACCESS_READ && n->ops[later].pass != TIDE_PASS_FORWARD)
+            at = later;
+    }
+    return at;
+}
+
+/* Are all conversions that the registered ops will ever make at or before `op`, and one of them at it? */
+static bool completes_at(const naive_manager *n, tide_op op, uint32_t param)
+{
+    tide_op last = NONE;
+    for (tide_op g = 0; g < n->op_count; g++) {
+        const tide_use *use = find_use(&n->ops[g], param);
+        if (use && use->access & TIDE_ACCESS_GRAD)
+            last = conversion_of(n, g, param);
+    }
+    return last == op;
+}
+
+static uint32_t count_parts(const naive_manager *n, tide_chunk chunk)
+{
+    uint32_t parts = 0;
+    for (uint32_t part = 0; part < tide_layout_parts_per_chunk(n->layout); part++)
+        parts += tide_layout_state_chunk(n->layout, chunk, TIDE_SPACE_MASTER, part) != TIDE_CHUNK_NONE;
+    return parts;
+}
+
+static void owe(naive_manager *n, tide_chunk chunk, tide_command_kind kind)
+{
+    n->owed_kind[chunk] = kind;
+    n->owed_parts[chunk] = count_parts(n, chunk);
+    n->next_part[chunk] = 0;
+    n->owed_step[chunk] = n->training_step;
+    n->updated_early[chunk] = true;
+}
+
+static bool overlaps(const naive_manager *n, uint32_t param, tide_chunk chunk)
+{
+    tide_chunk first, last;
+    param_range(n, param, &first, &last);
+    return chunk >= first && chunk <= last;
+}
+
+static void owe_complete_chunks(naive_manager *n)
+{
+    for (tide_chunk chunk = 0; chunk < param_chunks(n) && !n->updates_wait; chunk++) {
+        bool complete = !n->updated_early[chunk];
+        for (uint32_t p = 0; p < tide_layout_params(n->layout); p++)
+            complete &= n->complete_now[p] || !overlaps(n, p, chunk);
+        if (complete)
+            owe(n, chunk, TIDE_COMMAND_UPDATE);
+    }
+}
+
+uint32_t naive_parts_owed(const naive_manager *n)
+{
+    uint32_t parts = 0;
+    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+        parts += n->owed_parts[chunk];
+    return parts;
+}
+
+bool naive_owes_older(const naive_manager *n)
+{
+    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+        if (n->owed_parts[chunk] && n->owed_step[chunk] != n->step)
+            return true;
+    return false;
+}
+
+/* --- the caller's side --- */
+
+static void expect_status(naive_manager *n, tide_status status, bool ok, const char *what)
+{
+    EXPECT((status == TIDE_OK) == ok, "%s: %s (%s)", what, tide_status_name(status), tide_message());
+}
+
+void naive_step_begin(naive_manager *n, bool training, bool updates_wait)
+{
+    expect_status(n, tide_manager_step_begin(n->manager, training, updates_wait), true, "step begin");
+    n->step_open = true;
+    n->training = training;
+    n->step++;
+    memset(n->accumulator, 0, sizeof n->accumulator);
+    if (training) {
+        memset(n->converted_now, 0, sizeof n->converted_now);
+        memset(n->complete_now, 0, sizeof n->complete_now);
+        n->begun = false;
+        n->training_step = n->step;
+        n->updates_wait = updates_wait;
+        memset(n->updated_early, 0, sizeof n->updated_early);
+    }
+}
+
+static bool may_begin(const naive_manager *n, tide_op op)
+{
+    if (!n->training)
+        return n->ops[op].pass == TIDE_PASS_FORWARD;
+    for (uint32_t i = 0; i < n->ops[op].param_count; i++) {
+        const tide_use *use = &n->ops[op].params[i];
+        if (n->complete_now[use->tensor] || (use->access & TIDE_ACCESS_READ && n->converted_now[use->tensor]))
+            return false;
+    }
+    return true;
+}
+
+bool naive_begin(naive_manager *n, tide_op op)
+{
+    bool may = may_begin(n, op);
+    expect_status(n, tide_manager_begin(n->manager, op), may, "begin");
+    if (may)
+        n->open_op = op;
+    n->open_slice = NONE;
+    return may;
+}
+
+static void end_slice(naive_manager *n)
+{
+    const naive_op *op = &n->ops[n->open_op];
+    for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count; i++)
+        n->part_live[op->checkpoints[i].tensor][n->open_slice] =
+            !(op->checkpoints[i].access & TIDE_ACCESS_LAST);
+}
+
+bool naive_slice(naive_manager *n, uint32_t slice)
+{
+    const naive_op *op = &n->ops[n->open_op];
+    bool may = true;
+    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+        const tide_use *use = &op->checkpoints[i];
+        bool live = n->part_live[use->tensor][slice];
+        if (slice == n->open_slice)
+            live = !(use->access & TIDE_ACCESS_LAST);
+        may &= live || !(use->access & TIDE_ACCESS_READ);
+    }
+    expect_status(n, tide_manager_slice(n->manager, slice), may, "slice");
+    if (!may)
+        return false;
+    end_slice(n);
+    n->open_slice = slice;
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        if (!(op->checkpoints[i].access & TIDE_ACCESS_READ))
+            n->part_live[op->checkpoints[i].tensor][slice] = false;
+    return true;
+}
+
+static void check_seen(naive_manager *n, tide_chunk chunk)
+{
+    EXPECT(!n->busy[chunk], "chunk %u is pinned while a command is open on it", chunk);
+    EXPECT(n->mapped[chunk] != NONE, "chunk %u is pinned but not on the device", chunk);
+    if (n->problem[0])
+        return;
+    uint64_t version = n->slots[TIDE_TIER_DEVICE][n->mapped[chunk]].version;
+    bool matters = is_worth(n, chunk) || tide_layout_chunk_space(n->layout, chunk) != TIDE_SPACE_CHECKPOINT;
+    EXPECT(!matters || n->truth[chunk] == NAIVE_GARBAGE || version == n->truth[chunk],
+           "chunk %u is seen with an old version", chunk);
+}
+
+void naive_check_ready(naive_manager *n)
+{
+    const naive_op *op = &n->ops[n->open_op];
+    tide_chunk first, last;
+    for (uint32_t i = 0; i < op->param_count; i++) {
+        param_range(n, op->params[i].tensor, &first, &last);
+        for (tide_chunk chunk = first; chunk <= last; chunk++) {
+            check_seen(n, chunk);
+            EXPECT(n->owed_parts[chunk] == 0, "chunk %u is used before its update", chunk);
+        }
+    }
+    for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count; i++) {
+        tide_layout_checkpoint_chunks(n->layout, op->checkpoints[i].tensor, n->open_slice, &first, &last);
+        for (tide_chunk chunk = first; chunk <= last; chunk++)
+            check_seen(n, chunk);
+    }
+    for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count && !n->problem[0]; i++) {
+        const tide_use *use = &op->checkpoints[i];
+        if (!(use->access & TIDE_ACCESS_WRITE))
+            continue;
+        tide_layout_checkpoint_chunks(n->layout, use->tensor, n->open_slice, &first, &last);
+        for (tide_chunk chunk = first; chunk <= last; chunk++)
+            new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
+        n->part_live[use->tensor][n->open_slice] = true;
+    }
+}
+
+/* All accumulators that convert at the end of `op` go into the param's place. */
+static void convert(naive_manager *n, tide_op op, uint32_t param)
+{
+    tide_chunk first, last;
+    bool converts = false;
+    for (tide_op g = 0; g < n->op_count; g++)
+        if (n->accumulator[g][param] && conversion_of(n, g, param) == op) {
+            n->accumulator[g][param] = false;
+            converts = true;
+        }
+    if (!converts)
+        return;
+    n->has_gradient[param] = n->converted_now[param] = true;
+    param_range(n, param, &first, &last);
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
+}
+
+static void check_params(naive_manager *n)
+{
+    for (uint32_t p = 0; p < tide_layout_params(n->layout); p++)
+        EXPECT(tide_manager_param_has_gradient(n->manager, p) == n->has_gradient[p], "param %u: gradient %d",
+               p, n->has_gradient[p]);
+}
+
+void naive_end(naive_manager *n)
+{
+    tide_op index = n->open_op;
+    const naive_op *op = &n->ops[index];
+    end_slice(n);
+    for (uint32_t i = 0; i < op->param_count; i++) {
+        const tide_use *use = &op->params[i];
+        EXPECT(tide_manager_conversion_op(n->manager, index, use->tensor) ==
+                   conversion_of(n, index, use->tensor),
+               "param %u converts elsewhere", use->tensor);
+        if (use->access & TIDE_ACCESS_GRAD)
+            n->accumulator[index][use->tensor] = true;
+        convert(n, index, use->tensor);
+        n->complete_now[use->tensor] |= n->converted_now[use->tensor] && completes_at(n, index, use->tensor);
+    }
+    n->open_op = NONE;
+    expect_status(n, tide_manager_end(n->manager), true, "end");
+    if (n->training)
+        owe_complete_chunks(n);
+    check_params(n);
+}
+
+static void free_parts(naive_manager *n)
+{
+    memset(n->part_live, 0, sizeof n->part_live);
+}
+
+void naive_step_end(naive_manager *n)
+{
+    expect_status(n, tide_manager_step_end(n->manager), true, "step end");
+    free_parts(n);
+    if (n->training) {
+        for (uint32_t p = 0; p < tide_layout_params(n->layout); p++) {
+            n->is_zero[p] = !n->converted_now[p];
+            EXPECT(tide_manager_param_is_zero_gradient(n->manager, p) == n->is_zero[p], "param %u: zero %d",
+                   p, n->is_zero[p]);
+            n->complete_now[p] = true;
+        }
+        owe_complete_chunks(n);
+        n->release_owed = n->updates_wait;
+    }
+    n->step_open = false;
+}
+
+static bool chunk_has_gradient(const naive_manager *n, tide_chunk chunk)
+{
+    for (uint32_t p = 0; p < tide_layout_params(n->layout); p++)
+        if (n->converted_now[p] && n->has_gradient[p] && overlaps(n, p, chunk))
+            return true;
+    return false;
+}
+
+/* Every chunk with a gradient of the last training step is to be rewritten; updates not begun are off. */
+static void restore_all(naive_manager *n)
+{
+    bool holds[NAIVE_CHUNKS_MAX];
+    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+        holds[chunk] = chunk_has_gradient(n, chunk);
+    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++) {
+        if (n->owed_kind[chunk] == TIDE_COMMAND_UPDATE && n->updated_early[chunk])
+            n->owed_parts[chunk] = 0;
+        if (n->owed_parts[chunk] == 0 && holds[chunk])
+            owe(n, chunk, TIDE_COMMAND_RESTORE);
+    }
+}
+
+void naive_release(naive_manager *n, bool skip)
+{
+    n->release_owed = false;
+    if (skip) {
+        restore_all(n);
+        expect_status(n, tide_manager_skip_updates(n->manager), true, "skip");
+    } else {
+        for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+            owe(n, chunk, TIDE_COMMAND_UPDATE);
+        expect_status(n, tide_manager_release_updates(n->manager), true, "release");
+    }
+    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed after step end",
+           naive_parts_owed(n));
+}
+
+static bool owes_updates(const naive_manager *n)
+{
+    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+        if (n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_UPDATE)
+            return true;
+    return false;
+}
+
+void naive_abort(naive_manager *n, bool *torn)
+{
+    bool gives_up = n->step_open ? n->training : n->release_owed || owes_updates(n);
+    bool tears = n->update_failed || (gives_up && n->begun);
+    *torn = false;
+    expect_status(n, tide_manager_abort(n->manager, torn), n->open_count == 0, "abort");
+    EXPECT(*torn == tears, "torn: %d, expected %d", *torn, tears);
+    n->open_op = NONE;
+    n->release_owed = false;
+    if (tears) {
+        memset(n->owed_parts, 0, sizeof n->owed_parts);
+        memset(n->has_gradient, 0, sizeof n->has_gradient);
+        for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+            n->truth[chunk] = NAIVE_GARBAGE;
+        n->update_failed = false;
+    } else if (gives_up) {
+        restore_all(n);
+    }
+    n->step_open = false;
+    n->host_count = 0;
+    free_parts(n);
+    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed after abort, not %u",
+           naive_parts_owed(n), tide_manager_updates_open(n->manager));
+}
+
+void naive_host_request(naive_manager *n, const tide_use *uses, uint32_t count)
+{
+    memcpy(n->host_uses, uses, count * sizeof *uses);
+    n->host_count = count;
+    expect_status(n, tide_manager_host_request(n->manager, uses, count), true, "host request");
+}

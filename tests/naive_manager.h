@@ -1,0 +1,112 @@
+/* A naive model of the chunk manager: an executor that carries out its commands on version numbers, and the truth.
+ *
+ * Every chunk has a true version; every slot of both tiers holds some version of some chunk. Commands move
+ * versions between slots, ops and tasks make new ones. There is no policy here and no cleverness: liveness,
+ * gradients, conversions and owed updates are recomputed from the registered ops by plain loops. So whatever the
+ * manager decides, the model can say whether an access sees the version it must see, whether a slot is overwritten
+ * that held the last copy of something, whether a pinned chunk moved, a clean one was copied, or an update was
+ * lost or done twice.
+ *
+ * The first contradiction is written to `problem`; everything after it is of no interest.
+ */
+#ifndef TIDE_TESTS_NAIVE_MANAGER_H
+#define TIDE_TESTS_NAIVE_MANAGER_H
+
+#include "chunk/manager.h"
+
+enum {
+    NAIVE_CHUNKS_MAX = 512,
+    NAIVE_SLOTS_MAX = 1024,
+    NAIVE_PARAMS_MAX = 32,
+    NAIVE_OPS_MAX = 64,
+    NAIVE_USES_MAX = 8,
+    NAIVE_TENSORS_MAX = 8,
+    NAIVE_PARTS_MAX = 4,
+    NAIVE_OPEN_MAX = 512,
+};
+
+#define NAIVE_GARBAGE UINT64_MAX /* content that nobody may read */
+
+typedef struct naive_op {
+    tide_pass pass;
+    tide_use params[NAIVE_USES_MAX];
+    uint32_t param_count;
+    tide_use checkpoints[NAIVE_USES_MAX];
+    uint32_t checkpoint_count;
+    uint32_t slices;
+} naive_op;
+
+typedef struct naive_slot {
+    tide_chunk chunk; /* device: mapped at this chunk's place; host: whose bytes lie there */
+    uint64_t version;
+    bool busy; /* named by an open command */
+} naive_slot;
+
+typedef struct naive_manager {
+    const tide_layout *layout;
+    tide_manager *manager;
+    uint32_t slot_count[TIDE_TIER_COUNT];
+    naive_slot slots[TIDE_TIER_COUNT][NAIVE_SLOTS_MAX];
+    uint32_t mapped[NAIVE_CHUNKS_MAX]; /* device slot, UINT32_MAX: none */
+    uint64_t truth[NAIVE_CHUNKS_MAX];  /* 0: zeros */
+    bool busy[NAIVE_CHUNKS_MAX];
+    uint64_t versions; /* made so far */
+
+    naive_op ops[NAIVE_OPS_MAX];
+    uint32_t op_count;
+    bool part_live[NAIVE_TENSORS_MAX][NAIVE_PARTS_MAX];
+
+    /* gradients: one accumulator per (op that ran, param) until it converts */
+    bool accumulator[NAIVE_OPS_MAX][NAIVE_PARAMS_MAX];
+    bool has_gradient[NAIVE_PARAMS_MAX];
+    bool converted_now[NAIVE_PARAMS_MAX]; /* in the open step */
+    bool complete_now[NAIVE_PARAMS_MAX];
+    bool is_zero[NAIVE_PARAMS_MAX];
+
+    /* work owed: parts from `next_part` on, per PARAM chunk */
+    tide_command_kind owed_kind[NAIVE_CHUNKS_MAX]; /* UPDATE or RESTORE */
+    uint32_t owed_parts[NAIVE_CHUNKS_MAX];
+    uint32_t next_part[NAIVE_CHUNKS_MAX];
+    bool updated_early[NAIVE_CHUNKS_MAX]; /* its update of the open step is owed or done */
+    uint64_t owed_step[NAIVE_CHUNKS_MAX];
+
+    bool step_open, training, updates_wait, release_owed, begun, update_failed;
+    uint64_t step, training_step;
+    tide_op open_op; /* UINT32_MAX: none */
+    uint32_t open_slice;
+
+    tide_use host_uses[TIDE_TASK_CHUNKS_MAX];
+    uint32_t host_count;
+
+    tide_command open[NAIVE_OPEN_MAX];
+    uint32_t open_count;
+    uint64_t copied_in, copied_out; /* chunks */
+    char problem[256];
+} naive_manager;
+
+/* A model of a sealed manager whose ops are `ops`. */
+void naive_create(naive_manager *naive, const tide_layout *layout, tide_manager *manager,
+                  uint32_t device_slots, uint32_t host_slots, const naive_op *ops, uint32_t op_count);
+
+/* Take one command from the manager, check it and keep it open. False if there is none. */
+bool naive_take(naive_manager *naive);
+/* Complete open command `at`, successfully or as a failure that changed nothing. */
+void naive_complete(naive_manager *naive, uint32_t at, bool ok);
+
+/* The caller's side: each calls the manager, and checks its answer and all consequences. True if it went through. */
+void naive_step_begin(naive_manager *naive, bool training, bool updates_wait);
+bool naive_begin(naive_manager *naive, tide_op op);
+bool naive_slice(naive_manager *naive, uint32_t slice);
+/* The request has become ready: what it sees must be the truth. */
+void naive_check_ready(naive_manager *naive);
+void naive_end(naive_manager *naive);
+void naive_step_end(naive_manager *naive);
+void naive_release(naive_manager *naive, bool skip);
+void naive_abort(naive_manager *naive, bool *torn);
+void naive_host_request(naive_manager *naive, const tide_use *uses, uint32_t count);
+/* Updates and restores owed, in parts. */
+uint32_t naive_parts_owed(const naive_manager *naive);
+/* Does any chunk owe work of a step before the open one? */
+bool naive_owes_older(const naive_manager *naive);
+
+#endif

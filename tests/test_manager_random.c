@@ -1,0 +1,508 @@
+/* The manager against the naive model (naive_manager.h) on random sequences.
+ *
+ * A sequence draws a layout, ops with tied params and slices, budgets from the exact least upward, a placement,
+ * prefetch on or off; then steps, with updates that wait or not, are skipped or released; forward-only passes,
+ * changed op orders, host requests, aborts and failing commands in between. Commands complete late and in random
+ * order. Usage: test_manager_random [SEQUENCES [FIRST_SEED]].
+ */
+#include "chunk/manager_internal.h"
+#include "naive_manager.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { SEQUENCES = 10000, LAYERS_MAX = 5, CHUNK_BYTES = 4096 };
+
+/* --- nothing is allocated after seal: malloc and its like are wrapped (tests/meson.build) --- */
+
+static bool allocation_forbidden;
+static unsigned forbidden_allocations;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    forbidden_allocations += allocation_forbidden;
+    return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    forbidden_allocations += allocation_forbidden;
+    return __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *old, size_t bytes)
+{
+    forbidden_allocations += allocation_forbidden;
+    return __real_realloc(old, bytes);
+}
+
+/* --- chance --- */
+
+typedef struct sequence {
+    uint64_t random;
+    naive_op ops[NAIVE_OPS_MAX];
+    uint32_t op_count, forward_count;
+    uint32_t params, tensors, parts;
+    tide_layout *layout;
+    tide_manager *manager;
+    naive_manager naive;
+    bool failing;       /* commands may fail */
+    bool failed;        /* one did: abort is due */
+    bool torn;          /* all values have to be set */
+    uint32_t eagerness; /* percent: complete rather than take */
+} sequence;
+
+static uint32_t below(sequence *s, uint32_t limit)
+{
+    s->random ^= s->random << 13;
+    s->random ^= s->random >> 7;
+    s->random ^= s->random << 17;
+    return (uint32_t)((s->random >> 11) % limit);
+}
+
+static bool percent(sequence *s, uint32_t chance)
+{
+    return below(s, 100) < chance;
+}
+
+/* --- a random model --- */
+
+static void draw_layout(sequence *s)
+{
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES,
+                                   .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
+                                   .ranks = 1,
+                                   .group_size = 1};
+    char name[32];
+    uint32_t number, sizes[] = {64, 700, 2500, 9000};
+    assert_int_equal(tide_layout_create(&options, &s->layout), TIDE_OK);
+    s->params = 1 + below(s, 9);
+    for (uint32_t i = 0; i < s->params; i++) {
+        snprintf(name, sizeof name, "p%u", i);
+        assert_int_equal(tide_layout_add_param(s->layout, name, 1 + below(s, sizes[below(s, 4)]), &number),
+                         TIDE_OK);
+    }
+    s->tensors = below(s, 4);
+    s->parts = 1 + below(s, 3);
+    for (uint32_t i = 0; i < s->tensors; i++) {
+        snprintf(name, sizeof name, "c%u", i);
+        assert_int_equal(tide_layout_add_checkpoint(s->layout, name, s->parts, 1 + below(s, 7000), &number),
+                         TIDE_OK);
+    }
+    assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
+}
+
+static void add_param_use(naive_op *op, uint32_t param, uint32_t access)
+{
+    for (uint32_t i = 0; i < op->param_count; i++)
+        if (op->params[i].tensor == param)
+            return;
+    op->params[op->param_count++] = (tide_use){.tensor = param, .access = access};
+}
+
+static void add_checkpoint_use(sequence *s, naive_op *op, uint32_t tensor, uint32_t access)
+{
+    if (s->tensors == 0)
+        return;
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        if (op->checkpoints[i].tensor == tensor % s->tensors)
+            return;
+    op->checkpoints[op->checkpoint_count++] = (tide_use){.tensor = tensor % s->tensors, .access = access};
+    op->slices = s->parts;
+}
+
+static uint32_t backward_access(sequence *s)
+{
+    uint32_t draw = below(s, 10);
+    return draw < 8 ? TIDE_ACCESS_READ | TIDE_ACCESS_GRAD : draw == 8 ? TIDE_ACCESS_GRAD : TIDE_ACCESS_READ;
+}
+
+/* Layers forward, a head that is both, layers backward; some params are shared by two layers. */
+static void draw_ops(sequence *s)
+{
+    uint32_t layers = 1 + below(s, LAYERS_MAX), first[LAYERS_MAX], count[LAYERS_MAX];
+    for (uint32_t l = 0; l < layers; l++) {
+        first[l] = below(s, s->params);
+        count[l] = 1 + below(s, 3);
+    }
+    for (uint32_t l = 0; l < layers; l++) {
+        naive_op *op = &s->ops[s->op_count++];
+        *op = (naive_op){.pass = TIDE_PASS_FORWARD};
+        for (uint32_t i = 0; i < count[l]; i++)
+            add_param_use(op, (first[l] + i) % s->params, TIDE_ACCESS_READ);
+        if (l > 0)
+            add_checkpoint_use(s, op, l - 1, TIDE_ACCESS_READ);
+        add_checkpoint_use(s, op, l, TIDE_ACCESS_WRITE);
+    }
+    s->forward_count = s->op_count;
+    naive_op *head = &s->ops[s->op_count++];
+    *head = (naive_op){.pass = TIDE_PASS_BOTH};
+    add_param_use(head, below(s, s->params), TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
+    add_checkpoint_use(s, head, layers - 1, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
+    for (uint32_t l = layers; l-- > 0;) {
+        naive_op *op = &s->ops[s->op_count++];
+        *op = (naive_op){.pass = TIDE_PASS_BACKWARD};
+        for (uint32_t i = 0; i < count[l]; i++)
+            add_param_use(op, (first[l] + i) % s->params, backward_access(s));
+        add_checkpoint_use(s, op, l, TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+        if (l > 0)
+            add_checkpoint_use(s, op, l - 1, TIDE_ACCESS_READ | (percent(s, 50) ? TIDE_ACCESS_WRITE : 0u));
+    }
+}
+
+static void add_ops(sequence *s)
+{
+    for (uint32_t i = 0; i < s->op_count; i++) {
+        char name[32];
+        uint32_t op;
+        snprintf(name, sizeof name, "op%u", i);
+        tide_op_description d = {.name = name,
+                                 .pass = s->ops[i].pass,
+                                 .params = s->ops[i].params,
+                                 .param_count = s->ops[i].param_count,
+                                 .checkpoints = s->ops[i].checkpoints,
+                                 .checkpoint_count = s->ops[i].checkpoint_count,
+                                 .slices = s->ops[i].slices};
+        assert_int_equal(tide_manager_add_op(s->manager, &d, &op), TIDE_OK);
+    }
+}
+
+static void seal(sequence *s, tide_manager_options *options)
+{
+    tide_slot_needs needs;
+    options->placement = (tide_placement)below(s, 3);
+    options->prefetch = percent(s, 70);
+    tide_manager_needs(s->manager, options->placement, &needs);
+    uint32_t chunks = tide_layout_chunk_count(s->layout);
+    options->device_slots =
+        needs.device_slots + (percent(s, 40) ? 0 : below(s, percent(s, 30) ? 2 * chunks : 6));
+    uint32_t host = needs.total_slots > options->device_slots ? needs.total_slots - options->device_slots : 0;
+    options->host_slots = host > needs.host_slots ? host : needs.host_slots;
+    options->host_slots += percent(s, 50) ? 0 : below(s, chunks);
+    assert_int_equal(tide_manager_seal(s->manager, options), TIDE_OK);
+}
+
+static void create(sequence *s, uint64_t seed)
+{
+    tide_manager_options options;
+    memset(s, 0, sizeof *s);
+    s->random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (int i = 0; i < 8; i++)
+        below(s, 2);
+    draw_layout(s);
+    draw_ops(s);
+    assert_int_equal(tide_manager_create(s->layout, &s->manager), TIDE_OK);
+    add_ops(s);
+    seal(s, &options);
+    tide_manager_check_deeply(s->manager, seed % 4 == 0);
+    naive_create(&s->naive, s->layout, s->manager, options.device_slots, options.host_slots, s->ops,
+                 s->op_count);
+    s->failing = percent(s, 15);
+    s->eagerness = 10 + below(s, 85);
+}
+
+/* --- the engine: take and complete commands --- */
+
+static void complete_any(sequence *s)
+{
+    bool ok = !s->failing || !percent(s, 1);
+    s->failed |= !ok;
+    naive_complete(&s->naive, below(s, s->naive.open_count), ok);
+}
+
+static void complain(sequence *s, const char *what)
+{
+    if (!s->naive.problem[0])
+        snprintf(s->naive.problem, sizeof s->naive.problem, "%s", what);
+}
+
+static bool goes_on(const sequence *s)
+{
+    return !s->failed && !s->naive.problem[0];
+}
+
+/* One move of the engine. False if there is nothing to do at all. */
+static bool pump(sequence *s)
+{
+    if (s->naive.open_count && percent(s, s->eagerness)) {
+        complete_any(s);
+        return true;
+    }
+    if (naive_take(&s->naive))
+        return true;
+    if (s->naive.open_count == 0)
+        return false;
+    complete_any(s);
+    return true;
+}
+
+static void pump_some(sequence *s)
+{
+    for (uint32_t i = below(s, 12); i > 0 && goes_on(s); i--)
+        pump(s);
+}
+
+typedef bool (*condition)(const sequence *s);
+
+static bool op_is_ready(const sequence *s)
+{
+    return tide_manager_ready(s->manager);
+}
+
+static bool host_request_is_over(const sequence *s)
+{
+    return s->naive.host_count == 0;
+}
+
+static bool nothing_is_owed(const sequence *s)
+{
+    return naive_parts_owed(&s->naive) == 0;
+}
+
+static bool nothing_older_is_owed(const sequence *s)
+{
+    return !naive_owes_older(&s->naive);
+}
+
+/* Every wait ends, after a number of commands that chunks, not chance, bound. */
+static void wait_for(sequence *s, condition over, const char *what)
+{
+    uint32_t left = 40 * tide_layout_chunk_count(s->layout) + 400;
+    while (goes_on(s) && !over(s)) {
+        if (!pump(s)) {
+            if (!tide_manager_is_stuck(s->manager) && !over(s))
+                complain(s, "nothing to do, but it does not say that it is stuck");
+            else if (!over(s))
+                complain(s, what);
+            return;
+        }
+        if (left-- == 0)
+            complain(s, "this takes for ever");
+    }
+    if (goes_on(s) && tide_manager_is_stuck(s->manager))
+        complain(s, "stuck, it says, but it is over");
+}
+
+/* --- the caller --- */
+
+static void run_slices(sequence *s, tide_op op)
+{
+    uint32_t turn = below(s, 4) ? 0 : below(s, 3);
+    for (uint32_t i = 0; i < s->ops[op].slices && goes_on(s); i++) {
+        if (!naive_slice(&s->naive, (i + turn) % s->ops[op].slices))
+            continue;
+        wait_for(s, op_is_ready, "a slice never becomes ready");
+        if (goes_on(s))
+            naive_check_ready(&s->naive);
+        pump_some(s);
+    }
+}
+
+/* False: the step is to be given up. */
+static bool run_op(sequence *s, tide_op op)
+{
+    if (!naive_begin(&s->naive, op))
+        return true;
+    if (percent(s, 1))
+        return false;
+    wait_for(s, op_is_ready, "an op never becomes ready");
+    if (!goes_on(s))
+        return false;
+    naive_check_ready(&s->naive);
+    pump_some(s);
+    run_slices(s, op);
+    if (!goes_on(s) || percent(s, 1))
+        return false;
+    naive_end(&s->naive);
+    pump_some(s);
+    return goes_on(s);
+}
+
+/* The ops in order, or changed a little: one left out, two swapped, one twice. */
+static uint32_t draw_order(sequence *s, bool training, uint32_t *order)
+{
+    uint32_t count = training ? s->op_count : s->forward_count;
+    for (uint32_t i = 0; i < count; i++)
+        order[i] = i;
+    if (!percent(s, 20))
+        return count;
+    uint32_t at = below(s, count), other = below(s, count), kind = below(s, 3);
+    if (kind == 0) {
+        order[at] = order[--count];
+    } else if (kind == 1) {
+        order[at] = other;
+        order[other] = at;
+    } else {
+        order[count++] = at;
+    }
+    return count;
+}
+
+static void set_all_values(sequence *s)
+{
+    for (tide_chunk chunk = 0; chunk < tide_layout_space_chunks(s->layout, TIDE_SPACE_PARAM) && goes_on(s);
+         chunk++) {
+        tide_use uses[2] = {{.tensor = chunk, .access = TIDE_ACCESS_WRITE | TIDE_ACCESS_READ}};
+        uses[1].tensor = tide_layout_state_chunk(s->layout, chunk, TIDE_SPACE_MASTER, 0);
+        uses[1].access = TIDE_ACCESS_WRITE;
+        naive_host_request(&s->naive, uses, 2);
+        wait_for(s, host_request_is_over, "a host request is never served");
+    }
+    s->torn &= !goes_on(s);
+}
+
+/* What a pool does after a failure, or when its user gives up. */
+static void give_up(sequence *s)
+{
+    bool torn;
+    if (s->naive.problem[0])
+        return;
+    s->failed = false;
+    while (s->naive.open_count)
+        complete_any(s);
+    s->failed = false;
+    naive_abort(&s->naive, &torn);
+    s->torn |= torn;
+    while (s->torn && !s->naive.problem[0]) {
+        set_all_values(s);
+        if (s->failed) {
+            s->failed = false;
+            while (s->naive.open_count)
+                complete_any(s);
+            s->failed = false;
+            naive_abort(&s->naive, &torn);
+        }
+    }
+}
+
+static void run_step(sequence *s, bool training)
+{
+    uint32_t order[NAIVE_OPS_MAX], count = draw_order(s, training, order);
+    bool waits = percent(s, 50);
+    naive_step_begin(&s->naive, training, waits);
+    for (uint32_t i = 0; i < count; i++)
+        if (!run_op(s, order[i])) {
+            give_up(s);
+            return;
+        }
+    if (training)
+        wait_for(s, nothing_older_is_owed, "old updates never end");
+    if (!goes_on(s)) {
+        give_up(s);
+        return;
+    }
+    naive_step_end(&s->naive);
+    pump_some(s);
+    if (training && waits && goes_on(s) && !percent(s, 5))
+        naive_release(&s->naive, percent(s, 20));
+    if (!goes_on(s) || s->naive.release_owed || percent(s, 2))
+        give_up(s);
+}
+
+static void run_host_request(sequence *s)
+{
+    tide_use uses[TIDE_TASK_CHUNKS_MAX];
+    uint32_t count = 1 + below(s, 4), distinct = 0, chunks = tide_layout_chunk_count(s->layout);
+    for (uint32_t i = 0; i < count; i++) {
+        tide_use use = {.tensor = below(s, chunks), .access = 1u + 3u * below(s, 2)};
+        bool twice = tide_layout_chunk_space(s->layout, use.tensor) == TIDE_SPACE_CHECKPOINT;
+        for (uint32_t k = 0; k < distinct; k++)
+            twice |= uses[k].tensor == use.tensor;
+        if (!twice)
+            uses[distinct++] = use;
+    }
+    if (distinct == 0)
+        return;
+    naive_host_request(&s->naive, uses, distinct);
+    wait_for(s, host_request_is_over, "a host request is never served");
+    if (!goes_on(s))
+        give_up(s);
+}
+
+static void run_sequence(sequence *s)
+{
+    uint32_t rounds = 3 + below(s, 4);
+    for (uint32_t i = 0; i < rounds && !s->naive.problem[0]; i++) {
+        if (percent(s, 30))
+            run_host_request(s);
+        run_step(s, !percent(s, 20));
+        if (percent(s, 20))
+            wait_for(s, nothing_is_owed, "updates never end");
+        if (s->failed)
+            give_up(s);
+    }
+    s->failing = false;
+    wait_for(s, nothing_is_owed, "updates never end");
+}
+
+static void destroy(sequence *s)
+{
+    tide_manager_destroy(s->manager);
+    tide_layout_destroy(s->layout);
+}
+
+static uint32_t sequence_count = SEQUENCES;
+static uint64_t first_seed = 1;
+
+static void the_manager_agrees_with_the_naive_model(void **state)
+{
+    (void)state;
+    static sequence s;
+    tide_manager_counters counters, sum = {0};
+    for (uint64_t seed = first_seed; seed < first_seed + sequence_count; seed++) {
+        create(&s, seed);
+        allocation_forbidden = true;
+        run_sequence(&s);
+        allocation_forbidden = false;
+        if (s.naive.problem[0])
+            fail_msg("seed %llu: %s", (unsigned long long)seed, s.naive.problem);
+        tide_manager_counters_get(s.manager, &counters);
+        sum.evictions += counters.evictions;
+        sum.clean_drops += counters.clean_drops;
+        sum.demand_fetches += counters.demand_fetches;
+        sum.prefetches += counters.prefetches;
+        sum.spills += counters.spills;
+        sum.re_recordings += counters.re_recordings;
+        sum.write_backs += counters.write_backs;
+        destroy(&s);
+    }
+    print_message(
+        "%llu evictions (%llu clean), %llu demand fetches, %llu prefetches, %llu spills, %llu write-backs, "
+        "%llu re-recordings\n",
+        (unsigned long long)sum.evictions, (unsigned long long)sum.clean_drops,
+        (unsigned long long)sum.demand_fetches, (unsigned long long)sum.prefetches,
+        (unsigned long long)sum.spills, (unsigned long long)sum.write_backs,
+        (unsigned long long)sum.re_recordings);
+    assert_int_equal(forbidden_allocations, 0);
+    /* Sequences that never spill or re-record would prove nothing about it. */
+    if (sequence_count >= 1000) {
+        assert_true(sum.spills > 0 && sum.re_recordings > 0);
+        assert_true(sum.write_backs > 0 && sum.prefetches > 0);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1)
+        sequence_count = (uint32_t)strtoul(arguments[1], NULL, 10);
+    if (count > 2)
+        first_seed = strtoull(arguments[2], NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_manager_agrees_with_the_naive_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
