@@ -9,6 +9,7 @@
  * depends on nothing beside it: any cut gives the same bits.
  */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 enum { RUN_ELEMENTS = 16384 };
@@ -79,28 +80,35 @@ static void restore_run(const tide_adamw_segment *segment, size_t begin, size_t 
     BY_DTYPE(dtype, restore_lanes, segment, begin, end);
 }
 
-/* Call `run` for this thread's share: of all the segments' runs, counted through, every threads-th. */
-static void run_share(const tide_adamw_args *args, segment_run run, size_t thread, size_t threads)
+/* A pass over segments, as its tasks see it. */
+typedef struct segments_pass {
+    const tide_adamw_args *args;
+    segment_run run;
+    size_t shares;
+} segments_pass;
+
+/* One share of a pass: of all the segments' runs, counted through, every shares-th. */
+static void share_task(const void *arguments, size_t share)
 {
+    const segments_pass *pass = arguments;
+    const tide_adamw_args *args = pass->args;
     size_t turn = 0;
     for (size_t s = 0; s < args->segment_count; s++) {
         const size_t elements = args->segments[s].elements;
         for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS, turn++) {
-            const size_t left = elements - begin;
-            if (turn % threads == thread)
-                run(&args->segments[s], begin, begin + (left < RUN_ELEMENTS ? left : RUN_ELEMENTS),
-                    args->dtype, &args->factors);
+            const size_t end = elements - begin > RUN_ELEMENTS ? begin + RUN_ELEMENTS : elements;
+            if (turn % pass->shares == share)
+                pass->run(&args->segments[s], begin, end, args->dtype, &args->factors);
         }
     }
 }
 
 static void run_segments(const tide_adamw_args *args, segment_run run)
 {
-    const size_t threads = (size_t)tide_kernels_cpu_threads();
+    const segments_pass pass = {.args = args, .run = run, .shares = (size_t)tide_kernels_cpu_threads()};
     assert(args->segment_count == 0 || args->segments);
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(static, 1)
-    for (size_t thread = 0; thread < threads; thread++)
-        run_share(args, run, thread, threads);
+    tide_team_run(pass.shares, (size_t)tide_adamw_segments_elements(args->segments, args->segment_count),
+                  share_task, &pass);
 }
 
 tide_status VARIANT(adamw)(void *stream, const void *arguments)

@@ -256,26 +256,32 @@ size_t VARIANT(attention_workspace_bytes)(size_t sequence_length, size_t head_wi
     return (size_t)tide_kernels_cpu_threads() * whole_bytes(forward_elements(tile_pad(head_width)));
 }
 
+static size_t query_tiles(size_t sequence_length)
+{
+    return (sequence_length + TILE - 1) / TILE;
+}
+
+static void attend_task(const void *arguments, size_t task, size_t member)
+{
+    const tide_attention_args *args = arguments;
+    const size_t tiles_per_head = query_tiles(args->sequence_length);
+    const attention_head head =
+        head_at(task / tiles_per_head, args->sequence_length, args->heads, args->head_width);
+    char *own = (char *)args->workspace + member * whole_bytes(forward_elements(head.padded));
+    const forward_tiles tiles = forward_tiles_at((float *)own, head.padded);
+    BY_DTYPE(args->dtype, attend_tile, args, &head, task % tiles_per_head * TILE, &tiles);
+}
+
 tide_status VARIANT(attention)(void *stream, const void *arguments)
 {
     const tide_attention_args *args = arguments;
-    const size_t query_tiles = (args->sequence_length + TILE - 1) / TILE;
-    const size_t tasks = args->batch * args->heads * query_tiles;
-    const size_t padded = tile_pad(args->head_width);
-    const size_t stride = whole_bytes(forward_elements(padded));
+    const size_t tasks = args->batch * args->heads * query_tiles(args->sequence_length);
     (void)stream;
     assert(tasks == 0 ||
            (args->qkv && args->out && args->logsumexp && args->workspace && args->head_width > 0));
     assert(args->workspace_bytes >=
            VARIANT(attention_workspace_bytes)(args->sequence_length, args->head_width));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(dynamic, 1)
-    for (size_t task = 0; task < tasks; task++) {
-        const attention_head head =
-            head_at(task / query_tiles, args->sequence_length, args->heads, args->head_width);
-        float *own = (float *)((char *)args->workspace + team_member() * stride);
-        const forward_tiles tiles = forward_tiles_at(own, padded);
-        BY_DTYPE(args->dtype, attend_tile, args, &head, task % query_tiles * TILE, &tiles);
-    }
+    tide_team_run_uneven(tasks, attend_task, args);
     return TIDE_OK;
 }
 
@@ -404,21 +410,25 @@ size_t VARIANT(attention_backward_workspace_bytes)(size_t sequence_length, size_
     return (size_t)tide_kernels_cpu_threads() * whole_bytes(elements);
 }
 
+static void attend_backward_task(const void *arguments, size_t task, size_t member)
+{
+    const tide_attention_backward_args *args = arguments;
+    const size_t length = args->sequence_length;
+    const attention_head head = head_at(task, length, args->heads, args->head_width);
+    char *own = (char *)args->workspace + member * whole_bytes(backward_elements(length, head.padded));
+    const backward_tiles tiles = backward_tiles_at((float *)own, length, head.padded);
+    BY_DTYPE(args->dtype, attend_backward, args, &head, &tiles);
+}
+
 tide_status VARIANT(attention_backward)(void *stream, const void *arguments)
 {
     const tide_attention_backward_args *args = arguments;
     const size_t tasks = args->batch * args->heads;
-    const size_t length = args->sequence_length, padded = tile_pad(args->head_width);
-    const size_t stride = whole_bytes(backward_elements(length, padded));
     (void)stream;
-    assert(tasks * length == 0 || (args->qkv && args->out && args->dout && args->logsumexp && args->dqkv));
-    assert(args->workspace_bytes >= VARIANT(attention_backward_workspace_bytes)(length, args->head_width));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(dynamic, 1)
-    for (size_t task = 0; task < tasks; task++) {
-        const attention_head head = head_at(task, length, args->heads, args->head_width);
-        float *own = (float *)((char *)args->workspace + team_member() * stride);
-        const backward_tiles tiles = backward_tiles_at(own, length, padded);
-        BY_DTYPE(args->dtype, attend_backward, args, &head, &tiles);
-    }
+    assert(tasks == 0 ||
+           (args->qkv && args->out && args->dout && args->logsumexp && args->dqkv && args->workspace));
+    assert(args->workspace_bytes >=
+           VARIANT(attention_backward_workspace_bytes)(args->sequence_length, args->head_width));
+    tide_team_run_uneven(tasks, attend_backward_task, args);
     return TIDE_OK;
 }

@@ -21,14 +21,17 @@ LANES_INLINE void sum_columns(const tide_bias_backward_args *args, size_t begin,
     columns_add(args->dbias, begin, width, total);
 }
 
+static void sum_task(const void *arguments, size_t bite)
+{
+    const tide_bias_backward_args *args = arguments;
+    BY_DTYPE(args->dtype, sum_columns, args, bite * BITE_COLUMNS);
+}
+
 tide_status VARIANT(bias_backward)(void *stream, const void *arguments)
 {
     const tide_bias_backward_args *args = arguments;
     (void)stream;
     assert(args->rows * args->width == 0 || (args->dout && args->dbias));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->width >=             \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < args->width; begin += BITE_COLUMNS)
-        BY_DTYPE(args->dtype, sum_columns, args, begin);
+    tide_team_run(columns_bites(args->width), args->rows * args->width, sum_task, args);
     return TIDE_OK;
 }

@@ -114,31 +114,37 @@ static void multiply_block(const tide_matmul_args *args, const matmul_block *blo
         BY_DTYPE(args->out_dtype, unpack_row, args, block, r);
 }
 
+static size_t block_rows(const tide_matmul_args *args)
+{
+    return (args->m + BLOCK_M - 1) / BLOCK_M;
+}
+
+static void block_task(const void *arguments, size_t index, size_t member)
+{
+    const tide_matmul_args *args = arguments;
+    const size_t row = index % block_rows(args) * BLOCK_M, column = index / block_rows(args) * BLOCK_N;
+    float *own = (float *)args->workspace + member * THREAD_ELEMENTS;
+    multiply_block(args, &(matmul_block){.row = row,
+                                         .column = column,
+                                         .rows = at_most(args->m - row, BLOCK_M),
+                                         .columns = at_most(args->n - column, BLOCK_N),
+                                         .a = own,
+                                         .b = own + A_ELEMENTS,
+                                         .c = own + A_ELEMENTS + B_ELEMENTS});
+}
+
 tide_status VARIANT(blocked)(void *stream, const void *arguments)
 {
     const tide_matmul_args *args = arguments;
-    const size_t blocks_m = (args->m + BLOCK_M - 1) / BLOCK_M, blocks_n = (args->n + BLOCK_N - 1) / BLOCK_N;
-    float *workspace = args->workspace;
-    (void)stream;
     const tide_status status = tide_matmul_shape_check(args);
+    (void)stream;
     if (status != TIDE_OK)
         return status;
     if (args->workspace_bytes < VARIANT(blocked_workspace_bytes)())
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "matmul of %zu x %zu x %zu: a workspace of %zu bytes, it needs %zu", args->m,
                          args->n, args->k, args->workspace_bytes, VARIANT(blocked_workspace_bytes)());
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) schedule(dynamic, 1)
-    for (size_t i = 0; i < blocks_m * blocks_n; i++) {
-        const size_t row = i % blocks_m * BLOCK_M, column = i / blocks_m * BLOCK_N;
-        float *own = workspace + team_member() * THREAD_ELEMENTS;
-        multiply_block(args, &(matmul_block){.row = row,
-                                             .column = column,
-                                             .rows = at_most(args->m - row, BLOCK_M),
-                                             .columns = at_most(args->n - column, BLOCK_N),
-                                             .a = own,
-                                             .b = own + A_ELEMENTS,
-                                             .c = own + A_ELEMENTS + B_ELEMENTS});
-    }
+    tide_team_run_uneven(block_rows(args) * ((args->n + BLOCK_N - 1) / BLOCK_N), block_task, args);
     return TIDE_OK;
 }
 

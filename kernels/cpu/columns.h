@@ -8,8 +8,14 @@
 #define TIDEPOOL_KERNELS_CPU_COLUMNS_H
 
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/team.h"
 
 enum { BITE_LANES = 2, BITE_COLUMNS = BITE_LANES * LANES, ROW_GROUP = 32 };
+
+static inline size_t columns_bites(size_t width)
+{
+    return (width + BITE_COLUMNS - 1) / BITE_COLUMNS;
+}
 
 /* accumulator[begin, begin + BITE_COLUMNS) += sums, up to column `end`. */
 LANES_INLINE void columns_add(float *accumulator, size_t begin, size_t end, const lanes sums[BITE_LANES])

@@ -1,6 +1,6 @@
 /* Inside the CPU kernels: one source, one table an instruction set.
  *
- * Every file of this folder but cpu.c and matmul_onednn.c is compiled once for each instruction set
+ * Every file of this folder but cpu.c, team.c and matmul_onednn.c is compiled once for each instruction set
  * ("variant"): AVX-512, AVX2 with FMA, and portable, whatever the compiler's baseline is. The build passes
  * TIDE_CPU_VARIANT and the code names its kernels VARIANT(gelu), so that the three live side by side. At run
  * time the best one that the machine has is the table; tests ask for each.

@@ -6,6 +6,7 @@
  * of so many terms would lose a digit.
  */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 enum { STRETCH_ELEMENTS = 1024 };
@@ -69,15 +70,18 @@ LANES_INLINE void cross_entropy_row(const tide_cross_entropy_args *args, size_t 
     lanes_store_some(logits, target, probability * scale - args->gradient_scale, 1, dtype);
 }
 
+static void row_task(const void *arguments, size_t row)
+{
+    const tide_cross_entropy_args *args = arguments;
+    BY_DTYPE(args->dtype, cross_entropy_row, args, row);
+}
+
 tide_status VARIANT(cross_entropy)(void *stream, const void *arguments)
 {
     const tide_cross_entropy_args *args = arguments;
     (void)stream;
     assert(args->rows == 0 || (args->logits && args->targets && args->losses && args->vocabulary > 0));
     assert(args->leading_dimension >= args->vocabulary);
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->vocabulary >=        \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t row = 0; row < args->rows; row++)
-        BY_DTYPE(args->dtype, cross_entropy_row, args, row);
+    tide_team_run(args->rows, args->rows * args->vocabulary, row_task, args);
     return TIDE_OK;
 }

@@ -6,6 +6,7 @@
  * costs nothing.
  */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 /* Columns are dealt in bites of a cache line of bf16 or two of fp32. */
@@ -32,16 +33,19 @@ LANES_INLINE void embed_row(const tide_embedding_args *args, size_t row, tide_dt
     }
 }
 
+static void embed_task(const void *arguments, size_t row)
+{
+    const tide_embedding_args *args = arguments;
+    BY_DTYPE(args->dtype, embed_row, args, row);
+}
+
 tide_status VARIANT(embedding)(void *stream, const void *arguments)
 {
     const tide_embedding_args *args = arguments;
     (void)stream;
     assert(args->rows == 0 ||
            (args->tokens && args->wte && args->wpe && args->out && args->sequence_length > 0));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->width >=             \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t row = 0; row < args->rows; row++)
-        BY_DTYPE(args->dtype, embed_row, args, row);
+    tide_team_run(args->rows, args->rows * args->width, embed_task, args);
     return TIDE_OK;
 }
 
@@ -67,6 +71,14 @@ LANES_INLINE void embed_backward_columns(const tide_embedding_backward_args *arg
     }
 }
 
+static void embed_backward_task(const void *arguments, size_t bite)
+{
+    const tide_embedding_backward_args *args = arguments;
+    const size_t begin = bite * BITE_COLUMNS, left = args->width - begin;
+    const size_t end = left > BITE_COLUMNS ? begin + BITE_COLUMNS : args->width;
+    BY_DTYPE(args->dtype, embed_backward_columns, args, begin, end);
+}
+
 tide_status VARIANT(embedding_backward)(void *stream, const void *arguments)
 {
     const tide_embedding_backward_args *args = arguments;
@@ -74,11 +86,6 @@ tide_status VARIANT(embedding_backward)(void *stream, const void *arguments)
     (void)stream;
     assert(args->rows == 0 ||
            (args->tokens && args->dout && args->dwte && args->dwpe && args->sequence_length > 0));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * width >=                   \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < width; begin += BITE_COLUMNS) {
-        const size_t end = width - begin > BITE_COLUMNS ? begin + BITE_COLUMNS : width;
-        BY_DTYPE(args->dtype, embed_backward_columns, args, begin, end);
-    }
+    tide_team_run((width + BITE_COLUMNS - 1) / BITE_COLUMNS, args->rows * width, embed_backward_task, args);
     return TIDE_OK;
 }

@@ -30,8 +30,7 @@ typedef int32_t lanes_mask __attribute__((vector_size(4 * LANES))); /* a compari
 typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
 typedef uint16_t lanes_bf16 __attribute__((vector_size(2 * LANES)));
 
-/* Call function(..., dtype) with `dtype` a constant, so that loads and stores are chosen at compile time.
- * Inside a parallel loop, not around it: the compiler moves the loop's body into a function of its own. */
+/* Call function(..., dtype) with `dtype` a constant, so that loads and stores are chosen at compile time. */
 #define BY_DTYPE(dtype, function, ...)                                                                       \
     ((dtype) == TIDE_DTYPE_BF16 ? function(__VA_ARGS__, TIDE_DTYPE_BF16)                                     \
                                 : function(__VA_ARGS__, TIDE_DTYPE_FP32))

@@ -46,16 +46,19 @@ LANES_INLINE void norm_row(const tide_layer_norm_args *args, size_t row, tide_dt
     }
 }
 
+static void norm_task(const void *arguments, size_t row)
+{
+    const tide_layer_norm_args *args = arguments;
+    BY_DTYPE(args->dtype, norm_row, args, row);
+}
+
 tide_status VARIANT(layer_norm)(void *stream, const void *arguments)
 {
     const tide_layer_norm_args *args = arguments;
     (void)stream;
     assert(args->rows == 0 || (args->in && args->weight && args->bias && args->out && args->width > 0));
     assert(!args->mean == !args->rstd);
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->width >=             \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t row = 0; row < args->rows; row++)
-        BY_DTYPE(args->dtype, norm_row, args, row);
+    tide_team_run(args->rows, args->rows * args->width, norm_task, args);
     return TIDE_OK;
 }
 
@@ -118,6 +121,18 @@ LANES_INLINE void norm_backward_columns(const tide_layer_norm_backward_args *arg
     columns_add(args->dbias, begin, width, bias_total);
 }
 
+static void columns_task(const void *arguments, size_t bite)
+{
+    const tide_layer_norm_backward_args *args = arguments;
+    BY_DTYPE(args->dtype, norm_backward_columns, args, bite * BITE_COLUMNS);
+}
+
+static void row_task(const void *arguments, size_t row)
+{
+    const tide_layer_norm_backward_args *args = arguments;
+    BY_DTYPE(args->dtype, norm_backward_row, args, row);
+}
+
 tide_status VARIANT(layer_norm_backward)(void *stream, const void *arguments)
 {
     const tide_layer_norm_backward_args *args = arguments;
@@ -126,13 +141,7 @@ tide_status VARIANT(layer_norm_backward)(void *stream, const void *arguments)
     assert(args->rows == 0 || (args->din && args->dweight && args->dbias && args->width > 0));
     assert(!args->accumulate || args->din != args->dout);
     /* Columns first: din may overwrite dout. */
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->width >=             \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < args->width; begin += BITE_COLUMNS)
-        BY_DTYPE(args->dtype, norm_backward_columns, args, begin);
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->rows * args->width >=             \
-                                                                     PARALLEL_ELEMENTS_MIN)
-    for (size_t row = 0; row < args->rows; row++)
-        BY_DTYPE(args->dtype, norm_backward_row, args, row);
+    tide_team_run(columns_bites(args->width), args->rows * args->width, columns_task, args);
+    tide_team_run(args->rows, args->rows * args->width, row_task, args);
     return TIDE_OK;
 }

@@ -7,6 +7,7 @@
  * short of 1e-38, so a norm is as good as the stored gradient.
  */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
 enum { NORM_LANES = 8, DOUBLES = LANES / 2, PARTS = NORM_LANES / DOUBLES };
@@ -98,23 +99,30 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-tide_status VARIANT(gradient_norm)(void *stream, const void *arguments)
+/* The part of a block that is in the range; `index` counts blocks from the range's first. */
+static void block_task(const void *arguments, size_t index)
 {
     const tide_gradient_norm_args *args = arguments;
     const size_t first = args->first_element, last = first + args->elements;
-    const size_t first_block = first / TIDE_NORM_BLOCK_ELEMENTS;
-    const size_t last_block = args->elements == 0 ? first_block : tide_norm_blocks(last);
+    const size_t block = first / TIDE_NORM_BLOCK_ELEMENTS + index;
+    const size_t begin = larger(block * TIDE_NORM_BLOCK_ELEMENTS, first);
+    const size_t end = smaller((block + 1) * TIDE_NORM_BLOCK_ELEMENTS, last);
+    const double before = begin % TIDE_NORM_BLOCK_ELEMENTS == 0 ? 0.0 : args->blocks[block];
+    args->blocks[block] =
+        BY_DTYPE(args->dtype, block_squares, before, args->gradient, begin - first, end - first);
+}
+
+tide_status VARIANT(gradient_norm)(void *stream, const void *arguments)
+{
+    const tide_gradient_norm_args *args = arguments;
+    const size_t first_block = args->first_element / TIDE_NORM_BLOCK_ELEMENTS;
     (void)stream;
-    assert(first % TIDE_NORM_LEAF_ELEMENTS == 0);
-    assert(args->elements == 0 || (args->gradient && args->blocks));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (args->elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t block = first_block; block < last_block; block++) {
-        const size_t begin = larger(block * TIDE_NORM_BLOCK_ELEMENTS, first);
-        const size_t end = smaller((block + 1) * TIDE_NORM_BLOCK_ELEMENTS, last);
-        const double before = begin % TIDE_NORM_BLOCK_ELEMENTS == 0 ? 0.0 : args->blocks[block];
-        args->blocks[block] =
-            BY_DTYPE(args->dtype, block_squares, before, args->gradient, begin - first, end - first);
-    }
+    assert(args->first_element % TIDE_NORM_LEAF_ELEMENTS == 0);
+    if (args->elements == 0)
+        return TIDE_OK;
+    assert(args->gradient && args->blocks);
+    tide_team_run(tide_norm_blocks(args->first_element + args->elements) - first_block, args->elements,
+                  block_task, args);
     return TIDE_OK;
 }
 

@@ -8,13 +8,19 @@
  * uncancelled too.
  */
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
 
-enum { RUN_ELEMENTS = 4096, RUN_BYTES = 65536 };
+enum { RUN_ELEMENTS = 4096, BYTES_PER_ELEMENT = 16 }; /* zero and copy count 16 bytes as an element */
 
-static size_t run_end(size_t begin, size_t run, size_t end)
+static size_t run_count(size_t elements)
 {
-    return end - begin > run ? begin + run : end;
+    return (elements + RUN_ELEMENTS - 1) / RUN_ELEMENTS;
+}
+
+static size_t run_end(size_t run, size_t elements)
+{
+    return (run + 1) * RUN_ELEMENTS < elements ? (run + 1) * RUN_ELEMENTS : elements;
 }
 
 /* ---- add ---- */
@@ -27,15 +33,18 @@ LANES_INLINE void add_run(const tide_add_args *args, size_t begin, size_t end, t
     }
 }
 
+static void add_task(const void *arguments, size_t run)
+{
+    const tide_add_args *args = arguments;
+    BY_DTYPE(args->dtype, add_run, args, run * RUN_ELEMENTS, run_end(run, args->elements));
+}
+
 tide_status VARIANT(add)(void *stream, const void *arguments)
 {
     const tide_add_args *args = arguments;
-    const size_t elements = args->elements;
     (void)stream;
-    assert(elements == 0 || (args->a && args->b && args->out));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
-        BY_DTYPE(args->dtype, add_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    assert(args->elements == 0 || (args->a && args->b && args->out));
+    tide_team_run(run_count(args->elements), args->elements, add_task, args);
     return TIDE_OK;
 }
 
@@ -58,15 +67,18 @@ LANES_INLINE void gelu_run(const tide_gelu_args *args, size_t begin, size_t end,
     }
 }
 
+static void gelu_task(const void *arguments, size_t run)
+{
+    const tide_gelu_args *args = arguments;
+    BY_DTYPE(args->dtype, gelu_run, args, run * RUN_ELEMENTS, run_end(run, args->elements));
+}
+
 tide_status VARIANT(gelu)(void *stream, const void *arguments)
 {
     const tide_gelu_args *args = arguments;
-    const size_t elements = args->elements;
     (void)stream;
-    assert(elements == 0 || (args->in && args->out));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
-        BY_DTYPE(args->dtype, gelu_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    assert(args->elements == 0 || (args->in && args->out));
+    tide_team_run(run_count(args->elements), args->elements, gelu_task, args);
     return TIDE_OK;
 }
 
@@ -85,42 +97,61 @@ LANES_INLINE void gelu_backward_run(const tide_gelu_backward_args *args, size_t 
     }
 }
 
+static void gelu_backward_task(const void *arguments, size_t run)
+{
+    const tide_gelu_backward_args *args = arguments;
+    BY_DTYPE(args->dtype, gelu_backward_run, args, run * RUN_ELEMENTS, run_end(run, args->elements));
+}
+
 tide_status VARIANT(gelu_backward)(void *stream, const void *arguments)
 {
     const tide_gelu_backward_args *args = arguments;
-    const size_t elements = args->elements;
     (void)stream;
-    assert(elements == 0 || (args->in && args->dout && args->din));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
-        BY_DTYPE(args->dtype, gelu_backward_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    assert(args->elements == 0 || (args->in && args->dout && args->din));
+    tide_team_run(run_count(args->elements), args->elements, gelu_backward_task, args);
     return TIDE_OK;
 }
 
 /* ---- zero, copy, cast ---- */
 
+enum { RUN_BYTES = RUN_ELEMENTS * BYTES_PER_ELEMENT };
+
+static size_t run_bytes(size_t run, size_t bytes)
+{
+    const size_t left = bytes - run * RUN_BYTES;
+    return left < RUN_BYTES ? left : RUN_BYTES;
+}
+
+static void zero_task(const void *arguments, size_t run)
+{
+    const tide_zero_args *args = arguments;
+    memset((char *)args->data + run * RUN_BYTES, 0, run_bytes(run, args->bytes));
+}
+
 tide_status VARIANT(zero)(void *stream, const void *arguments)
 {
     const tide_zero_args *args = arguments;
-    const size_t elements = args->bytes;
+    const size_t elements = args->bytes / BYTES_PER_ELEMENT;
     (void)stream;
-    assert(elements == 0 || args->data);
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_BYTES)
-        memset((char *)args->data + begin, 0, run_end(begin, RUN_BYTES, elements) - begin);
+    assert(args->bytes == 0 || args->data);
+    tide_team_run((args->bytes + RUN_BYTES - 1) / RUN_BYTES, elements, zero_task, args);
     return TIDE_OK;
+}
+
+static void copy_task(const void *arguments, size_t run)
+{
+    const tide_copy_args *args = arguments;
+    memcpy((char *)args->out + run * RUN_BYTES, (const char *)args->in + run * RUN_BYTES,
+           run_bytes(run, args->bytes));
 }
 
 tide_status VARIANT(copy)(void *stream, const void *arguments)
 {
     const tide_copy_args *args = arguments;
-    const size_t elements = args->bytes;
+    const size_t elements = args->bytes / BYTES_PER_ELEMENT;
     (void)stream;
-    assert(elements == 0 || (args->in && args->out));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_BYTES)
-        memcpy((char *)args->out + begin, (const char *)args->in + begin,
-               run_end(begin, RUN_BYTES, elements) - begin);
+    assert(args->bytes == 0 || (args->in && args->out));
+    tide_team_run((args->bytes + RUN_BYTES - 1) / RUN_BYTES, elements, copy_task, args);
     return TIDE_OK;
 }
 
@@ -139,15 +170,18 @@ LANES_INLINE void cast_to(const tide_cast_args *args, size_t begin, size_t end, 
         cast_run(args->in, args->out, begin, end, TIDE_DTYPE_FP32, out_dtype);
 }
 
+static void cast_task(const void *arguments, size_t run)
+{
+    const tide_cast_args *args = arguments;
+    BY_DTYPE(args->out_dtype, cast_to, args, run * RUN_ELEMENTS, run_end(run, args->elements));
+}
+
 tide_status VARIANT(cast)(void *stream, const void *arguments)
 {
     const tide_cast_args *args = arguments;
-    const size_t elements = args->elements;
     (void)stream;
-    assert(elements == 0 || (args->in && args->out));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
-        BY_DTYPE(args->out_dtype, cast_to, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    assert(args->elements == 0 || (args->in && args->out));
+    tide_team_run(run_count(args->elements), args->elements, cast_task, args);
     return TIDE_OK;
 }
 
@@ -164,14 +198,17 @@ LANES_INLINE void finish_run(const tide_gradient_finish_args *args, size_t begin
     }
 }
 
+static void finish_task(const void *arguments, size_t run)
+{
+    const tide_gradient_finish_args *args = arguments;
+    BY_DTYPE(args->dtype, finish_run, args, run * RUN_ELEMENTS, run_end(run, args->elements));
+}
+
 tide_status VARIANT(gradient_finish)(void *stream, const void *arguments)
 {
     const tide_gradient_finish_args *args = arguments;
-    const size_t elements = args->elements;
     (void)stream;
-    assert(elements == 0 || (args->accumulator && args->param));
-#pragma omp parallel for num_threads(tide_kernels_cpu_threads()) if (elements >= PARALLEL_ELEMENTS_MIN)
-    for (size_t begin = 0; begin < elements; begin += RUN_ELEMENTS)
-        BY_DTYPE(args->dtype, finish_run, args, begin, run_end(begin, RUN_ELEMENTS, elements));
+    assert(args->elements == 0 || (args->accumulator && args->param));
+    tide_team_run(run_count(args->elements), args->elements, finish_task, args);
     return TIDE_OK;
 }

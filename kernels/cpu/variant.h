@@ -8,9 +8,6 @@
 #define TIDE_PASTE(name, suffix)  TIDE_PASTE_(name, suffix)
 #define VARIANT(name)             TIDE_PASTE(name, TIDE_CPU_VARIANT)
 
-/* Below this many elements a parallel region costs more than it saves. */
-enum { PARALLEL_ELEMENTS_MIN = 16384 };
-
 tide_status VARIANT(embedding)(void *stream, const void *arguments);
 tide_status VARIANT(embedding_backward)(void *stream, const void *arguments);
 tide_status VARIANT(layer_norm)(void *stream, const void *arguments);

@@ -1,0 +1,37 @@
+#include "kernels/cpu/team.h"
+#include "kernels/cpu/cpu.h"
+
+#if TIDE_HAVE_OPENMP
+#include <omp.h>
+#endif
+
+/* Below this many elements the caller's thread is done before the team is awake. */
+enum { TEAM_ELEMENTS_MIN = 16384 };
+
+void tide_team_run(size_t count, size_t elements, tide_team_task task, const void *arguments)
+{
+    const int threads = tide_kernels_cpu_threads();
+    if (threads == 1 || count == 1 || elements < TEAM_ELEMENTS_MIN) {
+        for (size_t index = 0; index < count; index++)
+            task(arguments, index);
+        return;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t index = 0; index < count; index++)
+        task(arguments, index);
+}
+
+void tide_team_run_uneven(size_t count, tide_team_member_task task, const void *arguments)
+{
+    const int threads = tide_kernels_cpu_threads();
+    if (threads == 1 || count == 1) {
+        for (size_t index = 0; index < count; index++)
+            task(arguments, index, 0);
+        return;
+    }
+#if TIDE_HAVE_OPENMP
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (size_t index = 0; index < count; index++)
+        task(arguments, index, (size_t)omp_get_thread_num());
+#endif
+}
