@@ -276,7 +276,7 @@ static tide_status step_run(train_run *run)
         status = counters_take(run);
     if (status == TIDE_OK)
         status = tide_pool_counters_get(tide_trainer_pool(run->trainer), &counters);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK && tide_trainer_computes(run->trainer))
         tide_progress_step(&run->progress, &report, &counters);
     return status;
 }

@@ -12,7 +12,7 @@
 #define SIZE_LEAST 1.0
 #define SIZE_MOST  1152921504606846976.0 /* 1024 PiB */
 
-/* clang-format off: one entry a paragraph */
+/* clang-format off */ /* one entry a paragraph */
 static const tide_option options[] = {
     {.help = "model and data"},
     {.name = "--model", .kind = TIDE_OPTION_TEXT, .offset = AT(model), .metavar = "NAME|FILE",

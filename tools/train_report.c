@@ -53,34 +53,41 @@ static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
     return TIDE_OK;
 }
 
+/* What the CHECKPOINT space holds: residual inputs, and the activations of blocks that do not recompute. */
+static tide_status checkpoints_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const uint64_t parts[] = {plan->residual_bytes, plan->saved_bytes};
+    char note[96];
+    snprintf(note, sizeof note, "%u blocks keep theirs, %u recompute", plan->blocks - plan->recomputed_blocks,
+             plan->recomputed_blocks);
+    plan_line(out, 6, "residual inputs", plan->residual_bytes, "");
+    plan_line(out, 6, "kept activations", plan->saved_bytes, note);
+    return sum_check("space checkpoint", plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], parts, 2);
+}
+
 static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
     uint64_t total = 0;
+    uint32_t chunks = 0;
+    char note[96];
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        char note[96], ends[TIDE_UNITS_TEXT_BYTES];
         uint64_t bytes = pool->chunks[space] * pool->chunk_bytes;
+        char unused[TIDE_UNITS_TEXT_BYTES];
         if (bytes < pool->space_bytes[space])
             return tide_fail(TIDE_ERROR_INTERNAL,
                              "the plan does not add up: space %s has more bytes than its chunks",
                              space_names[space]);
-        snprintf(note, sizeof note, "%u chunks, the last one's end of %s unused", pool->chunks[space],
-                 tide_size_format(bytes - pool->space_bytes[space], ends));
+        snprintf(note, sizeof note, "%u chunks, %s unused at the end", pool->chunks[space],
+                 tide_size_format(bytes - pool->space_bytes[space], unused));
         plan_line(out, 4, space_names[space], pool->space_bytes[space], note);
         total += pool->space_bytes[space];
+        chunks += pool->chunks[space];
     }
-    plan_line(out, 2, "all spaces", total, "tensors on 256-byte boundaries");
-    uint64_t checkpoints[] = {plan->residual_bytes, plan->saved_bytes};
-    tide_status status =
-        sum_check("space checkpoint", pool->space_bytes[TIDE_SPACE_CHECKPOINT], checkpoints, 2);
-    if (status != TIDE_OK || plan->pool.chunks[TIDE_SPACE_CHECKPOINT] == 0)
-        return status;
-    char note[96];
-    snprintf(note, sizeof note, "of checkpoint; %u blocks keep theirs, %u recompute",
-             plan->blocks - plan->recomputed_blocks, plan->recomputed_blocks);
-    plan_line(out, 6, "residual inputs", plan->residual_bytes, "of checkpoint");
-    plan_line(out, 6, "kept activations", plan->saved_bytes, note);
-    return TIDE_OK;
+    tide_status status = checkpoints_print(plan, out);
+    snprintf(note, sizeof note, "%u chunks, tensors on 256-byte boundaries", chunks);
+    plan_line(out, 2, "all spaces", total, note);
+    return status;
 }
 
 static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
@@ -167,6 +174,7 @@ static void bar_draw(tide_progress *progress, uint64_t step, double step_seconds
     cells[BAR_CELLS] = '\0';
     fprintf(progress->out, "[%s] %llu/%llu, about %.0f s left", cells, (unsigned long long)step,
             (unsigned long long)progress->steps, step_seconds * (double)(progress->steps - step));
+    fflush(progress->out);
     progress->bar_shown = true;
 }
 
@@ -192,8 +200,7 @@ static void step_print(const tide_progress *progress, const tide_trainer_report 
     double stall = counters->stall_seconds - last->stall_seconds;
     uint64_t bytes = counters->h2d_bytes + counters->d2h_bytes - last->h2d_bytes - last->d2h_bytes;
     fprintf(out, "step %llu/%llu", (unsigned long long)report->step, (unsigned long long)progress->steps);
-    if (progress->computes)
-        fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
+    fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
     fprintf(out, "  lr %.3g  %.0f tokens/s  stall %.0f%%  moved %s%s\n", report->lr,
             seconds > 0 ? (double)progress->step_tokens / seconds : 0,
             seconds > 0 ? 100 * stall / seconds : 0, tide_size_format(bytes, moved),
@@ -211,6 +218,17 @@ void tide_progress_step(tide_progress *progress, const tide_trainer_report *repo
     bar_draw(progress, report->step,
              done > 0 ? (counters->seconds - progress->begin.seconds) / (double)done : seconds);
     fflush(progress->out);
+}
+
+void tide_progress_predicted(tide_progress *progress, uint64_t step, const tide_pool_counters *counters)
+{
+    char moved[TIDE_UNITS_TEXT_BYTES];
+    double seconds = counters->seconds > 0 ? counters->seconds : NAN;
+    bar_clear(progress);
+    fprintf(progress->out, "step %llu/%llu  %.4f s  %.0f tokens/s  stall %.0f%%  moved %s\n",
+            (unsigned long long)step, (unsigned long long)progress->steps, seconds,
+            (double)progress->step_tokens / seconds, 100 * counters->stall_seconds / seconds,
+            tide_size_format(counters->h2d_bytes + counters->d2h_bytes, moved));
 }
 
 void tide_progress_line(tide_progress *progress, const char *format, ...)

@@ -28,6 +28,8 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
                          const tide_pool_counters *counters);
 void tide_progress_step(tide_progress *progress, const tide_trainer_report *report,
                         const tide_pool_counters *counters);
+/* The null device's line: a step's own counters, known once its last update has ended. Seconds are virtual. */
+void tide_progress_predicted(tide_progress *progress, uint64_t step, const tide_pool_counters *counters);
 /* Any other line: printf's arguments, without the newline. */
 void tide_progress_line(tide_progress *progress, const char *format, ...) TIDE_PRINTF(2, 3);
 /* Take the bar away and print what the run came to. `counters` after a drain. */

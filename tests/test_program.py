@@ -1,0 +1,601 @@
+#!/usr/bin/env python3
+"""The program as a user runs it: bad input, signals, crashes, files, and the same bits whatever the budgets.
+
+usage: test_program.py PROGRAM SECTION [--full]       prints TAP; SECTION: input, signals, crashes, files, identity
+--full: the campaign's sizes (50 kills, the whole product of settings, gpt2 too).
+
+Every run has the hazard checker and the guards on (--checks on) unless it measures memory from outside.
+"""
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+METRICS_FIELDS = ("step loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds stall_seconds "
+                  "h2d_bytes d2h_bytes collective_bytes evictions demand_fetches prefetches adam_host_seconds "
+                  "adam_device_seconds device_bytes_peak host_bytes_peak skipped").split()
+TRACE_FIELDS = "t_ns step moment op event chunk space from to bytes reason".split()
+TENSOR_FILES = ("model.safetensors", "momentum.safetensors", "variance.safetensors")
+MIB = 1 << 20
+# What a process needs beside its budgets: code and libraries, thread stacks, oneDNN's own, the trace's ring. The same
+# for every model.
+OVERHEAD_BYTES = 256 * MIB
+TIMEOUT_S = 300
+
+
+class Tap:
+    """Counts checks and prints them as TAP. One check, one line; details as comments."""
+
+    def __init__(self):
+        self.count = 0
+
+    def ok(self, good, name, detail=""):
+        self.count += 1
+        print(f"{'ok' if good else 'not ok'} {self.count} - {name}")
+        if not good and detail:
+            for line in str(detail).splitlines()[-20:]:
+                print("#   " + line)
+        sys.stdout.flush()
+        return good
+
+    def skip(self, name, reason):
+        self.count += 1
+        print(f"ok {self.count} - {name} # SKIP {reason}")
+
+    def done(self):
+        print(f"1..{self.count}")
+
+
+class Run:
+    """A finished run: exit status, what it said, and the most memory it had."""
+
+    def __init__(self, command, environment=None, limits=None):
+        # Files, not pipes: rusage of the child needs wait4, which Popen.communicate would take away.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, preexec_fn=limits)
+            deadline = time.monotonic() + TIMEOUT_S
+            while True:
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid != 0:
+                    break
+                if time.monotonic() > deadline:
+                    process.kill()
+                time.sleep(0.005)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            err.seek(0)
+            self.out = out.read().decode(errors="replace")
+            self.err = err.read().decode(errors="replace")
+        self.status = process.returncode
+        self.peak_bytes = usage.ru_maxrss * 1024
+
+    def __str__(self):
+        return f"exit status {self.status}\n{self.out}\n{self.err}"
+
+
+class Bench:
+    """The program, a scratch folder, data sets and models."""
+
+    def __init__(self, program, full):
+        self.program = program
+        self.full = full
+        self.folder = Path(tempfile.mkdtemp(prefix="tidepool-test-"))
+        self.tap = Tap()
+        self.text = self.folder / "text"
+        self.text.write_bytes(self.make_text())
+        self.tiny = self.folder / "tiny.json"
+        self.tiny.write_text(json.dumps(self.tiny_config()))
+
+    @staticmethod
+    def make_text():
+        generator = random.Random(1)
+        words = ["the", "chunk", "moves", "from", "host", "to", "device", "and", "back", "before", "its", "op", "asks"]
+        return " ".join(generator.choice(words) for _ in range(20000)).encode()
+
+    @staticmethod
+    def tiny_config():
+        return {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 64, "vocab_size": 256,
+                "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
+
+    def command(self, *options):
+        return [self.program, "train", *map(str, options)]
+
+    def run(self, *options, **keywords):
+        return Run(self.command(*options), **keywords)
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def metrics_read(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def trajectory(path):
+    """What must be equal to the last bit: the last line of each step (a resumed run repeats the lost ones)."""
+    return {line["step"]: (line["loss"], line["grad_norm"], line["lr"], line["skipped"]) for line in metrics_read(path)}
+
+
+def weights(checkpoint_folder, step):
+    return [(Path(checkpoint_folder) / f"step-{step}" / name).read_bytes() for name in TENSOR_FILES]
+
+
+# ---- bad input ----
+
+def one_line(bench, name, status, part, *options, keep=None, command=None, limits=None):
+    """The command fails with this status and one line on stderr that contains `part`."""
+    run = Run(command or bench.command(*options), limits=limits)
+    lines = run.err.splitlines()
+    good = run.status == status and len(lines) == 1 and re.search(part, lines[0]) is not None
+    bench.tap.ok(good and (keep is None or keep()), f"{name}: status {status}, one line", run)
+    return run
+
+
+def usage_errors(bench):
+    tiny = ["--model", bench.tiny, "--data", bench.text, "--steps", 1]
+    one_line(bench, "no command", 2, "command is missing", command=[bench.program])
+    one_line(bench, "unknown command", 2, "did you mean train", command=[bench.program, "trian"])
+    one_line(bench, "unknown flag", 2, "did you mean --steps", *tiny, "--step", 3)
+    one_line(bench, "unknown flag, nothing near", 2, "unknown option --frobnicate", "--frobnicate")
+    one_line(bench, "flag without value", 2, "--seed needs a value", *tiny, "--seed")
+    one_line(bench, "value out of range", 2, "--keep -1: not a whole number", *tiny, "--keep", -1)
+    one_line(bench, "bad size", 2, "--chunk-size 1 parsec: not a size", *tiny, "--chunk-size", "1 parsec")
+    one_line(bench, "chunk size no power of two", 2, "no power of two", *tiny, "--chunk-size", "3MiB")
+    one_line(bench, "unknown choice", 2, "must be one of bf16|fp32", *tiny, "--dtype", "fp8")
+    one_line(bench, "unknown device", 2, "--device gpu", *tiny, "--device", "gpu")
+    one_line(bench, "missing model", 2, "--model .* required", "--data", bench.text)
+    one_line(bench, "missing data", 2, "--data .* required", "--model", bench.tiny)
+    one_line(bench, "save without a folder", 2, "--save-every needs --checkpoint", *tiny, "--save-every", 1)
+    one_line(bench, "resume without a folder", 2, "--resume needs --checkpoint", *tiny, "--resume")
+    one_line(bench, "machine rate on a real device", 2, "needs --device null", *tiny, "--machine-flops", "1e12")
+    one_line(bench, "batch that does not divide", 2, "batch", *tiny, "--batch-tokens", 100)
+    one_line(bench, "micro-batch that does not divide", 2, "micro", *tiny, "--batch-tokens", 256, "--micro-batch", 3)
+    one_line(bench, "sequence longer than the context", 2, "65", *tiny, "--seq-len", 65)
+    for options in (["--help"], ["train", "--help"], ["info", "--help"], ["--version"]):
+        run = Run([bench.program, *options])
+        bench.tap.ok(run.status == 0 and run.out and not run.err, " ".join(options) + " answers on stdout", run)
+    run = Run([bench.program, "info", "--json"])
+    bench.tap.ok(run.status == 0 and json.loads(run.out)["machine"]["processors"] > 0, "info --json is JSON", run)
+
+
+def data_errors(bench):
+    empty, shard, bad = bench.folder / "empty", bench.folder / "shard.bin", bench.folder / "bad.json"
+    empty.write_bytes(b"")
+    tokens = [5] * 5000 + [60000] + [5] * 5000
+    shard.write_bytes(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}H", *tokens))
+    one_line(bench, "missing data file", 1, "nowhere", "--model", bench.tiny, "--data", "/nowhere/text")
+    one_line(bench, "empty data", 1, "empty", "--model", bench.tiny, "--data", empty)
+    one_line(bench, "token outside the vocabulary", 1, "60000", "--model", bench.tiny, "--data", shard)
+    one_line(bench, "no such model", 1, "gpt2-nano", "--model", "gpt5", "--data", bench.text)
+    one_line(bench, "vocabulary below a byte's", 2, "vocab", "--model", bench.tiny, "--data", bench.text,
+             "--vocab-size", 100)
+    for name, content in (("not JSON", "{"), ("not an object", "[1]"), ("a field is missing", '{"model_type":"gpt2"}'),
+                          ("a field is text", json.dumps({**bench.tiny_config(), "n_layer": "two"})),
+                          ("heads do not divide the width", json.dumps({**bench.tiny_config(), "n_head": 7})),
+                          ("another model type", json.dumps({**bench.tiny_config(), "model_type": "llama"})),
+                          ("a duplicate key", '{"n_layer":1,' + json.dumps(bench.tiny_config())[1:])):
+        bad.write_text(content)
+        one_line(bench, "config.json: " + name, 1, "bad.json", "--model", bad, "--data", bench.text)
+
+
+def budget_errors(bench):
+    nano = ["--model", "gpt2-nano", "--data", bench.text, "--steps", 1, "--seq-len", 64, "--batch-tokens", 256,
+            "--eval-every", 0, "--sample", 0]
+    run = one_line(bench, "device budget below the working set", 1, "op .*least", *nano, "--chunk-size", "1MiB",
+                   "--device-memory", "2MiB")
+    least = least_named(run.err)
+    bench.tap.ok(least is not None, "the refusal names the least device budget", run.err)
+    run = bench.run(*nano, "--chunk-size", "1MiB", "--device-memory", least or 0)
+    bench.tap.ok(run.status == 0, "the least device budget works", run)
+    one_line(bench, "one byte less is refused", 1, str(least), *nano, "--chunk-size", "1MiB", "--device-memory",
+             (least or 2) - 1)
+    one_line(bench, "a chunk size with which the budget would do", 1, "chunk", *nano, "--chunk-size", "64MiB",
+             "--device-memory", least or 0)
+    run = one_line(bench, "host budget too small", 1, "host", *nano, "--chunk-size", "1MiB", "--device-memory",
+                   least or 0, "--host-memory", "1MiB")
+    host = least_named(run.err)
+    run = bench.run(*nano, "--chunk-size", "1MiB", "--device-memory", least or 0, "--host-memory", host or 0)
+    bench.tap.ok(run.status == 0, "the least host budget that the refusal names works", run)
+    one_line(bench, "a CUDA device that this build lacks", 1, "cuda", *nano, "--device", "cuda:0")
+
+
+def least_named(message):
+    """The number of bytes after the word least."""
+    found = re.search(r"least[^0-9]*([0-9]+)", message)
+    return int(found.group(1)) if found else None
+
+
+def checkpoint_errors(bench):
+    folder = bench.folder / "saved"
+    tiny = ["--data", bench.text, "--steps", 2, "--batch-tokens", 128, "--eval-every", 0, "--sample", 0]
+    model = ["--model", bench.tiny, *tiny]
+    run = bench.run(*model, "--checkpoint", folder)
+    bench.tap.ok(run.status == 0 and (folder / "step-2").is_dir(), "a run with --checkpoint saves at its end", run)
+    one_line(bench, "a folder in use, without --resume", 1, "--resume", *model, "--checkpoint", folder)
+    one_line(bench, "a checkpoint of another model", 1, "layers|width|model", "--model", "gpt2-nano", *tiny,
+             "--seq-len", 64, "--checkpoint", folder, "--resume")
+    one_line(bench, "a checkpoint of another seed", 1, "seed", *model, "--seed", 7, "--checkpoint", folder, "--resume")
+    tensors = folder / "step-2" / "model.safetensors"
+    content = tensors.read_bytes()
+    tensors.write_bytes(content[:-100])
+    one_line(bench, "a truncated checkpoint", 1, "model.safetensors", *model, "--checkpoint", folder, "--resume")
+    middle = len(content) // 2
+    tensors.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1:])
+    one_line(bench, "a corrupted checkpoint", 1, "model.safetensors", *model, "--checkpoint", folder, "--resume")
+    tensors.write_bytes(content)
+    run = bench.run(*model, "--steps=3", "--checkpoint", folder, "--resume")
+    bench.tap.ok(run.status == 2 and "twice" in run.err, "an option given twice is refused", run)
+    model[model.index("--steps") + 1] = 3
+    run = bench.run(*model, "--lr", "1e-4", "--checkpoint", folder, "--resume")
+    bench.tap.ok(run.status == 0 and re.search(r"changed since: .*lr", run.out) and (folder / "step-3").is_dir(),
+                 "the mended checkpoint resumes and names what changed", run)
+
+
+def output_errors(bench):
+    tiny = ["--model", bench.tiny, "--data", bench.text, "--steps", 2, "--batch-tokens", 128, "--eval-every", 0,
+            "--sample", 0]
+    one_line(bench, "metrics that can't be written", 1, "/nowhere/m", *tiny, "--metrics", "/nowhere/m")
+    one_line(bench, "a trace that can't be written", 1, "/nowhere/t", *tiny, "--trace", "/nowhere/t")
+    one_line(bench, "a checkpoint folder that can't be made", 1, "--checkpoint", *tiny, "--checkpoint",
+             bench.text / "folder")
+    if Path("/dev/full").exists():
+        one_line(bench, "metrics on a full disk", 1, "/dev/full", *tiny, "--metrics", "/dev/full")
+    full_disk(bench, tiny)
+
+
+def full_disk(bench, options):
+    """A file system of 3 MiB, a checkpoint of 3 files of 0.4 MiB each, several kept; where mounting is not allowed, a
+    limit on file sizes."""
+    mount = bench.folder / "small"
+    mount.mkdir()
+    options = [*options, "--save-every", 1, "--keep", 0, "--checkpoint", mount / "saved"]
+    options[options.index("--steps") + 1] = 6
+    inner = f'mount -t tmpfs -o size=3m tmpfs "{mount}" && "$@"; status=$?; ls -A "{mount}/saved" >&2; exit $status'
+    probe = subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL, check=False) \
+        if shutil.which("unshare") else None
+    if probe is not None and probe.returncode == 0:
+        run = Run(["unshare", "-rm", "sh", "-c", inner, "sh", *bench.command(*options)])
+        lines = run.err.splitlines()
+        good = run.status == 1 and "No space left" in lines[0] and "step-1" in lines and \
+            not any(line.startswith(".tmp") for line in lines)
+        bench.tap.ok(good, "a full disk while saving: status 1, one line, earlier checkpoints stand", run)
+    else:
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        run = one_line(bench, "a file that can't grow while saving", 1, "File too large|too large", *options, limits=limit)
+        bench.tap.ok(not list((mount / "saved").iterdir()), "nothing is left behind by it", run)
+
+
+def section_input(bench):
+    usage_errors(bench)
+    data_errors(bench)
+    budget_errors(bench)
+    checkpoint_errors(bench)
+    output_errors(bench)
+
+
+# ---- signals and crashes ----
+
+def long_run(bench, name, steps):
+    """A run of the tiny model: its metrics, checkpoints and options."""
+    metrics, saved = bench.folder / f"{name}.jsonl", bench.folder / name
+    options = ["--model", bench.tiny, "--data", bench.text, "--steps", steps, "--batch-tokens", 256, "--micro-batch", 2,
+               "--eval-every", 0, "--sample", 0, "--chunk-size", "256KiB", "--metrics", metrics, "--checkpoint", saved,
+               "--checks", "on"]
+    return metrics, saved, options
+
+
+def stop_at(bench, options, mark, number):
+    """Start, send the signal when a line with `mark` comes, return exit status and output."""
+    process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if mark is not None and mark in line:
+            mark = None
+            process.send_signal(number)
+    return process.wait(), "".join(said)
+
+
+def section_signals(bench):
+    steps = 60
+    metrics, saved, options = long_run(bench, "undisturbed", steps)
+    run = bench.run(*options)
+    bench.tap.ok(run.status == 0, "the undisturbed run", run)
+    expected = trajectory(metrics)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        name = signal.Signals(number).name
+        metrics2, saved2, options = long_run(bench, name, steps)
+        status, said = stop_at(bench, options, "step 5/", number)
+        found = re.search(rf"{name}: stopped after step (\d+)", said)
+        step = int(found.group(1)) if found else 0
+        bench.tap.ok(status == 0 and 5 <= step < steps, f"{name} finishes the step and exits 0", said)
+        bench.tap.ok((saved2 / f"step-{step}").is_dir() and f"saved {saved2}/step-{step}" in said, f"{name} saves", said)
+        run = bench.run(*options, "--resume", "--prefetch", "off")
+        bench.tap.ok(run.status == 0 and f"resumed from {saved2}/step-{step}" in run.out, f"after {name} it resumes", run)
+        bench.tap.ok(trajectory(metrics2) == expected and len(metrics_read(metrics2)) == steps,
+                     f"after {name} every loss and norm is the undisturbed run's", run)
+        bench.tap.ok(weights(saved2, steps) == weights(saved, steps), f"after {name} the weights are too")
+    _, _, options = long_run(bench, "unsaved", steps)
+    at = options.index("--checkpoint")
+    del options[at:at + 2]
+    status, said = stop_at(bench, options, "step 5/", signal.SIGTERM)
+    bench.tap.ok(status == 0 and "nothing was saved" in said, "without --checkpoint it says that nothing was saved", said)
+
+
+def section_crashes(bench):
+    kills, steps = (50, 400) if bench.full else (10, 120)
+    generator = random.Random(os.environ.get("TIDE_TEST_SEED", "1"))
+    metrics, saved, options = long_run(bench, "undisturbed", steps)
+    run = bench.run(*options)
+    bench.tap.ok(run.status == 0, "the undisturbed run", run)
+    metrics2, saved2, options = long_run(bench, "killed", steps)
+    options += ["--save-every", 1, "--resume"]
+    killed, finished, newest = 0, False, 0
+    while killed < kills and not finished:
+        process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.set_blocking(process.stdout.fileno(), True)
+        first = b""
+        while b"where every byte goes" not in first and process.poll() is None:
+            first += os.read(process.stdout.fileno(), 65536)
+        time.sleep(generator.uniform(0.0, 0.25))
+        finished = process.poll() is not None
+        process.kill()
+        out, err = process.communicate()
+        if finished:
+            bench.tap.ok(process.returncode == 0, "a run that outran its kill", err.decode() + out.decode())
+            break
+        killed += 1
+        complete = [int(path.name[5:]) for path in saved2.glob("step-*") if (path / "manifest.json").exists()]
+        resumed = re.search(rb"resumed from .*/step-(\d+)", first)
+        from_step = int(resumed.group(1)) if resumed else 0
+        bench.tap.ok(from_step >= newest and not err, f"kill {killed}: it had resumed from the newest checkpoint, "
+                     f"step {from_step}", f"newest was {newest}\n" + err.decode() + first.decode())
+        newest = max(complete, default=0)
+    bench.tap.ok(killed == kills or finished, f"killed {killed} times")
+    run = bench.run(*options)
+    bench.tap.ok(run.status == 0, "the killed run goes on to its end", run)
+    bench.tap.ok(trajectory(metrics2).items() <= trajectory(metrics).items(),
+                 "every loss and norm written is the undisturbed run's", run)
+    bench.tap.ok(weights(saved2, steps) == weights(saved, steps), "the final weights and optimizer state are too")
+    bench.tap.ok(not list(saved2.glob(".tmp-*")), "no half-written checkpoint is left", list(saved2.iterdir()))
+
+
+# ---- files, memory, prediction ----
+
+def nano(bench, *options):
+    return ["--model", "gpt2-nano", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 256, "--micro-batch", 2,
+            "--eval-every", 0, "--sample", 0, *options]
+
+
+def metrics_check(bench, path, steps):
+    lines = [json.loads(line, object_pairs_hook=list) for line in Path(path).read_text().splitlines()]
+    bench.tap.ok([[name for name, _ in line] for line in lines] == [METRICS_FIELDS] * steps,
+                 "metrics: a line a step, exactly the fields, in their order", lines[:1])
+    rows = [dict(line) for line in lines]
+    bench.tap.ok([row["step"] for row in rows] == list(range(1, steps + 1)), "metrics: steps in order")
+    counts = [name for name in METRICS_FIELDS if name.endswith(("bytes", "peak")) or
+              name in ("evictions", "demand_fetches", "prefetches", "tokens", "skipped")]
+    bench.tap.ok(all(isinstance(row[name], int) and row[name] >= 0 for row in rows for name in counts),
+                 "metrics: counts are whole numbers")
+    bench.tap.ok(all(0 < row["loss"] < 20 and row["grad_norm"] > 0 and row["step_seconds"] > 0 for row in rows),
+                 "metrics: losses, norms and seconds are sound", rows[:1])
+    bench.tap.ok(all(row["evictions"] > 0 and row["h2d_bytes"] > 0 and row["d2h_bytes"] > 0 for row in rows[1:]),
+                 "metrics: under a tight budget every step moves", rows[1:2])
+    return rows
+
+
+def trace_check(bench, path, steps):
+    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    header, events, last = lines[0], lines[1:-1], lines[-1]
+    bench.tap.ok(header["format"] == 1 and header["configuration"]["model"] == "gpt2-nano", "trace: the first line",
+                 str(header)[:500])
+    chunks = header["chunks"]["param"]["chunks"]
+    held = sum(part["elements"] for chunk in header["params_per_chunk"] for part in chunk)
+    bench.tap.ok(len(header["params_per_chunk"]) == chunks and held == header["configuration"]["params"],
+                 "trace: every element of every param is in one chunk", f"{chunks} chunks, {held} elements")
+    bench.tap.ok(last == {"events": len(events), "dropped": last.get("dropped")}, "trace: the last line counts", last)
+    no_chunk = [name for name in TRACE_FIELDS if name not in ("chunk", "space")]
+    bad = [event for event in events if list(event) not in (TRACE_FIELDS, no_chunk)]
+    bench.tap.ok(not bad and max(event["step"] for event in events) >= steps, "trace: every event has the fields", bad[:3])
+    kinds = {event["event"] for event in events}
+    bench.tap.ok({"map", "unmap", "copy begin", "copy end", "update begin", "update end"} <= kinds,
+                 "trace: maps, copies and updates are there", kinds)
+    residency_check(bench, header, events, last["dropped"])
+
+
+def residency_check(bench, header, events, dropped):
+    """Replays maps and unmaps: a chunk is never mapped twice, and never more chunks than slots."""
+    mapped, most, faults = set(), 0, []
+    for event in events:
+        if event["event"] not in ("map", "unmap"):
+            continue
+        chunk = (event["space"], event["chunk"])
+        if (event["event"] == "map") == (chunk in mapped):
+            faults.append(event)
+        (mapped.add if event["event"] == "map" else mapped.discard)(chunk)
+        most = max(most, len(mapped))
+    slots = header["configuration"]["device_slots"]
+    if dropped:
+        bench.tap.skip("trace: maps replay within the slots", f"{dropped} events were dropped")
+    else:
+        bench.tap.ok(not faults and 0 < most <= slots, f"trace: maps replay: {most} chunks at once, {slots} slots",
+                     faults[:3])
+
+
+def memory_check(bench, name, run, budgets):
+    allowed = sum(budgets) + OVERHEAD_BYTES
+    bench.tap.ok(run.status == 0 and run.peak_bytes <= allowed,
+                 f"{name}: {run.peak_bytes // MIB} MiB resident at most, within budgets and {OVERHEAD_BYTES // MIB} MiB",
+                 f"allowed {allowed // MIB} MiB\n{run}")
+
+
+def section_files(bench):
+    steps = 5
+    metrics, trace = bench.folder / "metrics", bench.folder / "trace"
+    budgets = (16 * MIB, 80 * MIB)
+    run = bench.run(*nano(bench, "--steps", steps, "--chunk-size", "1MiB", "--device-memory", budgets[0],
+                          "--host-memory", budgets[1], "--metrics", metrics, "--trace", trace, "--checks", "on"))
+    if not bench.tap.ok(run.status == 0, "a run at a quarter of the model data, with metrics and trace", run):
+        return
+    bench.tap.ok("where every byte goes" in run.out, "it says where every byte goes", run)
+    rows = metrics_check(bench, metrics, steps)
+    bench.tap.ok(rows[-1]["device_bytes_peak"] <= budgets[0] and rows[-1]["host_bytes_peak"] <= budgets[1],
+                 "the peaks are within the budgets", rows[-1])
+    trace_check(bench, trace, steps)
+
+    run = bench.run(*nano(bench, "--steps", 3, "--chunk-size", "1MiB", "--device-memory", budgets[0], "--host-memory",
+                          budgets[1]))
+    memory_check(bench, "gpt2-nano", run, budgets)
+    if bench.full:
+        budgets = (512 * MIB, 2048 * MIB)
+        run = bench.run("--model", "gpt2", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 128, "--steps", 2,
+                        "--eval-every", 0, "--sample", 0, "--chunk-size", "16MiB", "--device-memory", budgets[0],
+                        "--host-memory", budgets[1])
+        memory_check(bench, "gpt2", run, budgets)
+    prediction_check(bench)
+    evaluation_check(bench)
+
+
+def prediction_check(bench):
+    metrics, saved = bench.folder / "predicted", bench.folder / "never"
+    machine = ["--machine-flops", "1e12", "--machine-device-rate", "50GB/s", "--machine-host-rate", "20GB/s",
+               "--machine-map-us", 100, "--link-bandwidth", "10GB/s"]
+    options = ["--model", "gpt2", "--device", "null", "--steps", 3, "--device-memory", "1GiB", *machine]
+    run = bench.run(*options, "--metrics", metrics, "--checkpoint", saved)
+    rows = metrics_read(metrics) if metrics.exists() else []
+    bench.tap.ok(run.status == 0 and "predicted: 3 steps" in run.out and "loss" not in run.out.split("where")[-1].split(
+        "losses")[-1], "--device null predicts and prints no loss", run)
+    bench.tap.ok(len(rows) == 3 and all(row["loss"] is None and row["grad_norm"] is None and row["step_seconds"] > 0
+                                        for row in rows), "predicted metrics have times and no loss", rows)
+    bench.tap.ok(not saved.exists() and "nothing is resumed from or saved" in run.out, "and saves nothing", run)
+    again = bench.run(*options, "--metrics", bench.folder / "predicted2")
+    bench.tap.ok(again.status == 0 and metrics_read(bench.folder / "predicted2") == rows,
+                 "the same machine gives the same prediction", again)
+    run = bench.run("--model", "gpt2-nano", "--device", "null", "--steps", 2)
+    bench.tap.ok(run.status == 0 and "predicting for" in run.out, "without rates it measures this machine", run)
+
+
+def evaluation_check(bench):
+    run = bench.run("--model", bench.tiny, "--data", bench.text, "--steps", 4, "--batch-tokens", 128, "--eval-every", 2,
+                    "--sample", 12, "--checks", "on")
+    bench.tap.ok(run.status == 0 and len(re.findall(r"validation after step [24]: loss \d", run.out)) == 2 and
+                 "sample of 12 tokens:" in run.out, "evaluation lines and a sample at the end", run)
+
+
+# ---- the same bits ----
+
+SETTINGS = {
+    "budget": ("off", "unlimited", "least", "half", "quarter"),
+    "chunk": ("1MiB", "4MiB", "16MiB", "64MiB"),
+    "prefetch": ("on", "off"),
+    "recompute": ("none", "all"),
+    "placement": ("auto", "host", "device"),
+}
+
+
+def pairwise(settings):
+    """Few combinations that hold every pair of values: greedy over the full product, in its order."""
+    names = list(settings)
+    rest = {((a, x), (b, y)) for a, b in itertools.combinations(names, 2) for x in settings[a] for y in settings[b]}
+    product = [dict(zip(names, values)) for values in itertools.product(*settings.values())]
+    while rest:
+        best = max(product, key=lambda one: len(rest & set(itertools.combinations(one.items(), 2))))
+        rest -= set(itertools.combinations(best.items(), 2))
+        yield best
+
+
+def identity_options(bench, choice, dtype, steps):
+    options = nano(bench, "--steps", steps, "--dtype", dtype, "--chunk-size", choice["chunk"], "--prefetch",
+                   choice["prefetch"], "--recompute", choice["recompute"], "--optimizer-placement", choice["placement"])
+    return options + ([] if choice["budget"] == "off" else ["--checks", "on"])
+
+
+def budget_options(bench, choice, options, model_bytes):
+    """The budget as options; None where the wanted one is below the least."""
+    if choice["budget"] == "off":
+        return ["--manager", "off"]
+    if choice["budget"] == "unlimited":
+        return []
+    refusal = bench.run(*options, "--device-memory", 1)
+    least = least_named(refusal.err)
+    if least is None:
+        return ["--device-memory", "1"]  # fails, and the run's message tells why
+    wanted = {"least": least, "half": model_bytes // 2, "quarter": model_bytes // 4}[choice["budget"]]
+    return None if wanted < least else ["--device-memory", wanted]
+
+
+def identity_run(bench, number, choice, dtype, steps, model_bytes):
+    """(trajectory, weights) of a run, None if it failed, False if its budget is below the least."""
+    metrics, saved = bench.folder / f"m{number}", bench.folder / f"c{number}"
+    options = identity_options(bench, choice, dtype, steps)
+    budget = budget_options(bench, choice, options, model_bytes)
+    if budget is None:
+        return False, ""
+    run = bench.run(*options, *budget, "--metrics", metrics, "--checkpoint", saved)
+    if run.status != 0:
+        return None, run
+    result = trajectory(metrics), weights(saved, steps)
+    shutil.rmtree(saved)
+    return result, run
+
+
+def section_identity(bench):
+    steps = 3
+    for dtype in ("bf16", "fp32") if bench.full else ("bf16",):
+        model_bytes = nano_model_bytes(bench, dtype)
+        reference, run = identity_run(bench, "reference", {"budget": "off", "chunk": "1MiB", "prefetch": "on",
+                                                           "recompute": "none", "placement": "auto"}, dtype, steps,
+                                      model_bytes)
+        if not bench.tap.ok(reference is not None, f"{dtype}: the run without the manager", run):
+            return
+        quarter_seen = False
+        product = [dict(zip(SETTINGS, values)) for values in itertools.product(*SETTINGS.values())]
+        for number, choice in enumerate(product if bench.full else pairwise(SETTINGS)):
+            name = f"{dtype}: " + ", ".join(f"{key} {value}" for key, value in choice.items())
+            result, run = identity_run(bench, number, choice, dtype, steps, model_bytes)
+            if result is False:
+                bench.tap.skip(name, "the budget is below the least that works")
+                continue
+            quarter_seen |= choice["budget"] == "quarter" and choice["chunk"] == "1MiB"
+            bench.tap.ok(result == reference, name, run if result is None else "bits differ:\n" + str(run))
+        bench.tap.ok(quarter_seen, f"{dtype}: a quarter of the model data was reached at 1 MiB")
+
+
+def nano_model_bytes(bench, dtype):
+    run = bench.run("--model", "gpt2-nano", "--device", "null", "--steps", 1, "--dtype", dtype, "--machine-flops", "1e12",
+                    "--machine-device-rate", "50GB/s", "--machine-host-rate", "20GB/s", "--machine-map-us", 100,
+                    "--link-bandwidth", "10GB/s")
+    found = re.search(r"model data +([0-9,]+) B", run.out)
+    return int(found.group(1).replace(",", "")) if found else 0
+
+
+def main():
+    sections = {"input": section_input, "signals": section_signals, "crashes": section_crashes, "files": section_files,
+                "identity": section_identity}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("section", choices=sections)
+    parser.add_argument("--full", action="store_true")
+    arguments = parser.parse_args()
+    bench = Bench(arguments.program, arguments.full)
+    try:
+        sections[arguments.section](bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main()

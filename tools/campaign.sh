@@ -1,0 +1,64 @@
+#!/bin/sh
+# What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills, gpt2's
+# memory from outside, long fuzzing, adversarial delays. Writes a dated result into docs/measurements/.
+#
+# usage: tools/campaign.sh [SECONDS-OF-FUZZING]      default 600; in all about two hours on 2 cores
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tools/packages.sh
+build=${TIDE_TEST_BUILD:-$PWD/build-test}/campaign
+fuzz_seconds=${1:-600}
+program=$build/tools/tidepool
+result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
+# shellcheck disable=SC2086 # words are meant to split
+tide_packages_install $TIDE_BUILD_PACKAGES libcmocka-dev || exit 1
+mkdir -p "$build" docs/measurements
+meson setup "$build" -Dtests=enabled >"$build.log" 2>&1 || meson configure "$build" >"$build.log" 2>&1
+ninja -C "$build" >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
+
+run() { # NAME COMMAND...: TAP into a log, counted
+    name=$1; shift
+    echo "== $name"
+    began=$(date +%s)
+    "$@" >"$build/$name.tap" 2>"$build/$name.err"
+    status=$?
+    passed=$(grep -c '^ok ' "$build/$name.tap"); failed=$(grep -c '^not ok ' "$build/$name.tap")
+    skipped=$(grep -c '^ok .*# SKIP' "$build/$name.tap")
+    [ $status -eq 0 ] || failed=$((failed + 1))
+    grep '^not ok' "$build/$name.tap"
+    echo "| $name | $((passed - skipped)) | $failed | $skipped | $(($(date +%s) - began)) |" >>"$build/rows"
+    total_failed=$((total_failed + failed))
+}
+
+: >"$build/rows"
+total_failed=0
+run identity tests/test_program.py "$program" identity --full
+run crashes tests/test_program.py "$program" crashes --full
+run files tests/test_program.py "$program" files --full
+run delays tests/test_program.py "$program" delays --full
+# The files fuzzer takes a seed and runs a bounded number of cases: as many seeds as there is time for.
+fuzz() {
+    end=$(($(date +%s) + fuzz_seconds)) seed=1 count=0
+    while [ "$(date +%s)" -lt "$end" ]; do
+        count=$((count + 1))
+        if TIDE_FUZZ_SEED=$seed "$1" >/dev/null 2>&1; then echo "ok $count - seed $seed"; else echo "not ok $count - seed $seed"; fi
+        seed=$((seed + 1))
+    done
+}
+for fuzzer in "$build"/tests/fuzz_*; do
+    [ -f "$fuzzer" ] && [ -x "$fuzzer" ] && run "$(basename "$fuzzer")" fuzz "$fuzzer"
+done
+
+{
+    echo "# Campaign of $(date -u +%Y-%m-%d)"
+    echo
+    echo "Commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown). $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
+    echo
+    echo "| part | passed | failed | skipped | seconds |"
+    echo "|---|---:|---:|---:|---:|"
+    cat "$build/rows"
+    echo
+    "$program" info | sed 's/^/    /'
+} >"$result"
+echo "written to $result"
+[ "$total_failed" -eq 0 ]

@@ -1,0 +1,39 @@
+#!/bin/sh
+# tidepool in ten minutes: on a fresh Debian 12 machine this installs what a build needs, builds, and trains gpt2-nano on
+# this machine's own C headers with a device budget of at most a quarter of the model data.
+#
+# usage: tools/demo.sh      everything it makes stays in .demo/ (TIDE_DEMO_FOLDER to move it)
+set -eu
+cd "$(dirname "$0")/.."
+. tools/packages.sh
+folder=${TIDE_DEMO_FOLDER:-$PWD/.demo}
+steps=${TIDE_DEMO_STEPS:-500}
+device_memory=16MiB # a quarter of gpt2-nano's 65 MiB of model data
+
+# shellcheck disable=SC2086 # words are meant to split
+tide_packages_install $TIDE_BUILD_PACKAGES
+mkdir -p "$folder"
+
+echo "building in $folder/build"
+[ -f "$folder/build/build.ninja" ] ||
+    meson setup "$folder/build" --buildtype=release -Dtests=disabled >"$folder/build.log" 2>&1 ||
+    { tail -n 20 "$folder/build.log"; exit 1; }
+ninja -C "$folder/build" >"$folder/build.log" 2>&1 || { tail -n 40 "$folder/build.log"; exit 1; }
+
+# The same machine gives the same text: every header, in the C locale's order, whole files up to 4 MiB.
+find /usr/include -type f -name '*.h' -print0 | LC_ALL=C sort -z | python3 -c '
+import sys
+text = bytearray()
+for name in sys.stdin.buffer.read().split(b"\0")[:-1]:
+    if len(text) >= 4 << 20:
+        break
+    with open(name, "rb") as header:
+        text += header.read()
+sys.stdout.buffer.write(text)' >"$folder/headers.txt"
+echo "text: $(wc -c <"$folder/headers.txt") bytes of C headers"
+
+rm -f "$folder/metrics.jsonl"
+"$folder/build/tools/tidepool" train --model gpt2-nano --data "$folder/headers.txt" --steps "$steps" \
+    --chunk-size 1MiB --device-memory $device_memory --micro-batch 2 --lr 1e-3 --eval-every 100 --sample 300 \
+    --metrics "$folder/metrics.jsonl" | tee "$folder/train.log"
+exec python3 tools/demo_summary.py "$folder/train.log" "$folder/metrics.jsonl"

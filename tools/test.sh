@@ -1,0 +1,100 @@
+#!/bin/sh
+# Builds and tests everything, on a fresh Debian 12 or a machine like it: installs what it needs, then
+#
+#   full      the whole suite, hazard checker on; the program; the example consumer against the installed library
+#   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration)
+#   sanitize  the tests in C under AddressSanitizer and UBSan
+#   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
+#   bare      without oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and what does not need them passes
+#
+# usage: tools/test.sh [CONFIGURATION ...]      build folders: build-test/ (TIDE_TEST_BUILD to move them)
+# The last line counts what really ran: "N passed, N failed[, N skipped]". Exit status 0 only if nothing failed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tools/packages.sh
+build=${TIDE_TEST_BUILD:-$PWD/build-test}
+wanted=${*:-full avx2 sanitize threads bare}
+logs=""
+started=$(date +%s)
+CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT
+
+say() { echo "== $(($(date +%s) - started)) s: $*"; }
+
+fail_count() { # LABEL: what could not even run counts as one failure
+    logs="$logs $1=$build/did-not-run"
+}
+
+configure() { # LABEL OPTIONS...
+    label=$1; shift
+    say "$label: building"
+    if [ -f "$build/$label/build.ninja" ]; then
+        meson configure "$build/$label" "$@" >"$build/$label.log" 2>&1
+    else
+        meson setup "$build/$label" "$@" >"$build/$label.log" 2>&1
+    fi || { tail -n 20 "$build/$label.log"; return 1; }
+}
+
+compile() { # LABEL TARGETS...: ninja says what it says only when it fails
+    label=$1; shift
+    ninja -C "$build/$label" "$@" >"$build/$label.log" 2>&1 || { tail -n 40 "$build/$label.log"; return 1; }
+}
+
+tests_named() { # LABEL PATTERN: the names of tests that match
+    meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //; s/^tidepool://' | grep -E "$2" | sort -u
+}
+
+check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
+    label=$1 folder=$2
+    names=$(tests_named "$folder" "$3")
+    say "$label: $(echo "$names" | wc -l) test programs"
+    # shellcheck disable=SC2086 # words are meant to split
+    meson test -C "$build/$folder" --no-rebuild -t "$4" --logbase "$label" $names >"$build/$label.test.log" 2>&1
+    logs="$logs $label=$build/$folder/meson-logs/$label.json"
+}
+
+# In C, without the program: sanitizers slow them and the program is tested as it is used.
+units() { tests_named "$1" . | grep -vE '^program_(input|signals|crashes|files|identity|consumer)$' | tr '\n' '|' | sed 's/|$//'; }
+
+run_full() {
+    configure full -Dtests=enabled && compile full && check full full . 3 || fail_count full
+}
+
+run_avx2() {
+    [ -f "$build/full/build.ninja" ] || { configure full -Dtests=enabled && compile full; } || { fail_count avx2; return; }
+    ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|trainer)' 3
+}
+
+run_sanitize() {
+    # jemalloc would take malloc away from the sanitizer.
+    configure sanitize -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
+        -Doptimization=1 && compile sanitize || { fail_count sanitize; return; }
+    ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+        check sanitize sanitize "^($(units sanitize))\$" 6
+}
+
+run_threads() {
+    pattern='^(hazard|offload|pool|program_output|fault|delay)'
+    configure threads -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 &&
+        compile threads || { fail_count threads; return; }
+    OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
+        check threads threads "$pattern" 10
+}
+
+run_bare() {
+    configure bare -Dtests=enabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
+        -Dopenmp=disabled && compile bare || { fail_count bare; return; }
+    check bare bare '^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_o)' 3
+}
+
+# shellcheck disable=SC2086 # words are meant to split
+tide_packages_install $TIDE_BUILD_PACKAGES libcmocka-dev || exit 1
+mkdir -p "$build"
+for configuration in $wanted; do
+    case $configuration in
+    full | avx2 | sanitize | threads | bare) "run_$configuration" ;;
+    *) echo "tools/test.sh: no configuration $configuration (full, avx2, sanitize, threads, bare)" >&2; exit 2 ;;
+    esac
+done
+say "done"
+# shellcheck disable=SC2086 # words are meant to split
+exec python3 tools/test_count.py $logs

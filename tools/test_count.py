@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Counts what really ran: reads meson's test logs and prints every failure, every skip with its reason, and one sum.
+
+usage: test_count.py LABEL=TESTLOG.json ...
+
+A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our
+scripts). One that names none counts as one case. A program that dies, times out or fails without naming a failed case
+counts one failure more, so a crash can't hide behind the cases before it. The last line reads
+
+    N passed, N failed[, N skipped]
+
+and the exit status is 0 only if something passed and nothing failed.
+"""
+import json
+import re
+import sys
+
+CASE = re.compile(r"^\s*(not ok|ok)\b\s*(\d*)\s*-?\s*(.*)$")
+SKIP = re.compile(r"#\s*skip\S*\s*(.*)", re.IGNORECASE)
+PLAN = re.compile(r"^\s*1\.\.(\d+)\s*$", re.MULTILINE)
+
+
+def cases(text):
+    """(verdict, name or reason) of every TAP case in a program's output."""
+    for line in text.splitlines():
+        found = CASE.match(line)
+        if not found:
+            continue
+        skipped = SKIP.search(found.group(3))
+        if skipped:
+            yield "skipped", found.group(3)
+        else:
+            yield ("passed" if found.group(1) == "ok" else "failed"), found.group(3)
+
+
+def test_verdicts(test):
+    text = test.get("stdout", "") or ""
+    found = list(cases(text))
+    plan = PLAN.search(text)
+    failed = [name for verdict, name in found if verdict == "failed"]
+    if test["result"] == "SKIP":
+        return found or [("skipped", test["name"])]
+    if plan and len(found) < int(plan.group(1)):
+        found.append(("failed", f"{test['name']} ended after {len(found)} of {plan.group(1)} cases"))
+    elif test["result"] not in ("OK", "EXPECTEDFAIL") and not failed:
+        found.append(("failed", f"{test['name']}: {test['result']}, exit status {test.get('returncode')}"))
+    elif not found:
+        found.append(("passed" if test["result"] == "OK" else "failed", test["name"]))
+    return found
+
+
+def log_read(path):
+    try:
+        with open(path, encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines if line.strip()]
+    except OSError:
+        return None
+
+
+def label_count(label, path, totals):
+    tests = log_read(path)
+    if not tests:
+        print(f"{label}: nothing ran ({path})")
+        totals["failed"] += 1
+        return
+    here = {"passed": 0, "failed": 0, "skipped": 0}
+    for test in tests:
+        verdicts = test_verdicts(test)
+        for verdict, name in verdicts:
+            here[verdict] += 1
+            if verdict != "passed":
+                print(f"{label}: {test['name']}: {verdict.upper()}: {name}")
+        if any(verdict == "failed" for verdict, _ in verdicts):
+            print_tail(test)
+    print(f"{label}: {here['passed']} passed, {here['failed']} failed, {here['skipped']} skipped")
+    for verdict, count in here.items():
+        totals[verdict] += count
+
+
+def print_tail(test):
+    wanted = [line for line in (test.get("stdout", "") + "\n" + test.get("stderr", "")).splitlines()
+              if line.strip() and not re.match(r"^\s*ok\b", line)]
+    for line in wanted[-25:]:
+        print("    | " + line[:300])
+
+
+def main():
+    totals = {"passed": 0, "failed": 0, "skipped": 0}
+    for argument in sys.argv[1:]:
+        label, path = argument.split("=", 1)
+        label_count(label, path, totals)
+    skipped = f", {totals['skipped']} skipped" if totals["skipped"] else ""
+    print(f"{totals['passed']} passed, {totals['failed']} failed{skipped}")
+    return 0 if totals["failed"] == 0 and totals["passed"] > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
