@@ -7,10 +7,12 @@
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/safetensors.h"
+#include "src/data/random.h"
 #include "tests/sim_memory.h"
 
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -170,6 +172,40 @@ static void another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed(voi
     assert_int_equal(access(alive, F_OK), 0);
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(own, F_OK), -1);
+}
+
+/* The child saves one step after another, keeping two, from where the newest one stands. */
+static void save_for_ever(const char *dir)
+{
+    tide_checkpoint_found found;
+    if (tide_checkpoint_newest(tide_files_posix(), dir, &found) != TIDE_OK)
+        _exit(1);
+    for (uint64_t step = found.step + 1;; step++) {
+        if (save_small(tide_files_posix(), dir, step, 2, NULL) != TIDE_OK)
+            _exit(1);
+    }
+}
+
+static void a_killed_process_leaves_a_newest_checkpoint_that_loads(void **state)
+{
+    const scratch *at = *state;
+    uint64_t newest = 0;
+    for (uint64_t round = 0; round < 10; round++) {
+        tide_checkpoint_found found;
+        int status;
+        pid_t child = fork();
+        if (child == 0)
+            save_for_ever(at->dir);
+        usleep(20000 + (useconds_t)(tide_random_uniform(round, TIDE_RANDOM_USE_TEST, 2, 0) * 30000));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL); /* not a failure of its own */
+        assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
+        assert_true(found.step >= newest);
+        newest = found.step;
+        assert_true(newest == 0 || loads_as(tide_files_posix(), found.path, newest));
+    }
+    assert_true(newest > 0);
 }
 
 /* ---- refusals of a save ---- */
@@ -687,6 +723,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(keep_removes_the_oldest, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(another_process_tmp_folder_is_left_alone_and_a_dead_ones_removed,
                                         scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_killed_process_leaves_a_newest_checkpoint_that_loads, scratch_make,
+                                        scratch_remove),
         cmocka_unit_test(a_step_that_is_not_later_is_refused),
         cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_written_is_refused, scratch_make,
                                         scratch_remove),
