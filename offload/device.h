@@ -26,7 +26,8 @@
  * Threads. Every operation may be called from any thread unless it says otherwise; open and close from one.
  *
  * Failure. A call that fails changed nothing. A command that fails after it was enqueued makes the device
- * fail: every later enqueuing call returns that status and message until recover().
+ * fail: every later enqueuing call returns that status and message until recover(). Of what is enqueued already,
+ * kernels of the failed stream are skipped; copies, and the other streams, go on.
  */
 #ifndef TIDE_OFFLOAD_DEVICE_H
 #define TIDE_OFFLOAD_DEVICE_H

@@ -20,6 +20,10 @@
  * ordered after the last write; a write after the last write and after every read since. That is enough to
  * find the first race: until there is one, writes of an object are totally ordered.
  *
+ * Unmapping a slot from a chunk's place is checked against the compute stream, the one that reaches slots through
+ * places, but is no access to the slot's content: whoever uses the slot through its next place, or through its own, is
+ * ordered by the copy that fills it.
+ *
  * Locks between host threads are not modelled, on purpose: a mutex orders no streams.
  */
 #ifndef TIDE_OFFLOAD_HAZARD_H
@@ -58,6 +62,10 @@ tide_status tide_hazard_command(tide_hazard *hazard, tide_stream stream, tide_ha
                                 const tide_work *work);
 /* Accesses of the host thread itself. Statuses as above. */
 tide_status tide_hazard_touch(tide_hazard *hazard, tide_hazard_actor host, const tide_work *work);
+
+/* The host thread takes a device slot's chunk place away: what the compute stream did to the slot, through that place,
+ * must be ordered before. Other streams use the slot's own place, which stays. HAZARD as above; nothing is noted. */
+tide_status tide_hazard_unmap(const tide_hazard *hazard, tide_hazard_actor host, uint32_t slot);
 
 void tide_hazard_record(tide_hazard *hazard, tide_event event, tide_stream stream, tide_hazard_actor host);
 void tide_hazard_stream_wait(tide_hazard *hazard, tide_stream stream, tide_hazard_actor host,

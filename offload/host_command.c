@@ -44,6 +44,17 @@ tide_status tide_host_check_touch(tide_host_device *device, const tide_work *wor
     return status;
 }
 
+tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot)
+{
+    tide_hazard_actor actor;
+    if (device->hazard == NULL || device->streams.failure != TIDE_OK)
+        return TIDE_OK;
+    tide_status status = host_actor(device, &actor);
+    if (status == TIDE_OK)
+        status = hazard_result(device, tide_hazard_unmap(device->hazard, actor, slot));
+    return status;
+}
+
 /* --- enqueuing --- */
 
 /* On TIDE_OK the streams' lock is held and the ring has room. */
@@ -57,10 +68,11 @@ static tide_status enqueue_begin(tide_host_device *device, tide_stream stream)
     return status;
 }
 
-static void push(tide_host_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
-                 const void *arguments, size_t argument_bytes)
+static void push(tide_host_device *device, tide_stream stream, const tide_work *work, bool kernel,
+                 tide_kernel fn, const void *arguments, size_t argument_bytes)
 {
     tide_host_command *command = tide_host_stream_next(&device->streams, stream);
+    command->kernel = kernel;
     command->run = fn;
     command->label = work->label;
     command->tag = work->tag;
@@ -87,7 +99,7 @@ static tide_status enqueue(tide_host_device *device, tide_stream stream, const t
     if (status == TIDE_OK)
         status = check_command(device, stream, work);
     if (status == TIDE_OK) {
-        push(device, stream, work, fn, arguments, argument_bytes);
+        push(device, stream, work, fault_kind == TIDE_FAULT_LAUNCH, fn, arguments, argument_bytes);
         if (counter.counter != NULL)
             *counter.counter += counter.count;
     }

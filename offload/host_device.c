@@ -85,6 +85,8 @@ static tide_status recover_locked(tide_host_device *device)
     if (device->place_lost)
         return tide_host_streams_failure(streams);
     streams->failure = TIDE_OK;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
+        streams->streams[stream].failed = false;
     if (device->hazard != NULL)
         tide_hazard_forget(device->hazard);
     return TIDE_OK;
@@ -150,13 +152,13 @@ static void host_set_describe(tide_device *device, tide_device_describe describe
 static bool place_describe(const tide_host_device *device, const void *address, char *text, size_t text_bytes)
 {
     uint64_t chunk_bytes = device->options.chunk_bytes;
-    for (uint32_t i = 0; i < device->places.range_count; i++) {
-        const tide_mappings_range *range = &device->places.ranges[i];
+    for (uint32_t i = 0; i < device->mappings.range_count; i++) {
+        const tide_mappings_range *range = &device->mappings.ranges[i];
         uint64_t offset = (uintptr_t)address - (uintptr_t)range->base;
         if ((uintptr_t)address < (uintptr_t)range->base || offset >= range->chunk_count * chunk_bytes)
             continue;
         uint64_t chunk = offset / chunk_bytes;
-        bool mapped = range->slot_of_chunk[chunk] < device->places.slot_count;
+        bool mapped = range->slot_of_chunk[chunk] < device->mappings.slot_count;
         (void)snprintf(text, text_bytes, "range %" PRIu32 ", chunk place %" PRIu64 " + %" PRIu64 " bytes, %s",
                        i, chunk, offset % chunk_bytes, mapped ? "guarded" : "not mapped");
         return true;
@@ -241,7 +243,7 @@ static void host_init(tide_host_device *host, const tide_device_options *options
     host->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
     host->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
     tide_fault_arm(&host->fault, options->fault_mask, options->fault_countdown);
-    tide_mappings_init(&host->places, options->chunk_bytes);
+    tide_mappings_init(&host->mappings, options->chunk_bytes);
     tide_host_memory_init(&host->memory, options->chunk_bytes);
 }
 

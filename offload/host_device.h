@@ -20,7 +20,7 @@
 #include "offload/host_memory.h"
 #include "offload/host_slots.h"
 #include "offload/host_stream.h"
-#include "offload/places.h"
+#include "offload/mappings.h"
 
 typedef struct tide_host_buffer {
     char *address;
@@ -36,7 +36,7 @@ typedef struct tide_host_device {
 
     pthread_mutex_t memory_lock;
     tide_memory_usage ledgers[TIDE_TIER_COUNT]; /* memory_lock */
-    tide_mappings places;                         /* memory_lock */
+    tide_mappings mappings;                     /* memory_lock */
     tide_host_memory memory;                    /* memory_lock for changes; DEVICE tier */
     tide_host_slots host_slots;                 /* memory_lock for changes */
     bool slots_made[TIDE_TIER_COUNT];           /* memory_lock */
@@ -101,5 +101,7 @@ tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream str
 /* Check accesses of the calling thread; a hazard is sticky. Nothing while the device has failed: what is left
  * then is cleaning up. The streams' lock is held. */
 tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);
+/* The same for taking a slot's place away. */
+tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot);
 
 #endif

@@ -4,12 +4,10 @@
  */
 #include "offload/host_device.h"
 
-static tide_status check_slot_write(tide_host_device *device, const char *label, uint32_t slot)
+static tide_status check_unmap(tide_host_device *device, uint32_t slot)
 {
-    tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, slot);
-    tide_work work = {.label = label, .tag = slot, .accesses = &access, .access_count = 1};
     tide_host_streams_lock(&device->streams);
-    tide_status status = tide_host_check_touch(device, &work);
+    tide_status status = tide_host_check_unmap(device, slot);
     tide_host_streams_unlock(&device->streams);
     return status;
 }
@@ -34,16 +32,14 @@ static void fail_if_lost(tide_host_device *device, tide_status status)
 
 static tide_status map_locked(tide_host_device *device, uint32_t slot, void *place)
 {
-    tide_status status = tide_mappings_put_check(&device->places, slot, place);
+    tide_status status = tide_mappings_put_check(&device->mappings, slot, place);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "mapping a slot");
-    if (status == TIDE_OK)
-        status = check_slot_write(device, "map", slot);
     if (status == TIDE_OK)
         status = tide_host_memory_map(&device->memory, slot, place);
     if (status != TIDE_OK)
         return status;
-    tide_mappings_put(&device->places, slot, place);
+    tide_mappings_put(&device->mappings, slot, place);
     count_one(device, &device->statistics.maps);
     return TIDE_OK;
 }
@@ -60,16 +56,16 @@ tide_status tide_host_map(tide_device *device, uint32_t slot, void *place)
 
 static tide_status unmap_locked(tide_host_device *device, uint32_t slot, void *place)
 {
-    tide_status status = tide_mappings_take_check(&device->places, slot, place);
+    tide_status status = tide_mappings_take_check(&device->mappings, slot, place);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "unmapping a slot");
     if (status == TIDE_OK)
-        status = check_slot_write(device, "unmap", slot);
+        status = check_unmap(device, slot);
     if (status == TIDE_OK)
         status = tide_host_memory_unmap(&device->memory, place);
     if (status != TIDE_OK)
         return status;
-    tide_mappings_take(&device->places, slot, place);
+    tide_mappings_take(&device->mappings, slot, place);
     count_one(device, &device->statistics.unmaps);
     return TIDE_OK;
 }
@@ -102,7 +98,7 @@ static tide_status guard_run(void *stream, const void *arguments)
     tide_host_device *device = it->device;
     tide_status status = TIDE_OK;
     pthread_mutex_lock(&device->memory_lock);
-    const tide_mappings_slot *slot = &device->places.slots[it->slot];
+    const tide_mappings_slot *slot = &device->mappings.slots[it->slot];
     if (slot->place == it->place && slot->serial == it->serial)
         status = tide_host_memory_protect(&device->memory, it->place, it->accessible);
     pthread_mutex_unlock(&device->memory_lock);
@@ -117,9 +113,9 @@ tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place
         return status;
     guard_arguments arguments = {.device = host, .place = place, .accessible = accessible};
     pthread_mutex_lock(&host->memory_lock);
-    status = tide_mappings_find(&host->places, place, &arguments.slot);
+    status = tide_mappings_find(&host->mappings, place, &arguments.slot);
     if (status == TIDE_OK)
-        arguments.serial = host->places.slots[arguments.slot].serial;
+        arguments.serial = host->mappings.slots[arguments.slot].serial;
     pthread_mutex_unlock(&host->memory_lock);
     if (status != TIDE_OK)
         return status;

@@ -26,19 +26,19 @@ static tide_status hazard_objects_add(tide_host_device *device, tide_object_kind
 
 static tide_status device_slots_make(tide_host_device *device, uint32_t count)
 {
-    tide_status status = tide_mappings_slots_add(&device->places, count);
+    tide_status status = tide_mappings_slots_add(&device->mappings, count);
     if (status != TIDE_OK)
         return status;
     status = tide_host_memory_slots_create(&device->memory, count);
     if (status != TIDE_OK)
-        tide_mappings_slots_remove(&device->places);
+        tide_mappings_slots_remove(&device->mappings);
     return status;
 }
 
 static void device_slots_undo(tide_host_device *device)
 {
     tide_host_memory_slots_destroy(&device->memory);
-    tide_mappings_slots_remove(&device->places);
+    tide_mappings_slots_remove(&device->mappings);
 }
 
 static tide_status slots_make_locked(tide_host_device *device, tide_tier tier, uint32_t count)
@@ -99,14 +99,14 @@ void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
 static tide_status reserve_locked(tide_host_device *device, uint64_t bytes, void **address)
 {
     void *base;
-    tide_status status = tide_mappings_range_check(&device->places, bytes);
+    tide_status status = tide_mappings_range_check(&device->mappings, bytes);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "reserving a range");
     if (status == TIDE_OK)
         status = tide_host_extent_reserve(bytes, device->options.chunk_bytes, &base);
     if (status != TIDE_OK)
         return status;
-    status = tide_mappings_range_add(&device->places, base, bytes);
+    status = tide_mappings_range_add(&device->mappings, base, bytes);
     if (status != TIDE_OK)
         goto undo_reserve;
     tide_ledger_commit(&device->ledgers[TIDE_TIER_DEVICE], 0);
@@ -295,10 +295,10 @@ void tide_host_setup_undo(tide_host_device *device)
     for (uint32_t i = 0; i < device->buffer_count; i++)
         tide_host_arena_free(device->arena, device->buffers[i].address, device->buffers[i].bytes);
     free(device->buffers);
-    for (uint32_t i = 0; i < device->places.range_count; i++)
-        tide_host_extent_destroy(device->places.ranges[i].base,
-                                 device->places.ranges[i].chunk_count * device->options.chunk_bytes);
-    tide_mappings_destroy(&device->places);
+    for (uint32_t i = 0; i < device->mappings.range_count; i++)
+        tide_host_extent_destroy(device->mappings.ranges[i].base,
+                                 device->mappings.ranges[i].chunk_count * device->options.chunk_bytes);
+    tide_mappings_destroy(&device->mappings);
     tide_host_slots_destroy(&device->host_slots);
     tide_host_memory_destroy(&device->memory);
 }

@@ -180,11 +180,12 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
                         end_ns);
 }
 
-/* Run a kernel, or skip it when the device has failed. Called and returns with the lock held. */
+/* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other streams go
+ * on, so that what is on its way arrives whole and its owner can undo the failed step. Called and returns with the lock held. */
 static void kernel_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
-    if (owner->failure != TIDE_OK)
+    if (stream->failed && command->kernel)
         return;
     pthread_mutex_unlock(&owner->lock);
     uint64_t begin_ns = tide_host_now_ns();
@@ -193,8 +194,10 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
     observe(stream, command, begin_ns, end_ns);
     pthread_mutex_lock(&owner->lock);
     stream->busy_ns += end_ns - begin_ns;
-    if (status != TIDE_OK)
+    if (status != TIDE_OK) {
+        stream->failed = true;
         tide_host_streams_fail(owner, status, tide_message());
+    }
 }
 
 /* Hold the stream until the awaited moment has passed. Called and returns with the lock held. */

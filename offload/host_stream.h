@@ -12,7 +12,8 @@
  * One lock guards all streams, because the hazard checker wants one program order over them; kernels and
  * copies run outside it. Lock order: the device's memory lock, then this one.
  *
- * After a failure the commands that are left are completed without being run, so everybody who waits returns.
+ * After a failure the kernels left on that stream are completed without being run, and nothing new is enqueued; copies
+ * and the other streams go on, so whoever waits returns and what is on its way arrives whole.
  */
 #ifndef TIDE_OFFLOAD_HOST_STREAM_H
 #define TIDE_OFFLOAD_HOST_STREAM_H
@@ -36,6 +37,7 @@ typedef struct tide_host_command {
     tide_host_moment awaited;
     const char *label;
     uint32_t tag;
+    bool kernel;   /* a launch: skipped after an earlier one of its stream failed */
     bool recorded; /* an event stands behind this command: its completion rings the doorbell */
 } tide_host_command;
 
@@ -49,6 +51,7 @@ typedef struct tide_host_stream {
 
     /* guarded by the owner's lock; a command between completed and enqueued is its thread's to read */
     tide_host_command ring[TIDE_HOST_RING_COMMANDS];
+    bool failed; /* a command of it failed: its kernels would compute from what is not there */
     uint64_t enqueued;
     uint64_t completed;
     pthread_cond_t work;     /* a command came, or closing */

@@ -9,13 +9,13 @@
  * compute) now          moves in park() to the next completion, in event_wait() and synchronize() to what is
  * waited for, and by map_ns in map() and unmap(), which keep the engine busy
  *
- * Budgets, misuse and their messages are the host device's (device.c, places.c). Kernels are not called;
+ * Budgets, misuse and their messages are the host device's (device.c, mappings.c). Kernels are not called;
  * addresses are made up, where no user memory can be, so that a touch faults. A schedule gives the same times
  * on every run.
  */
 #include "offload/device_common.h"
+#include "offload/mappings.h"
 #include "offload/null_clock.h"
-#include "offload/places.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -37,7 +37,7 @@ typedef struct tide_null_device {
 
     pthread_mutex_t lock; /* guards all below */
     tide_memory_usage ledgers[TIDE_TIER_COUNT];
-    tide_mappings places;
+    tide_mappings mappings;
     bool slots_made[TIDE_TIER_COUNT];
     uint64_t slots_base[TIDE_TIER_COUNT];
     tide_slot_counts counts;
@@ -93,7 +93,7 @@ static tide_status slots_create_locked(tide_null_device *null, tide_tier tier, u
     if (status == TIDE_OK)
         status = tide_fault_count(&null->fault, TIDE_FAULT_MEMORY, "making slots");
     if (status == TIDE_OK && tier == TIDE_TIER_DEVICE)
-        status = tide_mappings_slots_add(&null->places, count);
+        status = tide_mappings_slots_add(&null->mappings, count);
     if (status != TIDE_OK)
         return status;
     null->slots_made[tier] = true;
@@ -113,13 +113,13 @@ static tide_status null_slots_create(tide_device *device, tide_tier tier, uint32
 
 static tide_status reserve_locked(tide_null_device *null, uint64_t bytes, void **address)
 {
-    tide_status status = tide_mappings_range_check(&null->places, bytes);
+    tide_status status = tide_mappings_range_check(&null->mappings, bytes);
     if (status == TIDE_OK)
         status = tide_fault_count(&null->fault, TIDE_FAULT_MEMORY, "reserving a range");
     if (status != TIDE_OK)
         return status;
     void *base = made_up(address_take(null, bytes, null->options.chunk_bytes));
-    status = tide_mappings_range_add(&null->places, base, bytes);
+    status = tide_mappings_range_add(&null->mappings, base, bytes);
     if (status != TIDE_OK)
         return status;
     tide_ledger_commit(&null->ledgers[TIDE_TIER_DEVICE], 0);
@@ -226,11 +226,11 @@ static void *null_slot_address(tide_device *device, tide_tier tier, uint32_t slo
 static tide_status null_map(tide_device *device, uint32_t slot, void *place)
 {
     tide_null_device *null = null_lock(device);
-    tide_status status = tide_mappings_put_check(&null->places, slot, place);
+    tide_status status = tide_mappings_put_check(&null->mappings, slot, place);
     if (status == TIDE_OK)
         status = tide_fault_count(&null->fault, TIDE_FAULT_MAP, "mapping a slot");
     if (status == TIDE_OK) {
-        tide_mappings_put(&null->places, slot, place);
+        tide_mappings_put(&null->mappings, slot, place);
         null->statistics.maps++;
         tide_null_clock_advance(&null->clock, null->clock.now_ns + null->options.map_ns);
     }
@@ -240,11 +240,11 @@ static tide_status null_map(tide_device *device, uint32_t slot, void *place)
 static tide_status null_unmap(tide_device *device, uint32_t slot, void *place)
 {
     tide_null_device *null = null_lock(device);
-    tide_status status = tide_mappings_take_check(&null->places, slot, place);
+    tide_status status = tide_mappings_take_check(&null->mappings, slot, place);
     if (status == TIDE_OK)
         status = tide_fault_count(&null->fault, TIDE_FAULT_MAP, "unmapping a slot");
     if (status == TIDE_OK) {
-        tide_mappings_take(&null->places, slot, place);
+        tide_mappings_take(&null->mappings, slot, place);
         null->statistics.unmaps++;
         tide_null_clock_advance(&null->clock, null->clock.now_ns + null->options.map_ns);
     }
@@ -549,7 +549,7 @@ static void null_close(tide_device *device)
         return;
     tide_null_device *null = null_of(device);
     tide_null_clock_destroy(&null->clock);
-    tide_mappings_destroy(&null->places);
+    tide_mappings_destroy(&null->mappings);
     free(null->buffers);
     pthread_mutex_destroy(&null->lock);
     free(null);
@@ -606,7 +606,7 @@ tide_status tide_device_null_open(const tide_device_options *options, tide_devic
     null->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
     null->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
     tide_fault_arm(&null->fault, options->fault_mask, options->fault_countdown);
-    tide_mappings_init(&null->places, options->chunk_bytes);
+    tide_mappings_init(&null->mappings, options->chunk_bytes);
     (void)pthread_mutex_init(&null->lock, NULL);
     *device = &null->base;
     return TIDE_OK;

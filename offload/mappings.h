@@ -8,12 +8,12 @@
  * gets a serial number of its own, so that a late command can see that "its" mapping is gone (host_device.c,
  * guard). No lock of its own: the device's memory lock guards it.
  */
-#ifndef TIDE_OFFLOAD_PLACES_H
-#define TIDE_OFFLOAD_PLACES_H
+#ifndef TIDE_OFFLOAD_MAPPINGS_H
+#define TIDE_OFFLOAD_MAPPINGS_H
 
 #include "offload/device.h"
 
-enum { TIDE_PLACES_RANGES_MAX = 64 };
+enum { TIDE_MAPPINGS_RANGES_MAX = 64 };
 
 typedef struct tide_mappings_range {
     char *base;
@@ -28,7 +28,7 @@ typedef struct tide_mappings_slot {
 
 typedef struct tide_mappings {
     uint64_t chunk_bytes;
-    tide_mappings_range ranges[TIDE_PLACES_RANGES_MAX];
+    tide_mappings_range ranges[TIDE_MAPPINGS_RANGES_MAX];
     uint32_t range_count;
     tide_mappings_slot *slots;
     uint32_t slot_count;
@@ -36,28 +36,28 @@ typedef struct tide_mappings {
     uint64_t last_serial;
 } tide_mappings;
 
-void tide_mappings_init(tide_mappings *places, uint64_t chunk_bytes);
-void tide_mappings_destroy(tide_mappings *places);
+void tide_mappings_init(tide_mappings *mappings, uint64_t chunk_bytes);
+void tide_mappings_destroy(tide_mappings *mappings);
 /* Both tables agree, pair by pair. Walks everything. */
-bool tide_mappings_is_valid(const tide_mappings *places);
+bool tide_mappings_is_valid(const tide_mappings *mappings);
 
 /* ARGUMENT unless `bytes` is a positive multiple of the chunk size; STATE when there are too many ranges. */
-tide_status tide_mappings_range_check(const tide_mappings *places, uint64_t bytes);
+tide_status tide_mappings_range_check(const tide_mappings *mappings, uint64_t bytes);
 /* Take over a reserved range that passed the check. NO_MEMORY. */
-tide_status tide_mappings_range_add(tide_mappings *places, void *base, uint64_t bytes);
+tide_status tide_mappings_range_add(tide_mappings *mappings, void *base, uint64_t bytes);
 /* Once. NO_MEMORY, STATE. */
-tide_status tide_mappings_slots_add(tide_mappings *places, uint32_t count);
+tide_status tide_mappings_slots_add(tide_mappings *mappings, uint32_t count);
 /* Undo that; none may be mapped. */
-void tide_mappings_slots_remove(tide_mappings *places);
+void tide_mappings_slots_remove(tide_mappings *mappings);
 
 /* ARGUMENT, naming what does not hold, unless `slot` is nowhere and `place` is a free chunk's place. */
-tide_status tide_mappings_put_check(const tide_mappings *places, uint32_t slot, const void *place);
-void tide_mappings_put(tide_mappings *places, uint32_t slot, void *place);
+tide_status tide_mappings_put_check(const tide_mappings *mappings, uint32_t slot, const void *place);
+void tide_mappings_put(tide_mappings *mappings, uint32_t slot, void *place);
 /* ARGUMENT unless `slot` stands at `place`. */
-tide_status tide_mappings_take_check(const tide_mappings *places, uint32_t slot, const void *place);
-void tide_mappings_take(tide_mappings *places, uint32_t slot, void *place);
+tide_status tide_mappings_take_check(const tide_mappings *mappings, uint32_t slot, const void *place);
+void tide_mappings_take(tide_mappings *mappings, uint32_t slot, void *place);
 
 /* The slot mapped at a chunk's place. ARGUMENT if `place` is not one or holds none. */
-tide_status tide_mappings_find(const tide_mappings *places, const void *place, uint32_t *slot);
+tide_status tide_mappings_find(const tide_mappings *mappings, const void *place, uint32_t *slot);
 
 #endif
