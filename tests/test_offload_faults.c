@@ -5,6 +5,7 @@
 #include "tests/interpose.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,15 +36,10 @@ static void failed_kernel_makes_the_device_fail_until_it_recovers(void **state)
     assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &hold));
     assert_ok(it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[0], SITE));
-    assert_ok(launch_count(&it, TIDE_STREAM_OUT, &ran));
-    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
     assert_ok(it.ops->failure(it.device));
     atomic_store(&hold.open, true);
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
 
-    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE)); /* skipped, so it returns */
-    assert_int_equal(atomic_load(&ran), 0);
     assert_int_equal(launch_count(&it, TIDE_STREAM_IN, &ran), TIDE_ERROR_NONFINITE);
     assert_string_equal(tide_message(), "gradient of wte is not finite");
     assert_int_equal(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN), TIDE_ERROR_NONFINITE);
@@ -59,6 +55,31 @@ static void failed_kernel_makes_the_device_fail_until_it_recovers(void **state)
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     it.ops->synchronize(it.device);
     assert_int_equal(atomic_load(&ran), 1);
+    fixture_close(&it);
+}
+
+static void after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work work = work_of("check", 4), evict = work_of("evict", 4);
+    gate hold = {0};
+    atomic_int skipped = 0, other = 0;
+    memset(own(&it, TIDE_TIER_DEVICE, 1), 6, CHUNK_BYTES);
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &hold));
+    assert_ok(it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &skipped));
+    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_COMPUTE, &evict, TIDE_TIER_HOST, 3, 1, CHUNK_BYTES));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[0], SITE));
+    assert_ok(launch_count(&it, TIDE_STREAM_OUT, &other));
+    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
+    atomic_store(&hold.open, true);
+    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
+    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
+    assert_int_equal(atomic_load(&skipped), 0);
+    assert_int_equal(atomic_load(&other), 1);
+    assert_int_equal(own(&it, TIDE_TIER_HOST, 3)[CHUNK_BYTES - 1], 6);
     fixture_close(&it);
 }
 
@@ -156,6 +177,55 @@ static void skipped_query_says_done_and_unmapping_in_use_is_found(void **state)
     place(&it, 2)[0] = 1; /* still mapped */
     assert_ok(it.ops->recover(it.device));
     assert_ok(it.ops->unmap(it.device, 1, place(&it, 2)));
+    fixture_close(&it);
+}
+
+static void unmapping_waits_for_compute_and_filling_anew_for_the_eviction(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work compute = work_on("compute", 3, &writes_slot_1), evict = work_of("evict", 3),
+              fetch = work_of("fetch", 4);
+    atomic_int ran = 0, *counter = &ran;
+    assert_ok(it.ops->map(it.device, 1, place(&it, 2)));
+    assert_ok(
+        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
+    assert_ok(it.ops->unmap(it.device, 1, place(&it, 2))); /* the copy goes through the slot's own place */
+    assert_ok(it.ops->map(it.device, 1, place(&it, 4)));
+    assert_int_equal(
+        it.ops->copy_slot(it.device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 2, CHUNK_BYTES),
+        TIDE_ERROR_HAZARD);
+    assert_non_null(strstr(tide_message(), "evict 3 on stream out, which read it"));
+    fixture_close(&it);
+}
+
+static void *synchronize_main(void *argument)
+{
+    fixture *it = argument;
+    it->ops->synchronize(it->device);
+    return it->ops->recover(it->device) == TIDE_OK ? NULL : it;
+}
+
+static void recovery_orders_every_thread_after_what_was(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work fetch = work_of("fetch", 7), compute = work_on("compute", 3, &writes_slot_1);
+    atomic_int ran = 0, *counter = &ran;
+    pthread_t thread;
+    void *failed;
+    assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
+    assert_int_equal(
+        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter),
+        TIDE_ERROR_HAZARD);
+    assert_int_equal(pthread_create(&thread, NULL, synchronize_main, &it), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    assert_ok(
+        it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter));
     fixture_close(&it);
 }
 
@@ -574,11 +644,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failed_kernel_makes_the_device_fail_until_it_recovers),
+        cmocka_unit_test(after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on),
         cmocka_unit_test(kernel_that_fails_without_a_word_is_named),
         cmocka_unit_test(recovery_while_commands_run_is_refused),
         cmocka_unit_test(missing_wait_is_named_and_the_command_not_run),
         cmocka_unit_test(skipped_wait_site_is_found_by_the_checker),
         cmocka_unit_test(skipped_query_says_done_and_unmapping_in_use_is_found),
+        cmocka_unit_test(unmapping_waits_for_compute_and_filling_anew_for_the_eviction),
+        cmocka_unit_test(recovery_orders_every_thread_after_what_was),
         cmocka_unit_test(host_thread_that_reads_too_early_is_found),
         cmocka_unit_test(use_of_a_chunk_that_is_not_there_ends_the_process_with_its_description),
         cmocka_unit_test(faults_elsewhere_are_none_of_our_business),

@@ -6,6 +6,10 @@
 #include <stdint.h>
 #include <time.h>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 static uint64_t peak(const fixture *it, tide_tier tier)
 {
     tide_memory_usage usage;
@@ -727,6 +731,66 @@ static void operations_may_be_called_from_any_thread(void **state)
     fixture_close(&it);
 }
 
+#ifdef _OPENMP
+static tide_status threads_kernel(void *stream, const void *arguments)
+{
+    (void)stream;
+    **(int *const *)arguments = omp_get_max_threads();
+    return TIDE_OK;
+}
+
+static void kernels_get_the_number_of_threads_that_was_asked_for(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.threads = 3;
+    fixture it = fixture_open(&options);
+    int counts[TIDE_STREAM_COUNT] = {0};
+    for (int i = 0; i < TIDE_STREAM_COUNT; i++) {
+        tide_work work = work_of("threads", 0);
+        int *count = &counts[i];
+        assert_ok(it.ops->launch(it.device, (tide_stream)i, &work, threads_kernel, &count, sizeof count));
+    }
+    it.ops->synchronize(it.device);
+    for (int i = 0; i < TIDE_STREAM_COUNT; i++)
+        assert_int_equal(counts[i], 3);
+    fixture_close(&it);
+}
+#endif
+
+static void *exempt_main(void *argument)
+{
+    interpose_exempt("metrics writer");
+    interpose_arm();
+    void *volatile kept = malloc(100);
+    free(kept);
+    *(interpose_counts *)argument = interpose_read();
+    interpose_disarm();
+    return NULL;
+}
+
+static void interposer_counts_all_threads_but_the_exempt(void **state)
+{
+    (void)state;
+    if (!interpose_active())
+        skip();
+    pthread_t thread;
+    const char *name;
+    void *volatile kept; /* or the compiler removes the pair */
+    interpose_arm();
+    kept = malloc(100);
+    interpose_counts one = interpose_read(), none = {.allocations = 1};
+    free(kept);
+    interpose_disarm();
+    assert_int_equal(one.allocations, 1);
+    assert_int_equal(one.live, 1);
+    assert_int_equal(pthread_create(&thread, NULL, exempt_main, &none), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(none.allocations, 0);
+    assert_int_equal(interpose_exemptions(&name), 1);
+    assert_string_equal(name, "metrics writer");
+}
+
 static void closing_waits_for_all_commands(void **state)
 {
     (void)state;
@@ -771,6 +835,10 @@ int main(void)
         cmocka_unit_test(delays_change_nothing_in_results),
         cmocka_unit_test(steady_state_allocates_nothing),
         cmocka_unit_test(operations_may_be_called_from_any_thread),
+#ifdef _OPENMP
+        cmocka_unit_test(kernels_get_the_number_of_threads_that_was_asked_for),
+#endif
+        cmocka_unit_test(interposer_counts_all_threads_but_the_exempt),
         cmocka_unit_test(closing_waits_for_all_commands),
     };
     return cmocka_run_group_tests_name("host device", tests, NULL, NULL);
