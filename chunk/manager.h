@@ -200,7 +200,9 @@ bool tide_manager_ready(const tide_manager *manager);
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
 /* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
- * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open. */
+ * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, or if a
+ * chunk still owes the update of an earlier step: an op that uses it would have waited, but none of this step's
+ * did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait: let the step's updates run, or drop them and rewrite the params from MASTER (a skipped
  * step). */
@@ -211,7 +213,9 @@ uint32_t tide_manager_updates_open(const tide_manager *manager);
 
 /* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
  * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, `*torn` false.
- * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. */
+ * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. With a forward-only pass
+ * open, or nothing open and all updates done, no training step is given up. Updates of a step before the one given
+ * up go on, unless one of them failed: that tears, too. */
 tide_status tide_manager_abort(tide_manager *manager, bool *torn);
 
 /* --- commands --- */
@@ -222,15 +226,16 @@ bool tide_manager_next(tide_manager *manager, tide_command *command);
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
 /* Commands handed out and not yet done. */
 uint32_t tide_manager_commands_open(const tide_manager *manager);
-/* True when a request is open, no command is, and next() has none: it would never become ready. A bug; the
- * owner reports it instead of hanging. */
+/* True when a request is open (or updates are, with no op open), no command is, and the last next() had none: it
+ * would never become ready. A bug; the owner reports it instead of hanging. Ask after next() returned false. */
 bool tide_manager_is_stuck(tide_manager *manager);
 
 /* --- the host request: param_set and param_get --- */
 
 /* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier. An ACCESS command comes when they are there and
- * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one. STATE: a
- * step is open, or another host request is. */
+ * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the chunk
+ * holds is brought all the same, so part of it may be written. STATE: a step is open, or another host request
+ * is. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
 /* --- everything at once: the pool's "manager off" --- */

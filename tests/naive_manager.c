@@ -651,7 +651,8 @@ void naive_release(naive_manager *n, bool skip)
 static bool owes_updates(const naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        if (n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_UPDATE)
+        if (n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_UPDATE &&
+            n->owed_step[chunk] == n->training_step)
             return true;
     return false;
 }

@@ -1,0 +1,854 @@
+/* The manager, one behaviour each. Params are fp32 and one chunk large, so param i is chunk i, and its MASTER,
+ * MOMENTUM and VARIANCE are chunks P + i, 2P + i, 3P + i. Commands are carried out at once unless a test says
+ * otherwise, and kept in a log. */
+#include "chunk/manager_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { CHUNK_BYTES = 4096, ELEMENTS = CHUNK_BYTES / 4, LOG_MAX = 4096, READ = TIDE_ACCESS_READ };
+enum { GRAD = TIDE_ACCESS_GRAD, WRITE = TIDE_ACCESS_WRITE, LAST = TIDE_ACCESS_LAST, ALL = 1000 };
+
+typedef struct fixture {
+    tide_layout *layout;
+    tide_manager *manager;
+    uint32_t params;
+    uint32_t log_count;
+    tide_command log[LOG_MAX];
+} fixture;
+
+static fixture f;
+
+/* --- arranging --- */
+
+static void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
+{
+    char name[16];
+    uint32_t number;
+    tide_layout_options options = {
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1};
+    memset(&f, 0, sizeof f);
+    f.params = params;
+    assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);
+    for (uint32_t i = 0; i < params; i++) {
+        snprintf(name, sizeof name, "param%u", i);
+        assert_int_equal(tide_layout_add_param(f.layout, name, ELEMENTS, &number), TIDE_OK);
+    }
+    for (uint32_t i = 0; i < tensors; i++) {
+        snprintf(name, sizeof name, "ckpt%u", i);
+        assert_int_equal(tide_layout_add_checkpoint(f.layout, name, parts, CHUNK_BYTES, &number), TIDE_OK);
+    }
+    assert_int_equal(tide_layout_seal(f.layout), TIDE_OK);
+    assert_int_equal(tide_manager_create(f.layout, &f.manager), TIDE_OK);
+}
+
+static tide_op add_op(tide_pass pass, uint32_t param, uint32_t access)
+{
+    tide_op op;
+    tide_use use = {.tensor = param, .access = access};
+    tide_op_description d = {.name = "op", .pass = pass, .params = &use, .param_count = 1};
+    assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_OK);
+    return op;
+}
+
+/* Op i reads param i; with `backward`, then one op a param that reads it and makes its gradient, backwards. */
+static void add_chain(uint32_t params, bool backward)
+{
+    for (uint32_t i = 0; i < params; i++)
+        add_op(TIDE_PASS_FORWARD, i, READ);
+    for (uint32_t i = params; backward && i-- > 0;)
+        add_op(TIDE_PASS_BACKWARD, i, READ | GRAD);
+}
+
+static void seal(uint32_t device, uint32_t host, tide_placement placement, bool prefetch)
+{
+    tide_manager_options options = {
+        .device_slots = device, .host_slots = host, .placement = placement, .prefetch = prefetch};
+    assert_int_equal(tide_manager_seal(f.manager, &options), TIDE_OK);
+    tide_manager_check_deeply(f.manager, true);
+}
+
+static void clean_up(void)
+{
+    tide_manager_destroy(f.manager);
+    tide_layout_destroy(f.layout);
+}
+
+/* --- acting --- */
+
+static bool step_engine(tide_status status)
+{
+    tide_command command;
+    if (!tide_manager_next(f.manager, &command))
+        return false;
+    assert_true(f.log_count < LOG_MAX);
+    f.log[f.log_count++] = command;
+    tide_manager_done(f.manager, command.id, status);
+    return true;
+}
+
+static void run_engine(void)
+{
+    while (step_engine(TIDE_OK))
+        ;
+    assert_false(tide_manager_is_stuck(f.manager));
+}
+
+static void begin(tide_op op)
+{
+    assert_int_equal(tide_manager_begin(f.manager, op), TIDE_OK);
+    while (!tide_manager_ready(f.manager))
+        if (!step_engine(TIDE_OK))
+            break;
+    assert_true(tide_manager_ready(f.manager));
+}
+
+static void run_op(tide_op op)
+{
+    begin(op);
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+}
+
+static void run_ops(tide_op first, tide_op last)
+{
+    for (tide_op op = first; op <= last; op++)
+        run_op(op);
+}
+
+static void step_begin(bool training, bool waits)
+{
+    assert_int_equal(tide_manager_step_begin(f.manager, training, waits), TIDE_OK);
+}
+
+static void step_end(void)
+{
+    assert_int_equal(tide_manager_step_end(f.manager), TIDE_OK);
+}
+
+static void forward_pass(tide_op first, tide_op last)
+{
+    step_begin(false, false);
+    run_ops(first, last);
+    step_end();
+}
+
+static void access_chunk(tide_chunk chunk, uint32_t access)
+{
+    tide_use use = {.tensor = chunk, .access = access};
+    assert_int_equal(tide_manager_host_request(f.manager, &use, 1), TIDE_OK);
+    run_engine();
+}
+
+static void set_all_params(void)
+{
+    for (uint32_t i = 0; i < f.params; i++) {
+        access_chunk(i, WRITE);
+        access_chunk(f.params + i, WRITE);
+    }
+    f.log_count = 0;
+}
+
+/* --- looking --- */
+
+static tide_residency residency(tide_chunk chunk)
+{
+    tide_residency r;
+    tide_manager_residency(f.manager, chunk, &r);
+    return r;
+}
+
+static tide_manager_counters counters(void)
+{
+    tide_manager_counters c;
+    tide_manager_counters_get(f.manager, &c);
+    return c;
+}
+
+static const tide_command *find(tide_command_kind kind, tide_chunk chunk)
+{
+    for (uint32_t i = 0; i < f.log_count; i++)
+        if (f.log[i].kind == kind && (chunk == ALL || f.log[i].chunk == chunk))
+            return &f.log[i];
+    return NULL;
+}
+
+static uint32_t count(tide_command_kind kind)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < f.log_count; i++)
+        found += f.log[i].kind == kind;
+    return found;
+}
+
+/* --- moves --- */
+
+static void evicting_a_clean_chunk_copies_nothing(void **state)
+{
+    (void)state;
+    arrange(3, 0, 0);
+    add_chain(3, false);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    forward_pass(0, 2);
+    assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
+    assert_false(find(TIDE_COMMAND_EVICT, 0)->copy);
+    assert_true(find(TIDE_COMMAND_FETCH, 0)->copy);
+    assert_int_equal(counters().clean_drops, 1);
+    assert_int_equal(counters().demand_fetches, 3);
+    clean_up();
+}
+
+static void evicting_a_chunk_with_a_gradient_copies_it(void **state)
+{
+    (void)state;
+    arrange(3, 0, 0);
+    add_chain(3, true);
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(true, true);
+    run_ops(0, 3);
+    assert_false(residency(2).host_valid);
+    f.log_count = 0;
+    run_op(4);
+    assert_true(find(TIDE_COMMAND_EVICT, 2)->copy);
+    assert_true(residency(2).host_valid);
+    clean_up();
+}
+
+static void a_chunk_without_content_is_zeroed_not_copied(void **state)
+{
+    (void)state;
+    arrange(2, 0, 0);
+    add_chain(2, false);
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(false, false);
+    begin(0);
+    assert_false(f.log[0].copy);
+    assert_true(f.log[0].zero);
+    assert_true(residency(0).pinned);
+    clean_up();
+}
+
+static void without_a_recording_the_least_recently_used_leaves(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, false);
+    seal(3, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(false, false);
+    run_ops(0, 2);
+    run_op(0); /* now 1 is the oldest */
+    run_op(3);
+    assert_non_null(find(TIDE_COMMAND_EVICT, 1));
+    assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
+    clean_up();
+}
+
+static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, false);
+    seal(3, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    forward_pass(0, 3); /* recorded; now 1, 2, 3 are there */
+    step_begin(false, false);
+    f.log_count = 0;
+    run_op(0); /* 1, 2, 3 come in 0, 1, 2 moments: 3 leaves, where LRU would take 1 */
+    assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
+    assert_non_null(find(TIDE_COMMAND_EVICT, 3));
+    run_ops(1, 2);
+    f.log_count = 0;
+    run_op(3); /* 0 comes first in the next step, 2 last */
+    assert_non_null(find(TIDE_COMMAND_EVICT, 2));
+    clean_up();
+}
+
+static void both_tiers_just_enough_hold_each_chunk_once(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, true);
+    seal(2, 15, TIDE_PLACEMENT_HOST, false); /* 16 chunks and one */
+    for (int step = 0; step < 3; step++) {
+        step_begin(true, true);
+        run_ops(0, 7);
+        step_end();
+        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+        run_engine();
+    }
+    uint32_t twice = 0;
+    for (tide_chunk chunk = 0; chunk < 16; chunk++) {
+        tide_residency r = residency(chunk);
+        assert_true(r.device_valid || r.host_valid);
+        twice += r.device_valid && r.host_valid;
+    }
+    assert_in_range(twice, 0, 1);
+    assert_true(counters().spills > 0);
+    clean_up();
+}
+
+/* --- prefetch --- */
+
+static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
+{
+    (void)state;
+    arrange(6, 0, 0);
+    add_chain(6, false);
+    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    set_all_params();
+    forward_pass(0, 5);
+    forward_pass(0, 5);
+    step_begin(false, false);
+    begin(0);
+    f.log_count = 0;
+    run_engine();
+    tide_command_kind fetch = TIDE_COMMAND_FETCH;
+    assert_true(residency(1).device_valid && residency(2).device_valid);
+    assert_true(!find(fetch, 1) || find(fetch, 1)->reason == TIDE_REASON_PREFETCH);
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    uint64_t demanded = counters().demand_fetches;
+    for (tide_op op = 1; op < 6; op++) {
+        begin(op);
+        run_engine();
+        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    }
+    assert_int_equal(counters().demand_fetches, demanded);
+    clean_up();
+}
+
+static void prefetch_never_displaces_a_nearer_chunk(void **state)
+{
+    (void)state;
+    arrange(6, 0, 0);
+    add_chain(6, false);
+    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    set_all_params();
+    forward_pass(0, 5);
+    step_begin(false, false);
+    for (tide_op op = 0; op < 6; op++) {
+        begin(op);
+        run_engine();
+        for (uint32_t ahead = 0; ahead < 3; ahead++) /* this one and the two nearest */
+            assert_true(residency((op + ahead) % 6).device_valid);
+        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    }
+    clean_up();
+}
+
+static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
+{
+    (void)state;
+    tide_command command;
+    arrange(6, 0, 0);
+    add_chain(6, false);
+    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    forward_pass(0, 5);
+    step_begin(false, false);
+    begin(0);
+    run_engine();
+    assert_true(f.manager->idle && f.manager->prefetch_idle);
+    assert_false(tide_manager_next(f.manager, &command));
+    clean_up();
+}
+
+/* --- the schedule --- */
+
+static void a_changed_op_order_goes_on_and_is_counted_once(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, false);
+    seal(2, 20, TIDE_PLACEMENT_HOST, true);
+    forward_pass(0, 3);
+    step_begin(false, false);
+    run_op(0);
+    run_op(2);
+    run_op(1);
+    run_op(3);
+    step_end();
+    assert_int_equal(counters().re_recordings, 1);
+    step_begin(false, false);
+    run_op(0);
+    run_op(2);
+    run_op(1);
+    run_op(3);
+    step_end();
+    assert_int_equal(counters().re_recordings, 1); /* the new order was recorded */
+    clean_up();
+}
+
+static void a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none(void **state)
+{
+    (void)state;
+    arrange(3, 0, 0);
+    add_chain(3, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, true);
+    step_begin(true, false);
+    run_ops(0, 5);
+    step_end();
+    forward_pass(0, 2);
+    step_begin(true, false);
+    run_ops(0, 5);
+    step_end();
+    assert_int_equal(counters().re_recordings, 0);
+    forward_pass(0, 1);
+    assert_int_equal(counters().re_recordings, 1);
+    run_engine();
+    clean_up();
+}
+
+/* --- states --- */
+
+static void illegal_transitions_name_the_tensor(void **state)
+{
+    (void)state;
+    assert_true(tide_tensor_may(TIDE_TENSOR_HOLD, TIDE_TENSOR_COMPUTE));
+    assert_int_equal(tide_tensor_check("wte", TIDE_TENSOR_HOLD_AFTER_BWD, TIDE_TENSOR_COMPUTE),
+                     TIDE_ERROR_STATE);
+    assert_non_null(strstr(tide_message(), "wte"));
+    assert_int_equal(tide_tensor_check("wpe", TIDE_TENSOR_FREE, TIDE_TENSOR_HOLD_AFTER_FWD),
+                     TIDE_ERROR_STATE);
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(true, true);
+    run_ops(0, 2);
+    assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_ERROR_STATE);
+    assert_non_null(strstr(tide_message(), "param1"));
+    assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD_AFTER_BWD);
+    assert_int_equal(tide_manager_param_state(f.manager, 0), TIDE_TENSOR_HOLD_AFTER_FWD);
+    clean_up();
+}
+
+static void calls_in_the_wrong_order_are_refused_and_change_nothing(void **state)
+{
+    (void)state;
+    arrange(2, 1, 2);
+    tide_use use = {.tensor = 0, .access = READ}, part = {.tensor = 0, .access = READ};
+    tide_op_description d = {.name = "reads", .pass = TIDE_PASS_FORWARD, .params = &use, .param_count = 1};
+    d.checkpoints = &part;
+    d.checkpoint_count = 1;
+    d.slices = 2;
+    tide_op reads, backward;
+    assert_int_equal(tide_manager_add_op(f.manager, &d, &reads), TIDE_OK);
+    backward = add_op(TIDE_PASS_BACKWARD, 1, READ | GRAD);
+    seal(4, 20, TIDE_PLACEMENT_HOST, false);
+    assert_int_equal(tide_manager_begin(f.manager, reads), TIDE_ERROR_STATE);
+    assert_int_equal(tide_manager_step_end(f.manager), TIDE_ERROR_STATE);
+    step_begin(false, false);
+    assert_int_equal(tide_manager_host_request(f.manager, &use, 1), TIDE_ERROR_STATE);
+    assert_int_equal(tide_manager_begin(f.manager, backward), TIDE_ERROR_STATE);
+    assert_int_equal(tide_manager_begin(f.manager, 9), TIDE_ERROR_ARGUMENT);
+    begin(reads);
+    assert_int_equal(tide_manager_begin(f.manager, reads), TIDE_ERROR_STATE);
+    assert_int_equal(tide_manager_slice(f.manager, 2), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_manager_slice(f.manager, 1), TIDE_ERROR_STATE);
+    assert_non_null(strstr(tide_message(), "ckpt0"));
+    assert_int_equal(tide_manager_step_end(f.manager), TIDE_ERROR_STATE);
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    step_end();
+    clean_up();
+}
+
+static void bad_ops_are_refused_naming_op_and_tensor(void **state)
+{
+    (void)state;
+    tide_op op;
+    arrange(2, 1, 2);
+    tide_use uses[][2] = {{{7, READ}}, {{0, READ}, {0, GRAD}}, {{0, 0}}, {{0, WRITE}}, {{1, GRAD}}};
+    uint32_t counts[] = {1, 2, 1, 1, 1};
+    for (int i = 0; i < 5; i++) {
+        tide_op_description d = {
+            .name = "bad", .pass = TIDE_PASS_FORWARD, .params = uses[i], .param_count = counts[i]};
+        assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_ERROR_ARGUMENT);
+        assert_non_null(strstr(tide_message(), "bad"));
+    }
+    assert_non_null(strstr(tide_message(), "param1"));
+    tide_use part = {.tensor = 0, .access = READ};
+    tide_op_description d = {.name = "sliced", .pass = TIDE_PASS_FORWARD, .checkpoints = &part, .slices = 3};
+    d.checkpoint_count = 1;
+    assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "ckpt0"));
+    clean_up();
+}
+
+static void a_dead_checkpoint_is_never_copied(void **state)
+{
+    (void)state;
+    arrange(1, 3, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        tide_op op;
+        tide_use use = {.tensor = i, .access = WRITE | LAST};
+        tide_op_description d = {.name = "writes",
+                                 .pass = TIDE_PASS_FORWARD,
+                                 .checkpoints = &use,
+                                 .checkpoint_count = 1,
+                                 .slices = 1};
+        assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_OK);
+    }
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(false, false);
+    for (tide_op op = 0; op < 3; op++) {
+        begin(op);
+        assert_int_equal(tide_manager_slice(f.manager, 0), TIDE_OK);
+        while (!tide_manager_ready(f.manager) && step_engine(TIDE_OK))
+            ;
+        assert_true(tide_manager_ready(f.manager));
+        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+        assert_int_equal(tide_manager_checkpoint_state(f.manager, op, 0), TIDE_TENSOR_FREE);
+    }
+    assert_int_equal(count(TIDE_COMMAND_FETCH), 3);
+    for (uint32_t i = 0; i < f.log_count; i++)
+        assert_false(f.log[i].copy || f.log[i].zero);
+    clean_up();
+}
+
+/* --- gradients --- */
+
+static void a_tied_gradient_is_added_and_complete_at_the_last_op(void **state)
+{
+    (void)state;
+    arrange(1, 0, 0);
+    add_op(TIDE_PASS_FORWARD, 0, READ);
+    tide_op head = add_op(TIDE_PASS_BOTH, 0, READ | GRAD), embedding = add_op(TIDE_PASS_BACKWARD, 0, GRAD);
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    assert_int_equal(tide_manager_conversion_op(f.manager, head, 0), head);
+    assert_int_equal(tide_manager_conversion_op(f.manager, embedding, 0), embedding);
+    step_begin(true, false);
+    run_op(0);
+    assert_false(tide_manager_param_has_gradient(f.manager, 0)); /* the head replaces */
+    run_op(head);
+    assert_true(tide_manager_param_has_gradient(f.manager, 0)); /* the embedding adds */
+    assert_int_equal(tide_manager_updates_open(f.manager), 0);
+    assert_int_equal(tide_manager_begin(f.manager, head), TIDE_ERROR_STATE); /* no READ after conversion */
+    run_op(embedding);
+    assert_int_equal(tide_manager_updates_open(f.manager), 1);
+    clean_up();
+}
+
+static void an_accumulator_is_kept_while_a_later_op_reads_the_param(void **state)
+{
+    (void)state;
+    arrange(1, 0, 0);
+    tide_op first = add_op(TIDE_PASS_BOTH, 0, GRAD), last = add_op(TIDE_PASS_BACKWARD, 0, READ);
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    assert_int_equal(tide_manager_conversion_op(f.manager, first, 0), last);
+    set_all_params();
+    step_begin(true, false);
+    run_op(first);
+    assert_false(tide_manager_param_has_gradient(f.manager, 0));
+    assert_true(residency(0).host_valid); /* nothing was rounded into it yet */
+    run_op(last);
+    assert_true(tide_manager_param_has_gradient(f.manager, 0));
+    assert_false(residency(0).host_valid);
+    clean_up();
+}
+
+static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
+{
+    (void)state;
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(true, false);
+    run_op(0);
+    run_op(1);
+    run_op(2); /* param 1 only */
+    step_end();
+    assert_true(tide_manager_param_is_zero_gradient(f.manager, 0));
+    assert_false(tide_manager_param_is_zero_gradient(f.manager, 1));
+    assert_int_equal(counters().zero_gradients, 1);
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
+    clean_up();
+}
+
+/* --- updates --- */
+
+static void an_update_starts_in_backward_or_waits_for_its_release(void **state)
+{
+    (void)state;
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(true, false);
+    run_ops(0, 2);
+    run_engine();
+    assert_non_null(find(TIDE_COMMAND_UPDATE, 1));
+    run_op(3);
+    step_end();
+    run_engine();
+    assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD);
+    f.log_count = 0;
+    step_begin(true, true);
+    run_ops(0, 3);
+    step_end();
+    run_engine();
+    assert_null(find(TIDE_COMMAND_UPDATE, ALL));
+    assert_int_equal(tide_manager_step_begin(f.manager, true, true), TIDE_ERROR_STATE);
+    assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
+    assert_int_equal(find(TIDE_COMMAND_UPDATE, ALL)->chunk, 0); /* forward order */
+    clean_up();
+}
+
+static void an_op_waits_for_its_own_update_only(void **state)
+{
+    (void)state;
+    arrange(3, 0, 0);
+    add_chain(3, true);
+    seal(3, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(true, false);
+    run_ops(0, 5);
+    step_end();
+    f.log_count = 0;
+    step_begin(false, false);
+    begin(2);
+    assert_non_null(find(TIDE_COMMAND_UPDATE, 2)); /* before 0 and 1 */
+    assert_null(find(TIDE_COMMAND_UPDATE, 0));
+    assert_int_equal(tide_manager_updates_open(f.manager), 2);
+    clean_up();
+}
+
+static void a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones(void **state)
+{
+    (void)state;
+    for (int on_device = 0; on_device < 2; on_device++) {
+        arrange(1, 0, 0);
+        add_chain(1, true);
+        seal(5, 20, on_device ? TIDE_PLACEMENT_DEVICE : TIDE_PLACEMENT_HOST, false);
+        step_begin(true, false);
+        run_ops(0, 1);
+        step_end();
+        run_engine();
+        const tide_command *update = find(TIDE_COMMAND_UPDATE, 0);
+        assert_int_equal(update->tier, on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST);
+        assert_int_equal(update->task[1].fresh, !on_device); /* the device's were zeroed by their fetch */
+        for (tide_chunk chunk = 0; chunk < 4; chunk++) {
+            assert_int_equal(residency(chunk).device_valid, on_device);
+            assert_int_equal(residency(chunk).host_valid, !on_device);
+        }
+        clean_up();
+    }
+}
+
+static void auto_places_the_last_chunks_state_in_the_margin(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, true);
+    seal(4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's three */
+    assert_false(tide_manager_updates_on_device(f.manager, 2));
+    assert_true(tide_manager_updates_on_device(f.manager, 3));
+    clean_up();
+}
+
+/* --- skip, abort, failures --- */
+
+static void a_skipped_step_rewrites_what_held_gradients(void **state)
+{
+    (void)state;
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(true, true);
+    run_ops(0, 2); /* param 1 has a gradient, param 0 none */
+    step_end();
+    assert_int_equal(tide_manager_skip_updates(f.manager), TIDE_OK);
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_RESTORE), 1);
+    assert_non_null(find(TIDE_COMMAND_RESTORE, 1));
+    assert_false(find(TIDE_COMMAND_EVICT, 1)->copy); /* a gradient that nobody needs */
+    assert_int_equal(tide_manager_param_state(f.manager, 0), TIDE_TENSOR_HOLD);
+    assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD);
+    assert_false(tide_manager_param_has_gradient(f.manager, 1));
+    clean_up();
+}
+
+static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
+{
+    (void)state;
+    bool torn;
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(true, false);
+    run_ops(0, 2);
+    begin(3);
+    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_false(torn);
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_RESTORE), 1);
+    assert_null(find(TIDE_COMMAND_UPDATE, ALL));
+    step_begin(true, false);
+    run_ops(0, 2);
+    run_engine();
+    assert_non_null(find(TIDE_COMMAND_UPDATE, 1));
+    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_true(torn);
+    assert_int_equal(tide_manager_updates_open(f.manager), 0);
+    clean_up();
+}
+
+static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
+{
+    (void)state;
+    bool torn;
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(true, false);
+    run_ops(0, 3);
+    step_end();
+    f.log_count = 0;
+    step_begin(true, false);
+    begin(0);
+    uint32_t open = tide_manager_updates_open(f.manager);
+    assert_true(open > 0);
+    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_false(torn);
+    assert_int_equal(tide_manager_updates_open(f.manager), open);
+    run_engine();
+    assert_int_equal(tide_manager_updates_open(f.manager), 0);
+    clean_up();
+}
+
+static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
+{
+    (void)state;
+    bool torn;
+    tide_command command;
+    arrange(2, 0, 0);
+    add_chain(2, false);
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(false, false);
+    assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
+    step_engine(TIDE_ERROR_DEVICE); /* a fetch */
+    assert_true(residency(0).host_valid && !residency(0).device_valid);
+    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    step_begin(false, false);
+    run_op(0);
+    assert_int_equal(tide_manager_begin(f.manager, 1), TIDE_OK);
+    assert_true(tide_manager_next(f.manager, &command));
+    assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
+    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_ERROR_STATE); /* a command is open */
+    tide_manager_done(f.manager, command.id, TIDE_ERROR_DEVICE);
+    assert_true(residency(0).device_valid);
+    assert_int_equal(counters().evictions, 0);
+    clean_up();
+}
+
+/* --- the host request --- */
+
+static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device(void **state)
+{
+    (void)state;
+    arrange(1, 0, 0);
+    add_chain(1, false);
+    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    forward_pass(0, 0); /* zeros that only the device has */
+    access_chunk(0, READ);
+    assert_non_null(find(TIDE_COMMAND_WRITE_BACK, 0));
+    assert_true(residency(0).device_valid && residency(0).host_valid);
+    access_chunk(0, WRITE);
+    assert_true(!residency(0).device_valid && residency(0).host_valid);
+    assert_false(find(TIDE_COMMAND_ACCESS, 0)->task[0].fresh);
+    access_chunk(1, READ); /* MASTER never had a value */
+    assert_true(find(TIDE_COMMAND_ACCESS, 1)->task[0].fresh);
+    assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
+    clean_up();
+}
+
+/* --- budgets --- */
+
+static void budgets_below_the_needs_are_refused(void **state)
+{
+    (void)state;
+    tide_slot_needs needs;
+    arrange(3, 0, 0);
+    tide_use uses[2] = {{0, READ}, {1, READ}};
+    tide_op wide;
+    tide_op_description d = {.name = "wide", .pass = TIDE_PASS_FORWARD, .params = uses, .param_count = 2};
+    add_op(TIDE_PASS_FORWARD, 0, READ);
+    assert_int_equal(tide_manager_add_op(f.manager, &d, &wide), TIDE_OK);
+    tide_manager_needs(f.manager, TIDE_PLACEMENT_HOST, &needs);
+    assert_int_equal(needs.largest_op, wide);
+    assert_int_equal(needs.device_slots, 2);
+    assert_int_equal(needs.total_slots, 13);
+    tide_manager_options options[] = {
+        {.device_slots = 1, .host_slots = 50},
+        {.device_slots = 50, .host_slots = 3},
+        {.device_slots = 2, .host_slots = 10},
+        {.device_slots = 3, .host_slots = 50, .placement = TIDE_PLACEMENT_DEVICE}};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(tide_manager_seal(f.manager, &options[i]), TIDE_ERROR_BUDGET);
+    assert_int_equal(tide_manager_seal(f.manager, &options[0]), TIDE_ERROR_BUDGET);
+    assert_non_null(strstr(tide_message(), "wide"));
+    seal(2, 11, TIDE_PLACEMENT_HOST, false);
+    clean_up();
+}
+
+static void everything_can_be_pinned_at_once(void **state)
+{
+    (void)state;
+    arrange(2, 1, 1);
+    add_chain(2, false);
+    seal(10, 4, TIDE_PLACEMENT_HOST, true);
+    access_chunk(0, WRITE);
+    assert_int_equal(tide_manager_pin_all(f.manager), TIDE_OK);
+    run_engine();
+    assert_true(tide_manager_all_pinned(f.manager));
+    for (tide_chunk chunk = 0; chunk < 9; chunk++)
+        assert_true(residency(chunk).device_valid && residency(chunk).pinned && !residency(chunk).host_valid);
+    assert_int_equal(tide_manager_unpin_all(f.manager), TIDE_OK);
+    forward_pass(0, 1);
+    clean_up();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(evicting_a_clean_chunk_copies_nothing),
+        cmocka_unit_test(evicting_a_chunk_with_a_gradient_copies_it),
+        cmocka_unit_test(a_chunk_without_content_is_zeroed_not_copied),
+        cmocka_unit_test(without_a_recording_the_least_recently_used_leaves),
+        cmocka_unit_test(with_a_recording_the_farthest_next_use_leaves_wrapping_around),
+        cmocka_unit_test(both_tiers_just_enough_hold_each_chunk_once),
+        cmocka_unit_test(prefetch_brings_the_next_chunks_in_order_of_use),
+        cmocka_unit_test(prefetch_never_displaces_a_nearer_chunk),
+        cmocka_unit_test(prefetch_costs_no_walk_when_there_is_nothing_to_do),
+        cmocka_unit_test(a_changed_op_order_goes_on_and_is_counted_once),
+        cmocka_unit_test(a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none),
+        cmocka_unit_test(illegal_transitions_name_the_tensor),
+        cmocka_unit_test(calls_in_the_wrong_order_are_refused_and_change_nothing),
+        cmocka_unit_test(bad_ops_are_refused_naming_op_and_tensor),
+        cmocka_unit_test(a_dead_checkpoint_is_never_copied),
+        cmocka_unit_test(a_tied_gradient_is_added_and_complete_at_the_last_op),
+        cmocka_unit_test(an_accumulator_is_kept_while_a_later_op_reads_the_param),
+        cmocka_unit_test(a_param_without_gradient_gets_zeros_and_is_counted),
+        cmocka_unit_test(an_update_starts_in_backward_or_waits_for_its_release),
+        cmocka_unit_test(an_op_waits_for_its_own_update_only),
+        cmocka_unit_test(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
+        cmocka_unit_test(auto_places_the_last_chunks_state_in_the_margin),
+        cmocka_unit_test(a_skipped_step_rewrites_what_held_gradients),
+        cmocka_unit_test(an_abort_is_exact_before_an_update_and_torn_after),
+        cmocka_unit_test(an_abort_lets_the_updates_of_the_step_before_go_on),
+        cmocka_unit_test(a_failed_command_leaves_the_chunk_where_it_was),
+        cmocka_unit_test(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),
+        cmocka_unit_test(budgets_below_the_needs_are_refused),
+        cmocka_unit_test(everything_can_be_pinned_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
