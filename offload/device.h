@@ -2,21 +2,23 @@
  *
  * A device is a table of operations (tide_device_ops) with three implementations:
  *
- *   host  an emulated accelerator: device slots in a memfd that is mapped and unmapped beneath fixed
- * addresses, streams that run on threads of their own, copies really made, an optional link throttle,
- * adversarial delays, fault injection and the hazard checker. It is the embedded default and the test bed.
+ *   host  an emulated accelerator: device slots in a memfd that is mapped and unmapped beneath fixed addresses,
+ *         streams that run on threads of their own, copies really made, an optional link throttle, adversarial
+ *         delays, fault injection and the hazard checker. It is the embedded default and the test bed.
  *   null  no data at all: accounting and a virtual clock. Kernels are not called; they advance their stream's
- * clock by the machine rates. Plans and predictions run on it. cuda  a GPU (module of its own). Everything
- * below is shaped by what CUDA's runtime and VMM calls can do.
+ *         clock by the machine rates. Plans and predictions run on it.
+ *   cuda  a GPU (module of its own). Everything below is shaped by what CUDA's runtime and VMM calls can do.
  *
  * Memory of a device
  *
- *   DEVICE tier   slot 0 | slot 1 | ... | slot D-1     physical memory, one chunk each; every slot has a
- * place of its own (slot_address), mapped once for ever, for copies and updates address range  [ chunk 0 |
- * chunk 1 | ... ]         reserved once per space; map() puts a slot at a chunk's place, unmap() leaves the
- * place inaccessible, never a hole region         workspace, accumulators, scalars    one allocation, fixed
- * at start HOST tier     slot 0 | slot 1 | ... | slot H-1     pinned, NUMA-placed, exact size host buffers of
- * varying size                     staging for batches and scalars
+ *   DEVICE tier     slot 0 | slot 1 | ... | slot D-1    physical memory, one chunk each; every slot has a place
+ *                                                       of its own (slot_address), mapped once for ever, for
+ *                                                       copies and updates
+ *   address range   [ chunk 0 | chunk 1 | ... ]         reserved once per space; map() puts a slot at a chunk's
+ *                                                       place, unmap() leaves it inaccessible, never a hole
+ *   region          workspace, accumulators, scalars    one allocation, fixed at start
+ *   HOST tier       slot 0 | slot 1 | ... | slot H-1    pinned, NUMA-placed, exact size
+ *   host buffers    of varying size                     staging for batches and scalars
  *
  * Ordering. Commands of one stream run in order; between streams only events order. Events are CUDA's: a wait
  * captures the latest record at the time of the call, and an event never recorded means no wait. The host

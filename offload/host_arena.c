@@ -1,3 +1,4 @@
+/* Two sources of buffers behind one face: jemalloc with our hooks, and plain extents. See the header. */
 #include "offload/host_arena.h"
 
 #include "offload/device_common.h"

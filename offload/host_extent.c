@@ -1,3 +1,6 @@
+/* Addresses first, then memory behind them, then every page touched, large extents by several threads at once:
+ * zeroing pages is what takes the time at start.
+ */
 #include "offload/host_extent.h"
 
 #include "offload/topology.h"

@@ -1,3 +1,6 @@
+/* The handler runs wherever the fault struck, so it takes no lock and calls nothing but the contexts' locate functions,
+ * snprintf and write. Registration happens under a lock; the table it fills is read through atomics.
+ */
 #include "offload/host_fault.h"
 
 #include <assert.h>

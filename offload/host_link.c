@@ -1,3 +1,4 @@
+/* A deadline for each direction of the link; whoever sends sleeps until its bytes would have arrived. */
 #include "offload/host_link.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The system calls behind slots, places and the region; what may be called when is checked by the callers. */
 #include "offload/host_memory.h"
 
 #include "offload/host_extent.h"

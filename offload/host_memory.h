@@ -2,8 +2,8 @@
  *
  *   memfd     [ slot 0 | slot 1 | ... ]            the physical memory, all pages present from the start
  *   own       [ slot 0 | slot 1 | ... ]            mapped once for ever: the slots' own places
- *   range     [ . . | chunk | . . . | chunk ]      PROT_NONE, with slots of the memfd mapped at chunks'
- * places region    private memory
+ *   range     [ . . | chunk | . . . | chunk ]      PROT_NONE, with slots of the memfd at chunks' places
+ *   region    private memory
  *
  * map() replaces the PROT_NONE pages by the memfd's in one mmap(MAP_FIXED), unmap() puts PROT_NONE back in
  * one: a place is never a hole that somebody else's mmap could fall into. MAP_POPULATE fills the page tables

@@ -1,3 +1,4 @@
+/* One extent, cut into slots by arithmetic. */
 #include "offload/host_slots.h"
 
 #include "offload/host_extent.h"

@@ -1,3 +1,6 @@
+/* Rings, moments and the streams' threads: see the header. A command stays in the ring while its thread runs it,
+ * outside the lock; nobody else touches its place until `completed` has passed it.
+ */
 #include "offload/host_stream.h"
 
 #include "offload/host_link.h"

@@ -1,12 +1,11 @@
 /* Which device slot stands at which chunk's place: the rules of map() and unmap(), for every kind of device.
  *
- *   ranges   [ chunk 0 | chunk 1 | ... ]   one a space, reserved addresses      slot_of_chunk: slot or NONE
- *   slots    0 | 1 | ... | D-1                                                  place_of_slot: address or
- * NULL
+ *   ranges   [ chunk 0 | chunk 1 | ... ]   one a space, reserved addresses    slot_of_chunk: slot or NONE
+ *   slots    0 | 1 | ... | D-1                                                place: address or NULL
  *
  * Equation: the two tables are inverse of each other, and mapped_count is the number of pairs. Each placing
- * gets a serial number of its own, so that a late command can see that "its" mapping is gone (host_device.c,
- * guard). No lock of its own: the device's memory lock guards it.
+ * gets a serial number of its own, so that a late command can see that "its" mapping is gone 
+ * (host_residency.c, guard). No lock of its own: the device's memory lock guards it.
  */
 #ifndef TIDE_OFFLOAD_MAPPINGS_H
 #define TIDE_OFFLOAD_MAPPINGS_H

@@ -1,3 +1,4 @@
+/* A binary heap that knows where each event stands in it, so that recording anew is a move, not a search. */
 #include "offload/null_clock.h"
 
 #include <assert.h>

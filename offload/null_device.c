@@ -5,9 +5,9 @@
  *
  *   command      begins at max(tail, now), lasts what the machine's rates say, its end is the new tail
  *   record       the event completes at max(tail, now)
- *   stream wait  the tail becomes at least the event's completion; the gap is the stream's wait (a stall on
- * compute) now          moves in park() to the next completion, in event_wait() and synchronize() to what is
- * waited for, and by map_ns in map() and unmap(), which keep the engine busy
+ *   stream wait  the tail becomes at least the event's completion; the gap is the stream's wait
+ *   now          moves in park() to the next completion, in event_wait() and synchronize() to what is waited
+ *                for, and by map_ns in map() and unmap(), which keep the engine busy
  *
  * Budgets, misuse and their messages are the host device's (device.c, mappings.c). Kernels are not called;
  * addresses are made up, where no user memory can be, so that a touch faults. A schedule gives the same times

@@ -1,3 +1,4 @@
+/* Small readers of /proc and /sys that allocate nothing, and hwloc for what the kernel does not say plainly. */
 #include "offload/topology.h"
 
 #include "tide_config.h"
