@@ -2,8 +2,7 @@
  * not synced.
  *
  * The promise, after a cut at any instant:
- *   - the newest checkpoint loads, bit for bit, and is the old one or the new one; the new one if save had
- * returned
+ *   - the newest checkpoint loads, bit for bit; it is the old one or the new one, and the new one if save had returned
  *   - every folder called step-N loads
  *
  * The proof that each sync is needed: with sync k silently ignored, some cut breaks the promise, for every k.

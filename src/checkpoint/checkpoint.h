@@ -3,7 +3,7 @@
  *
  * A folder called step-N is complete, always: it is written as DIR/.tmp-STEP-PID, every file and the folder
  * are synced, and only then renamed. A crash at any instant leaves the earlier ones usable. Nothing here
- * holds the model: values pass through one 4 MiB buffer.
+ * holds the model: values pass through one buffer of at most 4 MiB.
  *
  * Thread: any, one call a folder at a time. One process writes to a folder.
  */

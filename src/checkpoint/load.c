@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFER_ELEMENTS = 1 << 20, NO_HANDLE = -1 };
+enum { NO_HANDLE = -1 };
 
 /* ---- one file ---- */
 
@@ -212,14 +212,15 @@ typedef struct loading {
     file_reader readers[TIDE_CHECKPOINT_SPACES];
     uint64_t data_starts[TIDE_CHECKPOINT_SPACES]; /* where a file's data begins */
     uint64_t *offsets;                            /* [space][tensor], from data_starts */
-    float *buffer;                                /* BUFFER_ELEMENTS */
+    float *buffer;
+    size_t buffer_elements;
 } loading;
 
 static tide_status checksum_check(const loading *load, const file_reader *reader,
                                   const tide_manifest_file *file)
 {
     uint32_t crc = 0;
-    size_t buffer_bytes = BUFFER_ELEMENTS * sizeof *load->buffer;
+    size_t buffer_bytes = load->buffer_elements * sizeof *load->buffer;
     for (uint64_t offset = 0; offset < reader->bytes; offset += buffer_bytes) {
         uint64_t left = reader->bytes - offset;
         size_t count = left < buffer_bytes ? (size_t)left : buffer_bytes;
@@ -283,8 +284,9 @@ static tide_status push_tensor(const loading *load, tide_checkpoint_space space,
 {
     uint64_t elements = tide_checkpoint_tensor_elements(&load->tensors->tensors[tensor]);
     uint64_t start = load->data_starts[space] + load->offsets[(size_t)space * load->tensors->count + tensor];
-    for (uint64_t first = 0; first < elements; first += BUFFER_ELEMENTS) {
-        uint64_t count = elements - first < BUFFER_ELEMENTS ? elements - first : BUFFER_ELEMENTS;
+    for (uint64_t first = 0; first < elements; first += load->buffer_elements) {
+        uint64_t left = elements - first;
+        uint64_t count = left < load->buffer_elements ? left : load->buffer_elements;
         tide_status status = reader_get(&load->readers[space], start + first * sizeof(float), load->buffer,
                                         (size_t)count * sizeof(float));
         if (status == TIDE_OK)
@@ -318,12 +320,13 @@ static tide_status load_tensors(const tide_files *files, const char *path, const
     load->tensors = tensors;
     for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
         load->readers[space].handle = NO_HANDLE;
-    load->buffer = malloc(BUFFER_ELEMENTS * sizeof *load->buffer);
+    load->buffer_elements = tide_checkpoint_buffer_elements(tensors);
+    load->buffer = malloc(load->buffer_elements * sizeof *load->buffer);
     load->offsets = calloc(TIDE_CHECKPOINT_SPACES * tensors->count, sizeof *load->offsets);
     tide_status status;
     if (load->buffer == NULL || load->offsets == NULL)
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %zu bytes",
-                           path, BUFFER_ELEMENTS * sizeof *load->buffer);
+                           path, load->buffer_elements * sizeof *load->buffer);
     else
         status = check_and_push(load, files, path, manifest, write, context);
     for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)

@@ -1,12 +1,10 @@
 /* Safetensors headers, written and checked.
  *
- * The writer makes the text by hand through jansson's dump so that names are escaped as JSON wants; keys keep
- * the order of the tensors. "__metadata__" says {"format": "pt"}, without which some readers refuse the file.
+ * The writer's text is jansson's dump, so names are escaped as JSON wants and keys keep the order of the tensors.
+ * "__metadata__" says {"format": "pt"}, without which some readers refuse the file.
  *
- * The checker trusts nothing: offsets are compared as unsigned 64-bit numbers after a range check, the number
- * of keys must be the number of tensors, and the tensors' sizes must add up to the data; with each tensor
- * inside the data, of its own size and none sharing a start with another, that leaves no room for gaps or
- * overlaps but has to be proven, so the starts are sorted and walked.
+ * The checker trusts nothing: there must be exactly the wanted tensors, each inside the data and of its own size, and
+ * sorted by place they must cover the data without gap or overlap.
  */
 #include "src/checkpoint/safetensors.h"
 
@@ -23,11 +21,26 @@
 
 #define DATA_MAX_BYTES (1ull << 62)
 
+enum { BUFFER_MIN_ELEMENTS = 4 << 10, BUFFER_MAX_ELEMENTS = 1 << 20 };
+
 uint64_t tide_checkpoint_tensor_elements(const tide_checkpoint_tensor *tensor)
 {
     uint64_t elements = 1;
     for (uint32_t i = 0; i < tensor->rank; i++)
         elements *= tensor->shape[i];
+    return elements;
+}
+
+size_t tide_checkpoint_buffer_elements(const tide_checkpoint_tensors *tensors)
+{
+    size_t elements = BUFFER_MIN_ELEMENTS;
+    for (size_t i = 0; i < tensors->count; i++) {
+        uint64_t needed = tide_checkpoint_tensor_elements(&tensors->tensors[i]);
+        if (needed >= BUFFER_MAX_ELEMENTS)
+            return BUFFER_MAX_ELEMENTS;
+        if (needed > elements)
+            elements = (size_t)needed;
+    }
     return elements;
 }
 

@@ -14,6 +14,9 @@ enum { TIDE_SAFETENSORS_LENGTH_BYTES = 8, TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64
 /* Elements of a tensor; its shape must be valid. */
 uint64_t tide_checkpoint_tensor_elements(const tide_checkpoint_tensor *tensor);
 
+/* Elements of the buffer through which these tensors pass: the largest tensor's, between 4 Ki and 1 Mi (4 MiB). */
+size_t tide_checkpoint_buffer_elements(const tide_checkpoint_tensors *tensors);
+
 /* Names are not empty, ranks and dimensions in range, total bytes below 2^62. ARGUMENT names the tensor. */
 TIDE_NODISCARD tide_status tide_checkpoint_tensors_check(const tide_checkpoint_tensors *tensors);
 

@@ -6,16 +6,15 @@
  *   4  write, sync and close the three tensor files; then the manifest, which knows their sizes and checksums
  *   5  sync the .tmp folder: the names of its files
  *   6  rename it to DIR/step-N: from here on, if anything is there after a power cut, all of it is
- *   7  sync DIR: from here on it is there; at the first checkpoint also DIR's parent, which holds DIR's own
- * name 8  remove the oldest beyond `keep`
+ *   7  sync DIR: from here on it is there; at the first checkpoint also DIR's parent, which holds DIR's name
+ *   8  remove the oldest beyond `keep`
  *
- * Each sync has its crash that it alone prevents (tests/test_checkpoint_crash.c removes them in turn). Steps
- * 2 and 8 only tidy up: their failure is a warning. A failure in 3 to 7 removes the .tmp folder; when DIR
- * can't be synced after the rename, step-N is given up as well (renamed back), so that the same call may be
- * repeated.
+ * Each sync has its crash that it alone prevents (tests/test_checkpoint_crash.c removes them in turn). Steps 2 and 8
+ * only tidy up: their failure is a warning. A failure in 3 to 7 removes the .tmp folder; when DIR can't be synced after
+ * the rename, step-N is given up as well (renamed back), so that the same call may be repeated.
  *
- * Values go from the caller's callback into one 4 MiB buffer and from there to the file: larger writes gained
- * nothing, smaller ones cost calls into the pool.
+ * Values go from the caller's callback into one buffer of at most 4 MiB and from there to the file: large enough that
+ * calls into the pool and the system do not count, small beside any budget.
  */
 #include "src/checkpoint/checkpoint.h"
 
@@ -31,8 +30,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFER_ELEMENTS = 1 << 20 };
-
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they lie in memory");
 
 typedef struct saving {
@@ -42,7 +39,8 @@ typedef struct saving {
     tide_checkpoint_read read;
     void *read_context;
     char tmp_path[TIDE_CHECKPOINT_PATH_BYTES];
-    float *buffer; /* BUFFER_ELEMENTS */
+    float *buffer;
+    size_t buffer_elements;
     tide_manifest manifest;
     bool created_folder; /* DIR was missing */
 } saving;
@@ -106,8 +104,9 @@ static tide_status put_tensor(const saving *save, file_writer *writer, size_t te
                               tide_checkpoint_space space)
 {
     uint64_t elements = tide_checkpoint_tensor_elements(&save->tensors->tensors[tensor]);
-    for (uint64_t first = 0; first < elements; first += BUFFER_ELEMENTS) {
-        uint64_t count = elements - first < BUFFER_ELEMENTS ? elements - first : BUFFER_ELEMENTS;
+    for (uint64_t first = 0; first < elements; first += save->buffer_elements) {
+        uint64_t left = elements - first;
+        uint64_t count = left < save->buffer_elements ? left : save->buffer_elements;
         tide_status status = save->read(save->read_context, tensor, space, first, count, save->buffer);
         if (status == TIDE_OK)
             status = writer_put(writer, save->buffer, (size_t)count * sizeof(float));
@@ -304,11 +303,12 @@ tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const
     save->read = read;
     save->read_context = context;
     save->manifest.state = *state;
-    save->buffer = malloc(BUFFER_ELEMENTS * sizeof *save->buffer);
+    save->buffer_elements = tide_checkpoint_buffer_elements(tensors);
+    save->buffer = malloc(save->buffer_elements * sizeof *save->buffer);
     if (save->buffer == NULL) {
         status =
             tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint folder %.900s: no memory for a buffer of %zu bytes",
-                      dir, BUFFER_ELEMENTS * sizeof *save->buffer);
+                      dir, save->buffer_elements * sizeof *save->buffer);
         goto free_save;
     }
     status = tide_folder_open(files, dir, &save->folder);

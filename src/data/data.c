@@ -1,7 +1,7 @@
 /* Training data as sequences.
  *
- *     shard 0      | s0 | s1 | s2 |tail|          stride seq_len; a sequence also reads the next one's first
- * token, shard 1      | s3 | s4 |t|                  as its last target; sequences never cross shards
+ *     shard 0      | s0 | s1 | s2 |tail|          stride seq_len; a sequence's last target is the next one's first
+ *     shard 1      | s3 | s4 |t|                  token; sequences never cross shards
  *     sequences    0 ............ training | validation (the last 5%, at least one)
  *
  * Order. Position p = step x sequences + i of the training stream belongs to epoch p / T and is sequence

@@ -5,8 +5,8 @@
  *              '----------- 256 x int32 --------------' '------- uint16 -------'
  *
  * All integers are little-endian and read byte by byte, so the host's order does not matter (compilers make
- * one load of it). The count is taken as unsigned: llm.c writes an int32 and a file over 4 GiB of tokens
- * can't exist in its format.
+ * one load of it). The count is taken as unsigned: llm.c writes an int32, so its own
+ * shards end at 4 GiB and ours at 8.
  */
 #include "src/data/token_file.h"
 
