@@ -185,8 +185,7 @@ typedef struct tide_pool_plan {
 
 /* The plan as registered so far (slots 0 before seal). `device_memory_bytes` is the device budget to plan
  * for, 0 for the options' own; least_host_bytes depends on it. STATE if no param or op is registered. */
-TIDE_API tide_status tide_pool_plan_get(const tide_pool *pool, uint64_t device_memory_bytes,
-                                        tide_pool_plan *plan);
+TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
 TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
                                            uint64_t host_memory_bytes);

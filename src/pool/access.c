@@ -1,0 +1,272 @@
+/* Values in and out: params and optimizer state through the host tier, region bytes through the staging
+ * buffer. */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* --- region bytes --- */
+
+static tide_status staging_free(tide_pool *pool, uint32_t half)
+{
+    const uint64_t number = pool->staging_number[half];
+    if (number == 0)
+        return TIDE_OK;
+    tide_pool_lock(pool);
+    const tide_event event = tide_order_event(&pool->order, TIDE_STREAM_COMPUTE, number);
+    tide_pool_unlock(pool);
+    return pool->device->ops->event_wait(pool->device, event, TIDE_SITE_STAGING_COMPUTE);
+}
+
+static tide_status touch_staging(tide_pool *pool, bool write)
+{
+    const tide_access access = {TIDE_OBJECT_BUFFER, pool->staging_object, write};
+    const tide_work work = {
+        .label = write ? "fill staging" : "read staging", .accesses = &access, .access_count = 1};
+    return pool->device->ops->host_touch(pool->device, &work);
+}
+
+static tide_status staging_copy(tide_pool *pool, const char *label, void *to, const void *from, size_t bytes,
+                                bool to_device, uint64_t *number)
+{
+    const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->region_object, to_device},
+                                    {TIDE_OBJECT_BUFFER, pool->staging_object, !to_device}};
+    const tide_work work = {.label = label, .accesses = accesses, .access_count = 2};
+    tide_pool_lock(pool);
+    tide_status status =
+        pool->device->ops->copy_bytes(pool->device, TIDE_STREAM_COMPUTE, &work, to, from, bytes, to_device);
+    if (status == TIDE_OK) {
+        pool->compute_enqueued++;
+        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, number);
+    }
+    tide_pool_unlock(pool);
+    return status;
+}
+
+static tide_status check_region(const tide_pool *pool, const char *what, const void *address, size_t bytes)
+{
+    const char *at = address;
+    if (!pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
+    if (at < pool->region || bytes > pool->plan.region_bytes ||
+        (uint64_t)(at - pool->region) > pool->plan.region_bytes - bytes)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %zu bytes at %p are not inside the region", what, bytes,
+                         address);
+    return TIDE_OK;
+}
+
+tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes)
+{
+    tide_status status = check_region(pool, "tide_write", region, bytes);
+    const size_t half_bytes = pool->options.staging_bytes / 2;
+    for (size_t done = 0; done < bytes && status == TIDE_OK;) {
+        const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
+        const uint32_t half = pool->staging_half;
+        char *staging = pool->staging + half * half_bytes;
+        /* One object for both halves: the checker wants the younger copy to have passed too. */
+        status = staging_free(pool, 0);
+        if (status == TIDE_OK)
+            status = staging_free(pool, 1);
+        if (status == TIDE_OK)
+            status = touch_staging(pool, true);
+        if (status != TIDE_OK)
+            return status;
+        if (pool->device->ops->has_data)
+            memcpy(staging, (const char *)source + done, piece);
+        status = staging_copy(pool, "write", (char *)region + done, staging, piece, true,
+                              &pool->staging_number[half]);
+        pool->staging_half = 1 - half;
+        done += piece;
+    }
+    return status;
+}
+
+tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *region, size_t bytes)
+{
+    const size_t half_bytes = pool->options.staging_bytes / 2;
+    for (size_t done = 0; done < bytes;) {
+        const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
+        uint64_t number;
+        tide_status status =
+            staging_copy(pool, "read", pool->staging, (const char *)region + done, piece, false, &number);
+        if (status != TIDE_OK)
+            return status;
+        tide_pool_lock(pool);
+        const tide_event event = tide_order_event(&pool->order, TIDE_STREAM_COMPUTE, number);
+        tide_pool_unlock(pool);
+        status = pool->device->ops->event_wait(pool->device, event, TIDE_SITE_READ_COMPUTE);
+        if (status == TIDE_OK)
+            status = touch_staging(pool, false);
+        if (status == TIDE_OK)
+            status = pool->device->ops->failure(pool->device);
+        if (status != TIDE_OK)
+            return status;
+        if (pool->device->ops->has_data)
+            memcpy((char *)target + done, pool->staging, piece);
+        else
+            memset((char *)target + done, 0, piece);
+        done += piece;
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t bytes)
+{
+    tide_status status = check_region(pool, "tide_read", region, bytes);
+    if (status != TIDE_OK)
+        return status;
+    tide_pool_lock(pool);
+    status = tide_pool_failure(pool);
+    tide_pool_unlock(pool);
+    return status == TIDE_OK ? tide_pool_read_region(pool, target, region, bytes) : status;
+}
+
+/* --- params --- */
+
+static bool access_done(const tide_pool *pool)
+{
+    return pool->access == NULL;
+}
+
+/* One piece inside one chunk of the space. */
+static tide_status access_piece(tide_pool *pool, tide_access_request *request, tide_chunk chunk)
+{
+    tide_use uses[2] = {{chunk, request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ}};
+    uint32_t count = 1;
+    if (request->set && request->space == TIDE_SPACE_MASTER) {
+        const uint32_t parts = tide_pool_parts(pool), index = tide_layout_chunk_index(pool->layout, chunk);
+        const uint64_t part_elements = pool->plan.chunk_bytes / sizeof(float);
+        uses[count++] = (tide_use){tide_layout_chunk(pool->layout, TIDE_SPACE_PARAM, index / parts),
+                                   TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
+        request->param_offset_elements = index % parts * part_elements + request->offset_elements;
+    }
+    const tide_status status = tide_manager_host_request(pool->manager, uses, count);
+    if (status != TIDE_OK)
+        return status;
+    pool->access = request;
+    tide_pool_ring(pool);
+    const tide_status waited = tide_pool_wait(pool, access_done);
+    if (waited == TIDE_OK)
+        return TIDE_OK;
+    /* The request is on this stack: the engine lets go of it before we return, and is clean for the next
+     * call. */
+    (void)tide_pool_give_up(pool);
+    pool->access = NULL;
+    return tide_fail(waited, "%s", pool->last_failure_message);
+}
+
+static tide_status access_range(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
+                                uint64_t count, float *values, bool set)
+{
+    const uint64_t element_bytes =
+        space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->options.dtype) : sizeof(float);
+    const uint64_t chunk_elements = pool->plan.chunk_bytes / element_bytes;
+    const uint64_t begin = tide_layout_param_offset_elements(pool->layout, param) + first;
+    for (uint64_t done = 0; done < count;) {
+        const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;
+        tide_access_request request = {.set = set,
+                                       .space = space,
+                                       .offset_elements = at % chunk_elements,
+                                       .count = count - done < room ? count - done : room,
+                                       .values = values + done};
+        const tide_chunk chunk = tide_layout_chunk(pool->layout, space, (uint32_t)(at / chunk_elements));
+        const tide_status status = access_piece(pool, &request, chunk);
+        if (status != TIDE_OK)
+            return status;
+        done += request.count;
+    }
+    return TIDE_OK;
+}
+
+static tide_status access_check(const tide_pool *pool, const char *what, tide_param param, tide_space space,
+                                uint64_t first, uint64_t count, bool set)
+{
+    if (!pool->sealed || pool->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "%s: %s", what,
+                         pool->sealed ? "a step is open" : "the pool is not sealed");
+    if (param >= pool->param_count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: there is no param %u", what, param);
+    const uint64_t elements = pool->params[param].elements;
+    if (first > elements || count > elements - first)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: elements %llu to %llu of param %s, which has %llu", what,
+                         (unsigned long long)first, (unsigned long long)(first + count),
+                         pool->params[param].name, (unsigned long long)elements);
+    const bool state = space == TIDE_SPACE_MASTER ||
+                       (space == TIDE_SPACE_MOMENTUM && pool->options.update_states >= 1) ||
+                       (space == TIDE_SPACE_VARIANCE && pool->options.update_states >= 2);
+    if (!state && (set || space != TIDE_SPACE_PARAM))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s can't be %s in space %d", what,
+                         pool->params[param].name, set ? "set" : "read", (int)space);
+    return TIDE_OK;
+}
+
+static bool covers_all(const tide_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        for (uint32_t space = 0; space < 1 + pool->options.update_states; space++) {
+            if (pool->params[i].covered[space] < pool->params[i].elements)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* A torn pool heals when every value has been set anew, each param's in order. */
+static void note_coverage(tide_pool *pool, tide_pool_param *param, tide_space space, uint64_t first,
+                          uint64_t count)
+{
+    uint64_t *covered = &param->covered[space - TIDE_SPACE_MASTER];
+    if (!pool->torn || first > *covered)
+        return;
+    if (*covered < first + count)
+        *covered = first + count;
+    if (*covered == param->elements && covers_all(pool))
+        pool->torn = false;
+}
+
+static tide_status access_params(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
+                                 uint64_t count, float *values, bool set)
+{
+    tide_pool_lock(pool);
+    /* On a pool that failed the engine is cleared first, as an abort does. */
+    tide_status status = pool->failure == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
+    if (status == TIDE_OK)
+        status = tide_pool_settle(pool);
+    if (status == TIDE_OK)
+        status = tide_pool_resident(pool, false);
+    if (status == TIDE_OK)
+        status = access_range(pool, param, space, first, count, values, set);
+    if (status == TIDE_OK && set)
+        note_coverage(pool, &pool->params[param], space, first, count);
+    tide_pool_unlock(pool);
+    return status;
+}
+
+tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
+                           uint64_t count, const float *values)
+{
+    const tide_status status = access_check(pool, "tide_param_set", param, space, first, count, true);
+    if (status != TIDE_OK)
+        return status;
+    return access_params(pool, param, space, first, count, (float *)(uintptr_t)values, true);
+}
+
+tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
+                           uint64_t count, float *values)
+{
+    const tide_status status = access_check(pool, "tide_param_get", param, space, first, count, false);
+    if (status != TIDE_OK)
+        return status;
+    return access_params(pool, param, space, first, count, values, false);
+}
+
+tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
+{
+    if (!pool->sealed || pool->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "tide_update_count_set: %s",
+                         pool->sealed ? "a step is open" : "the pool is not sealed");
+    tide_pool_lock(pool);
+    pool->updates = updates;
+    tide_pool_unlock(pool);
+    return TIDE_OK;
+}

@@ -1,0 +1,224 @@
+/* Counters and traces: what the pool did, step by step.
+ *
+ * A step lasts from its first op to the next step's first op. Sums that the device keeps (busy and waiting
+ * streams) are read at those two points; moves are counted as they are enqueued, those made for updates to
+ * the step whose gradients they use. Updates of two steps never overlap, so the optimizer's seconds are cut
+ * where one step's updates are over.
+ */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+static tide_step_record *record(tide_pool *pool, uint64_t number)
+{
+    return number == 0 ? NULL : &pool->records[number % TIDE_STEP_RECORDS_MAX];
+}
+
+/* --- traces --- */
+
+static void trace_at(tide_pool *pool, uint64_t t_ns, const char *event, tide_chunk chunk, const char *from,
+                     const char *to, uint64_t bytes, const char *reason)
+{
+    const char *op = pool->op_name;
+    const bool of_chunk = chunk != TIDE_CHUNK_NONE;
+    const tide_trace_event traced = {
+        .t_ns = t_ns,
+        .step = pool->steps,
+        .moment = pool->moment,
+        .op = op == NULL ? "" : op,
+        .event = event,
+        .chunk = of_chunk ? tide_layout_chunk_index(pool->layout, chunk) : UINT32_MAX,
+        .space = of_chunk ? tide_layout_chunk_space(pool->layout, chunk) : TIDE_SPACE_PARAM,
+        .from = from,
+        .to = to,
+        .bytes = bytes,
+        .reason = reason,
+    };
+    pool->options.trace(pool->options.trace_context, &traced);
+}
+
+void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const char *from, const char *to,
+                     uint64_t bytes, const char *reason)
+{
+    if (pool->options.trace != NULL)
+        trace_at(pool, pool->device->ops->now_ns(pool->device), event, chunk, from, to, bytes, reason);
+}
+
+static void trace_copy(tide_pool *pool, tide_stream stream, uint32_t tag, uint64_t begin_ns, uint64_t end_ns)
+{
+    const char *from = stream == TIDE_STREAM_IN ? "host" : "device",
+               *to = stream == TIDE_STREAM_IN ? "device" : "host";
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, tag);
+    trace_at(pool, begin_ns, "copy begin", tag, from, to, bytes, "");
+    trace_at(pool, end_ns, "copy end", tag, from, to, bytes, "");
+}
+
+/* On the streams' threads. */
+void tide_pool_observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
+                       uint64_t end_ns)
+{
+    tide_pool *pool = context;
+    const bool wait = strcmp(label, "wait") == 0;
+    if (stream == TIDE_STREAM_COMPUTE && !wait && strcmp(label, "guard") != 0) {
+        pool->last_compute_end_ns = end_ns;
+        pool->compute_ended++;
+    }
+    if (label == tide_label_adam_host)
+        pool->adam_ns[0] += end_ns - begin_ns;
+    else if (label == tide_label_adam_device)
+        pool->adam_ns[1] += end_ns - begin_ns;
+    if (pool->options.trace == NULL)
+        return;
+    if (wait && stream == TIDE_STREAM_COMPUTE && end_ns > begin_ns) {
+        trace_at(pool, begin_ns, "stall begin", TIDE_CHUNK_NONE, "", "", 0, "");
+        trace_at(pool, end_ns, "stall end", TIDE_CHUNK_NONE, "", "", 0, "");
+    } else if (!wait && (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT)) {
+        trace_copy(pool, stream, tag, begin_ns, end_ns);
+    }
+}
+
+/* --- moves --- */
+
+static void count(tide_pool *pool, tide_reason reason, const tide_pool_counters *more)
+{
+    const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
+    tide_step_record *of = record(pool, of_update ? pool->update_record : pool->records_begun);
+    tide_pool_counters *sums[2] = {&pool->counters, of == NULL ? NULL : &of->counters};
+    for (int i = 0; i < 2; i++) {
+        if (sums[i] == NULL)
+            continue;
+        sums[i]->h2d_bytes += more->h2d_bytes;
+        sums[i]->d2h_bytes += more->d2h_bytes;
+        sums[i]->evictions += more->evictions;
+        sums[i]->demand_fetches += more->demand_fetches;
+        sums[i]->prefetches += more->prefetches;
+    }
+}
+
+void tide_pool_count_fetch(tide_pool *pool, const tide_command *command, uint64_t bytes)
+{
+    const tide_pool_counters more = {.h2d_bytes = bytes,
+                                     .demand_fetches = command->reason == TIDE_REASON_DEMAND,
+                                     .prefetches = command->reason == TIDE_REASON_PREFETCH};
+    count(pool, command->reason, &more);
+}
+
+void tide_pool_count_evict(tide_pool *pool, const tide_command *command, uint64_t bytes)
+{
+    const tide_pool_counters more = {.d2h_bytes = bytes, .evictions = command->kind == TIDE_COMMAND_EVICT};
+    count(pool, command->reason, &more);
+}
+
+/* --- sums and records --- */
+
+void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *sums)
+{
+    tide_device_statistics device;
+    tide_memory_usage device_memory, host_memory;
+    tide_manager_counters manager;
+    pool->device->ops->statistics(pool->device, &device);
+    pool->device->ops->usage(pool->device, TIDE_TIER_DEVICE, &device_memory);
+    pool->device->ops->usage(pool->device, TIDE_TIER_HOST, &host_memory);
+    tide_manager_counters_get(pool->manager, &manager);
+    *sums = pool->counters;
+    sums->steps = pool->steps;
+    sums->seconds = (double)pool->device->ops->now_ns(pool->device) * 1e-9;
+    sums->compute_seconds = (double)device.busy_ns[TIDE_STREAM_COMPUTE] * 1e-9;
+    sums->stall_seconds += (double)device.wait_ns[TIDE_STREAM_COMPUTE] * 1e-9;
+    sums->adam_host_seconds = (double)pool->adam_ns[0] * 1e-9;
+    sums->adam_device_seconds = (double)pool->adam_ns[1] * 1e-9;
+    sums->re_recordings = manager.re_recordings;
+    sums->zero_gradients = manager.zero_gradients;
+    sums->device_bytes_peak = device_memory.peak_bytes;
+    sums->host_bytes_peak = host_memory.peak_bytes;
+    sums->device_allocations = device_memory.allocations;
+    sums->host_allocations = host_memory.allocations;
+}
+
+/* What a record takes from the sums' growth since its begin. */
+static void close_record(tide_step_record *closing, const tide_pool_counters *now)
+{
+    tide_pool_counters *of = &closing->counters;
+    of->steps = 1;
+    of->seconds = now->seconds - closing->begin.seconds;
+    of->compute_seconds = now->compute_seconds - closing->begin.compute_seconds;
+    of->stall_seconds = now->stall_seconds - closing->begin.stall_seconds;
+    of->re_recordings = now->re_recordings - closing->begin.re_recordings;
+    of->zero_gradients = now->zero_gradients - closing->begin.zero_gradients;
+    of->skipped = now->skipped - closing->begin.skipped;
+    of->manager_calls = now->manager_calls - closing->begin.manager_calls;
+    of->device_bytes_peak = now->device_bytes_peak;
+    of->host_bytes_peak = now->host_bytes_peak;
+    of->device_allocations = now->device_allocations;
+    of->host_allocations = now->host_allocations;
+    closing->closed = true;
+}
+
+void tide_pool_record_close(tide_pool *pool)
+{
+    tide_step_record *last = record(pool, pool->records_begun);
+    if (last != NULL && !last->closed) {
+        tide_pool_counters now;
+        tide_pool_counters_sum(pool, &now);
+        close_record(last, &now);
+    }
+    tide_pool_record_updated(pool);
+}
+
+void tide_pool_record_begin(tide_pool *pool)
+{
+    tide_pool_record_close(pool);
+    pool->records_begun++;
+    /* Nobody takes them: the oldest goes. */
+    if (pool->records_begun - pool->records_taken > TIDE_STEP_RECORDS_MAX)
+        pool->records_taken = pool->records_begun - TIDE_STEP_RECORDS_MAX;
+    tide_step_record *opened = record(pool, pool->records_begun);
+    memset(opened, 0, sizeof *opened);
+    opened->step = pool->steps;
+    tide_pool_counters_sum(pool, &opened->begin);
+}
+
+void tide_pool_record_updated(tide_pool *pool)
+{
+    tide_step_record *of = record(pool, pool->update_record);
+    if (of == NULL || of->updated || !of->closed || !tide_pool_updates_done(pool))
+        return;
+    const uint64_t host_ns = pool->adam_ns[0], device_ns = pool->adam_ns[1];
+    of->counters.adam_host_seconds = (double)(host_ns - pool->adam_counted_ns[0]) * 1e-9;
+    of->counters.adam_device_seconds = (double)(device_ns - pool->adam_counted_ns[1]) * 1e-9;
+    pool->adam_counted_ns[0] = host_ns;
+    pool->adam_counted_ns[1] = device_ns;
+    of->updated = true;
+}
+
+tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
+{
+    if (!pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "counters: the pool is not sealed");
+    tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
+    tide_pool_lock(shared);
+    tide_pool_counters_sum(shared, counters);
+    tide_pool_unlock(shared);
+    return TIDE_OK;
+}
+
+bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_counters *counters)
+{
+    if (!pool->sealed)
+        return false;
+    bool taken = false;
+    tide_pool_lock(pool);
+    tide_pool_record_updated(pool);
+    if (pool->records_taken < pool->records_begun) {
+        const tide_step_record *oldest = record(pool, pool->records_taken + 1);
+        taken = oldest->closed && oldest->updated;
+        if (taken) {
+            *step = oldest->step;
+            *counters = oldest->counters;
+            pool->records_taken++;
+        }
+    }
+    tide_pool_unlock(pool);
+    return taken;
+}

@@ -1,0 +1,416 @@
+/* The engine: executes what the chunk manager decides, in its order, without making anybody wait who need
+ * not.
+ *
+ * A command's life
+ *
+ *   FETCH       map (outside the lock), enqueue the copy on the in stream behind the marks of both slots:
+ * done WRITE_BACK  enqueue the copy on the out stream: done EVICT       enqueue the copy on the out stream;
+ * open until the chunk's last use on the compute stream has been seen; unmap (outside the lock): done. The
+ * copy may still run: the marks order who comes next. tasks       open until a job is free and the slots'
+ * copies have been seen, then until the lane has finished (tasks.c); on the device done when enqueued
+ *
+ * Everything enqueued here runs on the engine's thread (asynchronous devices) so that what the engine has
+ * seen pass is what orders it; the hazard checker knows threads apart. A failure stops the engine from asking
+ * for more commands; what is open is brought to its end at abort (give_up).
+ */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const char label_fetch[] = "fetch", label_evict[] = "evict", label_write_back[] = "write back",
+                  label_zero[] = "zero chunk";
+
+static char *place_of(const tide_pool *pool, tide_chunk chunk)
+{
+    return pool->space_address[tide_layout_chunk_space(pool->layout, chunk)] +
+           tide_layout_chunk_index(pool->layout, chunk) * pool->plan.chunk_bytes;
+}
+
+void tide_pool_ring(tide_pool *pool)
+{
+    if (pool->engine_started) {
+        pool->device->ops->ring(pool->device);
+        return;
+    }
+    while (tide_pool_engine_step(pool)) {
+    }
+}
+
+void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status)
+{
+    if (status != TIDE_OK)
+        tide_pool_fail(pool, status);
+    tide_manager_done(pool->manager, command->id, status);
+    tide_pool_record_updated(pool);
+    pthread_cond_broadcast(&pool->progress);
+}
+
+/* --- moves --- */
+
+static tide_status copy_in(tide_pool *pool, const tide_command *command)
+{
+    tide_marks *to = &pool->device_marks[command->device_slot], *from = &pool->host_marks[command->host_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
+    const tide_work work = {.label = label_fetch, .tag = command->chunk};
+    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
+    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, to, true);
+    if (status == TIDE_OK)
+        status = tide_order_wait(&pool->order, TIDE_STREAM_IN, from, false);
+    if (status == TIDE_OK)
+        status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE,
+                                              command->device_slot, command->host_slot, bytes);
+    uint64_t number;
+    if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_IN, &number);
+    if (status != TIDE_OK)
+        return status;
+    tide_marks_set(to, TIDE_STREAM_IN, number, true);
+    tide_marks_set(from, TIDE_STREAM_IN, number, false);
+    tide_pool_count_fetch(pool, command, bytes);
+    return TIDE_OK;
+}
+
+static tide_status zero_in(tide_pool *pool, const tide_command *command)
+{
+    tide_marks *marks = &pool->device_marks[command->device_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
+    const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
+    const tide_work work = {.label = label_zero,
+                            .tag = command->chunk,
+                            .bytes = (double)bytes,
+                            .accesses = &access,
+                            .access_count = 1};
+    const tide_zero_args zero = {
+        .data = pool->device->ops->slot_address(pool->device, TIDE_TIER_DEVICE, command->device_slot),
+        .bytes = bytes};
+    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
+    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, marks, true);
+    if (status == TIDE_OK)
+        status = pool->device->ops->launch(pool->device, TIDE_STREAM_IN, &work, pool->kernels->zero, &zero,
+                                           sizeof zero);
+    uint64_t number;
+    if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_IN, &number);
+    if (status == TIDE_OK)
+        tide_marks_set(marks, TIDE_STREAM_IN, number, true);
+    return status;
+}
+
+static tide_status fetch(tide_pool *pool, const tide_command *command)
+{
+    char *place = place_of(pool, command->chunk);
+    tide_pool_unlock(pool);
+    tide_status status = pool->device->ops->map(pool->device, command->device_slot, place);
+    tide_pool_lock(pool);
+    if (status != TIDE_OK)
+        return status;
+    tide_pool_trace(pool, "map", command->chunk, "", "device", 0, tide_reason_name(command->reason));
+    if (command->copy)
+        status = copy_in(pool, command);
+    else if (command->zero)
+        status = zero_in(pool, command);
+    if (status == TIDE_OK)
+        return TIDE_OK;
+    const tide_status undone = pool->device->ops->unmap(pool->device, command->device_slot, place);
+    return undone == TIDE_OK ? status : undone;
+}
+
+/* Enqueue the copy out of an EVICT or a WRITE_BACK. */
+static tide_status copy_out(tide_pool *pool, const tide_command *command, const char *label)
+{
+    tide_marks *from = &pool->device_marks[command->device_slot], *to = &pool->host_marks[command->host_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
+    const tide_work work = {.label = label, .tag = command->chunk};
+    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_OUT);
+    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, from, false);
+    if (status == TIDE_OK)
+        status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, to, true);
+    if (status == TIDE_OK)
+        status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST,
+                                              command->host_slot, command->device_slot, bytes);
+    uint64_t number;
+    if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_OUT, &number);
+    if (status != TIDE_OK)
+        return status;
+    tide_marks_set(from, TIDE_STREAM_OUT, number, false);
+    tide_marks_set(to, TIDE_STREAM_OUT, number, true);
+    tide_pool_count_evict(pool, command, bytes);
+    return TIDE_OK;
+}
+
+/* --- open commands --- */
+
+static void open_add(tide_pool *pool, const tide_command *command, tide_pool_command_phase phase)
+{
+    assert(pool->open_count < TIDE_COMMANDS_OPEN_MAX);
+    pool->open[pool->open_count++] =
+        (tide_pool_command){.command = *command, .phase = phase, .job = UINT32_MAX};
+}
+
+static void open_remove(tide_pool *pool, uint32_t i)
+{
+    pool->open[i] = pool->open[--pool->open_count];
+}
+
+static void issue(tide_pool *pool, const tide_command *command)
+{
+    tide_status status = TIDE_OK;
+    switch (command->kind) {
+    case TIDE_COMMAND_FETCH:
+        tide_pool_command_done(pool, command, fetch(pool, command));
+        return;
+    case TIDE_COMMAND_WRITE_BACK:
+        tide_pool_command_done(pool, command, copy_out(pool, command, label_write_back));
+        return;
+    case TIDE_COMMAND_EVICT:
+        if (command->copy)
+            status = copy_out(pool, command, label_evict);
+        if (status != TIDE_OK)
+            tide_pool_command_done(pool, command, status);
+        else
+            open_add(pool, command, TIDE_OPEN_UNMAP);
+        return;
+    case TIDE_COMMAND_UPDATE:
+    case TIDE_COMMAND_RESTORE:
+    case TIDE_COMMAND_ACCESS:
+        open_add(pool, command, TIDE_OPEN_READY);
+        return;
+    }
+}
+
+/* Has the last use passed? Then unmap. True if the command is done. */
+static bool poll_unmap(tide_pool *pool, uint32_t i)
+{
+    const tide_pool_command open = pool->open[i];
+    bool unused;
+    tide_status status =
+        tide_order_query(&pool->order, TIDE_STREAM_COMPUTE,
+                         pool->device_marks[open.command.device_slot].used[TIDE_STREAM_COMPUTE],
+                         TIDE_SITE_UNMAP_COMPUTE, &unused);
+    if (status == TIDE_OK && !unused)
+        return false;
+    open_remove(pool, i);
+    if (status == TIDE_OK) {
+        char *place = place_of(pool, open.command.chunk);
+        tide_pool_unlock(pool);
+        status = pool->device->ops->unmap(pool->device, open.command.device_slot, place);
+        tide_pool_lock(pool);
+        tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
+                        tide_reason_name(open.command.reason));
+    }
+    tide_pool_command_done(pool, &open.command, status);
+    return true;
+}
+
+static void task_done(tide_pool *pool, uint32_t i, tide_status status)
+{
+    tide_pool_command open = pool->open[i];
+    open_remove(pool, i);
+    tide_pool_task_finish(pool, &open);
+    if (open.command.kind == TIDE_COMMAND_ACCESS)
+        pool->access = NULL;
+    tide_pool_command_done(pool, &open.command, status);
+}
+
+static bool poll_ready(tide_pool *pool, uint32_t i)
+{
+    bool started = false;
+    const tide_status status = tide_pool_task_start(pool, &pool->open[i], &started);
+    if (status != TIDE_OK) {
+        task_done(pool, i, status);
+        return true;
+    }
+    if (!started)
+        return false;
+    if (pool->open[i].command.tier == TIDE_TIER_DEVICE)
+        task_done(pool, i, TIDE_OK);
+    else
+        pool->open[i].phase = TIDE_OPEN_LANE;
+    return true;
+}
+
+static bool poll_lane(tide_pool *pool, uint32_t i)
+{
+    bool passed;
+    tide_status status =
+        tide_order_query(&pool->order, TIDE_STREAM_HOST, pool->open[i].number, TIDE_SITE_LANE_DONE, &passed);
+    if (status == TIDE_OK && !passed)
+        return false;
+    if (status == TIDE_OK)
+        status = tide_pool_task_status(pool, &pool->open[i]);
+    task_done(pool, i, status);
+    return true;
+}
+
+static bool poll_one(tide_pool *pool, uint32_t i)
+{
+    switch (pool->open[i].phase) {
+    case TIDE_OPEN_UNMAP:
+        return poll_unmap(pool, i);
+    case TIDE_OPEN_READY:
+        return poll_ready(pool, i);
+    case TIDE_OPEN_LANE:
+        return poll_lane(pool, i);
+    case TIDE_OPEN_NONE:
+        break;
+    }
+    return false;
+}
+
+static bool poll_open(tide_pool *pool)
+{
+    bool moved = false;
+    for (uint32_t i = 0; i < pool->open_count;) {
+        /* Polling may drop the lock, but only the engine changes this table. */
+        if (poll_one(pool, i))
+            moved = true;
+        else
+            i++;
+    }
+    return moved;
+}
+
+/* --- giving a step up --- */
+
+/* Everything enqueued has ended: bring every open command to its end too. Tasks that had not started change
+ * nothing. */
+static void resolve_open(tide_pool *pool)
+{
+    while (pool->open_count > 0) {
+        const uint32_t last = pool->open_count - 1;
+        if (pool->open[last].phase == TIDE_OPEN_READY)
+            task_done(pool, last, tide_fail(TIDE_ERROR_STATE, "the step was given up"));
+        else if (!poll_one(pool, last))
+            break; /* after a synchronize nothing is pending; a device that says otherwise is reported below
+                    */
+    }
+}
+
+static void answer_give_up(tide_pool *pool)
+{
+    tide_pool_unlock(pool);
+    pool->device->ops->synchronize(pool->device);
+    tide_pool_lock(pool);
+    tide_order_synchronized(&pool->order);
+    pool->norm_phase = TIDE_NORM_IDLE;
+    resolve_open(pool);
+    pool->abort_torn = true;
+    tide_status status =
+        pool->open_count == 0
+            ? TIDE_OK
+            : tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->open_count);
+    if (status == TIDE_OK)
+        status = tide_manager_abort(pool->manager, &pool->abort_torn);
+    if (status == TIDE_OK)
+        status = pool->device->ops->recover(pool->device);
+    if (status == TIDE_OK)
+        pool->failure = TIDE_OK;
+    else
+        tide_pool_fail(pool, status);
+    pool->abort_asked = false;
+    pthread_cond_broadcast(&pool->progress);
+}
+
+static bool given_up(const tide_pool *pool)
+{
+    return !pool->abort_asked;
+}
+
+tide_status tide_pool_give_up(tide_pool *pool)
+{
+    pool->abort_asked = true;
+    tide_pool_ring(pool);
+    const tide_status status = tide_pool_wait(pool, given_up);
+    if (status != TIDE_OK)
+        return status;
+    pool->torn = pool->torn || pool->abort_torn;
+    pool->access = NULL;
+    if (pool->resident) {
+        /* Nothing is recorded of resident updates but how far they got. */
+        pool->torn = pool->torn || pool->resident_next < pool->plan.chunks[TIDE_SPACE_MASTER];
+        pool->resident_next = pool->plan.chunks[TIDE_SPACE_MASTER];
+    }
+    return tide_pool_failure(pool);
+}
+
+/* --- rounds --- */
+
+static bool issue_next(tide_pool *pool)
+{
+    bool moved = false;
+    tide_command command;
+    /* In resident mode (manager off) the manager is not asked while a step is open. */
+    while (pool->failure == TIDE_OK && !(pool->resident && pool->step_open) &&
+           pool->open_count < TIDE_COMMANDS_OPEN_MAX && tide_manager_next(pool->manager, &command)) {
+        issue(pool, &command);
+        moved = true;
+    }
+    /* A request becomes ready inside next(), without a command. */
+    pthread_cond_broadcast(&pool->progress);
+    return moved;
+}
+
+bool tide_pool_engine_step(tide_pool *pool)
+{
+    if (pool->abort_asked) {
+        answer_give_up(pool);
+        return true;
+    }
+    if (pool->failure != TIDE_OK)
+        return false;
+    const tide_status device = pool->device->ops->failure(pool->device);
+    if (device != TIDE_OK) {
+        tide_pool_fail(pool, device);
+        return false;
+    }
+    bool moved = poll_open(pool);
+    moved |= tide_pool_norm_poll(pool);
+    moved |= tide_pool_resident_tasks(pool);
+    moved |= issue_next(pool);
+    if (!moved && pool->failure == TIDE_OK && pool->open_count == 0 && !pool->resident &&
+        tide_manager_is_stuck(pool->manager)) {
+        tide_pool_fail(pool, tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
+                                       pool->op_name == NULL ? "(none)" : pool->op_name));
+        return true;
+    }
+    return moved;
+}
+
+void *tide_pool_engine_main(void *context)
+{
+    tide_pool *pool = context;
+    tide_pool_lock(pool);
+    while (!pool->stopping) {
+        const uint64_t ticket = pool->device->ops->doorbell(pool->device);
+        if (tide_pool_engine_step(pool))
+            continue;
+        tide_pool_unlock(pool);
+        const tide_status status = pool->device->ops->park(pool->device, ticket);
+        tide_pool_lock(pool);
+        if (status != TIDE_OK)
+            tide_pool_fail(pool, status);
+    }
+    tide_pool_unlock(pool);
+    return NULL;
+}
+
+tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool))
+{
+    while (!ready(pool)) {
+        if (pool->failure != TIDE_OK && !pool->abort_asked)
+            return tide_pool_failure(pool);
+        if (pool->engine_started) {
+            pthread_cond_wait(&pool->progress, &pool->lock);
+            continue;
+        }
+        const uint64_t ticket = pool->device->ops->doorbell(pool->device);
+        if (tide_pool_engine_step(pool) || ready(pool))
+            continue;
+        const tide_status status = pool->device->ops->park(pool->device, ticket);
+        if (status != TIDE_OK)
+            tide_pool_fail(pool, status);
+    }
+    return TIDE_OK;
+}

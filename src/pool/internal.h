@@ -1,0 +1,346 @@
+/* The pool's inside: what its files share.
+ *
+ *   pool.c      options, registration, destroy, addresses
+ *   plan.c      the region's layout, budgets, slots, refusals
+ *   seal.c      opens the device, allocates everything, starts the engine
+ *   engine.c    executes the manager's commands
+ *   tasks.c     updates, restores and host accesses on the host lane and the update stream
+ *   step.c      steps, ops, slices, gradients into place
+ *   norm.c      the gradient norm, clipping, skipped steps
+ *   access.c    param_set, param_get, read, write
+ *   resident.c  manager off
+ *   order.c     which stream waits for which
+ *   counters.c  counters of a step, trace events
+ *
+ * Threads and locks. The caller's thread and the engine thread share the pool under one lock (`lock`);
+ * `progress` is signalled when the engine changed something the caller may wait for. The engine sleeps in the
+ * device's park() and is rung awake. Slow calls (map, unmap) run outside the lock on a command that is marked
+ * open. On a device that is not asynchronous (null) there is no engine thread: the caller runs engine steps
+ * inline wherever it would wait.
+ *
+ * Fields: [caller] only the caller's thread; [lock] under the lock; [fixed] not changed after seal.
+ */
+#ifndef TIDE_POOL_INTERNAL_H
+#define TIDE_POOL_INTERNAL_H
+
+#include "chunk/manager.h"
+#include "kernels/kernels.h"
+#include "offload/device.h"
+#include "src/pool/order.h"
+#include "tidepool/pool.h"
+
+#include <pthread.h>
+
+typedef struct tide_pool_param {
+    char *name;
+    uint64_t elements;
+    bool decay;
+    uint64_t first_block;       /* [fixed] of the norm's blocks */
+    uint64_t kept_offset_bytes; /* [fixed] of the kept accumulator in the region; UINT64_MAX: none */
+    tide_op kept_until;  /* [fixed] the op at whose end the kept accumulator is rounded into the place */
+    bool kept_dirty;     /* [caller] the kept accumulator holds something of this step */
+    bool has_gradient;   /* [caller] the place holds (part of) the gradient */
+    bool zero_gradient;  /* [lock] no op made a gradient in the step whose updates run */
+    uint64_t covered[3]; /* [caller] while torn: elements set anew, per fp32 space */
+} tide_pool_param;
+
+typedef struct tide_pool_checkpoint {
+    char *name;
+    uint32_t parts;
+    uint64_t part_bytes;
+} tide_pool_checkpoint;
+
+typedef struct tide_pool_op {
+    tide_op_description description; /* its arrays and name are the pool's copies */
+    uint64_t *accumulator_offsets; /* [fixed] in the region, per param use with GRAD; UINT64_MAX otherwise */
+    uint64_t accumulator_bytes;    /* of those that end with the op: workspace + this is the op's need of the
+                                      region */
+    tide_access *accesses;    /* [caller] what a launch in this op declares: the region, params, the slice */
+    uint32_t access_capacity; /* [fixed] */
+} tide_pool_op;
+
+/* Offsets in the region, bytes. */
+typedef struct tide_region_layout {
+    uint64_t nonmodel_bytes;
+    uint64_t workspace_offset;
+    uint64_t workspace_bytes; /* the largest op's workspace and accumulators */
+    uint64_t kept_offset;
+    uint64_t kept_bytes;
+    uint64_t blocks_offset;
+    uint64_t blocks_count;
+    uint64_t scalars_offset;
+    uint64_t total_bytes;
+} tide_region_layout;
+
+enum {
+    TIDE_COMMANDS_OPEN_MAX = 64, /* handed out by the manager and not done */
+    TIDE_JOBS_MAX = 8,           /* tasks in flight */
+    TIDE_STEP_RECORDS_MAX = 8,
+    TIDE_SKIPS_MAX = 10, /* skipped steps in a row that end a run */
+};
+
+/* A command that waits for something before it is done. */
+typedef enum tide_pool_command_phase {
+    TIDE_OPEN_NONE = 0,
+    TIDE_OPEN_UNMAP, /* for the last use of its slot */
+    TIDE_OPEN_READY, /* a task, for a free job and for its slots' copies */
+    TIDE_OPEN_LANE,  /* for the host lane to finish it */
+} tide_pool_command_phase;
+
+typedef struct tide_pool_command {
+    tide_command command;
+    tide_pool_command_phase phase;
+    uint64_t number; /* piece of the host lane waited for */
+    uint32_t job;
+} tide_pool_command;
+
+/* What a task's function on the host lane needs; segments in a buffer that the device can read too. */
+typedef struct tide_job {
+    tide_pool *pool;
+    tide_adamw_segment *segments;         /* [fixed] pool->segments_max of them */
+    tide_update_segment *update_segments; /* [fixed] for a caller's optimizer */
+    uint32_t segment_count;
+    uint32_t zero_count; /* of segments whose gradient is zero: their indices come first in zero_segments */
+    uint32_t *zero_segments;
+    void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
+    tide_adam_factors factors;
+    tide_step_options step;
+    uint64_t update;
+    tide_status
+        status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
+    char message[256];
+    bool busy;
+    uint64_t update_number; /* piece of the update stream that reads the segments; 0: the host lane does */
+} tide_job;
+
+/* A param_set or param_get in progress. */
+typedef struct tide_access_request {
+    bool set;
+    tide_space space;
+    uint64_t offset_elements;       /* in the fp32 chunk (space PARAM: in the PARAM chunk) */
+    uint64_t param_offset_elements; /* in the PARAM chunk */
+    uint64_t count;
+    float *values; /* the caller's; read only for set */
+    void *slots[2];
+    bool fresh[2];
+} tide_access_request;
+
+/* A step's counters while they can still grow. */
+typedef struct tide_step_record {
+    uint64_t step;
+    tide_pool_counters begin;    /* sums at the step's first op */
+    tide_pool_counters counters; /* moves attributed so far; the rest at close */
+    bool closed;                 /* the next step's first op has begun */
+    bool updated;                /* its updates are over */
+} tide_step_record;
+
+typedef enum tide_norm_phase {
+    TIDE_NORM_IDLE = 0,
+    TIDE_NORM_ASKED,   /* its sum is enqueued */
+    TIDE_NORM_PENDING, /* its copy to the host, too */
+    TIDE_NORM_KNOWN,
+} tide_norm_phase;
+
+struct tide_pool {
+    tide_pool_options options;
+    char *device_name;
+    bool sealed;
+
+    tide_pool_param *params;
+    uint32_t param_count, param_capacity;
+    tide_pool_checkpoint *checkpoints;
+    uint32_t checkpoint_count, checkpoint_capacity;
+    tide_pool_op *ops;
+    uint32_t op_count, op_capacity;
+
+    /* [fixed] after seal */
+    tide_device *device;
+    const tide_kernels *kernels;
+    tide_layout *layout;
+    tide_pool_plan plan;
+    tide_region_layout region_layout;
+    char *region;
+    char *space_address[TIDE_SPACE_COUNT];
+    uint32_t region_object;
+    char *staging;
+    uint32_t staging_object;
+    double *mailbox;
+    uint32_t mailbox_object;
+    uint32_t segments_max;
+    uint32_t job_segments_object;
+    tide_adamw_segment *null_segments; /* of a device without data */
+
+    pthread_mutex_t lock;
+    pthread_cond_t progress;
+    pthread_t engine;
+    bool engine_started;
+    bool stopping;       /* [lock] */
+    bool abort_asked;    /* [lock] the engine gives the step up and answers by clearing it */
+    bool abort_torn;     /* [lock] its answer */
+    tide_status failure; /* [lock] sticky */
+    char failure_message[1024];
+    char last_failure_message[1024]; /* [lock] stays when the failure is cleared */
+
+    tide_manager *manager;                          /* [lock] */
+    tide_order order;                               /* [lock] */
+    tide_marks *device_marks, *host_marks;          /* [lock] per slot */
+    tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
+    uint32_t open_count;                            /* [lock] */
+    tide_job jobs[TIDE_JOBS_MAX];                   /* [lock]; a busy job belongs to its stream */
+    tide_access_request *access;                    /* [lock] */
+
+    /* the step */
+    bool step_open;             /* [caller] */
+    bool op_open;               /* [caller] */
+    tide_op op;                 /* [caller] */
+    bool backward_begun;        /* [caller] */
+    uint32_t slice;             /* [caller] UINT32_MAX: none */
+    uint32_t op_access_count;   /* [caller] of the open op's accesses */
+    uint32_t op_param_accesses; /* [caller] of those, the region and the params */
+    bool first_op_begun;        /* [caller] in the open step */
+    bool torn;                  /* [lock] */
+    bool resident;              /* [lock] manager off: everything is mapped and pinned */
+    uint32_t *resident_slots;   /* [lock] per chunk, while resident */
+    uint32_t resident_next; /* [lock] the next fp32 part to update or restore; = MASTER chunks: none left */
+    bool resident_restore;  /* [lock] the parts left are restored, not updated */
+    tide_step_options step; /* [caller] of the open step */
+    tide_step_options update_step; /* [lock] of the step whose updates run */
+    _Atomic uint64_t steps;        /* training steps begun; the caller writes it, traces read it */
+    _Atomic uint32_t moment;       /* in the open step; likewise */
+    _Atomic(const char *) op_name; /* likewise; NULL between ops */
+    uint64_t updates;              /* [lock] counted when a step's updates are let go */
+    uint64_t staging_number[2];    /* [caller] last use of each half of the staging buffer */
+    uint32_t staging_half;         /* [caller] */
+
+    tide_norm_phase norm_phase; /* [lock] */
+    uint64_t norm_number;       /* [lock] */
+    tide_step_result result;    /* [lock] of the last ended training step */
+    uint64_t result_step;       /* [lock] */
+    uint32_t skipped_in_row;    /* [lock] */
+
+    /* counters */
+    tide_pool_counters counters; /* [lock] sums, as far as the device does not keep them */
+    tide_step_record records[TIDE_STEP_RECORDS_MAX]; /* [lock] a ring */
+    uint64_t records_begun, records_taken;           /* [lock] */
+    uint64_t update_record;                          /* [lock] number of the record whose updates run */
+    uint64_t adam_counted_ns[2];                     /* [lock] of adam_ns, what records have got */
+    uint64_t calls_at_step_begin;                    /* [lock] */
+    _Atomic uint64_t compute_enqueued;               /* kernels and copies on the compute stream */
+    _Atomic uint64_t compute_ended;                  /* the observer counts them */
+    _Atomic uint64_t last_compute_end_ns;            /* the observer writes it */
+    _Atomic uint64_t adam_ns[2];                     /* likewise: host lane, update stream */
+};
+
+/* --- pool.c --- */
+
+/* Sticky failure: the first status and message stay. Called with the lock. */
+void tide_pool_fail(tide_pool *pool, tide_status status);
+/* The sticky failure, with its message written for this thread; TIDE_OK if none. With the lock. */
+tide_status tide_pool_failure(tide_pool *pool);
+void tide_pool_lock(tide_pool *pool);
+void tide_pool_unlock(tide_pool *pool);
+
+/* --- plan.c --- */
+
+/* Layout and manager of what is registered, for any chunk size. The caller destroys both. */
+tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout,
+                                   tide_manager **manager);
+/* The region's layout; sets accumulator offsets of ops and params. Needs a manager with all ops. */
+void tide_pool_region_plan(tide_pool *pool, const tide_manager *manager, tide_region_layout *region);
+/* Budgets in force, slots and refusals; fills `plan` whole. */
+tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, const tide_manager *manager,
+                                uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
+                                tide_pool_plan *plan);
+/* A caller's optimizer runs on the host, manager off on the device. */
+tide_placement tide_pool_placement(const tide_pool *pool);
+uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout);
+/* Most segments a task can have. */
+uint32_t tide_pool_segments_max(const tide_layout *layout);
+
+/* --- engine.c --- */
+
+void *tide_pool_engine_main(void *pool);
+/* One round: poll what is open, hand out what is next. True if something moved. With the lock, which it may
+ * drop and take again. */
+bool tide_pool_engine_step(tide_pool *pool);
+/* Wait, with the lock, until `ready(pool)` or a failure; runs the engine inline where it has no thread. */
+tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
+/* There may be something to do: wake the engine, or run it here where it has no thread. With the lock. */
+void tide_pool_ring(tide_pool *pool);
+/* Give up the open step and every request, wait for what runs, clear the failure if the device can go on.
+ * `torn` is set if updates had begun. Restores that follow are not waited for. With the lock. */
+tide_status tide_pool_give_up(tide_pool *pool);
+/* Mark a command done and tell whoever waits. With the lock. */
+void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status);
+
+/* --- tasks.c --- */
+
+/* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started`, and
+ * `number` of the lane's piece (0: done at once). With the lock. */
+tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool *started);
+/* What the lane answered to a task it has finished; writes the message. With the lock. */
+tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command *open);
+/* The job of a finished task may be used again. With the lock. */
+void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open);
+/* manager off: enqueue the next updates or restores on the device, as far as jobs are free. True if it did.
+ */
+bool tide_pool_resident_tasks(tide_pool *pool);
+
+/* --- norm.c --- */
+
+/* Enqueue the norm of the ended backward and its way to the host. Caller's thread, with the lock. */
+tide_status tide_pool_norm_enqueue(tide_pool *pool);
+/* If the norm has arrived: decide on clipping or skipping and let the updates go. Engine. True if it did. */
+bool tide_pool_norm_poll(tide_pool *pool);
+/* Updates of the step before are over, those of this one may begin: fix what they use. With the lock. */
+void tide_pool_updates_let_go(tide_pool *pool);
+/* Note which params got no gradient in the step that ends. With the lock. */
+void tide_pool_zero_gradients_mark(tide_pool *pool);
+/* The last step's norm has been acted on (resident updates: enqueued). */
+bool tide_pool_norm_settled(const tide_pool *pool);
+/* Wait until the last step's norm is known and its updates are done. With the lock. */
+tide_status tide_pool_settle(tide_pool *pool);
+/* No update of the last step is open. */
+bool tide_pool_updates_done(const tide_pool *pool);
+
+/* --- counters.c --- */
+
+void tide_pool_observe(void *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
+                       uint64_t end_ns);
+void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const char *from, const char *to,
+                     uint64_t bytes, const char *reason);
+/* A training step's first op: closes the record before and opens one. With the lock. */
+void tide_pool_record_begin(tide_pool *pool);
+/* Close the last step's record, if open. With the lock. */
+void tide_pool_record_close(tide_pool *pool);
+/* If the updates that run are over: their record is, too, as far as they go. With the lock. */
+void tide_pool_record_updated(tide_pool *pool);
+void tide_pool_count_fetch(tide_pool *pool, const tide_command *command, uint64_t bytes);
+void tide_pool_count_evict(tide_pool *pool, const tide_command *command, uint64_t bytes);
+void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
+/* Labels of work whose seconds are the optimizer's. */
+extern const char tide_label_adam_host[], tide_label_adam_device[];
+
+/* --- access.c --- */
+
+/* tide_read without its checks. Caller's thread, without the lock. */
+tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *region, size_t bytes);
+
+/* --- resident.c --- */
+
+/* manager off: map and pin everything, or let it go again. Caller's thread, with the lock. */
+tide_status tide_pool_resident(tide_pool *pool, bool resident);
+
+/* --- step.c --- */
+
+/* Enqueue on the compute stream what this file and norm.c need; caller's thread. */
+tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_kernel kernel,
+                                     const void *arguments, size_t argument_bytes, double flops, double bytes,
+                                     const tide_access *accesses, uint32_t access_count);
+
+static inline uint32_t tide_pool_parts(const tide_pool *pool)
+{
+    return tide_layout_parts_per_chunk(pool->layout);
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* The gradient norm: summed on the device, read once a step, and what follows from it.
+ *
+ * With clipping the updates wait for it: the clip factor is computed here, once, in float64, and a step whose
+ * norm is not finite is skipped (params rewritten from MASTER). Without clipping the updates run during
+ * backward already; a norm that is not finite then means that params may be spoilt: the pool is torn.
+ */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <math.h>
+
+tide_status tide_pool_norm_enqueue(tide_pool *pool)
+{
+    const tide_region_layout *region = &pool->region_layout;
+    const tide_access access = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
+    const tide_norm_sum_args sum = {.blocks = (const double *)(void *)(pool->region + region->blocks_offset),
+                                    .sum = (double *)(void *)(pool->region + region->scalars_offset),
+                                    .blocks_count = region->blocks_count};
+    tide_status status = tide_pool_compute_launch(pool, "norm", pool->kernels->norm_sum, &sum, sizeof sum,
+                                                  (double)tide_norm_sum_flops(&sum),
+                                                  (double)tide_norm_sum_bytes(&sum), &access, 1);
+    if (status == TIDE_OK)
+        pool->norm_phase = TIDE_NORM_ASKED;
+    return status;
+}
+
+/* On the engine's thread, which also reads the mailbox: so the next step's copy into it comes after that reading. No
+ * work of the caller comes between sum and copy, since a step begins when the norm before is settled. */
+static tide_status copy_to_host(tide_pool *pool)
+{
+    const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, pool->region_object),
+                                    tide_writes(TIDE_OBJECT_BUFFER, pool->mailbox_object)};
+    const tide_work work = {.label = "norm to host", .accesses = accesses, .access_count = 2};
+    tide_status status = pool->device->ops->copy_bytes(
+        pool->device, TIDE_STREAM_COMPUTE, &work, pool->mailbox,
+        pool->region + pool->region_layout.scalars_offset, sizeof(double), false);
+    if (status != TIDE_OK)
+        return status;
+    pool->compute_enqueued++;
+    status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &pool->norm_number);
+    if (status == TIDE_OK)
+        pool->norm_phase = TIDE_NORM_PENDING;
+    return status;
+}
+
+bool tide_pool_norm_settled(const tide_pool *pool)
+{
+    return (pool->norm_phase == TIDE_NORM_IDLE || pool->norm_phase == TIDE_NORM_KNOWN) &&
+           pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
+}
+
+tide_status tide_pool_settle(tide_pool *pool)
+{
+    const tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
+    return status == TIDE_OK ? tide_pool_wait(pool, tide_pool_updates_done) : status;
+}
+
+bool tide_pool_updates_done(const tide_pool *pool)
+{
+    return tide_manager_updates_open(pool->manager) == 0 &&
+           pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
+}
+
+void tide_pool_updates_let_go(tide_pool *pool)
+{
+    tide_pool_record_updated(pool);
+    pool->updates++;
+    pool->update_step = pool->step;
+    pool->update_record = pool->records_begun;
+    for (uint32_t i = 0; i < pool->param_count; i++)
+        pool->params[i].zero_gradient = false;
+}
+
+void tide_pool_zero_gradients_mark(tide_pool *pool)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        pool->params[i].zero_gradient = !pool->params[i].has_gradient;
+        count += pool->params[i].zero_gradient;
+    }
+    pool->result.zero_gradients = count;
+}
+
+/* As PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. */
+static float clip_factor(double norm, double max)
+{
+    const double factor = max / (norm + 1e-6);
+    return factor < 1.0 ? (float)factor : 1.0F;
+}
+
+static tide_status start_resident_tasks(tide_pool *pool, bool restore)
+{
+    pool->resident_restore = restore;
+    pool->resident_next = 0;
+    return TIDE_OK;
+}
+
+static tide_status skip(tide_pool *pool)
+{
+    pool->result.skipped = true;
+    pool->result.gradient_scale = 0;
+    pool->counters.skipped++;
+    pool->skipped_in_row++;
+    pool->update_record = pool->records_begun;
+    if (pool->resident)
+        return start_resident_tasks(pool, true);
+    return tide_manager_skip_updates(pool->manager);
+}
+
+static tide_status let_go(tide_pool *pool)
+{
+    pool->result.gradient_scale = clip_factor(pool->result.gradient_norm, pool->step.clip_norm);
+    pool->skipped_in_row = 0;
+    tide_pool_updates_let_go(pool);
+    tide_pool_zero_gradients_mark(pool);
+    if (pool->resident)
+        return start_resident_tasks(pool, false);
+    return tide_manager_release_updates(pool->manager);
+}
+
+/* Without clipping: the updates run already (manager on), or begin now (off). */
+static tide_status check_immediate(tide_pool *pool, bool finite)
+{
+    if (finite)
+        return pool->resident ? start_resident_tasks(pool, false) : TIDE_OK;
+    pool->torn = true;
+    return tide_fail(TIDE_ERROR_NONFINITE,
+                     "step %llu: the gradient norm is not finite and updates had begun; the pool is torn",
+                     (unsigned long long)pool->steps);
+}
+
+static tide_status decide(tide_pool *pool)
+{
+    const tide_access access = tide_reads(TIDE_OBJECT_BUFFER, pool->mailbox_object);
+    const tide_work work = {.label = "norm on host", .accesses = &access, .access_count = 1};
+    tide_status status = pool->device->ops->host_touch(pool->device, &work);
+    if (status != TIDE_OK)
+        return status;
+    const double square = pool->device->ops->has_data ? pool->mailbox[0] : 0.0;
+    pool->result.gradient_norm = sqrt(square);
+    pool->result.skipped = false;
+    const bool finite = isfinite(square);
+    if (!(pool->step.clip_norm > 0))
+        return check_immediate(pool, finite);
+    status = finite ? let_go(pool) : skip(pool);
+    pool->result.skipped_in_row = pool->skipped_in_row;
+    return status;
+}
+
+/* Has the norm arrived, and may what it decides be decided? */
+static tide_status norm_arrived(tide_pool *pool, bool *arrived)
+{
+    tide_status status = tide_order_query(&pool->order, TIDE_STREAM_COMPUTE, pool->norm_number,
+                                          TIDE_SITE_NORM_COMPUTE, arrived);
+    /* Chunks that no op of this step used may still owe the update before; what those use must not change yet. */
+    if (status == TIDE_OK && pool->step.clip_norm > 0 && !tide_pool_updates_done(pool))
+        *arrived = false;
+    if (status == TIDE_OK && *arrived)
+        status = pool->device->ops->failure(pool->device);
+    return status;
+}
+
+bool tide_pool_norm_poll(tide_pool *pool)
+{
+    tide_status status = TIDE_OK;
+    bool arrived = false;
+    if (pool->norm_phase == TIDE_NORM_ASKED)
+        status = copy_to_host(pool);
+    if (status == TIDE_OK && pool->norm_phase != TIDE_NORM_PENDING)
+        return false;
+    if (status == TIDE_OK)
+        status = norm_arrived(pool, &arrived);
+    if (status == TIDE_OK && !arrived)
+        return false;
+    if (status == TIDE_OK)
+        status = decide(pool);
+    pool->norm_phase = TIDE_NORM_KNOWN;
+    if (status != TIDE_OK)
+        tide_pool_fail(pool, status);
+    pthread_cond_broadcast(&pool->progress);
+    return true;
+}
+
+/* --- the caller's side --- */
+
+static bool norm_known(const tide_pool *pool)
+{
+    return pool->norm_phase == TIDE_NORM_IDLE || pool->norm_phase == TIDE_NORM_KNOWN;
+}
+
+/* The first param with a norm block that is not finite; NULL if none. Reads the blocks through the staging
+ * buffer. */
+static const char *find_nonfinite(tide_pool *pool)
+{
+    enum { PIECE = 512 };
+    double blocks[PIECE];
+    const double *all = (const double *)(void *)(pool->region + pool->region_layout.blocks_offset);
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        const uint64_t count = tide_norm_blocks(pool->params[i].elements);
+        for (uint64_t done = 0; done < count; done += PIECE) {
+            const size_t piece = (size_t)(count - done < PIECE ? count - done : PIECE);
+            if (tide_pool_read_region(pool, blocks, all + pool->params[i].first_block + done,
+                                      piece * sizeof *blocks) != TIDE_OK)
+                return NULL;
+            for (size_t j = 0; j < piece; j++) {
+                if (!isfinite(blocks[j]))
+                    return pool->params[i].name;
+            }
+        }
+    }
+    return NULL;
+}
+
+static tide_status nonfinite(tide_pool *pool, const char *what)
+{
+    tide_pool_unlock(pool);
+    const char *param = find_nonfinite(pool);
+    tide_pool_lock(pool);
+    return tide_fail(TIDE_ERROR_NONFINITE, "step %llu: the gradient of param %s is not finite; %s",
+                     (unsigned long long)pool->steps, param == NULL ? "(unknown)" : param, what);
+}
+
+tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
+{
+    if (!pool->sealed || pool->steps == 0 || pool->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "pool: no ended training step has a result");
+    tide_pool_lock(pool);
+    tide_status status = tide_pool_wait(pool, norm_known);
+    if (status == TIDE_ERROR_NONFINITE)
+        status = nonfinite(pool, "updates had begun, so the pool is torn");
+    else if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)
+        status = nonfinite(pool, "ten steps in a row were skipped");
+    if (status == TIDE_OK)
+        *result = pool->result;
+    tide_pool_unlock(pool);
+    return status;
+}

@@ -1,0 +1,118 @@
+#include "src/pool/order.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const uint8_t stream_sites[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT] = {
+    [TIDE_STREAM_COMPUTE] = {[TIDE_STREAM_IN] = TIDE_SITE_COMPUTE_IN,
+                             [TIDE_STREAM_OUT] = TIDE_SITE_COMPUTE_OUT,
+                             [TIDE_STREAM_UPDATE] = TIDE_SITE_COMPUTE_UPDATE},
+    [TIDE_STREAM_IN] = {[TIDE_STREAM_OUT] = TIDE_SITE_IN_OUT, [TIDE_STREAM_UPDATE] = TIDE_SITE_IN_UPDATE},
+    [TIDE_STREAM_OUT] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_OUT_COMPUTE,
+                         [TIDE_STREAM_IN] = TIDE_SITE_OUT_IN,
+                         [TIDE_STREAM_UPDATE] = TIDE_SITE_OUT_UPDATE},
+    [TIDE_STREAM_UPDATE] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_UPDATE_COMPUTE,
+                            [TIDE_STREAM_IN] = TIDE_SITE_UPDATE_IN,
+                            [TIDE_STREAM_OUT] = TIDE_SITE_UPDATE_OUT},
+};
+
+static_assert((int)TIDE_SITE_COUNT <= (int)TIDE_WAIT_SITE_COUNT, "the device counts waits per site");
+
+tide_status tide_order_init(tide_order *order, tide_device *device)
+{
+    memset(order, 0, sizeof *order);
+    order->device = device;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
+        for (int i = 0; i < TIDE_ORDER_RING; i++) {
+            const tide_status status = device->ops->event_create(device, &order->events[stream][i]);
+            if (status != TIDE_OK)
+                return status;
+        }
+    }
+    return TIDE_OK;
+}
+
+tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_t number)
+{
+    return order->events[stream][number % TIDE_ORDER_RING];
+}
+
+tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number)
+{
+    const uint64_t next = order->recorded[stream] + 1;
+    const tide_status status =
+        order->device->ops->event_record(order->device, tide_order_event(order, stream, next), stream);
+    if (status != TIDE_OK)
+        return status;
+    order->recorded[stream] = next;
+    order->knows[stream][stream] = next;
+    memcpy(order->knowledge[stream][next % TIDE_ORDER_RING], order->knows[stream],
+           sizeof order->knows[stream]);
+    *number = next;
+    return TIDE_OK;
+}
+
+static void learn(uint64_t knows[TIDE_STREAM_COUNT], const uint64_t told[TIDE_STREAM_COUNT])
+{
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
+        if (knows[stream] < told[stream])
+            knows[stream] = told[stream];
+    }
+}
+
+void tide_order_enqueue_from_engine(tide_order *order, tide_stream stream)
+{
+    learn(order->knows[stream], order->seen);
+}
+
+static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream other, uint64_t number)
+{
+    assert(number <= order->recorded[other]);
+    if (other == stream || order->knows[stream][other] >= number)
+        return TIDE_OK;
+    const tide_wait_site site = stream_sites[stream][other];
+    if (site == 0)
+        return tide_fail(TIDE_ERROR_INTERNAL,
+                         "stream %s would have to wait for stream %s, which never happens",
+                         tide_stream_name(stream), tide_stream_name(other));
+    const tide_event event = tide_order_event(order, other, number);
+    const tide_status status = order->device->ops->stream_wait(order->device, stream, event, site);
+    if (status == TIDE_OK)
+        learn(order->knows[stream], order->knowledge[other][number % TIDE_ORDER_RING]);
+    return status;
+}
+
+tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_marks *marks, bool write)
+{
+    const uint64_t *numbers = write ? marks->used : marks->written;
+    for (int other = 0; other < TIDE_STREAM_COUNT; other++) {
+        const tide_status status = wait_for(order, stream, (tide_stream)other, numbers[other]);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,
+                             bool *passed)
+{
+    assert(number <= order->recorded[stream]);
+    if (order->seen[stream] >= number) {
+        *passed = true;
+        return TIDE_OK;
+    }
+    bool done = false;
+    const tide_status status =
+        order->device->ops->event_query(order->device, tide_order_event(order, stream, number), site, &done);
+    if (status != TIDE_OK)
+        return status;
+    if (done)
+        learn(order->seen, order->knowledge[stream][number % TIDE_ORDER_RING]);
+    *passed = done;
+    return TIDE_OK;
+}
+
+void tide_order_synchronized(tide_order *order)
+{
+    learn(order->seen, order->recorded);
+}

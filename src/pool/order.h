@@ -1,0 +1,96 @@
+/* Which work of which stream must have passed before other work may begin.
+ *
+ * Every stream is a timeline: record() closes a piece of its work and numbers it 1, 2, 3, ... A slot carries
+ * marks: the number of its last write and of its last use on each stream. Before a command touches a slot,
+ * the streams of the marks that matter are waited for:
+ *
+ *     a read waits for writes; a write waits for all uses (writes count as uses).
+ *
+ * A stream that has waited for piece q of another also knows all that other had waited for by then, so each
+ * stream keeps a vector of what it knows and a wait that would add nothing is not made. The engine thread has
+ * such a vector too: what it has seen pass (query) is known to every command it enqueues. The device's hazard
+ * checker proves all of this from the declared accesses, independently of these marks.
+ *
+ * A slot leaves its chunk's place when the engine has seen the compute stream's last use pass; copies and updates go
+ * through the slot's own place and may still run: whoever gets the slot next waits for them.
+ * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
+ *
+ * Guarded by the pool's lock.
+ */
+#ifndef TIDE_POOL_ORDER_H
+#define TIDE_POOL_ORDER_H
+
+#include "offload/device.h"
+
+/* Every wait in src/ and offload/ stands at one of these sites. A test takes each away in turn; the hazard
+ * checker must notice. Stream sites are named WAITER_AWAITED. */
+enum {
+    TIDE_SITE_COMPUTE_IN = 1,  /* an op's params have arrived */
+    TIDE_SITE_COMPUTE_OUT,     /* a gradient is written over a chunk that was being copied out */
+    TIDE_SITE_COMPUTE_UPDATE,  /* the device's optimizer has written the params */
+    TIDE_SITE_IN_OUT,          /* the slot's former chunk, or the host copy, has been copied out */
+    TIDE_SITE_IN_UPDATE,       /* the slot's former chunk was updated on the device */
+    TIDE_SITE_OUT_COMPUTE,     /* what is copied out has been computed */
+    TIDE_SITE_OUT_IN,          /* the host slot is no longer read by the fetch of its former chunk */
+    TIDE_SITE_OUT_UPDATE,      /* what is copied out has been updated */
+    TIDE_SITE_UPDATE_COMPUTE,  /* gradients are complete */
+    TIDE_SITE_UPDATE_IN,       /* optimizer state has arrived */
+    TIDE_SITE_UPDATE_OUT,      /* the slot's former chunk, or an older version, has been copied out */
+    TIDE_SITE_UNMAP_COMPUTE,   /* engine: the last use of an evicted chunk has passed */
+    TIDE_SITE_LANE_OUT,        /* engine: a host task's chunks have arrived */
+    TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */
+    TIDE_SITE_LANE_DONE,       /* engine: the host task has finished */
+    TIDE_SITE_JOB_UPDATE,      /* engine: the device has read a job's segment table */
+    TIDE_SITE_NORM_COMPUTE,    /* engine: the gradient norm has been copied to the host */
+    TIDE_SITE_READ_COMPUTE,    /* caller: the bytes of tide_read have arrived */
+    TIDE_SITE_STAGING_COMPUTE, /* caller: the staging buffer has been read */
+    TIDE_SITE_COUNT,
+};
+
+typedef struct tide_marks {
+    uint64_t written[TIDE_STREAM_COUNT]; /* number of the last write on each stream, 0: none */
+    uint64_t used[TIDE_STREAM_COUNT];    /* of the last read or write */
+} tide_marks;
+
+enum { TIDE_ORDER_RING = 256 }; /* recorded pieces a stream remembers; older ones count as the oldest */
+
+typedef struct tide_order {
+    tide_device *device;
+    tide_event events[TIDE_STREAM_COUNT][TIDE_ORDER_RING];
+    uint64_t knowledge[TIDE_STREAM_COUNT][TIDE_ORDER_RING][TIDE_STREAM_COUNT]; /* at the record */
+    uint64_t knows[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT];                      /* now */
+    uint64_t recorded[TIDE_STREAM_COUNT];
+    uint64_t seen[TIDE_STREAM_COUNT]; /* by the engine thread */
+} tide_order;
+
+/* Creates all events. NO_MEMORY. The device's close frees them. */
+tide_status tide_order_init(tide_order *order, tide_device *device);
+
+/* Close the work enqueued on `stream` so far; `number` identifies it. */
+tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number);
+
+/* Before the engine enqueues on `stream`: the stream learns what the engine has seen. */
+void tide_order_enqueue_from_engine(tide_order *order, tide_stream stream);
+
+/* Make `stream` wait for what a read (write: for what a write) of the marked slot must follow. */
+tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_marks *marks, bool write);
+
+/* Has the engine seen piece `number` of `stream` pass? Asks the device if it has not. */
+tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,
+                             bool *passed);
+
+/* After the device's synchronize, on the engine's thread: all that was recorded has been seen. */
+void tide_order_synchronized(tide_order *order);
+
+/* Note the use of a slot by the piece that tide_order_record closes. */
+static inline void tide_marks_set(tide_marks *marks, tide_stream stream, uint64_t number, bool write)
+{
+    marks->used[stream] = number;
+    if (write)
+        marks->written[stream] = number;
+}
+
+/* The event of a piece, for a caller that blocks on it outside the lock. */
+tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_t number);
+
+#endif

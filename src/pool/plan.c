@@ -1,0 +1,315 @@
+/* Where every byte goes: the region, the slots, the budgets, and what is refused.
+ *
+ *     region   | non-model | workspace and accumulators of the open op | kept accumulators | norm blocks |
+ * scalars | device   budget >= device_slots x chunk + region host     budget >= host_slots x chunk + buffers
+ * (staging, mailbox, segment tables)
+ *
+ * The region's size knows neither chunk size nor budgets, so nothing computed in it can depend on them.
+ */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES, MIN_CHUNK_BYTES = 256 * 1024 };
+
+tide_placement tide_pool_placement(const tide_pool *pool)
+{
+    if (pool->options.manager_off)
+        return TIDE_PLACEMENT_DEVICE;
+    if (pool->options.update != NULL)
+        return TIDE_PLACEMENT_HOST;
+    return pool->options.placement;
+}
+
+static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
+{
+    tide_status status = TIDE_OK;
+    uint32_t number;
+    for (uint32_t i = 0; i < pool->param_count && status == TIDE_OK; i++)
+        status = tide_layout_add_param(layout, pool->params[i].name, pool->params[i].elements, &number);
+    for (uint32_t i = 0; i < pool->checkpoint_count && status == TIDE_OK; i++) {
+        const tide_pool_checkpoint *checkpoint = &pool->checkpoints[i];
+        status = tide_layout_add_checkpoint(layout, checkpoint->name, checkpoint->parts,
+                                            checkpoint->part_bytes, &number);
+    }
+    if (status == TIDE_OK)
+        status = tide_layout_seal(layout);
+    return status;
+}
+
+tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **result_layout,
+                                   tide_manager **result_manager)
+{
+    const tide_layout_options options = {
+        .chunk_bytes = chunk_bytes, .dtype = pool->options.dtype, .ranks = 1, .group_size = 1, .rank = 0};
+    tide_layout *layout = NULL;
+    tide_manager *manager = NULL;
+    tide_status status = tide_layout_create(&options, &layout);
+    if (status != TIDE_OK)
+        return status;
+    status = layout_fill(pool, layout);
+    if (status != TIDE_OK)
+        goto destroy_layout;
+    status = tide_manager_create(layout, &manager);
+    if (status != TIDE_OK)
+        goto destroy_layout;
+    for (uint32_t i = 0; i < pool->op_count; i++) {
+        tide_op op;
+        status = tide_manager_add_op(manager, &pool->ops[i].description, &op);
+        if (status != TIDE_OK)
+            goto destroy_manager;
+        assert(op == i);
+    }
+    *result_layout = layout;
+    *result_manager = manager;
+    return TIDE_OK;
+
+destroy_manager:
+    tide_manager_destroy(manager);
+destroy_layout:
+    tide_layout_destroy(layout);
+    return status;
+}
+
+/* Accumulators that outlive their op get a place of their own, once per param. */
+static uint64_t plan_kept(tide_pool *pool, const tide_manager *manager, uint64_t offset)
+{
+    for (uint32_t i = 0; i < pool->param_count; i++)
+        pool->params[i].kept_offset_bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < pool->op_count; i++) {
+        const tide_op_description *op = &pool->ops[i].description;
+        for (uint32_t j = 0; j < op->param_count; j++) {
+            tide_pool_param *param = &pool->params[op->params[j].tensor];
+            if ((op->params[j].access & TIDE_ACCESS_GRAD) == 0 || param->kept_offset_bytes != UINT64_MAX ||
+                tide_manager_conversion_op(manager, i, op->params[j].tensor) == i)
+                continue;
+            param->kept_offset_bytes = offset;
+            param->kept_until = tide_manager_conversion_op(manager, i, op->params[j].tensor);
+            offset += tide_align_up(param->elements * sizeof(float));
+        }
+    }
+    return offset;
+}
+
+/* The op's workspace, then the accumulators that end with the op. Returns the bytes of both. */
+static uint64_t plan_op(tide_pool *pool, tide_op number, uint64_t workspace_offset)
+{
+    tide_pool_op *op = &pool->ops[number];
+    uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
+    const uint64_t begin = offset;
+    for (uint32_t j = 0; j < op->description.param_count; j++) {
+        const tide_use use = op->description.params[j];
+        op->accumulator_offsets[j] = UINT64_MAX;
+        if ((use.access & TIDE_ACCESS_GRAD) == 0)
+            continue;
+        const tide_pool_param *param = &pool->params[use.tensor];
+        if (param->kept_offset_bytes != UINT64_MAX && number <= param->kept_until) {
+            op->accumulator_offsets[j] = param->kept_offset_bytes;
+            continue;
+        }
+        op->accumulator_offsets[j] = offset;
+        offset += tide_align_up(param->elements * sizeof(float));
+    }
+    op->accumulator_bytes = offset - begin;
+    return offset - workspace_offset;
+}
+
+void tide_pool_region_plan(tide_pool *pool, const tide_manager *manager, tide_region_layout *region)
+{
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        pool->params[i].first_block = blocks;
+        blocks += tide_norm_blocks(pool->params[i].elements);
+    }
+    region->nonmodel_bytes = tide_align_up(pool->options.nonmodel_bytes);
+    region->kept_offset = region->nonmodel_bytes;
+    const uint64_t kept_end = plan_kept(pool, manager, region->kept_offset);
+    region->kept_bytes = kept_end - region->kept_offset;
+    region->blocks_offset = kept_end;
+    region->blocks_count = blocks;
+    region->scalars_offset = region->blocks_offset + tide_align_up(blocks * sizeof(double));
+    region->workspace_offset = region->scalars_offset + SCALAR_BYTES;
+    region->workspace_bytes = 0;
+    for (uint32_t i = 0; i < pool->op_count; i++) {
+        const uint64_t bytes = plan_op(pool, i, region->workspace_offset);
+        if (region->workspace_bytes < bytes)
+            region->workspace_bytes = bytes;
+    }
+    region->total_bytes = region->workspace_offset + region->workspace_bytes;
+}
+
+uint32_t tide_pool_segments_max(const tide_layout *layout)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, TIDE_SPACE_MASTER); i++) {
+        const uint32_t count =
+            tide_layout_chunk_segments(layout, tide_layout_chunk(layout, TIDE_SPACE_MASTER, i));
+        if (most < count)
+            most = count;
+    }
+    return most;
+}
+
+static uint64_t page_up(uint64_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+/* Each buffer takes whole pages (tide_device_ops.buffer_create counts them so). */
+uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout)
+{
+    const uint64_t segments =
+        (uint64_t)TIDE_JOBS_MAX * tide_pool_segments_max(layout) * sizeof(tide_adamw_segment);
+    return page_up(pool->options.staging_bytes) + page_up(SCALAR_BYTES) + page_up(segments);
+}
+
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Slots with which nothing ever has to move: what is used on the device there, and all else on the host. */
+static void full_slots(const tide_pool *pool, const tide_layout *layout, const tide_slot_needs *needs,
+                       uint64_t *device, uint64_t *host)
+{
+    const uint64_t all = tide_layout_chunk_count(layout);
+    const uint64_t used_there = (uint64_t)tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) +
+                                tide_layout_space_chunks(layout, TIDE_SPACE_CHECKPOINT);
+    const bool state_there = tide_pool_placement(pool) != TIDE_PLACEMENT_HOST;
+    *device = largest(needs->device_slots, state_there ? all + 1 : used_there + 1);
+    *host = largest(needs->host_slots,
+                    state_there ? 0 : all - used_there + tide_layout_space_chunks(layout, TIDE_SPACE_PARAM));
+}
+
+/* How the message names the need; with a chunk size that would do, if any. */
+static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
+{
+    for (uint64_t chunk = pool->options.chunk_bytes / 2; chunk >= MIN_CHUNK_BYTES; chunk /= 2) {
+        tide_layout *layout;
+        tide_manager *manager;
+        if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
+            break;
+        tide_slot_needs needs;
+        tide_manager_needs(manager, tide_pool_placement(pool), &needs);
+        tide_manager_destroy(manager);
+        tide_layout_destroy(layout);
+        if (needs.device_slots * chunk + plan->region_bytes <= budget)
+            return tide_fail(
+                TIDE_ERROR_BUDGET,
+                "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu "
+                "of region; the least budget is %llu bytes (with chunks of %llu bytes this one would do)",
+                (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
+                (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes,
+                (unsigned long long)chunk);
+    }
+    return tide_fail(
+        TIDE_ERROR_BUDGET,
+        "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu of region; "
+        "the least budget is %llu bytes",
+        (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
+        (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes);
+}
+
+static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_pool_plan *plan)
+{
+    const tide_region_layout *region = &pool->region_layout;
+    for (uint32_t i = 0; i < pool->param_count; i++)
+        plan->params += pool->params[i].elements;
+    plan->chunk_bytes = tide_layout_chunk_bytes(layout);
+    plan->model_bytes = plan->params * (tide_dtype_bytes(pool->options.dtype) +
+                                        4 * (1 + (uint64_t)pool->options.update_states));
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
+        plan->chunks[space] = tide_layout_space_chunks(layout, (tide_space)space);
+        for (uint32_t i = 0; i < plan->chunks[space]; i++)
+            plan->space_bytes[space] +=
+                tide_layout_chunk_used_bytes(layout, tide_layout_chunk(layout, (tide_space)space, i));
+    }
+    plan->region_bytes = region->total_bytes;
+    plan->nonmodel_bytes = region->nonmodel_bytes;
+    plan->workspace_bytes = region->workspace_bytes;
+    plan->kept_accumulator_bytes = region->kept_bytes;
+    plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
+    plan->buffer_bytes = tide_pool_buffer_bytes(pool, layout);
+}
+
+static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64_t most)
+{
+    const uint64_t slots = budget > other ? (budget - other) / chunk : 0;
+    return (uint32_t)(slots < most ? slots : most);
+}
+
+tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, const tide_manager *manager,
+                                uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
+                                tide_pool_plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    tide_pool_region_plan(pool, manager, &pool->region_layout);
+    plan_sizes(pool, layout, plan);
+    tide_slot_needs needs;
+    tide_manager_needs(manager, tide_pool_placement(pool), &needs);
+    const uint64_t chunk = plan->chunk_bytes;
+    uint64_t full_device, full_host;
+    full_slots(pool, layout, &needs, &full_device, &full_host);
+    if (pool->options.manager_off)
+        needs.device_slots = (uint32_t)full_device;
+    plan->largest_op = pool->ops[needs.largest_op].description.name;
+    plan->largest_op_bytes = needs.largest_op_slots * chunk;
+    plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;
+    plan->full_device_bytes = full_device * chunk + plan->region_bytes;
+    plan->device_memory_bytes = device_memory_bytes != 0 ? device_memory_bytes : plan->full_device_bytes;
+    plan->device_slots = slots_of(plan->device_memory_bytes, plan->region_bytes, chunk, full_device);
+    if (refuse && plan->device_slots < needs.device_slots)
+        return refuse_device(pool, plan, plan->device_memory_bytes);
+
+    const uint64_t elsewhere =
+        needs.total_slots > plan->device_slots ? needs.total_slots - plan->device_slots : 0;
+    const uint64_t least_host = largest(needs.host_slots, elsewhere);
+    const uint64_t most_host =
+        largest(least_host, largest(full_host, tide_layout_chunk_count(layout) + UINT64_C(1)));
+    plan->least_host_bytes = least_host * chunk + plan->buffer_bytes;
+    plan->full_host_bytes = largest(least_host, full_host) * chunk + plan->buffer_bytes;
+    plan->host_memory_bytes = host_memory_bytes != 0 ? host_memory_bytes : plan->full_host_bytes;
+    plan->host_slots = slots_of(plan->host_memory_bytes, plan->buffer_bytes, chunk, most_host);
+    if (refuse && plan->host_slots < least_host)
+        return tide_fail(
+            TIDE_ERROR_BUDGET,
+            "host budget of %llu bytes is too small: %u chunks of %llu bytes and %llu bytes of buffers do "
+            "not fit beside the device's %u chunks; the least budget is %llu bytes",
+            (unsigned long long)plan->host_memory_bytes, tide_layout_chunk_count(layout),
+            (unsigned long long)chunk, (unsigned long long)plan->buffer_bytes, plan->device_slots,
+            (unsigned long long)plan->least_host_bytes);
+    return TIDE_OK;
+}
+
+tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan)
+{
+    if (pool->sealed) {
+        *plan = pool->plan;
+        return TIDE_OK;
+    }
+    if (pool->param_count == 0 || pool->op_count == 0)
+        return tide_fail(TIDE_ERROR_STATE, "pool: a plan needs at least one param and one op");
+    tide_layout *layout;
+    tide_manager *manager;
+    tide_status status = tide_pool_policy_build(pool, pool->options.chunk_bytes, &layout, &manager);
+    if (status != TIDE_OK)
+        return status;
+    /* Planning writes offsets into the pool's own tables; seal writes them again, the same. */
+    status = tide_pool_plan_make(pool, layout, manager,
+                                 device_memory_bytes != 0 ? device_memory_bytes
+                                                          : pool->options.device_memory_bytes,
+                                 pool->options.host_memory_bytes, false, plan);
+    tide_manager_destroy(manager);
+    tide_layout_destroy(layout);
+    return status;
+}
+
+tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes)
+{
+    if (pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "pool: budgets are fixed at seal");
+    pool->options.device_memory_bytes = device_memory_bytes;
+    pool->options.host_memory_bytes = host_memory_bytes;
+    return TIDE_OK;
+}

@@ -1,0 +1,254 @@
+/* Seal: from registrations to a running pool. All memory the pool will ever use is taken here. */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tide_status open_device(tide_pool *pool)
+{
+    const tide_pool_options *options = &pool->options;
+    const tide_device_options device = {
+        .device_memory_bytes = pool->plan.device_memory_bytes,
+        .host_memory_bytes = pool->plan.host_memory_bytes,
+        .chunk_bytes = options->chunk_bytes,
+        .threads = options->threads,
+        .link_bytes_per_second = options->link_bytes_per_second,
+        .hazard_check = options->hazard_check,
+        .guard = options->guard,
+        .fault_handler = options->fault_handler,
+        .delay_seed = options->delay_seed,
+        .delay_max_us = options->delay_max_us,
+        .skip_wait_site = options->skip_wait_site,
+        .flops_per_second = options->machine.flops_per_second,
+        .device_bytes_per_second = options->machine.device_bytes_per_second,
+        .host_bytes_per_second = options->machine.host_bytes_per_second,
+        .map_ns = options->machine.map_ns,
+        .observer = tide_pool_observe,
+        .observer_context = pool,
+    };
+    if (strcmp(options->device, "null") == 0)
+        return tide_device_null_open(&device, &pool->device);
+    return tide_device_host_open(&device, &pool->device);
+}
+
+static tide_status create_buffers(tide_pool *pool)
+{
+    tide_device *device = pool->device;
+    void *address;
+    tide_status status = device->ops->buffer_create(device, "staging", pool->options.staging_bytes, &address,
+                                                    &pool->staging_object);
+    if (status != TIDE_OK)
+        return status;
+    pool->staging = address;
+    status = device->ops->buffer_create(device, "norm mailbox", TIDE_ALIGNMENT_BYTES, &address,
+                                        &pool->mailbox_object);
+    if (status != TIDE_OK)
+        return status;
+    pool->mailbox = address;
+    pool->segments_max = tide_pool_segments_max(pool->layout);
+    status = device->ops->buffer_create(
+        device, "update segments", (uint64_t)TIDE_JOBS_MAX * pool->segments_max * sizeof(tide_adamw_segment),
+        &address, &pool->job_segments_object);
+    if (status != TIDE_OK)
+        return status;
+    if (!device->ops->has_data) {
+        /* The made-up buffer is accounted for; what a launch declares is still counted from real tables. */
+        pool->null_segments = calloc((size_t)TIDE_JOBS_MAX * pool->segments_max, sizeof *pool->null_segments);
+        if (pool->null_segments == NULL)
+            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", pool->segments_max);
+        address = pool->null_segments;
+    }
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++)
+        pool->jobs[i].segments = (tide_adamw_segment *)address + (size_t)i * pool->segments_max;
+    return TIDE_OK;
+}
+
+static tide_status create_memory(tide_pool *pool)
+{
+    tide_device *device = pool->device;
+    void *address;
+    tide_status status = device->ops->region_create(device, pool->plan.region_bytes, &address);
+    if (status != TIDE_OK)
+        return status;
+    pool->region = address;
+    status = device->ops->region_object(device, "region", 0, pool->plan.region_bytes, &pool->region_object);
+    if (status == TIDE_OK)
+        status = create_buffers(pool);
+    if (status == TIDE_OK)
+        status = device->ops->slots_create(device, TIDE_TIER_DEVICE, pool->plan.device_slots);
+    if (status == TIDE_OK)
+        status = device->ops->slots_create(device, TIDE_TIER_HOST, pool->plan.host_slots);
+    for (int space = 0; space < TIDE_SPACE_COUNT && status == TIDE_OK; space++) {
+        if (pool->plan.chunks[space] == 0)
+            continue;
+        status = device->ops->reserve(device, pool->plan.chunks[space] * pool->plan.chunk_bytes, &address);
+        if (status == TIDE_OK)
+            pool->space_address[space] = address;
+    }
+    return status;
+}
+
+/* The region, the chunks of every param and of the largest slice. */
+static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description *op)
+{
+    uint32_t count = 1, most = 0;
+    tide_chunk first, last;
+    for (uint32_t i = 0; i < op->param_count; i++) {
+        tide_layout_param_chunks(pool->layout, op->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
+        count += last - first + 1;
+    }
+    for (uint32_t slice = 0; slice < op->slices; slice++) {
+        uint32_t chunks = 0;
+        for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+            tide_layout_checkpoint_chunks(pool->layout, op->checkpoints[i].tensor, slice, &first, &last);
+            chunks += last - first + 1;
+        }
+        most = most < chunks ? chunks : most;
+    }
+    return count + most;
+}
+
+static tide_status create_tables(tide_pool *pool)
+{
+    pool->device_marks = calloc(pool->plan.device_slots, sizeof *pool->device_marks);
+    pool->host_marks = calloc(pool->plan.host_slots, sizeof *pool->host_marks);
+    bool complete = pool->device_marks != NULL && pool->host_marks != NULL;
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        tide_job *job = &pool->jobs[i];
+        job->pool = pool;
+        job->update_segments = calloc(pool->segments_max, sizeof *job->update_segments);
+        job->zero_segments = calloc(pool->segments_max, sizeof *job->zero_segments);
+        complete = complete && job->update_segments != NULL && job->zero_segments != NULL;
+    }
+    for (uint32_t i = 0; i < pool->op_count; i++) {
+        tide_pool_op *op = &pool->ops[i];
+        op->access_capacity = op_accesses_max(pool, &op->description);
+        op->accesses = calloc(op->access_capacity, sizeof *op->accesses);
+        complete = complete && op->accesses != NULL;
+    }
+    pool->resident_slots = calloc(tide_layout_chunk_count(pool->layout), sizeof *pool->resident_slots);
+    pool->resident_next = pool->plan.chunks[TIDE_SPACE_MASTER];
+    complete = complete && pool->resident_slots != NULL;
+    if (!complete)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u and %u slots",
+                         pool->plan.device_slots, pool->plan.host_slots);
+    return TIDE_OK;
+}
+
+/* What lies at an address, for the fault handler: space, chunk, the param, the op. */
+static void describe(void *context, const void *address, char *text, size_t text_bytes)
+{
+    const tide_pool *pool = context;
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
+        const char *begin = pool->space_address[space];
+        const uint64_t bytes = pool->plan.chunks[space] * pool->plan.chunk_bytes;
+        if (begin == NULL || (const char *)address < begin || (const char *)address >= begin + bytes)
+            continue;
+        const uint64_t offset = (uint64_t)((const char *)address - begin);
+        const uint32_t index = (uint32_t)(offset / pool->plan.chunk_bytes);
+        const tide_chunk chunk = tide_layout_chunk(pool->layout, (tide_space)space, index);
+        const char *op = pool->op_name, *param = "";
+        const uint32_t segments =
+            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(pool->layout, chunk);
+        const uint64_t element_bytes = space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->options.dtype) : 4;
+        for (uint32_t i = 0; i < segments; i++) {
+            const tide_segment segment = tide_layout_chunk_segment(pool->layout, chunk, i);
+            if (segment.chunk_offset_elements * element_bytes <= offset % pool->plan.chunk_bytes)
+                param = tide_layout_param_name(pool->layout, segment.param);
+        }
+        snprintf(text, text_bytes, "%s chunk %u, param %s, op %s", tide_space_name((tide_space)space), index,
+                 param, op == NULL ? "none" : op);
+        return;
+    }
+    const char *op = pool->op_name;
+    snprintf(text, text_bytes, "no chunk of the pool, op %s", op == NULL ? "none" : op);
+}
+
+static tide_status start_engine(tide_pool *pool)
+{
+    if (!pool->device->ops->asynchronous)
+        return TIDE_OK;
+    if (pthread_create(&pool->engine, NULL, tide_pool_engine_main, pool) != 0)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
+    pool->engine_started = true;
+    return TIDE_OK;
+}
+
+/* What a failed seal leaves behind is undone, so that it can be tried again with other budgets. */
+static void undo(tide_pool *pool)
+{
+    if (pool->device != NULL)
+        pool->device->ops->close(pool->device);
+    pool->device = NULL;
+    tide_manager_destroy(pool->manager);
+    tide_layout_destroy(pool->layout);
+    pool->manager = NULL;
+    pool->layout = NULL;
+    free(pool->device_marks);
+    free(pool->host_marks);
+    pool->device_marks = pool->host_marks = NULL;
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        free(pool->jobs[i].update_segments);
+        free(pool->jobs[i].zero_segments);
+        memset(&pool->jobs[i], 0, sizeof pool->jobs[i]);
+    }
+    for (uint32_t i = 0; i < pool->op_count; i++) {
+        free(pool->ops[i].accesses);
+        pool->ops[i].accesses = NULL;
+    }
+    free(pool->resident_slots);
+    free(pool->null_segments);
+    pool->null_segments = NULL;
+    pool->resident_slots = NULL;
+    memset(pool->space_address, 0, sizeof pool->space_address);
+}
+
+static tide_status seal(tide_pool *pool)
+{
+    tide_status status =
+        tide_pool_policy_build(pool, pool->options.chunk_bytes, &pool->layout, &pool->manager);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_pool_plan_make(pool, pool->layout, pool->manager, pool->options.device_memory_bytes,
+                                 pool->options.host_memory_bytes, true, &pool->plan);
+    if (status != TIDE_OK)
+        return status;
+    const tide_manager_options manager = {.device_slots = pool->plan.device_slots,
+                                          .host_slots = pool->plan.host_slots,
+                                          .placement = tide_pool_placement(pool),
+                                          .prefetch = pool->options.prefetch};
+    status = tide_manager_seal(pool->manager, &manager);
+    if (status == TIDE_OK)
+        status = open_device(pool);
+    if (status == TIDE_OK)
+        status = create_memory(pool);
+    if (status == TIDE_OK)
+        status = create_tables(pool);
+    if (status == TIDE_OK)
+        status = tide_order_init(&pool->order, pool->device);
+    return status;
+}
+
+tide_status tide_pool_seal(tide_pool *pool)
+{
+    if (pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "pool: sealed already");
+    if (pool->param_count == 0 || pool->op_count == 0)
+        return tide_fail(TIDE_ERROR_STATE, "pool: nothing to seal: register at least one param and one op");
+    tide_status status = seal(pool);
+    if (status == TIDE_OK) {
+        for (uint32_t i = 0; i < tide_layout_space_chunks(pool->layout, TIDE_SPACE_PARAM); i++)
+            pool->plan.device_updates += tide_manager_updates_on_device(
+                pool->manager, tide_layout_chunk(pool->layout, TIDE_SPACE_PARAM, i));
+        pool->device->ops->set_describe(pool->device, describe, pool);
+        pool->sealed = true;
+        status = start_engine(pool);
+    }
+    if (status != TIDE_OK) {
+        pool->sealed = false;
+        undo(pool);
+    }
+    return status;
+}

@@ -1,0 +1,451 @@
+/* Tasks: updates, restores and host accesses.
+ *
+ * A task's chunks are in slots of one tier, pinned there by the manager. On the host the engine first sees
+ * the copies into and out of those slots pass (no stream waits for the host, and the host must not read what
+ * is still arriving), then gives the host lane one function that does the whole part of the chunk in one
+ * pass. On the device the update stream waits for the slots' marks and gets a few kernels.
+ *
+ * A job is what the function reads: a table of segments in a buffer that device and host reach. Jobs are few;
+ * a task waits for a free one.
+ */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char tide_label_adam_host[] = "adam host", tide_label_adam_device[] = "adam device";
+static const char label_restore[] = "restore", label_access[] = "access", label_zero[] = "zero gradient";
+
+typedef struct job_args {
+    tide_job *job;
+} job_args;
+
+typedef struct access_args {
+    tide_access_request *request;
+    const tide_kernels *kernels;
+    tide_dtype dtype;
+    uint64_t chunk_bytes;
+} access_args;
+
+/* --- functions on the host lane --- */
+
+static void zero_fresh(const tide_job *job)
+{
+    for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
+        if (job->fresh[i] != NULL)
+            memset(job->fresh[i], 0, job->pool->plan.chunk_bytes);
+    }
+}
+
+static tide_status update_segments(const tide_job *job)
+{
+    const tide_pool *pool = job->pool;
+    if (pool->options.update != NULL)
+        return pool->options.update(pool->options.update_context, &job->step, job->update,
+                                    job->factors.gradient_scale, job->update_segments, job->segment_count);
+    for (uint32_t i = 0; i < job->zero_count; i++) {
+        const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
+        memset(segment->param, 0, segment->elements * tide_dtype_bytes(pool->options.dtype));
+    }
+    const tide_adamw_args adamw = {.segments = job->segments,
+                                   .segment_count = job->segment_count,
+                                   .factors = job->factors,
+                                   .dtype = pool->options.dtype};
+    return tide_kernels_cpu()->adamw(NULL, &adamw);
+}
+
+static tide_status run_update(void *stream, const void *arguments)
+{
+    (void)stream;
+    tide_job *job = ((const job_args *)arguments)->job;
+    zero_fresh(job);
+    job->status = update_segments(job);
+    if (job->status != TIDE_OK) {
+        strncpy(job->message, tide_message(), sizeof job->message - 1);
+        job->message[sizeof job->message - 1] = 0;
+    }
+    return TIDE_OK;
+}
+
+static tide_status run_restore(void *stream, const void *arguments)
+{
+    (void)stream;
+    tide_job *job = ((const job_args *)arguments)->job;
+    zero_fresh(job);
+    const tide_restore_args restore = {
+        .segments = job->segments, .segment_count = job->segment_count, .dtype = job->pool->options.dtype};
+    job->status = tide_kernels_cpu()->restore(NULL, &restore);
+    return TIDE_OK;
+}
+
+static tide_status access_param(const access_args *arguments)
+{
+    const tide_access_request *request = arguments->request;
+    const size_t element_bytes = tide_dtype_bytes(arguments->dtype);
+    char *param = (char *)request->slots[request->set ? 1 : 0];
+    if (request->set) {
+        /* The 16-bit param follows its master, rounded by the same kernel that restores it. */
+        tide_adamw_segment segment = {.param = param + request->param_offset_elements * element_bytes,
+                                      .master = (float *)request->slots[0] + request->offset_elements,
+                                      .elements = request->count};
+        const tide_restore_args restore = {
+            .segments = &segment, .segment_count = 1, .dtype = arguments->dtype};
+        return arguments->kernels->restore(NULL, &restore);
+    }
+    const tide_cast_args cast = {.in = param + request->offset_elements * element_bytes,
+                                 .out = request->values,
+                                 .elements = request->count,
+                                 .in_dtype = arguments->dtype,
+                                 .out_dtype = TIDE_DTYPE_FP32};
+    return arguments->kernels->cast(NULL, &cast);
+}
+
+static tide_status run_access(void *stream, const void *arguments)
+{
+    (void)stream;
+    const access_args *access = arguments;
+    const tide_access_request *request = access->request;
+    for (int i = 0; i < 2; i++) {
+        if (request->fresh[i])
+            memset(request->slots[i], 0, access->chunk_bytes);
+    }
+    if (request->space == TIDE_SPACE_PARAM)
+        return access_param(access);
+    float *values = (float *)request->slots[0] + request->offset_elements;
+    if (!request->set) {
+        memcpy(request->values, values, request->count * sizeof *values);
+        return TIDE_OK;
+    }
+    memcpy(values, request->values, request->count * sizeof *values);
+    return request->space == TIDE_SPACE_MASTER ? access_param(access) : TIDE_OK;
+}
+
+/* --- building a job --- */
+
+static tide_job *free_job(tide_pool *pool, uint32_t *number, tide_status *status)
+{
+    *status = TIDE_OK;
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        tide_job *job = &pool->jobs[i];
+        if (job->busy && job->update_number != 0) {
+            bool passed;
+            *status = tide_order_query(&pool->order, TIDE_STREAM_UPDATE, job->update_number,
+                                       TIDE_SITE_JOB_UPDATE, &passed);
+            if (*status != TIDE_OK)
+                return NULL;
+            job->busy = !passed;
+        }
+        if (!job->busy) {
+            *number = i;
+            return job;
+        }
+    }
+    return NULL;
+}
+
+static void *slot_of(const tide_pool *pool, const tide_command *command, uint32_t i)
+{
+    return pool->device->ops->slot_address(pool->device, command->tier, command->task[i].slot);
+}
+
+/* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
+static void job_fill(tide_pool *pool, const tide_command *command, tide_job *job)
+{
+    const size_t element_bytes = tide_dtype_bytes(pool->options.dtype);
+    const uint64_t part_elements = pool->plan.chunk_bytes / sizeof(float);
+    char *param = (char *)slot_of(pool, command, 0) + command->part * part_elements * element_bytes;
+    float *fp32[3] = {NULL, NULL, NULL};
+    for (uint32_t i = 1; i < command->task_count; i++)
+        fp32[i - 1] = slot_of(pool, command, i);
+    const tide_chunk master = command->task[1].chunk;
+    job->segment_count = tide_layout_chunk_segments(pool->layout, master);
+    job->zero_count = 0;
+    assert(job->segment_count <= pool->segments_max);
+    for (uint32_t i = 0; i < job->segment_count; i++) {
+        const tide_segment segment = tide_layout_chunk_segment(pool->layout, master, i);
+        const uint64_t at = segment.chunk_offset_elements;
+        const bool zero = pool->params[segment.param].zero_gradient;
+        const bool decay = pool->params[segment.param].decay;
+        float *momentum = fp32[1] == NULL ? NULL : fp32[1] + at,
+              *variance = fp32[2] == NULL ? NULL : fp32[2] + at;
+        job->segments[i] = (tide_adamw_segment){.param = param + at * element_bytes,
+                                                .master = fp32[0] + at,
+                                                .momentum = momentum,
+                                                .variance = variance,
+                                                .elements = segment.elements,
+                                                .decays = decay};
+        job->update_segments[i] = (tide_update_segment){.param = segment.param,
+                                                        .first_element = segment.param_offset_elements,
+                                                        .elements = segment.elements,
+                                                        .values = param + at * element_bytes,
+                                                        .master = fp32[0] + at,
+                                                        .states = {momentum, variance},
+                                                        .zero_gradient = zero,
+                                                        .decay = decay};
+        if (zero)
+            job->zero_segments[job->zero_count++] = i;
+    }
+    for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
+        job->fresh[i] = i < command->task_count && command->task[i].fresh ? slot_of(pool, command, i) : NULL;
+    job->step = pool->update_step;
+    job->update = pool->updates;
+    job->factors =
+        tide_adam_factors_make(job->step.learning_rate, job->step.beta1, job->step.beta2, job->step.epsilon,
+                               job->step.weight_decay, job->update, pool->result.gradient_scale);
+}
+
+/* --- starting --- */
+
+static tide_status seen(tide_pool *pool, tide_stream stream, uint64_t number, tide_wait_site site, bool *all)
+{
+    bool passed;
+    const tide_status status = tide_order_query(&pool->order, stream, number, site, &passed);
+    if (status == TIDE_OK && !passed)
+        *all = false;
+    return status;
+}
+
+static bool task_writes(const tide_pool *pool, const tide_command *command, uint32_t i)
+{
+    if (command->kind == TIDE_COMMAND_ACCESS)
+        return pool->access->set || command->task[i].fresh;
+    return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].fresh;
+}
+
+/* Have the copies that matter to a host task been seen to pass? */
+static tide_status host_slots_ready(tide_pool *pool, const tide_command *command, bool *ready)
+{
+    *ready = true;
+    for (uint32_t i = 0; i < command->task_count; i++) {
+        const tide_marks *marks = &pool->host_marks[command->task[i].slot];
+        tide_status status =
+            seen(pool, TIDE_STREAM_OUT, marks->written[TIDE_STREAM_OUT], TIDE_SITE_LANE_OUT, ready);
+        if (status == TIDE_OK && task_writes(pool, command, i))
+            status = seen(pool, TIDE_STREAM_IN, marks->used[TIDE_STREAM_IN], TIDE_SITE_LANE_IN, ready);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+static uint32_t task_accesses(const tide_pool *pool, const tide_command *command, tide_access *accesses)
+{
+    const tide_object_kind kind =
+        command->tier == TIDE_TIER_HOST ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT;
+    for (uint32_t i = 0; i < command->task_count; i++)
+        accesses[i] = (tide_access){kind, command->task[i].slot, task_writes(pool, command, i)};
+    return command->task_count;
+}
+
+static tide_status launch_on_lane(tide_pool *pool, const tide_command *command, const char *label,
+                                  tide_kernel fn, const void *arguments, size_t argument_bytes,
+                                  uint64_t *number)
+{
+    tide_access accesses[TIDE_TASK_CHUNKS_MAX];
+    const uint32_t count = task_accesses(pool, command, accesses);
+    /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
+    const double bytes =
+        (double)tide_layout_chunk_used_bytes(pool->layout, command->task[count > 1 ? 1 : 0].chunk) / 4 *
+        (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_dtype_bytes(pool->options.dtype)
+                                                      : 4 + tide_dtype_bytes(pool->options.dtype));
+    const tide_work work = {
+        .label = label, .tag = command->chunk, .bytes = bytes, .accesses = accesses, .access_count = count};
+    tide_status status =
+        pool->device->ops->launch(pool->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
+    if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_HOST, number);
+    return status;
+}
+
+static tide_status start_on_host(tide_pool *pool, tide_pool_command *open, tide_job *job)
+{
+    const bool update = open->command.kind == TIDE_COMMAND_UPDATE;
+    const job_args arguments = {.job = job};
+    job_fill(pool, &open->command, job);
+    return launch_on_lane(pool, &open->command, update ? tide_label_adam_host : label_restore,
+                          update ? run_update : run_restore, &arguments, sizeof arguments, &open->number);
+}
+
+static tide_status launch_zero(tide_pool *pool, const tide_work *work, void *data, uint64_t bytes)
+{
+    const tide_zero_args zero = {.data = data, .bytes = bytes};
+    tide_work labelled = *work;
+    labelled.label = label_zero;
+    labelled.bytes = (double)bytes;
+    return pool->device->ops->launch(pool->device, TIDE_STREAM_UPDATE, &labelled, pool->kernels->zero, &zero,
+                                     sizeof zero);
+}
+
+static tide_status launch_adamw(tide_pool *pool, const tide_work *work, const tide_job *job)
+{
+    const tide_adamw_args adamw = {.segments = job->segments,
+                                   .segment_count = job->segment_count,
+                                   .factors = job->factors,
+                                   .dtype = pool->options.dtype};
+    tide_work sized = *work;
+    sized.bytes = (double)tide_adamw_bytes(&adamw);
+    sized.flops = (double)tide_adamw_flops(&adamw);
+    return pool->device->ops->launch(pool->device, TIDE_STREAM_UPDATE, &sized, pool->kernels->adamw, &adamw,
+                                     sizeof adamw);
+}
+
+static tide_status launch_restore(tide_pool *pool, const tide_work *work, const tide_job *job)
+{
+    const tide_restore_args restore = {
+        .segments = job->segments, .segment_count = job->segment_count, .dtype = pool->options.dtype};
+    tide_work sized = *work;
+    sized.bytes = (double)tide_restore_bytes(&restore);
+    return pool->device->ops->launch(pool->device, TIDE_STREAM_UPDATE, &sized, pool->kernels->restore,
+                                     &restore, sizeof restore);
+}
+
+static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tide_job *job)
+{
+    const tide_command *command = &open->command;
+    const bool update = command->kind == TIDE_COMMAND_UPDATE;
+    assert(pool->options.update == NULL);
+    tide_access accesses[TIDE_TASK_CHUNKS_MAX];
+    const uint32_t count = task_accesses(pool, command, accesses);
+    tide_work work = {.label = update ? tide_label_adam_device : label_restore,
+                      .tag = command->chunk,
+                      .accesses = accesses,
+                      .access_count = count};
+    job_fill(pool, command, job);
+    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_UPDATE);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
+        status = tide_order_wait(&pool->order, TIDE_STREAM_UPDATE, &pool->device_marks[command->task[i].slot],
+                                 true);
+    for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
+        if (job->fresh[i] != NULL)
+            status = launch_zero(pool, &work, job->fresh[i], pool->plan.chunk_bytes);
+    }
+    for (uint32_t i = 0; update && i < job->zero_count && status == TIDE_OK; i++) {
+        const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
+        status = launch_zero(pool, &work, segment->param,
+                             segment->elements * tide_dtype_bytes(pool->options.dtype));
+    }
+    if (status == TIDE_OK)
+        status = update ? launch_adamw(pool, &work, job) : launch_restore(pool, &work, job);
+    if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_UPDATE, &job->update_number);
+    for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
+        tide_marks_set(&pool->device_marks[command->task[i].slot], TIDE_STREAM_UPDATE, job->update_number,
+                       true);
+    return status;
+}
+
+static tide_status start_access(tide_pool *pool, tide_pool_command *open)
+{
+    tide_access_request *request = pool->access;
+    assert(request != NULL && open->command.task_count <= 2);
+    for (uint32_t i = 0; i < open->command.task_count; i++) {
+        request->slots[i] = slot_of(pool, &open->command, i);
+        request->fresh[i] = open->command.task[i].fresh;
+    }
+    const access_args arguments = {.request = request,
+                                   .kernels = tide_kernels_cpu(),
+                                   .dtype = pool->options.dtype,
+                                   .chunk_bytes = pool->plan.chunk_bytes};
+    return launch_on_lane(pool, &open->command, label_access, run_access, &arguments, sizeof arguments,
+                          &open->number);
+}
+
+tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool *started)
+{
+    const tide_command *command = &open->command;
+    tide_status status = TIDE_OK;
+    bool ready = true;
+    if (command->tier == TIDE_TIER_HOST)
+        status = host_slots_ready(pool, command, &ready);
+    if (status != TIDE_OK || !ready)
+        return status;
+    if (command->kind == TIDE_COMMAND_ACCESS) {
+        status = start_access(pool, open);
+        *started = status == TIDE_OK;
+        return status;
+    }
+    tide_job *job = free_job(pool, &open->job, &status);
+    if (job == NULL)
+        return status;
+    job->busy = true;
+    job->update_number = 0;
+    job->status = TIDE_OK;
+    status =
+        command->tier == TIDE_TIER_HOST ? start_on_host(pool, open, job) : start_on_device(pool, open, job);
+    if (status != TIDE_OK) {
+        job->busy = false;
+        return status;
+    }
+    tide_pool_trace(pool, command->kind == TIDE_COMMAND_UPDATE ? "update begin" : "state", command->chunk,
+                    "HOLD_AFTER_BWD", "UPDATING", 0, tide_reason_name(command->reason));
+    *started = true;
+    return TIDE_OK;
+}
+
+tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command *open)
+{
+    if (open->job == UINT32_MAX)
+        return TIDE_OK;
+    const tide_job *job = &pool->jobs[open->job];
+    if (job->status == TIDE_OK)
+        return TIDE_OK;
+    return tide_fail(job->status, "update %llu of param chunk %u: %s", (unsigned long long)job->update,
+                     tide_layout_chunk_index(pool->layout, open->command.chunk), job->message);
+}
+
+void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open)
+{
+    if (open->command.kind == TIDE_COMMAND_ACCESS || open->job == UINT32_MAX)
+        return;
+    tide_job *job = &pool->jobs[open->job];
+    if (job->update_number == 0)
+        job->busy = false;
+    tide_pool_trace(pool, open->command.kind == TIDE_COMMAND_UPDATE ? "update end" : "state",
+                    open->command.chunk, "UPDATING", "HOLD", 0, tide_reason_name(open->command.reason));
+}
+
+/* --- manager off --- */
+
+/* The task that the manager would have handed out for MASTER chunk `index`. */
+static tide_command resident_command(const tide_pool *pool, uint32_t index)
+{
+    const uint32_t parts = tide_pool_parts(pool);
+    tide_command command = {.kind = pool->resident_restore ? TIDE_COMMAND_RESTORE : TIDE_COMMAND_UPDATE,
+                            .reason = pool->resident_restore ? TIDE_REASON_RESTORE : TIDE_REASON_UPDATE,
+                            .chunk = tide_layout_chunk(pool->layout, TIDE_SPACE_PARAM, index / parts),
+                            .tier = TIDE_TIER_DEVICE,
+                            .part = index % parts};
+    command.task[command.task_count++].chunk = command.chunk;
+    const tide_space last = pool->resident_restore ? TIDE_SPACE_MASTER : TIDE_SPACE_VARIANCE;
+    for (tide_space space = TIDE_SPACE_MASTER; space <= last; space++) {
+        const tide_chunk state = tide_layout_state_chunk(pool->layout, command.chunk, space, command.part);
+        if (state != TIDE_CHUNK_NONE)
+            command.task[command.task_count++].chunk = state;
+    }
+    for (uint32_t i = 0; i < command.task_count; i++)
+        command.task[i].slot = pool->resident_slots[command.task[i].chunk];
+    return command;
+}
+
+bool tide_pool_resident_tasks(tide_pool *pool)
+{
+    bool moved = false;
+    while (pool->resident && pool->resident_next < pool->plan.chunks[TIDE_SPACE_MASTER]) {
+        tide_pool_command open = {.command = resident_command(pool, pool->resident_next), .job = UINT32_MAX};
+        bool started = false;
+        const tide_status status = tide_pool_task_start(pool, &open, &started);
+        if (status != TIDE_OK) {
+            tide_pool_fail(pool, status);
+            return true;
+        }
+        if (!started)
+            return moved;
+        tide_pool_task_finish(pool, &open);
+        pool->resident_next++;
+        moved = true;
+    }
+    if (moved)
+        pthread_cond_broadcast(&pool->progress);
+    return moved;
+}

@@ -1,0 +1,199 @@
+/* The pool on the host device, with every check on: the same bits whatever the budgets, and exact aborts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/toy_model.h"
+
+#define assert_ok(call)                                                                                      \
+    do {                                                                                                     \
+        const tide_status status_ = (call);                                                                  \
+        if (status_ != TIDE_OK)                                                                              \
+            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
+    } while (0)
+
+enum { STEPS = 4 };
+
+typedef struct outcome {
+    uint64_t masters, params, variances;
+    double norms[STEPS];
+} outcome;
+
+static outcome train(const toy_options *options, float clip_norm)
+{
+    toy_model toy;
+    outcome result = {0};
+    assert_ok(toy_create(options, &toy));
+    uint64_t allocations = 0;
+    for (int step = 0; step < STEPS; step++) {
+        assert_ok(toy_step(&toy, clip_norm, false));
+        tide_step_result stepped;
+        assert_ok(tide_step_result_get(toy.pool, &stepped));
+        result.norms[step] = stepped.gradient_norm;
+        tide_pool_counters counters;
+        assert_ok(tide_pool_counters_get(toy.pool, &counters));
+        if (step == 2)
+            allocations = counters.device_allocations + counters.host_allocations;
+    }
+    assert_ok(tide_pool_drain(toy.pool));
+    tide_pool_counters counters;
+    tide_pool_plan plan;
+    assert_ok(tide_pool_counters_get(toy.pool, &counters));
+    assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
+    assert_true(counters.device_bytes_peak <= plan.device_memory_bytes);
+    assert_true(counters.host_bytes_peak <= plan.host_memory_bytes);
+    assert_int_equal(counters.device_allocations + counters.host_allocations, allocations);
+    if (options->pool.manager_off)
+        assert_int_equal(counters.manager_calls, 0);
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &result.masters));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &result.params));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_VARIANCE, &result.variances));
+    toy_destroy(&toy);
+    return result;
+}
+
+static void assert_same(const outcome *a, const outcome *b)
+{
+    for (int step = 0; step < STEPS; step++)
+        assert_memory_equal(&a->norms[step], &b->norms[step], sizeof(double));
+    assert_int_equal(a->masters, b->masters);
+    assert_int_equal(a->params, b->params);
+    assert_int_equal(a->variances, b->variances);
+}
+
+static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < 2; dtype++) {
+        for (int clip = 0; clip < 2; clip++) {
+            toy_options options = toy_options_default();
+            options.pool.dtype = dtype == 0 ? TIDE_DTYPE_FP32 : TIDE_DTYPE_BF16;
+            const float clip_norm = clip == 0 ? 0.0F : 1.0F;
+            const outcome reference = train(&options, clip_norm);
+            assert_true(reference.norms[0] > 0);
+            for (int variant = 0; variant < 12; variant++) {
+                toy_options changed = options;
+                changed.device_share = (const double[]){0, 0.3, 0.6, 1}[variant % 4];
+                changed.least_host = variant % 3 == 0;
+                changed.pool.prefetch = variant % 2 == 0;
+                changed.pool.chunk_bytes = (const uint64_t[]){262144, 524288, 1048576}[variant % 3];
+                changed.pool.placement = (tide_placement)(variant / 4);
+                const outcome result = train(&changed, clip_norm);
+                assert_same(&reference, &result);
+            }
+            toy_options off = options;
+            off.pool.manager_off = true;
+            const outcome result = train(&off, clip_norm);
+            assert_same(&reference, &result);
+        }
+    }
+}
+
+static void adversarial_delays_change_nothing(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.2;
+    const outcome reference = train(&options, 1.0F);
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        options.pool.delay_seed = seed;
+        options.pool.delay_max_us = 300;
+        const outcome result = train(&options, 1.0F);
+        assert_same(&reference, &result);
+    }
+}
+
+static void an_aborted_step_leaves_no_trace(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.3;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    assert_ok(toy_step(&toy, 1.0F, false));
+    uint64_t before, after;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &before));
+    tide_status status = toy_step(&toy, 1.0F, true);
+    tide_step_result result;
+    if (status == TIDE_OK)
+        status = tide_step_result_get(toy.pool, &result);
+    assert_int_equal(status, TIDE_ERROR_DEVICE);
+    assert_non_null(strstr(tide_message(), "on purpose"));
+    assert_int_equal(tide_op_begin(toy.pool, toy.forward[0]), TIDE_ERROR_DEVICE);
+    assert_ok(tide_step_abort(toy.pool));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &after));
+    assert_int_equal(before, after);
+    assert_ok(toy_step(&toy, 1.0F, false));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &after));
+    toy_destroy(&toy);
+
+    assert_ok(toy_create(&options, &toy));
+    assert_ok(toy_step(&toy, 1.0F, false));
+    assert_ok(toy_step(&toy, 1.0F, false));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &before));
+    toy_destroy(&toy);
+    assert_int_equal(before, after);
+}
+
+static void evaluation_in_between_changes_nothing(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.3;
+    uint64_t hashes[2];
+    for (int evaluate = 0; evaluate < 2; evaluate++) {
+        toy_model toy;
+        assert_ok(toy_create(&options, &toy));
+        for (int step = 0; step < 3; step++) {
+            assert_ok(toy_step(&toy, 1.0F, false));
+            if (evaluate)
+                assert_ok(toy_evaluate(&toy));
+        }
+        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hashes[evaluate]));
+        toy_destroy(&toy);
+    }
+    assert_int_equal(hashes[0], hashes[1]);
+}
+
+static void the_null_device_runs_the_same_step(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.pool.device = "null";
+    options.device_share = 0.2;
+    options.pool.link_bytes_per_second = 25e9;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    for (int step = 0; step < 4; step++)
+        assert_ok(toy_step(&toy, 1.0F, false));
+    assert_ok(tide_pool_drain(toy.pool));
+    tide_pool_counters counters;
+    uint64_t step;
+    for (uint64_t expected = 1; expected <= 4; expected++) {
+        assert_true(tide_pool_step_counters_take(toy.pool, &step, &counters));
+        assert_int_equal(step, expected);
+        assert_true(counters.seconds > 0);
+    }
+    assert_true(counters.h2d_bytes > 0);
+    assert_true(counters.d2h_bytes > 0);
+    assert_true(counters.adam_host_seconds > 0);
+    assert_false(tide_pool_step_counters_take(toy.pool, &step, &counters));
+    toy_destroy(&toy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(budgets_chunks_prefetch_and_placement_never_change_a_bit),
+        cmocka_unit_test(adversarial_delays_change_nothing),
+        cmocka_unit_test(an_aborted_step_leaves_no_trace),
+        cmocka_unit_test(evaluation_in_between_changes_nothing),
+        cmocka_unit_test(the_null_device_runs_the_same_step),
+    };
+    return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
+}

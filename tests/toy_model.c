@@ -1,0 +1,282 @@
+#include "tests/toy_model.h"
+
+#include "kernels/bf16.h"
+
+#include <string.h>
+
+typedef struct layer_args {
+    float *state;       /* [TOY_STATE] of the micro-batch, in the region */
+    float *saved;       /* [TOY_STATE] checkpoint part */
+    const void *values; /* the param, or NULL */
+    float *gradient;    /* its accumulator, or NULL */
+    uint64_t elements;
+    tide_dtype dtype;
+    bool fail;
+} layer_args;
+
+static float value(const layer_args *a, uint64_t i)
+{
+    if (a->dtype == TIDE_DTYPE_FP32)
+        return ((const float *)a->values)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)a->values)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static tide_status forward(void *stream, const void *arguments)
+{
+    const layer_args *a = arguments;
+    (void)stream;
+    if (a->saved != NULL)
+        memcpy(a->saved, a->state, TOY_STATE * sizeof(float));
+    for (uint64_t i = 0; i < a->elements; i++)
+        a->state[i % TOY_STATE] = 0.5F * a->state[i % TOY_STATE] + value(a, i);
+    return TIDE_OK;
+}
+
+static tide_status backward(void *stream, const void *arguments)
+{
+    const layer_args *a = arguments;
+    (void)stream;
+    if (a->fail)
+        return tide_fail(TIDE_ERROR_DEVICE, "toy backward failed on purpose");
+    for (uint64_t i = 0; i < a->elements; i++)
+        a->gradient[i] +=
+            0.1F * (a->saved == NULL ? a->state : a->saved)[i % TOY_STATE] + 0.01F * value(a, i);
+    return TIDE_OK;
+}
+
+toy_options toy_options_default(void)
+{
+    toy_options options = {.device_share = 1};
+    tide_pool_options_default(&options.pool);
+    options.pool.chunk_bytes = 256 * 1024;
+    options.pool.threads = 1;
+    options.pool.nonmodel_bytes = TOY_SLICES * TOY_STATE * sizeof(float);
+    options.pool.hazard_check = true;
+    options.pool.guard = true;
+    return options;
+}
+
+static tide_status register_layers(toy_model *toy)
+{
+    static const char *const names[TOY_LAYERS] = {"w0", "w1", "w2", "w3", "w4", "w5"};
+    static const char *const saves[TOY_LAYERS] = {"s0", "s1", "s2", "s3", "s4", "s5"};
+    /* One larger than a chunk, one of a single element, the others straddle. */
+    static const uint64_t elements[TOY_LAYERS] = {90000, 200000, 1, 70001, 130000, 50000};
+    tide_status status = TIDE_OK;
+    for (int l = 0; l < TOY_LAYERS && status == TIDE_OK; l++) {
+        toy->elements[l] = elements[l];
+        status = tide_param_register(toy->pool, names[l], &elements[l], 1, l % 2 == 0, &toy->params[l]);
+        if (status == TIDE_OK)
+            status = tide_checkpoint_register(toy->pool, saves[l], TOY_SLICES, TOY_STATE * sizeof(float),
+                                              &toy->saved[l]);
+    }
+    return status;
+}
+
+static tide_status register_ops(toy_model *toy)
+{
+    static const char *const forwards[TOY_LAYERS] = {"f0", "f1", "f2", "f3", "f4", "f5"};
+    static const char *const backwards[TOY_LAYERS] = {"b0", "b1", "b2", "b3", "b4", "b5"};
+    tide_status status = TIDE_OK;
+    for (int l = 0; l < TOY_LAYERS && status == TIDE_OK; l++) {
+        const tide_use param = {toy->params[l], TIDE_ACCESS_READ}, saved = {toy->saved[l], TIDE_ACCESS_WRITE};
+        const tide_op_description op = {.name = forwards[l],
+                                        .pass = TIDE_PASS_FORWARD,
+                                        .params = &param,
+                                        .param_count = 1,
+                                        .checkpoints = &saved,
+                                        .checkpoint_count = 1,
+                                        .slices = TOY_SLICES,
+                                        .flops = 1e6,
+                                        .bytes = 1e6};
+        status = tide_op_register(toy->pool, &op, &toy->forward[l]);
+    }
+    const tide_use tied = {toy->params[0], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD};
+    const tide_op_description head = {
+        .name = "head", .pass = TIDE_PASS_BOTH, .params = &tied, .param_count = 1, .workspace_bytes = 1000};
+    if (status == TIDE_OK)
+        status = tide_op_register(toy->pool, &head, &toy->head);
+    for (int l = TOY_LAYERS - 1; l >= 0 && status == TIDE_OK; l--) {
+        const tide_use param = {toy->params[l], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD};
+        const tide_use saved = {toy->saved[l], TIDE_ACCESS_READ | TIDE_ACCESS_LAST};
+        const tide_op_description op = {.name = backwards[l],
+                                        .pass = TIDE_PASS_BACKWARD,
+                                        .params = &param,
+                                        .param_count = 1,
+                                        .checkpoints = &saved,
+                                        .checkpoint_count = 1,
+                                        .slices = TOY_SLICES};
+        status = tide_op_register(toy->pool, &op, &toy->backward[l]);
+    }
+    return status;
+}
+
+static tide_status set_values(toy_model *toy)
+{
+    float values[4096];
+    for (int l = 0; l < TOY_LAYERS; l++) {
+        for (uint64_t first = 0; first < toy->elements[l]; first += 4096) {
+            const uint64_t count = toy->elements[l] - first < 4096 ? toy->elements[l] - first : 4096;
+            for (uint64_t i = 0; i < count; i++)
+                values[i] = (float)((first + i) * 7919 % 1000) * 1e-3F - 0.5F + (float)l * 0.01F;
+            const tide_status status =
+                tide_param_set(toy->pool, toy->params[l], TIDE_SPACE_MASTER, first, count, values);
+            if (status != TIDE_OK)
+                return status;
+        }
+    }
+    return TIDE_OK;
+}
+
+static tide_status set_budgets(toy_model *toy, const toy_options *options)
+{
+    tide_pool_plan plan;
+    tide_status status = tide_pool_plan_get(toy->pool, 0, &plan);
+    if (status != TIDE_OK || (options->device_share >= 1 && !options->least_host))
+        return status;
+    const uint64_t chunks = (plan.full_device_bytes - plan.least_device_bytes) / plan.chunk_bytes;
+    const uint64_t device =
+        plan.least_device_bytes + (uint64_t)((double)chunks * options->device_share) * plan.chunk_bytes;
+    status = tide_pool_plan_get(toy->pool, device, &plan);
+    if (status == TIDE_OK)
+        status = tide_pool_set_budgets(toy->pool, device, options->least_host ? plan.least_host_bytes : 0);
+    return status;
+}
+
+tide_status toy_create(const toy_options *options, toy_model *toy)
+{
+    *toy = (toy_model){.dtype = options->pool.dtype};
+    tide_status status = tide_pool_create(&options->pool, &toy->pool);
+    if (status == TIDE_OK)
+        status = register_layers(toy);
+    if (status == TIDE_OK)
+        status = register_ops(toy);
+    if (status == TIDE_OK && options->pool.device_memory_bytes == 0)
+        status = set_budgets(toy, options);
+    if (status == TIDE_OK)
+        status = tide_pool_seal(toy->pool);
+    if (status == TIDE_OK && strcmp(options->pool.device, "null") != 0)
+        status = set_values(toy);
+    if (status != TIDE_OK)
+        toy_destroy(toy);
+    return status;
+}
+
+void toy_destroy(toy_model *toy)
+{
+    tide_pool_destroy(toy->pool);
+    toy->pool = NULL;
+}
+
+tide_step_options toy_step_options(float clip_norm)
+{
+    return (tide_step_options){.training = true,
+                               .learning_rate = 1e-2F,
+                               .beta1 = 0.9F,
+                               .beta2 = 0.95F,
+                               .epsilon = 1e-8F,
+                               .weight_decay = 0.1F,
+                               .clip_norm = clip_norm};
+}
+
+static float *state_of(const toy_model *toy, uint32_t slice)
+{
+    return (float *)tide_region(toy->pool) + (size_t)slice * TOY_STATE;
+}
+
+static tide_status run_layer(toy_model *toy, tide_op op, int l, bool is_backward, bool fail)
+{
+    tide_status status = tide_op_begin(toy->pool, op);
+    for (uint32_t m = 0; m < TOY_SLICES && status == TIDE_OK; m++) {
+        status = tide_op_slice(toy->pool, m);
+        const layer_args args = {.state = state_of(toy, m),
+                                 .saved = tide_checkpoint_data(toy->pool, toy->saved[l], m),
+                                 .values = tide_param_data(toy->pool, toy->params[l]),
+                                 .gradient = tide_param_gradient(toy->pool, toy->params[l]),
+                                 .elements = toy->elements[l],
+                                 .dtype = toy->dtype,
+                                 .fail = fail};
+        if (status == TIDE_OK)
+            status = tide_launch(toy->pool, is_backward ? "toy backward" : "toy forward",
+                                 is_backward ? backward : forward, &args, sizeof args, 1e6, 1e6);
+    }
+    return status == TIDE_OK ? tide_op_end(toy->pool) : status;
+}
+
+static tide_status run_head(toy_model *toy)
+{
+    tide_status status = tide_op_begin(toy->pool, toy->head);
+    for (uint32_t m = 0; m < TOY_SLICES && status == TIDE_OK; m++) {
+        const layer_args args = {.state = state_of(toy, m),
+                                 .values = tide_param_data(toy->pool, toy->params[0]),
+                                 .gradient = tide_param_gradient(toy->pool, toy->params[0]),
+                                 .elements = toy->elements[0],
+                                 .dtype = toy->dtype};
+        status = tide_launch(toy->pool, "toy head", backward, &args, sizeof args, 1e6, 1e6);
+    }
+    return status == TIDE_OK ? tide_op_end(toy->pool) : status;
+}
+
+static tide_status write_state(toy_model *toy)
+{
+    float state[TOY_SLICES * TOY_STATE];
+    for (int i = 0; i < TOY_SLICES * TOY_STATE; i++)
+        state[i] = (float)(i % 97) * 0.01F;
+    return tide_write(toy->pool, tide_region(toy->pool), state, sizeof state);
+}
+
+static tide_status run_forward(toy_model *toy)
+{
+    tide_status status = write_state(toy);
+    for (int l = 0; l < TOY_LAYERS && status == TIDE_OK; l++)
+        status = run_layer(toy, toy->forward[l], l, false, false);
+    return status;
+}
+
+tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel)
+{
+    const tide_step_options options = toy_step_options(clip_norm);
+    tide_status status = tide_step_begin(toy->pool, &options);
+    if (status == TIDE_OK)
+        status = run_forward(toy);
+    if (status == TIDE_OK)
+        status = run_head(toy);
+    for (int l = TOY_LAYERS - 1; l >= 0 && status == TIDE_OK; l--)
+        status = run_layer(toy, toy->backward[l], l, true, fail_kernel && l == 2);
+    if (status == TIDE_OK)
+        status = tide_step_end(toy->pool);
+    return status;
+}
+
+tide_status toy_evaluate(toy_model *toy)
+{
+    const tide_step_options options = {.training = false};
+    tide_status status = tide_step_begin(toy->pool, &options);
+    if (status == TIDE_OK)
+        status = run_forward(toy);
+    return status == TIDE_OK ? tide_step_end(toy->pool) : status;
+}
+
+tide_status toy_hash(toy_model *toy, tide_space space, uint64_t *hash)
+{
+    float values[4096];
+    uint64_t sum = UINT64_C(14695981039346656037);
+    for (int l = 0; l < TOY_LAYERS; l++) {
+        for (uint64_t first = 0; first < toy->elements[l]; first += 4096) {
+            const uint64_t count = toy->elements[l] - first < 4096 ? toy->elements[l] - first : 4096;
+            const tide_status status = tide_param_get(toy->pool, toy->params[l], space, first, count, values);
+            if (status != TIDE_OK)
+                return status;
+            for (uint64_t i = 0; i < count; i++) {
+                uint32_t bits;
+                memcpy(&bits, &values[i], sizeof bits);
+                sum = (sum ^ bits) * UINT64_C(1099511628211);
+            }
+        }
+    }
+    *hash = sum;
+    return TIDE_OK;
+}
