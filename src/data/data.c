@@ -51,12 +51,18 @@ struct tide_data {
     uint64_t validation_sequences;
 };
 
-static bool data_is_valid(const tide_data *data)
+bool tide_data_is_valid(const tide_data *data)
 {
-    uint64_t sequences = data->training_sequences + data->validation_sequences;
-    const data_shard *last = &data->shards[data->shard_count - 1];
-    return data->shard_count > 0 && data->seq_len > 0 && data->training_sequences > 0 &&
-           data->validation_sequences > 0 && last->first_sequence + last->sequences == sequences;
+    if (data->shard_count == 0 || data->seq_len == 0 || data->training_sequences == 0)
+        return false;
+    uint64_t sequences = 0;
+    for (size_t i = 0; i < data->shard_count; i++) {
+        if (data->shards[i].first_sequence != sequences)
+            return false;
+        sequences += data->shards[i].sequences;
+    }
+    return data->validation_sequences > 0 &&
+           data->training_sequences + data->validation_sequences == sequences;
 }
 
 /* ---- opening ---- */
@@ -210,7 +216,7 @@ tide_status tide_data_open(const tide_data_options *options, tide_data **data)
         tide_data_close(opened);
         return status;
     }
-    assert(data_is_valid(opened));
+    assert(tide_data_is_valid(opened));
     *data = opened;
     return TIDE_OK;
 }

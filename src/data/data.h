@@ -12,6 +12,7 @@
 
 #include "tidepool/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,6 +60,9 @@ typedef struct tide_data_counts {
  * On failure *data is unchanged. The files must not shrink while open: a read past a mapped file's new end
  * raises SIGBUS. */
 TIDE_NODISCARD tide_status tide_data_open(const tide_data_options *options, tide_data **data);
+
+/* Sequences follow each other through the shards without a gap, and split into training and validation. */
+bool tide_data_is_valid(const tide_data *data);
 
 /* NULL is allowed. */
 void tide_data_close(tide_data *data);
