@@ -307,9 +307,9 @@ static void evaluation_gives_the_bits_of_the_training_loss(void **state)
     (void)state;
     rig r;
     rig_open(&r, TIDE_DTYPE_BF16, false, 2);
-    const double before = rig_evaluate(&r), training = rig_step(&r), after = rig_evaluate(&r);
-    assert_memory_equal(&before, &training, sizeof before);
-    assert_memory_equal(&after, &training, sizeof after);
+    const double before = rig_evaluate(&r), trained = rig_step(&r), after = rig_evaluate(&r);
+    assert_memory_equal(&before, &trained, sizeof before);
+    assert_memory_equal(&after, &trained, sizeof after);
     rig_close(&r);
 }
 

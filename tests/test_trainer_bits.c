@@ -1,0 +1,388 @@
+/* Residency never changes a bit: loss, norm, weights and optimizer state of a small model, equal to the last
+ * bit whatever the budgets, chunks, prefetch, recompute and placement are, wherever it was saved and resumed,
+ * and whether it was evaluated and sampled in between.
+ *
+ * Every run has the hazard checker and the guard on, stays within its budgets (the devices' own high-water
+ * marks) and allocates nothing after its second step. The rows of the table are a pairwise selection: every
+ * two values of two columns meet in some row, as far as they can (manager off allows no budget below the
+ * whole); tools/campaign.sh runs the full product.
+ */
+#include "tests/test_trainer_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+enum { STEPS = 6 };
+
+typedef enum budget { OFF = 0, ALL, LEAST, HALF, QUARTER } budget;
+
+static const char *const memory_names[] = {"manager off", "all", "least", "half", "quarter"};
+
+/* One run's mechanics; none may matter. */
+typedef struct variant {
+    budget memory;
+    uint32_t chunk_kib;
+    bool prefetch;
+    tide_recompute recompute;
+    tide_placement placement;
+} variant;
+
+#define AUTO_PLACED TIDE_PLACEMENT_AUTO
+#define ON_HOST     TIDE_PLACEMENT_HOST
+#define ON_DEVICE   TIDE_PLACEMENT_DEVICE
+
+static const variant variants[] = {
+    {OFF, 256, true, TIDE_RECOMPUTE_NONE, AUTO_PLACED},
+    {OFF, 1024, false, TIDE_RECOMPUTE_ALL, ON_DEVICE},
+    {OFF, 4096, true, TIDE_RECOMPUTE_AUTO, ON_HOST},
+    {ALL, 256, false, TIDE_RECOMPUTE_ALL, ON_HOST},
+    {ALL, 1024, true, TIDE_RECOMPUTE_NONE, ON_DEVICE},
+    {ALL, 4096, false, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
+    {LEAST, 256, true, TIDE_RECOMPUTE_ALL, ON_DEVICE},
+    {LEAST, 1024, false, TIDE_RECOMPUTE_NONE, ON_HOST},
+    {LEAST, 4096, true, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
+    {LEAST, 256, false, TIDE_RECOMPUTE_NONE, AUTO_PLACED},
+    {HALF, 256, false, TIDE_RECOMPUTE_AUTO, ON_DEVICE},
+    {HALF, 512, true, TIDE_RECOMPUTE_ALL, AUTO_PLACED},
+    {HALF, 256, true, TIDE_RECOMPUTE_NONE, ON_HOST},
+    {HALF, 1024, true, TIDE_RECOMPUTE_AUTO, ON_HOST},
+    {QUARTER, 256, true, TIDE_RECOMPUTE_AUTO, ON_HOST},
+    {QUARTER, 256, false, TIDE_RECOMPUTE_ALL, AUTO_PLACED},
+    {QUARTER, 256, true, TIDE_RECOMPUTE_NONE, ON_DEVICE},
+};
+
+enum { VARIANTS = sizeof variants / sizeof variants[0] };
+
+static char folder[64];
+static char text[96];
+
+static void describe(const variant *v, char what[160])
+{
+    snprintf(what, 160, "memory %s, chunks %u KiB, prefetch %d, recompute %d, placement %d",
+             memory_names[v->memory], v->chunk_kib, v->prefetch, v->recompute, v->placement);
+}
+
+/* --- budgets --- */
+
+/* The least budget that the refusal of a budget of one byte names. */
+static uint64_t least_budget(const tide_trainer_options *options, bool device)
+{
+    tide_trainer_options refused = *options;
+    *(device ? &refused.pool.device_memory_bytes : &refused.pool.host_memory_bytes) = 1;
+    tide_trainer *trainer = NULL;
+    assert_int_equal(tide_trainer_create(&refused, &trainer), TIDE_ERROR_BUDGET);
+    const uint64_t bytes = number_in_message("the least budget is ");
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+static uint64_t model_bytes(const tide_trainer_options *options)
+{
+    const uint64_t each = options->pool.dtype == TIDE_DTYPE_BF16 ? 14 : 16;
+    return each * tide_gpt2_element_count(&options->model);
+}
+
+/* Both budgets at their least for LEAST; otherwise a share of the model data. fp32 needs relatively more for
+ * the same blocks: where its share is below the least, the least it is. */
+static void set_budgets(tide_trainer_options *options, budget memory)
+{
+    if (memory <= ALL)
+        return;
+    const uint64_t least = least_budget(options, true);
+    const uint64_t share = memory == LEAST ? 0 : model_bytes(options) / (memory == HALF ? 2 : 4);
+    if (memory != LEAST && options->pool.dtype == TIDE_DTYPE_BF16)
+        assert_true(share >= least); /* the table's rows are chosen so */
+    options->pool.device_memory_bytes = share >= least ? share : least;
+    options->pool.host_memory_bytes = memory == LEAST ? least_budget(options, false) : 0;
+}
+
+static tide_trainer_options variant_options(const variant *v, tide_dtype dtype, double clip)
+{
+    tide_trainer_options options = small_options(text, dtype);
+    options.clip = clip;
+    options.recompute = v->recompute;
+    options.pool.chunk_bytes = (uint64_t)v->chunk_kib * 1024;
+    options.pool.prefetch = v->prefetch;
+    options.pool.placement = v->placement;
+    options.pool.manager_off = v->memory == OFF;
+    set_budgets(&options, v->memory);
+    return options;
+}
+
+/* --- runs --- */
+
+static uint64_t allocations(tide_trainer *trainer)
+{
+    tide_pool_counters counters;
+    ok(tide_pool_counters_get(tide_trainer_pool(trainer), &counters));
+    return counters.device_allocations + counters.host_allocations;
+}
+
+static void run(const tide_trainer_options *options, const char *what, track *made)
+{
+    tide_trainer *trainer;
+    ok(tide_trainer_create(options, &trainer));
+    *made = (track){0};
+    track_steps(trainer, 2, made);
+    const uint64_t at_two = allocations(trainer);
+    track_steps(trainer, STEPS, made);
+    ok(tide_pool_drain(tide_trainer_pool(trainer)));
+    if (allocations(trainer) != at_two)
+        fail_msg("%s: allocations after the second step", what);
+    track_values(trainer, made);
+    check_budgets(trainer, what);
+    tide_trainer_destroy(trainer);
+}
+
+static void run_variant(const variant *v, tide_dtype dtype, double clip, track *made)
+{
+    char what[160];
+    describe(v, what);
+    const tide_trainer_options options = variant_options(v, dtype, clip);
+    run(&options, what, made);
+}
+
+static void compare_variants(tide_dtype dtype, double clip)
+{
+    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
+    track truth;
+    run_variant(&plain, dtype, clip, &truth);
+    for (size_t i = 0; i < VARIANTS; i++) {
+        char what[160];
+        track other;
+        describe(&variants[i], what);
+        run_variant(&variants[i], dtype, clip, &other);
+        track_compare(&truth, &other, what);
+        track_free(&other);
+    }
+    track_free(&truth);
+}
+
+static void no_variant_changes_a_bit_with_clipping(void **state)
+{
+    (void)state;
+    compare_variants(TIDE_DTYPE_BF16, 0.5);
+}
+
+static void no_variant_changes_a_bit_without_clipping(void **state)
+{
+    (void)state;
+    compare_variants(TIDE_DTYPE_BF16, 0);
+}
+
+static void no_variant_changes_a_bit_in_fp32(void **state)
+{
+    (void)state;
+    compare_variants(TIDE_DTYPE_FP32, 0.5);
+}
+
+/* The comparison itself: another seed must be seen. */
+static void another_seed_gives_other_bits(void **state)
+{
+    (void)state;
+    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
+    tide_trainer_options options = variant_options(&plain, TIDE_DTYPE_BF16, 0.5);
+    track one, other;
+    run(&options, "seed 1", &one);
+    options.seed = 2;
+    run(&options, "seed 2", &other);
+    assert_memory_not_equal(one.losses, other.losses, STEPS * sizeof one.losses[0]);
+    assert_memory_not_equal(one.values, other.values, one.elements * sizeof one.values[0]);
+    track_free(&one);
+    track_free(&other);
+}
+
+static void evaluation_and_sampling_in_between_change_no_bit(void **state)
+{
+    (void)state;
+    const variant tight = {QUARTER, 256, true, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_AUTO};
+    const tide_trainer_options options = variant_options(&tight, TIDE_DTYPE_BF16, 0.5);
+    track truth, other = {0};
+    run(&options, "straight", &truth);
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        double loss;
+        char *sampled;
+        tide_sample_options sample;
+        tide_sample_options_default(&sample);
+        sample.tokens = 3;
+        ok(tide_trainer_evaluate(trainer, &loss));
+        track_steps(trainer, step, &other);
+        ok(tide_trainer_sample(trainer, &sample, &sampled));
+        free(sampled);
+    }
+    track_values(trainer, &other);
+    check_budgets(trainer, "evaluated and sampled");
+    track_compare(&truth, &other, "evaluated and sampled");
+    tide_trainer_destroy(trainer);
+    track_free(&truth);
+    track_free(&other);
+}
+
+/* --- save and resume --- */
+
+static void save_folder(char path[96])
+{
+    static int number;
+    snprintf(path, 96, "%s/save-%d", folder, number++);
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
+/* Half of the run under one variant, the rest under another. */
+static void run_in_two(const variant *first, const variant *second, double clip, track *made)
+{
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = variant_options(first, TIDE_DTYPE_BF16, clip);
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    *made = (track){0};
+    track_steps(trainer, STEPS / 2, made);
+    ok(tide_trainer_save(trainer, path, 0, NULL));
+    tide_trainer_destroy(trainer);
+
+    options = variant_options(second, TIDE_DTYPE_BF16, clip);
+    options.resume_dir = path;
+    ok(tide_trainer_create(&options, &trainer));
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
+    assert_true(resumed->resumed);
+    assert_int_equal(resumed->from.step, STEPS / 2);
+    assert_int_equal(resumed->changes.count, 0);
+    track_steps(trainer, STEPS, made);
+    track_values(trainer, made);
+    assert_int_equal(tide_trainer_state(trainer)->tokens, STEPS * 256);
+    tide_trainer_destroy(trainer);
+}
+
+static void a_run_resumed_elsewhere_goes_on_to_the_same_bits(void **state)
+{
+    (void)state;
+    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
+    const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_HOST};
+    const variant large = {ALL, 1024, false, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_DEVICE};
+    for (int clipped = 0; clipped < 2; clipped++) {
+        track truth, there, back;
+        run_variant(&plain, TIDE_DTYPE_BF16, clipped, &truth);
+        run_in_two(&tight, &large, clipped, &there);
+        run_in_two(&large, &tight, clipped, &back);
+        track_compare(&truth, &there, "resumed with larger budget and chunks");
+        track_compare(&truth, &back, "resumed with smaller budget and chunks");
+        track_free(&truth);
+        track_free(&there);
+        track_free(&back);
+    }
+}
+
+static void save_after_one_step(const tide_trainer_options *options, const char *path)
+{
+    tide_trainer *trainer;
+    ok(tide_trainer_create(options, &trainer));
+    ok(tide_trainer_step(trainer, NULL));
+    ok(tide_trainer_save(trainer, path, 0, NULL));
+    tide_trainer_destroy(trainer);
+}
+
+static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
+{
+    (void)state;
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    save_after_one_step(&options, path);
+    options.resume_dir = path;
+    options.lr = 1e-4;
+    options.clip = 2;
+    options.steps = 50;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(trainer);
+    assert_int_equal(resumed->changes.count, 4); /* lr, its floor, clip and steps */
+    tide_trainer_report report;
+    ok(tide_trainer_step(trainer, &report));
+    assert_true(report.lr == 1e-4); /* the second of two warm-up steps */
+    assert_int_equal(report.step, 2);
+    tide_trainer_destroy(trainer);
+}
+
+static void check_mismatch(const tide_trainer_options *options, const char *words)
+{
+    tide_trainer *trainer = NULL;
+    assert_int_equal(tide_trainer_create(options, &trainer), TIDE_ERROR_MISMATCH);
+    if (!strstr(tide_message(), words))
+        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
+}
+
+static void another_model_seed_or_batch_is_refused_at_a_resume(void **state)
+{
+    (void)state;
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    save_after_one_step(&options, path);
+    options.resume_dir = path;
+    const tide_trainer_options right = options;
+    options.seed = 9;
+    check_mismatch(&options, "seed");
+    options = right;
+    options.batch_tokens = 512;
+    check_mismatch(&options, "batch");
+    options = right;
+    options.micro_batch_sequences = 4;
+    check_mismatch(&options, "micro");
+    options = right;
+    options.model.layers = 5;
+    check_mismatch(&options, "layers");
+}
+
+static void a_folder_without_a_checkpoint_starts_anew(void **state)
+{
+    (void)state;
+    char path[96];
+    save_folder(path);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    options.resume_dir = path;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    assert_false(tide_trainer_resumed_get(trainer)->resumed);
+    assert_int_equal(tide_trainer_state(trainer)->step, 0);
+    tide_trainer_destroy(trainer);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    folder_make(folder);
+    snprintf(text, sizeof text, "%s/text", folder);
+    text_write(text, 40000);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    folder_remove(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_variant_changes_a_bit_with_clipping),
+        cmocka_unit_test(no_variant_changes_a_bit_without_clipping),
+        cmocka_unit_test(no_variant_changes_a_bit_in_fp32),
+        cmocka_unit_test(another_seed_gives_other_bits),
+        cmocka_unit_test(evaluation_and_sampling_in_between_change_no_bit),
+        cmocka_unit_test(a_run_resumed_elsewhere_goes_on_to_the_same_bits),
+        cmocka_unit_test(hyperparameters_may_change_at_a_resume_and_are_named),
+        cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
+        cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
