@@ -4,6 +4,7 @@
 #include "offload/host_stream.h"
 
 #include "offload/host_link.h"
+#include "offload/topology.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -243,10 +244,19 @@ static void command_do(tide_host_stream *stream)
     complete(stream, command);
 }
 
+/* Copies and the host lane work on host slots, so their threads (and those that their kernels make) belong on the slots'
+ * node. The compute, update and collective streams stand for a device of their own and may use the whole machine. */
+static bool works_on_host_memory(tide_stream role)
+{
+    return role == TIDE_STREAM_IN || role == TIDE_STREAM_OUT || role == TIDE_STREAM_HOST;
+}
+
 static void *stream_main(void *argument)
 {
     tide_host_stream *stream = argument;
     tide_host_streams *owner = stream->owner;
+    if (works_on_host_memory(stream->role))
+        (void)tide_topology_bind_thread(); /* a wish: elsewhere it is only slower */
     if (omp_set_num_threads != NULL)
         omp_set_num_threads((int)owner->threads);
     pthread_mutex_lock(&owner->lock);
