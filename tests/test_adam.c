@@ -253,6 +253,16 @@ static void no_segments_is_no_work(void **state)
     run_kernel(tide_kernels_cpu()->adamw, &(tide_adamw_args){NULL, 0, factors_at(1), TIDE_DTYPE_BF16});
 }
 
+static void an_update_moves_28_bytes_a_bf16_parameter(void **state)
+{
+    (void)state;
+    const tide_adamw_segment segments[] = {{.elements = 10}, {.elements = 7}};
+    const tide_adamw_args half = {segments, 2, factors_at(1), TIDE_DTYPE_BF16},
+                          full = {segments, 2, factors_at(1), TIDE_DTYPE_FP32};
+    assert_int_equal(tide_adamw_bytes(&half), 17 * 28);
+    assert_int_equal(tide_adamw_bytes(&full), 17 * 32);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +272,7 @@ int main(void)
         cmocka_unit_test(any_cut_into_segments_gives_the_same_bits),
         cmocka_unit_test(weight_decay_is_chosen_per_segment),
         cmocka_unit_test(no_segments_is_no_work),
+        cmocka_unit_test(an_update_moves_28_bytes_a_bf16_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

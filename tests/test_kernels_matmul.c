@@ -5,7 +5,8 @@ typedef struct shape {
     size_t m, n, k;
 } shape;
 
-static const shape shapes[] = {{1, 1, 1},    {1, 17, 5},     {7, 1, 3},      {5, 33, 1},
+/* The square one gives every manner the same sizes and leading dimensions. */
+static const shape shapes[] = {{1, 1, 1},    {1, 17, 5},     {7, 1, 3},      {5, 33, 1},    {24, 24, 24},
                                {64, 48, 32}, {130, 257, 70}, {33, 300, 513}, {129, 16, 260}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -192,6 +193,27 @@ static void a_repeated_product_has_the_same_bits(void **state)
     }
 }
 
+static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **state)
+{
+    (void)state;
+    const tide_cpu_variant *variant = tide_cpu_variant_best();
+    const manner how = {.transpose_b = true, .has_bias = true, .in_dtype = TIDE_DTYPE_BF16};
+    product p = product_make((shape){300, 600, 700}, &how);
+    buffer alone = {0};
+    for (int threads = 1; threads <= 4; threads++) {
+        tide_kernels_cpu_configure(threads);
+        product_give_workspace(&p, variant->blocked_workspace_bytes());
+        run_kernel(variant->blocked, &p.args);
+        if (threads == 1)
+            alone = buffer_copy(p.c);
+        assert_same_bits(p.c, alone);
+        buffer_free(p.workspace);
+    }
+    p.workspace.data = NULL;
+    buffer_free(alone);
+    product_free(&p);
+}
+
 /* dX = dY W^T and dW += X^T dY against the slopes of sum(dY (X W)): a product's own gradient through the
  * kernel. */
 static void the_gradients_of_a_product_are_products(void **state)
@@ -325,6 +347,7 @@ int main(void)
         cmocka_unit_test(the_tables_product_matches_float64),
         cmocka_unit_test(the_built_in_product_matches_float64_on_every_instruction_set),
         cmocka_unit_test(a_repeated_product_has_the_same_bits),
+        cmocka_unit_test(the_built_in_product_has_the_same_bits_for_any_thread_count),
         cmocka_unit_test(the_gradients_of_a_product_are_products),
         cmocka_unit_test(a_shape_against_the_rules_is_refused_by_name),
 #if TIDE_HAVE_ONEDNN

@@ -315,24 +315,52 @@ static void bias_backward_adds_the_column_sums(void **state)
     for_each_configuration(check_bias);
 }
 
-static void column_sums_keep_their_bits_for_any_thread_count(void **state)
+/* ---- the same bits for any thread count ---- */
+
+enum { ROWS = 300, WIDTH = 333, VOCABULARY = 50, LENGTH = 100 };
+
+/* What the kernels that sum over rows leave behind, one after another, accumulators starting from zero. */
+static buffer sums_with(int threads, buffer in, buffer dout, const int32_t *tokens)
 {
-    enum { ROWS = 300, WIDTH = 333 };
-    (void)state;
-    buffer dout = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0);
-    buffer sums[3];
-    for (int threads = 1; threads <= 3; threads++) {
-        sums[threads - 1] = buffer_of(WIDTH, TIDE_DTYPE_FP32);
-        memset(sums[threads - 1].data, 0, sums[threads - 1].bytes);
-        tide_kernels_cpu_configure(threads);
-        run_kernel(
-            tide_kernels_cpu()->bias_backward,
-            &(tide_bias_backward_args){dout.data, sums[threads - 1].data, ROWS, WIDTH, TIDE_DTYPE_BF16});
-        assert_same_bits(sums[threads - 1], sums[0]);
+    enum { EMBEDDING = (VOCABULARY + LENGTH) * WIDTH, ALL = 3 * WIDTH + EMBEDDING };
+    const tide_kernels *kernels = tide_kernels_cpu();
+    buffer sums = buffer_of(ALL, TIDE_DTYPE_FP32), din = buffer_of(ROWS * WIDTH, TIDE_DTYPE_BF16);
+    float *dbias = sums.data, *norm = dbias + WIDTH, *dwte = norm + 2 * WIDTH;
+    float mean[ROWS], rstd[ROWS];
+    for (size_t row = 0; row < ROWS; row++) {
+        mean[row] = 0.01f;
+        rstd[row] = 0.9f;
     }
-    for (int i = 0; i < 3; i++)
-        buffer_free(sums[i]);
-    buffer_free(dout);
+    memset(sums.data, 0, sums.bytes);
+    tide_kernels_cpu_configure(threads);
+    run_kernel(kernels->bias_backward,
+               &(tide_bias_backward_args){dout.data, dbias, ROWS, WIDTH, TIDE_DTYPE_BF16});
+    run_kernel(kernels->layer_norm_backward,
+               &(tide_layer_norm_backward_args){in.data, in.data, dout.data, mean, rstd, din.data, norm,
+                                                norm + WIDTH, ROWS, WIDTH, false, TIDE_DTYPE_BF16});
+    run_kernel(kernels->embedding_backward,
+               &(tide_embedding_backward_args){tokens, dout.data, dwte, dwte + VOCABULARY * WIDTH, ROWS,
+                                               LENGTH, WIDTH, VOCABULARY, TIDE_DTYPE_BF16});
+    buffer_free(din);
+    return sums;
+}
+
+static void sums_over_rows_keep_their_bits_for_any_thread_count(void **state)
+{
+    (void)state;
+    buffer in = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0);
+    buffer dout = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0);
+    int32_t *tokens = random_tokens(ROWS, VOCABULARY);
+    buffer alone = sums_with(1, in, dout, tokens);
+    for (int threads = 2; threads <= 5; threads++) {
+        buffer shared = sums_with(threads, in, dout, tokens);
+        assert_same_bits(shared, alone);
+        buffer_free(shared);
+    }
+    buffer buffers[] = {in, dout, alone};
+    for (size_t i = 0; i < 3; i++)
+        buffer_free(buffers[i]);
+    free(tokens);
 }
 
 int main(void)
@@ -344,7 +372,7 @@ int main(void)
         cmocka_unit_test(layer_norm_matches_float64_with_and_without_statistics),
         cmocka_unit_test(layer_norm_backward_matches_finite_differences),
         cmocka_unit_test(bias_backward_adds_the_column_sums),
-        cmocka_unit_test(column_sums_keep_their_bits_for_any_thread_count),
+        cmocka_unit_test(sums_over_rows_keep_their_bits_for_any_thread_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
