@@ -222,3 +222,11 @@ bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_cou
     tide_pool_unlock(pool);
     return taken;
 }
+
+void tide_pool_waits(const tide_pool *pool, uint64_t waits[TIDE_WAIT_SITE_COUNT])
+{
+    tide_device_statistics device = {0};
+    if (pool->device != NULL)
+        pool->device->ops->statistics(pool->device, &device);
+    memcpy(waits, device.waits, sizeof device.waits);
+}

@@ -13,6 +13,10 @@
  *
  * A slot leaves its chunk's place when the engine has seen the compute stream's last use pass; copies and updates go
  * through the slot's own place and may still run: whoever gets the slot next waits for them.
+ * Two pairs never wait: a slot that the device updated is dirty, so whoever fills it next has waited for its copy out and
+ * knows of the update with it; and an update's chunk is copied out without leaving only for a host task, whose start
+ * has seen that copy end.
+ *
  * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
  * Guarded by the pool's lock.
@@ -21,6 +25,7 @@
 #define TIDE_POOL_ORDER_H
 
 #include "offload/device.h"
+#include "tidepool/pool.h"
 
 /* Every wait in src/ and offload/ stands at one of these sites. A test takes each away in turn; the hazard
  * checker must notice. Stream sites are named WAITER_AWAITED. */
@@ -29,13 +34,11 @@ enum {
     TIDE_SITE_COMPUTE_OUT,     /* a gradient is written over a chunk that was being copied out */
     TIDE_SITE_COMPUTE_UPDATE,  /* the device's optimizer has written the params */
     TIDE_SITE_IN_OUT,          /* the slot's former chunk, or the host copy, has been copied out */
-    TIDE_SITE_IN_UPDATE,       /* the slot's former chunk was updated on the device */
     TIDE_SITE_OUT_COMPUTE,     /* what is copied out has been computed */
     TIDE_SITE_OUT_IN,          /* the host slot is no longer read by the fetch of its former chunk */
     TIDE_SITE_OUT_UPDATE,      /* what is copied out has been updated */
     TIDE_SITE_UPDATE_COMPUTE,  /* gradients are complete */
     TIDE_SITE_UPDATE_IN,       /* optimizer state has arrived */
-    TIDE_SITE_UPDATE_OUT,      /* the slot's former chunk, or an older version, has been copied out */
     TIDE_SITE_UNMAP_COMPUTE,   /* engine: the last use of an evicted chunk has passed */
     TIDE_SITE_LANE_OUT,        /* engine: a host task's chunks have arrived */
     TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */
@@ -89,6 +92,9 @@ static inline void tide_marks_set(tide_marks *marks, tide_stream stream, uint64_
     if (write)
         marks->written[stream] = number;
 }
+
+/* Calls per site so far, for tests; all zero before seal. */
+void tide_pool_waits(const tide_pool *pool, uint64_t waits[TIDE_WAIT_SITE_COUNT]);
 
 /* The event of a piece, for a caller that blocks on it outside the lock. */
 tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_t number);

@@ -21,7 +21,7 @@ typedef struct job_args {
 } job_args;
 
 typedef struct access_args {
-    tide_access_request *request;
+    tide_access_request request;
     const tide_kernels *kernels;
     tide_dtype dtype;
     uint64_t chunk_bytes;
@@ -80,7 +80,7 @@ static tide_status run_restore(void *stream, const void *arguments)
 
 static tide_status access_param(const access_args *arguments)
 {
-    const tide_access_request *request = arguments->request;
+    const tide_access_request *request = &arguments->request;
     const size_t element_bytes = tide_dtype_bytes(arguments->dtype);
     char *param = (char *)request->slots[request->set ? 1 : 0];
     if (request->set) {
@@ -104,7 +104,7 @@ static tide_status run_access(void *stream, const void *arguments)
 {
     (void)stream;
     const access_args *access = arguments;
-    const tide_access_request *request = access->request;
+    const tide_access_request *request = &access->request;
     for (int i = 0; i < 2; i++) {
         if (request->fresh[i])
             memset(request->slots[i], 0, access->chunk_bytes);
@@ -343,7 +343,7 @@ static tide_status start_access(tide_pool *pool, tide_pool_command *open)
         request->slots[i] = slot_of(pool, &open->command, i);
         request->fresh[i] = open->command.task[i].fresh;
     }
-    const access_args arguments = {.request = request,
+    const access_args arguments = {.request = *request,
                                    .kernels = tide_kernels_cpu(),
                                    .dtype = pool->options.dtype,
                                    .chunk_bytes = pool->plan.chunk_bytes};

@@ -1,0 +1,124 @@
+/* Every wait is needed: take each site away in turn, and the hazard checker must name the two commands.
+ *
+ * The checker looks at enqueue time, so the outcome does not depend on timing. A site that nothing reports would be
+ * a wait to delete; the one exception is explained below.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/pool/order.h"
+#include "tests/toy_model.h"
+
+typedef struct scene {
+    double device_share;
+    bool least_host;
+    tide_placement placement;
+    bool prefetch;
+    float clip_norm;
+    bool reads; /* tide_read and values in between */
+    bool manager_off;
+} scene;
+
+/* Between them these reach every site. */
+static const scene scenes[] = {
+    {0.0, false, TIDE_PLACEMENT_HOST, true, 1.0F, true, false},
+    {0.3, true, TIDE_PLACEMENT_HOST, true, 0.0F, true, false},
+    {0.0, false, TIDE_PLACEMENT_DEVICE, true, 1.0F, true, false},
+    {0.3, true, TIDE_PLACEMENT_DEVICE, true, 0.0F, true, false},
+    {0.6, true, TIDE_PLACEMENT_AUTO, false, 1.0F, true, false},
+    {1.0, false, TIDE_PLACEMENT_AUTO, true, 1.0F, true, true},
+    {0.0, true, TIDE_PLACEMENT_DEVICE, false, 0.0F, true, false},
+    {0.1, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true, false},
+};
+
+enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4 };
+
+static tide_status play(const scene *played, uint32_t skip_site, uint64_t waits[TIDE_WAIT_SITE_COUNT])
+{
+    toy_options options = toy_options_default();
+    options.device_share = played->device_share;
+    options.least_host = played->least_host;
+    options.pool.placement = played->placement;
+    options.pool.prefetch = played->prefetch;
+    options.pool.manager_off = played->manager_off;
+    options.pool.skip_wait_site = skip_site;
+    options.pool.delay_seed = 7; /* stretch what would otherwise be over before anybody looks */
+    options.pool.delay_max_us = 100;
+    options.pool.fault_handler = false;
+    options.pool.guard = false; /* a broken order would fault before the checker's report is read */
+    toy_model toy;
+    tide_status status = toy_create(&options, &toy);
+    if (status != TIDE_OK)
+        return status;
+    for (int step = 0; step < STEPS && status == TIDE_OK; step++) {
+        float state[16];
+        status = toy_step(&toy, played->clip_norm, false);
+        if (status == TIDE_OK && played->reads && step % 2 == 1)
+            status = tide_read(toy.pool, state, tide_region(toy.pool), sizeof state);
+        tide_step_result result;
+        if (status == TIDE_OK)
+            status = tide_step_result_get(toy.pool, &result);
+    }
+    uint64_t hash;
+    if (status == TIDE_OK)
+        status = toy_hash(&toy, TIDE_SPACE_MASTER, &hash);
+    tide_pool_waits(toy.pool, waits);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", tide_message());
+    toy_destroy(&toy);
+    return status == TIDE_OK ? TIDE_OK : tide_fail(status, "%s", message);
+}
+
+static void nothing_is_reported_when_all_sites_stand(void **state)
+{
+    (void)state;
+    uint64_t waits[TIDE_WAIT_SITE_COUNT], reached[TIDE_WAIT_SITE_COUNT] = {0};
+    for (int i = 0; i < SCENES; i++) {
+        const tide_status status = play(&scenes[i], 0, waits);
+        if (status != TIDE_OK)
+            fail_msg("scene %d: %s", i, tide_message());
+        for (int site = 0; site < TIDE_WAIT_SITE_COUNT; site++)
+            reached[site] += waits[site];
+    }
+    for (int site = 1; site < TIDE_SITE_COUNT; site++) {
+        if (reached[site] == 0)
+            print_message("site %d is never reached\n", site);
+    }
+}
+
+static void taking_a_site_away_is_reported_with_both_commands(void **state)
+{
+    (void)state;
+    int unreported = 0;
+    for (uint32_t site = 1; site < TIDE_SITE_COUNT; site++) {
+        bool reported = false;
+        for (int i = 0; i < SCENES && !reported; i++) {
+            uint64_t waits[TIDE_WAIT_SITE_COUNT];
+            if (play(&scenes[i], site, waits) != TIDE_ERROR_HAZARD)
+                continue;
+            reported = true;
+            assert_non_null(strstr(tide_message(), "without being ordered after"));
+            print_message("site %u: %s\n", site, tide_message());
+        }
+        if (!reported) {
+            print_message("site %u: nothing reports its removal\n", site);
+            unreported++;
+        }
+    }
+    assert_int_equal(unreported, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_reported_when_all_sites_stand),
+        cmocka_unit_test(taking_a_site_away_is_reported_with_both_commands),
+    };
+    return cmocka_run_group_tests_name("pool_sites", tests, NULL, NULL);
+}
