@@ -184,8 +184,9 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
                         end_ns);
 }
 
-/* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other streams go
- * on, so that what is on its way arrives whole and its owner can undo the failed step. Called and returns with the lock held. */
+/* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other
+ * streams go on, so that what is on its way arrives whole and its owner can undo the failed step. Called and
+ * returns with the lock held. */
 static void kernel_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
@@ -244,8 +245,9 @@ static void command_do(tide_host_stream *stream)
     complete(stream, command);
 }
 
-/* Copies and the host lane work on host slots, so their threads (and those that their kernels make) belong on the slots'
- * node. The compute, update and collective streams stand for a device of their own and may use the whole machine. */
+/* Copies and the host lane work on host slots, so their threads (and those that their kernels make) belong on
+ * the slots' node. The compute, update and collective streams stand for a device of their own and may use the
+ * whole machine. */
 static bool works_on_host_memory(tide_stream role)
 {
     return role == TIDE_STREAM_IN || role == TIDE_STREAM_OUT || role == TIDE_STREAM_HOST;

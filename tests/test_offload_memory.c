@@ -1,5 +1,5 @@
-/* Where memory comes from: extents, host slots, the arena of buffers, the machine's topology. Built twice: with jemalloc
- * in the process and without, as the last test says.
+/* Where memory comes from: extents, host slots, the arena of buffers, the machine's topology. Built twice: with
+ * jemalloc in the process and without, as a test of its own says.
  */
 #include "offload/host_arena.h"
 #include "offload/host_extent.h"
