@@ -175,8 +175,6 @@ static void finish_fetch(tide_manager *m, const tide_command *command, bool ok)
         return;
     }
     place->valid[TIDE_TIER_DEVICE] = true;
-    if (command->reason == TIDE_REASON_SPILL && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE)
-        tide_places_release(&m->places, command->chunk, TIDE_TIER_HOST);
 }
 
 static void finish_evict(tide_manager *m, const tide_command *command, bool ok)

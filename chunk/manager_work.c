@@ -215,8 +215,6 @@ static bool bring_to_host(tide_manager *m, const tide_task *task, const tide_tas
     *there = !leaves && !copy;
     if (*there)
         return false;
-    if (place->pins[TIDE_TIER_DEVICE]) /* an op that does not need the update holds it: wait for its end */
-        return false;
     if (copy && !has_host_slot(m, &moved, command))
         return moved;
     if (leaves)
@@ -356,6 +354,8 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
         return tide_fail(TIDE_ERROR_STATE, "host request: a step is open");
     if (manager->host_request.count)
         return tide_fail(TIDE_ERROR_STATE, "host request: another one is open");
+    if (manager->pin_all)
+        return tide_fail(TIDE_ERROR_STATE, "host request: everything is pinned on the device");
     if (count == 0 || count > TIDE_TASK_CHUNKS_MAX)
         return tide_fail(TIDE_ERROR_ARGUMENT, "host request: %u chunks, 1 to %d are allowed", count,
                          TIDE_TASK_CHUNKS_MAX);

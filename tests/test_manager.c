@@ -812,6 +812,8 @@ static void everything_can_be_pinned_at_once(void **state)
     assert_true(tide_manager_all_pinned(f.manager));
     for (tide_chunk chunk = 0; chunk < 9; chunk++)
         assert_true(residency(chunk).device_valid && residency(chunk).pinned && !residency(chunk).host_valid);
+    tide_use use = {.tensor = 0, .access = READ};
+    assert_int_equal(tide_manager_host_request(f.manager, &use, 1), TIDE_ERROR_STATE);
     assert_int_equal(tide_manager_unpin_all(f.manager), TIDE_OK);
     forward_pass(0, 1);
     clean_up();
