@@ -212,7 +212,8 @@ tide_status tide_manager_skip_updates(tide_manager *manager);
 uint32_t tide_manager_updates_open(const tide_manager *manager);
 
 /* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
- * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, `*torn` false.
+ * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, or may because the open
+ * op rounds them into it at its end, `*torn` false.
  * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. With a forward-only pass
  * open, or nothing open and all updates done, no training step is given up. Updates of a step before the one given
  * up go on, unless one of them failed: that tears, too. */

@@ -488,11 +488,22 @@ static bool gives_up_training(const tide_manager *m)
     return m->release_owed || owes_updates(m, m->training_step);
 }
 
+/* The end of the open op may have begun: what it would have rounded into places has to be restored too. */
+static void note_open_conversions(tide_manager *m)
+{
+    const tide_request *request = &m->request;
+    if (!request->open || request->pinned_count == 0 || m->ops[request->op].pass == TIDE_PASS_FORWARD)
+        return;
+    for (uint32_t i = 0; i < m->ops[request->op].param_count; i++)
+        convert(m, request->op, &m->ops[request->op].params[i]);
+}
+
 tide_status tide_manager_abort(tide_manager *manager, bool *torn)
 {
     if (tide_manager_commands_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open",
                          tide_manager_commands_open(manager));
+    note_open_conversions(manager);
     bool gives_up = gives_up_training(manager);
     bool tears = manager->update_failed || (gives_up && manager->update_begun);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */

@@ -657,8 +657,21 @@ static bool owes_updates(const naive_manager *n)
     return false;
 }
 
+/* An op that was pinned may have come as far as its roundings. */
+static void convert_open_op(naive_manager *n)
+{
+    bool pinned = n->open_op != NONE && (tide_manager_ready(n->manager) || n->open_slice != NONE);
+    for (uint32_t i = 0; pinned && i < n->ops[n->open_op].param_count; i++) {
+        const tide_use *use = &n->ops[n->open_op].params[i];
+        if (use->access & TIDE_ACCESS_GRAD)
+            n->accumulator[n->open_op][use->tensor] = true;
+        convert(n, n->open_op, use->tensor);
+    }
+}
+
 void naive_abort(naive_manager *n, bool *torn)
 {
+    convert_open_op(n);
     bool gives_up = n->step_open ? n->training : n->release_owed || owes_updates(n);
     bool tears = n->update_failed || (gives_up && n->begun);
     *torn = false;

@@ -270,6 +270,73 @@ static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void *
     clean_up();
 }
 
+static void no_more_victims_leave_than_slots_are_missing(void **state)
+{
+    (void)state;
+    tide_command command, another;
+    arrange(3, 0, 0);
+    add_chain(3, false);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    step_begin(false, false);
+    run_ops(0, 1);
+    assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_OK);
+    assert_true(tide_manager_next(f.manager, &command));
+    assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
+    assert_false(tide_manager_next(f.manager, &another)); /* the slot is on its way */
+    clean_up();
+
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(4, 20, TIDE_PLACEMENT_DEVICE, false); /* an update takes all of it */
+    step_begin(true, true);
+    run_ops(0, 3);
+    step_end();
+    assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+    do {
+        assert_true(tide_manager_next(f.manager, &command));
+        if (command.kind == TIDE_COMMAND_FETCH)
+            tide_manager_done(f.manager, command.id, TIDE_OK);
+    } while (command.kind == TIDE_COMMAND_FETCH);
+    assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
+    assert_int_equal(command.chunk, 1);
+    assert_false(tide_manager_next(f.manager, &another));
+    clean_up();
+}
+
+static void a_clean_chunk_leaves_when_it_is_needed_nearly_as_late(void **state)
+{
+    (void)state;
+    arrange(6, 0, 0);
+    add_chain(6, false);
+    seal(5, 40, TIDE_PLACEMENT_HOST, false);
+    for (uint32_t i = 0; i < 5; i++)
+        access_chunk(i, WRITE);
+    forward_pass(0, 5); /* param 5 has zeros that only the device holds */
+    step_begin(false, false);
+    f.log_count = 0;
+    run_op(0); /* 5 is needed in 4 moments, 4 in 3 */
+    assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
+    assert_non_null(find(TIDE_COMMAND_EVICT, 4));
+    clean_up();
+}
+
+static void device_state_is_next_used_by_its_update(void **state)
+{
+    (void)state;
+    arrange(2, 0, 0);
+    add_chain(2, true); /* moments: 0 forward, 1 forward, 1 backward, 0 backward */
+    seal(9, 20, TIDE_PLACEMENT_DEVICE, false);
+    step_begin(true, true);
+    run_ops(0, 3);
+    step_end();
+    assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+    assert_int_equal(tide_manager_remoteness(f.manager, 2 + 1), 1); /* owed: before param 1's next use */
+    run_engine();
+    assert_int_equal(tide_manager_remoteness(f.manager, 2 + 1), 2); /* after its last */
+    assert_int_equal(tide_manager_remoteness(f.manager, 2 + 0), 3);
+    clean_up();
+}
+
 static void both_tiers_just_enough_hold_each_chunk_once(void **state)
 {
     (void)state;
@@ -339,6 +406,24 @@ static void prefetch_never_displaces_a_nearer_chunk(void **state)
             assert_true(residency((op + ahead) % 6).device_valid);
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
+    clean_up();
+}
+
+static void prefetch_brings_back_what_an_update_or_an_access_took_away(void **state)
+{
+    (void)state;
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(4, 20, TIDE_PLACEMENT_HOST, true);
+    step_begin(true, false);
+    run_ops(0, 3);
+    step_end();
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
+    assert_true(residency(0).device_valid && residency(1).device_valid);
+    access_chunk(1, WRITE);
+    assert_true(residency(1).device_valid && residency(1).host_valid);
+    assert_int_equal(find(TIDE_COMMAND_ACCESS, 1)->task_count, 1);
     clean_up();
 }
 
@@ -688,7 +773,7 @@ static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
     assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
     assert_false(torn);
     run_engine();
-    assert_int_equal(count(TIDE_COMMAND_RESTORE), 1);
+    assert_int_equal(count(TIDE_COMMAND_RESTORE), 2); /* the open op may have rounded its gradient, too */
     assert_null(find(TIDE_COMMAND_UPDATE, ALL));
     step_begin(true, false);
     run_ops(0, 2);
@@ -827,9 +912,13 @@ int main(void)
         cmocka_unit_test(a_chunk_without_content_is_zeroed_not_copied),
         cmocka_unit_test(without_a_recording_the_least_recently_used_leaves),
         cmocka_unit_test(with_a_recording_the_farthest_next_use_leaves_wrapping_around),
+        cmocka_unit_test(no_more_victims_leave_than_slots_are_missing),
+        cmocka_unit_test(a_clean_chunk_leaves_when_it_is_needed_nearly_as_late),
+        cmocka_unit_test(device_state_is_next_used_by_its_update),
         cmocka_unit_test(both_tiers_just_enough_hold_each_chunk_once),
         cmocka_unit_test(prefetch_brings_the_next_chunks_in_order_of_use),
         cmocka_unit_test(prefetch_never_displaces_a_nearer_chunk),
+        cmocka_unit_test(prefetch_brings_back_what_an_update_or_an_access_took_away),
         cmocka_unit_test(prefetch_costs_no_walk_when_there_is_nothing_to_do),
         cmocka_unit_test(a_changed_op_order_goes_on_and_is_counted_once),
         cmocka_unit_test(a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none),
