@@ -412,5 +412,5 @@ tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool)
         if (status != TIDE_OK)
             tide_pool_fail(pool, status);
     }
-    return TIDE_OK;
+    return tide_pool_failure(pool);
 }

@@ -208,6 +208,7 @@ struct tide_pool {
     _Atomic uint64_t steps;        /* training steps begun; the caller writes it, traces read it */
     _Atomic uint32_t moment;       /* in the open step; likewise */
     _Atomic(const char *) op_name; /* likewise; NULL between ops */
+    uint64_t let_go_step;          /* [lock] training step whose updates were let go last */
     uint64_t updates;              /* [lock] counted when a step's updates are let go */
     uint64_t staging_number[2];    /* [caller] last use of each half of the staging buffer */
     uint32_t staging_half;         /* [caller] */

@@ -65,6 +65,7 @@ void tide_pool_updates_let_go(tide_pool *pool)
 {
     tide_pool_record_updated(pool);
     pool->updates++;
+    pool->let_go_step = pool->steps;
     pool->update_step = pool->step;
     pool->update_record = pool->records_begun;
     for (uint32_t i = 0; i < pool->param_count; i++)

@@ -538,29 +538,50 @@ tide_status tide_step_end(tide_pool *pool)
     return status;
 }
 
+/* The open training step, or the last one if its updates are not over, is given up: as if it had not begun. */
+static void forget_step(tide_pool *pool)
+{
+    if (pool->let_go_step == pool->steps) {
+        pool->updates--;
+        pool->let_go_step = 0;
+    }
+    pool->steps--;
+}
+
+static tide_status restore_resident(tide_pool *pool)
+{
+    pool->resident_restore = true;
+    pool->resident_next = 0;
+    tide_pool_ring(pool);
+    return tide_pool_wait(pool, tide_pool_updates_done);
+}
+
+static tide_status abort_locked(tide_pool *pool)
+{
+    const bool training = pool->step_open && pool->step.training;
+    const bool unfinished = training || !tide_pool_norm_settled(pool) || !tide_pool_updates_done(pool);
+    pool->op_open = false;
+    pool->op_name = NULL;
+    pool->slice = UINT32_MAX;
+    pool->step_open = false;
+    const tide_status status = tide_pool_give_up(pool);
+    if (status != TIDE_OK)
+        return status;
+    if (pool->torn)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "step abort: updates had begun, so the pool is torn: all params and optimizer "
+                         "states have to be set");
+    if (unfinished)
+        forget_step(pool);
+    return pool->resident && training ? restore_resident(pool) : tide_pool_wait(pool, tide_pool_updates_done);
+}
+
 tide_status tide_step_abort(tide_pool *pool)
 {
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "step abort: the pool is not sealed");
     tide_pool_lock(pool);
-    pool->op_open = false;
-    pool->op_name = NULL;
-    pool->slice = UINT32_MAX;
-    const bool training = pool->step_open && pool->step.training;
-    pool->steps -= training;
-    pool->step_open = false;
-    tide_status status = tide_pool_give_up(pool);
-    if (status == TIDE_OK && pool->resident && training && !pool->torn) {
-        pool->resident_restore = true;
-        pool->resident_next = 0;
-        tide_pool_ring(pool);
-    }
-    if (status == TIDE_OK && pool->torn)
-        status =
-            tide_fail(TIDE_ERROR_STATE, "step abort: updates had begun, so the pool is torn: all params and "
-                                        "optimizer states have to be set");
-    else if (status == TIDE_OK)
-        status = tide_pool_wait(pool, tide_pool_updates_done);
+    const tide_status status = abort_locked(pool);
     tide_pool_unlock(pool);
     return status;
 }

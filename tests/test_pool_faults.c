@@ -1,0 +1,309 @@
+/* Every operation fails once, the N-th for N = 1, 2, 3 ... until a run meets no fault: a clear status each time,
+ * nothing lost, and what follows has the bits of the undisturbed run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/pool/internal.h"
+#include "tests/interpose.h"
+#include "tests/toy_model.h"
+
+#define assert_ok(call)                                                                                      \
+    do {                                                                                                     \
+        const tide_status status_ = (call);                                                                  \
+        if (status_ != TIDE_OK)                                                                              \
+            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
+    } while (0)
+
+static const tide_space fp32_spaces[] = {TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM, TIDE_SPACE_VARIANCE};
+
+/* All values of a toy, as a checkpoint would hold them. */
+typedef struct snapshot {
+    float *values[3][TOY_LAYERS];
+    uint64_t updates;
+} snapshot;
+
+static void snapshot_take(toy_model *toy, snapshot *taken)
+{
+    for (int space = 0; space < 3; space++) {
+        for (int l = 0; l < TOY_LAYERS; l++) {
+            taken->values[space][l] = calloc(toy->elements[l], sizeof(float));
+            assert_non_null(taken->values[space][l]);
+            assert_ok(tide_param_get(toy->pool, toy->params[l], fp32_spaces[space], 0, toy->elements[l],
+                                     taken->values[space][l]));
+        }
+    }
+    taken->updates = tide_update_count(toy->pool);
+}
+
+static void snapshot_put(toy_model *toy, const snapshot *taken)
+{
+    for (int space = 0; space < 3; space++) {
+        for (int l = 0; l < TOY_LAYERS; l++)
+            assert_ok(tide_param_set(toy->pool, toy->params[l], fp32_spaces[space], 0, toy->elements[l],
+                                     taken->values[space][l]));
+    }
+    assert_ok(tide_update_count_set(toy->pool, taken->updates));
+}
+
+static void snapshot_free(snapshot *taken)
+{
+    for (int space = 0; space < 3; space++) {
+        for (int l = 0; l < TOY_LAYERS; l++)
+            free(taken->values[space][l]);
+    }
+}
+
+static tide_status step_and_settle(toy_model *toy, float clip_norm)
+{
+    tide_step_result result;
+    tide_status status = toy_step(toy, clip_norm, false);
+    if (status == TIDE_OK)
+        status = tide_step_result_get(toy->pool, &result);
+    return status == TIDE_OK ? tide_pool_drain(toy->pool) : status;
+}
+
+static void set_fault(toy_model *toy, uint32_t mask, uint64_t countdown)
+{
+    toy->pool->device->ops->set_fault(toy->pool->device, mask, countdown);
+}
+
+static uint64_t undisturbed(const toy_options *options, float clip_norm)
+{
+    toy_model toy;
+    uint64_t hash;
+    assert_ok(toy_create(options, &toy));
+    for (int step = 0; step < 3; step++)
+        assert_ok(step_and_settle(&toy, clip_norm));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    toy_destroy(&toy);
+    return hash;
+}
+
+/* Fail the N-th operation of the third step; true if no fault was met. */
+static bool third_step_with_fault(const toy_options *options, float clip_norm, uint64_t n, uint64_t expected,
+                                  uint64_t *tears)
+{
+    toy_model toy;
+    snapshot before = {0};
+    assert_ok(toy_create(options, &toy));
+    for (int step = 0; step < 2; step++)
+        assert_ok(step_and_settle(&toy, clip_norm));
+    snapshot_take(&toy, &before);
+    set_fault(&toy, TIDE_FAULT_ANY, n);
+    tide_status status = step_and_settle(&toy, clip_norm);
+    set_fault(&toy, 0, 0);
+    const bool met = status != TIDE_OK;
+    if (met) {
+        assert_true(strlen(tide_message()) > 0);
+        status = tide_step_abort(toy.pool);
+        if (status != TIDE_OK) {
+            assert_int_equal(status, TIDE_ERROR_STATE);
+            assert_non_null(strstr(tide_message(), "torn"));
+            const tide_step_options refused = toy_step_options(clip_norm);
+            assert_int_equal(tide_step_begin(toy.pool, &refused), TIDE_ERROR_STATE);
+            snapshot_put(&toy, &before);
+            ++*tears;
+        }
+        assert_int_equal(tide_update_count(toy.pool), before.updates);
+        assert_ok(step_and_settle(&toy, clip_norm));
+    }
+    uint64_t hash;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    if (hash != expected)
+        fail_msg("fault %llu: other bits", (unsigned long long)n);
+    snapshot_free(&before);
+    toy_destroy(&toy);
+    return !met;
+}
+
+static void every_fault_of_a_step_is_undone(void **state)
+{
+    (void)state;
+    static const struct {
+        double share;
+        tide_placement placement;
+        float clip;
+    } cases[] = {{0.1, TIDE_PLACEMENT_HOST, 1.0F},
+                 {0.0, TIDE_PLACEMENT_DEVICE, 0.0F},
+                 {1.0, TIDE_PLACEMENT_AUTO, 1.0F}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        toy_options options = toy_options_default();
+        options.device_share = cases[i].share;
+        options.pool.placement = cases[i].placement;
+        const uint64_t expected = undisturbed(&options, cases[i].clip);
+        uint64_t n = 1, tears = 0;
+        while (!third_step_with_fault(&options, cases[i].clip, n, expected, &tears))
+            n += n < 40 ? 1 : 7; /* each kind of operation early, then a sample of the many alike */
+        print_message("case %zu: %llu operations, %llu tears\n", i, (unsigned long long)n,
+                      (unsigned long long)tears);
+        assert_true(n > 20);
+    }
+}
+
+static void memory_that_fails_at_create_and_seal_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    if (!interpose_active()) {
+        print_message("skipped: malloc is the sanitizer's own in this build\n");
+        skip();
+    }
+    toy_options options = toy_options_default();
+    options.device_share = 0.3;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy)); /* what is made once per process */
+    toy_destroy(&toy);
+    uint64_t n = 1;
+    for (bool met = true; met; n++) {
+        interpose_arm();
+        interpose_fail(INTERPOSE_MALLOC | INTERPOSE_MMAP, n);
+        const tide_status status = toy_create(&options, &toy);
+        met = interpose_has_failed();
+        if (status == TIDE_OK)
+            toy_destroy(&toy);
+        interpose_disarm();
+        if (met && status != TIDE_OK)
+            assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
+        const interpose_counts counts = interpose_read();
+        if (counts.live != 0)
+            fail_msg("fault %llu: %lld allocations left", (unsigned long long)n, (long long)counts.live);
+    }
+    print_message("%llu allocations\n", (unsigned long long)n);
+    assert_true(n > 50);
+}
+
+/* --- a caller's optimizer --- */
+
+typedef struct sgd {
+    uint64_t elements; /* seen in this step, atomically */
+    bool fail;
+    bool poison;
+} sgd;
+
+static tide_status sgd_update(void *context, const tide_step_options *step, uint64_t update,
+                              float gradient_scale, const tide_update_segment *segments, uint32_t count)
+{
+    sgd *self = context;
+    assert(update >= 1);
+    if (self->fail)
+        return tide_fail(TIDE_ERROR_DEVICE, "my optimizer gave up");
+    for (uint32_t s = 0; s < count; s++) {
+        for (uint64_t i = 0; i < segments[s].elements; i++) {
+            float *values = segments[s].values;
+            const float gradient = segments[s].zero_gradient ? 0 : values[i] * gradient_scale;
+            segments[s].master[i] -= step->learning_rate * gradient;
+            values[i] = segments[s].master[i];
+        }
+        __atomic_fetch_add(&self->elements, segments[s].elements, __ATOMIC_RELAXED);
+    }
+    return TIDE_OK;
+}
+
+static void a_callers_optimizer_sees_every_element_once_and_its_failure_tears(void **state)
+{
+    (void)state;
+    sgd self = {0};
+    toy_options options = toy_options_default();
+    options.device_share = 0.2;
+    options.pool.dtype = TIDE_DTYPE_FP32;
+    options.pool.update = sgd_update;
+    options.pool.update_context = &self;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    uint64_t all = 0;
+    for (int l = 0; l < TOY_LAYERS; l++)
+        all += toy.elements[l];
+    assert_ok(step_and_settle(&toy, 1.0F));
+    assert_int_equal(self.elements, all);
+    self.fail = true;
+    tide_status status = step_and_settle(&toy, 1.0F);
+    assert_int_equal(status, TIDE_ERROR_DEVICE);
+    assert_non_null(strstr(tide_message(), "my optimizer gave up"));
+    assert_int_equal(tide_step_abort(toy.pool), TIDE_ERROR_STATE);
+    toy_destroy(&toy);
+}
+
+/* --- gradients that are not finite --- */
+
+static void poison(toy_model *toy, float value)
+{
+    assert_ok(tide_param_set(toy->pool, toy->params[3], TIDE_SPACE_MASTER, 5, 1, &value));
+}
+
+static void a_step_that_is_not_finite_is_skipped_exactly_with_clipping(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.2;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    assert_ok(step_and_settle(&toy, 1.0F));
+    poison(&toy, INFINITY);
+    uint64_t before, after;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &before));
+    tide_step_result result;
+    tide_status status = TIDE_OK;
+    int skipped = 0;
+    for (; skipped < 10 && status == TIDE_OK; skipped++) {
+        assert_ok(toy_step(&toy, 1.0F, false));
+        status = tide_step_result_get(toy.pool, &result);
+        if (status == TIDE_OK)
+            assert_true(result.skipped && result.skipped_in_row == (uint32_t)skipped + 1);
+    }
+    assert_int_equal(skipped, 10);
+    assert_int_equal(status, TIDE_ERROR_NONFINITE);
+    assert_non_null(strstr(tide_message(), "param w"));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &after));
+    assert_int_equal(before, after);
+    assert_int_equal(tide_update_count(toy.pool), 1);
+    toy_destroy(&toy);
+}
+
+static void without_clipping_it_tears_and_setting_all_heals(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.2;
+    const uint64_t expected = undisturbed(&options, 0.0F);
+    toy_model toy;
+    snapshot good = {0};
+    assert_ok(toy_create(&options, &toy));
+    for (int step = 0; step < 2; step++)
+        assert_ok(step_and_settle(&toy, 0.0F));
+    snapshot_take(&toy, &good);
+    poison(&toy, NAN);
+    assert_ok(toy_step(&toy, 0.0F, false));
+    tide_step_result result;
+    assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE);
+    assert_non_null(strstr(tide_message(), "step 3"));
+    assert_non_null(strstr(tide_message(), "param w"));
+    assert_int_equal(tide_step_abort(toy.pool), TIDE_ERROR_STATE);
+    const tide_step_options refused = toy_step_options(0);
+    assert_int_equal(tide_step_begin(toy.pool, &refused), TIDE_ERROR_STATE);
+    snapshot_put(&toy, &good);
+    assert_ok(step_and_settle(&toy, 0.0F));
+    uint64_t hash;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_int_equal(hash, expected);
+    snapshot_free(&good);
+    toy_destroy(&toy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_fault_of_a_step_is_undone),
+        cmocka_unit_test(memory_that_fails_at_create_and_seal_leaves_nothing_behind),
+        cmocka_unit_test(a_callers_optimizer_sees_every_element_once_and_its_failure_tears),
+        cmocka_unit_test(a_step_that_is_not_finite_is_skipped_exactly_with_clipping),
+        cmocka_unit_test(without_clipping_it_tears_and_setting_all_heals),
+    };
+    return cmocka_run_group_tests_name("pool_faults", tests, NULL, NULL);
+}
