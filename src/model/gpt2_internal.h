@@ -1,6 +1,7 @@
 /* What the GPT-2's files share.
  *
- *   gpt2.c         params, activations and ops registered with the pool; the order in which they run
+ *   gpt2.c         params and activations registered with the pool; initial values; the run of a step
+ *   gpt2_ops.c     ops: what each may touch, in which order they run
  *   gpt2_tape.c    one launch each: prepared and counted while measuring, made while running
  *   gpt2_block.c   a transformer block, forward and backward
  *   gpt2_ends.c    embedding, head, logits
@@ -77,6 +78,14 @@ typedef struct tide_gpt2_linear {
     tide_gpt2_role weight, bias;
     uint32_t in_widths, out_widths;
 } tide_gpt2_linear;
+
+/* --- registering --- */
+
+/* All ops, after params and activations: fills model->ops and model->order. */
+TIDE_NODISCARD tide_status tide_gpt2_register_ops(tide_gpt2 *model);
+
+/* A tape for the op's first micro-batch, running. */
+tide_gpt2_tape tide_gpt2_tape_of(tide_gpt2 *model, const tide_gpt2_op *op);
 
 /* --- sizes and addresses --- */
 

@@ -6,6 +6,14 @@
  */
 #include "src/model/gpt2_internal.h"
 
+tide_gpt2_tape tide_gpt2_tape_of(tide_gpt2 *model, const tide_gpt2_op *op)
+{
+    return (tide_gpt2_tape){.model = model,
+                            .layer = op->layer,
+                            .sequences = model->options.micro_batch_sequences,
+                            .workspace_bytes = op->workspace_bytes};
+}
+
 void *tide_gpt2_weight(const tide_gpt2_tape *tape, tide_gpt2_role role)
 {
     const tide_gpt2 *model = tape->model;

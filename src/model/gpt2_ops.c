@@ -1,0 +1,265 @@
+/* Ops: what each may touch, and their registration in the order in which they run.
+ *
+ *     op                   params                     residuals                        kept activations
+ *     embedding            READ wte wpe               0 WRITE
+ *     block i              READ all 12                i READ, i + 1 WRITE              WRITE
+ *     head                 READ GRAD wte ln_f         L READ WRITE
+ *     block i backward     GRAD all 12, READ what     i READ WRITE,                    READ LAST
+ *                          it multiplies by           i + 1 READ WRITE LAST
+ *     embedding backward   GRAD wte wpe               0 READ LAST
+ *     evaluation block i   READ all 12                i READ LAST, i + 1 WRITE
+ *     evaluation head      READ wte ln_f              L READ LAST
+ *     logits               READ wte ln_f              L READ LAST
+ */
+#include "src/model/gpt2_internal.h"
+
+#include <stdio.h>
+
+enum { USES_MAX = 16 };
+
+/* An op's description while it is being put together. */
+typedef struct declaration {
+    char name[48];
+    tide_pass pass;
+    tide_use params[USES_MAX];
+    tide_use checkpoints[USES_MAX];
+    uint32_t param_count, checkpoint_count;
+    bool sampled; /* sampling runs it too, with one sequence */
+    bool sampled_only;
+} declaration;
+
+/* --- declaring --- */
+
+static void declare_param(const tide_gpt2 *model, declaration *op, tide_gpt2_role role, uint32_t layer,
+                          uint32_t access)
+{
+    assert(op->param_count < USES_MAX);
+    const size_t index = tide_gpt2_param_index(&model->options.config, role, layer);
+    op->params[op->param_count++] = (tide_use){.tensor = model->params[index], .access = access};
+}
+
+static void declare_layer(const tide_gpt2 *model, declaration *op, uint32_t layer)
+{
+    for (int role = TIDE_GPT2_LN_1_WEIGHT; role <= TIDE_GPT2_MLP_PROJ_BIAS; role++)
+        declare_param(model, op, (tide_gpt2_role)role, layer, TIDE_ACCESS_READ);
+}
+
+static void declare_head(const tide_gpt2 *model, declaration *op, uint32_t access)
+{
+    declare_param(model, op, TIDE_GPT2_WTE, 0, access);
+    declare_param(model, op, TIDE_GPT2_LN_F_WEIGHT, 0, access);
+    declare_param(model, op, TIDE_GPT2_LN_F_BIAS, 0, access);
+}
+
+static void declare_checkpoint(declaration *op, tide_checkpoint checkpoint, uint32_t access)
+{
+    assert(op->checkpoint_count < USES_MAX);
+    op->checkpoints[op->checkpoint_count++] = (tide_use){.tensor = checkpoint, .access = access};
+}
+
+/* Backward multiplies by every weight; a bias is needed only to make the activations again, and the last one
+ * not even then. */
+static bool backward_reads(tide_gpt2_role role, bool recompute)
+{
+    switch (role) {
+    case TIDE_GPT2_LN_1_BIAS:
+    case TIDE_GPT2_ATTN_QKV_BIAS:
+    case TIDE_GPT2_ATTN_PROJ_BIAS:
+    case TIDE_GPT2_LN_2_BIAS:
+    case TIDE_GPT2_MLP_FC_BIAS:
+        return recompute;
+    case TIDE_GPT2_MLP_PROJ_BIAS:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static declaration embedding_op(const tide_gpt2 *model, uint32_t layer)
+{
+    (void)layer;
+    declaration op = {.name = "embedding", .pass = TIDE_PASS_FORWARD, .sampled = true};
+    declare_param(model, &op, TIDE_GPT2_WTE, 0, TIDE_ACCESS_READ);
+    declare_param(model, &op, TIDE_GPT2_WPE, 0, TIDE_ACCESS_READ);
+    declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_WRITE);
+    return op;
+}
+
+static declaration block_op(const tide_gpt2 *model, uint32_t layer)
+{
+    declaration op = {.pass = TIDE_PASS_FORWARD};
+    snprintf(op.name, sizeof op.name, "block %u forward", layer);
+    declare_layer(model, &op, layer);
+    declare_checkpoint(&op, model->residuals[layer], TIDE_ACCESS_READ);
+    declare_checkpoint(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
+    if (!model->recompute[layer])
+        declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_WRITE);
+    return op;
+}
+
+static declaration head_op(const tide_gpt2 *model, uint32_t layer)
+{
+    (void)layer;
+    declaration op = {.name = "head", .pass = TIDE_PASS_BOTH};
+    declare_head(model, &op, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
+    declare_checkpoint(&op, model->residuals[model->options.config.layers],
+                       TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
+    return op;
+}
+
+static declaration backward_op(const tide_gpt2 *model, uint32_t layer)
+{
+    const bool recompute = model->recompute[layer];
+    declaration op = {.pass = TIDE_PASS_BACKWARD};
+    snprintf(op.name, sizeof op.name, "block %u backward", layer);
+    for (int role = TIDE_GPT2_LN_1_WEIGHT; role <= TIDE_GPT2_MLP_PROJ_BIAS; role++) {
+        const uint32_t read = backward_reads((tide_gpt2_role)role, recompute) ? TIDE_ACCESS_READ : 0;
+        declare_param(model, &op, (tide_gpt2_role)role, layer, TIDE_ACCESS_GRAD | read);
+    }
+    declare_checkpoint(&op, model->residuals[layer], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
+    declare_checkpoint(&op, model->residuals[layer + 1],
+                       TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
+    if (!recompute)
+        declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+    return op;
+}
+
+static declaration embedding_backward_op(const tide_gpt2 *model, uint32_t layer)
+{
+    (void)layer;
+    declaration op = {.name = "embedding backward", .pass = TIDE_PASS_BACKWARD};
+    declare_param(model, &op, TIDE_GPT2_WTE, 0, TIDE_ACCESS_GRAD);
+    declare_param(model, &op, TIDE_GPT2_WPE, 0, TIDE_ACCESS_GRAD);
+    declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+    return op;
+}
+
+static declaration evaluation_block_op(const tide_gpt2 *model, uint32_t layer)
+{
+    declaration op = {.pass = TIDE_PASS_FORWARD, .sampled = true};
+    snprintf(op.name, sizeof op.name, "block %u evaluation", layer);
+    declare_layer(model, &op, layer);
+    declare_checkpoint(&op, model->residuals[layer], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+    declare_checkpoint(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
+    return op;
+}
+
+static declaration evaluation_head_op(const tide_gpt2 *model, uint32_t layer)
+{
+    (void)layer;
+    declaration op = {.name = "head evaluation", .pass = TIDE_PASS_FORWARD};
+    declare_head(model, &op, TIDE_ACCESS_READ);
+    declare_checkpoint(&op, model->residuals[model->options.config.layers],
+                       TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+    return op;
+}
+
+static declaration logits_op(const tide_gpt2 *model, uint32_t layer)
+{
+    declaration op = evaluation_head_op(model, layer);
+    snprintf(op.name, sizeof op.name, "logits");
+    op.sampled_only = true;
+    return op;
+}
+
+/* --- registering --- */
+
+/* Run the op's code for its sizes alone; the workspace becomes the largest seen so far. */
+static tide_status measure(tide_gpt2 *model, tide_gpt2_op *op, uint32_t sequences)
+{
+    tide_gpt2_tape tape = tide_gpt2_tape_of(model, op);
+    tape.sequences = sequences;
+    tape.measuring = true;
+    op->code(&tape);
+    const uint64_t workspace_bytes = tape.cursor + tide_align_up(tape.scratch_bytes);
+    if (op->workspace_bytes < workspace_bytes)
+        op->workspace_bytes = workspace_bytes;
+    op->flops = tape.flops * model->options.micro_batches;
+    op->bytes = tape.bytes * model->options.micro_batches;
+    return tape.status;
+}
+
+static tide_status measure_all(tide_gpt2 *model, const declaration *declared, tide_gpt2_op *op)
+{
+    const uint32_t sequences = model->options.micro_batch_sequences;
+    if (declared->sampled || declared->sampled_only) {
+        const tide_status status = measure(model, op, 1);
+        if (status != TIDE_OK || declared->sampled_only || sequences == 1)
+            return status;
+    }
+    return measure(model, op, sequences);
+}
+
+static tide_status register_op(tide_gpt2 *model, const declaration *declared, uint32_t layer,
+                               tide_gpt2_op_code code)
+{
+    tide_gpt2_op *op = &model->ops[model->order.count];
+    *op = (tide_gpt2_op){.layer = layer, .code = code};
+    const tide_status status = measure_all(model, declared, op);
+    if (status != TIDE_OK)
+        return status;
+    const tide_op_description description = {
+        .name = declared->name,
+        .pass = declared->pass,
+        .params = declared->params,
+        .param_count = declared->param_count,
+        .checkpoints = declared->checkpoints,
+        .checkpoint_count = declared->checkpoint_count,
+        .slices = model->options.micro_batches,
+        .workspace_bytes = op->workspace_bytes,
+        .flops = op->flops,
+        .bytes = op->bytes,
+    };
+    const tide_status registered = tide_op_register(model->pool, &description, &op->handle);
+    if (registered == TIDE_OK)
+        model->order.count++;
+    return registered;
+}
+
+typedef declaration (*declare)(const tide_gpt2 *model, uint32_t layer);
+
+/* One op, whose place in the order is *first; or one a layer, upwards or downwards, from *first on. */
+static tide_status register_one(tide_gpt2 *model, declare declare_op, tide_gpt2_op_code code, uint32_t *first)
+{
+    *first = model->order.count;
+    const declaration declared = declare_op(model, 0);
+    return register_op(model, &declared, 0, code);
+}
+
+static tide_status register_layers(tide_gpt2 *model, declare declare_op, tide_gpt2_op_code code,
+                                   bool downwards, uint32_t *first)
+{
+    const uint32_t layers = model->options.config.layers;
+    *first = model->order.count;
+    for (uint32_t i = 0; i < layers; i++) {
+        const uint32_t layer = downwards ? layers - 1 - i : i;
+        const declaration declared = declare_op(model, layer);
+        const tide_status status = register_op(model, &declared, layer, code);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_gpt2_register_ops(tide_gpt2 *model)
+{
+    tide_gpt2_order *order = &model->order;
+    tide_status status = register_one(model, embedding_op, tide_gpt2_embedding, &order->embedding);
+    if (status == TIDE_OK)
+        status = register_layers(model, block_op, tide_gpt2_block_forward, false, &order->first_block);
+    if (status == TIDE_OK)
+        status = register_one(model, head_op, tide_gpt2_head, &order->head);
+    if (status == TIDE_OK)
+        status = register_layers(model, backward_op, tide_gpt2_block_backward, true, &order->first_backward);
+    if (status == TIDE_OK)
+        status = register_one(model, embedding_backward_op, tide_gpt2_embedding_backward,
+                              &order->embedding_backward);
+    if (status == TIDE_OK)
+        status = register_layers(model, evaluation_block_op, tide_gpt2_block_evaluation, false,
+                                 &order->first_evaluation_block);
+    if (status == TIDE_OK)
+        status = register_one(model, evaluation_head_op, tide_gpt2_head_evaluation, &order->evaluation_head);
+    if (status == TIDE_OK)
+        status = register_one(model, logits_op, tide_gpt2_head_logits, &order->logits);
+    return status;
+}
