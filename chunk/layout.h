@@ -5,10 +5,10 @@
  * than one and no chunk end is wasted. The three fp32 spaces hold the same elements at the same element
  * offsets:
  *
- *   PARAM (bf16)   |        chunk 0        |        chunk 1        |
- *   MASTER (fp32)  |  chunk 0  |  chunk 1  |  chunk 2  |  chunk 3  |      parts_per_chunk = 2   (fp32 params:
- * 1) MOMENTUM, VARIANCE                as MASTER CHECKPOINT     tensors of `parts` equal slices, one slice a
- * micro-batch, each on a 256-byte boundary
+ *   PARAM (bf16)        |        chunk 0        |        chunk 1        |
+ *   MASTER (fp32)       |  chunk 0  |  chunk 1  |  chunk 2  |  chunk 3  |   parts_per_chunk = 2 (fp32 params: 1)
+ *   MOMENTUM, VARIANCE  as MASTER
+ *   CHECKPOINT          tensors of `parts` equal slices, one slice a micro-batch, each on a 256-byte boundary
  *
  * Chunks have one number across all spaces (tide_chunk): PARAM first, then MASTER, MOMENTUM, VARIANCE,
  * CHECKPOINT. Groups of G neighbouring PARAM chunks are shared out over G ranks: rank r owns chunk r of each

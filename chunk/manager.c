@@ -346,7 +346,7 @@ static bool counts_agree(const tide_manager *m)
         bool has_tensors = space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT;
         if (has_tensors && (tide_tensor_counts_live(&m->counts[chunk]) > 0) != m->places.chunks[chunk].live)
             return false;
-        /* Two live tensors in use by an op mean that the op holds the chunk. */
+        /* A tensor in use by an op means that the op holds the chunk. */
         if (m->counts[chunk].in[TIDE_TENSOR_COMPUTE] && m->places.chunks[chunk].pins[TIDE_TIER_DEVICE] == 0)
             return false;
     }

@@ -7,35 +7,36 @@
  * Program order. The manager thinks in the order in which commands are handed out; the executor keeps that
  * order true on asynchronous streams. So a command is done
  *
- *   FETCH, WRITE_BACK   when the mapping stands and the copy is enqueued (whoever uses the slot waits for the
- * copy) EVICT               when the last use has been seen and the place is unmapped (the copy out may still
- * run: whoever uses either slot next waits for it) UPDATE, RESTORE     host: when the host lane has finished;
- * device: when it is enqueued ACCESS              when the caller's own work on the host slots is over
- * (tide_manager_host_end)
+ *   FETCH, WRITE_BACK  when the mapping stands and the copy is enqueued (who uses the slot waits for the copy)
+ *   EVICT              when the last use has been seen and the place is unmapped (the copy out may still run:
+ *                      whoever uses either slot next waits for it)
+ *   UPDATE, RESTORE    host: when the host lane has finished; device: when it is enqueued
+ *   ACCESS             when the caller's own work on the host slots is over
  *
  * Several commands may be open at once, in any order of completion. A command that fails (done with a status)
  * leaves its chunk where it was; the pool then stops stepping and aborts.
  *
  * Residency of a chunk
  *
- *                 device slot    host slot
- *   absent        -              -            no content yet: zeros (model data) or nothing (FREE
- * checkpoints) host          -              valid clean         valid          valid        evicted without a
- * copy dirty         valid          -            evicted with a copy; exclusive residence looks the same
+ *             device slot  host slot
+ *   absent    -            -          no content yet: zeros (model data) or nothing (FREE checkpoints)
+ *   host      -            valid
+ *   clean     valid        valid      evicted without a copy
+ *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
  *
  * "slots of a tier = free + holding": asserted at every mutation (tide_manager_is_valid).
  *
  * Requests, in order of precedence
  *
  *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end. A chunk whose update is
- * pending is updated first: weights are never stale.
- *   2. updates and restores, in forward order: one task per PARAM chunk and part (an fp32 chunk each of
- * MASTER, MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as
- * placed at seal.
+ *      pending is updated first: weights are never stale.
+ *   2. updates and restores, in forward order: one task per PARAM chunk and part (an fp32 chunk each of MASTER,
+ *      MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as placed
+ *      at seal.
  *   3. prefetch along the recorded schedule: into free slots, then over chunks whose next use is farther.
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
- * finishes on its own, a device task pins for no time. With at least the slots tide_manager_least_slots()
+ * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs()
  * names, every request becomes ready.
  *
  * Victims: free slot; a chunk with no live content; else the farthest next use, wrapping around into the next
@@ -200,9 +201,9 @@ bool tide_manager_ready(const tide_manager *manager);
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
 /* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
- * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, or if a
- * chunk still owes the update of an earlier step: an op that uses it would have waited, but none of this step's
- * did; go on with next() and done() until step end is allowed. */
+ * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, or if
+ * a chunk still owes the update of an earlier step: an op that uses it would have waited, but none of this
+ * step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait: let the step's updates run, or drop them and rewrite the params from MASTER (a skipped
  * step). */
@@ -212,11 +213,11 @@ tide_status tide_manager_skip_updates(tide_manager *manager);
 uint32_t tide_manager_updates_open(const tide_manager *manager);
 
 /* Give up the open step and every request; no command is open (STATE otherwise). Exact while no update of
- * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, or may because the open
- * op rounds them into it at its end, `*torn` false.
- * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. With a forward-only pass
- * open, or nothing open and all updates done, no training step is given up. Updates of a step before the one given
- * up go on, unless one of them failed: that tears, too. */
+ * this step has been handed out: RESTORE tasks follow for every chunk that holds gradients, or may because
+ * the open op rounds them into it at its end, `*torn` false.
+ * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. With a forward-only
+ * pass open, or nothing open and all updates done, no training step is given up. Updates of a step before the
+ * one given up go on, unless one of them failed: that tears, too. */
 tide_status tide_manager_abort(tide_manager *manager, bool *torn);
 
 /* --- commands --- */
@@ -227,23 +228,25 @@ bool tide_manager_next(tide_manager *manager, tide_command *command);
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
 /* Commands handed out and not yet done. */
 uint32_t tide_manager_commands_open(const tide_manager *manager);
-/* True when a request is open (or updates are, with no op open), no command is, and the last next() had none: it
- * would never become ready. A bug; the owner reports it instead of hanging. Ask after next() returned false. */
+/* True when a request is open (or updates are, with no op open), no command is, and the last next() had none:
+ * it would never become ready. A bug; the owner reports it instead of hanging. Ask after next() returned
+ * false. */
 bool tide_manager_is_stuck(tide_manager *manager);
 
 /* --- the host request: param_set and param_get --- */
 
 /* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier. An ACCESS command comes when they are there and
- * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the chunk
- * holds is brought all the same, so part of it may be written. STATE: a step is open, or another host request
- * is. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
+ * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the
+ * chunk holds is brought all the same, so part of it may be written. STATE: a step is open, or another host
+ * request is. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
 /* --- everything at once: the pool's "manager off" --- */
 
-/* Bring every chunk to the device, zeroed where it has no content, and pin it: next() gives the fetches, and when
- * tide_manager_all_pinned is true the device copies are the only ones and change without the manager being asked, until
- * tide_manager_unpin_all. STATE: a step, a request or an update is open; BUDGET: fewer device slots than chunks. */
+/* Bring every chunk to the device, zeroed where it has no content, and pin it: next() gives the fetches, and
+ * when tide_manager_all_pinned is true the device copies are the only ones and change without the manager
+ * being asked, until tide_manager_unpin_all. STATE: a step, a request or an update is open; BUDGET: fewer
+ * device slots than chunks. */
 tide_status tide_manager_pin_all(tide_manager *manager);
 bool tide_manager_all_pinned(const tide_manager *manager);
 tide_status tide_manager_unpin_all(tide_manager *manager);

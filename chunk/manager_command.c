@@ -4,8 +4,8 @@
  *
  *   1. the open op's (or slice's) request
  *      a. a requested chunk owes an update or a restore: that comes first, and nothing else takes slots
- *      b. every chunk that is missing: fetched into a free slot, or a victim is evicted, never more victims
- * than slots are still missing; while one of them has no slot coming, nothing else takes slots
+ *      b. every chunk that is missing: fetched into a free slot, or a victim is evicted, never more
+ *         victims than slots are still missing; while one of them has no slot coming, nothing else takes slots
  *   2. the host request, alone
  *   3. updates and restores
  *   4. prefetch, when no request is waiting

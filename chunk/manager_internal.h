@@ -245,7 +245,8 @@ void tide_manager_close_host_request(tide_manager *manager);
 /* The next command of updates and restores; with `first_only` only of chunks that a request waits for. */
 bool tide_manager_next_work(tide_manager *manager, bool first_only, tide_command *command);
 bool tide_manager_next_host_request(tide_manager *manager, tide_command *command);
-/* Does the open request wait for an update or a restore? Until then its chunks are fair game for that task. */
+/* Does the open request wait for an update or a restore? Until then its chunks are fair game for that task.
+ * */
 bool tide_manager_request_waits_for_work(const tide_manager *manager);
 void tide_manager_clear_gather(tide_manager *manager, tide_tier tier);
 

@@ -1,8 +1,8 @@
 /* Everything on the device at once: the other side of the benchmark that asks what the manager costs.
  *
- * Chunks are fetched in order and pinned one by one; there is a slot for each, so nothing has to leave. While all are
- * pinned their contents change without the manager knowing when, so a pinned chunk's device copy is its only one and
- * it counts as having content.
+ * Chunks are fetched in order and pinned one by one; there is a slot for each, so nothing has to leave. While
+ * all are pinned their contents change without the manager knowing when, so a pinned chunk's device copy is
+ * its only one and it counts as having content.
  */
 #include "chunk/manager_internal.h"
 

@@ -52,7 +52,8 @@ static void complete_param(tide_manager *m, uint32_t p)
 }
 
 /* All its gradients are complete, and its update has not begun. The counts alone do not tell: a param stays
- * HOLD_AFTER_BWD until its last chunk is updated, be it this step's (this chunk may be done) or an older one's. */
+ * HOLD_AFTER_BWD until its last chunk is updated, be it this step's (this chunk may be done) or an older
+ * one's. */
 static bool chunk_is_complete(const tide_manager *m, tide_chunk chunk)
 {
     if (m->works[chunk].step == m->step || !tide_tensor_counts_complete(&m->counts[chunk]))

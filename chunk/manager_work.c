@@ -29,6 +29,7 @@ void tide_manager_start_work(tide_manager *manager, tide_chunk chunk, tide_work_
 {
     tide_work *work = &manager->works[chunk];
     assert(work->kind == TIDE_WORK_NONE && work->parts > 0);
+    assert(tide_manager_is_param_chunk(manager, chunk));
     work->kind = kind;
     work->running = false;
     work->part = 0;

@@ -9,7 +9,7 @@
  * is `busy` while a command on it is open; pins count the users that hold it in a tier. last_use is a count
  * of uses, not time: the least recently used chunk has the smallest.
  *
- * Bookkeeping only: who is to move, and why, is decided in slots.c.
+ * Bookkeeping only: who is to move, and why, is decided in manager_slots.c.
  */
 #ifndef TIDE_CHUNK_RESIDENCY_H
 #define TIDE_CHUNK_RESIDENCY_H

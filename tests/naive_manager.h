@@ -1,11 +1,12 @@
-/* A naive model of the chunk manager: an executor that carries out its commands on version numbers, and the truth.
+/* A naive model of the chunk manager: an executor that carries out its commands on version numbers, and the
+ * truth.
  *
  * Every chunk has a true version; every slot of both tiers holds some version of some chunk. Commands move
  * versions between slots, ops and tasks make new ones. There is no policy here and no cleverness: liveness,
- * gradients, conversions and owed updates are recomputed from the registered ops by plain loops. So whatever the
- * manager decides, the model can say whether an access sees the version it must see, whether a slot is overwritten
- * that held the last copy of something, whether a pinned chunk moved, a clean one was copied, or an update was
- * lost or done twice.
+ * gradients, conversions and owed updates are recomputed from the registered ops by plain loops. So whatever
+ * the manager decides, the model can say whether an access sees the version it must see, whether a slot is
+ * overwritten that held the last copy of something, whether a pinned chunk moved, a clean one was copied, or
+ * an update was lost or done twice.
  *
  * The first contradiction is written to `problem`; everything after it is of no interest.
  */
@@ -93,7 +94,8 @@ bool naive_take(naive_manager *naive);
 /* Complete open command `at`, successfully or as a failure that changed nothing. */
 void naive_complete(naive_manager *naive, uint32_t at, bool ok);
 
-/* The caller's side: each calls the manager, and checks its answer and all consequences. True if it went through. */
+/* The caller's side: each calls the manager, and checks its answer and all consequences. True if it went
+ * through. */
 void naive_step_begin(naive_manager *naive, bool training, bool updates_wait);
 bool naive_begin(naive_manager *naive, tide_op op);
 bool naive_slice(naive_manager *naive, uint32_t slice);

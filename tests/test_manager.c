@@ -1,6 +1,6 @@
-/* The manager, one behaviour each. Params are fp32 and one chunk large, so param i is chunk i, and its MASTER,
- * MOMENTUM and VARIANCE are chunks P + i, 2P + i, 3P + i. Commands are carried out at once unless a test says
- * otherwise, and kept in a log. */
+/* The manager, one behaviour each. Params are fp32 and one chunk large, so param i is chunk i, and its
+ * MASTER, MOMENTUM and VARIANCE are chunks P + i, 2P + i, 3P + i. Commands are carried out at once unless a
+ * test says otherwise, and kept in a log. */
 #include "chunk/manager_internal.h"
 
 #include <setjmp.h>
@@ -56,7 +56,8 @@ static tide_op add_op(tide_pass pass, uint32_t param, uint32_t access)
     return op;
 }
 
-/* Op i reads param i; with `backward`, then one op a param that reads it and makes its gradient, backwards. */
+/* Op i reads param i; with `backward`, then one op a param that reads it and makes its gradient, backwards.
+ * */
 static void add_chain(uint32_t params, bool backward)
 {
     for (uint32_t i = 0; i < params; i++)
@@ -285,11 +286,11 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
     assert_false(tide_manager_next(f.manager, &another)); /* the slot is on its way */
     clean_up();
 
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(4, 20, TIDE_PLACEMENT_DEVICE, false); /* an update takes all of it */
+    arrange(3, 0, 0);
+    add_chain(3, true);
+    seal(5, 20, TIDE_PLACEMENT_DEVICE, false); /* three params, and an update needs three more */
     step_begin(true, true);
-    run_ops(0, 3);
+    run_ops(0, 5);
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
     do {
@@ -298,7 +299,7 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
             tide_manager_done(f.manager, command.id, TIDE_OK);
     } while (command.kind == TIDE_COMMAND_FETCH);
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
-    assert_int_equal(command.chunk, 1);
+    assert_int_equal(command.chunk, 2);
     assert_false(tide_manager_next(f.manager, &another));
     clean_up();
 }

@@ -1,10 +1,10 @@
-/* What the policy costs: chunks copied against the optimum over all choices of victims on tiny random schedules, and
- * the time of begin and end when everything is resident.
+/* What the policy costs: chunks copied against the optimum over all choices of victims on tiny random
+ * schedules, and the time of begin and end when everything is resident.
  *
- * The optimum comes from dynamic programming over the set of chunks on the device and the set of host copies: 3
- * steps of up to 16 accesses of up to 6 chunks, from the very state the manager is in. A live chunk costs one to
- * bring in, and one to let out if the device has its only copy. The manager does not know when the third step ends
- * (it thinks of a fourth), nor the cost of a write that comes later, so it may lose a little.
+ * The optimum comes from dynamic programming over the set of chunks on the device and the set of host copies:
+ * 3 steps of up to 16 accesses of up to 6 chunks, from the very state the manager is in. A live chunk costs
+ * one to bring in, and one to let out if the device has its only copy. The manager does not know when the
+ * third step ends (it thinks of a fourth), nor the cost of a write that comes later, so it may lose a little.
  */
 #include "chunk/manager.h"
 
@@ -165,7 +165,8 @@ static void keep_least(uint32_t *at, uint32_t value)
         *at = value;
 }
 
-/* After the access: a write invalidates the host copy, a last use frees both. `live` is kept by the caller. */
+/* After the access: a write invalidates the host copy, a last use frees both. `live` is kept by the caller.
+ * */
 static uint32_t state_after(uint32_t device, uint32_t host, const access *a)
 {
     uint32_t bit = 1u << a->chunk;
@@ -271,7 +272,8 @@ static double nanoseconds_now(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* Nanoseconds of next, begin and end of an op with one resident chunk out of `params`, over followed steps. */
+/* Nanoseconds of next, begin and end of an op with one resident chunk out of `params`, over followed steps.
+ * */
 static double time_resident_ops(uint32_t params)
 {
     enum { ROUNDS = 20 };

@@ -1,5 +1,5 @@
-/* Memory that runs out at the N-th request, for every N, while a layout and a manager are made: each time NO_MEMORY,
- * nothing leaked (the sanitizer run sees that), and the same calls succeed afterwards. */
+/* Memory that runs out at the N-th request, for every N, while a layout and a manager are made: each time
+ * NO_MEMORY, nothing leaked (the sanitizer run sees that), and the same calls succeed afterwards. */
 #include "chunk/manager.h"
 #include "sim_memory.h"
 

@@ -1,9 +1,9 @@
 /* The manager against the naive model (naive_manager.h) on random sequences.
  *
- * A sequence draws a layout, ops with tied params and slices, budgets from the exact least upward, a placement,
- * prefetch on or off; then steps, with updates that wait or not, are skipped or released; forward-only passes,
- * changed op orders, host requests, aborts and failing commands in between. Commands complete late and in random
- * order. Usage: test_manager_random [SEQUENCES [FIRST_SEED]].
+ * A sequence draws a layout, ops with tied params and slices, budgets from the exact least upward, a
+ * placement, prefetch on or off; then steps, with updates that wait or not, are skipped or released;
+ * forward-only passes, changed op orders, host requests, aborts and failing commands in between. Commands
+ * complete late and in random order. Usage: test_manager_random [SEQUENCES [FIRST_SEED]].
  */
 #include "chunk/manager_internal.h"
 #include "naive_manager.h"
