@@ -428,6 +428,31 @@ static void prefetch_brings_back_what_an_update_or_an_access_took_away(void **st
     clean_up();
 }
 
+static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **state)
+{
+    (void)state;
+    tide_command command, update = {.id = 0};
+    arrange(1, 0, 0);
+    add_chain(1, true);
+    seal(4, 20, TIDE_PLACEMENT_HOST, true);
+    step_begin(true, false);
+    run_ops(0, 1);
+    step_end();
+    while (tide_manager_next(f.manager, &command)) { /* until prefetch, too, has nothing more to do */
+        if (command.kind == TIDE_COMMAND_UPDATE)
+            update = command;
+        else
+            tide_manager_done(f.manager, command.id, TIDE_OK);
+    }
+    assert_int_equal(update.kind, TIDE_COMMAND_UPDATE);
+    assert_int_equal(residency(0).state, TIDE_CHUNK_UPDATING);
+    assert_false(residency(0).device_valid);
+    tide_manager_done(f.manager, update.id, TIDE_OK);
+    run_engine();
+    assert_true(residency(0).device_valid);
+    clean_up();
+}
+
 static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
 {
     (void)state;
@@ -920,6 +945,7 @@ int main(void)
         cmocka_unit_test(prefetch_brings_the_next_chunks_in_order_of_use),
         cmocka_unit_test(prefetch_never_displaces_a_nearer_chunk),
         cmocka_unit_test(prefetch_brings_back_what_an_update_or_an_access_took_away),
+        cmocka_unit_test(prefetch_passes_by_a_chunk_under_update_and_returns_for_it),
         cmocka_unit_test(prefetch_costs_no_walk_when_there_is_nothing_to_do),
         cmocka_unit_test(a_changed_op_order_goes_on_and_is_counted_once),
         cmocka_unit_test(a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none),
