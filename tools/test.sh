@@ -53,7 +53,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 }
 
 # In C, without the program: sanitizers slow them and the program is tested as it is used.
-units() { tests_named "$1" . | grep -vE '^program_(input|signals|crashes|files|identity|consumer)$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^program_(input|signals|crashes|files|identity|delays|consumer)$' | tr '\n' '|' | sed 's/|$//'; }
 
 run_full() {
     configure full -Dtests=enabled && compile full && check full full . 3 || fail_count full
