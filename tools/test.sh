@@ -34,9 +34,10 @@ configure() { # LABEL OPTIONS...
     fi || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
-compile() { # LABEL TARGETS...: ninja says what it says only when it fails
-    label=$1; shift
-    ninja -C "$build/$label" "$@" >"$build/$label.log" 2>&1 || { tail -n 40 "$build/$label.log"; return 1; }
+compile() { # LABEL: ninja speaks only when it fails
+    rm -f "$build/$1.built"
+    ninja --quiet -C "$build/$1" >"$build/$1.log" 2>&1 || { tail -n 40 "$build/$1.log"; return 1; }
+    : >"$build/$1.built"
 }
 
 tests_named() { # LABEL PATTERN: the names of tests that match
@@ -60,7 +61,7 @@ run_full() {
 }
 
 run_avx2() {
-    [ -f "$build/full/build.ninja" ] || { configure full -Dtests=enabled && compile full; } || { fail_count avx2; return; }
+    [ -f "$build/full.built" ] || { configure full -Dtests=enabled && compile full; } || { fail_count avx2; return; }
     ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|trainer)' 3
 }
 
