@@ -104,6 +104,8 @@ static tide_status check_options(const tide_layout_options *o)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "layout: rank %u of %u in groups of %u: the group must divide the ranks", o->rank,
                          o->ranks, o->group_size);
+    if (o->states > 2)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: %u optimizer states, 0 to 2 are known", o->states);
     return TIDE_OK;
 }
 
@@ -260,12 +262,21 @@ static void fill_overlaps(const tide_layout *layout, overlap *overlaps, uint32_t
     }
 }
 
+/* The spaces of optimizer states that nobody uses are empty. */
+static bool has_space(const tide_layout *layout, tide_space space)
+{
+    return !(space == TIDE_SPACE_MOMENTUM && layout->options.states < 1) &&
+           !(space == TIDE_SPACE_VARIANCE && layout->options.states < 2);
+}
+
 static tide_status count_chunks(tide_layout *layout)
 {
     uint64_t total = 0;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         uint64_t bytes = layout->checkpoint_bytes;
-        if (space != TIDE_SPACE_CHECKPOINT)
+        if (!has_space(layout, (tide_space)space))
+            bytes = 0;
+        else if (space != TIDE_SPACE_CHECKPOINT)
             bytes = layout->end_elements *
                     (layout->options.chunk_bytes / chunk_elements(layout, (tide_space)space));
         uint64_t chunks = (bytes + layout->options.chunk_bytes - 1) / layout->options.chunk_bytes;

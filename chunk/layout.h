@@ -36,6 +36,7 @@ typedef struct tide_layout_options {
     uint32_t ranks;       /* N >= 1 */
     uint32_t group_size;  /* G >= 1, divides N */
     uint32_t rank;        /* < N */
+    uint32_t states;      /* fp32 optimizer states beside MASTER: 0, 1 (MOMENTUM) or 2 (and VARIANCE) */
 } tide_layout_options;
 
 /* A part of a param that lies in one chunk. Offsets in elements. */
@@ -73,7 +74,8 @@ uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk); /
 /* Bytes of a chunk that hold tensors: chunk_bytes but for the last of a space. Copies move this much. */
 uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk);
 /* The fp32 chunk of `space` (MASTER, MOMENTUM or VARIANCE) that pairs with part `part` of PARAM chunk
- * `param_chunk`; TIDE_CHUNK_NONE if the part holds no element (only in the last chunk). */
+ * `param_chunk`; TIDE_CHUNK_NONE if the part holds no element (only in the last chunk) or the
+ * layout has no such space. */
 tide_chunk tide_layout_state_chunk(const tide_layout *layout, tide_chunk param_chunk, tide_space space,
                                    uint32_t part);
 /* Group, owner and ownership of a PARAM chunk; its fp32 chunks follow it. */

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TASK_SLOTS = TIDE_TASK_CHUNKS_MAX, SPARE_SLOTS = 1 };
+enum { SPARE_SLOTS = 1 };
 
 /* --- creation --- */
 
@@ -112,9 +112,19 @@ void tide_manager_destroy(tide_manager *manager)
 
 /* --- needs and seal --- */
 
+/* A task's chunks: one each of PARAM, MASTER and the optimizer's states. */
+static uint32_t task_slots(const tide_manager *m)
+{
+    uint32_t slots = 0;
+    for (int space = TIDE_SPACE_PARAM; space <= TIDE_SPACE_VARIANCE; space++)
+        slots += tide_layout_space_chunks(m->layout, (tide_space)space) > 0;
+    assert(slots <= TIDE_TASK_CHUNKS_MAX);
+    return slots;
+}
+
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    *needs = (tide_slot_needs){.host_slots = TASK_SLOTS,
+    *needs = (tide_slot_needs){.host_slots = task_slots(manager),
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     for (tide_op op = 0; op < manager->op_count; op++) {
         uint32_t slots = manager->ops[op].chunk_count + manager->ops[op].largest_slice;
@@ -124,8 +134,8 @@ void tide_manager_needs(const tide_manager *manager, tide_placement placement, t
         }
     }
     needs->device_slots = needs->largest_op_slots > 0 ? needs->largest_op_slots : 1;
-    if (placement == TIDE_PLACEMENT_DEVICE && needs->device_slots < TASK_SLOTS)
-        needs->device_slots = TASK_SLOTS;
+    if (placement == TIDE_PLACEMENT_DEVICE && needs->device_slots < task_slots(manager))
+        needs->device_slots = task_slots(manager);
 }
 
 static tide_status check_slots(const tide_manager *m, const tide_manager_options *o)
@@ -165,7 +175,7 @@ static void place_updates(tide_manager *m)
     uint32_t margin = m->options.device_slots > others ? m->options.device_slots - others : 0;
     for (uint32_t i = chunks; i-- > 0;) {
         m->works[i].parts = count_parts(m, i);
-        uint32_t slots = (TASK_SLOTS - 1) * m->works[i].parts;
+        uint32_t slots = (task_slots(m) - 1) * m->works[i].parts;
         bool fits = m->options.placement == TIDE_PLACEMENT_AUTO && slots <= margin;
         margin = fits ? margin - slots : 0;
         m->update_on_device[i] = fits || m->options.placement == TIDE_PLACEMENT_DEVICE;

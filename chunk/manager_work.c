@@ -122,9 +122,11 @@ static tide_task work_task(const tide_manager *m, tide_chunk chunk)
     task.tier = work->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     add_item(&task, chunk, updates || work->part > 0 ? both : TIDE_ACCESS_WRITE);
     int last = updates ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
-    for (int space = TIDE_SPACE_MASTER; space <= last; space++)
-        add_item(&task, tide_layout_state_chunk(m->layout, chunk, (tide_space)space, work->part),
-                 updates ? both : TIDE_ACCESS_READ);
+    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
+        tide_chunk state = tide_layout_state_chunk(m->layout, chunk, (tide_space)space, work->part);
+        if (state != TIDE_CHUNK_NONE)
+            add_item(&task, state, updates ? both : TIDE_ACCESS_READ);
+    }
     return task;
 }
 

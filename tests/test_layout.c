@@ -15,7 +15,7 @@ enum { CHUNK_BYTES = 4096, BF16_ELEMENTS = CHUNK_BYTES / 2, FP32_ELEMENTS = CHUN
 static tide_layout *new_layout(tide_dtype dtype)
 {
     tide_layout *layout;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = dtype, .ranks = 1, .group_size = 1};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = dtype, .ranks = 1, .group_size = 1, .states = 2};
     assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
     return layout;
 }
@@ -118,7 +118,7 @@ static void groups_share_chunks_out_over_their_ranks(void **state)
     (void)state;
     tide_layout *layout;
     tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 4, .group_size = 2, .rank = 3};
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 4, .group_size = 2, .states = 2, .rank = 3};
     assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
     add_param(layout, "p", 5 * BF16_ELEMENTS);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
@@ -137,7 +137,7 @@ static void bad_options_and_names_are_refused(void **state)
     tide_layout *layout = NULL;
     uint32_t number;
     tide_layout_options good = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 4, .group_size = 2};
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 4, .group_size = 2, .states = 2};
     tide_layout_options bad[] = {good, good, good, good, good};
     bad[0].chunk_bytes = 3 * CHUNK_BYTES;
     bad[1].chunk_bytes = CHUNK_BYTES / 2;

@@ -86,7 +86,7 @@ static void draw_layout(sequence *s)
     tide_layout_options options = {.chunk_bytes = CHUNK_BYTES,
                                    .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
                                    .ranks = 1,
-                                   .group_size = 1};
+                                   .group_size = 1, .states = 2};
     char name[32];
     uint32_t number, sizes[] = {64, 700, 2500, 9000};
     assert_int_equal(tide_layout_create(&options, &s->layout), TIDE_OK);

@@ -101,8 +101,10 @@ static bool third_step_with_fault(const toy_options *options, float clip_norm, u
     tide_status status = step_and_settle(&toy, clip_norm);
     set_fault(&toy, 0, 0);
     const bool met = status != TIDE_OK;
+    char message[256] = "";
     if (met) {
         assert_true(strlen(tide_message()) > 0);
+        snprintf(message, sizeof message, "%s", tide_message());
         status = tide_step_abort(toy.pool);
         if (status != TIDE_OK) {
             assert_int_equal(status, TIDE_ERROR_STATE);
@@ -112,13 +114,16 @@ static bool third_step_with_fault(const toy_options *options, float clip_norm, u
             snapshot_put(&toy, &before);
             ++*tears;
         }
-        assert_int_equal(tide_update_count(toy.pool), before.updates);
-        assert_ok(step_and_settle(&toy, clip_norm));
+        /* What failed may have been a prefetch after the last update: then the step has taken place. */
+        const uint64_t done = tide_update_count(toy.pool) - before.updates;
+        assert_true(done <= 1);
+        if (done == 0)
+            assert_ok(step_and_settle(&toy, clip_norm));
     }
     uint64_t hash;
     assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
     if (hash != expected)
-        fail_msg("fault %llu: other bits", (unsigned long long)n);
+        fail_msg("fault %llu (%s): other bits", (unsigned long long)n, message);
     snapshot_free(&before);
     toy_destroy(&toy);
     return !met;
@@ -215,11 +220,16 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_tears(vo
     options.pool.dtype = TIDE_DTYPE_FP32;
     options.pool.update = sgd_update;
     options.pool.update_context = &self;
+    options.pool.update_states = 0;
     toy_model toy;
     assert_ok(toy_create(&options, &toy));
     uint64_t all = 0;
     for (int l = 0; l < TOY_LAYERS; l++)
         all += toy.elements[l];
+    tide_pool_plan plan;
+    assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
+    assert_int_equal(plan.model_bytes, all * 8); /* param and master: no state that nobody uses */
+    assert_int_equal(plan.chunks[TIDE_SPACE_MOMENTUM] + plan.chunks[TIDE_SPACE_VARIANCE], 0);
     assert_ok(step_and_settle(&toy, 1.0F));
     assert_int_equal(self.elements, all);
     self.fail = true;

@@ -294,8 +294,11 @@ static void answer_give_up(tide_pool *pool)
     pool->device->ops->synchronize(pool->device);
     tide_pool_lock(pool);
     tide_order_synchronized(&pool->order);
+    const bool undecided = !tide_pool_norm_settled(pool);
     pool->norm_phase = TIDE_NORM_IDLE;
     resolve_open(pool);
+    /* Only now: what ran on the lane when the step was given up may have been its last update. */
+    pool->abort_unfinished = pool->abort_unfinished || undecided || !tide_pool_updates_done(pool);
     pool->abort_torn = true;
     tide_status status =
         pool->open_count == 0

@@ -174,10 +174,11 @@ struct tide_pool {
     pthread_cond_t progress;
     pthread_t engine;
     bool engine_started;
-    bool stopping;       /* [lock] */
-    bool abort_asked;    /* [lock] the engine gives the step up and answers by clearing it */
-    bool abort_torn;     /* [lock] its answer */
-    tide_status failure; /* [lock] sticky */
+    bool stopping;         /* [lock] */
+    bool abort_asked;      /* [lock] the engine gives the step up and answers by clearing it */
+    bool abort_torn;       /* [lock] its answer: updates had begun */
+    bool abort_unfinished; /* [lock] a training step was open, or its updates not over: it is given up */
+    tide_status failure;   /* [lock] sticky */
     char failure_message[1024];
     char last_failure_message[1024]; /* [lock] stays when the failure is cleared */
 

@@ -41,8 +41,12 @@ static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
 tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **result_layout,
                                    tide_manager **result_manager)
 {
-    const tide_layout_options options = {
-        .chunk_bytes = chunk_bytes, .dtype = pool->options.dtype, .ranks = 1, .group_size = 1, .rank = 0};
+    const tide_layout_options options = {.chunk_bytes = chunk_bytes,
+                                         .dtype = pool->options.dtype,
+                                         .ranks = 1,
+                                         .group_size = 1,
+                                         .rank = 0,
+                                         .states = pool->options.update_states};
     tide_layout *layout = NULL;
     tide_manager *manager = NULL;
     tide_status status = tide_layout_create(&options, &layout);

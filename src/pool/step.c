@@ -520,6 +520,13 @@ tide_status tide_step_end(tide_pool *pool)
         return tide_fail(TIDE_ERROR_STATE, "step end: %s",
                          pool->op_open ? "an op is open" : "no step is open");
     tide_pool_lock(pool);
+    /* With clipping, chunks that no op of this step used may still owe the update before. */
+    if (pool->step.training && pool->step.clip_norm > 0)
+        status = tide_pool_wait(pool, tide_pool_updates_done);
+    if (status != TIDE_OK) {
+        tide_pool_unlock(pool);
+        return status;
+    }
     tide_manager_counters calls;
     tide_manager_counters_get(pool->manager, &calls);
     pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
@@ -559,7 +566,7 @@ static tide_status restore_resident(tide_pool *pool)
 static tide_status abort_locked(tide_pool *pool)
 {
     const bool training = pool->step_open && pool->step.training;
-    const bool unfinished = training || !tide_pool_norm_settled(pool) || !tide_pool_updates_done(pool);
+    pool->abort_unfinished = training;
     pool->op_open = false;
     pool->op_name = NULL;
     pool->slice = UINT32_MAX;
@@ -571,7 +578,7 @@ static tide_status abort_locked(tide_pool *pool)
         return tide_fail(TIDE_ERROR_STATE,
                          "step abort: updates had begun, so the pool is torn: all params and optimizer "
                          "states have to be set");
-    if (unfinished)
+    if (pool->abort_unfinished)
         forget_step(pool);
     return pool->resident && training ? restore_resident(pool) : tide_pool_wait(pool, tide_pool_updates_done);
 }
