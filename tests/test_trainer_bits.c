@@ -117,10 +117,16 @@ static tide_trainer_options variant_options(const variant *v, tide_dtype dtype, 
 
 /* --- runs --- */
 
-static uint64_t allocations(tide_trainer *trainer)
+static tide_pool_counters counters_of(tide_trainer *trainer)
 {
     tide_pool_counters counters;
     ok(tide_pool_counters_get(tide_trainer_pool(trainer), &counters));
+    return counters;
+}
+
+static uint64_t allocations(tide_trainer *trainer)
+{
+    const tide_pool_counters counters = counters_of(trainer);
     return counters.device_allocations + counters.host_allocations;
 }
 
@@ -135,6 +141,8 @@ static void run(const tide_trainer_options *options, const char *what, track *ma
     ok(tide_pool_drain(tide_trainer_pool(trainer)));
     if (allocations(trainer) != at_two)
         fail_msg("%s: allocations after the second step", what);
+    if (options->pool.manager_off)
+        assert_int_equal(counters_of(trainer).manager_calls, 0);
     track_values(trainer, made);
     check_budgets(trainer, what);
     tide_trainer_destroy(trainer);
@@ -196,6 +204,27 @@ static void another_seed_gives_other_bits(void **state)
     assert_memory_not_equal(one.values, other.values, one.elements * sizeof one.values[0]);
     track_free(&one);
     track_free(&other);
+}
+
+/* Streams stretched at random, so that everything that may overtake does; PCIe-like links on one of them. */
+static void adversarial_delays_change_no_bit(void **state)
+{
+    (void)state;
+    const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_AUTO};
+    const variant half = {HALF, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_HOST};
+    track truth;
+    run_variant(&tight, TIDE_DTYPE_BF16, 0.5, &truth);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        track other;
+        tide_trainer_options options = variant_options(seed % 2 ? &tight : &half, TIDE_DTYPE_BF16, 0.5);
+        options.pool.delay_seed = seed;
+        options.pool.delay_max_us = 200;
+        options.pool.link_bytes_per_second = seed == 4 ? 2e9 : 0;
+        run(&options, "delays", &other);
+        track_compare(&truth, &other, "delays");
+        track_free(&other);
+    }
+    track_free(&truth);
 }
 
 static void evaluation_and_sampling_in_between_change_no_bit(void **state)
@@ -378,6 +407,7 @@ int main(void)
         cmocka_unit_test(no_variant_changes_a_bit_without_clipping),
         cmocka_unit_test(no_variant_changes_a_bit_in_fp32),
         cmocka_unit_test(another_seed_gives_other_bits),
+        cmocka_unit_test(adversarial_delays_change_no_bit),
         cmocka_unit_test(evaluation_and_sampling_in_between_change_no_bit),
         cmocka_unit_test(a_run_resumed_elsewhere_goes_on_to_the_same_bits),
         cmocka_unit_test(hyperparameters_may_change_at_a_resume_and_are_named),
