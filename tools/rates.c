@@ -1,8 +1,7 @@
-/* Each figure is the best of a few repetitions within a time limit: other programs only ever slow one down.
+/* Each figure is the best of a few repetitions: other programs only ever slow one down.
  *
- *     host device   2 device slots, 2 host slots, a region for the kernels' operands; no throttle, no checks
- *     timing        the device's own clock in its observer: begin and end of a command on its stream, not the
- * wait for it
+ *     host device   2 device slots, a host slot, a region for the kernels' operands; no throttle, no checks
+ *     timing        by the device's observer: begin and end of a command on its stream, not the wait for it
  */
 #include "tools/rates.h"
 
@@ -10,7 +9,6 @@
 #include "offload/device.h"
 #include "offload/topology.h"
 
-#include <assert.h>
 #include <string.h>
 
 enum {

@@ -19,7 +19,6 @@
 #include "tools/train_report.h"
 #include "tools/units.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>

@@ -2,9 +2,9 @@
  * that the plan forgets or counts twice ends the run before step 1. */
 #include "tools/train_report.h"
 
+#include "chunk/layout.h"
 #include "tools/units.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,9 +12,6 @@
 #include <unistd.h>
 
 /* ---- where every byte goes ---- */
-
-static const char *const space_names[TIDE_SPACE_COUNT] = {"param", "master", "momentum", "variance",
-                                                          "checkpoint"};
 
 static void plan_line(FILE *out, int indent, const char *name, uint64_t bytes, const char *note)
 {
@@ -77,10 +74,10 @@ static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
         if (bytes < pool->space_bytes[space])
             return tide_fail(TIDE_ERROR_INTERNAL,
                              "the plan does not add up: space %s has more bytes than its chunks",
-                             space_names[space]);
+                             tide_space_name((tide_space)space));
         snprintf(note, sizeof note, "%u chunks, %s unused at the end", pool->chunks[space],
                  tide_size_format(bytes - pool->space_bytes[space], unused));
-        plan_line(out, 4, space_names[space], pool->space_bytes[space], note);
+        plan_line(out, 4, tide_space_name((tide_space)space), pool->space_bytes[space], note);
         total += pool->space_bytes[space];
         chunks += pool->chunks[space];
     }
@@ -109,11 +106,11 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     return status;
 }
 
-/* A budget is slots, one other part, and what is left of it. */
-static tide_status budget_print(const char *tier, uint64_t budget, bool by_default, uint32_t slots,
+/* A budget is slots, one other part (whose lines come in between), and what is left of it. */
+static tide_status budget_begin(const char *tier, uint64_t budget, bool by_default, uint32_t slots,
                                 uint64_t chunk_bytes, uint64_t other, FILE *out)
 {
-    char name[64], note[128];
+    char name[64], note[64];
     uint64_t slot_bytes = slots * chunk_bytes;
     snprintf(name, sizeof name, "%s budget", tier);
     if (slot_bytes > budget || other > budget - slot_bytes)
@@ -123,7 +120,35 @@ static tide_status budget_print(const char *tier, uint64_t budget, bool by_defau
     plan_line(out, 2, name, budget, by_default ? "default" : "");
     snprintf(note, sizeof note, "%u x chunk", slots);
     plan_line(out, 4, "slots", slot_bytes, note);
-    plan_line(out, 4, "unused", budget - slot_bytes - other, "");
+    return TIDE_OK;
+}
+
+static void budget_end(uint64_t budget, uint32_t slots, uint64_t chunk_bytes, uint64_t other, FILE *out)
+{
+    plan_line(out, 4, "unused", budget - slots * chunk_bytes - other, "");
+}
+
+static tide_status device_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->pool;
+    tide_status status = budget_begin("device", pool->device_memory_bytes, plan->default_device_budget,
+                                      pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+    if (status == TIDE_OK)
+        status = region_print(plan, out);
+    if (status == TIDE_OK)
+        budget_end(pool->device_memory_bytes, pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+    return status;
+}
+
+static tide_status host_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const tide_pool_plan *pool = &plan->pool;
+    tide_status status = budget_begin("host", pool->host_memory_bytes, plan->default_host_budget,
+                                      pool->host_slots, pool->chunk_bytes, pool->buffer_bytes, out);
+    if (status != TIDE_OK)
+        return status;
+    plan_line(out, 4, "buffers", pool->buffer_bytes, "staging and scalars");
+    budget_end(pool->host_memory_bytes, pool->host_slots, pool->chunk_bytes, pool->buffer_bytes, out);
     return TIDE_OK;
 }
 
@@ -136,16 +161,11 @@ tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out)
     if (status == TIDE_OK)
         status = spaces_print(plan, out);
     if (status == TIDE_OK)
-        status = budget_print("device", pool->device_memory_bytes, plan->default_device_budget,
-                              pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+        status = device_print(plan, out);
     if (status == TIDE_OK)
-        status = region_print(plan, out);
-    if (status == TIDE_OK)
-        status = budget_print("host", pool->host_memory_bytes, plan->default_host_budget, pool->host_slots,
-                              pool->chunk_bytes, pool->buffer_bytes, out);
+        status = host_print(plan, out);
     if (status != TIDE_OK)
         return status;
-    plan_line(out, 4, "buffers", pool->buffer_bytes, "staging and scalars");
     fprintf(out, "  least device budget %s (op %s decides), everything resident with %s\n",
             tide_size_format(pool->least_device_bytes, least), pool->largest_op,
             tide_size_format(pool->full_device_bytes, full));

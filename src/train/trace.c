@@ -211,7 +211,8 @@ static tide_status layout_build(const tide_trace_header *header, tide_layout **l
     tide_layout_options options = {.chunk_bytes = header->plan->chunk_bytes,
                                    .dtype = header->dtype,
                                    .ranks = 1,
-                                   .group_size = 1, .states = 2,
+                                   .group_size = 1,
+                                   .states = 2,
                                    .rank = 0};
     tide_layout *made = NULL;
     uint32_t param = 0;

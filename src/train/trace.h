@@ -2,8 +2,9 @@
  *
  *     line 1      {"format":1, "tidepool":..., "configuration":{...}, "chunks":{space: {"chunks","bytes"}},
  *                  "params_per_chunk":[[{"name","first","elements"} ...] ...]}
- *     then        {"t_ns","step","moment","op","event","chunk","space","from","to","bytes","reason"} an
- * event; "chunk" and "space" are left out for an event of no chunk last line   {"events":N,"dropped":M}
+ *     then        {"t_ns","step","moment","op","event","chunk","space","from","to","bytes","reason"} an event;
+ *                 "chunk" and "space" are left out for an event of no chunk
+ *     last line   {"events":N,"dropped":M}
  *
  *     pool's threads --record--> [ ring of 64 Ki events ] --writer thread--> file
  *
