@@ -31,9 +31,11 @@ static _Atomic int64_t live, mapped_bytes;
 static _Atomic uint32_t fail_mask, exemptions;
 static _Atomic(const char *) exempt_name;
 static _Thread_local bool exempt;
+#if INTERPOSE_POSSIBLE
 static uintptr_t libgomp_begin, libgomp_end;
 
 static int find_libgomp(struct dl_phdr_info *info, size_t bytes, void *unused);
+#endif
 
 bool interpose_active(void)
 {
@@ -42,7 +44,9 @@ bool interpose_active(void)
 
 void interpose_arm(void)
 {
+#if INTERPOSE_POSSIBLE
     (void)dl_iterate_phdr(find_libgomp, NULL);
+#endif
     atomic_store(&allocations, 0);
     atomic_store(&live, 0);
     atomic_store(&new_maps, 0);
