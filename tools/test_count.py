@@ -4,7 +4,8 @@
 usage: test_count.py LABEL=TESTLOG.json ...
 
 A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our
-scripts). One that names none counts as one case. A program that dies, times out or fails without naming a failed case
+scripts). One that names none counts as one case. cmocka's skip() takes no reason: a line "skip: REASON" that the test prints
+before it is taken as one. A program that dies, times out or fails without naming a failed case
 counts one failure more, so a crash can't hide behind the cases before it. The last line reads
 
     N passed, N failed[, N skipped]
@@ -22,13 +23,16 @@ PLAN = re.compile(r"^\s*1\.\.(\d+)\s*$", re.MULTILINE)
 
 def cases(text):
     """(verdict, name or reason) of every TAP case in a program's output."""
+    reason = ""
     for line in text.splitlines():
         found = CASE.match(line)
         if not found:
+            said = re.match(r"^#?\s*(skip: .*)$", line)
+            reason = said.group(1) if said else reason
             continue
-        skipped = SKIP.search(found.group(3))
-        if skipped:
-            yield "skipped", found.group(3)
+        if SKIP.search(found.group(3)):
+            yield "skipped", f"{found.group(3)} {reason}".strip()
+            reason = ""
         else:
             yield ("passed" if found.group(1) == "ok" else "failed"), found.group(3)
 
