@@ -8,7 +8,8 @@
  *
  * Backward walks the same way back. The gradient of the residual stands in the next residual's place when the
  * op begins; both branches are added to it there (layer norm's backward accumulates), and at the end it is
- * copied over x, which nobody needs any more. So the gradient costs no memory of its own.
+ * copied over x, which nobody needs any more. Gradients inside the block are written over activations that are
+ * spent. So backward costs no memory of its own.
  *
  * All activations of a block lie in one piece, the same whether it is a CHECKPOINT part that lives until
  * backward or the workspace of an op that makes them for itself. They are kept whole (15 widths a token)
@@ -157,15 +158,16 @@ void tide_gpt2_block_evaluation(tide_gpt2_tape *tape)
     forward(tape, false);
 }
 
-/* `gradient` is the residual's; `wide` [rows, 4 width] and `narrow` [rows, width] are free. */
-static void mlp_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, void *gradient, void *wide,
-                         void *narrow)
+/* `gradient` is the residual's. Each activation is needed last by the gradient of the weight that it meets, so
+ * the gradient of a layer's input may be written over an activation that is spent: d gelu over gelu, d norm 2
+ * over norm 2, and attention's over both again. */
+static void mlp_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, void *gradient)
 {
-    tide_gpt2_linear_backward(tape, &mlp_linear, at->gelu, gradient, wide);
-    gelu_backward(tape, at, wide);
-    tide_gpt2_linear_backward(tape, &fc_linear, at->norm_2, wide, narrow);
+    tide_gpt2_linear_backward(tape, &mlp_linear, at->gelu, gradient, at->gelu);
+    gelu_backward(tape, at, at->gelu);
+    tide_gpt2_linear_backward(tape, &fc_linear, at->norm_2, at->gelu, at->norm_2);
     const tide_layer_norm_backward_args norm = {.in = at->middle,
-                                                .dout = narrow,
+                                                .dout = at->norm_2,
                                                 .mean = at->mean_2,
                                                 .rstd = at->rstd_2,
                                                 .din = gradient,
@@ -174,11 +176,12 @@ static void mlp_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, 
 }
 
 static void attention_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, const void *x,
-                               void *gradient, void *wide, void *narrow)
+                               void *gradient)
 {
+    void *dqkv = at->gelu, *narrow = at->norm_2;
     tide_gpt2_linear_backward(tape, &attention_linear, at->attention, gradient, narrow);
-    tide_gpt2_attention_backward(tape, at, narrow, wide);
-    tide_gpt2_linear_backward(tape, &qkv_linear, at->norm_1, wide, narrow);
+    tide_gpt2_attention_backward(tape, at, narrow, dqkv);
+    tide_gpt2_linear_backward(tape, &qkv_linear, at->norm_1, dqkv, narrow);
     const tide_layer_norm_backward_args norm = {
         .in = x, .dout = narrow, .mean = at->mean_1, .rstd = at->rstd_1, .din = gradient, .accumulate = true};
     tide_gpt2_layer_norm_backward(tape, TIDE_GPT2_LN_1_WEIGHT, TIDE_GPT2_LN_1_BIAS, &norm);
@@ -187,16 +190,13 @@ static void attention_backward(tide_gpt2_tape *tape, const tide_gpt2_activations
 void tide_gpt2_block_backward(tide_gpt2_tape *tape)
 {
     const bool kept = !tape->model->recompute[tape->layer];
-    const size_t residual_bytes = tide_gpt2_bytes(tape, tide_gpt2_rows(tape) * tide_gpt2_width(tape));
     void *x = tide_gpt2_residual(tape, tape->layer);
     void *gradient = tide_gpt2_residual(tape, tape->layer + 1);
     tide_gpt2_activations at;
     find_activations(tape, kept, &at);
-    void *wide = tide_gpt2_take(&tape->cursor, 4 * residual_bytes);
-    void *narrow = tide_gpt2_take(&tape->cursor, residual_bytes);
     if (!kept)
         make_activations(tape, x, &at);
-    mlp_backward(tape, &at, gradient, wide, narrow);
-    attention_backward(tape, &at, x, gradient, wide, narrow);
-    tide_gpt2_copy(tape, x, gradient, residual_bytes);
+    mlp_backward(tape, &at, gradient);
+    attention_backward(tape, &at, x, gradient);
+    tide_gpt2_copy(tape, x, gradient, tide_gpt2_bytes(tape, tide_gpt2_rows(tape) * tide_gpt2_width(tape)));
 }

@@ -4,7 +4,7 @@
  *     embedding            READ wte wpe               0 WRITE
  *     block i              READ all 12                i READ, i + 1 WRITE              WRITE
  *     head                 READ GRAD wte ln_f         L READ WRITE
- *     block i backward     GRAD all 12, READ what     i READ WRITE,                    READ LAST
+ *     block i backward     GRAD all 12, READ what     i READ WRITE,                    READ WRITE LAST
  *                          it multiplies by           i + 1 READ WRITE LAST
  *     embedding backward   GRAD wte wpe               0 READ LAST
  *     evaluation block i   READ all 12                i READ LAST, i + 1 WRITE
@@ -120,7 +120,7 @@ static declaration backward_op(const tide_gpt2 *model, uint32_t layer)
     declare_checkpoint(&op, model->residuals[layer + 1],
                        TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
     if (!recompute)
-        declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+        declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
     return op;
 }
 

@@ -43,7 +43,7 @@ typedef struct tide_trainer_options {
     uint64_t steps;                 /* where the run and its schedule end */
     uint64_t batch_tokens;          /* of the global batch; 0: 8 sequences */
     uint32_t seq_len;               /* 0: the model's context */
-    uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 1024 tokens, at
+    uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 512 tokens, at
                                        least 1 */
     double lr;                      /* at the end of warm-up */
     double weight_decay;

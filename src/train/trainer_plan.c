@@ -23,7 +23,7 @@
 
 enum {
     DEFAULT_BATCH_SEQUENCES = 8,
-    DEFAULT_MICRO_BATCH_TOKENS = 1024,
+    DEFAULT_MICRO_BATCH_TOKENS = 512,
     DEFAULT_WARMUP_STEPS = 100,
     DEFAULT_WARMUP_SHARE = 10, /* of the run: a tenth */
     MESSAGE_BYTES = 1024,
@@ -57,7 +57,7 @@ bool tide_trainer_device_is_null(const char *device)
     return device && strcmp(device, "null") == 0;
 }
 
-/* The most sequences that divide the batch and hold no more than 1024 tokens: enough rows to keep matrix
+/* The most sequences that divide the batch and hold no more than 512 tokens: enough rows to keep matrix
  * products busy, few enough that one micro-batch's activations stay small. */
 static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
 {
