@@ -212,8 +212,11 @@ def budget_errors(bench):
     bench.tap.ok(run.status == 0, "the least device budget works", run)
     one_line(bench, "one byte less is refused", 1, str(least), *nano, "--chunk-size", "1MiB", "--device-memory",
              (least or 2) - 1)
-    one_line(bench, "a chunk size with which the budget would do", 1, "chunk", *nano, "--chunk-size", "64MiB",
-             "--device-memory", least or 0)
+    run = one_line(bench, "a budget too small for large chunks", 1, r"with chunks of \d+ bytes", *nano, "--chunk-size",
+                   "64MiB", "--device-memory", least or 0)
+    found = re.search(r"with chunks of (\d+) bytes", run.err)
+    run = bench.run(*nano, "--chunk-size", found.group(1) if found else 0, "--device-memory", least or 0)
+    bench.tap.ok(run.status == 0, "the chunk size that the refusal names would do, and does", run)
     run = one_line(bench, "host budget too small", 1, "host", *nano, "--chunk-size", "1MiB", "--device-memory",
                    least or 0, "--host-memory", "1MiB")
     host = least_named(run.err)
