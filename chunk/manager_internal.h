@@ -210,6 +210,8 @@ typedef struct tide_victim_rule {
     bool bounded;               /* farther_than counts */
 } tide_victim_rule;
 
+/* The host will update it (its gradients are complete, or its work is on): it has to leave the device, or stay away. */
+bool tide_manager_must_leave(const tide_manager *manager, tide_chunk chunk);
 /* How far a chunk's next use is: moments, or without a recording uses since its last one. */
 uint64_t tide_manager_remoteness(const tide_manager *manager, tide_chunk chunk);
 /* Let a chunk in: FETCH from its host copy, or zeroed, or as it comes. There is a free slot. */

@@ -23,8 +23,8 @@ static walk_result bring_in(tide_manager *m, tide_chunk chunk, uint32_t ahead, u
                             tide_command *command)
 {
     const tide_place *place = &m->places.chunks[chunk];
-    if (tide_place_is_resident(place) || tide_manager_has_work(m, chunk))
-        return WALK_PRESENT; /* with work: whoever finishes it sends the walk back */
+    if (tide_place_is_resident(place) || tide_manager_has_work(m, chunk) || tide_manager_must_leave(m, chunk))
+        return WALK_PRESENT; /* with work, or soon: whoever finishes it sends the walk back */
     if (place->busy)
         return WALK_COMING;
     assert(!(m->marks[chunk] & TIDE_MARK_REQUESTED) || !m->request.ready);

@@ -37,15 +37,20 @@ static uint32_t state_distance(const tide_manager *m, tide_chunk chunk)
     return tide_schedule_last_distance(&m->schedule, param_chunk);
 }
 
+bool tide_manager_must_leave(const tide_manager *manager, tide_chunk chunk)
+{
+    return tide_manager_is_param_chunk(manager, chunk) && !manager->update_on_device[chunk] &&
+           (manager->works[chunk].kind != TIDE_WORK_NONE ||
+            tide_tensor_counts_complete(&manager->counts[chunk]));
+}
+
 static uint32_t recorded_distance(const tide_manager *m, tide_chunk chunk)
 {
     tide_space space = tide_layout_chunk_space(m->layout, chunk);
     if (space != TIDE_SPACE_PARAM && space != TIDE_SPACE_CHECKPOINT)
         return state_distance(m, chunk);
-    /* What the host will update has to leave anyway. */
-    bool leaves = space == TIDE_SPACE_PARAM && !m->update_on_device[chunk] &&
-                  (m->works[chunk].kind != TIDE_WORK_NONE || tide_tensor_counts_complete(&m->counts[chunk]));
-    return leaves ? tide_schedule_never(&m->schedule) : tide_schedule_distance(&m->schedule, chunk);
+    return tide_manager_must_leave(m, chunk) ? tide_schedule_never(&m->schedule)
+                                             : tide_schedule_distance(&m->schedule, chunk);
 }
 
 uint64_t tide_manager_remoteness(const tide_manager *manager, tide_chunk chunk)

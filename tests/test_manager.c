@@ -453,6 +453,28 @@ static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **st
     clean_up();
 }
 
+static void prefetch_leaves_complete_gradients_alone_until_their_update(void **state)
+{
+    (void)state;
+    arrange(6, 0, 0);
+    add_chain(6, true);
+    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    set_all_params();
+    for (int step = 0; step < 3; step++) {
+        step_begin(true, true);
+        run_ops(0, 11);
+        step_end();
+        f.log_count = 0;
+        run_engine(); /* the norm is not known yet: nothing the host will update may come back, or swap about */
+        for (uint32_t i = 0; i < f.log_count; i++)
+            assert_int_not_equal(f.log[i].kind, TIDE_COMMAND_FETCH);
+        assert_true(f.log_count <= 3);
+        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+        run_engine();
+    }
+    clean_up();
+}
+
 static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
 {
     (void)state;
@@ -946,6 +968,7 @@ int main(void)
         cmocka_unit_test(prefetch_never_displaces_a_nearer_chunk),
         cmocka_unit_test(prefetch_brings_back_what_an_update_or_an_access_took_away),
         cmocka_unit_test(prefetch_passes_by_a_chunk_under_update_and_returns_for_it),
+        cmocka_unit_test(prefetch_leaves_complete_gradients_alone_until_their_update),
         cmocka_unit_test(prefetch_costs_no_walk_when_there_is_nothing_to_do),
         cmocka_unit_test(a_changed_op_order_goes_on_and_is_counted_once),
         cmocka_unit_test(a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none),

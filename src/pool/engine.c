@@ -167,6 +167,8 @@ static void issue(tide_pool *pool, const tide_command *command)
     case TIDE_COMMAND_EVICT:
         if (command->copy)
             status = copy_out(pool, command, label_evict);
+        else
+            tide_pool_count_evict(pool, command, 0);
         if (status != TIDE_OK)
             tide_pool_command_done(pool, command, status);
         else
