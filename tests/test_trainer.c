@@ -152,6 +152,24 @@ static void a_sample_is_a_function_of_model_and_seed(void **state)
     tide_trainer_destroy(trainer);
 }
 
+static void shards_take_no_prompt_and_show_token_numbers(void **state)
+{
+    tide_trainer *trainer = open_golden(*state, TIDE_DTYPE_BF16);
+    tide_sample_options sample;
+    tide_sample_options_default(&sample);
+    sample.tokens = 3;
+    sample.prompt = "the ";
+    char *shown = NULL;
+    assert_int_equal(tide_trainer_sample(trainer, &sample, &shown), TIDE_ERROR_ARGUMENT);
+    assert_null(shown);
+    sample.prompt = NULL;
+    ok(tide_trainer_sample(trainer, &sample, &shown));
+    int tokens[3];
+    assert_int_equal(sscanf(shown, "<%d><%d><%d>", &tokens[0], &tokens[1], &tokens[2]), 3);
+    free(shown);
+    tide_trainer_destroy(trainer);
+}
+
 /* --- refusals --- */
 
 static void check_refused(const tide_trainer_options *options, tide_status expected, const char *words)
@@ -257,15 +275,41 @@ static void check_plan(const tide_trainer_plan *plan)
     assert_true(plan->step_flops > 0);
 }
 
+static tide_trainer_plan plan_of(const tide_trainer_options *options)
+{
+    tide_trainer *trainer;
+    ok(tide_trainer_create(options, &trainer));
+    const tide_trainer_plan plan = *tide_trainer_plan_get(trainer);
+    check_plan(&plan);
+    tide_trainer_destroy(trainer);
+    return plan;
+}
+
+static void defaults_follow_from_the_model_and_the_run_alone(void **state)
+{
+    const fixture *f = *state;
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.seq_len = options.micro_batch_sequences = 0;
+    options.batch_tokens = 0;
+    options.warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT;
+    options.steps = 300;
+    const tide_trainer_plan plan = plan_of(&options);
+    assert_int_equal(plan.seq_len, 64);          /* the context */
+    assert_int_equal(plan.batch_tokens, 8 * 64); /* eight sequences */
+    assert_int_equal(plan.micro_batch_sequences, 8);
+    assert_int_equal(plan.warmup_steps, 30);
+    options.batch_tokens = 18 * 64;
+    options.steps = 5000;
+    options.pool.device_memory_bytes = 8 << 20;
+    const tide_trainer_plan larger = plan_of(&options);
+    assert_int_equal(larger.micro_batch_sequences, 6); /* 18 = 3 x 6, and 9 are more than 512 tokens */
+    assert_int_equal(larger.warmup_steps, 100);
+}
+
 static uint32_t recomputed_at(tide_trainer_options *options, uint64_t device_memory_bytes)
 {
     options->pool.device_memory_bytes = device_memory_bytes;
-    tide_trainer *trainer;
-    ok(tide_trainer_create(options, &trainer));
-    check_plan(tide_trainer_plan_get(trainer));
-    const uint32_t recomputed = tide_trainer_plan_get(trainer)->recomputed_blocks;
-    tide_trainer_destroy(trainer);
-    return recomputed;
+    return plan_of(options).recomputed_blocks;
 }
 
 static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
@@ -284,17 +328,11 @@ static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
 {
     const fixture *f = *state;
     tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
-    tide_trainer *trainer;
     options.free_memory_bytes = UINT64_C(1) << 34;
-    ok(tide_trainer_create(&options, &trainer));
-    const tide_trainer_plan ample = *tide_trainer_plan_get(trainer);
-    tide_trainer_destroy(trainer);
+    const tide_trainer_plan ample = plan_of(&options);
     assert_int_equal(ample.pool.device_memory_bytes, ample.pool.full_device_bytes);
-
     options.free_memory_bytes = 24 << 20;
-    ok(tide_trainer_create(&options, &trainer));
-    const tide_trainer_plan scarce = *tide_trainer_plan_get(trainer);
-    tide_trainer_destroy(trainer);
+    const tide_trainer_plan scarce = plan_of(&options);
     assert_int_equal(scarce.pool.device_memory_bytes, 6 << 20);
     assert_true(scarce.pool.host_memory_bytes <= (18 << 20) / 5 * 4);
     assert_true(scarce.default_device_budget && scarce.default_host_budget);
@@ -338,12 +376,14 @@ int main(void)
         cmocka_unit_test(twenty_bf16_steps_follow_pytorchs),
         cmocka_unit_test(training_learns_and_evaluation_sees_it),
         cmocka_unit_test(a_sample_is_a_function_of_model_and_seed),
+        cmocka_unit_test(shards_take_no_prompt_and_show_token_numbers),
         cmocka_unit_test(batches_that_do_not_divide_are_refused),
         cmocka_unit_test(sequences_beyond_the_context_are_refused),
         cmocka_unit_test(text_needs_a_vocabulary_of_256),
         cmocka_unit_test(numbers_out_of_range_are_refused),
         cmocka_unit_test(a_refused_device_budget_names_one_that_works),
         cmocka_unit_test(a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_that_does),
+        cmocka_unit_test(defaults_follow_from_the_model_and_the_run_alone),
         cmocka_unit_test(auto_recomputes_only_what_the_budget_does_not_hold),
         cmocka_unit_test(default_budgets_are_what_is_needed_up_to_their_share),
         cmocka_unit_test(the_null_device_steps_without_loss_and_saves_nothing),
