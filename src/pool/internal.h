@@ -5,7 +5,8 @@
  *   seal.c      opens the device, allocates everything, starts the engine
  *   engine.c    executes the manager's commands
  *   tasks.c     updates, restores and host accesses on the host lane and the update stream
- *   step.c      steps, ops, slices, gradients into place
+ *   step.c      steps: begin, end, abort; launches
+ *   op.c        ops, slices, gradients into place
  *   norm.c      the gradient norm, clipping, skipped steps
  *   access.c    param_set, param_get, read, write
  *   resident.c  manager off
@@ -334,6 +335,11 @@ tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *reg
 tide_status tide_pool_resident(tide_pool *pool, bool resident);
 
 /* --- step.c --- */
+
+/* OK if the pool is sealed, has not failed and is not torn; `what` names the call in the message. */
+tide_status tide_pool_callable(tide_pool *pool, const char *what);
+/* Enqueue the zeroing of a part of the region on the compute stream; caller's thread. */
+tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
 /* Enqueue on the compute stream what this file and norm.c need; caller's thread. */
 tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_kernel kernel,

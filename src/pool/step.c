@@ -1,10 +1,4 @@
-/* Steps, ops and slices, and the gradients' way into the params' own places.
- *
- * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller,
- * waits for the copies. An op ends by enqueuing, for each param whose last reader in this backward it is, the
- * rounding of the accumulator into the param's place and the norm of what then stands there; then a record
- * closes the op's work, and its number is the mark that evictions and updates of the op's chunks wait for.
- */
+/* Steps: what is fixed at their begin, what their end sets going, and what giving one up undoes. Ops are in op.c. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -43,7 +37,7 @@ tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, c
                                     pool->op_open ? pool->op_access_count : 1);
 }
 
-static tide_status zero_region(tide_pool *pool, uint64_t offset, uint64_t bytes)
+tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
     const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     const tide_zero_args zero = {.data = pool->region + offset, .bytes = bytes};
@@ -51,158 +45,9 @@ static tide_status zero_region(tide_pool *pool, uint64_t offset, uint64_t bytes)
                                     &region, 1);
 }
 
-/* --- an op's chunks --- */
-
-/* Where a chunk that the open op holds is. */
-static uint32_t device_slot(const tide_pool *pool, tide_chunk chunk)
-{
-    if (pool->resident)
-        return pool->resident_slots[chunk];
-    tide_residency residency;
-    tide_manager_residency(pool->manager, chunk, &residency);
-    assert(residency.device_valid && residency.pinned);
-    return residency.device_slot;
-}
-
-static void *place_of(const tide_pool *pool, tide_chunk chunk)
-{
-    return pool->space_address[tide_layout_chunk_space(pool->layout, chunk)] +
-           tide_layout_chunk_index(pool->layout, chunk) * pool->plan.chunk_bytes;
-}
-
-/* Order the compute stream behind whoever used the chunk's slot, and note the access for launches. */
-static tide_status acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk chunk, bool write)
-{
-    const uint32_t slot = device_slot(pool, chunk);
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], write);
-    if (status == TIDE_OK && pool->options.guard)
-        status = pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, chunk), true);
-    if (status != TIDE_OK)
-        return status;
-    assert(pool->op_access_count < op->access_capacity);
-    op->accesses[pool->op_access_count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
-    tide_pool_trace(pool, "pin", chunk, "", "device", 0, "");
-    return TIDE_OK;
-}
-
-static tide_status acquire_params(tide_pool *pool, tide_pool_op *op)
-{
-    pool->op_access_count = 0;
-    op->accesses[pool->op_access_count++] = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        tide_chunk first, last;
-        tide_layout_param_chunks(pool->layout, op->description.params[i].tensor, TIDE_SPACE_PARAM, &first,
-                                 &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++) {
-            const tide_status status = acquire_chunk(pool, op, chunk, false);
-            if (status != TIDE_OK)
-                return status;
-        }
-    }
-    pool->op_param_accesses = pool->op_access_count;
-    return TIDE_OK;
-}
-
-static tide_status acquire_slice(tide_pool *pool, tide_pool_op *op, uint32_t slice)
-{
-    for (uint32_t i = 0; i < op->description.checkpoint_count; i++) {
-        const tide_use use = op->description.checkpoints[i];
-        tide_chunk first, last;
-        tide_layout_checkpoint_chunks(pool->layout, use.tensor, slice, &first, &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++) {
-            const tide_status status = acquire_chunk(pool, op, chunk, (use.access & TIDE_ACCESS_WRITE) != 0);
-            if (status != TIDE_OK)
-                return status;
-        }
-    }
-    return TIDE_OK;
-}
-
-/* Note that the piece `number` used the slots of accesses [from, to) of the open op. */
-static void mark_accesses(tide_pool *pool, uint32_t from, uint32_t to, uint64_t number)
-{
-    const tide_access *accesses = pool->ops[pool->op].accesses;
-    for (uint32_t i = from; i < to; i++) {
-        if (accesses[i].kind == TIDE_OBJECT_DEVICE_SLOT)
-            tide_marks_set(&pool->device_marks[accesses[i].index], TIDE_STREAM_COMPUTE, number,
-                           accesses[i].write);
-    }
-}
-
-static tide_status guard_chunks(tide_pool *pool, tide_chunk first, tide_chunk last)
-{
-    for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        const tide_status status =
-            pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, chunk), false);
-        if (status != TIDE_OK)
-            return status;
-    }
-    return TIDE_OK;
-}
-
-/* With the guard on: after this, the op's chunks may not be touched at their places until they are acquired
- * again. */
-static tide_status guard_params(tide_pool *pool, const tide_pool_op *op)
-{
-    tide_status status = TIDE_OK;
-    tide_chunk first, last;
-    for (uint32_t i = 0; pool->options.guard && i < op->description.param_count && status == TIDE_OK; i++) {
-        tide_layout_param_chunks(pool->layout, op->description.params[i].tensor, TIDE_SPACE_PARAM, &first,
-                                 &last);
-        status = guard_chunks(pool, first, last);
-    }
-    return status;
-}
-
-static tide_status guard_slice(tide_pool *pool, const tide_pool_op *op)
-{
-    tide_status status = TIDE_OK;
-    tide_chunk first, last;
-    for (uint32_t i = 0; pool->options.guard && i < op->description.checkpoint_count && status == TIDE_OK;
-         i++) {
-        tide_layout_checkpoint_chunks(pool->layout, op->description.checkpoints[i].tensor, pool->slice,
-                                      &first, &last);
-        status = guard_chunks(pool, first, last);
-    }
-    return status;
-}
-
-static void trace_unpins(tide_pool *pool, const tide_pool_op *op)
-{
-    tide_chunk first, last;
-    for (uint32_t i = 0; pool->options.trace != NULL && i < op->description.param_count; i++) {
-        tide_layout_param_chunks(pool->layout, op->description.params[i].tensor, TIDE_SPACE_PARAM, &first,
-                                 &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++)
-            tide_pool_trace(pool, "unpin", chunk, "device", "", 0, "");
-    }
-}
-
-static bool request_ready(const tide_pool *pool)
-{
-    return tide_manager_ready(pool->manager);
-}
-
-/* Wait for the request; what of it the compute stream spent idle is a stall. */
-static tide_status wait_request(tide_pool *pool)
-{
-    if (tide_manager_ready(pool->manager)) {
-        tide_pool_ring(pool);
-        return tide_pool_failure(pool);
-    }
-    const uint64_t begin = pool->device->ops->now_ns(pool->device);
-    tide_pool_ring(pool);
-    const tide_status status = tide_pool_wait(pool, request_ready);
-    const uint64_t end = pool->device->ops->now_ns(pool->device);
-    const uint64_t idle_since = pool->last_compute_end_ns > begin ? pool->last_compute_end_ns : begin;
-    if (pool->compute_ended == pool->compute_enqueued && end > idle_since)
-        pool->counters.stall_seconds += (double)(end - idle_since) * 1e-9;
-    return status;
-}
-
 /* --- a step --- */
 
-static tide_status check_callable(tide_pool *pool, const char *what)
+tide_status tide_pool_callable(tide_pool *pool, const char *what)
 {
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
@@ -260,7 +105,7 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
 
 tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 {
-    tide_status status = check_callable(pool, "step begin");
+    tide_status status = tide_pool_callable(pool, "step begin");
     if (status == TIDE_OK && pool->step_open)
         status = tide_fail(TIDE_ERROR_STATE, "step begin: a step is open already");
     if (status == TIDE_OK)
@@ -286,234 +131,13 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         return status;
     for (uint32_t i = 0; i < pool->param_count; i++)
         pool->params[i].has_gradient = pool->params[i].kept_dirty = false;
-    return zero_region(pool, pool->region_layout.blocks_offset,
-                       pool->region_layout.blocks_count * sizeof(double));
-}
-
-/* Without clipping this step's updates begin as its gradients complete: the ones before have to be over by
- * then. */
-static tide_status begin_backward(tide_pool *pool)
-{
-    if (pool->backward_begun || !pool->step.training || pool->step.clip_norm > 0)
-        return TIDE_OK;
-    pool->backward_begun = true;
-    const tide_status status = tide_pool_wait(pool, tide_pool_updates_done);
-    if (status != TIDE_OK)
-        return status;
-    tide_pool_updates_let_go(pool);
-    pool->result.gradient_scale = 1;
-    return TIDE_OK;
-}
-
-static tide_status zero_accumulators(tide_pool *pool, const tide_pool_op *op)
-{
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        const uint64_t offset = op->accumulator_offsets[i];
-        tide_pool_param *param = &pool->params[op->description.params[i].tensor];
-        if (offset == UINT64_MAX)
-            continue;
-        const bool kept = offset == param->kept_offset_bytes;
-        if (kept && param->kept_dirty)
-            continue;
-        const tide_status status = zero_region(pool, offset, param->elements * sizeof(float));
-        if (status != TIDE_OK)
-            return status;
-        if (kept)
-            param->kept_dirty = true;
-    }
-    return TIDE_OK;
-}
-
-static tide_status begin_op_locked(tide_pool *pool, tide_op op)
-{
-    tide_pool_op *opened = &pool->ops[op];
-    tide_status status = TIDE_OK;
-    if (!pool->first_op_begun && pool->step.training)
-        tide_pool_record_begin(pool);
-    pool->first_op_begun = true;
-    if (opened->description.pass != TIDE_PASS_FORWARD)
-        status = begin_backward(pool);
-    if (status == TIDE_OK && !pool->resident)
-        status = tide_manager_begin(pool->manager, op);
-    if (status != TIDE_OK)
-        return status;
-    pool->op_open = true;
-    pool->op = op;
-    pool->op_name = opened->description.name;
-    pool->slice = UINT32_MAX;
-    pool->moment++;
-    if (!pool->resident)
-        status = wait_request(pool);
-    return status == TIDE_OK ? acquire_params(pool, opened) : status;
-}
-
-tide_status tide_op_begin(tide_pool *pool, tide_op op)
-{
-    tide_status status = check_callable(pool, "op begin");
-    if (status != TIDE_OK)
-        return status;
-    if (!pool->step_open || pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "op begin: %s",
-                         pool->op_open ? "an op is open" : "no step is open");
-    if (op >= pool->op_count)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op begin: op %u is not registered", op);
-    if (pool->ops[op].description.pass != TIDE_PASS_FORWARD && !pool->step.training)
-        return tide_fail(TIDE_ERROR_STATE, "op begin: %s makes gradients, the pass is forward-only",
-                         pool->ops[op].description.name);
-    tide_pool_lock(pool);
-    status = begin_op_locked(pool, op);
-    tide_pool_unlock(pool);
-    return status == TIDE_OK ? zero_accumulators(pool, &pool->ops[op]) : status;
-}
-
-/* Close the work on the slice before and mark its slots. */
-static tide_status release_slice(tide_pool *pool, const tide_pool_op *op)
-{
-    if (pool->slice == UINT32_MAX)
-        return TIDE_OK;
-    tide_status status = guard_slice(pool, op);
-    uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
-    if (status != TIDE_OK)
-        return status;
-    mark_accesses(pool, pool->op_param_accesses, pool->op_access_count, number);
-    pool->op_access_count = pool->op_param_accesses;
-    pool->slice = UINT32_MAX;
-    return TIDE_OK;
-}
-
-tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
-{
-    tide_status status = check_callable(pool, "op slice");
-    if (status != TIDE_OK)
-        return status;
-    if (!pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "op slice: no op is open");
-    tide_pool_op *op = &pool->ops[pool->op];
-    if (slice >= op->description.slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: slice %u, it has %u", op->description.name, slice,
-                         op->description.slices);
-    tide_pool_lock(pool);
-    status = release_slice(pool, op);
-    if (status == TIDE_OK && !pool->resident)
-        status = tide_manager_slice(pool->manager, slice);
-    if (status == TIDE_OK) {
-        pool->moment++;
-        if (!pool->resident)
-            status = wait_request(pool);
-    }
-    if (status == TIDE_OK) {
-        pool->slice = slice;
-        status = acquire_slice(pool, op, slice);
-    }
-    tide_pool_unlock(pool);
-    return status;
-}
-
-/* --- gradients into place --- */
-
-/* The accesses of a conversion: the region, and the param's slots for writing. */
-static tide_status conversion_accesses(tide_pool *pool, tide_pool_op *op, tide_param param)
-{
-    tide_chunk first, last;
-    tide_layout_param_chunks(pool->layout, param, TIDE_SPACE_PARAM, &first, &last);
-    for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        const uint32_t slot = device_slot(pool, chunk);
-        const tide_status status =
-            tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], true);
-        if (status != TIDE_OK)
-            return status;
-        for (uint32_t i = 0; i < pool->op_param_accesses; i++) {
-            if (op->accesses[i].kind == TIDE_OBJECT_DEVICE_SLOT && op->accesses[i].index == slot)
-                op->accesses[i].write = true;
-        }
-    }
-    return TIDE_OK;
-}
-
-static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number, uint64_t accumulator_offset)
-{
-    tide_pool_param *param = &pool->params[number];
-    const tide_status status = conversion_accesses(pool, op, number);
-    if (status != TIDE_OK)
-        return status;
-    const tide_gradient_finish_args finish = {.accumulator =
-                                                  (const float *)(void *)(pool->region + accumulator_offset),
-                                              .param = tide_param_data(pool, number),
-                                              .elements = param->elements,
-                                              .add = param->has_gradient,
-                                              .dtype = pool->options.dtype};
-    const tide_gradient_norm_args norm = {
-        .gradient = finish.param,
-        .blocks = (double *)(void *)(pool->region + pool->region_layout.blocks_offset) + param->first_block,
-        .first_element = 0,
-        .elements = param->elements,
-        .dtype = pool->options.dtype};
-    const tide_status finished = tide_pool_compute_launch(
-        pool, "gradient finish", pool->kernels->gradient_finish, &finish, sizeof finish,
-        (double)tide_gradient_finish_flops(&finish), (double)tide_gradient_finish_bytes(&finish),
-        op->accesses, pool->op_param_accesses);
-    if (finished != TIDE_OK)
-        return finished;
-    param->has_gradient = true;
-    /* A tied param's norm is taken again when more is added: the blocks are set anew. */
-    return tide_pool_compute_launch(pool, "gradient norm", pool->kernels->gradient_norm, &norm, sizeof norm,
-                                    (double)tide_gradient_norm_flops(&norm),
-                                    (double)tide_gradient_norm_bytes(&norm), op->accesses,
-                                    pool->op_param_accesses);
-}
-
-static tide_status convert_gradients(tide_pool *pool, tide_pool_op *op)
-{
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        const tide_use use = op->description.params[i];
-        const tide_pool_param *param = &pool->params[use.tensor];
-        tide_status status = TIDE_OK;
-        if (param->kept_dirty && param->kept_until == pool->op)
-            status = convert(pool, op, use.tensor, param->kept_offset_bytes);
-        else if (op->accumulator_offsets[i] != UINT64_MAX &&
-                 op->accumulator_offsets[i] != param->kept_offset_bytes)
-            status = convert(pool, op, use.tensor, op->accumulator_offsets[i]);
-        if (status != TIDE_OK)
-            return status;
-    }
-    return TIDE_OK;
-}
-
-tide_status tide_op_end(tide_pool *pool)
-{
-    tide_status status = check_callable(pool, "op end");
-    if (status != TIDE_OK)
-        return status;
-    if (!pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "op end: no op is open");
-    tide_pool_op *op = &pool->ops[pool->op];
-    tide_pool_lock(pool);
-    status = release_slice(pool, op);
-    if (status == TIDE_OK && op->description.pass != TIDE_PASS_FORWARD)
-        status = convert_gradients(pool, op);
-    if (status == TIDE_OK)
-        status = guard_params(pool, op);
-    uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
-    if (status == TIDE_OK) {
-        mark_accesses(pool, 0, pool->op_param_accesses, number);
-        trace_unpins(pool, op);
-        if (!pool->resident)
-            status = tide_manager_end(pool->manager);
-        pool->op_open = false;
-        pool->op_name = NULL;
-        tide_pool_ring(pool);
-    }
-    tide_pool_unlock(pool);
-    return status;
+    return tide_pool_zero_region(pool, pool->region_layout.blocks_offset,
+                                 pool->region_layout.blocks_count * sizeof(double));
 }
 
 tide_status tide_step_end(tide_pool *pool)
 {
-    tide_status status = check_callable(pool, "step end");
+    tide_status status = tide_pool_callable(pool, "step end");
     if (status != TIDE_OK)
         return status;
     if (!pool->step_open || pool->op_open)
