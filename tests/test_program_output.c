@@ -221,7 +221,7 @@ static void a_disk_that_is_full_is_reported_and_events_are_counted(void **state)
     uint64_t dropped = 0;
     (void)state;
     if (access("/dev/full", W_OK) != 0) {
-        print_message("skip: this system has no /dev/full\n");
+        print_message("skipped: this system has no /dev/full\n");
         skip();
     }
     assert_int_equal(tide_trace_open("/dev/full", 8, &trace), TIDE_OK);

@@ -4,7 +4,7 @@
 usage: test_count.py LABEL=TESTLOG.json ...
 
 A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our
-scripts). One that names none counts as one case. cmocka's skip() takes no reason: a line "skip: REASON" that the test prints
+scripts). One that names none counts as one case. cmocka's skip() takes no reason: a line "skipped: REASON" that the test prints
 before it is taken as one. A program that dies, times out or fails without naming a failed case
 counts one failure more, so a crash can't hide behind the cases before it. The last line reads
 
@@ -27,7 +27,7 @@ def cases(text):
     for line in text.splitlines():
         found = CASE.match(line)
         if not found:
-            said = re.match(r"^#?\s*(skip: .*)$", line)
+            said = re.match(r"^#?\s*(skip(?:ped)?: .*)$", line)
             reason = said.group(1) if said else reason
             continue
         if SKIP.search(found.group(3)):
