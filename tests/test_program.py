@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The program as a user runs it: bad input, signals, crashes, files, and the same bits whatever the budgets.
 
-usage: test_program.py PROGRAM SECTION [--full]       prints TAP; SECTION: input, signals, crashes, files, identity, delays
+usage: test_program.py PROGRAM SECTION [--full]       prints TAP
+SECTION: preset, input, signals, crashes, files, identity, delays
 --full: the campaign's sizes (50 kills, the whole product of settings, gpt2 too).
 
 Every run has the hazard checker and the guards on (--checks on) unless it measures memory from outside.
@@ -511,6 +512,20 @@ def evaluation_check(bench):
                  "sample of 12 tokens:" in run.out, "evaluation lines and a sample at the end", run)
 
 
+def section_preset(bench):
+    """What any build can do, one without jansson or oneDNN too: train a preset, and refuse what it lacks in one line."""
+    metrics = bench.folder / "metrics"
+    run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--checks", "on",
+                          "--metrics", metrics))
+    bench.tap.ok(run.status == 0 and len(metrics_read(metrics)) == 2, "a preset trains at a quarter of its model data", run)
+    run = Run([bench.program, "info", "--json"])
+    info = json.loads(run.out) if run.status == 0 else {"rates": {}, "built_with": {}}
+    rates = [value for name, value in info["rates"].items() if name.endswith("per_second")]
+    bench.tap.ok(len(rates) == 6 and min(rates) > 0, "info measures every rate", run)
+    if not info["built_with"].get("jansson"):
+        one_line(bench, "a config.json without jansson", 1, "jansson", "--model", bench.tiny, "--data", bench.text)
+
+
 # ---- the same bits ----
 
 SETTINGS = {
@@ -621,7 +636,8 @@ def nano_model_bytes(bench, dtype):
 
 def main():
     sections = {"input": section_input, "signals": section_signals, "crashes": section_crashes, "files": section_files,
-                "identity": section_identity, "delays": section_delays}
+                "identity": section_identity, "delays": section_delays,
+                "preset": section_preset}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("section", choices=sections)

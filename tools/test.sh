@@ -55,7 +55,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
 # orderings away on purpose, so that its races are real.
-units() { tests_named "$1" . | grep -vE '^program_(input|signals|crashes|files|identity|delays|consumer)$|^pool_sites$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^program_(preset|input|signals|crashes|files|identity|delays|consumer)$|^pool_sites$' | tr '\n' '|' | sed 's/|$//'; }
 
 run_full() {
     configure full -Dtests=enabled && compile full && check full full . 3 || fail_count full
@@ -85,7 +85,7 @@ run_threads() {
 run_bare() {
     configure bare -Dtests=enabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
         -Dopenmp=disabled && compile bare || { fail_count bare; return; }
-    check bare bare '^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_o)' 3
+    check bare bare '^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_(options|output|report|preset)$)' 3
 }
 
 # shellcheck disable=SC2086 # words are meant to split
