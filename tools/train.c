@@ -372,6 +372,9 @@ static tide_status ending_save(train_run *run)
         return save(run);
     if (signal_seen != 0 && run->settings.checkpoint == NULL)
         tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
+    else if (signal_seen != 0)
+        tide_progress_line(&run->progress, "nothing was saved: %s",
+                           step == 0 ? "no step is done" : "the newest checkpoint is of this step");
     return TIDE_OK;
 }
 
