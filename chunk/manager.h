@@ -217,8 +217,9 @@ uint32_t tide_manager_updates_open(const tide_manager *manager);
  * the open op rounds them into it at its end, `*torn` false.
  * Otherwise `*torn` is true, the params are undefined, and the owner must set them all. With a forward-only
  * pass open, or nothing open and all updates done, no training step is given up. Updates of a step before the
- * one given up go on, unless one of them failed: that tears, too. */
-tide_status tide_manager_abort(tide_manager *manager, bool *torn);
+ * one given up go on, unless one of them failed: that tears, too. `*gave_up` says whether a training step was
+ * given up: the owner's own counts of steps and updates go by it. */
+tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn);
 
 /* --- commands --- */
 
@@ -226,6 +227,8 @@ tide_status tide_manager_abort(tide_manager *manager, bool *torn);
 bool tide_manager_next(tide_manager *manager, tide_command *command);
 /* Command `id` is done, or failed and changed nothing. */
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
+/* Task `id` was never started and changed nothing: it is owed as before. Unlike a failed UPDATE it tears nothing. */
+void tide_manager_cancel(tide_manager *manager, uint32_t id);
 /* Commands handed out and not yet done. */
 uint32_t tide_manager_commands_open(const tide_manager *manager);
 /* True when a request is open (or updates are, with no op open), no command is, and the last next() had none:

@@ -47,7 +47,7 @@ void tide_manager_issue(tide_manager *manager, tide_command *command, const uint
         manager->tasks_running[command->tier]++;
     }
     if (command->kind == TIDE_COMMAND_UPDATE && manager->works[command->chunk].step == manager->training_step)
-        manager->update_begun = true;
+        manager->updates_begun++;
     if (command->kind == TIDE_COMMAND_ACCESS)
         manager->host_request_running = true;
     if (command->kind == TIDE_COMMAND_EVICT && command->reason != TIDE_REASON_PREFETCH)
@@ -243,7 +243,7 @@ static void finish_task_chunk(tide_manager *m, const tide_command *command, tide
     tidy_host_slot(m, chunk);
 }
 
-static void finish_task(tide_manager *m, const tide_open_command *open, bool ok)
+static void finish_task(tide_manager *m, const tide_open_command *open, bool ok, bool started)
 {
     const tide_command *command = &open->command;
     for (uint32_t i = 0; i < command->task_count; i++)
@@ -257,21 +257,34 @@ static void finish_task(tide_manager *m, const tide_open_command *open, bool ok)
     m->works[command->chunk].running = false;
     if (ok)
         tide_manager_finish_part(m, command->chunk);
-    else if (command->kind == TIDE_COMMAND_UPDATE)
+    else if (command->kind == TIDE_COMMAND_UPDATE && started)
         m->update_failed = true;
+    else if (command->kind == TIDE_COMMAND_UPDATE && m->works[command->chunk].step == m->training_step)
+        m->updates_begun--;
+}
+
+static void finish(tide_manager *m, uint32_t id, bool ok, bool started)
+{
+    uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
+    tide_open_command *open = &m->open[at];
+    assert(open->open && open->command.id == id);
+    m->counters.calls++;
+    if (open->command.kind <= TIDE_COMMAND_WRITE_BACK)
+        finish_move(m, &open->command, ok);
+    else
+        finish_task(m, open, ok, started);
+    open->open = false;
+    m->open_free[m->open_free_count++] = at;
+    tide_manager_changed(m);
 }
 
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status)
 {
-    uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
-    tide_open_command *open = &manager->open[at];
-    assert(open->open && open->command.id == id);
-    manager->counters.calls++;
-    if (open->command.kind <= TIDE_COMMAND_WRITE_BACK)
-        finish_move(manager, &open->command, status == TIDE_OK);
-    else
-        finish_task(manager, open, status == TIDE_OK);
-    open->open = false;
-    manager->open_free[manager->open_free_count++] = at;
-    tide_manager_changed(manager);
+    finish(manager, id, status == TIDE_OK, true);
+}
+
+void tide_manager_cancel(tide_manager *manager, uint32_t id)
+{
+    assert(manager->open[id % TIDE_OPEN_COMMANDS_MAX].command.kind > TIDE_COMMAND_WRITE_BACK);
+    finish(manager, id, false, false);
 }

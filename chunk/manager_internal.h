@@ -135,7 +135,7 @@ struct tide_manager {
 
     bool step_open, training, updates_wait;
     bool release_owed;      /* release or skip of the last step's updates */
-    bool update_begun;      /* an update of the last training step was handed out */
+    uint32_t updates_begun; /* updates of the last training step that were handed out and not cancelled */
     bool update_failed;     /* one changed params without finishing */
     uint64_t step;          /* counts steps of both kinds */
     uint64_t training_step; /* the last one that was a training step */

@@ -33,7 +33,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
     manager->step++;
     if (training) {
         manager->training_step = manager->step;
-        manager->update_begun = false;
+        manager->updates_begun = 0;
     }
     manager->prefetch_ahead = 0;
     tide_schedule_begin(&manager->schedule, training);
@@ -499,14 +499,24 @@ static void note_open_conversions(tide_manager *m)
         convert(m, request->op, &m->ops[request->op].params[i]);
 }
 
-tide_status tide_manager_abort(tide_manager *manager, bool *torn)
+/* "Manager off" that was still being prepared is given up, too. */
+static void give_up_pins(tide_manager *m)
+{
+    if (!m->pin_all || tide_manager_all_pinned(m))
+        return;
+    for (tide_chunk chunk = 0; chunk < m->pin_all_next; chunk++)
+        tide_places_unpin(&m->places, chunk, TIDE_TIER_DEVICE);
+    m->pin_all = false;
+}
+
+tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
 {
     if (tide_manager_commands_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open",
                          tide_manager_commands_open(manager));
     note_open_conversions(manager);
     bool gives_up = gives_up_training(manager);
-    bool tears = manager->update_failed || (gives_up && manager->update_begun);
+    bool tears = manager->update_failed || (gives_up && manager->updates_begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
     give_up_requests(manager);
     if (tears)
@@ -519,6 +529,8 @@ tide_status tide_manager_abort(tide_manager *manager, bool *torn)
         tide_schedule_abort(&manager->schedule);
     manager->step_open = manager->release_owed = false;
     manager->prefetch_ahead = 0;
+    give_up_pins(manager);
+    *gave_up = gives_up;
     *torn = tears;
     tide_manager_changed(manager);
     return TIDE_OK;

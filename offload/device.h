@@ -155,6 +155,7 @@ typedef struct tide_device_statistics {
     uint64_t busy_ns[TIDE_STREAM_COUNT]; /* running commands */
     uint64_t wait_ns[TIDE_STREAM_COUNT]; /* holding a command back for an event: COMPUTE's are the stalls */
     uint64_t commands[TIDE_STREAM_COUNT];
+    uint64_t pending[TIDE_STREAM_COUNT]; /* enqueued and not over; null: 1 while the stream is busy */
     uint64_t h2d_bytes;
     uint64_t d2h_bytes;
     uint64_t maps;

@@ -128,6 +128,7 @@ static void host_statistics(tide_device *device, tide_device_statistics *statist
         statistics->busy_ns[i] = stream->busy_ns;
         statistics->wait_ns[i] = stream->wait_ns;
         statistics->commands[i] = stream->commands;
+        statistics->pending[i] = stream->enqueued - stream->completed;
     }
     tide_host_streams_unlock(&host->streams);
 }

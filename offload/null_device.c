@@ -526,6 +526,8 @@ static void null_statistics(tide_device *device, tide_device_statistics *statist
 {
     tide_null_device *null = null_lock(device);
     *statistics = null->statistics;
+    for (int i = 0; i < TIDE_STREAM_COUNT; i++)
+        statistics->pending[i] = null->tail_ns[i] > null->clock.now_ns;
     (void)null_unlock(null, TIDE_OK);
 }
 

@@ -674,8 +674,10 @@ void naive_abort(naive_manager *n, bool *torn)
     convert_open_op(n);
     bool gives_up = n->step_open ? n->training : n->release_owed || owes_updates(n);
     bool tears = n->update_failed || (gives_up && n->begun);
+    bool gave_up = !gives_up;
     *torn = false;
-    expect_status(n, tide_manager_abort(n->manager, torn), n->open_count == 0, "abort");
+    expect_status(n, tide_manager_abort(n->manager, &gave_up, torn), n->open_count == 0, "abort");
+    EXPECT(n->open_count != 0 || gave_up == gives_up, "gave up: %d, expected %d", gave_up, gives_up);
     EXPECT(*torn == tears, "torn: %d, expected %d", *torn, tears);
     n->open_op = NONE;
     n->release_owed = false;

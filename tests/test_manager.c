@@ -810,7 +810,7 @@ static void a_skipped_step_rewrites_what_held_gradients(void **state)
 static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
 {
     (void)state;
-    bool torn;
+    bool gave_up, torn;
     arrange(2, 0, 0);
     add_chain(2, true);
     seal(2, 20, TIDE_PLACEMENT_HOST, false);
@@ -818,7 +818,7 @@ static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
     step_begin(true, false);
     run_ops(0, 2);
     begin(3);
-    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
     assert_false(torn);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_RESTORE), 2); /* the open op may have rounded its gradient, too */
@@ -827,7 +827,7 @@ static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
     run_ops(0, 2);
     run_engine();
     assert_non_null(find(TIDE_COMMAND_UPDATE, 1));
-    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
     assert_true(torn);
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
     clean_up();
@@ -836,7 +836,7 @@ static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
 static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
 {
     (void)state;
-    bool torn;
+    bool gave_up, torn;
     arrange(2, 0, 0);
     add_chain(2, true);
     seal(2, 20, TIDE_PLACEMENT_HOST, false);
@@ -849,7 +849,7 @@ static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
     begin(0);
     uint32_t open = tide_manager_updates_open(f.manager);
     assert_true(open > 0);
-    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
     assert_false(torn);
     assert_int_equal(tide_manager_updates_open(f.manager), open);
     run_engine();
@@ -860,7 +860,7 @@ static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
 static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
 {
     (void)state;
-    bool torn;
+    bool gave_up, torn;
     tide_command command;
     arrange(2, 0, 0);
     add_chain(2, false);
@@ -870,13 +870,14 @@ static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
     step_engine(TIDE_ERROR_DEVICE); /* a fetch */
     assert_true(residency(0).host_valid && !residency(0).device_valid);
-    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_OK);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
     step_begin(false, false);
     run_op(0);
     assert_int_equal(tide_manager_begin(f.manager, 1), TIDE_OK);
     assert_true(tide_manager_next(f.manager, &command));
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
-    assert_int_equal(tide_manager_abort(f.manager, &torn), TIDE_ERROR_STATE); /* a command is open */
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn),
+                     TIDE_ERROR_STATE); /* a command is open */
     tide_manager_done(f.manager, command.id, TIDE_ERROR_DEVICE);
     assert_true(residency(0).device_valid);
     assert_int_equal(counters().evictions, 0);

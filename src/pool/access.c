@@ -18,25 +18,24 @@ static tide_status staging_free(tide_pool *pool, uint32_t half)
     return pool->device->ops->event_wait(pool->device, event, TIDE_SITE_STAGING_COMPUTE);
 }
 
-static tide_status touch_staging(tide_pool *pool, bool write)
+static tide_status touch_staging(tide_pool *pool, uint32_t half, bool write)
 {
-    const tide_access access = {TIDE_OBJECT_BUFFER, pool->staging_object, write};
+    const tide_access access = {TIDE_OBJECT_BUFFER, pool->staging_object[half], write};
     const tide_work work = {
         .label = write ? "fill staging" : "read staging", .accesses = &access, .access_count = 1};
     return pool->device->ops->host_touch(pool->device, &work);
 }
 
-static tide_status staging_copy(tide_pool *pool, const char *label, void *to, const void *from, size_t bytes,
-                                bool to_device, uint64_t *number)
+static tide_status staging_copy(tide_pool *pool, const char *label, uint32_t half, void *to, const void *from,
+                                size_t bytes, bool to_device, uint64_t *number)
 {
     const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->region_object, to_device},
-                                    {TIDE_OBJECT_BUFFER, pool->staging_object, !to_device}};
+                                    {TIDE_OBJECT_BUFFER, pool->staging_object[half], !to_device}};
     const tide_work work = {.label = label, .accesses = accesses, .access_count = 2};
     tide_pool_lock(pool);
     tide_status status =
         pool->device->ops->copy_bytes(pool->device, TIDE_STREAM_COMPUTE, &work, to, from, bytes, to_device);
     if (status == TIDE_OK) {
-        pool->compute_enqueued++;
         status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, number);
     }
     tide_pool_unlock(pool);
@@ -58,22 +57,21 @@ static tide_status check_region(const tide_pool *pool, const char *what, const v
 tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes)
 {
     tide_status status = check_region(pool, "tide_write", region, bytes);
+    if (status == TIDE_OK)
+        status = tide_pool_callable(pool, "tide_write");
     const size_t half_bytes = pool->options.staging_bytes / 2;
     for (size_t done = 0; done < bytes && status == TIDE_OK;) {
         const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
         const uint32_t half = pool->staging_half;
-        char *staging = pool->staging + half * half_bytes;
-        /* One object for both halves: the checker wants the younger copy to have passed too. */
-        status = staging_free(pool, 0);
+        char *staging = pool->staging[half];
+        status = staging_free(pool, half);
         if (status == TIDE_OK)
-            status = staging_free(pool, 1);
-        if (status == TIDE_OK)
-            status = touch_staging(pool, true);
+            status = touch_staging(pool, half, true);
         if (status != TIDE_OK)
             return status;
         if (pool->device->ops->has_data)
             memcpy(staging, (const char *)source + done, piece);
-        status = staging_copy(pool, "write", (char *)region + done, staging, piece, true,
+        status = staging_copy(pool, "write", half, (char *)region + done, staging, piece, true,
                               &pool->staging_number[half]);
         pool->staging_half = 1 - half;
         done += piece;
@@ -87,8 +85,8 @@ tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *reg
     for (size_t done = 0; done < bytes;) {
         const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
         uint64_t number;
-        tide_status status =
-            staging_copy(pool, "read", pool->staging, (const char *)region + done, piece, false, &number);
+        tide_status status = staging_copy(pool, "read", 0, pool->staging[0], (const char *)region + done,
+                                          piece, false, &number);
         if (status != TIDE_OK)
             return status;
         tide_pool_lock(pool);
@@ -96,13 +94,13 @@ tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *reg
         tide_pool_unlock(pool);
         status = pool->device->ops->event_wait(pool->device, event, TIDE_SITE_READ_COMPUTE);
         if (status == TIDE_OK)
-            status = touch_staging(pool, false);
+            status = touch_staging(pool, 0, false);
         if (status == TIDE_OK)
             status = pool->device->ops->failure(pool->device);
         if (status != TIDE_OK)
             return status;
         if (pool->device->ops->has_data)
-            memcpy((char *)target + done, pool->staging, piece);
+            memcpy((char *)target + done, pool->staging[0], piece);
         else
             memset((char *)target + done, 0, piece);
         done += piece;
@@ -234,6 +232,8 @@ static tide_status access_params(tide_pool *pool, tide_param param, tide_space s
         status = tide_pool_settle(pool);
     if (status == TIDE_OK)
         status = tide_pool_resident(pool, false);
+    if (status == TIDE_OK && !pool->device->ops->has_data && !set)
+        memset(values, 0, count * sizeof *values);
     if (status == TIDE_OK)
         status = access_range(pool, param, space, first, count, values, set);
     if (status == TIDE_OK && set)
@@ -266,7 +266,13 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
         return tide_fail(TIDE_ERROR_STATE, "tide_update_count_set: %s",
                          pool->sealed ? "a step is open" : "the pool is not sealed");
     tide_pool_lock(pool);
-    pool->updates = updates;
+    tide_status status = tide_pool_failure(pool);
+    if (status == TIDE_OK)
+        status = tide_pool_settle(pool);
+    if (status == TIDE_OK) {
+        pool->updates = updates;
+        pool->skipped_in_row = 0; /* whoever loads begins anew */
+    }
     tide_pool_unlock(pool);
-    return TIDE_OK;
+    return status;
 }

@@ -60,10 +60,8 @@ void tide_pool_observe(void *context, tide_stream stream, const char *label, uin
 {
     tide_pool *pool = context;
     const bool wait = strcmp(label, "wait") == 0;
-    if (stream == TIDE_STREAM_COMPUTE && !wait && strcmp(label, "guard") != 0) {
+    if (stream == TIDE_STREAM_COMPUTE)
         pool->last_compute_end_ns = end_ns;
-        pool->compute_ended++;
-    }
     if (label == tide_label_adam_host)
         pool->adam_ns[0] += end_ns - begin_ns;
     else if (label == tide_label_adam_device)
@@ -96,17 +94,19 @@ static void count(tide_pool *pool, tide_reason reason, const tide_pool_counters 
     }
 }
 
-void tide_pool_count_fetch(tide_pool *pool, const tide_command *command, uint64_t bytes)
+void tide_pool_count_bytes(tide_pool *pool, const tide_command *command, uint64_t h2d_bytes,
+                           uint64_t d2h_bytes)
 {
-    const tide_pool_counters more = {.h2d_bytes = bytes,
-                                     .demand_fetches = command->reason == TIDE_REASON_DEMAND,
-                                     .prefetches = command->reason == TIDE_REASON_PREFETCH};
+    const tide_pool_counters more = {.h2d_bytes = h2d_bytes, .d2h_bytes = d2h_bytes};
     count(pool, command->reason, &more);
 }
 
-void tide_pool_count_evict(tide_pool *pool, const tide_command *command, uint64_t bytes)
+void tide_pool_count_command(tide_pool *pool, const tide_command *command)
 {
-    const tide_pool_counters more = {.d2h_bytes = bytes, .evictions = command->kind == TIDE_COMMAND_EVICT};
+    const bool fetch = command->kind == TIDE_COMMAND_FETCH;
+    const tide_pool_counters more = {.evictions = command->kind == TIDE_COMMAND_EVICT,
+                                     .demand_fetches = fetch && command->reason == TIDE_REASON_DEMAND,
+                                     .prefetches = fetch && command->reason == TIDE_REASON_PREFETCH};
     count(pool, command->reason, &more);
 }
 
@@ -163,7 +163,7 @@ void tide_pool_record_close(tide_pool *pool)
         tide_pool_counters_sum(pool, &now);
         close_record(last, &now);
     }
-    tide_pool_record_updated(pool);
+    tide_pool_record_updated(pool, false);
 }
 
 void tide_pool_record_begin(tide_pool *pool)
@@ -179,10 +179,10 @@ void tide_pool_record_begin(tide_pool *pool)
     tide_pool_counters_sum(pool, &opened->begin);
 }
 
-void tide_pool_record_updated(tide_pool *pool)
+void tide_pool_record_updated(tide_pool *pool, bool over)
 {
     tide_step_record *of = record(pool, pool->update_record);
-    if (of == NULL || of->updated || !of->closed || !tide_pool_updates_done(pool))
+    if (of == NULL || of->updated || !(over || (of->closed && tide_pool_updates_ended(pool))))
         return;
     const uint64_t host_ns = pool->adam_ns[0], device_ns = pool->adam_ns[1];
     of->counters.adam_host_seconds = (double)(host_ns - pool->adam_counted_ns[0]) * 1e-9;
@@ -190,6 +190,16 @@ void tide_pool_record_updated(tide_pool *pool)
     pool->adam_counted_ns[0] = host_ns;
     pool->adam_counted_ns[1] = device_ns;
     of->updated = true;
+}
+
+void tide_pool_record_drop(tide_pool *pool)
+{
+    const tide_step_record *last = record(pool, pool->records_begun);
+    if (last == NULL || last->step != pool->steps || pool->records_taken == pool->records_begun)
+        return;
+    pool->records_begun--;
+    if (pool->update_record > pool->records_begun)
+        pool->update_record = pool->records_begun;
 }
 
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
@@ -209,7 +219,7 @@ bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_cou
         return false;
     bool taken = false;
     tide_pool_lock(pool);
-    tide_pool_record_updated(pool);
+    tide_pool_record_updated(pool, false);
     if (pool->records_taken < pool->records_begun) {
         const tide_step_record *oldest = record(pool, pool->records_taken + 1);
         taken = oldest->closed && oldest->updated;

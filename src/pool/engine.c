@@ -42,7 +42,9 @@ void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_s
     if (status != TIDE_OK)
         tide_pool_fail(pool, status);
     tide_manager_done(pool->manager, command->id, status);
-    tide_pool_record_updated(pool);
+    if (status == TIDE_OK)
+        tide_pool_count_command(pool, command);
+    tide_pool_record_updated(pool, false);
     pthread_cond_broadcast(&pool->progress);
 }
 
@@ -67,7 +69,7 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
         return status;
     tide_marks_set(to, TIDE_STREAM_IN, number, true);
     tide_marks_set(from, TIDE_STREAM_IN, number, false);
-    tide_pool_count_fetch(pool, command, bytes);
+    tide_pool_count_bytes(pool, command, bytes, 0);
     return TIDE_OK;
 }
 
@@ -136,7 +138,7 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command, const 
         return status;
     tide_marks_set(from, TIDE_STREAM_OUT, number, false);
     tide_marks_set(to, TIDE_STREAM_OUT, number, true);
-    tide_pool_count_evict(pool, command, bytes);
+    tide_pool_count_bytes(pool, command, 0, bytes);
     return TIDE_OK;
 }
 
@@ -167,8 +169,6 @@ static void issue(tide_pool *pool, const tide_command *command)
     case TIDE_COMMAND_EVICT:
         if (command->copy)
             status = copy_out(pool, command, label_evict);
-        else
-            tide_pool_count_evict(pool, command, 0);
         if (status != TIDE_OK)
             tide_pool_command_done(pool, command, status);
         else
@@ -199,8 +199,9 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
         tide_pool_unlock(pool);
         status = pool->device->ops->unmap(pool->device, open.command.device_slot, place);
         tide_pool_lock(pool);
-        tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
-                        tide_reason_name(open.command.reason));
+        if (status == TIDE_OK)
+            tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
+                            tide_reason_name(open.command.reason));
     }
     tide_pool_command_done(pool, &open.command, status);
     return true;
@@ -214,6 +215,17 @@ static void task_done(tide_pool *pool, uint32_t i, tide_status status)
     if (open.command.kind == TIDE_COMMAND_ACCESS)
         pool->access = NULL;
     tide_pool_command_done(pool, &open.command, status);
+}
+
+/* A task that waits for its slots or a job has changed nothing. */
+static void task_cancel(tide_pool *pool, uint32_t i)
+{
+    const tide_pool_command open = pool->open[i];
+    assert(open.phase == TIDE_OPEN_READY && open.job == UINT32_MAX);
+    open_remove(pool, i);
+    if (open.command.kind == TIDE_COMMAND_ACCESS)
+        pool->access = NULL;
+    tide_manager_cancel(pool->manager, open.command.id);
 }
 
 static bool poll_ready(tide_pool *pool, uint32_t i)
@@ -283,11 +295,46 @@ static void resolve_open(tide_pool *pool)
     while (pool->open_count > 0) {
         const uint32_t last = pool->open_count - 1;
         if (pool->open[last].phase == TIDE_OPEN_READY)
-            task_done(pool, last, tide_fail(TIDE_ERROR_STATE, "the step was given up"));
+            task_cancel(pool, last);
         else if (!poll_one(pool, last))
             break; /* after a synchronize nothing is pending; a device that says otherwise is reported below
                     */
     }
+}
+
+/* The manager says what of the last training step still stands; two things it can't know. */
+static tide_status abort_manager(tide_pool *pool, bool norm_lost, bool update_lost)
+{
+    if (pool->open_count > 0)
+        return tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->open_count);
+    const tide_status status = tide_manager_abort(pool->manager, &pool->abort_gave_up, &pool->abort_torn);
+    /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
+     * and a kernel of the update stream may have been skipped behind a failure. */
+    if (norm_lost && !pool->abort_gave_up && !(pool->step.clip_norm > 0) && !pool->resident)
+        pool->abort_torn = true;
+    if (update_lost)
+        pool->abort_torn = true;
+    return status;
+}
+
+/* manager off: what the manager would have known. Updates begin when the norm is known, all at once. */
+static void abort_resident(tide_pool *pool, bool norm_lost)
+{
+    const uint32_t parts = pool->plan.chunks[TIDE_SPACE_MASTER];
+    const bool unfinished = pool->resident_next < parts;
+    if (unfinished && !pool->resident_restore && pool->resident_next > 0)
+        pool->abort_torn = true;
+    pool->abort_gave_up = pool->abort_training || norm_lost || unfinished;
+    pool->resident_next = parts;
+}
+
+static bool jobs_on_device(const tide_pool *pool)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        if (pool->jobs[i].busy && pool->jobs[i].update_number != 0)
+            return true;
+    }
+    return false;
 }
 
 static void answer_give_up(tide_pool *pool)
@@ -296,18 +343,14 @@ static void answer_give_up(tide_pool *pool)
     pool->device->ops->synchronize(pool->device);
     tide_pool_lock(pool);
     tide_order_synchronized(&pool->order);
-    const bool undecided = !tide_pool_norm_settled(pool);
+    const bool norm_lost = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
+    const bool update_lost = pool->device->ops->failure(pool->device) != TIDE_OK && jobs_on_device(pool);
     pool->norm_phase = TIDE_NORM_IDLE;
     resolve_open(pool);
-    /* Only now: what ran on the lane when the step was given up may have been its last update. */
-    pool->abort_unfinished = pool->abort_unfinished || undecided || !tide_pool_updates_done(pool);
-    pool->abort_torn = true;
-    tide_status status =
-        pool->open_count == 0
-            ? TIDE_OK
-            : tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->open_count);
-    if (status == TIDE_OK)
-        status = tide_manager_abort(pool->manager, &pool->abort_torn);
+    (void)tide_pool_jobs_poll(pool);
+    tide_status status = abort_manager(pool, norm_lost, update_lost);
+    if (pool->resident)
+        abort_resident(pool, norm_lost);
     if (status == TIDE_OK)
         status = pool->device->ops->recover(pool->device);
     if (status == TIDE_OK)
@@ -316,28 +359,6 @@ static void answer_give_up(tide_pool *pool)
         tide_pool_fail(pool, status);
     pool->abort_asked = false;
     pthread_cond_broadcast(&pool->progress);
-}
-
-static bool given_up(const tide_pool *pool)
-{
-    return !pool->abort_asked;
-}
-
-tide_status tide_pool_give_up(tide_pool *pool)
-{
-    pool->abort_asked = true;
-    tide_pool_ring(pool);
-    const tide_status status = tide_pool_wait(pool, given_up);
-    if (status != TIDE_OK)
-        return status;
-    pool->torn = pool->torn || pool->abort_torn;
-    pool->access = NULL;
-    if (pool->resident) {
-        /* Nothing is recorded of resident updates but how far they got. */
-        pool->torn = pool->torn || pool->resident_next < pool->plan.chunks[TIDE_SPACE_MASTER];
-        pool->resident_next = pool->plan.chunks[TIDE_SPACE_MASTER];
-    }
-    return tide_pool_failure(pool);
 }
 
 /* --- rounds --- */
@@ -370,7 +391,8 @@ bool tide_pool_engine_step(tide_pool *pool)
         tide_pool_fail(pool, device);
         return false;
     }
-    bool moved = poll_open(pool);
+    bool moved = tide_pool_jobs_poll(pool);
+    moved |= poll_open(pool);
     moved |= tide_pool_norm_poll(pool);
     moved |= tide_pool_resident_tasks(pool);
     moved |= issue_next(pool);

@@ -36,8 +36,10 @@ typedef struct tide_pool_param {
     char *name;
     uint64_t elements;
     bool decay;
-    uint64_t first_block;       /* [fixed] of the norm's blocks */
-    uint64_t kept_offset_bytes; /* [fixed] of the kept accumulator in the region; UINT64_MAX: none */
+    uint64_t first_block;               /* [fixed] of the norm's blocks */
+    tide_chunk first_chunk, last_chunk; /* [fixed] in the PARAM space */
+    uint64_t data_offset_bytes;         /* [fixed] from the PARAM space's start */
+    uint64_t kept_offset_bytes;         /* [fixed] of the kept accumulator in the region; UINT64_MAX: none */
     tide_op kept_until;  /* [fixed] the op at whose end the kept accumulator is rounded into the place */
     bool kept_dirty;     /* [caller] the kept accumulator holds something of this step */
     bool has_gradient;   /* [caller] the place holds (part of) the gradient */
@@ -49,6 +51,7 @@ typedef struct tide_pool_checkpoint {
     char *name;
     uint32_t parts;
     uint64_t part_bytes;
+    uint64_t offset_bytes; /* [fixed] of part 0 in the CHECKPOINT space */
 } tide_pool_checkpoint;
 
 typedef struct tide_pool_op {
@@ -99,6 +102,7 @@ typedef struct tide_pool_command {
 typedef struct tide_job {
     tide_pool *pool;
     tide_adamw_segment *segments;         /* [fixed] pool->segments_max of them */
+    uint32_t segments_object;             /* [fixed] the table, for the checker */
     tide_update_segment *update_segments; /* [fixed] for a caller's optimizer */
     uint32_t segment_count;
     uint32_t zero_count; /* of segments whose gradient is zero: their indices come first in zero_segments */
@@ -112,6 +116,7 @@ typedef struct tide_job {
     char message[256];
     bool busy;
     uint64_t update_number; /* piece of the update stream that reads the segments; 0: the host lane does */
+    tide_chunk chunk;       /* the PARAM chunk updated */
 } tide_job;
 
 /* A param_set or param_get in progress. */
@@ -137,6 +142,7 @@ typedef struct tide_step_record {
 
 typedef enum tide_norm_phase {
     TIDE_NORM_IDLE = 0,
+    TIDE_NORM_OWED,    /* a training step has ended, nothing is enqueued yet */
     TIDE_NORM_ASKED,   /* its sum is enqueued */
     TIDE_NORM_PENDING, /* its copy to the host, too */
     TIDE_NORM_KNOWN,
@@ -162,24 +168,25 @@ struct tide_pool {
     tide_region_layout region_layout;
     char *region;
     char *space_address[TIDE_SPACE_COUNT];
+    tide_chunk first_chunk[TIDE_SPACE_COUNT];
     uint32_t region_object;
-    char *staging;
-    uint32_t staging_object;
+    char *staging[2]; /* used in turn */
+    uint32_t staging_object[2];
     double *mailbox;
     uint32_t mailbox_object;
     uint32_t segments_max;
-    uint32_t job_segments_object;
     tide_adamw_segment *null_segments; /* of a device without data */
 
     pthread_mutex_t lock;
     pthread_cond_t progress;
     pthread_t engine;
     bool engine_started;
-    bool stopping;         /* [lock] */
-    bool abort_asked;      /* [lock] the engine gives the step up and answers by clearing it */
-    bool abort_torn;       /* [lock] its answer: updates had begun */
-    bool abort_unfinished; /* [lock] a training step was open, or its updates not over: it is given up */
-    tide_status failure;   /* [lock] sticky */
+    bool stopping;       /* [lock] */
+    bool abort_asked;    /* [lock] the engine gives the step up and answers by clearing it */
+    bool abort_training; /* [lock] a training step is open when the abort is asked for */
+    bool abort_torn;     /* [lock] its answer: updates had begun, params are undefined */
+    bool abort_gave_up;  /* [lock] its answer: a training step is as if it had not begun */
+    tide_status failure; /* [lock] sticky */
     char failure_message[1024];
     char last_failure_message[1024]; /* [lock] stays when the failure is cleared */
 
@@ -218,7 +225,6 @@ struct tide_pool {
     tide_norm_phase norm_phase; /* [lock] */
     uint64_t norm_number;       /* [lock] */
     tide_step_result result;    /* [lock] of the last ended training step */
-    uint64_t result_step;       /* [lock] */
     uint32_t skipped_in_row;    /* [lock] */
 
     /* counters */
@@ -228,14 +234,14 @@ struct tide_pool {
     uint64_t update_record;                          /* [lock] number of the record whose updates run */
     uint64_t adam_counted_ns[2];                     /* [lock] of adam_ns, what records have got */
     uint64_t calls_at_step_begin;                    /* [lock] */
-    _Atomic uint64_t compute_enqueued;               /* kernels and copies on the compute stream */
-    _Atomic uint64_t compute_ended;                  /* the observer counts them */
     _Atomic uint64_t last_compute_end_ns;            /* the observer writes it */
     _Atomic uint64_t adam_ns[2];                     /* likewise: host lane, update stream */
 };
 
 /* --- pool.c --- */
 
+/* Updates have begun that will not all take place: params are undefined until all is set anew. With the lock. */
+void tide_pool_tear(tide_pool *pool);
 /* Sticky failure: the first status and message stay. Called with the lock. */
 void tide_pool_fail(tide_pool *pool, tide_status status);
 /* The sticky failure, with its message written for this thread; TIDE_OK if none. With the lock. */
@@ -270,8 +276,9 @@ bool tide_pool_engine_step(tide_pool *pool);
 tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
 /* There may be something to do: wake the engine, or run it here where it has no thread. With the lock. */
 void tide_pool_ring(tide_pool *pool);
-/* Give up the open step and every request, wait for what runs, clear the failure if the device can go on.
- * `torn` is set if updates had begun. Restores that follow are not waited for. With the lock. */
+/* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the
+ * pool's own counts right. OK if the engine is clean again: then either `torn` is set (params are undefined), or
+ * the training step given up, if any, is as if it had not begun, with its restores under way. With the lock. */
 tide_status tide_pool_give_up(tide_pool *pool);
 /* Mark a command done and tell whoever waits. With the lock. */
 void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status);
@@ -285,6 +292,10 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
 tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command *open);
 /* The job of a finished task may be used again. With the lock. */
 void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open);
+/* See which jobs of the update stream have passed. Engine. True if one has. */
+bool tide_pool_jobs_poll(tide_pool *pool);
+/* Every update of the last step is over, those enqueued on the device included. With the lock. */
+bool tide_pool_updates_ended(const tide_pool *pool);
 /* manager off: enqueue the next updates or restores on the device, as far as jobs are free. True if it did.
  */
 bool tide_pool_resident_tasks(tide_pool *pool);
@@ -316,10 +327,14 @@ void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const
 void tide_pool_record_begin(tide_pool *pool);
 /* Close the last step's record, if open. With the lock. */
 void tide_pool_record_close(tide_pool *pool);
-/* If the updates that run are over: their record is, too, as far as they go. With the lock. */
-void tide_pool_record_updated(tide_pool *pool);
-void tide_pool_count_fetch(tide_pool *pool, const tide_command *command, uint64_t bytes);
-void tide_pool_count_evict(tide_pool *pool, const tide_command *command, uint64_t bytes);
+/* If the updates that run are over (or `over` says so): their record is, too, as far as they go. With the lock. */
+void tide_pool_record_updated(tide_pool *pool, bool over);
+/* The last record is of a step that was given up. With the lock. */
+void tide_pool_record_drop(tide_pool *pool);
+/* Bytes of a copy that has been enqueued; what a command that is done counts for. With the lock. */
+void tide_pool_count_bytes(tide_pool *pool, const tide_command *command, uint64_t h2d_bytes,
+                           uint64_t d2h_bytes);
+void tide_pool_count_command(tide_pool *pool, const tide_command *command);
 void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
 /* Labels of work whose seconds are the optimizer's. */
 extern const char tide_label_adam_host[], tide_label_adam_device[];
@@ -333,6 +348,12 @@ tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *reg
 
 /* manager off: map and pin everything, or let it go again. Caller's thread, with the lock. */
 tide_status tide_pool_resident(tide_pool *pool, bool resident);
+
+/* --- op.c --- */
+
+/* Without clipping this step's updates begin as its gradients complete: the ones before have to be over by then. With
+ * the lock; at the first backward op, or at the end of a step that has none. */
+tide_status tide_pool_begin_backward(tide_pool *pool);
 
 /* --- step.c --- */
 

@@ -36,7 +36,6 @@ static tide_status copy_to_host(tide_pool *pool)
         pool->region + pool->region_layout.scalars_offset, sizeof(double), false);
     if (status != TIDE_OK)
         return status;
-    pool->compute_enqueued++;
     status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &pool->norm_number);
     if (status == TIDE_OK)
         pool->norm_phase = TIDE_NORM_PENDING;
@@ -55,6 +54,15 @@ tide_status tide_pool_settle(tide_pool *pool)
     return status == TIDE_OK ? tide_pool_wait(pool, tide_pool_updates_done) : status;
 }
 
+bool tide_pool_updates_ended(const tide_pool *pool)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        if (pool->jobs[i].busy)
+            return false;
+    }
+    return tide_pool_updates_done(pool);
+}
+
 bool tide_pool_updates_done(const tide_pool *pool)
 {
     return tide_manager_updates_open(pool->manager) == 0 &&
@@ -63,7 +71,7 @@ bool tide_pool_updates_done(const tide_pool *pool)
 
 void tide_pool_updates_let_go(tide_pool *pool)
 {
-    tide_pool_record_updated(pool);
+    tide_pool_record_updated(pool, true);
     pool->updates++;
     pool->let_go_step = pool->steps;
     pool->update_step = pool->step;
@@ -102,6 +110,7 @@ static tide_status skip(tide_pool *pool)
     pool->result.gradient_scale = 0;
     pool->counters.skipped++;
     pool->skipped_in_row++;
+    tide_pool_record_updated(pool, true);
     pool->update_record = pool->records_begun;
     if (pool->resident)
         return start_resident_tasks(pool, true);
@@ -122,9 +131,10 @@ static tide_status let_go(tide_pool *pool)
 /* Without clipping: the updates run already (manager on), or begin now (off). */
 static tide_status check_immediate(tide_pool *pool, bool finite)
 {
+    pool->skipped_in_row = finite ? 0 : pool->skipped_in_row;
     if (finite)
         return pool->resident ? start_resident_tasks(pool, false) : TIDE_OK;
-    pool->torn = true;
+    tide_pool_tear(pool);
     return tide_fail(TIDE_ERROR_NONFINITE,
                      "step %llu: the gradient norm is not finite and updates had begun; the pool is torn",
                      (unsigned long long)pool->steps);

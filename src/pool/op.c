@@ -12,6 +12,23 @@
 
 /* --- an op's chunks --- */
 
+/* Tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
+static void param_chunks(const tide_pool *pool, tide_param param, tide_chunk *first, tide_chunk *last)
+{
+    *first = pool->params[param].first_chunk;
+    *last = pool->params[param].last_chunk;
+}
+
+static void checkpoint_chunks(const tide_pool *pool, tide_checkpoint number, uint32_t part, tide_chunk *first,
+                              tide_chunk *last)
+{
+    const tide_pool_checkpoint *checkpoint = &pool->checkpoints[number];
+    const uint64_t begin = checkpoint->offset_bytes + part * tide_align_up(checkpoint->part_bytes);
+    *first = pool->first_chunk[TIDE_SPACE_CHECKPOINT] + (tide_chunk)(begin / pool->plan.chunk_bytes);
+    *last = pool->first_chunk[TIDE_SPACE_CHECKPOINT] +
+            (tide_chunk)((begin + checkpoint->part_bytes - 1) / pool->plan.chunk_bytes);
+}
+
 /* Where a chunk that the open op holds is. */
 static uint32_t device_slot(const tide_pool *pool, tide_chunk chunk)
 {
@@ -25,8 +42,11 @@ static uint32_t device_slot(const tide_pool *pool, tide_chunk chunk)
 
 static void *place_of(const tide_pool *pool, tide_chunk chunk)
 {
-    return pool->space_address[tide_layout_chunk_space(pool->layout, chunk)] +
-           tide_layout_chunk_index(pool->layout, chunk) * pool->plan.chunk_bytes;
+    const tide_space space =
+        chunk >= pool->first_chunk[TIDE_SPACE_CHECKPOINT] && pool->plan.chunks[TIDE_SPACE_CHECKPOINT] > 0
+            ? TIDE_SPACE_CHECKPOINT
+            : TIDE_SPACE_PARAM;
+    return pool->space_address[space] + (chunk - pool->first_chunk[space]) * pool->plan.chunk_bytes;
 }
 
 /* Order the compute stream behind whoever used the chunk's slot, and note the access for launches. */
@@ -50,8 +70,7 @@ static tide_status acquire_params(tide_pool *pool, tide_pool_op *op)
     op->accesses[pool->op_access_count++] = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     for (uint32_t i = 0; i < op->description.param_count; i++) {
         tide_chunk first, last;
-        tide_layout_param_chunks(pool->layout, op->description.params[i].tensor, TIDE_SPACE_PARAM, &first,
-                                 &last);
+        param_chunks(pool, op->description.params[i].tensor, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             const tide_status status = acquire_chunk(pool, op, chunk, false);
             if (status != TIDE_OK)
@@ -67,7 +86,7 @@ static tide_status acquire_slice(tide_pool *pool, tide_pool_op *op, uint32_t sli
     for (uint32_t i = 0; i < op->description.checkpoint_count; i++) {
         const tide_use use = op->description.checkpoints[i];
         tide_chunk first, last;
-        tide_layout_checkpoint_chunks(pool->layout, use.tensor, slice, &first, &last);
+        checkpoint_chunks(pool, use.tensor, slice, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             const tide_status status = acquire_chunk(pool, op, chunk, (use.access & TIDE_ACCESS_WRITE) != 0);
             if (status != TIDE_OK)
@@ -106,8 +125,7 @@ static tide_status guard_params(tide_pool *pool, const tide_pool_op *op)
     tide_status status = TIDE_OK;
     tide_chunk first, last;
     for (uint32_t i = 0; pool->options.guard && i < op->description.param_count && status == TIDE_OK; i++) {
-        tide_layout_param_chunks(pool->layout, op->description.params[i].tensor, TIDE_SPACE_PARAM, &first,
-                                 &last);
+        param_chunks(pool, op->description.params[i].tensor, &first, &last);
         status = guard_chunks(pool, first, last);
     }
     return status;
@@ -119,21 +137,34 @@ static tide_status guard_slice(tide_pool *pool, const tide_pool_op *op)
     tide_chunk first, last;
     for (uint32_t i = 0; pool->options.guard && i < op->description.checkpoint_count && status == TIDE_OK;
          i++) {
-        tide_layout_checkpoint_chunks(pool->layout, op->description.checkpoints[i].tensor, pool->slice,
-                                      &first, &last);
+        checkpoint_chunks(pool, op->description.checkpoints[i].tensor, pool->slice, &first, &last);
         status = guard_chunks(pool, first, last);
     }
     return status;
 }
 
-static void trace_unpins(tide_pool *pool, const tide_pool_op *op)
+static void trace_unpins(tide_pool *pool, tide_chunk first, tide_chunk last)
+{
+    for (tide_chunk chunk = first; pool->options.trace != NULL && chunk <= last; chunk++)
+        tide_pool_trace(pool, "unpin", chunk, "device", "", 0, "");
+}
+
+/* The op's params, or its open slice's checkpoints, are no longer held. */
+static void release_params(tide_pool *pool, const tide_pool_op *op)
 {
     tide_chunk first, last;
-    for (uint32_t i = 0; pool->options.trace != NULL && i < op->description.param_count; i++) {
-        tide_layout_param_chunks(pool->layout, op->description.params[i].tensor, TIDE_SPACE_PARAM, &first,
-                                 &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++)
-            tide_pool_trace(pool, "unpin", chunk, "device", "", 0, "");
+    for (uint32_t i = 0; i < op->description.param_count; i++) {
+        param_chunks(pool, op->description.params[i].tensor, &first, &last);
+        trace_unpins(pool, first, last);
+    }
+}
+
+static void release_checkpoints(tide_pool *pool, const tide_pool_op *op)
+{
+    tide_chunk first, last;
+    for (uint32_t i = 0; i < op->description.checkpoint_count; i++) {
+        checkpoint_chunks(pool, op->description.checkpoints[i].tensor, pool->slice, &first, &last);
+        trace_unpins(pool, first, last);
     }
 }
 
@@ -154,7 +185,9 @@ static tide_status wait_request(tide_pool *pool)
     const tide_status status = tide_pool_wait(pool, request_ready);
     const uint64_t end = pool->device->ops->now_ns(pool->device);
     const uint64_t idle_since = pool->last_compute_end_ns > begin ? pool->last_compute_end_ns : begin;
-    if (pool->compute_ended == pool->compute_enqueued && end > idle_since)
+    tide_device_statistics device;
+    pool->device->ops->statistics(pool->device, &device);
+    if (device.pending[TIDE_STREAM_COMPUTE] == 0 && end > idle_since)
         pool->counters.stall_seconds += (double)(end - idle_since) * 1e-9;
     return status;
 }
@@ -163,7 +196,7 @@ static tide_status wait_request(tide_pool *pool)
 
 /* Without clipping this step's updates begin as its gradients complete: the ones before have to be over by
  * then. */
-static tide_status begin_backward(tide_pool *pool)
+tide_status tide_pool_begin_backward(tide_pool *pool)
 {
     if (pool->backward_begun || !pool->step.training || pool->step.clip_norm > 0)
         return TIDE_OK;
@@ -203,13 +236,14 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
         tide_pool_record_begin(pool);
     pool->first_op_begun = true;
     if (opened->description.pass != TIDE_PASS_FORWARD)
-        status = begin_backward(pool);
+        status = tide_pool_begin_backward(pool);
     if (status == TIDE_OK && !pool->resident)
         status = tide_manager_begin(pool->manager, op);
     if (status != TIDE_OK)
         return status;
     pool->op_open = true;
     pool->op = op;
+    pool->op_access_count = 0;
     pool->op_name = opened->description.name;
     pool->slice = UINT32_MAX;
     pool->moment++;
@@ -249,6 +283,7 @@ static tide_status release_slice(tide_pool *pool, const tide_pool_op *op)
     if (status != TIDE_OK)
         return status;
     mark_accesses(pool, pool->op_param_accesses, pool->op_access_count, number);
+    release_checkpoints(pool, op);
     pool->op_access_count = pool->op_param_accesses;
     pool->slice = UINT32_MAX;
     return TIDE_OK;
@@ -266,9 +301,11 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: slice %u, it has %u", op->description.name, slice,
                          op->description.slices);
     tide_pool_lock(pool);
-    status = release_slice(pool, op);
-    if (status == TIDE_OK && !pool->resident)
+    /* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
+    if (!pool->resident)
         status = tide_manager_slice(pool->manager, slice);
+    if (status == TIDE_OK)
+        status = release_slice(pool, op);
     if (status == TIDE_OK) {
         pool->moment++;
         if (!pool->resident)
@@ -288,7 +325,7 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 static tide_status conversion_accesses(tide_pool *pool, tide_pool_op *op, tide_param param)
 {
     tide_chunk first, last;
-    tide_layout_param_chunks(pool->layout, param, TIDE_SPACE_PARAM, &first, &last);
+    param_chunks(pool, param, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++) {
         const uint32_t slot = device_slot(pool, chunk);
         const tide_status status =
@@ -339,12 +376,13 @@ static tide_status convert_gradients(tide_pool *pool, tide_pool_op *op)
 {
     for (uint32_t i = 0; i < op->description.param_count; i++) {
         const tide_use use = op->description.params[i];
-        const tide_pool_param *param = &pool->params[use.tensor];
+        tide_pool_param *param = &pool->params[use.tensor];
         tide_status status = TIDE_OK;
-        if (param->kept_dirty && param->kept_until == pool->op)
+        if (param->kept_dirty && param->kept_until == pool->op) {
             status = convert(pool, op, use.tensor, param->kept_offset_bytes);
-        else if (op->accumulator_offsets[i] != UINT64_MAX &&
-                 op->accumulator_offsets[i] != param->kept_offset_bytes)
+            param->kept_dirty = status != TIDE_OK;
+        } else if (op->accumulator_offsets[i] != UINT64_MAX &&
+                   op->accumulator_offsets[i] != param->kept_offset_bytes)
             status = convert(pool, op, use.tensor, op->accumulator_offsets[i]);
         if (status != TIDE_OK)
             return status;
@@ -371,7 +409,7 @@ tide_status tide_op_end(tide_pool *pool)
         status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
     if (status == TIDE_OK) {
         mark_accesses(pool, 0, pool->op_param_accesses, number);
-        trace_unpins(pool, op);
+        release_params(pool, op);
         if (!pool->resident)
             status = tide_manager_end(pool->manager);
         pool->op_open = false;

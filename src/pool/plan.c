@@ -163,9 +163,8 @@ static uint64_t page_up(uint64_t bytes)
 /* Each buffer takes whole pages (tide_device_ops.buffer_create counts them so). */
 uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 {
-    const uint64_t segments =
-        (uint64_t)TIDE_JOBS_MAX * tide_pool_segments_max(layout) * sizeof(tide_adamw_segment);
-    return page_up(pool->options.staging_bytes) + page_up(SCALAR_BYTES) + page_up(segments);
+    const uint64_t segments = page_up(tide_pool_segments_max(layout) * sizeof(tide_adamw_segment));
+    return 2 * page_up(pool->options.staging_bytes / 2) + page_up(SCALAR_BYTES) + TIDE_JOBS_MAX * segments;
 }
 
 static uint64_t largest(uint64_t a, uint64_t b)
@@ -189,6 +188,12 @@ static void full_slots(const tide_pool *pool, const tide_layout *layout, const t
 /* How the message names the need; with a chunk size that would do, if any. */
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
+    if (pool->options.manager_off)
+        return tide_fail(
+            TIDE_ERROR_BUDGET,
+            "device budget of %llu bytes is too small: with the manager off everything is resident, which "
+            "takes %llu bytes",
+            (unsigned long long)budget, (unsigned long long)plan->least_device_bytes);
     for (uint64_t chunk = pool->options.chunk_bytes / 2; chunk >= MIN_CHUNK_BYTES; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;

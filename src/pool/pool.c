@@ -7,8 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024 };
+enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024, MAX_PARTS = 1 << 20 };
 #define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
+#define MAX_BYTES           (UINT64_C(1) << 50) /* of one piece, so that no sum overflows */
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
 
 void tide_pool_lock(tide_pool *pool)
@@ -23,6 +24,13 @@ void tide_pool_unlock(tide_pool *pool)
     const int error = pthread_mutex_unlock(&pool->lock);
     assert(error == 0);
     (void)error;
+}
+
+void tide_pool_tear(tide_pool *pool)
+{
+    pool->torn = true;
+    for (uint32_t i = 0; i < pool->param_count; i++)
+        memset(pool->params[i].covered, 0, sizeof pool->params[i].covered);
 }
 
 void tide_pool_fail(tide_pool *pool, tide_status status)
@@ -55,7 +63,7 @@ void tide_pool_options_default(tide_pool_options *options)
         .staging_bytes = DEFAULT_STAGING_BYTES,
         .prefetch = true,
         .placement = TIDE_PLACEMENT_AUTO,
-        /* An H200 behind PCIe 5.0 x16, for the null device (DESIGN.md, "Numbers to respect"). */
+        /* An H200 and its host, for the null device; the link is link_bytes_per_second. */
         .machine = {.flops_per_second = 790e12,
                     .device_bytes_per_second = 4.8e12,
                     .host_bytes_per_second = 240e9,
@@ -77,8 +85,14 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->update_states > 2)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: update_states is %u, an optimizer has 0 to 2",
                          options->update_states);
-    if (options->link_bytes_per_second < 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: link_bytes_per_second is negative");
+    if (!(options->link_bytes_per_second >= 0))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: a link of %g bytes per second; 0 is no limit",
+                         options->link_bytes_per_second);
+    if ((unsigned)options->placement > TIDE_PLACEMENT_DEVICE)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown placement %d", (int)options->placement);
+    if (options->nonmodel_bytes > MAX_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: nonmodel_bytes is %llu, more than any device has",
+                         (unsigned long long)options->nonmodel_bytes);
     if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: an update callback runs on the host, so its placement can't be the device");
@@ -268,7 +282,8 @@ tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t
     const tide_status status = registering(pool, "a checkpoint");
     if (status != TIDE_OK)
         return status;
-    if (name == NULL || name[0] == 0 || parts == 0 || part_bytes == 0)
+    if (name == NULL || name[0] == 0 || parts == 0 || parts > MAX_PARTS || part_bytes == 0 ||
+        part_bytes > MAX_BYTES)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "checkpoint %s: needs a name, parts (%u) and bytes a part (%llu)",
                          name == NULL ? "(null)" : name, parts, (unsigned long long)part_bytes);
@@ -295,6 +310,9 @@ tide_status tide_op_register(tide_pool *pool, const tide_op_description *descrip
         (description->checkpoint_count > 0 && description->checkpoints == NULL))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: needs a name and the arrays it counts",
                          given == NULL ? "(null)" : given);
+    if (description->workspace_bytes > MAX_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: workspace of %llu bytes, more than any device has",
+                         given, (unsigned long long)description->workspace_bytes);
     for (uint32_t i = 0; i < description->param_count; i++) {
         if (description->params[i].tensor >= pool->param_count)
             return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: param %u is not registered", given,
@@ -350,16 +368,15 @@ void *tide_param_data(const tide_pool *pool, tide_param param)
 {
     if (!pool->sealed || param >= pool->param_count)
         return NULL;
-    return pool->space_address[TIDE_SPACE_PARAM] +
-           tide_layout_param_offset_elements(pool->layout, param) * tide_dtype_bytes(pool->options.dtype);
+    return pool->space_address[TIDE_SPACE_PARAM] + pool->params[param].data_offset_bytes;
 }
 
 void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part)
 {
     if (!pool->sealed || checkpoint >= pool->checkpoint_count || part >= pool->checkpoints[checkpoint].parts)
         return NULL;
-    return pool->space_address[TIDE_SPACE_CHECKPOINT] +
-           tide_layout_checkpoint_offset_bytes(pool->layout, checkpoint, part);
+    return pool->space_address[TIDE_SPACE_CHECKPOINT] + pool->checkpoints[checkpoint].offset_bytes +
+           part * tide_align_up(pool->checkpoints[checkpoint].part_bytes);
 }
 
 void *tide_region(const tide_pool *pool)
@@ -387,5 +404,9 @@ float *tide_param_gradient(const tide_pool *pool, tide_param param)
 
 uint64_t tide_update_count(const tide_pool *pool)
 {
-    return pool->updates;
+    tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
+    tide_pool_lock(shared);
+    const uint64_t updates = pool->updates;
+    tide_pool_unlock(shared);
+    return updates;
 }

@@ -2,6 +2,7 @@
 #include "src/pool/internal.h"
 
 #include <assert.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,36 +34,50 @@ static tide_status open_device(tide_pool *pool)
     return tide_device_host_open(&device, &pool->device);
 }
 
+/* A table a job. On a device without data the buffers are made up but accounted for; what a launch declares is still
+ * counted from real tables. */
+static tide_status create_job_tables(tide_pool *pool)
+{
+    tide_device *device = pool->device;
+    const uint64_t table_bytes = (uint64_t)pool->segments_max * sizeof(tide_adamw_segment);
+    if (!device->ops->has_data) {
+        pool->null_segments = calloc((size_t)TIDE_JOBS_MAX * pool->segments_max, sizeof *pool->null_segments);
+        if (pool->null_segments == NULL)
+            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", pool->segments_max);
+    }
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        tide_job *job = &pool->jobs[i];
+        void *address;
+        const tide_status status = device->ops->buffer_create(device, "update segments", table_bytes,
+                                                              &address, &job->segments_object);
+        if (status != TIDE_OK)
+            return status;
+        job->segments =
+            pool->null_segments != NULL ? pool->null_segments + (size_t)i * pool->segments_max : address;
+    }
+    return TIDE_OK;
+}
+
 static tide_status create_buffers(tide_pool *pool)
 {
     tide_device *device = pool->device;
     void *address;
-    tide_status status = device->ops->buffer_create(device, "staging", pool->options.staging_bytes, &address,
-                                                    &pool->staging_object);
-    if (status != TIDE_OK)
-        return status;
-    pool->staging = address;
+    tide_status status;
+    for (int i = 0; i < 2; i++) {
+        status =
+            device->ops->buffer_create(device, i == 0 ? "staging a" : "staging b",
+                                       pool->options.staging_bytes / 2, &address, &pool->staging_object[i]);
+        if (status != TIDE_OK)
+            return status;
+        pool->staging[i] = address;
+    }
     status = device->ops->buffer_create(device, "norm mailbox", TIDE_ALIGNMENT_BYTES, &address,
                                         &pool->mailbox_object);
     if (status != TIDE_OK)
         return status;
     pool->mailbox = address;
     pool->segments_max = tide_pool_segments_max(pool->layout);
-    status = device->ops->buffer_create(
-        device, "update segments", (uint64_t)TIDE_JOBS_MAX * pool->segments_max * sizeof(tide_adamw_segment),
-        &address, &pool->job_segments_object);
-    if (status != TIDE_OK)
-        return status;
-    if (!device->ops->has_data) {
-        /* The made-up buffer is accounted for; what a launch declares is still counted from real tables. */
-        pool->null_segments = calloc((size_t)TIDE_JOBS_MAX * pool->segments_max, sizeof *pool->null_segments);
-        if (pool->null_segments == NULL)
-            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", pool->segments_max);
-        address = pool->null_segments;
-    }
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++)
-        pool->jobs[i].segments = (tide_adamw_segment *)address + (size_t)i * pool->segments_max;
-    return TIDE_OK;
+    return create_job_tables(pool);
 }
 
 static tide_status create_memory(tide_pool *pool)
@@ -118,9 +133,12 @@ static tide_status create_tables(tide_pool *pool)
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
         tide_job *job = &pool->jobs[i];
         job->pool = pool;
-        job->update_segments = calloc(pool->segments_max, sizeof *job->update_segments);
         job->zero_segments = calloc(pool->segments_max, sizeof *job->zero_segments);
-        complete = complete && job->update_segments != NULL && job->zero_segments != NULL;
+        complete = complete && job->zero_segments != NULL;
+        if (pool->options.update == NULL)
+            continue;
+        job->update_segments = calloc(pool->segments_max, sizeof *job->update_segments);
+        complete = complete && job->update_segments != NULL;
     }
     for (uint32_t i = 0; i < pool->op_count; i++) {
         tide_pool_op *op = &pool->ops[i];
@@ -166,11 +184,35 @@ static void describe(void *context, const void *address, char *text, size_t text
     snprintf(text, text_bytes, "no chunk of the pool, op %s", op == NULL ? "none" : op);
 }
 
+static void fill_places(tide_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        tide_pool_param *param = &pool->params[i];
+        tide_layout_param_chunks(pool->layout, i, TIDE_SPACE_PARAM, &param->first_chunk, &param->last_chunk);
+        param->data_offset_bytes =
+            tide_layout_param_offset_elements(pool->layout, i) * tide_dtype_bytes(pool->options.dtype);
+    }
+    for (uint32_t i = 0; i < pool->checkpoint_count; i++)
+        pool->checkpoints[i].offset_bytes = tide_layout_checkpoint_offset_bytes(pool->layout, i, 0);
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
+        if (pool->plan.chunks[space] > 0)
+            pool->first_chunk[space] = tide_layout_chunk(pool->layout, (tide_space)space, 0);
+    }
+}
+
+/* Signals that people send belong to the program's own threads. */
 static tide_status start_engine(tide_pool *pool)
 {
     if (!pool->device->ops->asynchronous)
         return TIDE_OK;
-    if (pthread_create(&pool->engine, NULL, tide_pool_engine_main, pool) != 0)
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&pool->engine, NULL, tide_pool_engine_main, pool);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
     pool->engine_started = true;
     return TIDE_OK;
@@ -242,6 +284,7 @@ tide_status tide_pool_seal(tide_pool *pool)
         for (uint32_t i = 0; i < tide_layout_space_chunks(pool->layout, TIDE_SPACE_PARAM); i++)
             pool->plan.device_updates += tide_manager_updates_on_device(
                 pool->manager, tide_layout_chunk(pool->layout, TIDE_SPACE_PARAM, i));
+        fill_places(pool);
         pool->device->ops->set_describe(pool->device, describe, pool);
         pool->sealed = true;
         status = start_engine(pool);

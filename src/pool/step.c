@@ -18,14 +18,15 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
                             .access_count = access_count};
     const tide_status status = pool->device->ops->launch(pool->device, TIDE_STREAM_COMPUTE, &work, kernel,
                                                          arguments, argument_bytes);
-    if (status == TIDE_OK)
-        pool->compute_enqueued++;
     return status;
 }
 
 tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
                         size_t argument_bytes, double flops, double bytes)
 {
+    const tide_status status = tide_pool_callable(pool, name);
+    if (status != TIDE_OK)
+        return status;
     if (!pool->step_open)
         return tide_fail(TIDE_ERROR_STATE, "launch of %s: no step is open", name);
     if (argument_bytes > TIDE_LAUNCH_ARGUMENTS_MAX_BYTES)
@@ -93,7 +94,7 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
     tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
-    if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)
+    if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");
     if (status == TIDE_OK && pool->options.manager_off)
@@ -135,6 +136,44 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
                                  pool->region_layout.blocks_count * sizeof(double));
 }
 
+/* An accumulator that waits for a later op's end, which never came, would be lost without a word. */
+static tide_status check_accumulators(const tide_pool *pool)
+{
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        const tide_pool_param *param = &pool->params[i];
+        if (param->kept_dirty)
+            return tide_fail(
+                TIDE_ERROR_STATE,
+                "step end: the gradient of param %s waits for the end of op %s, which has not run",
+                param->name, pool->ops[param->kept_until].description.name);
+    }
+    return TIDE_OK;
+}
+
+static tide_status end_locked(tide_pool *pool)
+{
+    tide_status status = TIDE_OK;
+    const bool training = pool->step.training, clipping = pool->step.clip_norm > 0;
+    /* With clipping, chunks that no op of this step used may still owe the update before; without, a step may have had
+     * no backward op to wait for them. */
+    if (training)
+        status = clipping ? tide_pool_wait(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
+    if (status != TIDE_OK)
+        return status;
+    tide_manager_counters calls;
+    tide_manager_counters_get(pool->manager, &calls);
+    pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
+    /* Without clipping the chunks of params without a gradient are updated from here on. */
+    if (training && !clipping)
+        tide_pool_zero_gradients_mark(pool);
+    if (!pool->resident)
+        status = tide_manager_step_end(pool->manager);
+    if (status != TIDE_OK || !training)
+        return status;
+    pool->norm_phase = TIDE_NORM_OWED;
+    return tide_pool_norm_enqueue(pool);
+}
+
 tide_status tide_step_end(tide_pool *pool)
 {
     tide_status status = tide_pool_callable(pool, "step end");
@@ -143,24 +182,11 @@ tide_status tide_step_end(tide_pool *pool)
     if (!pool->step_open || pool->op_open)
         return tide_fail(TIDE_ERROR_STATE, "step end: %s",
                          pool->op_open ? "an op is open" : "no step is open");
-    tide_pool_lock(pool);
-    /* With clipping, chunks that no op of this step used may still owe the update before. */
-    if (pool->step.training && pool->step.clip_norm > 0)
-        status = tide_pool_wait(pool, tide_pool_updates_done);
-    if (status != TIDE_OK) {
-        tide_pool_unlock(pool);
+    status = check_accumulators(pool);
+    if (status != TIDE_OK)
         return status;
-    }
-    tide_manager_counters calls;
-    tide_manager_counters_get(pool->manager, &calls);
-    pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
-    /* Without clipping the chunks of params without a gradient are updated from here on. */
-    if (pool->step.training && !(pool->step.clip_norm > 0))
-        tide_pool_zero_gradients_mark(pool);
-    if (!pool->resident)
-        status = tide_manager_step_end(pool->manager);
-    if (status == TIDE_OK && pool->step.training)
-        status = tide_pool_norm_enqueue(pool);
+    tide_pool_lock(pool);
+    status = end_locked(pool);
     if (status == TIDE_OK) {
         pool->step_open = false;
         tide_pool_ring(pool);
@@ -169,9 +195,12 @@ tide_status tide_step_end(tide_pool *pool)
     return status;
 }
 
-/* The open training step, or the last one if its updates are not over, is given up: as if it had not begun. */
+/* --- giving a step up --- */
+
+/* The training step given up is as if it had not begun. */
 static void forget_step(tide_pool *pool)
 {
+    tide_pool_record_drop(pool);
     if (pool->let_go_step == pool->steps) {
         pool->updates--;
         pool->let_go_step = 0;
@@ -179,32 +208,38 @@ static void forget_step(tide_pool *pool)
     pool->steps--;
 }
 
-static tide_status restore_resident(tide_pool *pool)
+static bool given_up(const tide_pool *pool)
 {
-    pool->resident_restore = true;
-    pool->resident_next = 0;
-    tide_pool_ring(pool);
-    return tide_pool_wait(pool, tide_pool_updates_done);
+    return !pool->abort_asked;
 }
 
-static tide_status abort_locked(tide_pool *pool)
+tide_status tide_pool_give_up(tide_pool *pool)
 {
-    const bool training = pool->step_open && pool->step.training;
-    pool->abort_unfinished = training;
-    pool->op_open = false;
+    pool->abort_training = pool->step_open && pool->step.training;
+    pool->step_open = pool->op_open = false;
     pool->op_name = NULL;
     pool->slice = UINT32_MAX;
-    pool->step_open = false;
-    const tide_status status = tide_pool_give_up(pool);
+    pool->op_access_count = 0;
+    pool->abort_gave_up = pool->abort_torn = false;
+    pool->abort_asked = true;
+    tide_pool_ring(pool);
+    const tide_status status = tide_pool_wait(pool, given_up);
     if (status != TIDE_OK)
         return status;
-    if (pool->torn)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "step abort: updates had begun, so the pool is torn: all params and optimizer "
-                         "states have to be set");
-    if (pool->abort_unfinished)
-        forget_step(pool);
-    return pool->resident && training ? restore_resident(pool) : tide_pool_wait(pool, tide_pool_updates_done);
+    pool->access = NULL;
+    if (pool->abort_torn) {
+        tide_pool_tear(pool);
+        return TIDE_OK;
+    }
+    if (!pool->abort_gave_up)
+        return TIDE_OK;
+    forget_step(pool);
+    if (pool->resident) {
+        pool->resident_restore = true;
+        pool->resident_next = 0;
+        tide_pool_ring(pool);
+    }
+    return TIDE_OK;
 }
 
 tide_status tide_step_abort(tide_pool *pool)
@@ -212,7 +247,13 @@ tide_status tide_step_abort(tide_pool *pool)
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "step abort: the pool is not sealed");
     tide_pool_lock(pool);
-    const tide_status status = abort_locked(pool);
+    tide_status status = tide_pool_give_up(pool);
+    if (status == TIDE_OK && pool->torn)
+        status = tide_fail(TIDE_ERROR_STATE,
+                           "step abort: updates had begun, so the pool is torn: all params and optimizer "
+                           "states have to be set");
+    else if (status == TIDE_OK)
+        status = tide_pool_wait(pool, tide_pool_updates_done);
     tide_pool_unlock(pool);
     return status;
 }
@@ -221,8 +262,14 @@ tide_status tide_pool_drain(tide_pool *pool)
 {
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "drain: the pool is not sealed");
+    if (pool->op_open)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "drain: op %s is open, and its params may be what an update waits for",
+                         pool->ops[pool->op].description.name);
     tide_pool_lock(pool);
     tide_status status = tide_pool_settle(pool);
+    if (status == TIDE_OK)
+        status = tide_pool_wait(pool, tide_pool_updates_ended);
     if (status == TIDE_OK && !pool->step_open)
         tide_pool_record_close(pool);
     tide_pool_unlock(pool);

@@ -37,6 +37,17 @@ static void zero_fresh(const tide_job *job)
     }
 }
 
+/* Keep what the lane has to say; the message is the lane's thread's. */
+static void answer(tide_job *job, tide_status status)
+{
+    job->status = status;
+    job->message[0] = 0;
+    if (status == TIDE_OK)
+        return;
+    strncpy(job->message, tide_message(), sizeof job->message - 1);
+    job->message[sizeof job->message - 1] = 0;
+}
+
 static tide_status update_segments(const tide_job *job)
 {
     const tide_pool *pool = job->pool;
@@ -59,11 +70,7 @@ static tide_status run_update(void *stream, const void *arguments)
     (void)stream;
     tide_job *job = ((const job_args *)arguments)->job;
     zero_fresh(job);
-    job->status = update_segments(job);
-    if (job->status != TIDE_OK) {
-        strncpy(job->message, tide_message(), sizeof job->message - 1);
-        job->message[sizeof job->message - 1] = 0;
-    }
+    answer(job, update_segments(job));
     return TIDE_OK;
 }
 
@@ -74,7 +81,7 @@ static tide_status run_restore(void *stream, const void *arguments)
     zero_fresh(job);
     const tide_restore_args restore = {
         .segments = job->segments, .segment_count = job->segment_count, .dtype = job->pool->options.dtype};
-    job->status = tide_kernels_cpu()->restore(NULL, &restore);
+    answer(job, tide_kernels_cpu()->restore(NULL, &restore));
     return TIDE_OK;
 }
 
@@ -122,25 +129,40 @@ static tide_status run_access(void *stream, const void *arguments)
 
 /* --- building a job --- */
 
-static tide_job *free_job(tide_pool *pool, uint32_t *number, tide_status *status)
+static tide_job *free_job(tide_pool *pool, uint32_t *number)
 {
-    *status = TIDE_OK;
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        tide_job *job = &pool->jobs[i];
-        if (job->busy && job->update_number != 0) {
-            bool passed;
-            *status = tide_order_query(&pool->order, TIDE_STREAM_UPDATE, job->update_number,
-                                       TIDE_SITE_JOB_UPDATE, &passed);
-            if (*status != TIDE_OK)
-                return NULL;
-            job->busy = !passed;
-        }
-        if (!job->busy) {
+        if (!pool->jobs[i].busy) {
             *number = i;
-            return job;
+            return &pool->jobs[i];
         }
     }
     return NULL;
+}
+
+bool tide_pool_jobs_poll(tide_pool *pool)
+{
+    bool moved = false;
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        tide_job *job = &pool->jobs[i];
+        bool passed = false;
+        if (!job->busy || job->update_number == 0)
+            continue;
+        const tide_status status = tide_order_query(&pool->order, TIDE_STREAM_UPDATE, job->update_number,
+                                                    TIDE_SITE_JOB_UPDATE, &passed);
+        if (status != TIDE_OK)
+            tide_pool_fail(pool, status);
+        if (!passed)
+            continue;
+        job->busy = false;
+        tide_pool_trace(pool, "update end", job->chunk, "UPDATING", "HOLD", 0, "update");
+        moved = true;
+    }
+    if (moved) {
+        tide_pool_record_updated(pool, false);
+        pthread_cond_broadcast(&pool->progress);
+    }
+    return moved;
 }
 
 static void *slot_of(const tide_pool *pool, const tide_command *command, uint32_t i)
@@ -149,8 +171,14 @@ static void *slot_of(const tide_pool *pool, const tide_command *command, uint32_
 }
 
 /* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
-static void job_fill(tide_pool *pool, const tide_command *command, tide_job *job)
+static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_job *job)
 {
+    const tide_access access = tide_writes(TIDE_OBJECT_BUFFER, job->segments_object);
+    const tide_work work = {
+        .label = "fill segments", .tag = command->chunk, .accesses = &access, .access_count = 1};
+    const tide_status status = pool->device->ops->host_touch(pool->device, &work);
+    if (status != TIDE_OK)
+        return status;
     const size_t element_bytes = tide_dtype_bytes(pool->options.dtype);
     const uint64_t part_elements = pool->plan.chunk_bytes / sizeof(float);
     char *param = (char *)slot_of(pool, command, 0) + command->part * part_elements * element_bytes;
@@ -174,14 +202,15 @@ static void job_fill(tide_pool *pool, const tide_command *command, tide_job *job
                                                 .variance = variance,
                                                 .elements = segment.elements,
                                                 .decays = decay};
-        job->update_segments[i] = (tide_update_segment){.param = segment.param,
-                                                        .first_element = segment.param_offset_elements,
-                                                        .elements = segment.elements,
-                                                        .values = param + at * element_bytes,
-                                                        .master = fp32[0] + at,
-                                                        .states = {momentum, variance},
-                                                        .zero_gradient = zero,
-                                                        .decay = decay};
+        if (job->update_segments != NULL)
+            job->update_segments[i] = (tide_update_segment){.param = segment.param,
+                                                            .first_element = segment.param_offset_elements,
+                                                            .elements = segment.elements,
+                                                            .values = param + at * element_bytes,
+                                                            .master = fp32[0] + at,
+                                                            .states = {momentum, variance},
+                                                            .zero_gradient = zero,
+                                                            .decay = decay};
         if (zero)
             job->zero_segments[job->zero_count++] = i;
     }
@@ -192,6 +221,7 @@ static void job_fill(tide_pool *pool, const tide_command *command, tide_job *job
     job->factors =
         tide_adam_factors_make(job->step.learning_rate, job->step.beta1, job->step.beta2, job->step.epsilon,
                                job->step.weight_decay, job->update, pool->result.gradient_scale);
+    return TIDE_OK;
 }
 
 /* --- starting --- */
@@ -228,24 +258,31 @@ static tide_status host_slots_ready(tide_pool *pool, const tide_command *command
     return TIDE_OK;
 }
 
-static uint32_t task_accesses(const tide_pool *pool, const tide_command *command, tide_access *accesses)
+/* What a task touches: its chunks' slots, and the job's table if it has a job. */
+static uint32_t task_accesses(const tide_pool *pool, const tide_command *command, const tide_job *job,
+                              tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
 {
     const tide_object_kind kind =
         command->tier == TIDE_TIER_HOST ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT;
     for (uint32_t i = 0; i < command->task_count; i++)
         accesses[i] = (tide_access){kind, command->task[i].slot, task_writes(pool, command, i)};
-    return command->task_count;
+    if (job == NULL)
+        return command->task_count;
+    accesses[command->task_count] = tide_reads(TIDE_OBJECT_BUFFER, job->segments_object);
+    return command->task_count + 1;
 }
 
-static tide_status launch_on_lane(tide_pool *pool, const tide_command *command, const char *label,
-                                  tide_kernel fn, const void *arguments, size_t argument_bytes,
-                                  uint64_t *number)
+static tide_status launch_on_lane(tide_pool *pool, const tide_command *command, const tide_job *job,
+                                  const char *label, tide_kernel fn, const void *arguments,
+                                  size_t argument_bytes, uint64_t *number)
 {
-    tide_access accesses[TIDE_TASK_CHUNKS_MAX];
-    const uint32_t count = task_accesses(pool, command, accesses);
+    tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    const uint32_t count = task_accesses(pool, command, job, accesses);
     /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
     const double bytes =
-        (double)tide_layout_chunk_used_bytes(pool->layout, command->task[count > 1 ? 1 : 0].chunk) / 4 *
+        (double)tide_layout_chunk_used_bytes(pool->layout,
+                                             command->task[command->task_count > 1 ? 1 : 0].chunk) /
+        4 *
         (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_dtype_bytes(pool->options.dtype)
                                                       : 4 + tide_dtype_bytes(pool->options.dtype));
     const tide_work work = {
@@ -261,8 +298,10 @@ static tide_status start_on_host(tide_pool *pool, tide_pool_command *open, tide_
 {
     const bool update = open->command.kind == TIDE_COMMAND_UPDATE;
     const job_args arguments = {.job = job};
-    job_fill(pool, &open->command, job);
-    return launch_on_lane(pool, &open->command, update ? tide_label_adam_host : label_restore,
+    const tide_status status = job_fill(pool, &open->command, job);
+    if (status != TIDE_OK)
+        return status;
+    return launch_on_lane(pool, &open->command, job, update ? tide_label_adam_host : label_restore,
                           update ? run_update : run_restore, &arguments, sizeof arguments, &open->number);
 }
 
@@ -304,15 +343,16 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
     const tide_command *command = &open->command;
     const bool update = command->kind == TIDE_COMMAND_UPDATE;
     assert(pool->options.update == NULL);
-    tide_access accesses[TIDE_TASK_CHUNKS_MAX];
-    const uint32_t count = task_accesses(pool, command, accesses);
+    tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    const uint32_t count = task_accesses(pool, command, job, accesses);
     tide_work work = {.label = update ? tide_label_adam_device : label_restore,
                       .tag = command->chunk,
                       .accesses = accesses,
                       .access_count = count};
-    job_fill(pool, command, job);
+    tide_status status = job_fill(pool, command, job);
+    if (status != TIDE_OK)
+        return status;
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_UPDATE);
-    tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
         status = tide_order_wait(&pool->order, TIDE_STREAM_UPDATE, &pool->device_marks[command->task[i].slot],
                                  true);
@@ -347,7 +387,7 @@ static tide_status start_access(tide_pool *pool, tide_pool_command *open)
                                    .kernels = tide_kernels_cpu(),
                                    .dtype = pool->options.dtype,
                                    .chunk_bytes = pool->plan.chunk_bytes};
-    return launch_on_lane(pool, &open->command, label_access, run_access, &arguments, sizeof arguments,
+    return launch_on_lane(pool, &open->command, NULL, label_access, run_access, &arguments, sizeof arguments,
                           &open->number);
 }
 
@@ -365,10 +405,11 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
         *started = status == TIDE_OK;
         return status;
     }
-    tide_job *job = free_job(pool, &open->job, &status);
+    tide_job *job = free_job(pool, &open->job);
     if (job == NULL)
-        return status;
+        return TIDE_OK;
     job->busy = true;
+    job->chunk = command->chunk;
     job->update_number = 0;
     job->status = TIDE_OK;
     status =
@@ -390,7 +431,7 @@ tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command
     const tide_job *job = &pool->jobs[open->job];
     if (job->status == TIDE_OK)
         return TIDE_OK;
-    return tide_fail(job->status, "update %llu of param chunk %u: %s", (unsigned long long)job->update,
+    return tide_fail(job->status, "%s of param chunk %u: %s", tide_command_kind_name(open->command.kind),
                      tide_layout_chunk_index(pool->layout, open->command.chunk), job->message);
 }
 
@@ -399,8 +440,9 @@ void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open)
     if (open->command.kind == TIDE_COMMAND_ACCESS || open->job == UINT32_MAX)
         return;
     tide_job *job = &pool->jobs[open->job];
-    if (job->update_number == 0)
-        job->busy = false;
+    if (job->update_number != 0)
+        return; /* the update stream has it; tide_pool_jobs_poll sees its end */
+    job->busy = false;
     tide_pool_trace(pool, open->command.kind == TIDE_COMMAND_UPDATE ? "update end" : "state",
                     open->command.chunk, "UPDATING", "HOLD", 0, tide_reason_name(open->command.reason));
 }
