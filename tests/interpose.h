@@ -21,6 +21,8 @@ typedef struct interpose_counts {
 enum { INTERPOSE_MALLOC = 1u << 0, INTERPOSE_MMAP = 1u << 1 };
 
 bool interpose_active(void);
+/* What a test prints before it skips for want of it. */
+#define INTERPOSE_SKIPPED "skipped: a sanitizer owns malloc, so nothing is interposed\n"
 
 /* Count from 0. */
 void interpose_arm(void);

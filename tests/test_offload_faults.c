@@ -608,8 +608,10 @@ static void null_device_fails_alike(void **state)
  * succeeds. */
 static void system_fails(uint32_t mask, int at_least)
 {
-    if (!interpose_active())
+    if (!interpose_active()) {
+        print_message(INTERPOSE_SKIPPED);
         skip();
+    }
     assert_null(life_run(0, 0)); /* the C library keeps its threads' stacks from now on */
     int files_before = open_files(), strikes = 0;
     for (uint64_t countdown = 1;; countdown++) {

@@ -657,8 +657,10 @@ static void delays_change_nothing_in_results(void **state)
 static void steady_state_allocates_nothing(void **state)
 {
     (void)state;
-    if (!interpose_active())
+    if (!interpose_active()) {
+        print_message(INTERPOSE_SKIPPED);
         skip();
+    }
     fixture it = fixture_small();
     for (uint32_t round = 0; round < 10; round++)
         chunk_round(&it, round);
@@ -772,8 +774,10 @@ static void *exempt_main(void *argument)
 static void interposer_counts_all_threads_but_the_exempt(void **state)
 {
     (void)state;
-    if (!interpose_active())
+    if (!interpose_active()) {
+        print_message(INTERPOSE_SKIPPED);
         skip();
+    }
     pthread_t thread;
     const char *name;
     void *volatile kept; /* or the compiler removes the pair */

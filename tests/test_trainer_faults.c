@@ -237,8 +237,10 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
 static void a_training_run_takes_nothing_from_the_system_after_two_steps(void **state)
 {
     (void)state;
-    if (!interpose_active())
+    if (!interpose_active()) {
+        print_message(INTERPOSE_SKIPPED);
         skip();
+    }
     const tide_trainer_options options = tight_options(1);
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
