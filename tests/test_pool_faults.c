@@ -306,6 +306,178 @@ static void without_clipping_it_tears_and_setting_all_heals(void **state)
     toy_destroy(&toy);
 }
 
+/* --- what an abort gives up --- */
+
+static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.2;
+    options.pool.chunk_bytes = 262144;
+    const uint64_t expected = undisturbed(&options, 1.0F);
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    for (int step = 0; step < 3; step++) {
+        assert_ok(toy_step(&toy, 1.0F, false));
+        const tide_step_options evaluation = {.training = false};
+        assert_ok(tide_step_begin(toy.pool, &evaluation)); /* the updates are let go, and under way */
+        if (step > 0)
+            assert_ok(tide_op_begin(toy.pool, toy.forward[0]));
+        assert_ok(tide_step_abort(toy.pool));
+        assert_int_equal(tide_update_count(toy.pool), step + 1);
+    }
+    uint64_t hash;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_int_equal(hash, expected);
+    toy_destroy(&toy);
+}
+
+/* Aborts after step end: either the step has taken place, or it is undone, or the pool says that it is torn. */
+static void an_abort_after_step_end_is_exact_or_torn(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        toy_options options = toy_options_default();
+        options.device_share = variant % 2 == 0 ? 0.2 : 1;
+        options.pool.manager_off = variant == 3;
+        const float clip = variant < 2 ? 1.0F : 0.0F;
+        const uint64_t expected = undisturbed(&options, clip);
+        toy_model toy;
+        snapshot before = {0};
+        assert_ok(toy_create(&options, &toy));
+        for (int step = 0; step < 2; step++)
+            assert_ok(step_and_settle(&toy, clip));
+        snapshot_take(&toy, &before);
+        assert_ok(toy_step(&toy, clip, false));
+        const tide_status status = tide_step_abort(toy.pool);
+        if (status != TIDE_OK) {
+            assert_non_null(strstr(tide_message(), "torn"));
+            snapshot_put(&toy, &before);
+        }
+        if (tide_update_count(toy.pool) == before.updates)
+            assert_ok(step_and_settle(&toy, clip));
+        uint64_t hash;
+        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+        assert_int_equal(hash, expected);
+        snapshot_free(&before);
+        toy_destroy(&toy);
+    }
+}
+
+static void with_the_manager_off_faults_are_undone_too(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.pool.manager_off = true;
+    const uint64_t expected = undisturbed(&options, 1.0F);
+    uint64_t tears = 0, n = 1;
+    while (!third_step_with_fault(&options, 1.0F, n, expected, &tears))
+        n += 3;
+    assert_true(n > 20);
+    toy_model toy; /* a first pin that fails half way is given up */
+    assert_ok(toy_create(&options, &toy));
+    set_fault(&toy, TIDE_FAULT_MAP, 3);
+    const tide_step_options step = toy_step_options(1.0F);
+    assert_int_equal(tide_step_begin(toy.pool, &step), TIDE_ERROR_DEVICE);
+    assert_ok(tide_step_abort(toy.pool));
+    for (int i = 0; i < 3; i++)
+        assert_ok(step_and_settle(&toy, 1.0F));
+    uint64_t hash;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_int_equal(hash, expected);
+    toy_destroy(&toy);
+}
+
+static void a_second_tear_needs_all_values_again(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    toy_model toy;
+    snapshot good = {0};
+    tide_step_result result;
+    assert_ok(toy_create(&options, &toy));
+    assert_ok(step_and_settle(&toy, 0.0F));
+    snapshot_take(&toy, &good);
+    const tide_step_options step = toy_step_options(0);
+    for (int tear = 0; tear < 2; tear++) {
+        poison(&toy, NAN);
+        assert_ok(toy_step(&toy, 0.0F, false));
+        assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE);
+        assert_int_equal(tide_step_abort(toy.pool), TIDE_ERROR_STATE);
+        const float one = 1;
+        assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &one));
+        assert_int_equal(tide_step_begin(toy.pool, &step), TIDE_ERROR_STATE);
+        snapshot_put(&toy, &good);
+        assert_ok(step_and_settle(&toy, 0.0F));
+    }
+    snapshot_free(&good);
+    toy_destroy(&toy);
+}
+
+static void a_training_step_without_backward_updates_with_zero_gradients(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.3;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    const tide_step_options step = toy_step_options(0);
+    tide_step_result result;
+    for (int i = 0; i < 2; i++) {
+        assert_ok(tide_step_begin(toy.pool, &step));
+        assert_ok(tide_op_begin(toy.pool, toy.head));
+        assert_int_equal(tide_pool_drain(toy.pool),
+                         TIDE_ERROR_STATE); /* its params may be what an update waits for */
+        assert_ok(tide_step_abort(toy.pool));
+        assert_ok(tide_step_begin(toy.pool, &step));
+        assert_ok(tide_step_end(toy.pool));
+        assert_ok(tide_step_result_get(toy.pool, &result));
+        assert_int_equal(result.zero_gradients, TOY_LAYERS);
+        assert_true(result.gradient_norm == 0.0);
+        assert_int_equal(tide_update_count(toy.pool), i + 1);
+    }
+    float value;
+    assert_ok(tide_param_get(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_true(isfinite(value));
+    toy_destroy(&toy);
+}
+
+static void set_and_get_survive_every_fault(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.device_share = 0.1;
+    options.least_host = true;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    for (int step = 0; step < 2; step++)
+        assert_ok(step_and_settle(&toy, 1.0F));
+    uint64_t before, after, faults = 0;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &before));
+    for (uint64_t n = 1; n < 16; n++) {
+        float values[64] = {0};
+        assert_ok(tide_param_get(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values));
+        assert_ok(toy_evaluate(&toy)); /* params move to the device */
+        set_fault(&toy, TIDE_FAULT_ANY, n);
+        const tide_status status =
+            tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values);
+        set_fault(&toy, 0, 0);
+        faults += status != TIDE_OK;
+        assert_ok(tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values));
+        set_fault(&toy, TIDE_FAULT_ANY, n);
+        const tide_status evaluated = toy_evaluate(&toy);
+        set_fault(&toy, 0, 0);
+        if (evaluated != TIDE_OK)
+            assert_ok(tide_step_abort(toy.pool));
+        faults += evaluated != TIDE_OK;
+        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &after));
+        assert_int_equal(before, after);
+    }
+    assert_true(faults > 15);
+    print_message("%llu faults in set and evaluation\n", (unsigned long long)faults);
+    toy_destroy(&toy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +486,12 @@ int main(void)
         cmocka_unit_test(a_callers_optimizer_sees_every_element_once_and_its_failure_tears),
         cmocka_unit_test(a_step_that_is_not_finite_is_skipped_exactly_with_clipping),
         cmocka_unit_test(without_clipping_it_tears_and_setting_all_heals),
+        cmocka_unit_test(giving_up_an_evaluation_leaves_the_updates_before_it_alone),
+        cmocka_unit_test(an_abort_after_step_end_is_exact_or_torn),
+        cmocka_unit_test(with_the_manager_off_faults_are_undone_too),
+        cmocka_unit_test(a_second_tear_needs_all_values_again),
+        cmocka_unit_test(a_training_step_without_backward_updates_with_zero_gradients),
+        cmocka_unit_test(set_and_get_survive_every_fault),
     };
     return cmocka_run_group_tests_name("pool_faults", tests, NULL, NULL);
 }

@@ -119,7 +119,7 @@ typedef struct tide_pool_options {
                          needs a device budget that holds all */
     tide_placement placement;
     uint32_t threads;             /* of kernels and of the host optimizer; 0: one per core */
-    double link_bytes_per_second; /* host device: throttle of copies, each way; null: rate; 0: no limit */
+    double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. 0: no limit */
     tide_machine machine;         /* null device only */
     tide_update_callback update;  /* NULL: the built-in AdamW */
     void *update_context;
@@ -142,7 +142,7 @@ TIDE_API void tide_pool_options_default(tide_pool_options *options);
 /* --- set-up --- */
 
 /* A pool with copied options. ARGUMENT naming the option; UNSUPPORTED for a device this build lacks;
- * NO_MEMORY. */
+ * NO_MEMORY. Sets the thread count of the CPU's kernels, which is the process's: one pool at a time may run. */
 TIDE_API tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool);
 /* Waits for running work, frees everything. NULL allowed. Never fails. */
 TIDE_API void tide_pool_destroy(tide_pool *pool);
@@ -178,13 +178,14 @@ typedef struct tide_pool_plan {
     uint64_t largest_op_bytes;              /* its chunks */
     uint64_t device_memory_bytes;           /* budgets in force */
     uint64_t host_memory_bytes;
-    uint32_t device_slots; /* after seal */
+    uint32_t device_slots;
     uint32_t host_slots;
     uint32_t device_updates; /* PARAM chunks whose optimizer state lives on the device */
 } tide_pool_plan;
 
-/* The plan as registered so far (slots 0 before seal). `device_memory_bytes` is the device budget to plan
- * for, 0 for the options' own; least_host_bytes depends on it. STATE if no param or op is registered. */
+/* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device
+ * budget to plan for, 0 for the options' own (after seal it is not looked at); least_host_bytes depends on it.
+ * STATE if no param or op is registered. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
 TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
@@ -198,13 +199,15 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
 
 /* Copy `count` values from element `first` of a param, whatever the budget. Space MASTER: the fp32 value;
  * setting it also sets the param (rounded). MOMENTUM, VARIANCE: optimizer state. PARAM (get only): the
- * rounded value. Setting the whole range of every param in every fp32 space heals a torn pool. Waits for the
- * updates of the chunks it touches. */
+ * rounded value. Setting the whole range of every param in every fp32 space, each param's values in order
+ * from element 0 on, heals a torn pool. Waits for the last step's updates. On a pool that failed, the step is
+ * given up first, as tide_step_abort does. */
 TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
                                     uint64_t count, const float *values);
 TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
                                     uint64_t count, float *values);
-/* How many updates the params have seen: bias correction counts from it. Part of a checkpoint. */
+/* How many updates the params have seen: bias correction counts from it. Part of a checkpoint. The step that
+ * ended last counts once its norm is known (tide_step_result_get). */
 TIDE_API tide_status tide_update_count_set(tide_pool *pool, uint64_t updates);
 TIDE_API uint64_t tide_update_count(const tide_pool *pool);
 
@@ -218,8 +221,10 @@ TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
 TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
 TIDE_API tide_status tide_op_end(tide_pool *pool);
 TIDE_API tide_status tide_step_end(tide_pool *pool);
-/* Give the open step up. Exact while no update has begun; otherwise the pool is torn and STATE says so.
- * Clears a sticky failure if the device can go on. Waits for running work. */
+/* Give up the open step, or the last one if it has ended and its updates are not over: as if it had not begun.
+ * Exact while no update has begun; otherwise the pool is torn and STATE says so. A step whose updates are all
+ * done has taken place (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step
+ * before alone. Clears a sticky failure if the device can go on. Waits for running work. */
 TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
 typedef struct tide_step_result {
@@ -234,7 +239,8 @@ typedef struct tide_step_result {
  * gradient was not finite and updates had begun (no clipping; the pool is torn), or ten steps in a row were
  * skipped. */
 TIDE_API tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result);
-/* Wait until all updates are done. */
+/* Wait until all updates are done, on the device too. STATE inside an op: an update may be waiting for its
+ * params. */
 TIDE_API tide_status tide_pool_drain(tide_pool *pool);
 
 /* --- inside a step --- */
