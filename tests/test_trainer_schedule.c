@@ -45,6 +45,20 @@ static void short_runs_divide_by_nothing(void **state)
     assert_true(tide_lr_schedule_at(&all_warm_up, 1) == 0.5);
 }
 
+/* Rates whose arithmetic is not exact in binary: 6e-4, the program's default, over many lengths. */
+static void both_ends_are_reached_to_the_last_bit(void **state)
+{
+    (void)state;
+    for (uint64_t warmup = 0; warmup <= 1000; warmup++) {
+        const tide_lr_schedule rounded = {
+            .lr = 6e-4, .lr_min = 6e-5, .warmup_steps = warmup, .steps = warmup + 50};
+        if (warmup > 0)
+            assert_true(tide_lr_schedule_at(&rounded, warmup - 1) == 6e-4);
+        assert_true(tide_lr_schedule_at(&rounded, warmup) == 6e-4);
+        assert_true(tide_lr_schedule_at(&rounded, warmup + 49) == 6e-5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -52,6 +66,7 @@ int main(void)
         cmocka_unit_test(the_cosine_starts_at_the_top_and_ends_at_the_floor),
         cmocka_unit_test(steps_beyond_the_run_stay_at_the_floor),
         cmocka_unit_test(short_runs_divide_by_nothing),
+        cmocka_unit_test(both_ends_are_reached_to_the_last_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
