@@ -17,6 +17,51 @@ static tide_step_record *record(tide_pool *pool, uint64_t number)
 
 /* --- traces --- */
 
+/* A copy's label tells the checker's reader what it is, and the observer why it was made: the observer compares
+ * pointers. */
+enum { COPY_KINDS = TIDE_COMMAND_WRITE_BACK + 1, REASONS = TIDE_REASON_SPILL + 1 };
+
+static const char copy_labels[COPY_KINDS][REASONS][24] = {
+    [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
+                            "fetch to spill"},
+    [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
+                            "evict to spill"},
+    [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
+                                 "write back to restore", "write back to access", "write back to spill"},
+};
+
+const char *tide_pool_copy_label(const tide_command *command)
+{
+    assert((int)command->kind < (int)COPY_KINDS && (int)command->reason < (int)REASONS);
+    return copy_labels[command->kind][command->reason];
+}
+
+static const char *copy_reason(const char *label)
+{
+    for (int kind = 0; kind < COPY_KINDS; kind++) {
+        for (int reason = 0; reason < REASONS; reason++) {
+            if (label == copy_labels[kind][reason])
+                return tide_reason_name((tide_reason)reason);
+        }
+    }
+    return "";
+}
+
+/* What is done for an update belongs to the step whose gradients it uses. */
+static bool is_of_update(const char *reason)
+{
+    return strcmp(reason, tide_reason_name(TIDE_REASON_UPDATE)) == 0 ||
+           strcmp(reason, tide_reason_name(TIDE_REASON_RESTORE)) == 0;
+}
+
+/* What the compute stream waited for. */
+static const char *stall_reason(uint32_t site)
+{
+    if (site == TIDE_SITE_COMPUTE_UPDATE)
+        return tide_reason_name(TIDE_REASON_UPDATE);
+    return site == TIDE_SITE_COMPUTE_IN ? tide_reason_name(TIDE_REASON_DEMAND) : "";
+}
+
 static void trace_at(tide_pool *pool, uint64_t t_ns, const char *event, tide_chunk chunk, const char *from,
                      const char *to, uint64_t bytes, const char *reason)
 {
@@ -24,7 +69,7 @@ static void trace_at(tide_pool *pool, uint64_t t_ns, const char *event, tide_chu
     const bool of_chunk = chunk != TIDE_CHUNK_NONE;
     const tide_trace_event traced = {
         .t_ns = t_ns,
-        .step = pool->steps,
+        .step = is_of_update(reason) ? pool->let_go_step : pool->steps,
         .moment = pool->moment,
         .op = op == NULL ? "" : op,
         .event = event,
@@ -45,13 +90,27 @@ void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const
         trace_at(pool, pool->device->ops->now_ns(pool->device), event, chunk, from, to, bytes, reason);
 }
 
-static void trace_copy(tide_pool *pool, tide_stream stream, uint32_t tag, uint64_t begin_ns, uint64_t end_ns)
+static void trace_copy(tide_pool *pool, tide_stream stream, const char *label, uint32_t tag,
+                       uint64_t begin_ns, uint64_t end_ns)
 {
+    const char *reason = copy_reason(label);
     const char *from = stream == TIDE_STREAM_IN ? "host" : "device",
                *to = stream == TIDE_STREAM_IN ? "device" : "host";
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, tag);
-    trace_at(pool, begin_ns, "copy begin", tag, from, to, bytes, "");
-    trace_at(pool, end_ns, "copy end", tag, from, to, bytes, "");
+    trace_at(pool, begin_ns, "copy begin", tag, from, to, bytes, reason);
+    trace_at(pool, end_ns, "copy end", tag, from, to, bytes, reason);
+}
+
+static void trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns, const char *reason)
+{
+    trace_at(pool, begin_ns, "stall begin", TIDE_CHUNK_NONE, "", "", 0, reason);
+    trace_at(pool, end_ns, "stall end", TIDE_CHUNK_NONE, "", "", 0, reason);
+}
+
+void tide_pool_trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns)
+{
+    if (pool->options.trace != NULL)
+        trace_stall(pool, begin_ns, end_ns, tide_reason_name(TIDE_REASON_DEMAND));
 }
 
 /* On the streams' threads. */
@@ -69,10 +128,9 @@ void tide_pool_observe(void *context, tide_stream stream, const char *label, uin
     if (pool->options.trace == NULL)
         return;
     if (wait && stream == TIDE_STREAM_COMPUTE && end_ns > begin_ns) {
-        trace_at(pool, begin_ns, "stall begin", TIDE_CHUNK_NONE, "", "", 0, "");
-        trace_at(pool, end_ns, "stall end", TIDE_CHUNK_NONE, "", "", 0, "");
+        trace_stall(pool, begin_ns, end_ns, stall_reason(tag));
     } else if (!wait && (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT)) {
-        trace_copy(pool, stream, tag, begin_ns, end_ns);
+        trace_copy(pool, stream, label, tag, begin_ns, end_ns);
     }
 }
 

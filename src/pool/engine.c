@@ -18,8 +18,7 @@
 #include <assert.h>
 #include <string.h>
 
-static const char label_fetch[] = "fetch", label_evict[] = "evict", label_write_back[] = "write back",
-                  label_zero[] = "zero chunk";
+static const char label_zero[] = "zero chunk";
 
 static char *place_of(const tide_pool *pool, tide_chunk chunk)
 {
@@ -54,7 +53,7 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
 {
     tide_marks *to = &pool->device_marks[command->device_slot], *from = &pool->host_marks[command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
-    const tide_work work = {.label = label_fetch, .tag = command->chunk};
+    const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, to, true);
     if (status == TIDE_OK)
@@ -119,11 +118,11 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
 }
 
 /* Enqueue the copy out of an EVICT or a WRITE_BACK. */
-static tide_status copy_out(tide_pool *pool, const tide_command *command, const char *label)
+static tide_status copy_out(tide_pool *pool, const tide_command *command)
 {
     tide_marks *from = &pool->device_marks[command->device_slot], *to = &pool->host_marks[command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
-    const tide_work work = {.label = label, .tag = command->chunk};
+    const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_OUT);
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, from, false);
     if (status == TIDE_OK)
@@ -164,11 +163,11 @@ static void issue(tide_pool *pool, const tide_command *command)
         tide_pool_command_done(pool, command, fetch(pool, command));
         return;
     case TIDE_COMMAND_WRITE_BACK:
-        tide_pool_command_done(pool, command, copy_out(pool, command, label_write_back));
+        tide_pool_command_done(pool, command, copy_out(pool, command));
         return;
     case TIDE_COMMAND_EVICT:
         if (command->copy)
-            status = copy_out(pool, command, label_evict);
+            status = copy_out(pool, command);
         if (status != TIDE_OK)
             tide_pool_command_done(pool, command, status);
         else

@@ -59,6 +59,7 @@ typedef struct tide_pool_op {
     uint64_t *accumulator_offsets; /* [fixed] in the region, per param use with GRAD; UINT64_MAX otherwise */
     uint64_t accumulator_bytes;    /* of those that end with the op: workspace + this is the op's need of the
                                       region */
+    tide_chunk *held;              /* [caller] the chunk behind each access; TIDE_CHUNK_NONE: the region */
     tide_access *accesses;    /* [caller] what a launch in this op declares: the region, params, the slice */
     uint32_t access_capacity; /* [fixed] */
 } tide_pool_op;
@@ -217,7 +218,7 @@ struct tide_pool {
     _Atomic uint64_t steps;        /* training steps begun; the caller writes it, traces read it */
     _Atomic uint32_t moment;       /* in the open step; likewise */
     _Atomic(const char *) op_name; /* likewise; NULL between ops */
-    uint64_t let_go_step;          /* [lock] training step whose updates were let go last */
+    _Atomic uint64_t let_go_step;  /* [lock] training step whose updates were let go last */
     uint64_t updates;              /* [lock] counted when a step's updates are let go */
     uint64_t staging_number[2];    /* [caller] last use of each half of the staging buffer */
     uint32_t staging_half;         /* [caller] */
@@ -321,6 +322,8 @@ bool tide_pool_updates_done(const tide_pool *pool);
 
 void tide_pool_observe(void *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
                        uint64_t end_ns);
+/* The caller's op was held back from `begin_ns` to `end_ns`, outside the compute stream. */
+void tide_pool_trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns);
 void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const char *from, const char *to,
                      uint64_t bytes, const char *reason);
 /* A training step's first op: closes the record before and opens one. With the lock. */
@@ -336,6 +339,8 @@ void tide_pool_count_bytes(tide_pool *pool, const tide_command *command, uint64_
                            uint64_t d2h_bytes);
 void tide_pool_count_command(tide_pool *pool, const tide_command *command);
 void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
+/* The label of a command's copy: its kind and, for the observer, its reason. Static. */
+const char *tide_pool_copy_label(const tide_command *command);
 /* Labels of work whose seconds are the optimizer's. */
 extern const char tide_label_adam_host[], tide_label_adam_device[];
 

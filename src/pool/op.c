@@ -54,11 +54,20 @@ static tide_status acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk c
 {
     const uint32_t slot = device_slot(pool, chunk);
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], write);
-    if (status == TIDE_OK && pool->options.guard)
+    if (status != TIDE_OK)
+        return status;
+    for (uint32_t i = 0; i < pool->op_access_count; i++) {
+        if (op->held[i] != chunk)
+            continue;
+        op->accesses[i].write = op->accesses[i].write || write;
+        return TIDE_OK;
+    }
+    if (pool->options.guard)
         status = pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, chunk), true);
     if (status != TIDE_OK)
         return status;
     assert(pool->op_access_count < op->access_capacity);
+    op->held[pool->op_access_count] = chunk;
     op->accesses[pool->op_access_count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
     tide_pool_trace(pool, "pin", chunk, "", "device", 0, "");
     return TIDE_OK;
@@ -67,6 +76,7 @@ static tide_status acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk c
 static tide_status acquire_params(tide_pool *pool, tide_pool_op *op)
 {
     pool->op_access_count = 0;
+    op->held[0] = TIDE_CHUNK_NONE;
     op->accesses[pool->op_access_count++] = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     for (uint32_t i = 0; i < op->description.param_count; i++) {
         tide_chunk first, last;
@@ -96,76 +106,27 @@ static tide_status acquire_slice(tide_pool *pool, tide_pool_op *op, uint32_t sli
     return TIDE_OK;
 }
 
-/* Note that the piece `number` used the slots of accesses [from, to) of the open op. */
-static void mark_accesses(tide_pool *pool, uint32_t from, uint32_t to, uint64_t number)
-{
-    const tide_access *accesses = pool->ops[pool->op].accesses;
-    for (uint32_t i = from; i < to; i++) {
-        if (accesses[i].kind == TIDE_OBJECT_DEVICE_SLOT)
-            tide_marks_set(&pool->device_marks[accesses[i].index], TIDE_STREAM_COMPUTE, number,
-                           accesses[i].write);
-    }
-}
-
-static tide_status guard_chunks(tide_pool *pool, tide_chunk first, tide_chunk last)
-{
-    for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        const tide_status status =
-            pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, chunk), false);
-        if (status != TIDE_OK)
-            return status;
-    }
-    return TIDE_OK;
-}
-
-/* With the guard on: after this, the op's chunks may not be touched at their places until they are acquired
- * again. */
-static tide_status guard_params(tide_pool *pool, const tide_pool_op *op)
+/* The compute stream is done with the chunks of accesses [from, to) of the open op: guard them, if that is on, against
+ * any use until they are acquired again; close the work so far; mark their slots with it. */
+static tide_status release_chunks(tide_pool *pool, tide_pool_op *op, uint32_t from, uint32_t to)
 {
     tide_status status = TIDE_OK;
-    tide_chunk first, last;
-    for (uint32_t i = 0; pool->options.guard && i < op->description.param_count && status == TIDE_OK; i++) {
-        param_chunks(pool, op->description.params[i].tensor, &first, &last);
-        status = guard_chunks(pool, first, last);
+    for (uint32_t i = from; i < to && pool->options.guard && status == TIDE_OK; i++) {
+        if (op->held[i] != TIDE_CHUNK_NONE)
+            status = pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, op->held[i]),
+                                              false);
+    }
+    uint64_t number;
+    if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
+    for (uint32_t i = from; i < to && status == TIDE_OK; i++) {
+        const tide_access access = op->accesses[i];
+        if (op->held[i] == TIDE_CHUNK_NONE)
+            continue;
+        tide_marks_set(&pool->device_marks[access.index], TIDE_STREAM_COMPUTE, number, access.write);
+        tide_pool_trace(pool, "unpin", op->held[i], "device", "", 0, "");
     }
     return status;
-}
-
-static tide_status guard_slice(tide_pool *pool, const tide_pool_op *op)
-{
-    tide_status status = TIDE_OK;
-    tide_chunk first, last;
-    for (uint32_t i = 0; pool->options.guard && i < op->description.checkpoint_count && status == TIDE_OK;
-         i++) {
-        checkpoint_chunks(pool, op->description.checkpoints[i].tensor, pool->slice, &first, &last);
-        status = guard_chunks(pool, first, last);
-    }
-    return status;
-}
-
-static void trace_unpins(tide_pool *pool, tide_chunk first, tide_chunk last)
-{
-    for (tide_chunk chunk = first; pool->options.trace != NULL && chunk <= last; chunk++)
-        tide_pool_trace(pool, "unpin", chunk, "device", "", 0, "");
-}
-
-/* The op's params, or its open slice's checkpoints, are no longer held. */
-static void release_params(tide_pool *pool, const tide_pool_op *op)
-{
-    tide_chunk first, last;
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        param_chunks(pool, op->description.params[i].tensor, &first, &last);
-        trace_unpins(pool, first, last);
-    }
-}
-
-static void release_checkpoints(tide_pool *pool, const tide_pool_op *op)
-{
-    tide_chunk first, last;
-    for (uint32_t i = 0; i < op->description.checkpoint_count; i++) {
-        checkpoint_chunks(pool, op->description.checkpoints[i].tensor, pool->slice, &first, &last);
-        trace_unpins(pool, first, last);
-    }
 }
 
 static bool request_ready(const tide_pool *pool)
@@ -187,8 +148,10 @@ static tide_status wait_request(tide_pool *pool)
     const uint64_t idle_since = pool->last_compute_end_ns > begin ? pool->last_compute_end_ns : begin;
     tide_device_statistics device;
     pool->device->ops->statistics(pool->device, &device);
-    if (device.pending[TIDE_STREAM_COMPUTE] == 0 && end > idle_since)
+    if (device.pending[TIDE_STREAM_COMPUTE] == 0 && end > idle_since) {
         pool->counters.stall_seconds += (double)(end - idle_since) * 1e-9;
+        tide_pool_trace_stall(pool, idle_since, end);
+    }
     return status;
 }
 
@@ -271,19 +234,13 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     return status == TIDE_OK ? zero_accumulators(pool, &pool->ops[op]) : status;
 }
 
-/* Close the work on the slice before and mark its slots. */
-static tide_status release_slice(tide_pool *pool, const tide_pool_op *op)
+static tide_status release_slice(tide_pool *pool, tide_pool_op *op)
 {
     if (pool->slice == UINT32_MAX)
         return TIDE_OK;
-    tide_status status = guard_slice(pool, op);
-    uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
+    const tide_status status = release_chunks(pool, op, pool->op_param_accesses, pool->op_access_count);
     if (status != TIDE_OK)
         return status;
-    mark_accesses(pool, pool->op_param_accesses, pool->op_access_count, number);
-    release_checkpoints(pool, op);
     pool->op_access_count = pool->op_param_accesses;
     pool->slice = UINT32_MAX;
     return TIDE_OK;
@@ -403,15 +360,10 @@ tide_status tide_op_end(tide_pool *pool)
     if (status == TIDE_OK && op->description.pass != TIDE_PASS_FORWARD)
         status = convert_gradients(pool, op);
     if (status == TIDE_OK)
-        status = guard_params(pool, op);
-    uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
+        status = release_chunks(pool, op, 0, pool->op_param_accesses);
+    if (status == TIDE_OK && !pool->resident)
+        status = tide_manager_end(pool->manager);
     if (status == TIDE_OK) {
-        mark_accesses(pool, 0, pool->op_param_accesses, number);
-        release_params(pool, op);
-        if (!pool->resident)
-            status = tide_manager_end(pool->manager);
         pool->op_open = false;
         pool->op_name = NULL;
         tide_pool_ring(pool);

@@ -180,6 +180,7 @@ static void free_registrations(tide_pool *pool)
         free((tide_use *)(uintptr_t)pool->ops[i].description.params);
         free(pool->ops[i].accumulator_offsets);
         free(pool->ops[i].accesses);
+        free(pool->ops[i].held);
     }
     free(pool->params);
     free(pool->checkpoints);

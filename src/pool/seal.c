@@ -144,7 +144,8 @@ static tide_status create_tables(tide_pool *pool)
         tide_pool_op *op = &pool->ops[i];
         op->access_capacity = op_accesses_max(pool, &op->description);
         op->accesses = calloc(op->access_capacity, sizeof *op->accesses);
-        complete = complete && op->accesses != NULL;
+        op->held = calloc(op->access_capacity, sizeof *op->held);
+        complete = complete && op->accesses != NULL && op->held != NULL;
     }
     pool->resident_slots = calloc(tide_layout_chunk_count(pool->layout), sizeof *pool->resident_slots);
     pool->resident_next = pool->plan.chunks[TIDE_SPACE_MASTER];
@@ -238,7 +239,9 @@ static void undo(tide_pool *pool)
     }
     for (uint32_t i = 0; i < pool->op_count; i++) {
         free(pool->ops[i].accesses);
+        free(pool->ops[i].held);
         pool->ops[i].accesses = NULL;
+        pool->ops[i].held = NULL;
     }
     free(pool->resident_slots);
     free(pool->null_segments);
