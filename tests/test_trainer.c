@@ -77,35 +77,58 @@ static tide_trainer *open_golden(const fixture *f, tide_dtype dtype)
     return trainer;
 }
 
-static void check_twenty_steps(const fixture *f, tide_dtype dtype, double loss_tolerance,
-                               double norm_tolerance)
+/* How far a loss and (relatively) a norm may be off. */
+typedef struct tolerance {
+    double loss, norm;
+} tolerance;
+
+enum { EARLY_STEPS = 3 };
+
+static void check_step(int step, const tide_trainer_report *report, const gpt2_golden *golden,
+                       tolerance within)
+{
+    if (!(fabs(report->loss - golden->losses[step]) < within.loss))
+        fail_msg("step %d: loss %.9f, PyTorch's %.9f", step + 1, report->loss, golden->losses[step]);
+    if (!(fabs(report->gradient_norm / golden->norms[step] - 1) < within.norm))
+        fail_msg("step %d: norm %.9f, PyTorch's %.9f", step + 1, report->gradient_norm, golden->norms[step]);
+}
+
+/* `early` holds for the first steps, `all` for every one, `typical` for the root mean square over all. */
+static void check_twenty_steps(const fixture *f, tide_dtype dtype, tolerance early, tolerance all,
+                               tolerance typical)
 {
     gpt2_golden golden;
     golden_load(&golden);
     tide_trainer *trainer = open_golden(f, dtype);
+    tolerance squares = {0};
     for (int step = 0; step < GOLDEN_STEPS; step++) {
         tide_trainer_report report;
         ok(tide_trainer_step(trainer, &report));
-        if (!(fabs(report.loss - golden.losses[step]) < loss_tolerance))
-            fail_msg("step %d: loss %.9f, PyTorch's %.9f", step + 1, report.loss, golden.losses[step]);
-        if (!(fabs(report.gradient_norm / golden.norms[step] - 1) < norm_tolerance))
-            fail_msg("step %d: norm %.9f, PyTorch's %.9f", step + 1, report.gradient_norm,
-                     golden.norms[step]);
+        check_step(step, &report, &golden, step < EARLY_STEPS ? early : all);
+        squares.loss += pow(report.loss - golden.losses[step], 2);
+        squares.norm += pow(report.gradient_norm / golden.norms[step] - 1, 2);
     }
+    assert_true(sqrt(squares.loss / GOLDEN_STEPS) < typical.loss);
+    assert_true(sqrt(squares.norm / GOLDEN_STEPS) < typical.norm);
     tide_trainer_destroy(trainer);
     golden_free(&golden);
 }
 
 static void twenty_fp32_steps_are_pytorchs(void **state)
 {
-    check_twenty_steps(*state, TIDE_DTYPE_FP32, 1e-4, 1e-4);
+    const tolerance tight = {1e-4, 1e-4};
+    check_twenty_steps(*state, TIDE_DTYPE_FP32, tight, tight, tight);
 }
 
-/* Seen: losses within 0.01, norms within 8%, both largest in the middle, where the run learns fastest and a
- * difference of weights by roundings weighs most; both come back to 1% at the end. The bounds are twice that. */
+/* Three steps in, losses are within 0.001 and norms within 0.25%: arithmetic alone. Then this run, with its high
+ * learning rate, enlarges any difference until it has learnt: an fp32 run whose initial weights were rounded to
+ * bf16 once, and never again, is off by up to 0.006 and 2.4%. bf16 rounds them at every step. Seen with AMX and
+ * AVX-512: up to 0.0086 and 7.5%, root mean square 0.0038 and 3.1%; with products through fp32 (AVX2): 0.0072
+ * and 5.4%, 0.0031 and 2.1%. Bounds: half as much again. */
 static void twenty_bf16_steps_follow_pytorchs(void **state)
 {
-    check_twenty_steps(*state, TIDE_DTYPE_BF16, 0.02, 0.15);
+    const tolerance early = {0.0015, 0.004}, all = {0.013, 0.11}, typical = {0.0055, 0.048};
+    check_twenty_steps(*state, TIDE_DTYPE_BF16, early, all, typical);
 }
 
 /* --- learning --- */
