@@ -131,6 +131,39 @@ static void twenty_bf16_steps_follow_pytorchs(void **state)
     check_twenty_steps(*state, TIDE_DTYPE_BF16, early, all, typical);
 }
 
+/* --- initial values --- */
+
+static void check_initial_values(tide_trainer *trainer, size_t index)
+{
+    const tide_train_state *about = tide_trainer_state(trainer);
+    tide_gpt2_param param;
+    tide_param handle;
+    tide_gpt2_param_describe(&about->model, index, &param);
+    float *values = malloc(param.elements * sizeof *values), *truth = malloc(param.elements * sizeof *truth);
+    assert_true(values && truth);
+    assert_true(tide_param_find(tide_trainer_pool(trainer), param.name, &handle));
+    ok(tide_param_get(tide_trainer_pool(trainer), handle, TIDE_SPACE_MASTER, 0, param.elements, values));
+    tide_gpt2_init_range(&about->model, about->seed, index, 0, param.elements, truth);
+    assert_memory_equal(values, truth, param.elements * sizeof *values);
+    free(values);
+    free(truth);
+}
+
+/* Made in slices, by any number of threads: the largest tensors here have three. */
+static void initial_values_are_the_generators_for_any_thread_count(void **state)
+{
+    const fixture *f = *state;
+    for (uint32_t threads = 1; threads <= 3; threads++) {
+        tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+        options.pool.threads = threads;
+        tide_trainer *trainer;
+        ok(tide_trainer_create(&options, &trainer));
+        for (size_t i = 0; i < tide_gpt2_param_count(&options.model); i++)
+            check_initial_values(trainer, i);
+        tide_trainer_destroy(trainer);
+    }
+}
+
 /* --- learning --- */
 
 static void training_learns_and_evaluation_sees_it(void **state)
@@ -397,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(twenty_fp32_steps_are_pytorchs),
         cmocka_unit_test(twenty_bf16_steps_follow_pytorchs),
+        cmocka_unit_test(initial_values_are_the_generators_for_any_thread_count),
         cmocka_unit_test(training_learns_and_evaluation_sees_it),
         cmocka_unit_test(a_sample_is_a_function_of_model_and_seed),
         cmocka_unit_test(shards_take_no_prompt_and_show_token_numbers),
