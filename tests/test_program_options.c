@@ -150,6 +150,9 @@ static void sizes_are_written_as_people_and_parsers_want(void **state)
     assert_string_equal(tide_size_format((1ull << 20) - 1, text), "1.0 MiB");
     assert_string_equal(tide_count_format(4902144, text), "4,902,144");
     assert_string_equal(tide_count_format(7, text), "7");
+    assert_string_equal(tide_count_noun(0, "step", text), "0 steps");
+    assert_string_equal(tide_count_noun(1, "micro-batch", text), "1 micro-batch");
+    assert_string_equal(tide_count_noun(12, "micro-batch", text), "12 micro-batches");
     assert_string_equal(tide_size_format_exact(1048577, text), "1048577");
     assert_true(tide_size_parse(tide_size_format_exact(3ull << 30, text), &back));
     assert_int_equal(back, 3ull << 30);
@@ -190,7 +193,10 @@ static void a_slip_is_answered_with_the_nearest_option(void **state)
     (void)state;
     REFUSED("unknown option --setps; did you mean --steps?", "--setps", "3");
     REFUSED("unknown option --memroy; did you mean --memory?", "--memroy=3");
+    REFUSED("unknown option --prefech; did you mean --prefetch?", "--prefech");
     REFUSED("unknown option --frobnicate (see", "--frobnicate");
+    REFUSED("unknown option --frob (see", "--frob"); /* the dashes it shares with --lr do not count */
+    REFUSED("unknown option --moment (see", "--moment");
     REFUSED("'train' is no option", "train");
 }
 

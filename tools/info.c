@@ -98,8 +98,9 @@ static void machine_print(const machine_info *info)
 static void rates_print(const tide_rates *rates)
 {
     char device[TIDE_UNITS_TEXT_BYTES], adam[TIDE_UNITS_TEXT_BYTES], h2d[TIDE_UNITS_TEXT_BYTES],
-        d2h[TIDE_UNITS_TEXT_BYTES], chunk[TIDE_UNITS_TEXT_BYTES];
-    printf("measured with %u threads and chunks of %s, on the host device:\n", rates->threads,
+        d2h[TIDE_UNITS_TEXT_BYTES], chunk[TIDE_UNITS_TEXT_BYTES], threads[TIDE_UNITS_TEXT_BYTES];
+    printf("measured with %s and chunks of %s, on the host device:\n",
+           tide_count_noun(rates->threads, "thread", threads),
            tide_size_format_exact(rates->chunk_bytes, chunk));
     printf("  products  bf16 %.3g FLOP/s, fp32 %.3g FLOP/s\n", rates->flops_per_second[TIDE_DTYPE_BF16],
            rates->flops_per_second[TIDE_DTYPE_FP32]);

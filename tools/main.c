@@ -3,6 +3,7 @@
 #include "tools/command.h"
 #include "tools/options.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,10 +46,15 @@ static int help(FILE *out)
 
 static int unknown_command(const char *word)
 {
+    static const char *const questions[] = {"--help", "--version"};
     const char *nearest = NULL;
+    size_t distance = SIZE_MAX;
     for (size_t i = 0; i < COMMANDS; i++)
-        if (tide_word_distance(word, commands[i].name) <= 2)
+        if (tide_word_is_nearer(word, commands[i].name, &distance))
             nearest = commands[i].name;
+    for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++)
+        if (tide_word_is_nearer(word, questions[i], &distance))
+            nearest = questions[i];
     if (nearest != NULL)
         fprintf(stderr, "tidepool: unknown command %s; did you mean %s?\n", word, nearest);
     else
@@ -56,12 +62,8 @@ static int unknown_command(const char *word)
     return TIDE_EXIT_USAGE;
 }
 
-int main(int count, char **arguments)
+static int command_run(int count, char **arguments)
 {
-    if (count < 2) {
-        fputs("tidepool: a command is missing (train or info; see tidepool --help)\n", stderr);
-        return TIDE_EXIT_USAGE;
-    }
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(arguments[1], commands[i].name) == 0)
             return commands[i].run(count - 2, arguments + 2);
@@ -72,4 +74,27 @@ int main(int count, char **arguments)
         return TIDE_EXIT_OK;
     }
     return unknown_command(arguments[1]);
+}
+
+/* What was said must have arrived: a full disk or a closed stdout shows itself here at the latest. A command
+ * that failed has told why already. */
+static int output_check(int exit_status)
+{
+    bool lost_before = ferror(stdout) != 0;
+    errno = 0;
+    bool lost_now = fflush(stdout) != 0;
+    if (exit_status != TIDE_EXIT_OK || !(lost_before || lost_now))
+        return exit_status;
+    fprintf(stderr, "tidepool: standard output could not be written%s%s\n", lost_now ? ": " : "",
+            lost_now ? strerror(errno) : "");
+    return TIDE_EXIT_FAILURE;
+}
+
+int main(int count, char **arguments)
+{
+    if (count < 2) {
+        fputs("tidepool: a command is missing (train or info; see tidepool --help)\n", stderr);
+        return TIDE_EXIT_USAGE;
+    }
+    return output_check(command_run(count, arguments));
 }

@@ -41,16 +41,35 @@ size_t tide_word_distance(const char *a, const char *b)
     return last[b_length];
 }
 
+/* Dashes are no part of a name: all options would be two letters nearer to each other. */
+static const char *bare_word(const char *word)
+{
+    return word + strspn(word, "-");
+}
+
+/* One slip, and one more for every six letters; farther is another word. */
+static size_t slips_most(const char *bare)
+{
+    return 1 + strlen(bare) / 6;
+}
+
+bool tide_word_is_nearer(const char *word, const char *name, size_t *distance)
+{
+    const char *bare = bare_word(word);
+    size_t found = tide_word_distance(bare, bare_word(name));
+    if (found > slips_most(bare) || found >= *distance)
+        return false;
+    *distance = found;
+    return true;
+}
+
 const char *tide_options_nearest(const tide_option_table *table, const char *word)
 {
     const char *nearest = NULL;
-    size_t nearest_distance = strlen(word) / 3 + 1; /* farther is another word, not a slip */
-    for (size_t i = 0; i < table->count; i++) {
-        const char *name = table->options[i].name;
-        size_t distance = name == NULL ? SIZE_MAX : tide_word_distance(word, name);
-        if (distance <= nearest_distance && (nearest == NULL || distance < nearest_distance))
-            nearest = name, nearest_distance = distance;
-    }
+    size_t distance = SIZE_MAX;
+    for (size_t i = 0; i < table->count; i++)
+        if (table->options[i].name != NULL && tide_word_is_nearer(word, table->options[i].name, &distance))
+            nearest = table->options[i].name;
     return nearest;
 }
 

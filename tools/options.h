@@ -55,6 +55,10 @@ bool tide_options_asked(int count, char *const *arguments, const char *name);
 
 void tide_options_help(const tide_option_table *table, FILE *out);
 
+/* Whether `name` may be what `word`, mistyped, was meant to be, and is nearer than *distance, which then falls.
+ * Leading dashes do not count. */
+bool tide_word_is_nearer(const char *word, const char *name, size_t *distance);
+
 /* The table's option nearest to `word`, NULL if none is near. */
 const char *tide_options_nearest(const tide_option_table *table, const char *word);
 

@@ -121,6 +121,15 @@ const char *tide_size_format_exact(uint64_t bytes, char text[TIDE_UNITS_TEXT_BYT
     return text;
 }
 
+const char *tide_count_noun(uint64_t count, const char *noun, char text[TIDE_UNITS_TEXT_BYTES])
+{
+    size_t length = strlen(noun);
+    bool hissing = length >= 2 && strcmp(noun + length - 2, "ch") == 0;
+    (void)snprintf(text, TIDE_UNITS_TEXT_BYTES, "%" PRIu64 " %s%s", count, noun,
+                   count == 1 ? "" : (hissing ? "es" : "s"));
+    return text;
+}
+
 const char *tide_count_format(uint64_t count, char text[TIDE_UNITS_TEXT_BYTES])
 {
     char digits[TIDE_UNITS_TEXT_BYTES];

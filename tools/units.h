@@ -22,6 +22,9 @@ const char *tide_size_format(uint64_t bytes, char text[TIDE_UNITS_TEXT_BYTES]);
 /* The shortest exact form that tide_size_parse reads back: "64MiB", "1048577". Returns `text`. */
 const char *tide_size_format_exact(uint64_t bytes, char text[TIDE_UNITS_TEXT_BYTES]);
 
+/* "1 step", "12 steps", "2 micro-batches": the count and its noun, which is short. Returns `text`. */
+const char *tide_count_noun(uint64_t count, const char *noun, char text[TIDE_UNITS_TEXT_BYTES]);
+
 /* "4,902,144". Returns `text`. */
 const char *tide_count_format(uint64_t count, char text[TIDE_UNITS_TEXT_BYTES]);
 
