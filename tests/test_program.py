@@ -159,6 +159,7 @@ def usage_errors(bench):
     tiny = ["--model", bench.tiny, "--data", bench.text, "--steps", 1]
     one_line(bench, "no command", 2, "command is missing", command=[bench.program])
     one_line(bench, "unknown command", 2, "did you mean train", command=[bench.program, "trian"])
+    one_line(bench, "a slip in --version", 2, "did you mean --version", command=[bench.program, "--verson"])
     one_line(bench, "unknown flag", 2, "did you mean --steps", *tiny, "--step", 3)
     one_line(bench, "unknown flag, nothing near", 2, "unknown option --frobnicate", "--frobnicate")
     one_line(bench, "flag without value", 2, "--seed needs a value", *tiny, "--seed")
@@ -267,7 +268,55 @@ def output_errors(bench):
              bench.text / "folder")
     if Path("/dev/full").exists():
         one_line(bench, "metrics on a full disk", 1, "/dev/full", *tiny, "--metrics", "/dev/full")
+        one_line(bench, "a trace on a full disk", 1, "trace file /dev/full: .*No space", *tiny, "--trace", "/dev/full")
+        lost_output(bench, tiny)
+    else:
+        bench.tap.skip("outputs on a full disk", "this system has no /dev/full")
+    refused_outputs(bench, tiny)
+    failed_step(bench, tiny)
     full_disk(bench, tiny)
+
+
+def lost_output(bench, options):
+    """What the program says and nobody can read is a failure, not a success in silence."""
+    for command in (bench.command(*options), bench.command("--help"), [bench.program, "info", "--help"],
+                    [bench.program, "--help"], [bench.program, "--version"], [bench.program, "info", "--json"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
+        name = " ".join(command[1:3])
+        bench.tap.ok(done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "standard output" in done.stderr,
+                     f"{name} > /dev/full: status 1, one line", done)
+
+
+def refused_outputs(bench, options):
+    """A run that is refused costs nobody their files, and leaves none behind."""
+    metrics, trace, saved = bench.folder / "old-metrics", bench.folder / "old-trace", bench.folder / "new-folder"
+    metrics.write_text("old metrics\n")
+    trace.write_text("old trace\n")
+    refusal = [*options, "--device-memory", 1, "--checkpoint", saved]
+    one_line(bench, "a refusal beside old outputs", 1, "device budget", *refusal, "--metrics", metrics, "--trace", trace)
+    bench.tap.ok((metrics.read_text(), trace.read_text()) == ("old metrics\n", "old trace\n"),
+                 "the old metrics and trace are untouched")
+    new = bench.folder / "new-metrics", bench.folder / "new-trace"
+    one_line(bench, "a refusal beside new outputs", 1, "device budget", *refusal, "--metrics", new[0], "--trace", new[1])
+    bench.tap.ok(not any(path.exists() for path in (*new, saved)), "no new file and no new folder is left")
+    run = bench.run(*options, "--metrics", metrics, "--trace", trace)
+    bench.tap.ok(run.status == 0 and len(metrics_read(metrics)) == 2 and "old" not in trace.read_text(),
+                 "a run that begins replaces them", run)
+
+
+def failed_step(bench, options):
+    """A learning rate that explodes, without clipping: some step finds gradients that are not finite. The steps before it
+    have their lines."""
+    metrics = bench.folder / "exploding"
+    options = [*options, "--lr", 1000, "--clip", 0, "--metrics", metrics]
+    options[options.index("--steps") + 1] = 50
+    run = one_line(bench, "gradients that are not finite", 1, r"step \d+: .*not finite", *options)
+    found = re.search(r"step (\d+): ", run.err)
+    finished = int(found.group(1)) - 1 if found else 0
+    bench.tap.ok(finished > 0 and [line["step"] for line in metrics_read(metrics)] == list(range(1, finished + 1)) and
+                 len(re.findall(r"^step \d+/", run.out, re.MULTILINE)) == finished,
+                 f"the {finished} steps that finished have their lines", run)
 
 
 def full_disk(bench, options):
@@ -384,7 +433,7 @@ def section_crashes(bench):
     bench.tap.ok(killed == kills or finished, f"killed {killed} times")
     run = bench.run(*options)
     bench.tap.ok(run.status == 0, "the killed run goes on to its end", run)
-    bench.tap.ok(trajectory(metrics2).items() <= trajectory(metrics).items(),
+    bench.tap.ok(steps in trajectory(metrics2) and trajectory(metrics2).items() <= trajectory(metrics).items(),
                  "every loss and norm written is the undisturbed run's", run)
     bench.tap.ok(weights(saved2, steps) == weights(saved, steps), "the final weights and optimizer state are too")
     bench.tap.ok(not list(saved2.glob(".tmp-*")), "no half-written checkpoint is left", list(saved2.iterdir()))
@@ -483,6 +532,7 @@ def section_files(bench):
                         "--host-memory", budgets[1])
         memory_check(bench, "gpt2", run, budgets)
     prediction_check(bench)
+    accounting_check(bench)
     evaluation_check(bench)
 
 
@@ -503,6 +553,27 @@ def prediction_check(bench):
                  "the same machine gives the same prediction", again)
     run = bench.run("--model", "gpt2-nano", "--device", "null", "--steps", 2)
     bench.tap.ok(run.status == 0 and "predicting for" in run.out, "without rates it measures this machine", run)
+
+
+def accounting_check(bench):
+    """Console, summary and metrics are made from the same per-step records, without evaluations and saves."""
+    metrics = bench.folder / "accounted"
+    options = nano(bench, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--steps", 6, "--save-every", 2,
+                   "--checkpoint", bench.folder / "accounts", "--metrics", metrics)
+    options[options.index("--eval-every") + 1] = 2
+    run = bench.run(*options)
+    rows = metrics_read(metrics) if metrics.exists() else []
+    order = re.findall(r"^(step|validation after step|saved)\b.*?(\d+)(?:/6|:| \()", run.out, re.MULTILINE)
+    bench.tap.ok(order == [(kind, str(step)) for step in range(1, 7) for kind in
+                           (["step"] + ([] if step % 2 else ["validation after step", "saved"]))][:-2] +
+                 [("saved", "6"), ("validation after step", "6")], "a step's line stands before what follows the step", order)
+    summary = re.search(r"^6 steps in ([0-9.]+) s, (\d+) tokens/s, stall ([0-9.]+)%", run.out, re.MULTILINE)
+    seconds, stall = sum(row["step_seconds"] for row in rows), sum(row["stall_seconds"] for row in rows)
+    bench.tap.ok(summary is not None and summary.groups() == (f"{seconds:.2f}", f"{6 * 256 / seconds:.0f}",
+                                                              f"{100 * stall / seconds:.1f}"),
+                 "the summary is the sum of the metrics", f"{seconds} s, {stall} s stalled\n{run}")
+    lines = re.findall(r"^step .*  (\d+) tokens/s", run.out, re.MULTILINE)
+    bench.tap.ok(len(lines) == 6 and lines == [f"{row['tokens_per_second']:.0f}" for row in rows], "so is every step's line", run)
 
 
 def evaluation_check(bench):

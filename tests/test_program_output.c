@@ -67,25 +67,31 @@ static void a_json_line_too_long_is_never_complete(void **state)
     assert_true(strlen(text) < sizeof text);
 }
 
-static void a_metrics_line_waits_for_its_counters(void **state)
+static void file_fill(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void a_metrics_line_joins_report_and_counters(void **state)
 {
     tide_metrics *metrics = NULL;
     tide_trainer_report report = {.step = 1, .loss = 2.5, .gradient_norm = 0.5, .lr = 1e-3};
     tide_pool_counters counters = {.seconds = 2, .h2d_bytes = 10};
     (void)state;
-    assert_int_equal(tide_metrics_open(path, false, &metrics), TIDE_OK);
-    assert_int_equal(tide_metrics_counters(metrics, &counters), TIDE_ERROR_STATE);
-    assert_int_equal(tide_metrics_report(metrics, &report, 100), TIDE_OK);
-    report.step = 2, report.loss = NAN, report.skipped = true;
-    assert_int_equal(tide_metrics_report(metrics, &report, 100), TIDE_OK);
-    assert_string_equal(file_text(), "");
-    assert_int_equal(tide_metrics_counters(metrics, &counters), TIDE_OK);
+    assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
+    assert_int_equal(tide_metrics_begin(metrics, false), TIDE_OK);
+    assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
     assert_int_equal(count_of(file_text(), "\n"), 1);
-    assert_int_equal(tide_metrics_counters(metrics, &counters), TIDE_OK);
+    report.step = 2, report.loss = NAN, report.skipped = true;
+    assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     char *text = file_text();
     assert_int_equal(strncmp(text, "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,", 37), 0);
     assert_int_equal(count_of(text, "\"tokens_per_second\":50,"), 2);
+    assert_int_equal(count_of(text, "\"h2d_bytes\":10,"), 2);
     assert_int_equal(count_of(text, "\"loss\":null"), 1);
     assert_int_equal(count_of(text, "\"skipped\":1}\n"), 1);
 }
@@ -93,23 +99,47 @@ static void a_metrics_line_waits_for_its_counters(void **state)
 static void metrics_of_a_killed_run_are_continued_at_a_whole_line(void **state)
 {
     tide_metrics *metrics = NULL;
+    tide_trainer_report report = {.step = 2};
+    tide_pool_counters counters = {.seconds = 2};
     (void)state;
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("{\"step\":1}\n{\"step\":2,\"lo", file);
-    fclose(file);
-    assert_int_equal(tide_metrics_open(path, true, &metrics), TIDE_OK);
-    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    file_fill("{\"step\":1}\n{\"step\":2,\"lo");
+    assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
+    assert_int_equal(tide_metrics_begin(metrics, true), TIDE_OK);
     assert_string_equal(file_text(), "{\"step\":1}\n");
+    assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    assert_int_equal(strncmp(file_text(), "{\"step\":1}\n{\"step\":2,\"loss\":", 28), 0);
 }
 
 static void metrics_that_cannot_be_written_are_refused(void **state)
 {
     tide_metrics *metrics = NULL;
     (void)state;
-    assert_int_equal(tide_metrics_open("/nonexistent/metrics", false, &metrics), TIDE_ERROR_IO);
+    assert_int_equal(tide_metrics_open("/nonexistent/metrics", &metrics), TIDE_ERROR_IO);
     assert_non_null(strstr(tide_message(), "/nonexistent/metrics"));
     assert_null(metrics);
+}
+
+static void files_of_a_run_that_does_not_begin_stay_as_they_were(void **state)
+{
+    tide_metrics *metrics = NULL;
+    tide_trace *trace = NULL;
+    (void)state;
+    file_fill("old\n");
+    assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    assert_string_equal(file_text(), "old\n");
+    assert_int_equal(tide_trace_open(path, 8, &trace), TIDE_OK);
+    assert_int_equal(tide_trace_finish(trace, NULL), TIDE_OK);
+    tide_trace_destroy(trace);
+    assert_string_equal(file_text(), "old\n");
+    unlink(path);
+    assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
+    assert_int_equal(tide_trace_open(path, 8, &trace), TIDE_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    tide_trace_destroy(trace);
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    assert_int_not_equal(access(path, F_OK), 0);
 }
 
 static const tide_pool_plan plan = {.params = 300000,
@@ -239,9 +269,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_json_line_quotes_text_and_keeps_every_digit),
         cmocka_unit_test(a_json_line_too_long_is_never_complete),
-        cmocka_unit_test(a_metrics_line_waits_for_its_counters),
+        cmocka_unit_test(a_metrics_line_joins_report_and_counters),
         cmocka_unit_test(metrics_of_a_killed_run_are_continued_at_a_whole_line),
         cmocka_unit_test(metrics_that_cannot_be_written_are_refused),
+        cmocka_unit_test(files_of_a_run_that_does_not_begin_stay_as_they_were),
         cmocka_unit_test(a_trace_begins_with_its_tables_and_ends_with_its_sums),
         cmocka_unit_test(a_full_ring_drops_and_counts),
         cmocka_unit_test(events_of_several_threads_are_all_written_or_counted),

@@ -2,9 +2,14 @@
  *
  *   1. command line -> trainer options; machine rates for the null device
  *   2. outputs that could fail are tried before anything is trained: checkpoint folder, metrics, trace
- *   3. create the trainer; print where every byte goes
- *   4. step by step: line, metrics, evaluation, save; a signal ends the loop after the step
- *   5. drain, last metrics lines, evaluation, save, sample, summary
+ *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
+ *   4. step by step: evaluation, save; a signal ends the loop after the step
+ *   5. last lines, summary, save, evaluation, sample
+ *
+ * A step's updates may run inside the next step, so its line, on the console and in the metrics, is written
+ * when both halves are known: the trainer's report, and the step's share of the pool's counters. Before an
+ * evaluation, a save or a sample the pool is drained, which ends the step's share: their time and moves are
+ * in no step's line.
  *
  * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
  * does: the newest complete checkpoint stands.
@@ -19,6 +24,7 @@
 #include "tools/train_report.h"
 #include "tools/units.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -30,6 +36,9 @@ static const char command_name[] = "tidepool train";
 
 static volatile sig_atomic_t signal_seen;
 
+/* Steps that wait for their counters: the last one, and one whose updates run on. */
+enum { WAITING_STEPS_MAX = 8 };
+
 typedef struct train_run {
     tide_train_settings settings;
     tide_trainer_options options;
@@ -37,9 +46,13 @@ typedef struct train_run {
     tide_metrics *metrics; /* NULL: none wanted */
     tide_trace *trace;     /* NULL: none wanted */
     tide_progress progress;
-    uint64_t first_step; /* done before this run */
-    uint64_t saved_step; /* newest checkpoint made or found, UINT64_MAX: none */
-    double unigram;      /* entropy of the validation split, NAN if not known */
+    bool folder_made;                               /* the checkpoint folder did not exist */
+    uint64_t first_step;                            /* done before this run */
+    uint64_t saved_step;                            /* newest checkpoint made or found, UINT64_MAX: none */
+    tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
+    uint64_t reported;
+    uint64_t lined; /* have their line */
+    double unigram; /* entropy of the validation split, NAN if not known */
 } train_run;
 
 /* ---- signals ---- */
@@ -94,7 +107,7 @@ static tide_status machine_fill(train_run *run)
 
 /* Make a file in the folder and remove it: a folder that can't be written is found now, not at the first
  * save. */
-static tide_status folder_probe(const tide_files *files, const char *dir)
+static tide_status folder_probe(const tide_files *files, const char *dir, bool *folder_made)
 {
     char path[TIDE_CHECKPOINT_PATH_BYTES];
     int handle = 0, error = files->make_folder(files->context, dir);
@@ -112,16 +125,18 @@ static tide_status folder_probe(const tide_files *files, const char *dir)
         (void)files->remove_folder(files->context, dir);
     if (error != 0)
         return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be written: %s", dir, strerror(error));
+    *folder_made = made;
     return TIDE_OK;
 }
 
 /* Without --resume a folder must hold no checkpoint: this run's would be older, or of another run. */
-static tide_status checkpoint_check(const tide_train_settings *settings)
+static tide_status checkpoint_check(train_run *run)
 {
+    const tide_train_settings *settings = &run->settings;
     tide_checkpoint_found found;
     if (settings->checkpoint == NULL || tide_train_settings_predict(settings))
         return TIDE_OK;
-    tide_status status = folder_probe(tide_files_posix(), settings->checkpoint);
+    tide_status status = folder_probe(tide_files_posix(), settings->checkpoint, &run->folder_made);
     if (status != TIDE_OK || settings->resume)
         return status;
     status = tide_checkpoint_newest(tide_files_posix(), settings->checkpoint, &found);
@@ -135,9 +150,9 @@ static tide_status checkpoint_check(const tide_train_settings *settings)
 static tide_status outputs_open(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
-    tide_status status = checkpoint_check(settings);
+    tide_status status = checkpoint_check(run);
     if (status == TIDE_OK && settings->metrics != NULL)
-        status = tide_metrics_open(settings->metrics, settings->resume, &run->metrics);
+        status = tide_metrics_open(settings->metrics, &run->metrics);
     if (status == TIDE_OK && settings->trace != NULL)
         status = tide_trace_open(settings->trace, TIDE_TRACE_RING_EVENTS, &run->trace);
     if (run->trace != NULL) {
@@ -145,6 +160,14 @@ static tide_status outputs_open(train_run *run)
         run->options.pool.trace_context = run->trace;
     }
     return status;
+}
+
+/* A run that failed leaves no empty folder behind; one with a checkpoint in it can't be removed. */
+static void folder_withdraw(const train_run *run)
+{
+    const tide_files *files = tide_files_posix();
+    if (run->folder_made)
+        (void)files->remove_folder(files->context, run->settings.checkpoint);
 }
 
 /* ---- 3: the trainer ---- */
@@ -218,14 +241,22 @@ static void run_print(const train_run *run)
     const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
     const tide_trainer_options *options = &run->options;
     const tide_gpt2_config *model = &options->model;
-    printf("%s: %u layers, width %u, %u heads, context %u, vocabulary %u\n", model->name, model->layers,
-           model->width, model->heads, model->context, model->vocab_size);
-    printf("device %s, %s, seed %llu; %llu steps of %llu tokens: %u sequences of %u in %u micro-batches\n",
-           options->pool.device, options->pool.dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp32",
-           (unsigned long long)options->seed, (unsigned long long)options->steps,
-           (unsigned long long)plan->batch_tokens, plan->batch_sequences, plan->seq_len, plan->micro_batches);
-    printf("lr %g after %llu steps, weight decay %g, clip %g\n", options->lr,
-           (unsigned long long)plan->warmup_steps, options->weight_decay, options->clip);
+    char layers[TIDE_UNITS_TEXT_BYTES], heads[TIDE_UNITS_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES],
+        tokens[TIDE_UNITS_TEXT_BYTES], sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
+    printf("%s: %s, width %u, %s, context %u, vocabulary %u\n", model->name,
+           tide_count_noun(model->layers, "layer", layers), model->width,
+           tide_count_noun(model->heads, "head", heads), model->context, model->vocab_size);
+    printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", options->pool.device,
+           options->pool.dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp32", (unsigned long long)options->seed,
+           tide_count_noun(options->steps, "step", steps),
+           tide_count_noun(plan->batch_tokens, "token", tokens),
+           tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,
+           tide_count_noun(plan->micro_batches, "micro-batch", parts));
+    if (plan->warmup_steps == 0)
+        printf("lr %g without warm-up", options->lr);
+    else
+        printf("lr %g after %s of warm-up", options->lr, tide_count_noun(plan->warmup_steps, "step", steps));
+    printf(", weight decay %g, clip %g\n", options->weight_decay, options->clip);
     if (tide_train_settings_predict(&run->settings) && run->settings.checkpoint != NULL)
         printf("the null device computes nothing: nothing is resumed from or saved to %s\n",
                run->settings.checkpoint);
@@ -239,6 +270,8 @@ static tide_status trainer_open(train_run *run)
     run_print(run);
     resumed_print(run);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
+    if (status == TIDE_OK && run->metrics != NULL)
+        status = tide_metrics_begin(run->metrics, run->settings.resume);
     if (status == TIDE_OK && run->trace != NULL)
         status = trace_begin(run);
     run->first_step = tide_trainer_state(run->trainer)->step;
@@ -249,35 +282,45 @@ static tide_status trainer_open(train_run *run)
 
 /* ---- 4: steps ---- */
 
-/* Steps whose last update has ended get their metrics line; the pool keeps 8 of them, so this is called every
- * step. */
+/* A step's line, on the console and in the metrics: both halves are there. */
+static tide_status step_line(train_run *run, const tide_trainer_report *report,
+                             const tide_pool_counters *counters)
+{
+    tide_progress_step(&run->progress, report, counters);
+    if (run->metrics == NULL)
+        return TIDE_OK;
+    return tide_metrics_step(run->metrics, report, tide_trainer_plan_get(run->trainer)->batch_tokens,
+                             counters);
+}
+
+/* Write the lines of the steps whose last update has ended, oldest first; the pool keeps 8 of them, so this is
+ * called every step. Counters without a report are a step's that failed. */
 static tide_status counters_take(train_run *run)
 {
     tide_status status = TIDE_OK;
     uint64_t step;
     tide_pool_counters counters;
-    while (status == TIDE_OK &&
+    while (status == TIDE_OK && run->lined < run->reported &&
            tide_pool_step_counters_take(tide_trainer_pool(run->trainer), &step, &counters))
-        if (run->metrics != NULL)
-            status = tide_metrics_counters(run->metrics, &counters);
+        status = step_line(run, &run->waiting[run->lined++ % WAITING_STEPS_MAX], &counters);
     return status;
 }
 
 static tide_status step_run(train_run *run)
 {
-    tide_trainer_report report;
-    tide_pool_counters counters;
-    tide_status status = tide_trainer_step(run->trainer, &report);
-    if (status == TIDE_OK && run->metrics != NULL)
-        status =
-            tide_metrics_report(run->metrics, &report, tide_trainer_plan_get(run->trainer)->batch_tokens);
-    if (status == TIDE_OK)
-        status = counters_take(run);
-    if (status == TIDE_OK)
-        status = tide_pool_counters_get(tide_trainer_pool(run->trainer), &counters);
-    if (status == TIDE_OK && tide_trainer_computes(run->trainer))
-        tide_progress_step(&run->progress, &report, &counters);
-    return status;
+    assert(run->reported - run->lined < WAITING_STEPS_MAX);
+    tide_status status = tide_trainer_step(run->trainer, &run->waiting[run->reported % WAITING_STEPS_MAX]);
+    if (status != TIDE_OK)
+        return status;
+    run->reported++;
+    return counters_take(run);
+}
+
+/* End the last step's share of the counters here: what follows is no step's. */
+static tide_status steps_settle(train_run *run)
+{
+    tide_status status = tide_pool_drain(tide_trainer_pool(run->trainer));
+    return status == TIDE_OK ? counters_take(run) : status;
 }
 
 /* What a model that knows only how often each token comes would reach: the mark to beat. */
@@ -329,20 +372,30 @@ static bool is_due(uint64_t every, uint64_t step)
     return every != 0 && step % every == 0;
 }
 
+/* What is due after a step. */
+static tide_status between_steps(train_run *run)
+{
+    const tide_train_settings *settings = &run->settings;
+    uint64_t step = tide_trainer_state(run->trainer)->step;
+    bool computes = tide_trainer_computes(run->trainer), last = step == settings->steps;
+    bool evaluate_now = computes && !last && is_due(settings->eval_every, step);
+    bool save_now = computes && settings->checkpoint != NULL && is_due(settings->save_every, step);
+    tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
+    if (status == TIDE_OK && evaluate_now)
+        status = evaluate(run);
+    if (status == TIDE_OK && save_now)
+        status = save(run);
+    return status;
+}
+
 static tide_status steps_run(train_run *run)
 {
     const tide_train_state *state = tide_trainer_state(run->trainer);
-    const tide_train_settings *settings = &run->settings;
-    bool computes = tide_trainer_computes(run->trainer);
     tide_status status = TIDE_OK;
-    while (status == TIDE_OK && state->step < settings->steps && signal_seen == 0) {
+    while (status == TIDE_OK && state->step < run->settings.steps && signal_seen == 0) {
         status = step_run(run);
-        bool last = state->step == settings->steps;
-        if (status == TIDE_OK && computes && !last && is_due(settings->eval_every, state->step))
-            status = evaluate(run);
-        if (status == TIDE_OK && computes && settings->checkpoint != NULL &&
-            is_due(settings->save_every, state->step))
-            status = save(run);
+        if (status == TIDE_OK)
+            status = between_steps(run);
     }
     return status;
 }
@@ -352,13 +405,14 @@ static tide_status steps_run(train_run *run)
 static tide_status sample(train_run *run)
 {
     tide_sample_options options;
-    char *text = NULL;
+    char *text = NULL, count[TIDE_UNITS_TEXT_BYTES];
     tide_sample_options_default(&options);
     options.tokens = (uint32_t)run->settings.sample;
     tide_status status = tide_trainer_sample(run->trainer, &options, &text);
     if (status != TIDE_OK)
         return status;
-    tide_progress_line(&run->progress, "sample of %u tokens:\n%s", options.tokens, text);
+    tide_progress_line(&run->progress, "sample of %s:\n%s", tide_count_noun(options.tokens, "token", count),
+                       text);
     free(text);
     return TIDE_OK;
 }
@@ -380,21 +434,14 @@ static tide_status ending_save(train_run *run)
 
 static tide_status ending_run(train_run *run)
 {
-    tide_pool *pool = tide_trainer_pool(run->trainer);
     uint64_t step = tide_trainer_state(run->trainer)->step;
-    tide_pool_counters counters;
+    tide_status status = steps_settle(run);
+    if (status != TIDE_OK)
+        return status;
     if (signal_seen != 0)
         tide_progress_line(&run->progress, "%s: stopped after step %llu",
                            signal_seen == SIGINT ? "SIGINT" : "SIGTERM", (unsigned long long)step);
-    tide_status status = tide_pool_drain(pool);
-    if (status == TIDE_OK)
-        status = counters_take(run);
-    if (status == TIDE_OK)
-        status = tide_pool_counters_get(pool, &counters);
-    if (status != TIDE_OK)
-        return status;
-    tide_progress_end(&run->progress, step - run->first_step, &counters,
-                      &tide_trainer_plan_get(run->trainer)->pool);
+    tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
     bool finished = signal_seen == 0 && tide_trainer_computes(run->trainer);
     if (status == TIDE_OK && finished && run->settings.eval_every != 0)
@@ -406,7 +453,6 @@ static tide_status ending_run(train_run *run)
 
 static tide_status train(train_run *run)
 {
-    tide_pool_counters counters;
     tide_status status = tide_train_settings_apply(&run->settings, &run->options);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
         status = machine_fill(run);
@@ -414,11 +460,9 @@ static tide_status train(train_run *run)
         status = outputs_open(run);
     if (status == TIDE_OK)
         status = trainer_open(run);
-    if (status == TIDE_OK)
-        status = tide_pool_counters_get(tide_trainer_pool(run->trainer), &counters);
     if (status != TIDE_OK)
         return status;
-    tide_progress_begin(&run->progress, stdout, run->trainer, &counters);
+    tide_progress_begin(&run->progress, stdout, run->trainer);
     if (run->first_step >= run->settings.steps)
         tide_progress_line(&run->progress, "step %llu of %llu is done already",
                            (unsigned long long)run->first_step, (unsigned long long)run->settings.steps);
@@ -426,16 +470,32 @@ static tide_status train(train_run *run)
     return status == TIDE_OK ? ending_run(run) : status;
 }
 
-/* Closing can fail too (a full disk shows itself late); the first failure is the one that is told. */
-static tide_status outputs_close(train_run *run)
+/* After the failure has been told: steps that did finish get their lines, as far as the pool still can. */
+static void lines_rescue(train_run *run)
+{
+    if (run->trainer == NULL || run->lined == run->reported)
+        return;
+    if (steps_settle(run) != TIDE_OK)
+        (void)counters_take(run);
+    tide_progress_close(&run->progress);
+}
+
+/* Closing can fail too (a full disk shows itself late). One failure, one line: what is lost beside a failure
+ * goes unsaid. */
+static int outputs_close(train_run *run, int exit_status)
 {
     uint64_t dropped = 0;
+    char events[TIDE_UNITS_TEXT_BYTES];
     tide_status status = tide_trace_finish(run->trace, &dropped);
-    if (dropped > 0)
-        fprintf(stderr, "%s: warning: trace file %s: %llu events were dropped\n", command_name,
-                run->settings.trace, (unsigned long long)dropped);
-    tide_status closed = tide_metrics_close(run->metrics);
-    return status != TIDE_OK ? status : closed;
+    if (status != TIDE_OK && exit_status == TIDE_EXIT_OK)
+        exit_status = tide_command_failed(command_name, status);
+    status = tide_metrics_close(run->metrics);
+    if (status != TIDE_OK && exit_status == TIDE_EXIT_OK)
+        exit_status = tide_command_failed(command_name, status);
+    if (dropped > 0 && exit_status == TIDE_EXIT_OK)
+        fprintf(stderr, "%s: warning: trace file %s: dropped %s\n", command_name, run->settings.trace,
+                tide_count_noun(dropped, "event", events));
+    return exit_status;
 }
 
 int tide_command_train(int count, char *const *arguments)
@@ -451,16 +511,15 @@ int tide_command_train(int count, char *const *arguments)
     signals_install();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);
-    if (run.progress.bar_shown)
-        fputc('\n', stdout);
-    if (status != TIDE_OK)
+    tide_progress_close(&run.progress);
+    if (status != TIDE_OK) {
         exit_status = tide_command_failed(command_name, status);
-    status = outputs_close(&run);
-    if (status != TIDE_OK && exit_status == TIDE_EXIT_OK)
-        exit_status = tide_command_failed(command_name, status);
+        lines_rescue(&run);
+    }
+    exit_status = outputs_close(&run, exit_status);
+    if (exit_status != TIDE_EXIT_OK)
+        folder_withdraw(&run);
     tide_trainer_destroy(run.trainer);
     tide_trace_destroy(run.trace);
-    if (fflush(stdout) != 0 && exit_status == TIDE_EXIT_OK)
-        exit_status = TIDE_EXIT_FAILURE;
     return exit_status;
 }

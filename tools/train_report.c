@@ -54,9 +54,9 @@ static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
 static tide_status checkpoints_print(const tide_trainer_plan *plan, FILE *out)
 {
     const uint64_t parts[] = {plan->residual_bytes, plan->saved_bytes};
-    char note[96];
-    snprintf(note, sizeof note, "%u blocks keep theirs, %u recompute", plan->blocks - plan->recomputed_blocks,
-             plan->recomputed_blocks);
+    char note[96], blocks[TIDE_UNITS_TEXT_BYTES];
+    snprintf(note, sizeof note, "recomputed in %u of %s", plan->recomputed_blocks,
+             tide_count_noun(plan->blocks, "block", blocks));
     plan_line(out, 6, "residual inputs", plan->residual_bytes, "");
     plan_line(out, 6, "kept activations", plan->saved_bytes, note);
     return sum_check("space checkpoint", plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], parts, 2);
@@ -67,22 +67,24 @@ static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
     const tide_pool_plan *pool = &plan->pool;
     uint64_t total = 0;
     uint32_t chunks = 0;
-    char note[96];
+    char note[96], counted[TIDE_UNITS_TEXT_BYTES];
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         uint64_t bytes = pool->chunks[space] * pool->chunk_bytes;
-        char unused[TIDE_UNITS_TEXT_BYTES];
+        char unused[TIDE_UNITS_TEXT_BYTES], count[TIDE_UNITS_TEXT_BYTES];
         if (bytes < pool->space_bytes[space])
             return tide_fail(TIDE_ERROR_INTERNAL,
                              "the plan does not add up: space %s has more bytes than its chunks",
                              tide_space_name((tide_space)space));
-        snprintf(note, sizeof note, "%u chunks, %s unused at the end", pool->chunks[space],
+        snprintf(note, sizeof note, "%s, %s unused at the end",
+                 tide_count_noun(pool->chunks[space], "chunk", count),
                  tide_size_format(bytes - pool->space_bytes[space], unused));
         plan_line(out, 4, tide_space_name((tide_space)space), pool->space_bytes[space], note);
         total += pool->space_bytes[space];
         chunks += pool->chunks[space];
     }
     tide_status status = checkpoints_print(plan, out);
-    snprintf(note, sizeof note, "%u chunks, tensors on 256-byte boundaries", chunks);
+    snprintf(note, sizeof note, "%s, tensors on 256-byte boundaries",
+             tide_count_noun(chunks, "chunk", counted));
     plan_line(out, 2, "all spaces", total, note);
     return status;
 }
@@ -198,57 +200,51 @@ static void bar_draw(tide_progress *progress, uint64_t step, double step_seconds
     progress->bar_shown = true;
 }
 
-void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer *trainer,
-                         const tide_pool_counters *counters)
+void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer *trainer)
 {
     *progress = (tide_progress){.out = out,
                                 .terminal = isatty(fileno(out)) != 0,
                                 .computes = tide_trainer_computes(trainer),
-                                .first_step = tide_trainer_state(trainer)->step,
                                 .steps = tide_trainer_state(trainer)->steps,
-                                .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens,
-                                .begin = *counters,
-                                .last = *counters};
+                                .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
 }
 
-static void step_print(const tide_progress *progress, const tide_trainer_report *report, double seconds,
+static void step_print(const tide_progress *progress, const tide_trainer_report *report,
                        const tide_pool_counters *counters)
 {
     FILE *out = progress->out;
-    const tide_pool_counters *last = &progress->last;
     char moved[TIDE_UNITS_TEXT_BYTES];
-    double stall = counters->stall_seconds - last->stall_seconds;
-    uint64_t bytes = counters->h2d_bytes + counters->d2h_bytes - last->h2d_bytes - last->d2h_bytes;
+    double seconds = counters->seconds;
     fprintf(out, "step %llu/%llu", (unsigned long long)report->step, (unsigned long long)progress->steps);
-    fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
+    if (progress->computes)
+        fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
     fprintf(out, "  lr %.3g  %.0f tokens/s  stall %.0f%%  moved %s%s\n", report->lr,
             seconds > 0 ? (double)progress->step_tokens / seconds : 0,
-            seconds > 0 ? 100 * stall / seconds : 0, tide_size_format(bytes, moved),
+            seconds > 0 ? 100 * counters->stall_seconds / seconds : 0,
+            tide_size_format(counters->h2d_bytes + counters->d2h_bytes, moved),
             report->skipped ? "  SKIPPED: the norm is not finite" : "");
+}
+
+static void sum_add(tide_progress *progress, const tide_pool_counters *counters)
+{
+    tide_pool_counters *sum = &progress->sum;
+    progress->lines++;
+    sum->seconds += counters->seconds;
+    sum->stall_seconds += counters->stall_seconds;
+    sum->h2d_bytes += counters->h2d_bytes;
+    sum->d2h_bytes += counters->d2h_bytes;
+    sum->device_bytes_peak = counters->device_bytes_peak; /* peaks are the run's so far */
+    sum->host_bytes_peak = counters->host_bytes_peak;
 }
 
 void tide_progress_step(tide_progress *progress, const tide_trainer_report *report,
                         const tide_pool_counters *counters)
 {
-    double seconds = counters->seconds - progress->last.seconds;
     bar_clear(progress);
-    step_print(progress, report, seconds, counters);
-    progress->last = *counters;
-    uint64_t done = report->step - progress->first_step;
-    bar_draw(progress, report->step,
-             done > 0 ? (counters->seconds - progress->begin.seconds) / (double)done : seconds);
+    sum_add(progress, counters);
+    step_print(progress, report, counters);
+    bar_draw(progress, report->step, progress->sum.seconds / (double)progress->lines);
     fflush(progress->out);
-}
-
-void tide_progress_predicted(tide_progress *progress, uint64_t step, const tide_pool_counters *counters)
-{
-    char moved[TIDE_UNITS_TEXT_BYTES];
-    double seconds = counters->seconds > 0 ? counters->seconds : NAN;
-    bar_clear(progress);
-    fprintf(progress->out, "step %llu/%llu  %.4f s  %.0f tokens/s  stall %.0f%%  moved %s\n",
-            (unsigned long long)step, (unsigned long long)progress->steps, seconds,
-            (double)progress->step_tokens / seconds, 100 * counters->stall_seconds / seconds,
-            tide_size_format(counters->h2d_bytes + counters->d2h_bytes, moved));
 }
 
 void tide_progress_line(tide_progress *progress, const char *format, ...)
@@ -262,26 +258,30 @@ void tide_progress_line(tide_progress *progress, const char *format, ...)
     fflush(progress->out);
 }
 
-void tide_progress_end(tide_progress *progress, uint64_t steps_done, const tide_pool_counters *counters,
-                       const tide_pool_plan *plan)
+void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan)
 {
     char h2d[TIDE_UNITS_TEXT_BYTES], d2h[TIDE_UNITS_TEXT_BYTES], device[TIDE_UNITS_TEXT_BYTES],
-        device_budget[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], host_budget[TIDE_UNITS_TEXT_BYTES];
-    const tide_pool_counters *begin = &progress->begin;
-    double seconds = counters->seconds - begin->seconds;
-    double tokens = (double)(steps_done * progress->step_tokens);
-    double stall = counters->stall_seconds - begin->stall_seconds;
-    if (steps_done == 0)
+        device_budget[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], host_budget[TIDE_UNITS_TEXT_BYTES],
+        steps[TIDE_UNITS_TEXT_BYTES];
+    const tide_pool_counters *sum = &progress->sum;
+    double tokens = (double)(progress->lines * progress->step_tokens);
+    if (progress->lines == 0)
         return;
     tide_progress_line(
-        progress, "%s%llu steps in %.2f s, %.0f tokens/s, stall %.1f%%; to the device %s, to the host %s",
-        progress->computes ? "" : "predicted: ", (unsigned long long)steps_done, seconds,
-        seconds > 0 ? tokens / seconds : 0, seconds > 0 ? 100 * stall / seconds : 0,
-        tide_size_format(counters->h2d_bytes - begin->h2d_bytes, h2d),
-        tide_size_format(counters->d2h_bytes - begin->d2h_bytes, d2h));
-    tide_progress_line(progress, "peaks: device %s of %s, host %s of %s",
-                       tide_size_format(counters->device_bytes_peak, device),
-                       tide_size_format(plan->device_memory_bytes, device_budget),
-                       tide_size_format(counters->host_bytes_peak, host),
-                       tide_size_format(plan->host_memory_bytes, host_budget));
+        progress, "%s%s in %.2f s, %.0f tokens/s, stall %.1f%%; to the device %s, to the host %s",
+        progress->computes ? "" : "predicted: ", tide_count_noun(progress->lines, "step", steps),
+        sum->seconds, sum->seconds > 0 ? tokens / sum->seconds : 0,
+        sum->seconds > 0 ? 100 * sum->stall_seconds / sum->seconds : 0, tide_size_format(sum->h2d_bytes, h2d),
+        tide_size_format(sum->d2h_bytes, d2h));
+    tide_progress_line(
+        progress, "peaks: device %s of %s, host %s of %s", tide_size_format(sum->device_bytes_peak, device),
+        tide_size_format(plan->device_memory_bytes, device_budget),
+        tide_size_format(sum->host_bytes_peak, host), tide_size_format(plan->host_memory_bytes, host_budget));
+}
+
+void tide_progress_close(tide_progress *progress)
+{
+    if (progress->bar_shown)
+        fputc('\n', progress->out);
+    progress->bar_shown = false;
 }

@@ -16,24 +16,23 @@ typedef struct tide_progress {
     FILE *out;
     bool terminal;
     bool bar_shown;
-    bool computes;       /* false on the null device: no loss */
-    uint64_t first_step; /* steps done before this run */
-    uint64_t steps;      /* where the run ends */
+    bool computes;  /* false on the null device: no loss */
+    uint64_t steps; /* where the run ends */
     uint64_t step_tokens;
-    tide_pool_counters begin; /* at the run's start */
-    tide_pool_counters last;  /* at the last step's line */
+    uint64_t lines; /* steps that have their line; `sum` is over them */
+    tide_pool_counters sum;
 } tide_progress;
 
-void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer *trainer,
-                         const tide_pool_counters *counters);
+void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer *trainer);
+/* A finished step's line: its report and its own share of the counters, whose seconds are virtual on the null
+ * device. */
 void tide_progress_step(tide_progress *progress, const tide_trainer_report *report,
                         const tide_pool_counters *counters);
-/* The null device's line: a step's own counters, known once its last update has ended. Seconds are virtual. */
-void tide_progress_predicted(tide_progress *progress, uint64_t step, const tide_pool_counters *counters);
 /* Any other line: printf's arguments, without the newline. */
 void tide_progress_line(tide_progress *progress, const char *format, ...) TIDE_PRINTF(2, 3);
-/* Take the bar away and print what the run came to. `counters` after a drain. */
-void tide_progress_end(tide_progress *progress, uint64_t steps_done, const tide_pool_counters *counters,
-                       const tide_pool_plan *plan);
+/* Take the bar away and print what the steps with a line came to: the sums of their lines. */
+void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan);
+/* Leave the terminal with nothing half-written on it. Also before tide_progress_begin, on zeros. */
+void tide_progress_close(tide_progress *progress);
 
 #endif

@@ -1,7 +1,8 @@
-/* A ring of reports that wait for their counters, and a line a step: see metrics.h. */
+/* A line a step: see metrics.h. */
 #include "src/train/metrics.h"
 
 #include "src/train/json_line.h"
+#include "src/train/output_file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,85 +14,57 @@
 
 enum { LINE_BYTES = 2048, TAIL_BYTES = LINE_BYTES };
 
-typedef struct waiting_step {
-    tide_trainer_report report;
-    uint64_t tokens;
-} waiting_step;
-
 struct tide_metrics {
-    int descriptor;
-    char path[512]; /* for messages */
-    waiting_step waiting[TIDE_METRICS_WAITING_MAX];
-    uint64_t reported; /* waiting[n % MAX] for n in [written, reported) */
-    uint64_t written;
+    tide_output_file file;
     char line[LINE_BYTES];
 };
-
-static tide_status file_failed(const tide_metrics *metrics, const char *what)
-{
-    return tide_fail(TIDE_ERROR_IO, "metrics file %s: %s: %s", metrics->path, what, strerror(errno));
-}
 
 /* Cut off what follows the last newline: the half line of a run that was killed. */
 static tide_status tail_repair(tide_metrics *metrics)
 {
     char tail[TAIL_BYTES];
     struct stat about;
-    if (fstat(metrics->descriptor, &about) != 0)
-        return file_failed(metrics, "can't be examined");
+    if (fstat(metrics->file.descriptor, &about) != 0)
+        return tide_output_file_failed(&metrics->file, "can't be examined", errno);
     if (!S_ISREG(about.st_mode) || about.st_size == 0)
         return TIDE_OK;
     off_t start = about.st_size > TAIL_BYTES ? about.st_size - TAIL_BYTES : 0;
-    ssize_t got = pread(metrics->descriptor, tail, (size_t)(about.st_size - start), start);
+    ssize_t got = pread(metrics->file.descriptor, tail, (size_t)(about.st_size - start), start);
     if (got < 0)
-        return file_failed(metrics, "can't be read");
+        return tide_output_file_failed(&metrics->file, "can't be read", errno);
     while (got > 0 && tail[got - 1] != '\n')
         got--;
-    if (start + got < about.st_size && ftruncate(metrics->descriptor, start + got) != 0)
-        return file_failed(metrics, "its cut-off last line can't be removed");
+    if (start + got < about.st_size && ftruncate(metrics->file.descriptor, start + got) != 0)
+        return tide_output_file_failed(&metrics->file, "its cut-off last line can't be removed", errno);
+    if (lseek(metrics->file.descriptor, 0, SEEK_END) < 0)
+        return tide_output_file_failed(&metrics->file, "its end can't be found", errno);
     return TIDE_OK;
 }
 
-tide_status tide_metrics_open(const char *path, bool append, tide_metrics **metrics)
+tide_status tide_metrics_open(const char *path, tide_metrics **metrics)
 {
     tide_metrics *made = calloc(1, sizeof *made);
     if (made == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "metrics file %s: no memory for %zu bytes", path,
                          sizeof *made);
-    strncpy(made->path, path, sizeof made->path - 1);
-    tide_status status = TIDE_OK;
-    made->descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0666);
-    if (made->descriptor < 0) {
-        status = file_failed(made, "can't be written");
-        goto free_metrics;
+    tide_status status = tide_output_file_open("metrics file", path, O_RDWR, &made->file);
+    if (status != TIDE_OK) {
+        free(made);
+        return status;
     }
-    if (append)
-        status = tail_repair(made);
-    if (status != TIDE_OK)
-        goto close_file;
     *metrics = made;
     return TIDE_OK;
-
-close_file:
-    close(made->descriptor);
-free_metrics:
-    free(made);
-    return status;
 }
 
-tide_status tide_metrics_report(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens)
+tide_status tide_metrics_begin(tide_metrics *metrics, bool append)
 {
-    if (metrics->reported - metrics->written == TIDE_METRICS_WAITING_MAX)
-        return tide_fail(TIDE_ERROR_STATE, "metrics file %s: %d steps wait for their counters", metrics->path,
-                         TIDE_METRICS_WAITING_MAX);
-    metrics->waiting[metrics->reported++ % TIDE_METRICS_WAITING_MAX] = (waiting_step){*report, tokens};
-    return TIDE_OK;
+    tide_status status = tide_output_file_begin(&metrics->file, append);
+    return status == TIDE_OK && append ? tail_repair(metrics) : status;
 }
 
-static bool line_build(tide_metrics *metrics, const waiting_step *step, const tide_pool_counters *counters,
-                       size_t *bytes)
+static bool line_build(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,
+                       const tide_pool_counters *counters, size_t *bytes)
 {
-    const tide_trainer_report *report = &step->report;
     tide_json_line line;
     tide_json_begin(&line, metrics->line, sizeof metrics->line);
     tide_json_open(&line, NULL, '{');
@@ -100,10 +73,10 @@ static bool line_build(tide_metrics *metrics, const waiting_step *step, const ti
     tide_json_real(&line, "grad_norm", report->gradient_norm);
     tide_json_real(&line, "lr", report->lr);
     tide_json_real(&line, "loss_scale", 1.0); /* bf16 and fp32 need none */
-    tide_json_count(&line, "tokens", step->tokens);
+    tide_json_count(&line, "tokens", tokens);
     tide_json_real(&line, "step_seconds", counters->seconds);
     tide_json_real(&line, "tokens_per_second",
-                   counters->seconds > 0 ? (double)step->tokens / counters->seconds : 0);
+                   counters->seconds > 0 ? (double)tokens / counters->seconds : 0);
     tide_json_real(&line, "compute_seconds", counters->compute_seconds);
     tide_json_real(&line, "stall_seconds", counters->stall_seconds);
     tide_json_count(&line, "h2d_bytes", counters->h2d_bytes);
@@ -126,38 +99,33 @@ static bool line_build(tide_metrics *metrics, const waiting_step *step, const ti
 static tide_status bytes_write(tide_metrics *metrics, const char *text, size_t bytes)
 {
     while (bytes > 0) {
-        ssize_t wrote = write(metrics->descriptor, text, bytes);
+        ssize_t wrote = write(metrics->file.descriptor, text, bytes);
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote < 0)
-            return file_failed(metrics, "can't be written");
+            return tide_output_file_failed(&metrics->file, "can't be written", errno);
         text += wrote;
         bytes -= (size_t)wrote;
     }
     return TIDE_OK;
 }
 
-tide_status tide_metrics_counters(tide_metrics *metrics, const tide_pool_counters *counters)
+tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,
+                              const tide_pool_counters *counters)
 {
-    if (metrics->written == metrics->reported)
-        return tide_fail(TIDE_ERROR_STATE, "metrics file %s: counters of a step that nobody reported",
-                         metrics->path);
-    const waiting_step *step = &metrics->waiting[metrics->written % TIDE_METRICS_WAITING_MAX];
     size_t bytes = 0;
-    bool complete = line_build(metrics, step, counters, &bytes);
+    assert(metrics->file.begun);
+    bool complete = line_build(metrics, report, tokens, counters, &bytes);
     assert(complete && "21 numbers of at most 24 characters and their names fit");
     (void)complete;
-    metrics->written++;
     return bytes_write(metrics, metrics->line, bytes);
 }
 
 tide_status tide_metrics_close(tide_metrics *metrics)
 {
-    tide_status status = TIDE_OK;
     if (metrics == NULL)
         return TIDE_OK;
-    if (close(metrics->descriptor) != 0)
-        status = file_failed(metrics, "can't be closed");
+    tide_status status = tide_output_file_close(&metrics->file);
     free(metrics);
     return status;
 }

@@ -5,10 +5,10 @@
  *     adam_device_seconds device_bytes_peak host_bytes_peak skipped
  *
  * A step's updates may run inside the next step, so a line has two halves: what the trainer reports when the
- * step returns, and the step's share of the pool's counters, known when its last update has ended. The first
- * half waits here for the second; then the line goes out in one write. `tokens` is the step's own; `skipped`
- * is 1 for a step that left the weights as they were; the peaks are the run's so far. A number that is not
- * finite, and on the null device loss and norm, is null.
+ * step returns, and the step's share of the pool's counters, known when its last update has ended. The caller
+ * brings them together. `tokens` is the step's own; `skipped` is 1 for a step that left the weights as they
+ * were; the peaks are the run's so far. A number that is not finite, and on the null device loss and norm, is
+ * null.
  *
  * Nothing is allocated after open. One thread.
  */
@@ -20,21 +20,20 @@
 
 typedef struct tide_metrics tide_metrics;
 
-/* Create the file, or with `append` continue it; a last line that a crash cut off is removed then. IO names
- * the path; NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_metrics_open(const char *path, bool append, tide_metrics **metrics);
+/* Open the file and leave its content alone: a run that can't write it is refused early, a run that is refused
+ * for another reason has lost nothing. IO names the path; NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_metrics_open(const char *path, tide_metrics **metrics);
 
-/* Keep a finished step's report until its counters come. `tokens` are the step's own. At most
- * TIDE_METRICS_WAITING_MAX steps wait (STATE beyond that). */
-enum { TIDE_METRICS_WAITING_MAX = 16 };
-TIDE_NODISCARD tide_status tide_metrics_report(tide_metrics *metrics, const tide_trainer_report *report,
-                                               uint64_t tokens);
+/* Before the first line: empty the file, or with `append` continue it; a last line that a crash cut off is
+ * removed then. Once. IO. */
+TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append);
 
-/* The counters of the oldest step that waits: write its line. STATE if none waits; IO. */
-TIDE_NODISCARD tide_status tide_metrics_counters(tide_metrics *metrics, const tide_pool_counters *counters);
+/* Write a step's line, in one write. `tokens` are the step's own. IO. */
+TIDE_NODISCARD tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report,
+                                             uint64_t tokens, const tide_pool_counters *counters);
 
-/* Close the file; steps that still wait have no line. NULL is allowed. IO if the last bytes could not be
- * written. */
+/* Close the file; without a begin it is as it was before open. NULL is allowed. IO if the last bytes could not
+ * be written. */
 tide_status tide_metrics_close(tide_metrics *metrics);
 
 #endif

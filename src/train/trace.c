@@ -8,9 +8,11 @@
 
 #include "chunk/layout.h"
 #include "src/train/json_line.h"
+#include "src/train/output_file.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -21,8 +23,8 @@
 enum { BATCH_EVENTS = 256, LINE_BYTES = 1024, WRITER_PERIOD_NS = 100000000 };
 
 struct tide_trace {
-    FILE *file;
-    char path[512]; /* for messages */
+    tide_output_file output;
+    FILE *file; /* its stream, NULL once closed; owns the descriptor */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t writer;
@@ -260,7 +262,7 @@ static tide_status header_write(tide_trace *trace, const tide_trace_header *head
     char *text = malloc(capacity);
     if (text == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "trace file %s: no memory for a first line of %zu bytes",
-                         trace->path, capacity);
+                         trace->output.path, capacity);
     tide_json_line line;
     tide_status status = TIDE_OK;
     tide_json_begin(&line, text, capacity);
@@ -268,8 +270,7 @@ static tide_status header_write(tide_trace *trace, const tide_trace_header *head
     bool complete = tide_json_end(&line);
     assert(complete && "header_bytes_max bounds the line");
     if (!complete || fwrite(text, 1, line.length, trace->file) != line.length)
-        status =
-            tide_fail(TIDE_ERROR_IO, "trace file %s: can't be written: %s", trace->path, strerror(errno));
+        status = tide_output_file_failed(&trace->output, "can't be written", errno);
     free(text);
     return status;
 }
@@ -281,13 +282,15 @@ tide_status tide_trace_begin(tide_trace *trace, const tide_trace_header *header)
     tide_status status = layout_build(header, &layout);
     if (status != TIDE_OK)
         return status;
-    status = header_write(trace, header, layout);
+    status = tide_output_file_begin(&trace->output, false);
+    if (status == TIDE_OK)
+        status = header_write(trace, header, layout);
     tide_layout_destroy(layout);
     if (status != TIDE_OK)
         return status;
     int error = pthread_create(&trace->writer, NULL, writer_run, trace);
     if (error != 0)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "trace file %s: no thread to write it: %s", trace->path,
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "trace file %s: no thread to write it: %s", trace->output.path,
                          strerror(error));
     trace->writing = true;
     return TIDE_OK;
@@ -315,12 +318,14 @@ tide_status tide_trace_open(const char *path, uint32_t ring_events, tide_trace *
                            ring_events);
         goto free_memory;
     }
-    made->file = fopen(path, "we");
-    if (made->file == NULL) {
-        status = tide_fail(TIDE_ERROR_IO, "trace file %s: can't be written: %s", path, strerror(errno));
+    status = tide_output_file_open("trace file", path, O_WRONLY, &made->output);
+    if (status != TIDE_OK)
         goto free_memory;
+    made->file = fdopen(made->output.descriptor, "w");
+    if (made->file == NULL) {
+        status = tide_output_file_failed(&made->output, "can't be written", errno);
+        goto close_output;
     }
-    strncpy(made->path, path, sizeof made->path - 1);
     pthread_mutex_init(&made->lock, NULL);
     wake_init(&made->wake);
     made->events = events;
@@ -328,6 +333,8 @@ tide_status tide_trace_open(const char *path, uint32_t ring_events, tide_trace *
     *trace = made;
     return TIDE_OK;
 
+close_output:
+    (void)tide_output_file_close(&made->output);
 free_memory:
     free(events);
     free(made);
@@ -357,6 +364,15 @@ static void last_line_write(tide_trace *trace)
         trace->failure = errno;
 }
 
+/* 0 or the errno of bytes that could not be written. */
+static int stream_close(tide_trace *trace)
+{
+    int failure = fclose(trace->file) != 0 ? errno : 0;
+    trace->file = NULL;
+    trace->output.descriptor = -1; /* the stream closed it */
+    return failure;
+}
+
 tide_status tide_trace_finish(tide_trace *trace, uint64_t *dropped)
 {
     if (trace == NULL)
@@ -364,15 +380,14 @@ tide_status tide_trace_finish(tide_trace *trace, uint64_t *dropped)
     assert(trace->file != NULL);
     writer_stop(trace);
     last_line_write(trace);
-    if (fclose(trace->file) != 0 && trace->failure == 0)
-        trace->failure = errno;
-    trace->file = NULL;
+    int failure = stream_close(trace);
+    if (trace->failure == 0)
+        trace->failure = failure;
     trace->writing = false;
     if (dropped != NULL)
         *dropped = trace->dropped;
     if (trace->failure != 0)
-        return tide_fail(TIDE_ERROR_IO, "trace file %s: can't be written: %s", trace->path,
-                         strerror(trace->failure));
+        return tide_output_file_failed(&trace->output, "can't be written", trace->failure);
     return TIDE_OK;
 }
 
@@ -382,8 +397,9 @@ void tide_trace_destroy(tide_trace *trace)
         return;
     if (trace->file != NULL) {
         writer_stop(trace);
-        (void)fclose(trace->file); /* given up: the caller reports another failure */
+        (void)stream_close(trace); /* given up: the caller reports another failure */
     }
+    (void)tide_output_file_close(&trace->output);
     pthread_cond_destroy(&trace->wake);
     pthread_mutex_destroy(&trace->lock);
     free(trace->events);

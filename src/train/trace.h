@@ -42,19 +42,21 @@ typedef struct tide_trace_header {
     uint32_t param_count;
 } tide_trace_header;
 
-/* Create the file and the ring. `ring_events` is a power of two. IO names the path; NO_MEMORY. */
+/* Open the file, whose content stays for now, and make the ring. `ring_events` is a power of two. IO names the
+ * path; NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_open(const char *path, uint32_t ring_events, tide_trace **trace);
 
 /* A tide_trace_callback; `context` is the tide_trace. Any thread. The event's strings must live until finish.
  */
 void tide_trace_record(void *context, const tide_trace_event *event);
 
-/* Write the first line and start the writer thread. Once. IO, NO_MEMORY. */
+/* Empty the file, write the first line and start the writer thread. Once. IO, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trace_begin(tide_trace *trace, const tide_trace_header *header);
 
 /* Write what the ring holds and the last line, and close the file: before the pool, whose strings the events
  * hold, is destroyed. Events recorded afterwards are ignored. Once. NULL is allowed. *dropped, if not NULL,
- * is the number of lost events. IO if the file could not be written. */
+ * is the number of lost events. Without a begin the file is as it was before open. IO if the file could not be
+ * written. */
 tide_status tide_trace_finish(tide_trace *trace, uint64_t *dropped);
 
 /* Free it; nobody records any more. What `finish` has not written is lost. NULL is allowed. */
