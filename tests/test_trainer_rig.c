@@ -89,6 +89,7 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
     options.eval_batches = 2;
     options.pool.dtype = dtype;
     options.pool.chunk_bytes = 256 * 1024;
+    options.pool.threads = 2;
     options.pool.hazard_check = true;
     options.pool.guard = true;
     return options;

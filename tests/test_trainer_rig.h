@@ -17,7 +17,8 @@ void text_write(const char *path, size_t bytes);
 void shard_write(const char *path, const int32_t *tokens, uint32_t count);
 
 /* A run of the test's small model on `data`: 6 layers of width 96, context 64, 8 sequences of 32 tokens in
- * micro-batches of 2, fast warm-up. Chunks of 256 KiB, hazard check and guard on. */
+ * micro-batches of 2, fast warm-up. Chunks of 256 KiB, hazard check and guard on; two threads, so that needs
+ * for memory are those of every machine. */
 tide_trainer_options small_options(const char *data, tide_dtype dtype);
 
 /* What must be the same to the last bit. */
