@@ -21,7 +21,7 @@ CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT
 say() { echo "== $(($(date +%s) - started)) s: $*"; }
 
 fail_count() { # LABEL: what could not even run counts as one failure
-    logs="$logs $1=$build/did-not-run"
+    logs="$logs $1:1=$build/did-not-run"
 }
 
 configure() { # LABEL OPTIONS...
@@ -44,13 +44,22 @@ tests_named() { # LABEL PATTERN: the names of tests that match
     meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //; s/^tidepool://' | grep -E "$2" | sort -u
 }
 
+# meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log
+# of an earlier run.
 check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     label=$1 folder=$2
+    log=$build/$folder/meson-logs/$label.json
+    rm -f "$log"
     names=$(tests_named "$folder" "$3")
+    if [ -z "$names" ]; then # meson would take no name for every test
+        say "$label: no test is named like $3"
+        fail_count "$label"
+        return
+    fi
     say "$label: $(echo "$names" | wc -l) test programs"
     # shellcheck disable=SC2086 # words are meant to split
     meson test -C "$build/$folder" --no-rebuild -t "$4" --logbase "$label" $names >"$build/$label.test.log" 2>&1
-    logs="$logs $label=$build/$folder/meson-logs/$label.json"
+    logs="$logs $label:$?=$log"
 }
 
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes

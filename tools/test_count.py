@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Counts what really ran: reads meson's test logs and prints every failure, every skip with its reason, and one sum.
 
-usage: test_count.py LABEL=TESTLOG.json ...
+usage: test_count.py LABEL:STATUS=TESTLOG.json ...      STATUS: meson test's exit status
 
 A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our
 scripts). One that names none counts as one case. cmocka's skip() takes no reason: a line "skipped: REASON" that the test prints
 before it is taken as one. A program that dies, times out or fails without naming a failed case
-counts one failure more, so a crash can't hide behind the cases before it. The last line reads
+counts one failure more, so a crash can't hide behind the cases before it; so does a meson that failed without a failed
+case in its log, and a log that is missing. The last line reads
 
     N passed, N failed[, N skipped]
 
@@ -27,11 +28,13 @@ def cases(text):
     for line in text.splitlines():
         found = CASE.match(line)
         if not found:
-            said = re.match(r"^#?\s*(skip(?:ped)?: .*)$", line)
+            said = re.match(r"^#?\s*skip(?:ped)?: (.*)$", line)
             reason = said.group(1) if said else reason
             continue
-        if SKIP.search(found.group(3)):
-            yield "skipped", f"{found.group(3)} {reason}".strip()
+        skip = SKIP.search(found.group(3))
+        if skip:
+            name = found.group(3)[:skip.start()].strip()
+            yield "skipped", f"{name}: {skip.group(1).strip() or reason or 'no reason given'}"
             reason = ""
         else:
             yield ("passed" if found.group(1) == "ok" else "failed"), found.group(3)
@@ -61,7 +64,7 @@ def log_read(path):
         return None
 
 
-def label_count(label, path, totals):
+def label_count(label, status, path, totals):
     tests = log_read(path)
     if not tests:
         print(f"{label}: nothing ran ({path})")
@@ -76,6 +79,9 @@ def label_count(label, path, totals):
                 print(f"{label}: {test['name']}: {verdict.upper()}: {name}")
         if any(verdict == "failed" for verdict, _ in verdicts):
             print_tail(test)
+    if status != 0 and here["failed"] == 0:
+        print(f"{label}: FAILED: meson test ended with status {status}, and no case tells why")
+        here["failed"] = 1
     print(f"{label}: {here['passed']} passed, {here['failed']} failed, {here['skipped']} skipped")
     for verdict, count in here.items():
         totals[verdict] += count
@@ -91,8 +97,9 @@ def print_tail(test):
 def main():
     totals = {"passed": 0, "failed": 0, "skipped": 0}
     for argument in sys.argv[1:]:
-        label, path = argument.split("=", 1)
-        label_count(label, path, totals)
+        name, path = argument.split("=", 1)
+        label, status = name.rsplit(":", 1)
+        label_count(label, int(status), path, totals)
     skipped = f", {totals['skipped']} skipped" if totals["skipped"] else ""
     print(f"{totals['passed']} passed, {totals['failed']} failed{skipped}")
     return 0 if totals["failed"] == 0 and totals["passed"] > 0 else 1
