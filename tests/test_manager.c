@@ -807,6 +807,32 @@ static void a_skipped_step_rewrites_what_held_gradients(void **state)
     clean_up();
 }
 
+static void an_update_that_was_never_started_tears_nothing(void **state)
+{
+    (void)state;
+    bool gave_up, torn;
+    tide_command command = {.kind = TIDE_COMMAND_FETCH};
+    arrange(2, 0, 0);
+    add_chain(2, true);
+    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(true, true);
+    run_ops(0, 3);
+    step_end();
+    assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+    while (command.kind != TIDE_COMMAND_UPDATE) {
+        assert_true(tide_manager_next(f.manager, &command));
+        if (command.kind != TIDE_COMMAND_UPDATE)
+            tide_manager_done(f.manager, command.id, TIDE_OK);
+    }
+    tide_manager_cancel(f.manager, command.id);
+    assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
+    assert_true(gave_up && !torn);
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_RESTORE), 2);
+    clean_up();
+}
+
 static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
 {
     (void)state;
@@ -985,6 +1011,7 @@ int main(void)
         cmocka_unit_test(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
         cmocka_unit_test(auto_places_the_last_chunks_state_in_the_margin),
         cmocka_unit_test(a_skipped_step_rewrites_what_held_gradients),
+        cmocka_unit_test(an_update_that_was_never_started_tears_nothing),
         cmocka_unit_test(an_abort_is_exact_before_an_update_and_torn_after),
         cmocka_unit_test(an_abort_lets_the_updates_of_the_step_before_go_on),
         cmocka_unit_test(a_failed_command_leaves_the_chunk_where_it_was),

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/toy_model.h"
@@ -160,6 +161,43 @@ static void evaluation_in_between_changes_nothing(void **state)
     assert_int_equal(hashes[0], hashes[1]);
 }
 
+static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.pool.chunk_bytes = 1 << 20;
+    toy_model toy;
+    tide_pool_plan plan;
+    assert_ok(toy_create(&options, &toy));
+    assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
+    char op[16];
+    snprintf(op, sizeof op, "op %s ", plan.largest_op);
+    toy_destroy(&toy);
+    options.pool.device_memory_bytes = plan.least_device_bytes;
+    assert_ok(toy_create(&options, &toy));
+    toy_destroy(&toy);
+    options.pool.device_memory_bytes = plan.least_device_bytes - 1;
+    assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
+    char least[32];
+    snprintf(least, sizeof least, "%llu", (unsigned long long)plan.least_device_bytes);
+    assert_non_null(strstr(tide_message(), op));
+    assert_non_null(strstr(tide_message(), least));
+    assert_non_null(strstr(tide_message(), "with chunks of"));
+    const uint64_t chunk =
+        strtoull(strstr(tide_message(), "with chunks of") + strlen("with chunks of"), NULL, 10);
+    assert_true(chunk > 0 && chunk < options.pool.chunk_bytes);
+    options.pool.chunk_bytes = chunk;
+    assert_ok(toy_create(&options, &toy)); /* what the message promises holds */
+    toy_destroy(&toy);
+    options.pool.host_memory_bytes = 1 << 20;
+    assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
+    assert_non_null(strstr(tide_message(), "host budget"));
+    options.pool.host_memory_bytes = 0;
+    options.pool.manager_off = true;
+    assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
+    assert_non_null(strstr(tide_message(), "manager off"));
+}
+
 static void the_null_device_runs_the_same_step(void **state)
 {
     (void)state;
@@ -193,6 +231,7 @@ int main(void)
         cmocka_unit_test(adversarial_delays_change_nothing),
         cmocka_unit_test(an_aborted_step_leaves_no_trace),
         cmocka_unit_test(evaluation_in_between_changes_nothing),
+        cmocka_unit_test(a_budget_below_the_least_is_refused_with_what_would_do),
         cmocka_unit_test(the_null_device_runs_the_same_step),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);

@@ -158,17 +158,11 @@ static tide_status decide(tide_pool *pool)
     return status;
 }
 
-/* Has the norm arrived, and may what it decides be decided? */
 static tide_status norm_arrived(tide_pool *pool, bool *arrived)
 {
-    tide_status status = tide_order_query(&pool->order, TIDE_STREAM_COMPUTE, pool->norm_number,
-                                          TIDE_SITE_NORM_COMPUTE, arrived);
-    /* Chunks that no op of this step used may still owe the update before; what those use must not change yet. */
-    if (status == TIDE_OK && pool->step.clip_norm > 0 && !tide_pool_updates_done(pool))
-        *arrived = false;
-    if (status == TIDE_OK && *arrived)
-        status = pool->device->ops->failure(pool->device);
-    return status;
+    const tide_status status = tide_order_query(&pool->order, TIDE_STREAM_COMPUTE, pool->norm_number,
+                                                TIDE_SITE_NORM_COMPUTE, arrived);
+    return status == TIDE_OK && *arrived ? pool->device->ops->failure(pool->device) : status;
 }
 
 bool tide_pool_norm_poll(tide_pool *pool)
