@@ -4,6 +4,7 @@
  */
 #include "offload/device.h"
 #include "src/pool/internal.h"
+#include "src/train/trainer_internal.h"
 #include "tests/interpose.h"
 #include "tests/test_trainer_rig.h"
 
@@ -51,8 +52,10 @@ static void set_fault(tide_trainer *trainer, uint32_t mask, uint64_t countdown)
     device->ops->set_fault(device, mask, countdown);
 }
 
-/* The trainer gave its step up; if updates had begun, only the checkpoint of step 1 helps. */
-static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *options, const char *saved)
+/* The trainer gave its step up; if updates had begun, only the checkpoint of step 1 helps, and *torn counts
+ * it. */
+static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *options, const char *saved,
+                           uint32_t *torn)
 {
     assert_true(strlen(tide_message()) > 0);
     const uint64_t done = tide_trainer_state(trainer)->step;
@@ -62,6 +65,7 @@ static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *op
         return trainer;
     }
     assert_non_null(strstr(tide_message(), "torn"));
+    ++*torn;
     tide_trainer_destroy(trainer);
     tide_trainer_options resumed = *options;
     resumed.resume_dir = saved;
@@ -82,11 +86,12 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
     ok(tide_trainer_save(trainer, saved, 0, NULL));
     set_fault(trainer, TIDE_FAULT_ANY, n);
     bool met = false;
+    uint32_t torn = 0;
     while (!met && tide_trainer_state(trainer)->step < 3)
         met = tide_trainer_step(trainer, NULL) != TIDE_OK;
     set_fault(trainer, 0, 0);
     if (met)
-        trainer = go_on(trainer, options, saved);
+        trainer = go_on(trainer, options, saved, &torn);
     /* Steps that ran with the fault armed were not noted: what they lead to is compared. */
     track_steps(trainer, STEPS, &made);
     memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]);
@@ -125,6 +130,129 @@ static void faults_of_the_device_change_no_bit_without_clipping(void **state)
     faults_of_the_device_change_no_bit(0, 50);
 }
 
+/* --- a failed evaluation --- */
+
+/* Links so slow that the updates of the step before are still under way when the evaluation begins. */
+static tide_trainer_options slow_options(double clip)
+{
+    tide_trainer_options options = tight_options(clip);
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.link_bytes_per_second = 400e6;
+    return options;
+}
+
+static bool updates_wait(tide_trainer *trainer)
+{
+    tide_pool *pool = tide_trainer_pool(trainer);
+    tide_pool_lock(pool);
+    const bool waits = !tide_pool_updates_done(pool);
+    tide_pool_unlock(pool);
+    return waits;
+}
+
+/* Give up a forward-only step, before its first op or with all of them on their way. */
+static void give_an_evaluation_up(tide_trainer *trainer, bool computed)
+{
+    ok(tide_step_begin(trainer->pool, &(tide_step_options){.training = false}));
+    ok(tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets));
+    if (computed)
+        ok(tide_gpt2_evaluate(trainer->model));
+    (void)tide_fail(TIDE_ERROR_CORRUPT, "given up");
+    assert_int_equal(tide_trainer_abort(trainer, TIDE_ERROR_CORRUPT), TIDE_ERROR_CORRUPT);
+    assert_string_equal(tide_message(), "given up"); /* and not that the step could not be */
+}
+
+static void an_evaluation_given_up_leaves_waiting_updates_alone(double clip)
+{
+    const tide_trainer_options options = slow_options(clip);
+    track truth;
+    undisturbed(&options, &truth);
+    for (int computed = 0; computed < 2; computed++) {
+        track made = {0};
+        tide_trainer *trainer;
+        bool waited = false;
+        ok(tide_trainer_create(&options, &trainer));
+        for (uint64_t step = 1; step <= STEPS; step++) {
+            track_steps(trainer, step, &made);
+            waited |= updates_wait(trainer);
+            give_an_evaluation_up(trainer, computed);
+        }
+        assert_true(waited);
+        track_values(trainer, &made);
+        track_compare(&truth, &made, "after evaluations given up");
+        track_free(&made);
+        tide_trainer_destroy(trainer);
+    }
+    track_free(&truth);
+}
+
+static void an_evaluation_given_up_leaves_waiting_updates_alone_with_clipping(void **state)
+{
+    (void)state;
+    an_evaluation_given_up_leaves_waiting_updates_alone(1);
+}
+
+static void an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping(void **state)
+{
+    (void)state;
+    an_evaluation_given_up_leaves_waiting_updates_alone(0);
+}
+
+/* Fail the n-th operation after step 2, in the evaluation that follows it or in the updates that it overlaps;
+ * true while there was one to fail. */
+static bool evaluate_with_fault(const tide_trainer_options *options, uint64_t n, const track *truth,
+                                uint32_t *torn)
+{
+    char saved[96];
+    snprintf(saved, sizeof saved, "%s/evaluation-%llu-%g", folder, (unsigned long long)n, options->clip);
+    tide_trainer *trainer;
+    track made = {0};
+    double loss;
+    ok(tide_trainer_create(options, &trainer));
+    track_steps(trainer, 1, &made);
+    ok(tide_trainer_save(trainer, saved, 0, NULL));
+    track_steps(trainer, 2, &made);
+    set_fault(trainer, TIDE_FAULT_ANY, n);
+    const bool met = tide_trainer_evaluate(trainer, &loss) != TIDE_OK;
+    set_fault(trainer, 0, 0);
+    if (met)
+        trainer = go_on(trainer, options, saved, torn);
+    track_steps(trainer, STEPS, &made);
+    memcpy(made.losses, truth->losses, 3 * sizeof made.losses[0]); /* go_on's step was not noted */
+    memcpy(made.norms, truth->norms, 3 * sizeof made.norms[0]);
+    track_values(trainer, &made);
+    track_compare(truth, &made, "after a fault in an evaluation");
+    track_free(&made);
+    tide_trainer_destroy(trainer);
+    return met;
+}
+
+static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
+{
+    const tide_trainer_options options = tight_options(clip);
+    track truth;
+    undisturbed(&options, &truth);
+    uint32_t met = 0, torn = 0;
+    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &torn); n += 11)
+        met++;
+    assert_true(met > 10);
+    assert_true(torn <
+                met / 2); /* an evaluation writes nothing: only a fault in an update's own work tears */
+    track_free(&truth);
+}
+
+static void faults_in_an_evaluation_change_no_bit_with_clipping(void **state)
+{
+    (void)state;
+    faults_in_an_evaluation_change_no_bit(1, 1);
+}
+
+static void faults_in_an_evaluation_change_no_bit_without_clipping(void **state)
+{
+    (void)state;
+    faults_in_an_evaluation_change_no_bit(0, 6);
+}
+
 /* --- tokens --- */
 
 static void write_token(const char *path, long index, uint16_t token)
@@ -136,34 +264,64 @@ static void write_token(const char *path, long index, uint16_t token)
     assert_int_equal(fclose(file), 0);
 }
 
-static void a_token_that_goes_bad_stops_the_step_and_nothing_else(void **state)
+/* Of 80 sequences the last 4 validate; 76 train, all of them in every batch. */
+static tide_trainer_options shard_options(char path[96])
 {
-    (void)state;
-    char path[96];
     int32_t tokens[SHARD_TOKENS];
-    snprintf(path, sizeof path, "%s/tokens.bin", folder);
+    snprintf(path, 96, "%s/tokens.bin", folder);
     for (int i = 0; i < SHARD_TOKENS; i++)
         tokens[i] = i * i % 251;
     shard_write(path, tokens, SHARD_TOKENS);
     tide_trainer_options options = small_options(path, TIDE_DTYPE_BF16);
-    options.batch_tokens = 32 * 76; /* every training sequence (of 80, 4 validate) in every batch */
+    options.model.layers = 2;
+    options.batch_tokens = 32 * 76;
     options.micro_batch_sequences = 4;
+    return options;
+}
+
+static tide_status step(tide_trainer *trainer)
+{
+    return tide_trainer_step(trainer, NULL);
+}
+
+static tide_status evaluate(tide_trainer *trainer)
+{
+    double loss;
+    return tide_trainer_evaluate(trainer, &loss);
+}
+
+/* After step 2 a token that `action` reads is bad, then right again. */
+static void a_token_that_goes_bad_stops(tide_status (*action)(tide_trainer *), long token)
+{
+    char path[96];
+    const tide_trainer_options options = shard_options(path);
     track truth, made = {0};
     undisturbed(&options, &truth);
-
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
     track_steps(trainer, 2, &made);
-    write_token(path, 40, 300);
-    assert_int_equal(tide_trainer_step(trainer, NULL), TIDE_ERROR_CORRUPT);
+    write_token(path, token, 300);
+    assert_int_equal(action(trainer), TIDE_ERROR_CORRUPT);
     assert_int_equal(tide_trainer_state(trainer)->step, 2);
-    write_token(path, 40, (uint16_t)tokens[40]);
+    write_token(path, token, (uint16_t)(token * token % 251));
     track_steps(trainer, STEPS, &made);
     track_values(trainer, &made);
     track_compare(&truth, &made, "after a bad token");
     track_free(&made);
     track_free(&truth);
     tide_trainer_destroy(trainer);
+}
+
+static void a_token_that_goes_bad_stops_the_step_and_nothing_else(void **state)
+{
+    (void)state;
+    a_token_that_goes_bad_stops(step, 40);
+}
+
+static void a_token_that_goes_bad_stops_an_evaluation_and_nothing_else(void **state)
+{
+    (void)state;
+    a_token_that_goes_bad_stops(evaluate, SHARD_TOKENS - 40);
 }
 
 /* --- gradients --- */
@@ -283,7 +441,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faults_of_the_device_change_no_bit_with_clipping),
         cmocka_unit_test(faults_of_the_device_change_no_bit_without_clipping),
+        cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_with_clipping),
+        cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping),
+        cmocka_unit_test(faults_in_an_evaluation_change_no_bit_with_clipping),
+        cmocka_unit_test(faults_in_an_evaluation_change_no_bit_without_clipping),
         cmocka_unit_test(a_token_that_goes_bad_stops_the_step_and_nothing_else),
+        cmocka_unit_test(a_token_that_goes_bad_stops_an_evaluation_and_nothing_else),
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),
