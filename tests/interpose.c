@@ -31,6 +31,7 @@ static _Atomic int64_t live, mapped_bytes;
 static _Atomic uint32_t fail_mask, exemptions;
 static _Atomic(const char *) exempt_name;
 static _Thread_local bool exempt;
+static _Thread_local uint32_t paused;
 #if INTERPOSE_POSSIBLE
 static uintptr_t libgomp_begin, libgomp_end;
 
@@ -91,6 +92,16 @@ void interpose_exempt(const char *name)
     atomic_fetch_add(&exemptions, 1);
 }
 
+void interpose_pause(void)
+{
+    paused++;
+}
+
+void interpose_resume(void)
+{
+    paused--;
+}
+
 uint32_t interpose_exemptions(const char **latest_name)
 {
     const char *name = atomic_load(&exempt_name);
@@ -118,7 +129,7 @@ EXPORTED void free(void *address);
 
 static bool counts(void)
 {
-    return atomic_load(&armed) && !exempt;
+    return atomic_load(&armed) && !exempt && paused == 0;
 }
 
 /* libgomp ends the process when it gets no memory for a thread of its own; its calls do not fail. */

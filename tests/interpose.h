@@ -36,6 +36,10 @@ bool interpose_has_failed(void);
 
 /* Calls of this thread don't count and don't fail. `name` says in the test's text who is exempt. */
 void interpose_exempt(const char *name);
+/* The same for a while: a library's call that is known to take and give back memory of its own. Pairs may be
+ * nested. */
+void interpose_pause(void);
+void interpose_resume(void);
 /* The number of threads that are or were exempt, and the latest one's name ("" if none). */
 uint32_t interpose_exemptions(const char **latest_name);
 

@@ -1,11 +1,9 @@
 /* What is left when something fails: a device operation, a token of the data, a gradient.
- * Either the step can be repeated or the last checkpoint goes on, both to the bits of the undisturbed run. And
- * what a training run takes from the system, seen from outside: nothing after its second step.
+ * Either the step can be repeated or the last checkpoint goes on, both to the bits of the undisturbed run.
  */
 #include "offload/device.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer_internal.h"
-#include "tests/interpose.h"
 #include "tests/test_trainer_rig.h"
 
 #include <math.h>
@@ -393,33 +391,6 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
     tide_trainer_destroy(trainer);
 }
 
-/* --- memory --- */
-
-/* oneDNN takes and gives back a few small blocks in every product it runs (kernels/cpu/matmul_onednn.c): they
- * are all that is counted, so nothing may stay. */
-static void a_training_run_takes_nothing_from_the_system_after_two_steps(void **state)
-{
-    (void)state;
-    if (!interpose_active()) {
-        print_message(INTERPOSE_SKIPPED);
-        skip();
-    }
-    const tide_trainer_options options = tight_options(1);
-    tide_trainer *trainer;
-    ok(tide_trainer_create(&options, &trainer));
-    ok(tide_trainer_step(trainer, NULL));
-    ok(tide_trainer_step(trainer, NULL));
-    interpose_arm();
-    for (int step = 0; step < 4; step++)
-        ok(tide_trainer_step(trainer, NULL));
-    ok(tide_pool_drain(tide_trainer_pool(trainer)));
-    const interpose_counts counts = interpose_read();
-    interpose_disarm();
-    assert_int_equal(counts.live, 0);
-    assert_int_equal(counts.new_maps, 0);
-    tide_trainer_destroy(trainer);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -450,7 +421,6 @@ int main(void)
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),
-        cmocka_unit_test(a_training_run_takes_nothing_from_the_system_after_two_steps),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
