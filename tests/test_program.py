@@ -3,7 +3,7 @@
 
 usage: test_program.py PROGRAM SECTION [--full]       prints TAP
 SECTION: preset, input, signals, crashes, files, identity, delays
---full: the campaign's sizes (50 kills, the whole product of settings, gpt2 too).
+--full: the campaign's sizes (50 kills, the whole product of settings, more seeds).
 
 Every run has the hazard checker and the guards on (--checks on) unless it measures memory from outside.
 """

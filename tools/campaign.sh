@@ -1,6 +1,6 @@
 #!/bin/sh
-# What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills, gpt2's
-# memory from outside, long fuzzing, adversarial delays. Writes a dated result into docs/measurements/.
+# What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
+# long fuzzing, adversarial delays. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [ROUNDS-OF-FUZZING]      default 1000000
 set -u
