@@ -71,8 +71,9 @@ uint64_t tide_trainer_free_memory(void);
 /* Where every byte goes, fixed at create.
  *
  * Default budgets. Host device (one memory serves both): device = what the run needs to keep all resident, at
- * most a quarter of free memory, but at least what works; host = what it needs beside that device budget, at
- * most 80% of the free memory that is left. Null device: what the run needs, both.
+ * most a quarter of free memory, but raised to the least that works where a quarter is below it; host = what it
+ * needs beside the device budget in force (chosen or given), at most 80% of the free memory which that leaves,
+ * and never raised: where even that is too little, create refuses. Null device: what the run needs, both.
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
  * loss_bytes + logits_bytes. */

@@ -11,8 +11,12 @@
  *
  * Default budgets, where one memory serves both tiers (host device):
  *
- *     | device: what the run needs, up to 1/4 of free | host: what it needs, up to 80% of the rest | others'
- * |
+ *     device   what the run needs, at most 1/4 of free memory, at least what works
+ *     host     what it needs beside that, at most 80% of what the device leaves of free memory
+ *     others   the rest
+ *
+ * The device's is raised to its least and the host's is not: a device below its least can't compute, and a host
+ * that can't hold the rest in 80% of what is free would drive the machine into its swap.
  */
 #include "src/train/trainer_internal.h"
 
