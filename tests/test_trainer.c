@@ -406,17 +406,18 @@ static void a_default_device_budget_is_raised_to_the_least_that_works(void **sta
     assert_true(plan.default_device_budget && !plan.default_host_budget);
 }
 
-/* 80% of what the device leaves: too little is refused, enough is enough. */
-static void a_default_host_budget_is_not_raised(void **state)
+/* Exactly 80% of what the device leaves: enough for the least host budget, and then a little less. */
+static void a_default_host_budget_is_a_share_and_not_raised(void **state)
 {
     const fixture *f = *state;
     tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
     options.pool.device_memory_bytes = 4 << 20;
-    options.free_memory_bytes = 8 << 20;
+    options.free_memory_bytes = UINT64_C(1) << 34;
+    const uint64_t fifth = plan_of(&options).pool.least_host_bytes / 4 + 1;
+    options.free_memory_bytes = (4 << 20) + 5 * fifth;
+    assert_int_equal(plan_of(&options).pool.host_memory_bytes, 4 * fifth);
+    options.free_memory_bytes -= 10;
     check_refused(&options, TIDE_ERROR_BUDGET, "host");
-    options.free_memory_bytes = (4 << 20) + (16 << 20) / 4 * 5;
-    const tide_trainer_plan plan = plan_of(&options);
-    assert_in_range(plan.pool.host_memory_bytes, 1, 16 << 20);
 }
 
 /* --- the null device --- */
@@ -469,7 +470,7 @@ int main(void)
         cmocka_unit_test(auto_recomputes_only_what_the_budget_does_not_hold),
         cmocka_unit_test(default_budgets_are_what_is_needed_up_to_their_share),
         cmocka_unit_test(a_default_device_budget_is_raised_to_the_least_that_works),
-        cmocka_unit_test(a_default_host_budget_is_not_raised),
+        cmocka_unit_test(a_default_host_budget_is_a_share_and_not_raised),
         cmocka_unit_test(the_null_device_steps_without_loss_and_saves_nothing),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
