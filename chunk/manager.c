@@ -2,12 +2,13 @@
  *
  * The least slots, and why they are enough (manager_slots.c has the moves):
  *
- *   device   the largest op, because its params' chunks and one slice's are pinned together. A device update
- * is 4 chunks and pins nothing while it is being gathered, so it waits for the op to end instead. host     a
- * host task's 4 chunks. Nothing else is ever pinned there. total    every chunk, and one. With no command
- * open every chunk holds at most one slot it needs, so some slot is free or holds a second copy that may be
- * dropped at once. That slot is where the next chunk goes: device to host (evict), host to device (fetch,
- * then the host slot is the spare one), or host to device to make room (spill).
+ *   device   the largest op, because its params' chunks and one slice's are pinned together. A device update's
+ *            chunks are not pinned while they are being gathered, so it waits for the op to end instead.
+ *   host     a host task's chunks. Nothing else is ever pinned there.
+ *   total    every chunk, and one. With no command open every chunk holds at most one slot it needs, so some
+ *            slot is free or holds a second copy that may be dropped at once. That slot is where the next chunk
+ *            goes: device to host (evict), host to device (fetch, then the host slot is the spare one), or host
+ *            to device to make room (spill).
  */
 #include "chunk/manager_internal.h"
 

@@ -200,7 +200,8 @@ typedef struct tide_device_ops {
     /* Put device slot `slot` at `place` (inside a reserved range, chunk-aligned, not mapped). A slot has at
      * most one place besides its own. ARGUMENT if one of these does not hold. */
     tide_status (*map)(tide_device *device, uint32_t slot, void *place);
-    /* Take it away. The caller has seen the last use's event; the checker verifies it. */
+    /* Take it away. The caller has seen all uses of the slot pass, copies included: commands may reach a mapped slot at
+     * its place. The checker verifies it. */
     tide_status (*unmap)(tide_device *device, uint32_t slot, void *place);
     /* In stream order, make the mapped chunk at `place` inaccessible (or accessible again). For tests: a use
      * after its holder's end faults. A no-op unless options.guard. */

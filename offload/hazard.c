@@ -28,7 +28,6 @@ typedef struct hazard_object {
     const char *name;
     hazard_mark last_write;
     hazard_mark reads[TIDE_HAZARD_ACTOR_COUNT]; /* each actor's latest read since the last write */
-    hazard_mark last_compute;                   /* the compute stream's latest access, of either kind */
 } hazard_object;
 
 typedef struct object_table {
@@ -68,8 +67,7 @@ static bool mark_is_within(const tide_hazard *hazard, const hazard_mark *mark)
 static bool table_is_valid(const tide_hazard *hazard, const object_table *table)
 {
     for (uint32_t i = 0; i < table->count; i++) {
-        if (!mark_is_within(hazard, &table->objects[i].last_write) ||
-            !mark_is_within(hazard, &table->objects[i].last_compute))
+        if (!mark_is_within(hazard, &table->objects[i].last_write))
             return false;
         for (uint32_t actor = 0; actor < TIDE_HAZARD_ACTOR_COUNT; actor++)
             if (!mark_is_within(hazard, &table->objects[i].reads[actor]))
@@ -214,8 +212,6 @@ static tide_status access_check(const hazard_object *object, tide_access access,
 
 static void access_mark(hazard_object *object, tide_access access, const hazard_mark *now)
 {
-    if (now->actor == TIDE_STREAM_COMPUTE)
-        object->last_compute = *now;
     if (access.write) {
         object->last_write = *now;
         memset(object->reads, 0, sizeof object->reads);
@@ -280,11 +276,7 @@ tide_status tide_hazard_unmap(const tide_hazard *hazard, tide_hazard_actor host,
     if (object == NULL)
         return tide_fail(TIDE_ERROR_ARGUMENT, "unmap of device slot %" PRIu32 ", which does not exist", slot);
     const hazard_mark now = {hazard->clocks[host].ticks[host], "unmap", slot, host};
-    if (is_ordered(&hazard->clocks[host], &object->last_compute))
-        return TIDE_OK;
-    bool wrote = object->last_write.actor == TIDE_STREAM_COMPUTE &&
-                 object->last_write.tick == object->last_compute.tick;
-    return violation(object, access, &now, &object->last_compute, wrote);
+    return access_check(object, access, &hazard->clocks[host], &now);
 }
 
 /* --- events --- */
@@ -325,7 +317,6 @@ void tide_hazard_forget(tide_hazard *hazard)
             hazard_object *object = &hazard->tables[kind].objects[i];
             memset(&object->last_write, 0, sizeof object->last_write);
             memset(object->reads, 0, sizeof object->reads);
-            memset(&object->last_compute, 0, sizeof object->last_compute);
         }
     assert(tide_hazard_is_valid(hazard));
 }

@@ -20,9 +20,8 @@
  * ordered after the last write; a write after the last write and after every read since. That is enough to
  * find the first race: until there is one, writes of an object are totally ordered.
  *
- * Unmapping a slot from a chunk's place is checked against the compute stream, the one that reaches slots through
- * places, but is no access to the slot's content: whoever uses the slot through its next place, or through its own, is
- * ordered by the copy that fills it.
+ * Unmapping a slot from a chunk's place needs all uses of the slot ordered before, but is no access to its content:
+ * whoever uses the slot through its next place is ordered by the copy that fills it.
  *
  * Locks between host threads are not modelled, on purpose: a mutex orders no streams.
  */
@@ -63,8 +62,8 @@ tide_status tide_hazard_command(tide_hazard *hazard, tide_stream stream, tide_ha
 /* Accesses of the host thread itself. Statuses as above. */
 tide_status tide_hazard_touch(tide_hazard *hazard, tide_hazard_actor host, const tide_work *work);
 
-/* The host thread takes a device slot's chunk place away: what the compute stream did to the slot, through that place,
- * must be ordered before. Other streams use the slot's own place, which stays. HAZARD as above; nothing is noted. */
+/* The host thread takes a device slot's chunk place away: all that was done to the slot must be ordered before, for any
+ * command may reach it there. HAZARD as above; nothing is noted, it is no access to the content. */
 tide_status tide_hazard_unmap(const tide_hazard *hazard, tide_hazard_actor host, uint32_t slot);
 
 void tide_hazard_record(tide_hazard *hazard, tide_event event, tide_stream stream, tide_hazard_actor host);

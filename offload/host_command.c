@@ -171,8 +171,8 @@ tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const t
     tide_work whole = *work;
     whole.accesses = accesses;
     whole.access_count = 2;
-    return enqueue_copy(host, stream, &whole, tide_host_slot_address(device, to_tier, to_slot),
-                        tide_host_slot_address(device, from_tier, from_slot), bytes, to_device);
+    return enqueue_copy(host, stream, &whole, tide_host_slot_reach(host, to_tier, to_slot),
+                        tide_host_slot_reach(host, from_tier, from_slot), bytes, to_device);
 }
 
 static bool is_in_a_buffer(tide_host_device *device, const void *address, uint64_t bytes)

@@ -98,6 +98,9 @@ tide_status tide_host_touch(tide_device *device, const tide_work *work);
 tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream stream, const char *label,
                                        uint32_t tag, tide_kernel fn, const void *arguments,
                                        size_t argument_bytes);
+/* Where copies reach a slot: at its chunk's place while it has one (and the guard is off), else at its own. Takes the
+ * memory lock. */
+void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot);
 /* Check accesses of the calling thread; a hazard is sticky. Nothing while the device has failed: what is left
  * then is cleaning up. The streams' lock is held. */
 tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);

@@ -35,7 +35,7 @@ void tide_host_memory_destroy(tide_host_memory *memory)
     tide_host_memory_init(memory, memory->chunk_bytes);
 }
 
-/* Give the file all its pages now, and their own places. */
+/* Give the file all its pages now, and their own places (touched only while no chunk place is mapped). */
 static tide_status slots_fill(int memfd, uint64_t bytes, char **own)
 {
     tide_status status = tide_host_extent_check_available("device slots", bytes);
@@ -45,7 +45,7 @@ static tide_status slots_fill(int memfd, uint64_t bytes, char **own)
     if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: the system has no %" PRIu64 " bytes: %s", bytes,
                          strerror(error));
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memfd, 0);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
     if (base == MAP_FAILED)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: %" PRIu64 " bytes could not be mapped: %s",
                          bytes, strerror(errno));

@@ -1,7 +1,9 @@
 /* The DEVICE tier's memory on the host device.
  *
  *   memfd     [ slot 0 | slot 1 | ... ]            the physical memory, all pages present from the start
- *   own       [ slot 0 | slot 1 | ... ]            mapped once for ever: the slots' own places
+ *   own       [ slot 0 | slot 1 | ... ]            mapped once for ever: the slots' own places. Without page tables
+ *                                                  until touched: Linux counts shared pages once a mapping, so a
+ *                                                  process that used both places would seem to hold its device twice
  *   range     [ . . | chunk | . . . | chunk ]      PROT_NONE, with slots of the memfd at chunks' places
  *   region    private memory
  *

@@ -94,6 +94,17 @@ void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
     return tide_host_slots_address(&host->host_slots, slot);
 }
 
+void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot)
+{
+    void *own = tide_host_slot_address(&device->base, tier, slot);
+    if (tier != TIDE_TIER_DEVICE || device->options.guard)
+        return own; /* a guarded place is closed to everybody, copies too */
+    pthread_mutex_lock(&device->memory_lock);
+    char *place = device->mappings.slots[slot].place;
+    pthread_mutex_unlock(&device->memory_lock);
+    return place == NULL ? own : place;
+}
+
 /* --- ranges --- */
 
 static tide_status reserve_locked(tide_host_device *device, uint64_t bytes, void **address)

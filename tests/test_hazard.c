@@ -206,7 +206,7 @@ static void touch_after_a_launch_is_not_ordered_before_it(void **state)
     tide_hazard_destroy(hazard);
 }
 
-static void unmapping_needs_order_after_the_compute_streams_last_use(void **state)
+static void unmapping_needs_order_after_every_use(void **state)
 {
     (void)state;
     tide_hazard *hazard = checker_make(EVENTS);
@@ -222,6 +222,10 @@ static void unmapping_needs_order_after_the_compute_streams_last_use(void **stat
     assert_int_equal(tide_hazard_unmap(hazard, host, 1), TIDE_OK);
     tide_hazard_host_wait(hazard, host, 2);
     assert_int_equal(tide_hazard_unmap(hazard, host, 2), TIDE_OK);
+    tide_hazard_stream_wait(hazard, TIDE_STREAM_OUT, host, 2);
+    assert_int_equal(command(hazard, TIDE_STREAM_OUT, host, "evict", 3, reads_2), TIDE_OK);
+    assert_int_equal(tide_hazard_unmap(hazard, host, 2), TIDE_ERROR_HAZARD);
+    assert_non_null(strstr(tide_message(), "after evict 3 on stream out, which read it"));
     assert_int_equal(tide_hazard_unmap(hazard, host, OBJECTS), TIDE_ERROR_ARGUMENT);
     assert_true(tide_hazard_is_valid(hazard));
     tide_hazard_destroy(hazard);
@@ -533,7 +537,7 @@ int main(void)
         cmocka_unit_test(host_thread_needs_the_event_and_then_orders_what_it_enqueues),
         cmocka_unit_test(host_thread_is_not_ordered_by_what_another_one_knows),
         cmocka_unit_test(touch_after_a_launch_is_not_ordered_before_it),
-        cmocka_unit_test(unmapping_needs_order_after_the_compute_streams_last_use),
+        cmocka_unit_test(unmapping_needs_order_after_every_use),
         cmocka_unit_test(seventeenth_host_thread_is_refused),
         cmocka_unit_test(refused_command_changes_nothing),
         cmocka_unit_test(named_objects_are_named),

@@ -3,11 +3,12 @@
  *
  * A command's life
  *
- *   FETCH       map (outside the lock), enqueue the copy on the in stream behind the marks of both slots:
- * done WRITE_BACK  enqueue the copy on the out stream: done EVICT       enqueue the copy on the out stream;
- * open until the chunk's last use on the compute stream has been seen; unmap (outside the lock): done. The
- * copy may still run: the marks order who comes next. tasks       open until a job is free and the slots'
- * copies have been seen, then until the lane has finished (tasks.c); on the device done when enqueued
+ *   FETCH        map (outside the lock), enqueue the copy on the in stream behind the marks of both slots: done
+ *   WRITE_BACK   enqueue the copy on the out stream: done
+ *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have
+ *                been seen; unmap (outside the lock): done
+ *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished
+ *                (tasks.c); on the device done when enqueued
  *
  * Everything enqueued here runs on the engine's thread (asynchronous devices) so that what the engine has
  * seen pass is what orders it; the hazard checker knows threads apart. A failure stops the engine from asking
@@ -24,6 +25,13 @@ static char *place_of(const tide_pool *pool, tide_chunk chunk)
 {
     return pool->space_address[tide_layout_chunk_space(pool->layout, chunk)] +
            tide_layout_chunk_index(pool->layout, chunk) * pool->plan.chunk_bytes;
+}
+
+void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide_chunk chunk)
+{
+    if (tier == TIDE_TIER_DEVICE && !pool->options.guard)
+        return place_of(pool, chunk);
+    return pool->device->ops->slot_address(pool->device, tier, slot);
 }
 
 void tide_pool_ring(tide_pool *pool)
@@ -83,7 +91,7 @@ static tide_status zero_in(tide_pool *pool, const tide_command *command)
                             .accesses = &access,
                             .access_count = 1};
     const tide_zero_args zero = {
-        .data = pool->device->ops->slot_address(pool->device, TIDE_TIER_DEVICE, command->device_slot),
+        .data = tide_pool_reach(pool, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
         .bytes = bytes};
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, marks, true);
@@ -181,15 +189,34 @@ static void issue(tide_pool *pool, const tide_command *command)
     }
 }
 
+/* Have all uses of the slot been seen to pass? Later ones than at the command's issue there are none. */
+static tide_status slot_unused(tide_pool *pool, uint32_t slot, bool *unused)
+{
+    static const struct {
+        tide_stream stream;
+        tide_wait_site site;
+    } waits[] = {{TIDE_STREAM_COMPUTE, TIDE_SITE_UNMAP_COMPUTE},
+                 {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
+                 {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
+    const tide_marks *marks = &pool->device_marks[slot];
+    *unused = true;
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
+        const tide_status status = tide_order_query(&pool->order, waits[i].stream,
+                                                    marks->used[waits[i].stream], waits[i].site, unused);
+        if (status != TIDE_OK)
+            return status;
+    }
+    assert(!*unused ||
+           marks->used[TIDE_STREAM_UPDATE] <= pool->order.seen[TIDE_STREAM_UPDATE]); /* by its copy out */
+    return TIDE_OK;
+}
+
 /* Has the last use passed? Then unmap. True if the command is done. */
 static bool poll_unmap(tide_pool *pool, uint32_t i)
 {
     const tide_pool_command open = pool->open[i];
-    bool unused;
-    tide_status status =
-        tide_order_query(&pool->order, TIDE_STREAM_COMPUTE,
-                         pool->device_marks[open.command.device_slot].used[TIDE_STREAM_COMPUTE],
-                         TIDE_SITE_UNMAP_COMPUTE, &unused);
+    bool unused = false;
+    tide_status status = slot_unused(pool, open.command.device_slot, &unused);
     if (status == TIDE_OK && !unused)
         return false;
     open_remove(pool, i);

@@ -275,6 +275,9 @@ void *tide_pool_engine_main(void *pool);
 bool tide_pool_engine_step(tide_pool *pool);
 /* Wait, with the lock, until `ready(pool)` or a failure; runs the engine inline where it has no thread. */
 tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
+/* Where kernels of the engine reach a slot: on the device at its chunk's place, where it is mapped (with the guard on,
+ * which closes places, at its own). */
+void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide_chunk chunk);
 /* There may be something to do: wake the engine, or run it here where it has no thread. With the lock. */
 void tide_pool_ring(tide_pool *pool);
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the

@@ -7,7 +7,6 @@ static const uint8_t stream_sites[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT] = {
     [TIDE_STREAM_COMPUTE] = {[TIDE_STREAM_IN] = TIDE_SITE_COMPUTE_IN,
                              [TIDE_STREAM_OUT] = TIDE_SITE_COMPUTE_OUT,
                              [TIDE_STREAM_UPDATE] = TIDE_SITE_COMPUTE_UPDATE},
-    [TIDE_STREAM_IN] = {[TIDE_STREAM_OUT] = TIDE_SITE_IN_OUT},
     [TIDE_STREAM_OUT] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_OUT_COMPUTE,
                          [TIDE_STREAM_IN] = TIDE_SITE_OUT_IN,
                          [TIDE_STREAM_UPDATE] = TIDE_SITE_OUT_UPDATE},

@@ -11,11 +11,10 @@
  * such a vector too: what it has seen pass (query) is known to every command it enqueues. The device's hazard
  * checker proves all of this from the declared accesses, independently of these marks.
  *
- * A slot leaves its chunk's place when the engine has seen the compute stream's last use pass; copies and updates go
- * through the slot's own place and may still run: whoever gets the slot next waits for them.
- * Two pairs never wait: a slot that the device updated is dirty, so whoever fills it next has waited for its copy out and
- * knows of the update with it; and an update's chunk is copied out without leaving only for a host task, whose start
- * has seen that copy end.
+ * A slot leaves its chunk's place when the engine has seen all its uses pass, so whoever gets the slot next, and
+ * whoever fetches the host copy that an eviction made, is behind them without waiting. An update's chunk is dirty: it
+ * leaves with a copy that has waited for the update. And it is copied out without leaving only for a host task, whose
+ * start has seen that copy end. So these pairs never wait for each other: in for out or update, update for out.
  *
  * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
@@ -33,12 +32,13 @@ enum {
     TIDE_SITE_COMPUTE_IN = 1,  /* an op's params have arrived */
     TIDE_SITE_COMPUTE_OUT,     /* a gradient is written over a chunk that was being copied out */
     TIDE_SITE_COMPUTE_UPDATE,  /* the device's optimizer has written the params */
-    TIDE_SITE_IN_OUT,          /* the slot's former chunk, or the host copy, has been copied out */
     TIDE_SITE_OUT_COMPUTE,     /* what is copied out has been computed */
     TIDE_SITE_OUT_IN,          /* the host slot is no longer read by the fetch of its former chunk */
     TIDE_SITE_OUT_UPDATE,      /* what is copied out has been updated */
     TIDE_SITE_UPDATE_COMPUTE,  /* gradients are complete */
     TIDE_SITE_UPDATE_IN,       /* optimizer state has arrived */
+    TIDE_SITE_UNMAP_IN,        /* engine: the copy into a chunk that leaves unused has ended */
+    TIDE_SITE_UNMAP_OUT,       /* engine: an evicted chunk has been copied out */
     TIDE_SITE_UNMAP_COMPUTE,   /* engine: the last use of an evicted chunk has passed */
     TIDE_SITE_LANE_OUT,        /* engine: a host task's chunks have arrived */
     TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */

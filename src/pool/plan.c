@@ -1,8 +1,8 @@
 /* Where every byte goes: the region, the slots, the budgets, and what is refused.
  *
- *     region   | non-model | workspace and accumulators of the open op | kept accumulators | norm blocks |
- * scalars | device   budget >= device_slots x chunk + region host     budget >= host_slots x chunk + buffers
- * (staging, mailbox, segment tables)
+ *     region   | non-model | kept accumulators | norm blocks | scalars | workspace and accumulators of the open op |
+ *     device   budget >= device_slots x chunk + region
+ *     host     budget >= host_slots x chunk + buffers (staging, mailbox, segment tables)
  *
  * The region's size knows neither chunk size nor budgets, so nothing computed in it can depend on them.
  */

@@ -167,7 +167,7 @@ bool tide_pool_jobs_poll(tide_pool *pool)
 
 static void *slot_of(const tide_pool *pool, const tide_command *command, uint32_t i)
 {
-    return pool->device->ops->slot_address(pool->device, command->tier, command->task[i].slot);
+    return tide_pool_reach(pool, command->tier, command->task[i].slot, command->task[i].chunk);
 }
 
 /* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */

@@ -11,8 +11,8 @@
  *
  * is the same for both budgets up to `device`: residency never changes a bit.
  *
- *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss       x1 ... xL: CHECKPOINT
- * tensors backward: the gradient of x_l overwrites x_l in place, from the head down to hidden 0
+ *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss     x1 ... xL: CHECKPOINT tensors
+ *     backward: the gradient of x_l overwrites x_l in place, from the head down to hidden 0
  */
 #include <inttypes.h>
 #include <math.h>
