@@ -53,6 +53,12 @@ tide_status tide_pool_callable(tide_pool *pool, const char *what)
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
     tide_pool_lock(pool);
+    /* A kernel's failure is sticky from the moment the device knows of it, whoever asks first. */
+    if (pool->failure == TIDE_OK) {
+        const tide_status failed = pool->device->ops->failure(pool->device);
+        if (failed != TIDE_OK)
+            tide_pool_fail(pool, failed);
+    }
     tide_status status = tide_pool_failure(pool);
     if (status == TIDE_OK && pool->torn)
         status = tide_fail(
