@@ -325,11 +325,6 @@ uint64_t tide_layout_chunk_bytes(const tide_layout *layout)
     return layout->options.chunk_bytes;
 }
 
-tide_dtype tide_layout_dtype(const tide_layout *layout)
-{
-    return layout->options.dtype;
-}
-
 uint32_t tide_layout_parts_per_chunk(const tide_layout *layout)
 {
     return (uint32_t)(4 / tide_dtype_bytes(layout->options.dtype));
@@ -505,11 +500,6 @@ const char *tide_layout_checkpoint_name(const tide_layout *layout, uint32_t tens
 uint32_t tide_layout_checkpoint_parts(const tide_layout *layout, uint32_t tensor)
 {
     return checkpoint_at(layout, tensor)->parts;
-}
-
-uint64_t tide_layout_checkpoint_part_bytes(const tide_layout *layout, uint32_t tensor)
-{
-    return checkpoint_at(layout, tensor)->part_bytes;
 }
 
 uint64_t tide_layout_checkpoint_offset_bytes(const tide_layout *layout, uint32_t tensor, uint32_t part)

@@ -63,7 +63,6 @@ tide_status tide_layout_seal(tide_layout *layout);
 /* --- after seal --- */
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
-tide_dtype tide_layout_dtype(const tide_layout *layout);
 uint32_t
 tide_layout_parts_per_chunk(const tide_layout *layout);      /* fp32 chunks per PARAM chunk: 2 (bf16) or 1 */
 uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces */
@@ -100,7 +99,6 @@ tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chu
 uint32_t tide_layout_checkpoints(const tide_layout *layout);
 const char *tide_layout_checkpoint_name(const tide_layout *layout, uint32_t tensor);
 uint32_t tide_layout_checkpoint_parts(const tide_layout *layout, uint32_t tensor);
-uint64_t tide_layout_checkpoint_part_bytes(const tide_layout *layout, uint32_t tensor);
 uint64_t tide_layout_checkpoint_offset_bytes(const tide_layout *layout, uint32_t tensor, uint32_t part);
 void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t tensor, uint32_t part,
                                    tide_chunk *first, tide_chunk *last);

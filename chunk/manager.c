@@ -330,12 +330,6 @@ void tide_manager_counters_get(const tide_manager *manager, tide_manager_counter
     *counters = manager->counters;
 }
 
-const char *tide_manager_op_name(const tide_manager *manager, tide_op op)
-{
-    assert(op < manager->op_count);
-    return manager->ops[op].name;
-}
-
 /* --- validity --- */
 
 void tide_manager_check_deeply(tide_manager *manager, bool on)

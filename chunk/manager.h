@@ -74,8 +74,6 @@ typedef enum tide_chunk_state {
     TIDE_CHUNK_UPDATING,       /* an update or restore writes it: pinned where it writes */
 } tide_chunk_state;
 
-const char *tide_chunk_state_name(tide_chunk_state state);
-
 typedef enum tide_command_kind {
     TIDE_COMMAND_FETCH =
         0, /* map device_slot at the chunk's place; then copy host_slot in (copy), or zero it (zero) */
@@ -273,7 +271,6 @@ bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk para
 const tide_chunk *tide_manager_pins(const tide_manager *manager, uint32_t *count);
 void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency);
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
-const char *tide_manager_op_name(const tide_manager *manager, tide_op op);
 
 /* Every invariant: slots = free + holding in each tier, one slot per copy, states agree with counters, pins
  * only on resident chunks. Cheap checks always, the full walk when `deep`. Asserted after every mutation in

@@ -21,12 +21,6 @@ const char *tide_tensor_state_name(tide_tensor_state state)
     return (unsigned)state < TIDE_TENSOR_STATE_COUNT ? names[state] : "unknown";
 }
 
-const char *tide_chunk_state_name(tide_chunk_state state)
-{
-    static const char *const names[] = {"free", "compute", "hold", "hold_after_bwd", "updating"};
-    return (unsigned)state <= TIDE_CHUNK_UPDATING ? names[state] : "unknown";
-}
-
 bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to)
 {
     assert((unsigned)from < TIDE_TENSOR_STATE_COUNT && (unsigned)to < TIDE_TENSOR_STATE_COUNT);

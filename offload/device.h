@@ -12,8 +12,7 @@
  * Memory of a device
  *
  *   DEVICE tier     slot 0 | slot 1 | ... | slot D-1    physical memory, one chunk each; every slot has a place
- *                                                       of its own (slot_address), mapped once for ever, for
- *                                                       copies and updates
+ *                                                       of its own (slot_address), mapped once for ever
  *   address range   [ chunk 0 | chunk 1 | ... ]         reserved once per space; map() puts a slot at a chunk's
  *                                                       place, unmap() leaves it inaccessible, never a hole
  *   region          workspace, accumulators, scalars    one allocation, fixed at start
@@ -214,8 +213,8 @@ typedef struct tide_device_ops {
      * lane takes functions too. */
     tide_status (*launch)(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                           const void *arguments, size_t argument_bytes);
-    /* The first `bytes` of a slot of one tier to a slot of the other, through the slots' own places. The
-     * accesses are known; work->accesses stays empty. */
+    /* The first `bytes` of a slot of one tier to a slot of the other, wherever they are
+     * reached: at a chunk's place or their own. The accesses are known; work->accesses stays empty. */
     tide_status (*copy_slot)(tide_device *device, tide_stream stream, const tide_work *work,
                              tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
     /* `bytes` between a host buffer and the region (either direction, by address), accesses as declared. */
