@@ -1,0 +1,79 @@
+/* The planner: from a recorded step, which chunk leaves the device after which use, and which is fetched for which.
+ *
+ * Input is a trace: the uses of chunks, moment by moment, of one step that repeats for ever. Output says of every use
+ * whether its chunk stays on the device until its next use or leaves, and lists the fetches in order of need.
+ *
+ *   moments   0     1     2     3     4     5   | 0 (next step)
+ *   chunk A   use---stays------use--leaves      | fetch
+ *   chunk B         use--leaves       fetch-use-|-stays
+ *
+ * Because a chunk that is to leave is known to leave from the end of its last use on, its copy out starts then, and
+ * the slot takes the next fetch of the list: as early as a slot allows, never before a fetch needed sooner has one.
+ * That moves no byte more than waiting with both until the slot is wanted (the slot is idle in between), so bytes and
+ * overlap are not at odds. Releases in order of time and fetches in order of need pair first to first.
+ *
+ * Policy. At a moment that needs more slots than there are, some kept chunk has to have left: which?
+ *
+ *   1. one that costs nothing to bring back: dead now and written whole at its next use;
+ *   2. farthest next use (Belady's rule), counted in uses and wrapping around into the next step, among clean chunks
+ *      (cost 1: in again) and among dirty ones (cost 2: out and in again, but clean from then on);
+ *   3. between the farthest clean and the farthest dirty one: both futures are played out, by this same rule without
+ *      step 3, until they meet or TIDE_PLANNER_HORIZON uses have passed; the cheaper one is taken, of equals the
+ *      farther one.
+ *
+ * Writing back and loading are minimized together; the exact optimum is NP-hard (Beckmann, Gibbons, Haeupler and
+ * McGuffey, "Writeback-Aware Caching", 2020). tests/bench/policy.c compares with the optimum on small cases and with
+ * other policies on large ones.
+ *
+ * The plan is for the steady state: steps are played out until one begins as it ends. Pure: no time, no threads, no
+ * random numbers; the same trace gives the same plan. After create nothing is allocated.
+ */
+#ifndef TIDE_CHUNK_PLANNER_H
+#define TIDE_CHUNK_PLANNER_H
+
+#include "chunk/layout.h"
+
+/* What a use does to its chunk. */
+enum {
+    TIDE_TRACE_CREATES = 1u << 0,  /* the chunk had no content: nothing to copy in */
+    TIDE_TRACE_MODIFIES = 1u << 1, /* a copy on the host is worth nothing afterwards */
+    TIDE_TRACE_ENDS = 1u << 2,     /* no content afterwards: nothing to copy out */
+    TIDE_TRACE_LEAVES = 1u << 3,   /* has to go to the host afterwards, with a copy if modified, and is changed there
+                                      (its update); the next use fetches it */
+};
+
+typedef struct tide_trace_use {
+    uint32_t moment;
+    tide_chunk chunk;
+    uint32_t flags;
+} tide_trace_use;
+
+/* One step. Uses are in order of moments; a chunk is used at most once a moment. The chunks of one moment have to be on
+ * the device together. */
+typedef struct tide_trace {
+    uint32_t moment_count;
+    uint32_t chunk_count; /* chunks are numbered below it; not all are used */
+    uint32_t use_count;
+    tide_trace_use *uses;
+} tide_trace;
+
+typedef struct tide_plan {
+    uint32_t use_count;
+    bool *leaves; /* per use: the chunk leaves after it */
+    uint32_t fetch_count;
+    uint32_t *fetches; /* uses that need a fetch (with or without a copy), in order */
+    uint64_t copies_in, copies_out; /* chunks a step, in the steady state */
+    bool steady;                    /* the step begins as it ends; false: the last of the steps played out */
+} tide_plan;
+
+typedef struct tide_planner tide_planner;
+
+/* For traces of at most so many chunks and uses. NO_MEMORY. Freed with tide_planner_destroy (NULL allowed). */
+tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner);
+void tide_planner_destroy(tide_planner *planner);
+
+/* Plan for `slots` device slots, at least the largest moment's chunks. The plan is the planner's and good until its next
+ * build. About a microsecond and a half a use. */
+const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots);
+
+#endif
