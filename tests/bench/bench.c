@@ -6,11 +6,22 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { NS_PER_SECOND = 1000000000 };
 
 static bool first_figure;
+
+bool bench_options(int argc, char **argv)
+{
+    const bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    if (argc > 1 + quick) {
+        fprintf(stderr, "%s: no option %s (--quick is the only one)\n", argv[0], argv[1 + quick]);
+        exit(2);
+    }
+    return quick;
+}
 
 void bench_begin(const char *name)
 {

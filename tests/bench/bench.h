@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The only option there is: --quick, fewer rounds. Returns whether it was given; anything else ends the program with one
+ * line and status 2. */
+bool bench_options(int argc, char **argv);
+
 /* Begin and end the object. `name` without quotes or backslashes. */
 void bench_begin(const char *name);
 void bench_end(void);
