@@ -17,9 +17,10 @@
  *   1. one that costs nothing to bring back: dead now and written whole at its next use;
  *   2. farthest next use (Belady's rule), counted in uses and wrapping around into the next step, among clean chunks
  *      (cost 1: in again) and among dirty ones (cost 2: out and in again, but clean from then on);
- *   3. between the farthest clean and the farthest dirty one: both futures are played out, by this same rule without
- *      step 3, until they meet or TIDE_PLANNER_HORIZON uses have passed; the cheaper one is taken, of equals the
- *      farther one.
+ *   3. between the farthest clean C and a dirty D that is needed later still: the future without C is played out until C
+ *      is needed, by this same rule without looking ahead. If D has had to go by then, D goes now and C stays: one move
+ *      less. If not, C goes: its move out is free. Where that is too far to see (the time for planning is bounded), C
+ *      goes if its next use is at least 3/4 as far.
  *
  * Writing back and loading are minimized together; the exact optimum is NP-hard (Beckmann, Gibbons, Haeupler and
  * McGuffey, "Writeback-Aware Caching", 2020). tests/bench/policy.c compares with the optimum on small cases and with
@@ -45,11 +46,12 @@ enum {
 typedef struct tide_trace_use {
     uint32_t moment;
     tide_chunk chunk;
-    uint32_t flags;
+    uint32_t flags;        /* take effect when the use ends */
+    uint32_t held_moments; /* it lasts so many moments beyond its own: an op holds its params through its slices */
 } tide_trace_use;
 
-/* One step. Uses are in order of moments; a chunk is used at most once a moment. The chunks of one moment have to be on
- * the device together. */
+/* One step. Uses are in order of moments; a chunk is used at most once at a time. All chunks used at a moment have to be
+ * on the device together. No use lasts beyond the step. */
 typedef struct tide_trace {
     uint32_t moment_count;
     uint32_t chunk_count; /* chunks are numbered below it; not all are used */
@@ -72,7 +74,7 @@ typedef struct tide_planner tide_planner;
 tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner);
 void tide_planner_destroy(tide_planner *planner);
 
-/* Plan for `slots` device slots, at least the largest moment's chunks. The plan is the planner's and good until its next
+/* Plan for `slots` device slots, at least as many as the chunks of any moment. The plan is the planner's and good until its next
  * build. About a microsecond and a half a use. */
 const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots);
 

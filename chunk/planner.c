@@ -1,0 +1,449 @@
+/* The planner: see planner.h for the policy.
+ *
+ * A step is played out on a small model of the device: per chunk a state (absent, dead, clean, dirty) and the use that
+ * comes next. Uses are numbered through a step, so "needed farthest" among the resident chunks of one state is the
+ * highest number below the present one (that is in the next step), else the highest of all. Each state keeps its
+ * chunks' next uses in a set of such numbers with constant-time insert, erase and find: a tree of 64-bit words, one bit
+ * a use, and above it one bit a word.
+ *
+ *   level 2              1
+ *   level 1       1010...          0...
+ *   level 0   0110..  0...  0001..           bit u: a resident chunk of this state is next used at use u
+ *
+ * A clean chunk C that is needed at c against a dirty one D that is needed later at d (step 3 of the policy): if D has to
+ * go by c anyway, letting it go now saves one move of C; if not, letting C go costs one move and D's none. So it
+ * is enough to play on without C until c and see whether D has gone by then. A journal takes it all back.
+ */
+#include "chunk/planner.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SET_LEVELS = 5,             /* 64^5 uses */
+    STEPS_MAX = 8,              /* played out while a step does not begin as it ends */
+    LOOK_AHEAD_USES = 4096,     /* at most, for one decision */
+    LOOK_AHEAD_TOTAL = 1 << 20, /* uses played out for decisions, in one build */
+    CLEAN_NUMERATOR = 3,        /* without looking ahead, a clean chunk goes if it is at least so far */
+    CLEAN_DENOMINATOR = 4,
+};
+
+#define NO_USE UINT32_MAX
+
+typedef struct use_set {
+    uint32_t levels;
+    uint64_t *words[SET_LEVELS];
+} use_set;
+
+/* In sets are those that may leave; while it is used a chunk is held. */
+typedef enum chunk_state {
+    ABSENT = 0,
+    DEAD,
+    CLEAN,
+    DIRTY,
+    SETS, /* [1, SETS) have one */
+    HELD_DEAD = SETS,
+    HELD_CLEAN,
+    HELD_DIRTY,
+} chunk_state;
+
+enum { HELD = HELD_DEAD - DEAD };
+
+typedef struct journal_entry {
+    tide_chunk chunk;
+    uint32_t next;
+    uint8_t state;
+} journal_entry;
+
+struct tide_planner {
+    uint32_t chunk_capacity, use_capacity;
+    uint64_t *set_memory;
+    use_set sets[SETS]; /* [ABSENT] is not used */
+    uint8_t *states, *first_states;
+    uint32_t *next;      /* per chunk: its next use */
+    uint32_t *following; /* per use: its chunk's next one, in this step or the next */
+    uint32_t *moment_first;
+    uint32_t *ending,
+        *ending_first; /* uses by the moment in which they end; per moment where its ones begin */
+    bool *fetched;     /* per use, in the step played out last */
+    journal_entry *journal;
+    uint32_t journal_capacity, journal_length;
+    bool journaling;
+
+    const tide_trace *trace;
+    uint32_t slots, resident;
+    uint64_t copies_in, copies_out;
+    uint32_t look_ahead_left;
+    tide_plan plan;
+};
+
+/* --- sets of uses --- */
+
+static uint32_t words_of(uint32_t bits)
+{
+    return bits / 64 + 1;
+}
+
+/* Words of all levels of a set of numbers below `bits`. */
+static size_t set_words(uint32_t bits)
+{
+    size_t words = 0;
+    for (uint32_t count = words_of(bits);; count = words_of(count - 1)) {
+        words += count;
+        if (count == 1)
+            return words;
+    }
+}
+
+static uint64_t *set_place(use_set *set, uint32_t bits, uint64_t *memory)
+{
+    set->levels = 0;
+    for (uint32_t count = words_of(bits);; count = words_of(count - 1)) {
+        assert(set->levels < SET_LEVELS);
+        set->words[set->levels++] = memory;
+        memory += count;
+        if (count == 1)
+            return memory;
+    }
+}
+
+static void set_insert(use_set *set, uint32_t use)
+{
+    for (uint32_t level = 0; level < set->levels; level++, use /= 64)
+        set->words[level][use / 64] |= UINT64_C(1) << use % 64;
+}
+
+static void set_erase(use_set *set, uint32_t use)
+{
+    for (uint32_t level = 0; level < set->levels; level++, use /= 64) {
+        set->words[level][use / 64] &= ~(UINT64_C(1) << use % 64);
+        if (set->words[level][use / 64])
+            return;
+    }
+}
+
+static uint32_t highest(uint64_t word)
+{
+    assert(word);
+    return 63 - (uint32_t)__builtin_clzll(word);
+}
+
+/* The highest number below `limit`, NO_USE if there is none. */
+static uint32_t set_below(const use_set *set, uint32_t limit)
+{
+    for (uint32_t level = 0; level < set->levels; level++, limit /= 64) {
+        const uint64_t below = (UINT64_C(1) << limit % 64) - 1;
+        uint64_t word = set->words[level][limit / 64] & below;
+        if (!word)
+            continue;
+        uint32_t found = limit / 64 * 64 + highest(word);
+        while (level-- > 0)
+            found = found * 64 + highest(set->words[level][found]);
+        return found;
+    }
+    return NO_USE;
+}
+
+/* --- the model of the device --- */
+
+static void put(tide_planner *p, tide_chunk chunk, chunk_state state, uint32_t next)
+{
+    const chunk_state was = (chunk_state)p->states[chunk];
+    if (p->journaling)
+        p->journal[p->journal_length++] = (journal_entry){chunk, p->next[chunk], (uint8_t)was};
+    if (was != ABSENT && was < SETS)
+        set_erase(&p->sets[was], p->next[chunk]);
+    if (state != ABSENT && state < SETS)
+        set_insert(&p->sets[state], next);
+    p->resident += (state != ABSENT);
+    p->resident -= (was != ABSENT);
+    p->states[chunk] = (uint8_t)state;
+    p->next[chunk] = next;
+}
+
+static void leave(tide_planner *p, tide_chunk chunk)
+{
+    p->copies_out += p->states[chunk] == DIRTY;
+    put(p, chunk, ABSENT, p->next[chunk]);
+}
+
+/* What a chunk becomes by a use. */
+static chunk_state state_after(chunk_state before, uint32_t flags)
+{
+    if (flags & TIDE_TRACE_ENDS)
+        return DEAD;
+    if (flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES))
+        return DIRTY;
+    assert(before == HELD_CLEAN || before == HELD_DIRTY);
+    return before - HELD;
+}
+
+static void end_use(tide_planner *p, uint32_t use)
+{
+    const tide_trace_use *u = &p->trace->uses[use];
+    put(p, u->chunk, state_after((chunk_state)p->states[u->chunk], u->flags), p->following[use]);
+    if (u->flags & TIDE_TRACE_LEAVES)
+        leave(p, u->chunk);
+}
+
+/* --- victims --- */
+
+/* Next use of the farthest chunk in a state at the moment whose uses begin at `first`, NO_USE if there is none. */
+static uint32_t farthest(const tide_planner *p, chunk_state state, uint32_t first)
+{
+    const uint32_t use = set_below(&p->sets[state], first); /* in the next step */
+    return use != NO_USE ? use : set_below(&p->sets[state], p->trace->use_count);
+}
+
+static uint32_t distance(const tide_planner *p, uint32_t from, uint32_t use)
+{
+    return use >= from ? use - from : use + p->trace->use_count - from;
+}
+
+static bool look_ahead(tide_planner *p, uint32_t moment, tide_chunk clean, tide_chunk dirty,
+                       bool *dirty_goes);
+
+/* The next use of the chunk that leaves. `deciding`: look ahead where clean and dirty compete. */
+static uint32_t victim(tide_planner *p, uint32_t moment, bool deciding)
+{
+    const uint32_t first = p->moment_first[moment];
+    const uint32_t dead = farthest(p, DEAD, first);
+    if (dead != NO_USE)
+        return dead;
+    const uint32_t clean = farthest(p, CLEAN, first), dirty = farthest(p, DIRTY, first);
+    assert(clean != NO_USE || dirty != NO_USE);
+    if (clean == NO_USE || dirty == NO_USE)
+        return clean == NO_USE ? dirty : clean;
+    const uint64_t clean_far = distance(p, first, clean), dirty_far = distance(p, first, dirty);
+    if (clean_far >= dirty_far)
+        return clean;
+    bool dirty_goes;
+    if (deciding &&
+        look_ahead(p, moment, p->trace->uses[clean].chunk, p->trace->uses[dirty].chunk, &dirty_goes))
+        return dirty_goes ? dirty : clean;
+    return clean_far * CLEAN_DENOMINATOR >= dirty_far * CLEAN_NUMERATOR ? clean : dirty;
+}
+
+/* --- playing --- */
+
+/* Hold what is there; how many are not? */
+static uint32_t hold_present(tide_planner *p, uint32_t moment)
+{
+    uint32_t missing = 0;
+    for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
+        const tide_chunk chunk = p->trace->uses[use].chunk;
+        const chunk_state state = (chunk_state)p->states[chunk];
+        missing += state == ABSENT;
+        if (state != ABSENT && state < SETS)
+            put(p, chunk, state + HELD, use);
+    }
+    return missing;
+}
+
+static void play_moment(tide_planner *p, uint32_t moment, bool deciding)
+{
+    const uint32_t missing = hold_present(p, moment);
+    while (p->resident + missing > p->slots)
+        leave(p, p->trace->uses[victim(p, moment, deciding)].chunk);
+    for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
+        const tide_trace_use *u = &p->trace->uses[use];
+        const bool fetch = p->states[u->chunk] == ABSENT;
+        if (deciding)
+            p->fetched[use] = fetch;
+        if (!fetch)
+            continue;
+        p->copies_in += !(u->flags & TIDE_TRACE_CREATES);
+        put(p, u->chunk, HELD_CLEAN, use);
+    }
+    for (uint32_t i = p->ending_first[moment]; i < p->ending_first[moment + 1]; i++)
+        end_use(p, p->ending[i]);
+}
+
+/* Play on without `clean` until its next use; did `dirty` have to go too? False if that is too far to see. */
+static bool look_ahead(tide_planner *p, uint32_t moment, tide_chunk clean, tide_chunk dirty, bool *dirty_goes)
+{
+    const uint32_t until = p->next[clean], dirty_next = p->next[dirty];
+    const uint32_t uses = distance(p, p->moment_first[moment], until);
+    if (uses > LOOK_AHEAD_USES || uses > p->look_ahead_left)
+        return false;
+    p->look_ahead_left -= uses;
+    const uint64_t in = p->copies_in, out = p->copies_out;
+    p->journaling = true;
+    p->journal_length = 0;
+    leave(p, clean);
+    bool seen = false;
+    for (uint32_t m = moment; !seen; m = m + 1 < p->trace->moment_count ? m + 1 : 0) {
+        seen = until >= p->moment_first[m] && until < p->moment_first[m + 1];
+        play_moment(p, m, false);
+    }
+    *dirty_goes = p->states[dirty] == ABSENT || p->next[dirty] != dirty_next;
+    p->journaling = false;
+    while (p->journal_length > 0) {
+        const journal_entry *entry = &p->journal[--p->journal_length];
+        put(p, entry->chunk, (chunk_state)entry->state, entry->next);
+    }
+    p->copies_in = in;
+    p->copies_out = out;
+    return true;
+}
+
+static void play_step(tide_planner *p)
+{
+    p->copies_in = p->copies_out = 0;
+    for (uint32_t moment = 0; moment < p->trace->moment_count; moment++)
+        play_moment(p, moment, true);
+}
+
+/* --- building --- */
+
+/* Where each moment's uses begin. */
+static void index_moments(tide_planner *p)
+{
+    const tide_trace *trace = p->trace;
+    uint32_t moment = 0;
+    for (uint32_t use = 0; use < trace->use_count; use++) {
+        assert(trace->uses[use].moment < trace->moment_count && trace->uses[use].chunk < trace->chunk_count);
+        for (; moment <= trace->uses[use].moment; moment++)
+            p->moment_first[moment] = use;
+    }
+    for (; moment <= trace->moment_count; moment++)
+        p->moment_first[moment] = trace->use_count;
+}
+
+/* Uses by the moment in which they end: a counting sort. ending_first[m] serves as the place to fill, so it ends as the
+ * next moment's beginning and is shifted back. */
+static void index_endings(tide_planner *p)
+{
+    const tide_trace *trace = p->trace;
+    memset(p->ending_first, 0, (trace->moment_count + 1u) * sizeof *p->ending_first);
+    for (uint32_t use = 0; use < trace->use_count; use++) {
+        assert(trace->uses[use].moment + trace->uses[use].held_moments < trace->moment_count);
+        p->ending_first[trace->uses[use].moment + trace->uses[use].held_moments + 1]++;
+    }
+    for (uint32_t moment = 0; moment < trace->moment_count; moment++)
+        p->ending_first[moment + 1] += p->ending_first[moment];
+    for (uint32_t use = 0; use < trace->use_count; use++)
+        p->ending[p->ending_first[trace->uses[use].moment + trace->uses[use].held_moments]++] = use;
+    for (uint32_t moment = trace->moment_count; moment > 0; moment--)
+        p->ending_first[moment] = p->ending_first[moment - 1];
+    p->ending_first[0] = 0;
+}
+
+/* Per use its chunk's next one. Uses of a chunk are linked from the back. */
+static void link_uses(tide_planner *p)
+{
+    const tide_trace *trace = p->trace;
+    for (uint32_t chunk = 0; chunk < trace->chunk_count; chunk++)
+        p->next[chunk] = NO_USE;
+    for (int pass = 0; pass < 2; pass++) { /* the second pass links the last uses to the next step's first */
+        for (uint32_t use = trace->use_count; use-- > 0;) {
+            p->following[use] = p->next[trace->uses[use].chunk];
+            p->next[trace->uses[use].chunk] = use;
+        }
+    }
+}
+
+static void clear_device(tide_planner *p)
+{
+    memset(p->set_memory, 0, (SETS - 1) * set_words(p->use_capacity) * sizeof *p->set_memory);
+    memset(p->states, ABSENT, p->chunk_capacity);
+    p->resident = 0;
+    p->journaling = false;
+}
+
+static void write_plan(tide_planner *p)
+{
+    tide_plan *plan = &p->plan;
+    plan->use_count = p->trace->use_count;
+    plan->fetch_count = 0;
+    plan->copies_in = p->copies_in;
+    plan->copies_out = p->copies_out;
+    for (uint32_t use = 0; use < plan->use_count; use++) {
+        plan->leaves[use] = p->fetched[p->following[use]];
+        if (p->fetched[use])
+            plan->fetches[plan->fetch_count++] = use;
+    }
+}
+
+const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots)
+{
+    assert(trace->chunk_count <= planner->chunk_capacity && trace->use_count <= planner->use_capacity);
+    assert(trace->moment_count <= planner->use_capacity);
+    planner->trace = trace;
+    planner->slots = slots;
+    planner->look_ahead_left = LOOK_AHEAD_TOTAL;
+    index_moments(planner);
+    index_endings(planner);
+    link_uses(planner);
+    clear_device(planner);
+    planner->plan.steady = false;
+    for (int step = 0; step < STEPS_MAX && !planner->plan.steady; step++) {
+        memcpy(planner->first_states, planner->states, trace->chunk_count);
+        play_step(planner);
+        planner->plan.steady = memcmp(planner->first_states, planner->states, trace->chunk_count) == 0;
+    }
+    write_plan(planner);
+    return &planner->plan;
+}
+
+/* --- memory --- */
+
+static bool allocate(tide_planner *p)
+{
+    const size_t chunks = p->chunk_capacity + 1u, uses = p->use_capacity + 1u,
+                 words = set_words(p->use_capacity);
+    p->journal_capacity = 4u * (p->use_capacity + LOOK_AHEAD_USES);
+    p->set_memory = calloc((SETS - 1) * words, sizeof *p->set_memory);
+    p->states = calloc(chunks, sizeof *p->states);
+    p->first_states = calloc(chunks, sizeof *p->first_states);
+    p->next = calloc(chunks, sizeof *p->next);
+    p->following = calloc(uses, sizeof *p->following);
+    p->moment_first = calloc(uses + 1, sizeof *p->moment_first);
+    p->ending = calloc(uses, sizeof *p->ending);
+    p->ending_first = calloc(uses + 1, sizeof *p->ending_first);
+    p->fetched = calloc(uses, sizeof *p->fetched);
+    p->journal = calloc(p->journal_capacity, sizeof *p->journal);
+    p->plan.leaves = calloc(uses, sizeof *p->plan.leaves);
+    p->plan.fetches = calloc(uses, sizeof *p->plan.fetches);
+    return p->set_memory && p->states && p->first_states && p->next && p->following && p->moment_first &&
+           p->ending && p->ending_first && p->fetched && p->journal && p->plan.leaves && p->plan.fetches;
+}
+
+tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner)
+{
+    tide_planner *p = calloc(1, sizeof *p);
+    if (!p)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "planner: no memory for %zu bytes", sizeof *p);
+    p->chunk_capacity = chunk_count;
+    p->use_capacity = use_count;
+    if (!allocate(p)) {
+        tide_planner_destroy(p);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "planner: no memory for %u uses of %u chunks", use_count,
+                         chunk_count);
+    }
+    uint64_t *memory = p->set_memory;
+    for (int state = DEAD; state < SETS; state++)
+        memory = set_place(&p->sets[state], use_count, memory);
+    *planner = p;
+    return TIDE_OK;
+}
+
+void tide_planner_destroy(tide_planner *planner)
+{
+    if (!planner)
+        return;
+    free(planner->set_memory);
+    free(planner->states);
+    free(planner->first_states);
+    free(planner->next);
+    free(planner->following);
+    free(planner->moment_first);
+    free(planner->ending);
+    free(planner->ending_first);
+    free(planner->fetched);
+    free(planner->journal);
+    free(planner->plan.leaves);
+    free(planner->plan.fetches);
+    free(planner);
+}
