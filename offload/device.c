@@ -77,6 +77,7 @@ static tide_status rates_check(const tide_device_options *options)
         double per_second;
     } rates[] = {
         {"link bandwidth", options->link_bytes_per_second},
+        {"link bandwidth to the host", options->link_out_bytes_per_second},
         {"device arithmetic rate", options->flops_per_second},
         {"device memory bandwidth", options->device_bytes_per_second},
         {"host memory bandwidth", options->host_bytes_per_second},

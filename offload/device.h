@@ -133,11 +133,13 @@ typedef struct tide_device_options {
     uint32_t fault_mask;           /* tests: TIDE_FAULT_..., 0: none */
     uint64_t fault_countdown;      /* the N-th counted operation fails, once; 1 is the next */
 
-    /* null device only: the machine it imitates */
+    /* null device only: the machine it imitates; its link, too, is link_bytes_per_second */
     double flops_per_second;
     double device_bytes_per_second;
     double host_bytes_per_second;
+    double link_out_bytes_per_second; /* device to host; 0: as the other way */
     uint64_t map_ns;
+    uint64_t unmap_ns; /* 0: as map_ns */
 
     tide_device_observer observer; /* may be NULL */
     void *observer_context;
@@ -268,5 +270,9 @@ struct tide_device {
  * are copied. */
 tide_status tide_device_host_open(const tide_device_options *options, tide_device **device);
 tide_status tide_device_null_open(const tide_device_options *options, tide_device **device);
+
+/* Let a null device imitate another machine from now on; what is enqueued already lasts as it did. Reads the rates and
+ * the mapping costs of `machine`, nothing else. ARGUMENT, changing nothing, for a rate that is negative or not finite. */
+tide_status tide_device_null_imitate(tide_device *device, const tide_device_options *machine);
 
 #endif

@@ -7,7 +7,7 @@
  *   record       the event completes at max(tail, now)
  *   stream wait  the tail becomes at least the event's completion; the gap is the stream's wait
  *   now          moves in park() to the next completion, in event_wait() and synchronize() to what is waited
- *                for, and by map_ns in map() and unmap(), which keep the engine busy
+ *                for, and by what map() and unmap() cost, which keep the engine busy
  *
  * Budgets, misuse and their messages are the host device's (device.c, mappings.c). Kernels are not called;
  * addresses are made up, where no user memory can be, so that a touch faults. A schedule gives the same times
@@ -102,6 +102,23 @@ static const tide_device_ops null_ops = {
     .set_describe = null_set_describe,
     .set_fault = null_set_fault,
 };
+
+tide_status tide_device_null_imitate(tide_device *device, const tide_device_options *machine)
+{
+    tide_null_device *null = null_lock(device);
+    tide_device_options merged = null->options;
+    merged.link_bytes_per_second = machine->link_bytes_per_second;
+    merged.link_out_bytes_per_second = machine->link_out_bytes_per_second;
+    merged.flops_per_second = machine->flops_per_second;
+    merged.device_bytes_per_second = machine->device_bytes_per_second;
+    merged.host_bytes_per_second = machine->host_bytes_per_second;
+    merged.map_ns = machine->map_ns;
+    merged.unmap_ns = machine->unmap_ns;
+    const tide_status status = tide_device_options_check(&merged);
+    if (status == TIDE_OK)
+        null->options = merged;
+    return null_unlock(null, status);
+}
 
 tide_status tide_device_null_open(const tide_device_options *options, tide_device **device)
 {

@@ -167,6 +167,11 @@ tide_status tide_null_map(tide_device *device, uint32_t slot, void *place)
     return null_unlock(null, status);
 }
 
+static uint64_t unmap_ns(const tide_null_device *null)
+{
+    return null->options.unmap_ns != 0 ? null->options.unmap_ns : null->options.map_ns;
+}
+
 tide_status tide_null_unmap(tide_device *device, uint32_t slot, void *place)
 {
     tide_null_device *null = null_lock(device);
@@ -176,7 +181,7 @@ tide_status tide_null_unmap(tide_device *device, uint32_t slot, void *place)
     if (status == TIDE_OK) {
         tide_mappings_take(&null->mappings, slot, place);
         null->statistics.unmaps++;
-        tide_null_clock_advance(&null->clock, null->clock.now_ns + null->options.map_ns);
+        tide_null_clock_advance(&null->clock, null->clock.now_ns + unmap_ns(null));
     }
     return null_unlock(null, status);
 }

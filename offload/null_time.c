@@ -58,6 +58,13 @@ tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide
     return null_unlock(null, status);
 }
 
+static double link_rate(const tide_null_device *null, bool to_device)
+{
+    const tide_device_options *rates = &null->options;
+    return to_device || rates->link_out_bytes_per_second <= 0 ? rates->link_bytes_per_second
+                                                              : rates->link_out_bytes_per_second;
+}
+
 static tide_status copy_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t bytes,
                             bool to_device)
 {
@@ -65,7 +72,7 @@ static tide_status copy_run(tide_null_device *null, tide_stream stream, const ti
     if (status != TIDE_OK)
         return status;
     *(to_device ? &null->statistics.h2d_bytes : &null->statistics.d2h_bytes) += bytes;
-    stream_run(null, stream, work, duration_ns((double)bytes, null->options.link_bytes_per_second));
+    stream_run(null, stream, work, duration_ns((double)bytes, link_rate(null, to_device)));
     return TIDE_OK;
 }
 

@@ -126,6 +126,32 @@ static void rate_of_zero_is_no_limit(void **state)
     fixture_close(&it);
 }
 
+static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
+{
+    (void)state;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    tide_device_options machine = options_null(NULL);
+    machine.link_out_bytes_per_second = CHUNK_BYTES * 250.0;
+    machine.unmap_ns = 5 * MS;
+    copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST); /* before the machine changes: 2 ms, and so it stays */
+    assert_ok(tide_device_null_imitate(it.device, &machine));
+    copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
+    copy(&it, TIDE_STREAM_IN, TIDE_TIER_DEVICE);
+    assert_span(&log, 0, TIDE_STREAM_OUT, "copy", 0, 2);
+    assert_span(&log, 1, TIDE_STREAM_OUT, "copy", 2, 6);
+    assert_span(&log, 2, TIDE_STREAM_IN, "copy", 0, 2);
+    assert_ok(it.ops->map(it.device, 0, place(&it, 2)));
+    assert_int_equal(now_ms(&it), 1);
+    assert_ok(it.ops->unmap(it.device, 0, place(&it, 2)));
+    assert_int_equal(now_ms(&it), 6);
+    machine.host_bytes_per_second = -1;
+    assert_int_equal(tide_device_null_imitate(it.device, &machine), TIDE_ERROR_ARGUMENT);
+    launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6);
+    assert_span(&log, 3, TIDE_STREAM_HOST, "adam", 6, 8);
+    fixture_close(&it);
+}
+
 /* --- a schedule by hand ---
  *
  *   in        [copy 1-3][copy 3-5]
@@ -330,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes),
         cmocka_unit_test(rate_of_zero_is_no_limit),
+        cmocka_unit_test(each_way_of_the_link_and_of_a_mapping_has_its_own_cost),
         cmocka_unit_test(fetches_overlap_compute_as_worked_out_by_hand),
         cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
         cmocka_unit_test(no_stream_waits_for_the_host_lane),

@@ -97,12 +97,14 @@ typedef struct tide_trace_event {
 /* Called from the pool's threads, possibly several at once; must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
-/* Rates of the machine that the null device imitates. */
+/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. */
 typedef struct tide_machine {
     double flops_per_second;
     double device_bytes_per_second;
     double host_bytes_per_second;
     uint64_t map_ns;
+    uint64_t unmap_ns;                /* 0: as map_ns */
+    double link_out_bytes_per_second; /* device to host; 0: as the other way */
 } tide_machine;
 
 typedef struct tide_pool_options {

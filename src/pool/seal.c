@@ -25,7 +25,9 @@ static tide_status open_device(tide_pool *pool)
         .flops_per_second = options->machine.flops_per_second,
         .device_bytes_per_second = options->machine.device_bytes_per_second,
         .host_bytes_per_second = options->machine.host_bytes_per_second,
+        .link_out_bytes_per_second = options->machine.link_out_bytes_per_second,
         .map_ns = options->machine.map_ns,
+        .unmap_ns = options->machine.unmap_ns,
         .observer = tide_pool_observe,
         .observer_context = pool,
     };
