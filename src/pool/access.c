@@ -31,7 +31,8 @@ static tide_status staging_copy(tide_pool *pool, const char *label, uint32_t hal
 {
     const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->region_object, to_device},
                                     {TIDE_OBJECT_BUFFER, pool->staging_object[half], !to_device}};
-    const tide_work work = {.label = label, .accesses = accesses, .access_count = 2};
+    const tide_work work = {
+        .label = label, .tag = tide_pool_compute_tag(pool), .accesses = accesses, .access_count = 2};
     tide_pool_lock(pool);
     tide_status status =
         pool->device->ops->copy_bytes(pool->device, TIDE_STREAM_COMPUTE, &work, to, from, bytes, to_device);

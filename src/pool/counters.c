@@ -1,4 +1,4 @@
-/* Counters and traces: what the pool did, step by step.
+/* Counters, traces and durations: what the pool did, step by step.
  *
  * A step lasts from its first op to the next step's first op. Sums that the device keeps (busy and waiting
  * streams) are read at those two points; moves are counted as they are enqueued, those made for updates to
@@ -113,6 +113,73 @@ void tide_pool_trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns)
         trace_stall(pool, begin_ns, end_ns, tide_reason_name(TIDE_REASON_DEMAND));
 }
 
+/* --- durations --- */
+
+/* By address: a label that is a copy's is one of the table. */
+static bool is_copy(const char *label)
+{
+    const uintptr_t at = (uintptr_t)label, table = (uintptr_t)copy_labels;
+    return at >= table && at < table + sizeof copy_labels;
+}
+
+/* Memory traffic of one of a PARAM chunk's updates, the parts of it taken as equal: over a step that is exact. */
+static uint64_t update_bytes(const tide_pool *pool, tide_chunk param_chunk)
+{
+    const uint64_t bytes_each = 24 + 2 * tide_dtype_bytes(pool->options.dtype);
+    uint64_t parts = 0, elements = 0;
+    for (uint32_t part = 0; part < tide_pool_parts(pool); part++) {
+        const tide_chunk master =
+            tide_layout_state_chunk(pool->layout, param_chunk, TIDE_SPACE_MASTER, part);
+        if (master == TIDE_CHUNK_NONE)
+            continue;
+        elements += tide_layout_chunk_used_bytes(pool->layout, master) / sizeof(float);
+        parts++;
+    }
+    return parts == 0 ? 0 : elements * bytes_each / parts;
+}
+
+static uint32_t compute_series(const tide_pool *pool, const char *label, uint32_t tag)
+{
+    if (tag == pool->op_count)
+        return TIDE_SERIES_BETWEEN;
+    return label == tide_label_gradient_finish || label == tide_label_gradient_norm
+               ? tide_series_of_gradients(&pool->measure, tag)
+               : tide_series_of_op(tag);
+}
+
+static void measure_command(tide_pool *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t ns)
+{
+    tide_measure *measure = &pool->measure;
+    if (stream == TIDE_STREAM_COMPUTE && tag <= pool->op_count)
+        tide_measure_add(measure, compute_series(pool, label, tag), ns, 0);
+    else if ((stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT) && is_copy(label))
+        tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
+                         tide_layout_chunk_used_bytes(pool->layout, tag));
+    else if (label == tide_label_adam_host || label == tide_label_adam_device)
+        tide_measure_add(measure,
+                         label == tide_label_adam_host ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
+                         update_bytes(pool, tag));
+}
+
+tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place)
+{
+    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
+    const tide_status status = pool->device->ops->map(pool->device, slot, place);
+    if (status == TIDE_OK)
+        tide_measure_add(&pool->measure, TIDE_SERIES_MAP, pool->device->ops->now_ns(pool->device) - begin_ns, 1);
+    return status;
+}
+
+tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place)
+{
+    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
+    const tide_status status = pool->device->ops->unmap(pool->device, slot, place);
+    if (status == TIDE_OK)
+        tide_measure_add(&pool->measure, TIDE_SERIES_UNMAP, pool->device->ops->now_ns(pool->device) - begin_ns,
+                         1);
+    return status;
+}
+
 /* On the streams' threads. */
 void tide_pool_observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
                        uint64_t end_ns)
@@ -125,6 +192,8 @@ void tide_pool_observe(void *context, tide_stream stream, const char *label, uin
         pool->adam_ns[0] += end_ns - begin_ns;
     else if (label == tide_label_adam_device)
         pool->adam_ns[1] += end_ns - begin_ns;
+    if (!wait)
+        measure_command(pool, stream, label, tag, end_ns - begin_ns);
     if (pool->options.trace == NULL)
         return;
     if (wait && stream == TIDE_STREAM_COMPUTE && end_ns > begin_ns) {

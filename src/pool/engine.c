@@ -110,7 +110,7 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
 {
     char *place = place_of(pool, command->chunk);
     tide_pool_unlock(pool);
-    tide_status status = pool->device->ops->map(pool->device, command->device_slot, place);
+    tide_status status = tide_pool_map(pool, command->device_slot, place);
     tide_pool_lock(pool);
     if (status != TIDE_OK)
         return status;
@@ -223,7 +223,7 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
     if (status == TIDE_OK) {
         char *place = place_of(pool, open.command.chunk);
         tide_pool_unlock(pool);
-        status = pool->device->ops->unmap(pool->device, open.command.device_slot, place);
+        status = tide_pool_unmap(pool, open.command.device_slot, place);
         tide_pool_lock(pool);
         if (status == TIDE_OK)
             tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,

@@ -12,6 +12,8 @@
  *   resident.c  manager off
  *   order.c     which stream waits for which
  *   counters.c  counters of a step, trace events
+ *   measure.c   how long parts of a step take, and in which order its ops run
+ *   predict.c   plays steps with those durations in virtual time, on a shadow: a pool of its own
  *
  * Threads and locks. The caller's thread and the engine thread share the pool under one lock (`lock`);
  * `progress` is signalled when the engine changed something the caller may wait for. The engine sleeps in the
@@ -27,6 +29,7 @@
 #include "chunk/manager.h"
 #include "kernels/kernels.h"
 #include "offload/device.h"
+#include "src/pool/measure.h"
 #include "src/pool/order.h"
 #include "tidepool/pool.h"
 
@@ -152,6 +155,7 @@ typedef enum tide_norm_phase {
 struct tide_pool {
     tide_pool_options options;
     char *device_name;
+    bool shadow; /* [fixed] plays another pool's steps: its own kernels last no time, what they take is measured there */
     bool sealed;
 
     tide_pool_param *params;
@@ -227,6 +231,8 @@ struct tide_pool {
     uint64_t norm_number;       /* [lock] */
     tide_step_result result;    /* [lock] of the last ended training step */
     uint32_t skipped_in_row;    /* [lock] */
+
+    tide_measure measure;
 
     /* counters */
     tide_pool_counters counters; /* [lock] sums, as far as the device does not keep them */
@@ -344,8 +350,12 @@ void tide_pool_count_command(tide_pool *pool, const tide_command *command);
 void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
 /* The label of a command's copy: its kind and, for the observer, its reason. Static. */
 const char *tide_pool_copy_label(const tide_command *command);
-/* Labels of work whose seconds are the optimizer's. */
+/* Labels of work whose seconds are the optimizer's; of what an op's end does about gradients. */
 extern const char tide_label_adam_host[], tide_label_adam_device[];
+extern const char tide_label_gradient_finish[], tide_label_gradient_norm[];
+/* The device's map and unmap, measured. Engine, without the lock. */
+tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place);
+tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place);
 
 /* --- access.c --- */
 
@@ -370,6 +380,9 @@ tide_status tide_pool_callable(tide_pool *pool, const char *what);
 /* Enqueue the zeroing of a part of the region on the compute stream; caller's thread. */
 tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
+/* Tag of work on the compute stream: in a training step the open op, or the number of ops where none is open; else
+ * UINT32_MAX, which is not measured. */
+uint32_t tide_pool_compute_tag(const tide_pool *pool);
 /* Enqueue on the compute stream what this file and norm.c need; caller's thread. */
 tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_kernel kernel,
                                      const void *arguments, size_t argument_bytes, double flops, double bytes,

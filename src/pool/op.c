@@ -10,6 +10,8 @@
 #include <assert.h>
 #include <string.h>
 
+const char tide_label_gradient_finish[] = "gradient finish", tide_label_gradient_norm[] = "gradient norm";
+
 /* --- an op's chunks --- */
 
 /* Tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
@@ -210,6 +212,7 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
     pool->op_name = opened->description.name;
     pool->slice = UINT32_MAX;
     pool->moment++;
+    tide_measure_op(&pool->measure, op, TIDE_SCRIPT_OP);
     if (!pool->resident)
         status = wait_request(pool);
     return status == TIDE_OK ? acquire_params(pool, opened) : status;
@@ -265,6 +268,7 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
         status = release_slice(pool, op);
     if (status == TIDE_OK) {
         pool->moment++;
+        tide_measure_op(&pool->measure, pool->op, (int32_t)slice);
         if (!pool->resident)
             status = wait_request(pool);
     }
@@ -316,14 +320,14 @@ static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number,
         .elements = param->elements,
         .dtype = pool->options.dtype};
     const tide_status finished = tide_pool_compute_launch(
-        pool, "gradient finish", pool->kernels->gradient_finish, &finish, sizeof finish,
+        pool, tide_label_gradient_finish, pool->kernels->gradient_finish, &finish, sizeof finish,
         (double)tide_gradient_finish_flops(&finish), (double)tide_gradient_finish_bytes(&finish),
         op->accesses, pool->op_param_accesses);
     if (finished != TIDE_OK)
         return finished;
     param->has_gradient = true;
     /* A tied param's norm is taken again when more is added: the blocks are set anew. */
-    return tide_pool_compute_launch(pool, "gradient norm", pool->kernels->gradient_norm, &norm, sizeof norm,
+    return tide_pool_compute_launch(pool, tide_label_gradient_norm, pool->kernels->gradient_norm, &norm, sizeof norm,
                                     (double)tide_gradient_norm_flops(&norm),
                                     (double)tide_gradient_norm_bytes(&norm), op->accesses,
                                     pool->op_param_accesses);
@@ -364,6 +368,7 @@ tide_status tide_op_end(tide_pool *pool)
     if (status == TIDE_OK && !pool->resident)
         status = tide_manager_end(pool->manager);
     if (status == TIDE_OK) {
+        tide_measure_op(&pool->measure, pool->op, TIDE_SCRIPT_END);
         pool->op_open = false;
         pool->op_name = NULL;
         tide_pool_ring(pool);

@@ -202,6 +202,7 @@ void tide_pool_destroy(tide_pool *pool)
     tide_layout_destroy(pool->layout);
     free(pool->device_marks);
     free(pool->host_marks);
+    tide_measure_destroy(&pool->measure);
     free(pool->resident_slots);
     free(pool->null_segments);
     free_registrations(pool);

@@ -127,6 +127,15 @@ static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description
     return count + most;
 }
 
+/* Twice all registered moments, as the manager's own recording has, and the ends of ops. */
+static uint32_t script_lines(const tide_pool *pool)
+{
+    uint64_t lines = 0;
+    for (uint32_t i = 0; i < pool->op_count; i++)
+        lines += 2 * (UINT64_C(2) + pool->ops[i].description.slices);
+    return lines < INT32_MAX ? (uint32_t)lines : INT32_MAX;
+}
+
 static tide_status create_tables(tide_pool *pool)
 {
     pool->device_marks = calloc(pool->plan.device_slots, sizeof *pool->device_marks);
@@ -155,7 +164,7 @@ static tide_status create_tables(tide_pool *pool)
     if (!complete)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u and %u slots",
                          pool->plan.device_slots, pool->plan.host_slots);
-    return TIDE_OK;
+    return tide_measure_create(&pool->measure, pool->op_count, script_lines(pool));
 }
 
 /* What lies at an address, for the fault handler: space, chunk, the param, the op. */
@@ -245,6 +254,7 @@ static void undo(tide_pool *pool)
         pool->ops[i].accesses = NULL;
         pool->ops[i].held = NULL;
     }
+    tide_measure_destroy(&pool->measure);
     free(pool->resident_slots);
     free(pool->null_segments);
     pool->null_segments = NULL;

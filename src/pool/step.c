@@ -6,14 +6,21 @@
 
 /* --- launches on the compute stream --- */
 
+uint32_t tide_pool_compute_tag(const tide_pool *pool)
+{
+    if (!pool->step.training)
+        return UINT32_MAX;
+    return pool->op_open ? pool->op : pool->op_count;
+}
+
 tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_kernel kernel,
                                      const void *arguments, size_t argument_bytes, double flops, double bytes,
                                      const tide_access *accesses, uint32_t access_count)
 {
     const tide_work work = {.label = label,
-                            .tag = pool->op_open ? pool->op : UINT32_MAX,
-                            .flops = flops,
-                            .bytes = bytes,
+                            .tag = tide_pool_compute_tag(pool),
+                            .flops = pool->shadow ? 0 : flops,
+                            .bytes = pool->shadow ? 0 : bytes,
                             .accesses = accesses,
                             .access_count = access_count};
     const tide_status status = pool->device->ops->launch(pool->device, TIDE_STREAM_COMPUTE, &work, kernel,
@@ -100,6 +107,8 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
     tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
+    if (status == TIDE_OK)
+        tide_measure_sample(&pool->measure);
     if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");
@@ -127,8 +136,10 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         pool->first_op_begun = false;
         pool->backward_begun = false;
         pool->moment = 0;
-        if (options->training)
+        if (options->training) {
             pool->steps++;
+            tide_measure_step_begin(&pool->measure, options->clip_norm > 0);
+        }
         tide_manager_counters calls;
         tide_manager_counters_get(pool->manager, &calls);
         pool->calls_at_step_begin = calls.calls;
@@ -176,6 +187,7 @@ static tide_status end_locked(tide_pool *pool)
         status = tide_manager_step_end(pool->manager);
     if (status != TIDE_OK || !training)
         return status;
+    tide_measure_step_end(&pool->measure);
     pool->norm_phase = TIDE_NORM_OWED;
     return tide_pool_norm_enqueue(pool);
 }
@@ -207,6 +219,7 @@ tide_status tide_step_end(tide_pool *pool)
 static void forget_step(tide_pool *pool)
 {
     tide_pool_record_drop(pool);
+    tide_measure_step_forget(&pool->measure);
     if (pool->let_go_step == pool->steps) {
         pool->updates--;
         pool->let_go_step = 0;
