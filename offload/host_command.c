@@ -129,6 +129,8 @@ tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream str
 
 typedef struct copy_arguments {
     tide_host_link *link;
+    const tide_host_stream *stream; /* whose thread makes the copy */
+    uint64_t enqueued_ns;
     void *to;
     const void *from;
     uint64_t bytes;
@@ -139,14 +141,21 @@ static tide_status copy_run(void *stream, const void *arguments)
 {
     (void)stream;
     const copy_arguments *it = arguments;
-    tide_host_link_copy(it->link, it->to, it->from, it->bytes, it->to_device);
+    uint64_t ready_ns = it->stream->ready_ns > it->enqueued_ns ? it->stream->ready_ns : it->enqueued_ns;
+    tide_host_link_copy(it->link, it->to, it->from, it->bytes, it->to_device, ready_ns);
     return TIDE_OK;
 }
 
 static tide_status enqueue_copy(tide_host_device *device, tide_stream stream, const tide_work *work, void *to,
                                 const void *from, uint64_t bytes, bool to_device)
 {
-    copy_arguments arguments = {&device->link, to, from, bytes, to_device};
+    copy_arguments arguments = {.link = &device->link,
+                                .stream = &device->streams.streams[stream],
+                                .enqueued_ns = tide_host_now_ns(),
+                                .to = to,
+                                .from = from,
+                                .bytes = bytes,
+                                .to_device = to_device};
     tide_device_statistics *statistics = &device->statistics;
     command_counter moved = {to_device ? &statistics->h2d_bytes : &statistics->d2h_bytes, bytes};
     return enqueue(device, stream, work, TIDE_FAULT_COPY, copy_run, &arguments, sizeof arguments, moved);

@@ -197,6 +197,8 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
     tide_status status = command_run(stream, command);
     uint64_t end_ns = tide_host_now_ns();
     observe(stream, command, begin_ns, end_ns);
+    if (command->kernel)
+        stream->ready_ns = end_ns;
     pthread_mutex_lock(&owner->lock);
     stream->busy_ns += end_ns - begin_ns;
     if (status != TIDE_OK) {
@@ -209,9 +211,12 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
 static void wait_do(tide_host_stream *stream, tide_host_command *command)
 {
     tide_host_streams *owner = stream->owner;
+    bool held = !tide_host_streams_passed(owner, command->awaited);
     uint64_t begin_ns = tide_host_now_ns();
     tide_host_streams_wait(owner, command->awaited);
     uint64_t end_ns = tide_host_now_ns();
+    if (held)
+        stream->ready_ns = end_ns;
     stream->wait_ns += end_ns - begin_ns;
     if (owner->observer == NULL)
         return;

@@ -47,7 +47,8 @@ typedef struct tide_host_stream {
     tide_host_streams *owner;
     tide_stream role;
     pthread_t thread;
-    uint64_t random; /* of the stream's delays; its thread's own */
+    uint64_t random;   /* of the stream's delays; its thread's own */
+    uint64_t ready_ns; /* when a kernel or a wait last held the stream; its thread's own */
 
     /* guarded by the owner's lock; a command between completed and enqueued is its thread's to read */
     tide_host_command ring[TIDE_HOST_RING_COMMANDS];

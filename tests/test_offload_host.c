@@ -432,6 +432,46 @@ static void link_carries_its_rate_each_way(void **state)
     fixture_close(&it);
 }
 
+/* Senders that come 5 ms late on average, between copies of 10 ms each. */
+static void link_goes_on_while_its_sender_sleeps_in(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.link_bytes_per_second = 100.0 * CHUNK_BYTES;
+    options.delay_seed = 1;
+    options.delay_max_us = 10000;
+    fixture it = fixture_open(&options);
+    assert_in_range(copies_ns(&it, 40), 399000000, 500000000); /* 600 ms if lateness added up */
+    fixture_close(&it);
+}
+
+/* Nanoseconds from the gate's opening to the end of a copy of 50 ms that was enqueued 60 ms before. */
+static uint64_t held_copy_ns(fixture *it, tide_stream gated)
+{
+    gate held = {0};
+    tide_work work = work_of("copy", 0);
+    assert_ok(launch_gate(it, gated, &held));
+    assert_ok(it->ops->event_record(it->device, it->events[0], gated));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], SITE));
+    assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, CHUNK_BYTES));
+    nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
+    uint64_t begin_ns = it->ops->now_ns(it->device);
+    atomic_store(&held.open, true);
+    it->ops->synchronize(it->device);
+    return it->ops->now_ns(it->device) - begin_ns;
+}
+
+static void link_does_not_begin_what_a_wait_or_a_kernel_holds_back(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.link_bytes_per_second = 20.0 * CHUNK_BYTES;
+    fixture it = fixture_open(&options);
+    assert_in_range(held_copy_ns(&it, TIDE_STREAM_COMPUTE), 49000000, 10000000000);
+    assert_in_range(held_copy_ns(&it, TIDE_STREAM_IN), 49000000, 10000000000);
+    fixture_close(&it);
+}
+
 /* --- events --- */
 
 static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state)
@@ -829,6 +869,8 @@ int main(void)
         cmocka_unit_test(copies_move_the_first_bytes_of_a_slot_both_ways),
         cmocka_unit_test(copies_outside_slots_region_and_buffers_are_refused),
         cmocka_unit_test(link_carries_its_rate_each_way),
+        cmocka_unit_test(link_goes_on_while_its_sender_sleeps_in),
+        cmocka_unit_test(link_does_not_begin_what_a_wait_or_a_kernel_holds_back),
         cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
         cmocka_unit_test(wait_for_an_event_holds_the_stream),
         cmocka_unit_test(event_never_recorded_means_no_wait),
