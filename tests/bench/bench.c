@@ -46,7 +46,8 @@ static void print_string(const char *text)
     putchar('"');
 }
 
-void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit, const char *note, ...)
+void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit,
+                  const char *note, ...)
 {
     char text[512];
     va_list arguments;
@@ -55,7 +56,8 @@ void bench_figure(const char *name, double value, const char *unit, bench_bound 
     va_end(arguments);
     if (!isfinite(value))
         bench_die("figure %s is not a number", name);
-    printf("%s\n  {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"", first_figure ? "" : ",", name, value, unit);
+    printf("%s\n  {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"", first_figure ? "" : ",", name, value,
+           unit);
     if (bound != BENCH_NO_BOUND)
         printf(", \"%s\": %.6g", bound == BENCH_AT_LEAST ? "at_least" : "at_most", limit);
     printf(", \"note\": ");

@@ -25,13 +25,13 @@ void bench_end(void);
 typedef enum bench_bound { BENCH_NO_BOUND = 0, BENCH_AT_LEAST, BENCH_AT_MOST } bench_bound;
 
 /* One figure; `note` is printf's. */
-void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit, const char *note, ...)
-    __attribute__((format(printf, 6, 7)));
+void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit,
+                  const char *note, ...) __attribute__((format(printf, 6, 7)));
 
-double bench_seconds(void);                           /* monotonic */
-double bench_cpu_seconds(void);                       /* of all threads of this process */
-double bench_median(double *values, size_t count);    /* sorts them; count > 0 */
-uint32_t bench_threads(void);                         /* cores this process may use */
+double bench_seconds(void);                        /* monotonic */
+double bench_cpu_seconds(void);                    /* of all threads of this process */
+double bench_median(double *values, size_t count); /* sorts them; count > 0 */
+uint32_t bench_threads(void);                      /* cores this process may use */
 
 /* Say what went wrong on standard error and exit with status 1 (benchmarks are programs, not the library). */
 void bench_die(const char *what, ...) __attribute__((format(printf, 1, 2), noreturn));

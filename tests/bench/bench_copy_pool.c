@@ -1,0 +1,155 @@
+/* The whole way of a chunk: op begin, planner, map, copy, unmap, event; compute does next to nothing.
+ *
+ *   pass      f0   f1   f2   ...   each op reads one param of one chunk and, in the second form, writes one CHECKPOINT
+ *             tensor of one chunk, which is then too much for the device and leaves
+ *
+ * The device budget is the least plus four chunks. Parameter chunks are clean: they come in and are dropped. So the first
+ * form moves one way only, the second both.
+ */
+#include "tests/bench/bench_copy.h"
+
+#include "tests/bench/bench.h"
+#include "tidepool/tidepool.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum {
+    SPACE_BYTES = 512 << 20, /* of PARAM, and of CHECKPOINT if there is one */
+    OPS_MAX = SPACE_BYTES / (4 << 20),
+    SPARE_CHUNKS = 4,
+    ROUNDS_MAX = 15,
+};
+
+typedef struct stream_pool {
+    tide_pool *pool;
+    uint32_t ops;
+    bool writes;
+    tide_param params[OPS_MAX];
+    tide_checkpoint saved[OPS_MAX];
+    tide_op forward[OPS_MAX];
+} stream_pool;
+
+/* The caller's optimizer without states: so that host memory holds little beside the params. */
+static tide_status no_update(void *context, const tide_step_options *step, uint64_t update,
+                             float gradient_scale, const tide_update_segment *segments, uint32_t count)
+{
+    (void)context, (void)step, (void)update, (void)gradient_scale, (void)segments, (void)count;
+    return TIDE_OK;
+}
+
+static void register_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
+{
+    char name[16];
+    const uint64_t elements = chunk_bytes / tide_dtype_bytes(TIDE_DTYPE_BF16);
+    snprintf(name, sizeof name, "w%" PRIu32, i);
+    bench_check(tide_param_register(it->pool, name, &elements, 1, false, &it->params[i]), "param");
+    snprintf(name, sizeof name, "s%" PRIu32, i);
+    if (it->writes)
+        bench_check(tide_checkpoint_register(it->pool, name, 1, chunk_bytes, &it->saved[i]), "checkpoint");
+    snprintf(name, sizeof name, "f%" PRIu32, i);
+    const tide_use param = {it->params[i], TIDE_ACCESS_READ}, saved = {it->saved[i], TIDE_ACCESS_WRITE};
+    const tide_op_description op = {.name = name,
+                                    .pass = TIDE_PASS_FORWARD,
+                                    .params = &param,
+                                    .param_count = 1,
+                                    .checkpoints = &saved,
+                                    .checkpoint_count = it->writes,
+                                    .slices = it->writes};
+    bench_check(tide_op_register(it->pool, &op, &it->forward[i]), "op");
+}
+
+static void set_budgets(stream_pool *it)
+{
+    tide_pool_plan plan;
+    bench_check(tide_pool_plan_get(it->pool, 0, &plan), "plan");
+    const uint64_t device = plan.least_device_bytes + SPARE_CHUNKS * plan.chunk_bytes;
+    bench_check(tide_pool_plan_get(it->pool, device, &plan), "plan");
+    const uint64_t least = plan.least_host_bytes, full = plan.full_host_bytes;
+    const uint64_t host = (least > full ? least : full) + SPARE_CHUNKS * plan.chunk_bytes;
+    bench_check(tide_pool_set_budgets(it->pool, device, host), "budgets");
+}
+
+static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
+{
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = chunk_bytes;
+    options.update = no_update;
+    *it = (stream_pool){.ops = (uint32_t)(SPACE_BYTES / chunk_bytes), .writes = writes};
+    bench_check(tide_pool_create(&options, &it->pool), "pool");
+    for (uint32_t i = 0; i < it->ops; i++)
+        register_op(it, i, chunk_bytes);
+    set_budgets(it);
+    bench_check(tide_pool_seal(it->pool), "seal");
+    for (uint32_t i = 0; i < it->ops; i++) { /* one value gives a chunk content */
+        const float value = 1;
+        bench_check(tide_param_set(it->pool, it->params[i], TIDE_SPACE_MASTER, 0, 1, &value), "set");
+    }
+}
+
+typedef struct touch_arguments {
+    const char *param;
+    char *saved; /* or NULL */
+} touch_arguments;
+
+static tide_status touch(void *stream, const void *arguments)
+{
+    const touch_arguments *it = arguments;
+    (void)stream;
+    if (it->saved != NULL)
+        *it->saved = *it->param;
+    return TIDE_OK;
+}
+
+static void run_op(const stream_pool *it, uint32_t i)
+{
+    bench_check(tide_op_begin(it->pool, it->forward[i]), "op begin");
+    if (it->writes)
+        bench_check(tide_op_slice(it->pool, 0), "op slice");
+    const touch_arguments arguments = {tide_param_data(it->pool, it->params[i]),
+                                       it->writes ? tide_checkpoint_data(it->pool, it->saved[i], 0) : NULL};
+    bench_check(tide_launch(it->pool, "touch", touch, &arguments, sizeof arguments, 1, 1), "launch");
+    bench_check(tide_op_end(it->pool), "op end");
+}
+
+/* One pass; its bytes over its seconds. */
+static double run_pass(const stream_pool *it)
+{
+    const tide_step_options forward_only = {.training = false};
+    tide_pool_counters before, after;
+    bench_check(tide_pool_counters_get(it->pool, &before), "counters");
+    const double begin = bench_seconds();
+    bench_check(tide_step_begin(it->pool, &forward_only), "step begin");
+    for (uint32_t i = 0; i < it->ops; i++)
+        run_op(it, i);
+    bench_check(tide_step_end(it->pool), "step end");
+    const double seconds = bench_seconds() - begin;
+    bench_check(tide_pool_counters_get(it->pool, &after), "counters");
+    return (double)(after.h2d_bytes + after.d2h_bytes - before.h2d_bytes - before.d2h_bytes) / seconds;
+}
+
+static void measure(rig *plain, uint64_t chunk_bytes, bool writes, int rounds)
+{
+    static stream_pool it;
+    double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
+    char name[48];
+    open_pool(&it, chunk_bytes, writes);
+    (void)run_pass(&it); /* recorded */
+    (void)run_pass(&it); /* settled */
+    for (int round = 0; round < rounds; round++) {
+        rates[round] = run_pass(&it);
+        ratios[round] = rates[round] / bench_copy_plain_rate(plain, writes);
+    }
+    tide_pool_destroy(it.pool);
+    snprintf(name, sizeof name, "pool, %s, %" PRIu64 " MiB", writes ? "in and out" : "in", chunk_bytes >> 20);
+    bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_NO_BOUND, 0,
+                 "ops that stream through a pool, map and unmap included, against memcpy: %.2f GB/s",
+                 bench_median(rates, (size_t)rounds) * 1e-9);
+}
+
+void bench_copy_pool(rig *plain, uint64_t chunk_bytes, int rounds)
+{
+    measure(plain, chunk_bytes, false, rounds);
+    measure(plain, chunk_bytes, true, rounds);
+}
