@@ -96,6 +96,7 @@ void tide_manager_destroy(tide_manager *manager)
         tide_op_record_free(&manager->ops[i]);
     tide_places_destroy(&manager->places);
     tide_schedule_destroy(&manager->schedule);
+    tide_manager_plans_destroy(manager);
     free(manager->ops);
     free(manager->part_first);
     free(manager->part_states);
@@ -113,19 +114,18 @@ void tide_manager_destroy(tide_manager *manager)
 
 /* --- needs and seal --- */
 
-/* A task's chunks: one each of PARAM, MASTER and the optimizer's states. */
-static uint32_t task_slots(const tide_manager *m)
+uint32_t tide_manager_task_slots(const tide_manager *manager)
 {
     uint32_t slots = 0;
     for (int space = TIDE_SPACE_PARAM; space <= TIDE_SPACE_VARIANCE; space++)
-        slots += tide_layout_space_chunks(m->layout, (tide_space)space) > 0;
+        slots += tide_layout_space_chunks(manager->layout, (tide_space)space) > 0;
     assert(slots <= TIDE_TASK_CHUNKS_MAX);
     return slots;
 }
 
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    *needs = (tide_slot_needs){.host_slots = task_slots(manager),
+    *needs = (tide_slot_needs){.host_slots = tide_manager_task_slots(manager),
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     for (tide_op op = 0; op < manager->op_count; op++) {
         uint32_t slots = manager->ops[op].chunk_count + manager->ops[op].largest_slice;
@@ -135,8 +135,8 @@ void tide_manager_needs(const tide_manager *manager, tide_placement placement, t
         }
     }
     needs->device_slots = needs->largest_op_slots > 0 ? needs->largest_op_slots : 1;
-    if (placement == TIDE_PLACEMENT_DEVICE && needs->device_slots < task_slots(manager))
-        needs->device_slots = task_slots(manager);
+    if (placement == TIDE_PLACEMENT_DEVICE && needs->device_slots < tide_manager_task_slots(manager))
+        needs->device_slots = tide_manager_task_slots(manager);
 }
 
 static tide_status check_slots(const tide_manager *m, const tide_manager_options *o)
@@ -176,7 +176,7 @@ static void place_updates(tide_manager *m)
     uint32_t margin = m->options.device_slots > others ? m->options.device_slots - others : 0;
     for (uint32_t i = chunks; i-- > 0;) {
         m->works[i].parts = count_parts(m, i);
-        uint32_t slots = (task_slots(m) - 1) * m->works[i].parts;
+        uint32_t slots = (tide_manager_task_slots(m) - 1) * m->works[i].parts;
         bool fits = m->options.placement == TIDE_PLACEMENT_AUTO && slots <= margin;
         margin = fits ? margin - slots : 0;
         m->update_on_device[i] = fits || m->options.placement == TIDE_PLACEMENT_DEVICE;
@@ -213,6 +213,9 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     status = create_schedule(manager);
     if (status != TIDE_OK)
         goto undo_places;
+    status = tide_manager_plans_create(manager);
+    if (status != TIDE_OK)
+        goto undo_schedule;
     manager->request.pins = pins;
     manager->options = *options;
     manager->sealed = true;
@@ -221,6 +224,8 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     tide_manager_changed(manager);
     return TIDE_OK;
 
+undo_schedule:
+    tide_schedule_destroy(&manager->schedule);
 undo_places:
     tide_places_destroy(&manager->places);
 undo_pins:

@@ -33,7 +33,8 @@
  *   2. updates and restores, in forward order: one task per PARAM chunk and part (an fp32 chunk each of MASTER,
  *      MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as placed
  *      at seal.
- *   3. prefetch along the recorded schedule: into free slots, then over chunks whose next use is farther.
+ *   3. prefetch along the plan (planner.h) made of the recorded step: what it lets go leaves at once, what it
+ *      fetches comes as early as a slot is free and nothing needed sooner is displaced.
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
  * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs()
@@ -48,6 +49,7 @@
 #define TIDE_CHUNK_MANAGER_H
 
 #include "chunk/layout.h"
+#include "chunk/planner.h"
 
 typedef struct tide_manager tide_manager;
 
@@ -146,6 +148,7 @@ typedef struct tide_manager_counters {
     uint64_t write_backs;
     uint64_t spills;         /* moves because the host was full */
     uint64_t re_recordings;  /* a step's ops differed from the recording */
+    uint64_t plans;          /* made so far */
     uint64_t zero_gradients; /* trainable params without a gradient at step end */
     uint64_t calls;          /* begin, slice, end, next, done */
 } tide_manager_counters;
@@ -254,6 +257,8 @@ tide_status tide_manager_unpin_all(tide_manager *manager);
 
 /* --- queries --- */
 
+/* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
+const tide_trace *tide_manager_trace(const tide_manager *manager, bool training);
 /* The op at whose end the accumulator that `op` makes for `param` is rounded into the param's place: the last
  * op of the backward that READs the param if that comes later, else `op` itself. Fixed after all ops are
  * added. */

@@ -4,11 +4,12 @@
  *
  *   1. the open op's (or slice's) request
  *      a. a requested chunk owes an update or a restore: that comes first, and nothing else takes slots
- *      b. every chunk that is missing: fetched into a free slot, or a victim is evicted, never more
- *         victims than slots are still missing; while one of them has no slot coming, nothing else takes slots
- *   2. the host request, alone
- *   3. updates and restores
- *   4. prefetch, when no request is waiting
+ *      b. every chunk that is missing: fetched into a free slot, or what is to leave anyway or else a victim is
+ *         evicted, never more than slots are still missing; while one of them has no slot coming, nothing else takes slots
+ *   2. what is to leave the device leaves
+ *   3. the host request, alone
+ *   4. updates and restores
+ *   5. prefetch, when no request is waiting
  */
 #include "chunk/manager_internal.h"
 
@@ -50,8 +51,8 @@ void tide_manager_issue(tide_manager *manager, tide_command *command, const uint
         manager->updates_begun++;
     if (command->kind == TIDE_COMMAND_ACCESS)
         manager->host_request_running = true;
-    if (command->kind == TIDE_COMMAND_EVICT && command->reason != TIDE_REASON_PREFETCH)
-        manager->prefetch_ahead = 0; /* it may have been needed soon */
+    if (command->kind == TIDE_COMMAND_EVICT && !(manager->marks[command->chunk] & TIDE_MARK_LEAVING))
+        manager->walk.there = 0; /* not as planned: it may have been fetched ahead */
     tide_manager_changed(manager);
 }
 
@@ -78,7 +79,8 @@ static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *comman
         if (missing++ < m->evictions_open)
             continue;
         *blocked = true;
-        return tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED},
+        return tide_manager_next_leave(m, command) ||
+               tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED},
                                          TIDE_REASON_DEMAND, command);
     }
     *blocked = missing > 0;
@@ -103,6 +105,8 @@ static bool find_next(tide_manager *m, tide_command *command)
     if (m->pin_all)
         return tide_manager_next_pin_all(m, command);
     if (next_for_request(m, &alone, command))
+        return true;
+    if (tide_manager_next_leave(m, command))
         return true;
     if (alone)
         return false;

@@ -6,7 +6,7 @@
  *   manager_slots.c     where a slot comes from: victims, duplicates, spills
  *   manager_work.c      updates, restores and the host request: bringing a task's chunks together
  *   manager_pin_all.c   everything on the device at once
- *   manager_prefetch.c  the walk along the recorded schedule
+ *   manager_plan.c      the planner's plan at work: who leaves, who is fetched ahead
  *   manager_command.c   next and done
  *
  * Who may take slots from whom, in order of precedence (manager.h): the op's request from all, tasks from
@@ -18,11 +18,13 @@
 #define TIDE_CHUNK_MANAGER_INTERNAL_H
 
 #include "chunk/manager.h"
+#include "chunk/planner.h"
 #include "chunk/residency.h"
 #include "chunk/schedule.h"
 #include "chunk/tensor.h"
 
 #define TIDE_OP_NONE UINT32_MAX
+#define TIDE_USE_NONE UINT32_MAX
 
 enum {
     TIDE_OPEN_COMMANDS_MAX = 256,
@@ -92,6 +94,8 @@ enum {
     TIDE_MARK_FIRST = 1u << 1,         /* a request waits for this PARAM chunk's work */
     TIDE_MARK_GATHER_DEVICE = 1u << 2, /* a device task is being gathered */
     TIDE_MARK_GATHER_HOST = 1u << 3,
+    TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
+    TIDE_MARK_QUEUED = 1u << 5,  /* it is in the queue of those, perhaps no longer LEAVING */
 };
 
 /* The open op and what it wants on the device: [0, param_pins) its params, the rest the open slice. */
@@ -104,7 +108,31 @@ typedef struct tide_request {
     uint32_t pin_count;
     uint32_t pinned_count; /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
+    uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;
+
+/* A recorded step of one kind, and the plan for it. */
+typedef struct tide_step_plan {
+    tide_planner *planner;
+    tide_trace trace;
+    uint32_t *first_use;   /* per moment, in the trace */
+    uint32_t recorded;     /* number of the recording */
+    const tide_plan *plan; /* NULL: none */
+} tide_step_plan;
+
+/* Chunks that are to leave the device, first come first served; linked, so that each is in it once. */
+typedef struct tide_leave_queue {
+    tide_chunk *next; /* per chunk */
+    tide_chunk head, tail;
+    uint32_t count;
+} tide_leave_queue;
+
+/* How far the planned fetches have got. */
+typedef struct tide_walk {
+    const tide_plan *plan; /* NULL: begin anew */
+    uint32_t first;        /* planned fetch: the first for a moment to come */
+    uint32_t there;        /* of the fetches from there on, known to be on the device */
+} tide_walk;
 
 typedef struct tide_open_command {
     bool open;
@@ -131,6 +159,12 @@ struct tide_manager {
 
     tide_places places;
     tide_schedule schedule;
+    tide_step_plan plans[TIDE_SCHEDULE_KINDS];
+    tide_leave_queue leaving;
+    tide_walk walk;
+    uint32_t *live_parts;   /* per chunk, while a trace is made: CHECKPOINT parts with content */
+    uint8_t *part_live;     /* per part, likewise */
+    bool placement_changed; /* since the last plan */
     uint8_t *marks; /* per chunk */
 
     bool step_open, training, updates_wait;
@@ -160,12 +194,14 @@ struct tide_manager {
     tide_chunk pin_all_next; /* chunks before are pinned; = chunk count: all */
     bool idle;               /* next had nothing, and nothing happened since */
     bool prefetch_idle;      /* the walk had nothing, and nothing happened since */
-    uint32_t prefetch_ahead; /* moments of the walk known to be on the device */
 
     tide_manager_counters counters;
 };
 
 /* --- manager.c --- */
+
+/* A task's chunks: one each of PARAM, MASTER and the optimizer's states. */
+uint32_t tide_manager_task_slots(const tide_manager *manager);
 
 /* Walk every structure at every mutation; for tests. */
 void tide_manager_check_deeply(tide_manager *manager, bool on);
@@ -256,8 +292,18 @@ void tide_manager_clear_gather(tide_manager *manager, tide_tier tier);
 
 bool tide_manager_next_pin_all(tide_manager *manager, tide_command *command);
 
-/* --- manager_prefetch.c --- */
+/* --- manager_plan.c --- */
 
+/* Memory for traces and plans of both kinds of step. NO_MEMORY. */
+tide_status tide_manager_plans_create(tide_manager *manager);
+void tide_manager_plans_destroy(tide_manager *manager);
+/* Make a plan where the recording or the placement is new. Between steps. */
+void tide_manager_plan_step(tide_manager *manager);
+/* The first planned use of the moment that has just begun, TIDE_USE_NONE if no plan is followed. */
+uint32_t tide_manager_planned_use(const tide_manager *manager);
+/* Uses of chunks have ended, the first of them `first_use` of the plan: who leaves, leaves. */
+void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uint32_t count, uint32_t first_use);
+bool tide_manager_next_leave(tide_manager *manager, tide_command *command);
 bool tide_manager_next_prefetch(tide_manager *manager, tide_command *command);
 
 /* --- manager_command.c --- */

@@ -35,7 +35,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
         manager->training_step = manager->step;
         manager->updates_begun = 0;
     }
-    manager->prefetch_ahead = 0;
+    manager->walk.plan = NULL;
     tide_schedule_begin(&manager->schedule, training);
     tide_manager_changed(manager);
     return TIDE_OK;
@@ -137,7 +137,8 @@ tide_status tide_manager_step_end(tide_manager *manager)
     manager->counters.re_recordings += tide_schedule_end(&manager->schedule);
     manager->release_owed = manager->training && manager->updates_wait;
     manager->step_open = false;
-    manager->prefetch_ahead = 0;
+    manager->walk.plan = NULL;
+    tide_manager_plan_step(manager);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -190,6 +191,7 @@ static void request_chunks(tide_manager *m, const tide_chunk *chunks, uint32_t c
         assert(!(m->marks[chunks[i]] & TIDE_MARK_REQUESTED));
         request->pins[request->pin_count++] = chunks[i];
         m->marks[chunks[i]] |= TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
+        m->marks[chunks[i]] &= (uint8_t)~TIDE_MARK_LEAVING;
     }
     request->ready = false;
 }
@@ -264,8 +266,6 @@ static void note_moment(tide_manager *m, tide_op op, uint32_t slice)
 {
     m->counters.calls++;
     m->counters.re_recordings += tide_schedule_advance(&m->schedule, (tide_moment){.op = op, .slice = slice});
-    if (m->prefetch_ahead > 0)
-        m->prefetch_ahead--;
 }
 
 /* --- ops --- */
@@ -315,6 +315,7 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op)
     request_chunks(manager, manager->ops[op].chunks, manager->ops[op].chunk_count);
     request->param_pins = request->pin_count;
     note_moment(manager, op, TIDE_SLICE_NONE);
+    request->param_use = tide_manager_planned_use(manager);
     if (!tide_manager_try_pin(manager))
         tide_manager_changed(manager);
     return TIDE_OK;
@@ -362,11 +363,13 @@ static void end_slice(tide_manager *m)
     const tide_op_record *op = &m->ops[request->op];
     if (request->slice == TIDE_SLICE_NONE)
         return;
+    const uint32_t count = request->pin_count - request->param_pins;
     release_chunks(m, request->param_pins);
     for (uint32_t i = 0; i < op->checkpoint_count; i++)
         tide_manager_set_part_state(m, op->checkpoints[i].tensor, request->slice,
                                     state_after_slice(&op->checkpoints[i]));
     request->slice = TIDE_SLICE_NONE;
+    tide_manager_use_ended(m, request->pins + request->param_pins, count, request->slice_use);
 }
 
 tide_status tide_manager_end(tide_manager *manager)
@@ -381,6 +384,7 @@ tide_status tide_manager_end(tide_manager *manager)
     request->open = request->ready = false;
     for (uint32_t i = 0; i < manager->ops[op].param_count; i++)
         end_param(manager, op, &manager->ops[op].params[i]);
+    tide_manager_use_ended(manager, manager->ops[op].chunks, manager->ops[op].chunk_count, request->param_use);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -438,6 +442,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
     const tide_chunk *chunks = tide_manager_moment_chunks(manager, moment, &count);
     request_chunks(manager, chunks, count);
     note_moment(manager, request->op, slice);
+    request->slice_use = tide_manager_planned_use(manager);
     if (!tide_manager_try_pin(manager))
         tide_manager_changed(manager);
     return TIDE_OK;
@@ -528,7 +533,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     if (manager->step_open)
         tide_schedule_abort(&manager->schedule);
     manager->step_open = manager->release_owed = false;
-    manager->prefetch_ahead = 0;
+    manager->walk.plan = NULL;
     give_up_pins(manager);
     *gave_up = gives_up;
     *torn = tears;

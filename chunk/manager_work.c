@@ -86,7 +86,6 @@ void tide_manager_finish_part(tide_manager *manager, tide_chunk chunk)
     work->kind = TIDE_WORK_NONE;
     manager->work_count--;
     tide_manager_settle_chunk(manager, chunk, work->step);
-    manager->prefetch_ahead = 0; /* the chunk may be wanted again */
 }
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)

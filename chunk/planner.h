@@ -17,10 +17,10 @@
  *   1. one that costs nothing to bring back: dead now and written whole at its next use;
  *   2. farthest next use (Belady's rule), counted in uses and wrapping around into the next step, among clean chunks
  *      (cost 1: in again) and among dirty ones (cost 2: out and in again, but clean from then on);
- *   3. between the farthest clean C and a dirty D that is needed later still: the future without C is played out until C
- *      is needed, by this same rule without looking ahead. If D has had to go by then, D goes now and C stays: one move
- *      less. If not, C goes: its move out is free. Where that is too far to see (the time for planning is bounded), C
- *      goes if its next use is at least 3/4 as far.
+ *   3. between the farthest clean C and a dirty D that is needed later still: both futures are played out until C is
+ *      used, by this same rule without looking ahead. D goes if that costs less: moves until then, and chunks left to be
+ *      brought back. Where it is too far to see (the time for planning is bounded), C goes if its next use is at least
+ *      3/4 as far.
  *
  * Writing back and loading are minimized together; the exact optimum is NP-hard (Beckmann, Gibbons, Haeupler and
  * McGuffey, "Writeback-Aware Caching", 2020). tests/bench/policy.c compares with the optimum on small cases and with
@@ -64,6 +64,7 @@ typedef struct tide_plan {
     bool *leaves; /* per use: the chunk leaves after it */
     uint32_t fetch_count;
     uint32_t *fetches; /* uses that need a fetch (with or without a copy), in order */
+    uint32_t free_slots;            /* when a step begins */
     uint64_t copies_in, copies_out; /* chunks a step, in the steady state */
     bool steady;                    /* the step begins as it ends; false: the last of the steps played out */
 } tide_plan;
@@ -77,5 +78,9 @@ void tide_planner_destroy(tide_planner *planner);
 /* Plan for `slots` device slots, at least as many as the chunks of any moment. The plan is the planner's and good until its next
  * build. About a microsecond and a half a use. */
 const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots);
+
+/* Of the plan built last: fetches for which there is a slot only when the moment before their own has ended, so that compute
+ * waits for all of the copy, if the device has `spare` slots more than were planned with. */
+uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare);
 
 #endif

@@ -82,6 +82,7 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
     for (uint32_t c = schedule->chunk_count; c > 0; c--)
         recording->first[c] = recording->first[c - 1];
     recording->first[0] = 0;
+    recording->number++;
     return true;
 }
 

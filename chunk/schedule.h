@@ -32,6 +32,7 @@ typedef struct tide_recording {
     uint32_t length;
     uint32_t *uses;  /* moment numbers, chunk by chunk, ascending */
     uint32_t *first; /* per chunk (and one more): where its uses begin */
+    uint32_t number; /* of recordings made so far: tells this one from the one before */
     bool valid;      /* complete and indexed */
 } tide_recording;
 

@@ -3,8 +3,8 @@
  *
  * The optimum comes from dynamic programming over the set of chunks on the device and the set of host copies:
  * 3 steps of up to 16 accesses of up to 6 chunks, from the very state the manager is in. A live chunk costs
- * one to bring in, and one to let out if the device has its only copy. The manager does not know when the
- * third step ends (it thinks of a fourth), nor the cost of a write that comes later, so it may lose a little.
+ * one to bring in, and one to let out if the device has its only copy. The manager does not know that the
+ * third step is the last (it plans for ever), so it may lose a little.
  */
 #include "chunk/manager.h"
 
@@ -260,7 +260,7 @@ static void the_policy_is_close_to_the_optimum(void **state)
                   (unsigned long long)ours, (unsigned long long)optimum, (double)ours / (double)optimum,
                   (unsigned long long)equal, CASES);
     assert_true(optimum > 0);
-    assert_true(ours * 100 <= optimum * 107);
+    assert_true(ours * 100 <= optimum * 102);
 }
 
 /* --- begin and end --- */
