@@ -1,6 +1,7 @@
 /* See policies.h.
  *
- * Both policies are one machine with another notion of remoteness: the most remote chunk leaves, of equals the lowest.
+ * Both policies are one machine with another notion of remoteness: the most remote chunk leaves, of equals
+ * the lowest.
  *
  *   LRU          uses since the last one
  *   PATRICKSTAR  the moment of the next use in this step; the update is moment `moment_count`, none is NEVER

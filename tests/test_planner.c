@@ -1,0 +1,559 @@
+/* The planner against its contract (chunk/planner.h), against the least that any plan copies, and against
+ * other policies.
+ *
+ * A plan is proven by playing it: from the set of chunks that it keeps from the step before, two steps,
+ * counting. What a chunk has been through since it came is known after one step, so the second one counts.
+ */
+#include "tests/bench/policies.h"
+#include "tests/bench/small_traces.h"
+#include "tests/sim_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    USES_MAX = 400,
+    CHUNKS_MAX = 100,
+    RANDOM_CASES = 3000,
+    SMALL_CASES = 2000,
+    ON_DEVICE_STEPS = 4,
+};
+
+typedef struct planned {
+    tide_trace_use uses[USES_MAX];
+    tide_trace trace;
+    uint32_t slots;
+    uint64_t seed; /* named when something fails */
+    const tide_plan *plan;
+} planned;
+
+static tide_planner *the_planner;
+
+static int make_planner(void **state)
+{
+    (void)state;
+    return tide_planner_create(CHUNKS_MAX, USES_MAX, &the_planner) == TIDE_OK ? 0 : -1;
+}
+
+static int destroy_planner(void **state)
+{
+    (void)state;
+    tide_planner_destroy(the_planner);
+    return 0;
+}
+
+static void plan_drawn(uint64_t seed, const trace_limits *limits, planned *made)
+{
+    assert_true(limits->uses <= USES_MAX && limits->chunks <= CHUNKS_MAX);
+    made->seed = seed;
+    made->trace = (tide_trace){.uses = made->uses};
+    trace_draw(seed, limits, &made->trace, &made->slots);
+    made->plan = tide_planner_build(the_planner, &made->trace, made->slots);
+}
+
+/* A written one: `uses` are copied. */
+static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t chunk_count, uint32_t slots,
+                       planned *made)
+{
+    memset(made, 0, sizeof *made);
+    memcpy(made->uses, uses, use_count * sizeof *uses);
+    made->trace = (tide_trace){.moment_count = use_count ? uses[use_count - 1].moment + 1 : 0,
+                               .chunk_count = chunk_count,
+                               .use_count = use_count,
+                               .uses = made->uses};
+    made->slots = slots;
+    made->plan = tide_planner_build(the_planner, &made->trace, slots);
+}
+
+#define CHECK(condition, made)                                                                               \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            fail_msg("seed %llu, %u slots: " #condition, (unsigned long long)(made)->seed, (made)->slots);   \
+    } while (0)
+
+/* --- playing a plan --- */
+
+typedef struct replay {
+    const planned *made;
+    bool on_device[CHUNKS_MAX];
+    bool modified[CHUNKS_MAX]; /* the host has no equal copy */
+    bool dead[CHUNKS_MAX];
+    bool listed[USES_MAX]; /* the use is among the fetches */
+    uint32_t on_device_count;
+    uint64_t in, out;
+} replay;
+
+static bool ends_at(const tide_trace_use *use, uint32_t moment)
+{
+    return use->moment + use->held_moments == moment;
+}
+
+static void bring(replay *r, uint32_t u)
+{
+    const tide_trace_use *use = &r->made->trace.uses[u];
+    CHECK(r->listed[u] == !r->on_device[use->chunk], r->made);
+    if (!r->listed[u])
+        return;
+    r->on_device[use->chunk] = true;
+    r->on_device_count++;
+    r->in += !(use->flags & TIDE_TRACE_CREATES);
+}
+
+static void finish(replay *r, uint32_t u)
+{
+    const tide_trace_use *use = &r->made->trace.uses[u];
+    const uint32_t flags = use->flags, chunk = use->chunk;
+    CHECK(r->on_device[chunk], r->made);
+    r->dead[chunk] = (flags & TIDE_TRACE_ENDS) != 0;
+    if (flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES))
+        r->modified[chunk] = true;
+    CHECK(r->made->plan->leaves[u] || !(flags & TIDE_TRACE_LEAVES), r->made);
+    if (!r->made->plan->leaves[u])
+        return;
+    r->out += r->modified[chunk] && !r->dead[chunk];
+    r->on_device[chunk] = r->modified[chunk] = false;
+    r->on_device_count--;
+}
+
+static void replay_step(replay *r)
+{
+    const tide_trace *trace = &r->made->trace;
+    r->in = r->out = 0;
+    for (uint32_t moment = 0; moment < trace->moment_count; moment++) {
+        for (uint32_t u = 0; u < trace->use_count; u++)
+            if (trace->uses[u].moment == moment)
+                bring(r, u);
+        CHECK(r->on_device_count <= r->made->slots, r->made);
+        for (uint32_t u = 0; u < trace->use_count; u++)
+            if (ends_at(&trace->uses[u], moment))
+                finish(r, u);
+    }
+}
+
+/* The chunks that stay after their last use of a step. */
+static uint32_t find_kept(const planned *made, bool *kept)
+{
+    uint32_t count = 0;
+    for (uint32_t u = 0; u < made->trace.use_count; u++)
+        kept[made->trace.uses[u].chunk] = !made->plan->leaves[u];
+    for (uint32_t c = 0; c < made->trace.chunk_count; c++)
+        count += kept[c];
+    return count;
+}
+
+static void list_fetches(const planned *made, bool *listed)
+{
+    for (uint32_t i = 0; i < made->plan->fetch_count; i++) {
+        CHECK(made->plan->fetches[i] < made->trace.use_count, made);
+        CHECK(i == 0 || made->plan->fetches[i - 1] < made->plan->fetches[i], made);
+        listed[made->plan->fetches[i]] = true;
+    }
+}
+
+/* What `leaves`, `fetches` and the copies say agree, and slots suffice: two steps played. A plan that is not
+ * steady may cost more than it need, but is as valid. */
+static void check_by_replay(const planned *made)
+{
+    replay r = {.made = made};
+    CHECK(made->plan->use_count == made->trace.use_count, made);
+    list_fetches(made, r.listed);
+    r.on_device_count = find_kept(made, r.on_device);
+    replay_step(&r);
+    replay_step(&r);
+    CHECK(r.in == made->plan->copies_in, made);
+    CHECK(r.out == made->plan->copies_out, made);
+}
+
+/* --- fetching early --- */
+
+/* Fetches are numbered through the steps: number n is fetch n % fetch_count of step n / fetch_count. */
+typedef struct early {
+    const planned *made;
+    bool on_device[CHUNKS_MAX]; /* or coming: the slot is the chunk's */
+    bool *started;
+    uint32_t free_slots;
+    uint32_t first_open; /* all fetches before have started */
+    uint32_t fetch_total;
+    uint64_t before_need; /* fetches that started before their moment */
+} early;
+
+/* The rank rule: a fetch starts when free slots exceed the earlier fetches whose chunks are still there for
+ * an earlier use. Looks one step ahead. */
+static void start_fetches(early *e)
+{
+    const tide_plan *plan = e->made->plan;
+    uint32_t waiting = 0;
+    while (e->first_open < e->fetch_total && e->started[e->first_open])
+        e->first_open++;
+    for (uint32_t n = e->first_open; n < e->fetch_total && n < e->first_open + plan->fetch_count; n++) {
+        const tide_chunk chunk = e->made->trace.uses[plan->fetches[n % plan->fetch_count]].chunk;
+        if (e->started[n])
+            continue;
+        if (e->free_slots <= waiting)
+            return;
+        if (e->on_device[chunk]) {
+            waiting++;
+            continue;
+        }
+        e->on_device[chunk] = e->started[n] = true;
+        e->free_slots--;
+    }
+}
+
+static void play_early(early *e, uint32_t moment)
+{
+    const tide_trace *trace = &e->made->trace;
+    for (uint32_t u = 0; u < trace->use_count; u++)
+        if (trace->uses[u].moment == moment)
+            CHECK(e->on_device[trace->uses[u].chunk], e->made);
+    for (uint32_t u = 0; u < trace->use_count; u++) {
+        if (!ends_at(&trace->uses[u], moment) || !e->made->plan->leaves[u])
+            continue;
+        e->on_device[trace->uses[u].chunk] = false;
+        e->free_slots++;
+    }
+    start_fetches(e);
+}
+
+/* Steps are played with fetches as early as the rank rule lets them start: every one has its slot by its
+ * moment. */
+static void check_early_fetches(const planned *made)
+{
+    early e = {.made = made, .fetch_total = ON_DEVICE_STEPS * made->plan->fetch_count};
+    bool *started = test_calloc(e.fetch_total + 1u, sizeof *started);
+    e.started = started;
+    const uint32_t kept = find_kept(made, e.on_device);
+    CHECK(kept <= made->slots, made);
+    e.free_slots = made->slots - kept;
+    start_fetches(&e);
+    for (int step = 0; step < ON_DEVICE_STEPS; step++)
+        for (uint32_t moment = 0; moment < made->trace.moment_count; moment++)
+            play_early(&e, moment);
+    test_free(started);
+}
+
+/* The i-th fetch has the slot of the i-th release, after those that are idle at the step's begin. */
+static void check_pairing(const planned *made)
+{
+    const tide_trace *trace = &made->trace;
+    bool kept[CHUNKS_MAX] = {false};
+    uint32_t slots = made->slots - find_kept(made, kept);
+    for (uint32_t i = 0; i < made->plan->fetch_count; i++) {
+        const uint32_t needed_at = trace->uses[made->plan->fetches[i]].moment;
+        uint32_t released = 0;
+        for (uint32_t u = 0; u < trace->use_count; u++)
+            released +=
+                made->plan->leaves[u] && trace->uses[u].moment + trace->uses[u].held_moments < needed_at;
+        CHECK(i < slots + released, made);
+    }
+}
+
+static const trace_limits *limits_of(uint64_t seed)
+{
+    static const trace_limits limits[] = {
+        {CHUNKS_MAX, USES_MAX, 6}, {12, 40, 3}, {30, 90, 12}, {SMALL_CHUNKS_MAX, SMALL_USES_MAX, 2}};
+    return &limits[seed % 4];
+}
+
+static void a_plan_is_right_when_it_is_played(void **state)
+{
+    (void)state;
+    static planned made;
+    uint32_t unsteady = 0;
+    for (uint64_t seed = 0; seed < RANDOM_CASES; seed++) {
+        plan_drawn(seed, limits_of(seed), &made);
+        unsteady += !made.plan->steady;
+        check_by_replay(&made);
+        check_pairing(&made);
+        check_early_fetches(&made);
+    }
+    print_message("%u of %d plans are not steady\n", unsteady, RANDOM_CASES);
+    assert_true(unsteady * 50 <= RANDOM_CASES);
+}
+
+/* A step may begin anywhere in the circle: what is alive or modified then is alive over the end of the step.
+ */
+static void a_plan_is_right_wherever_the_step_begins(void **state)
+{
+    (void)state;
+    static planned made, turned;
+    uint32_t turns = 0;
+    for (uint64_t seed = 0; seed < RANDOM_CASES / 3; seed++) {
+        plan_drawn(seed, limits_of(seed), &made);
+        turned.trace.uses = turned.uses;
+        turned.seed = seed;
+        turned.slots = made.slots;
+        if (!trace_turn(&made.trace, made.trace.moment_count * 2 / 3, &turned.trace))
+            continue;
+        turned.plan = tide_planner_build(the_planner, &turned.trace, turned.slots);
+        check_by_replay(&turned);
+        check_early_fetches(&turned);
+        turns++;
+    }
+    assert_true(turns > 100);
+}
+
+/* --- bytes --- */
+
+static void a_small_plan_copies_hardly_more_than_the_least(void **state)
+{
+    (void)state;
+    static planned made;
+    uint64_t ours = 0, least = 0, equal = 0;
+    for (uint64_t seed = 0; seed < SMALL_CASES; seed++) {
+        optimum best;
+        plan_drawn(seed, &small_limits, &made);
+        CHECK(optimum_find(&made.trace, made.slots, &best), &made);
+        const uint64_t copies = made.plan->copies_in + made.plan->copies_out;
+        CHECK(copies * best.steps >= best.at_least, &made);
+        CHECK(copies * OPTIMUM_PERIOD >= best.copies, &made);
+        ours += copies * OPTIMUM_PERIOD;
+        least += best.copies;
+        equal += copies * OPTIMUM_PERIOD == best.copies;
+    }
+    print_message("%.1f chunks a step, optimum %.1f: ratio %.4f, optimal in %llu of %d cases\n",
+                  (double)ours / OPTIMUM_PERIOD / SMALL_CASES, (double)least / OPTIMUM_PERIOD / SMALL_CASES,
+                  (double)ours / (double)least, (unsigned long long)equal, SMALL_CASES);
+    assert_true(least > 0);
+    assert_true(ours * 100 <= least * 102);
+}
+
+/* The planner decides one chunk at a time, so another policy may be luckier: with 1 in 100 traces at most, by
+ * one chunk or two, and never in sum. */
+static void compare_with(policy which, uint32_t cases, const trace_limits *(*limits)(uint64_t seed))
+{
+    static planned made;
+    uint64_t ours = 0, theirs = 0;
+    uint32_t luckier = 0;
+    for (uint64_t seed = 0; seed < cases; seed++) {
+        policy_copies copies;
+        plan_drawn(seed, limits(seed), &made);
+        assert_true(policy_play(which, &made.trace, made.slots, &copies));
+        const uint64_t our = (made.plan->copies_in + made.plan->copies_out) * POLICY_STEPS;
+        const uint64_t their = copies.in + copies.out;
+        ours += our;
+        theirs += their;
+        luckier += our > their;
+        CHECK(our <= their + 2 * POLICY_STEPS, &made);
+    }
+    print_message("%s copies %.3f times what we do; less with %u of %u traces\n", policy_name(which),
+                  (double)theirs / (double)ours, luckier, cases);
+    assert_true(ours < theirs);
+    assert_true(luckier * 100 <= cases);
+}
+
+static const trace_limits *small_limits_of(uint64_t seed)
+{
+    (void)seed;
+    return &small_limits;
+}
+
+static void lru_copies_more(void **state)
+{
+    (void)state;
+    compare_with(POLICY_LRU, RANDOM_CASES, limits_of);
+    compare_with(POLICY_LRU, SMALL_CASES, small_limits_of);
+}
+
+static void patrickstar_copies_more(void **state)
+{
+    (void)state;
+    compare_with(POLICY_PATRICKSTAR, RANDOM_CASES, limits_of);
+    compare_with(POLICY_PATRICKSTAR, SMALL_CASES, small_limits_of);
+}
+
+/* --- edges --- */
+
+static void an_empty_step_moves_nothing(void **state)
+{
+    (void)state;
+    static planned made;
+    plan_given(NULL, 0, 5, 2, &made);
+    assert_true(made.plan->steady);
+    assert_int_equal(made.plan->use_count, 0);
+    assert_int_equal(made.plan->fetch_count, 0);
+    assert_int_equal(made.plan->copies_in + made.plan->copies_out, 0);
+}
+
+static void one_chunk_stays_where_it_is(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES, 0}};
+    static planned made;
+    plan_given(uses, 2, 1, 1, &made);
+    check_by_replay(&made);
+    assert_true(made.plan->steady);
+    assert_int_equal(made.plan->fetch_count, 0);
+    assert_false(made.plan->leaves[0] || made.plan->leaves[1]);
+}
+
+static void one_chunk_that_leaves_comes_back_for_its_next_use(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0}};
+    static planned made;
+    plan_given(uses, 2, 1, 1, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->fetch_count, 1);
+    assert_int_equal(made.plan->fetches[0], 0);
+    assert_false(made.plan->leaves[0]);
+    assert_true(made.plan->leaves[1]);
+    assert_int_equal(made.plan->copies_in, 1);
+    assert_int_equal(made.plan->copies_out, 1);
+}
+
+static void a_chunk_that_leaves_unmodified_is_not_copied_out(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, TIDE_TRACE_LEAVES, 0}};
+    static planned made;
+    plan_given(uses, 1, 1, 1, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->copies_in, 1);
+    assert_int_equal(made.plan->copies_out, 0);
+}
+
+static void what_all_fits_moves_only_for_updates(void **state)
+{
+    (void)state;
+    static planned made;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        plan_drawn(seed, limits_of(seed), &made);
+        made.plan = tide_planner_build(the_planner, &made.trace, made.trace.chunk_count);
+        uint64_t leaving = 0, modified = 0;
+        for (uint32_t u = 0; u < made.trace.use_count; u++) {
+            const uint32_t flags = made.trace.uses[u].flags;
+            CHECK(made.plan->leaves[u] == ((flags & TIDE_TRACE_LEAVES) != 0), &made);
+            leaving += (flags & TIDE_TRACE_LEAVES) != 0;
+            modified += flags & TIDE_TRACE_LEAVES && flags & TIDE_TRACE_MODIFIES;
+        }
+        CHECK(made.plan->steady && made.plan->fetch_count == leaving, &made);
+        CHECK(made.plan->copies_in == leaving && made.plan->copies_out == modified, &made);
+    }
+}
+
+/* Three chunks are held together in three slots; a fourth has to wait for the end of it. */
+static void a_moment_may_need_every_slot(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {
+        {0, 0, 0, 1}, {0, 1, 0, 0}, {1, 2, 0, 0}, {1, 3, 0, 0}, {2, 1, 0, 0}};
+    static planned made;
+    plan_given(uses, 5, 4, 3, &made);
+    made.seed = 0;
+    check_by_replay(&made);
+    check_pairing(&made);
+    check_early_fetches(&made);
+    assert_true(made.plan->leaves[1]); /* 1 makes room for 2 and 3 while 0 is held */
+}
+
+static void chunks_that_are_never_used_never_move(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 40, 0, 0}, {1, 90, 0, 0}, {2, 40, 0, 0}};
+    static planned made;
+    plan_given(uses, 3, CHUNKS_MAX, 2, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->fetch_count, 0);
+}
+
+/* Dead checkpoints are neither copied out nor in, even where each takes the other's slot. */
+static void dead_content_is_never_copied(void **state)
+{
+    (void)state;
+    static const uint32_t creates = TIDE_TRACE_CREATES | TIDE_TRACE_MODIFIES;
+    const tide_trace_use uses[] = {
+        {0, 0, creates, 0}, {1, 0, TIDE_TRACE_ENDS, 0}, {2, 1, creates, 0}, {3, 1, TIDE_TRACE_ENDS, 0}};
+    static planned made;
+    plan_given(uses, 4, 2, 1, &made);
+    check_by_replay(&made);
+    assert_int_equal(made.plan->fetch_count, 2);
+    assert_int_equal(made.plan->copies_in + made.plan->copies_out, 0);
+}
+
+/* --- purity, memory --- */
+
+static void the_same_trace_gives_the_same_plan(void **state)
+{
+    (void)state;
+    static planned made, again;
+    tide_planner *larger;
+    assert_int_equal(tide_planner_create(3 * CHUNKS_MAX, 5 * USES_MAX, &larger), TIDE_OK);
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        plan_drawn(seed + 1, limits_of(seed + 1), &again); /* leaves the second planner in another state */
+        (void)tide_planner_build(larger, &again.trace, again.slots);
+        plan_drawn(seed, limits_of(seed), &made);
+        const tide_plan *other = tide_planner_build(larger, &made.trace, made.slots);
+        CHECK(made.plan->copies_in == other->copies_in && made.plan->copies_out == other->copies_out, &made);
+        CHECK(made.plan->fetch_count == other->fetch_count && made.plan->steady == other->steady, &made);
+        assert_memory_equal(made.plan->leaves, other->leaves, made.trace.use_count * sizeof(bool));
+        for (uint32_t i = 0; i < other->fetch_count; i++)
+            CHECK(made.plan->fetches[i] == other->fetches[i], &made);
+    }
+    tide_planner_destroy(larger);
+}
+
+static void memory_that_runs_out_in_create_is_a_status_and_leaks_nothing(void **state)
+{
+    (void)state;
+    for (unsigned request = 0;; request++) {
+        tide_planner *planner = NULL;
+        sim_memory_fail(request);
+        const tide_status status = tide_planner_create(10, 100, &planner);
+        const bool failed = sim_memory_failed();
+        sim_memory_heal();
+        if (!failed) {
+            assert_int_equal(status, TIDE_OK);
+            assert_true(request > 1);
+            tide_planner_destroy(planner);
+            return;
+        }
+        assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
+        assert_null(planner);
+    }
+}
+
+static void building_a_plan_allocates_nothing(void **state)
+{
+    (void)state;
+    static planned made;
+    sim_memory_heal();
+    for (uint64_t seed = 0; seed < 100; seed++)
+        plan_drawn(seed, limits_of(seed), &made);
+    assert_int_equal(sim_memory_heal(), 0);
+}
+
+static void destroying_no_planner_is_allowed(void **state)
+{
+    (void)state;
+    tide_planner_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_is_right_when_it_is_played),
+        cmocka_unit_test(a_plan_is_right_wherever_the_step_begins),
+        cmocka_unit_test(a_small_plan_copies_hardly_more_than_the_least),
+        cmocka_unit_test(lru_copies_more),
+        cmocka_unit_test(patrickstar_copies_more),
+        cmocka_unit_test(an_empty_step_moves_nothing),
+        cmocka_unit_test(one_chunk_stays_where_it_is),
+        cmocka_unit_test(one_chunk_that_leaves_comes_back_for_its_next_use),
+        cmocka_unit_test(a_chunk_that_leaves_unmodified_is_not_copied_out),
+        cmocka_unit_test(what_all_fits_moves_only_for_updates),
+        cmocka_unit_test(a_moment_may_need_every_slot),
+        cmocka_unit_test(chunks_that_are_never_used_never_move),
+        cmocka_unit_test(dead_content_is_never_copied),
+        cmocka_unit_test(the_same_trace_gives_the_same_plan),
+        cmocka_unit_test(memory_that_runs_out_in_create_is_a_status_and_leaks_nothing),
+        cmocka_unit_test(building_a_plan_allocates_nothing),
+        cmocka_unit_test(destroying_no_planner_is_allowed),
+    };
+    return cmocka_run_group_tests(tests, make_planner, destroy_planner);
+}
