@@ -1,0 +1,153 @@
+/* What the policy costs: begin, next and end of an op whose chunks are all on the device, among a thousand, ten thousand
+ * and a hundred thousand chunks; the same through the public API; and the time to plan a step.
+ *
+ * The model is a row of GPT blocks, 12 params on 4 PARAM chunks each (8 small ones, and 4 that straddle); fp32 with two
+ * states, so a block has 16 chunks. An op reads a block. Two more forms beside it tell where the time goes: ops of one
+ * param, and blocks through a pool.
+ */
+#include "tests/bench/bench_manager.h"
+
+#include "tests/bench/bench.h"
+
+#include "chunk/manager.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    CHUNK_BYTES = 4096, /* nothing is behind them: the least that the layout takes */
+    CHUNK_ELEMENTS = CHUNK_BYTES / 4,
+    CHUNKS_A_PARAM_CHUNK = 4, /* itself, MASTER, MOMENTUM, VARIANCE */
+    PASSES_MAX = 4000,
+    OPS_TIMED = 250000, /* at least, in all passes together */
+};
+
+void bench_check(tide_status status, const char *what)
+{
+    if (status != TIDE_OK)
+        bench_die("%s: %s", what, tide_message());
+}
+
+uint64_t bench_block_elements(uint32_t param, uint64_t chunk_elements)
+{
+    /* In units of a 64th of a chunk, four chunks in all: two norms, four biases and what else is small, then attention's
+     * two matrices and the two of the feed-forward part. */
+    static const uint64_t units[BLOCK_PARAMS] = {4, 4, 4, 4, 4, 4, 4, 4, 56, 20, 72, 76};
+    return units[param] * (chunk_elements / 64);
+}
+
+/* --- the manager alone --- */
+
+typedef struct row {
+    tide_layout *layout;
+    tide_manager *manager;
+    uint32_t ops;
+} row;
+
+static void add_params(row *it, uint32_t blocks, uint32_t params_a_block)
+{
+    const tide_layout_options options = {
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    bench_check(tide_layout_create(&options, &it->layout), "layout");
+    for (uint32_t i = 0; i < blocks * params_a_block; i++) {
+        char name[32];
+        uint32_t number;
+        const uint64_t elements =
+            params_a_block == 1 ? CHUNK_ELEMENTS : bench_block_elements(i % params_a_block, CHUNK_ELEMENTS);
+        snprintf(name, sizeof name, "p%" PRIu32, i);
+        bench_check(tide_layout_add_param(it->layout, name, elements, &number), "param");
+    }
+    bench_check(tide_layout_seal(it->layout), "layout");
+}
+
+static void add_ops(row *it, uint32_t params_a_block)
+{
+    for (tide_op op = 0; op < it->ops; op++) {
+        tide_use uses[BLOCK_PARAMS];
+        tide_op number;
+        for (uint32_t i = 0; i < params_a_block; i++)
+            uses[i] = (tide_use){op * params_a_block + i, TIDE_ACCESS_READ};
+        const tide_op_description description = {
+            .name = "block", .pass = TIDE_PASS_FORWARD, .params = uses, .param_count = params_a_block};
+        bench_check(tide_manager_add_op(it->manager, &description, &number), "op");
+    }
+}
+
+static void run_commands(row *it)
+{
+    tide_command command;
+    while (tide_manager_next(it->manager, &command))
+        tide_manager_done(it->manager, command.id, TIDE_OK);
+}
+
+/* Seconds from the first begin to the last end of a forward-only pass. */
+static double run_pass(row *it)
+{
+    bench_check(tide_manager_step_begin(it->manager, false, false), "step begin");
+    run_commands(it);
+    const double begin = bench_seconds();
+    for (tide_op op = 0; op < it->ops; op++) {
+        tide_status status = tide_manager_begin(it->manager, op);
+        run_commands(it);
+        if (status == TIDE_OK && tide_manager_ready(it->manager))
+            status = tide_manager_end(it->manager);
+        bench_check(status, "op");
+    }
+    const double seconds = bench_seconds() - begin;
+    bench_check(tide_manager_step_end(it->manager), "step end");
+    run_commands(it);
+    return seconds;
+}
+
+static row row_open(uint32_t chunks, uint32_t params_a_block)
+{
+    const uint32_t block_chunks = params_a_block == 1 ? 1 : BLOCK_CHUNKS;
+    row it = {.ops = chunks / (CHUNKS_A_PARAM_CHUNK * block_chunks)};
+    add_params(&it, it.ops, params_a_block);
+    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
+    add_ops(&it, params_a_block);
+    const tide_manager_options options = {
+        .device_slots = tide_layout_chunk_count(it.layout) + 1, .host_slots = 4, .prefetch = true};
+    bench_check(tide_manager_seal(it.manager, &options), "seal");
+    for (int i = 0; i < 3; i++)
+        (void)run_pass(&it); /* recorded, planned, settled */
+    return it;
+}
+
+static void bench_row(uint32_t chunks, uint32_t params_a_block, bool quick)
+{
+    static double nanoseconds[PASSES_MAX];
+    char name[64];
+    row it = row_open(chunks, params_a_block);
+    const uint32_t wanted = OPS_TIMED / (quick ? 10U : 1U) / it.ops + 3;
+    const uint32_t passes = wanted < PASSES_MAX ? wanted : PASSES_MAX;
+    for (uint32_t i = 0; i < passes; i++)
+        nanoseconds[i] = run_pass(&it) * 1e9 / it.ops;
+    snprintf(name, sizeof name, "op begin + end, %s, %" PRIu32 " chunks",
+             params_a_block == 1 ? "1 param" : "block", chunks);
+    bench_figure(name, bench_median(nanoseconds, passes), "ns", BENCH_AT_MOST, 1000,
+                 "begin, next and end in the manager, all resident; %" PRIu32 " params an op, %" PRIu32
+                 " ops a pass, median of %" PRIu32 " passes",
+                 params_a_block, it.ops, passes);
+    tide_manager_destroy(it.manager);
+    tide_layout_destroy(it.layout);
+}
+
+int main(int argc, char **argv)
+{
+    const bool quick = bench_options(argc, argv);
+    static const uint32_t chunks[] = {1000, 10000, 100000};
+    bench_begin("manager");
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        bench_row(chunks[i], BLOCK_PARAMS, quick);
+        bench_row(chunks[i], 1, quick);
+    }
+    bench_manager_pool("host", 1000, quick);
+    bench_manager_pool("null", 1000, quick);
+    bench_manager_pool("null", 10000, quick);
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++)
+        bench_manager_plan(chunks[i], quick);
+    bench_end();
+    return 0;
+}

@@ -1,0 +1,22 @@
+/* Inside the manager benchmark: a block's params, and the parts that go through a pool and through the planner. */
+#ifndef TIDE_TESTS_BENCH_MANAGER_H
+#define TIDE_TESTS_BENCH_MANAGER_H
+
+#include "tidepool/tidepool.h"
+
+enum { BLOCK_PARAMS = 12, BLOCK_CHUNKS = 4 };
+
+/* End the program with the thread's message if `status` is not TIDE_OK. */
+void bench_check(tide_status status, const char *what);
+
+/* Elements of param `param` of a block; together exactly BLOCK_CHUNKS chunks. */
+uint64_t bench_block_elements(uint32_t param, uint64_t chunk_elements);
+
+/* Blocks through tide_op_begin and tide_op_end on a pool that keeps everything resident: nanoseconds for the reader, how
+ * often the caller was put to sleep (by a lock, or anything else), and that nothing is allocated. */
+void bench_manager_pool(const char *device, uint32_t chunks, bool quick);
+
+/* Seconds to plan a training step of so many chunks for a quarter as many slots. */
+void bench_manager_plan(uint32_t chunks, bool quick);
+
+#endif

@@ -1,0 +1,134 @@
+/* Blocks through the public API, everything resident, no kernel launched: what a caller pays around its own. */
+#include "tests/bench/bench_manager.h"
+
+#include "tests/bench/bench.h"
+#include "tests/interpose.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum {
+    CHUNK_BYTES = 256 << 10,
+    CHUNKS_A_PARAM_CHUNK = 4,
+    OPS_TIMED = 100000,
+    PASSES_MAX = 2000,
+    PASSES_MIN = 5,
+};
+
+typedef struct pooled {
+    tide_pool *pool;
+    uint32_t blocks;
+} pooled;
+
+static void register_block(pooled *it, uint32_t block)
+{
+    tide_use uses[BLOCK_PARAMS];
+    char name[32];
+    tide_op op;
+    for (uint32_t i = 0; i < BLOCK_PARAMS; i++) {
+        const uint64_t elements = bench_block_elements(i, CHUNK_BYTES / 4);
+        snprintf(name, sizeof name, "b%" PRIu32 ".p%" PRIu32, block, i);
+        uses[i].access = TIDE_ACCESS_READ;
+        bench_check(tide_param_register(it->pool, name, &elements, 1, true, &uses[i].tensor), "param");
+    }
+    snprintf(name, sizeof name, "b%" PRIu32, block);
+    const tide_op_description description = {
+        .name = name, .pass = TIDE_PASS_FORWARD, .params = uses, .param_count = BLOCK_PARAMS};
+    bench_check(tide_op_register(it->pool, &description, &op), "op");
+    if (op != block)
+        bench_die("ops are not numbered from 0");
+}
+
+static pooled open_pool(const char *device, uint32_t chunks)
+{
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.device = device;
+    options.chunk_bytes = CHUNK_BYTES;
+    options.dtype = TIDE_DTYPE_FP32;
+    pooled it = {.blocks = chunks / (CHUNKS_A_PARAM_CHUNK * BLOCK_CHUNKS)};
+    bench_check(tide_pool_create(&options, &it.pool), "pool");
+    for (uint32_t block = 0; block < it.blocks; block++)
+        register_block(&it, block);
+    bench_check(tide_pool_seal(it.pool), "seal"); /* budgets 0: everything where it is used */
+    return it;
+}
+
+/* Seconds from the first begin to the last end of a forward-only pass. */
+static double run_pass(const pooled *it)
+{
+    const tide_step_options forward_only = {.training = false};
+    bench_check(tide_step_begin(it->pool, &forward_only), "step begin");
+    const double begin = bench_seconds();
+    for (tide_op op = 0; op < it->blocks; op++) {
+        tide_status status = tide_op_begin(it->pool, op);
+        if (status == TIDE_OK)
+            status = tide_op_end(it->pool);
+        bench_check(status, "op");
+    }
+    const double seconds = bench_seconds() - begin;
+    bench_check(tide_step_end(it->pool), "step end");
+    return seconds;
+}
+
+/* How often this thread gave up its core to wait: a lock that is taken makes it. */
+static uint64_t sleeps(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0)
+        bench_die("getrusage failed");
+    return (uint64_t)usage.ru_nvcsw;
+}
+
+typedef struct pool_figures {
+    double nanoseconds; /* an op, median of passes */
+    double sleeps;      /* an op */
+    uint64_t allocations;
+    uint32_t passes;
+} pool_figures;
+
+static pool_figures measure(const pooled *it, uint32_t passes)
+{
+    static double nanoseconds[PASSES_MAX];
+    tide_pool_counters before, after;
+    bench_check(tide_pool_counters_get(it->pool, &before), "counters");
+    const uint64_t slept = sleeps();
+    interpose_arm();
+    for (uint32_t i = 0; i < passes; i++)
+        nanoseconds[i] = run_pass(it) * 1e9 / it->blocks;
+    interpose_disarm();
+    const uint64_t sleeps_now = sleeps();
+    bench_check(tide_pool_counters_get(it->pool, &after), "counters");
+    return (pool_figures){
+        .nanoseconds = bench_median(nanoseconds, passes),
+        .sleeps = (double)(sleeps_now - slept) / ((double)passes * it->blocks),
+        .allocations = interpose_read().allocations + after.device_allocations - before.device_allocations +
+                       after.host_allocations - before.host_allocations,
+        .passes = passes,
+    };
+}
+
+void bench_manager_pool(const char *device, uint32_t chunks, bool quick)
+{
+    char name[64];
+    pooled it = open_pool(device, chunks);
+    const uint32_t wanted = OPS_TIMED / (quick ? 10U : 1U) / it.blocks + PASSES_MIN;
+    for (int i = 0; i < 3; i++)
+        (void)run_pass(&it);
+    const pool_figures found = measure(&it, wanted < PASSES_MAX ? wanted : PASSES_MAX);
+    tide_pool_destroy(it.pool);
+    snprintf(name, sizeof name, "public API, %s device, %" PRIu32 " chunks", device, chunks);
+    bench_figure(name, found.nanoseconds, "ns", BENCH_NO_BOUND, 0,
+                 "tide_op_begin + tide_op_end of a block, all resident, median of %" PRIu32 " passes",
+                 found.passes);
+    snprintf(name, sizeof name, "sleeps an op, %s device, %" PRIu32 " chunks", device, chunks);
+    bench_figure(name, found.sleeps, "count", BENCH_NO_BOUND, 0,
+                 "voluntary context switches of the calling thread: a lock found taken is one");
+    snprintf(name, sizeof name, "allocations, %s device, %" PRIu32 " chunks", device, chunks);
+    bench_figure(name, (double)found.allocations, "count", BENCH_AT_MOST, 0,
+                 "malloc and its family in all threads, and the device's own, in %" PRIu32
+                 " passes of %" PRIu32 " ops",
+                 found.passes, it.blocks);
+}
