@@ -6,7 +6,9 @@
  *   RESTORE   PARAM written (its first part: nothing of it is worth a copy), MASTER read; on the host
  *   ACCESS    the host request: up to four chunks of any space, on the host
  *
- * Gathering one task a tier at a time, every call of next() does the first of these that applies:
+ * On the host a task whose chunks are all there is handed out at once, the first of them in forward order: gradients
+ * leave the device as they complete, so most updates find them there, and none waits for another's to arrive. Of those
+ * that still miss something, one a tier is gathered at a time; every call of next() does the first of these that applies:
  *
  *   on the host                                          on the device
  *   1. a chunk the task writes leaves the device,        1. a missing chunk is fetched into a free slot,
@@ -22,6 +24,8 @@
 
 #include <assert.h>
 #include <string.h>
+
+enum { READY_LOOKED_AT_MAX = 64 }; /* chunks with work, each time next() is asked */
 
 /* --- what a chunk owes --- */
 
@@ -174,7 +178,8 @@ static void hand_out(tide_manager *m, const tide_task *task, tide_command *comma
         place->busy = true;
     }
     tide_manager_issue(m, command, access);
-    tide_manager_clear_gather(m, task->tier);
+    if (m->gather[task->tier].chunk == task->chunk) /* another's gathering goes on */
+        tide_manager_clear_gather(m, task->tier);
 }
 
 /* --- gathering on the host --- */
@@ -298,8 +303,47 @@ static bool gather(tide_manager *m, const tide_task *task, tide_command *command
                                         : gather_on_device(m, task, command);
 }
 
+/* Is all of a host task where it is wanted, and a slot free for what is fresh? */
+static bool is_ready_on_host(const tide_manager *m, const tide_task *task)
+{
+    uint32_t fresh = 0;
+    for (uint32_t i = 0; i < task->count; i++) {
+        const tide_place *place = &m->places.chunks[task->items[i].chunk];
+        const bool writes = task->items[i].access & TIDE_ACCESS_WRITE;
+        if (place->busy || (place->valid[TIDE_TIER_DEVICE] && (writes || !place->live)) || tide_place_is_dirty(place))
+            return false;
+        fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+    }
+    return fresh <= m->places.tier[TIDE_TIER_HOST].free_count;
+}
+
+/* Hand out the first update or restore that needs no gathering. */
+static bool next_ready(tide_manager *m, bool first_only, tide_command *command)
+{
+    uint32_t left = m->work_count < READY_LOOKED_AT_MAX ? m->work_count : READY_LOOKED_AT_MAX;
+    if (m->tasks_running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX)
+        return false;
+    for (tide_chunk chunk = m->work_first; left > 0; chunk++) {
+        const tide_work *work = &m->works[chunk];
+        assert(tide_manager_is_param_chunk(m, chunk));
+        if (work->kind == TIDE_WORK_NONE)
+            continue;
+        left--;
+        if (work->running || work->on_device || (first_only && !(m->marks[chunk] & TIDE_MARK_FIRST)))
+            continue;
+        const tide_task task = work_task(m, chunk);
+        if (!is_ready_on_host(m, &task))
+            continue;
+        hand_out(m, &task, command);
+        return true;
+    }
+    return false;
+}
+
 bool tide_manager_next_work(tide_manager *manager, bool first_only, tide_command *command)
 {
+    if (next_ready(manager, first_only, command))
+        return true;
     bool tried[TIDE_TIER_COUNT] = {false, false};
     uint32_t left = manager->work_count;
     bool at_first = true;

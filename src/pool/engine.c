@@ -299,15 +299,20 @@ static bool poll_one(tide_pool *pool, uint32_t i)
     return false;
 }
 
+/* Up to the first unmap, which is slow: what came meanwhile may be more urgent. */
 static bool poll_open(tide_pool *pool)
 {
     bool moved = false;
     for (uint32_t i = 0; i < pool->open_count;) {
+        const bool unmaps = pool->open[i].phase == TIDE_OPEN_UNMAP;
         /* Polling may drop the lock, but only the engine changes this table. */
-        if (poll_one(pool, i))
-            moved = true;
-        else
+        if (!poll_one(pool, i)) {
             i++;
+            continue;
+        }
+        moved = true;
+        if (unmaps)
+            break;
     }
     return moved;
 }
