@@ -66,10 +66,12 @@ const char *tide_space_name(tide_space space)
     return (unsigned)space < TIDE_SPACE_COUNT ? names[space] : "unknown";
 }
 
+#ifndef NDEBUG
 static bool is_state_space(tide_space space)
 {
     return space == TIDE_SPACE_MASTER || space == TIDE_SPACE_MOMENTUM || space == TIDE_SPACE_VARIANCE;
 }
+#endif
 
 /* FNV-1a: names are compared by hash first, so that thousands of params are added quickly. */
 static uint64_t name_hash(const char *name)

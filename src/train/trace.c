@@ -43,11 +43,13 @@ struct tide_trace {
     uint64_t written;                     /* writer only: lines of events in the file */
 };
 
+#ifndef NDEBUG
 static bool trace_is_valid(const tide_trace *trace)
 {
     return trace->recorded >= trace->drained && trace->recorded - trace->drained <= trace->capacity &&
            (trace->capacity & (trace->capacity - 1)) == 0;
 }
+#endif
 
 /* ---- recording ---- */
 
