@@ -5,7 +5,8 @@
  *
  * A figure is a ratio to a limit measured in the same run (or a count); bare times go into notes. `at_least` or
  * `at_most` is what the project requires; figures without either are for the reader. tools/bench.sh puts the objects of
- * all benchmarks into one file and prints a table.
+ * all benchmarks into one file and prints a table; a benchmark itself ends with status 0 whether its figures are good
+ * enough or not, and with another if it could not measure.
  */
 #ifndef TIDE_TESTS_BENCH_H
 #define TIDE_TESTS_BENCH_H

@@ -197,11 +197,10 @@ static void measure(rig *it, unsigned mode, int rounds, double *ratio, double *p
     *plain_rate = bench_median(rates, (size_t)rounds);
 }
 
-/* Returns the plain rate of copies in. */
-static double bench_streams(rig *it, int rounds)
+/* The plain rates go out, too. */
+static void bench_streams(rig *it, int rounds, double plain_rates[MODES])
 {
     static const double required[MODES] = {0.95, 0.95, 0.90};
-    double plain_rates[MODES];
     for (unsigned mode = 0; mode < MODES; mode++) {
         char name[32];
         double ratio;
@@ -211,43 +210,44 @@ static double bench_streams(rig *it, int rounds)
                      "queued copy_slot against memcpy between the same addresses, %.2f GB/s plain",
                      plain_rates[mode] * 1e-9);
     }
-    return plain_rates[0];
 }
 
-/* What a link of `share` of the plain rate carries, of what it should; never more than all. */
-static void bench_throttle(double share, double plain_rate, int rounds)
+/* What a link of `share` of the plain rate each way carries, of what it should. */
+static void bench_throttled(unsigned mode, double share, double plain_rate, int rounds)
 {
-    rig it = rig_open(4 << 20, share * plain_rate);
-    for (unsigned mode = 0; mode < MODES; mode++) {
-        char name[48];
-        double ratios[ROUNDS_MAX];
-        const unsigned directions = mode + 1;
-        for (int round = 0; round < rounds; round++)
-            ratios[round] = rate(directions, engine_seconds(&it, directions)) /
-                            (share * plain_rate * __builtin_popcount(directions));
-        snprintf(name, sizeof name, "throttled to %.0f%%, %s", 100 * share, direction_names[mode]);
-        bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, 0.95,
-                     "carried by a link of %.2f GB/s each way, 4 MiB chunks", share * plain_rate * 1e-9);
-    }
+    double ratios[ROUNDS_MAX];
+    char name[48];
+    const unsigned directions = mode + 1, ways = (unsigned)__builtin_popcount(directions);
+    const double link_rate = share * plain_rate / ways;
+    rig it = rig_open(4 << 20, link_rate);
+    for (int round = 0; round < rounds; round++)
+        ratios[round] = rate(directions, engine_seconds(&it, directions)) / (link_rate * ways);
     rig_close(&it);
+    snprintf(name, sizeof name, "throttled to %.0f%%, %s", 100 * share, direction_names[mode]);
+    bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, 0.95,
+                 "carried by a link of %.2f GB/s each way, 4 MiB chunks", link_rate * 1e-9);
+}
+
+static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
+{
+    static const double shares[] = {0.25, 0.5};
+    double plain_rates[MODES];
+    const int few = quick ? 3 : 9;
+    rig it = rig_open(chunk_bytes, 0);
+    bench_streams(&it, quick ? 9 : ROUNDS_MAX, plain_rates);
+    bench_copy_pool(&it, chunk_bytes, few);
+    rig_close(&it);
+    for (size_t i = 0; throttled && i < sizeof shares / sizeof shares[0]; i++)
+        for (unsigned mode = 0; mode < MODES; mode++)
+            bench_throttled(mode, shares[i], plain_rates[mode], few);
 }
 
 int main(int argc, char **argv)
 {
     const bool quick = bench_options(argc, argv);
-    const int rounds = quick ? 9 : ROUNDS_MAX, throttle_rounds = quick ? 3 : 9;
-    const uint64_t chunk_bytes[] = {4 << 20, 64 << 20};
     bench_begin("copy");
-    for (size_t i = 0; i < sizeof chunk_bytes / sizeof chunk_bytes[0]; i++) {
-        rig it = rig_open(chunk_bytes[i], 0);
-        const double plain_rate = bench_streams(&it, rounds);
-        bench_copy_pool(&it, chunk_bytes[i], throttle_rounds);
-        rig_close(&it);
-        if (i > 0)
-            continue;
-        bench_throttle(0.25, plain_rate, throttle_rounds);
-        bench_throttle(0.5, plain_rate, throttle_rounds);
-    }
+    bench_chunks(4 << 20, true, quick);
+    bench_chunks(64 << 20, false, quick);
     bench_end();
     return 0;
 }
