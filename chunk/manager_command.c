@@ -3,13 +3,14 @@
  * next() tries, in this order:
  *
  *   1. the open op's (or slice's) request
- *      a. a requested chunk owes an update or a restore: that comes first, and nothing else takes slots
+ *      a. a requested chunk owes an update or a restore: that comes first. Meanwhile what is requested and owes nothing
+ *         is fetched into free slots, other updates on the host whose chunks are there go on, and nothing else
  *      b. every chunk that is missing: fetched into a free slot, or what is to leave anyway or else a victim is
  *         evicted, never more than slots are still missing; while one of them has no slot coming, nothing else takes slots
  *   2. what is to leave the device leaves
  *   3. the host request, alone
  *   4. updates and restores
- *   5. prefetch, when no request is waiting
+ *   5. prefetch, when no request lacks a slot
  */
 #include "chunk/manager_internal.h"
 
@@ -87,6 +88,22 @@ static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *comman
     return false;
 }
 
+/* Step 1a. What an update on the device wants is not taken from it. */
+static bool fetch_what_owes_nothing(tide_manager *m, tide_command *command)
+{
+    const tide_request *request = &m->request;
+    if (m->places.tier[TIDE_TIER_DEVICE].free_count == 0 || m->gather[TIDE_TIER_DEVICE].count > 0)
+        return false;
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
+        const tide_place *place = &m->places.chunks[request->pins[i]];
+        if (place->busy || place->valid[TIDE_TIER_DEVICE] || tide_manager_has_work(m, request->pins[i]))
+            continue;
+        tide_manager_fetch(m, request->pins[i], TIDE_REASON_DEMAND, command);
+        return true;
+    }
+    return false;
+}
+
 /* Step 1. `*alone`: nothing else may go on meanwhile. */
 static bool next_for_request(tide_manager *m, bool *alone, tide_command *command)
 {
@@ -96,7 +113,8 @@ static bool next_for_request(tide_manager *m, bool *alone, tide_command *command
     if (!tide_manager_request_waits_for_work(m))
         return fetch_requested(m, alone, command);
     *alone = true;
-    return tide_manager_next_work(m, true, command);
+    return tide_manager_next_work(m, true, command) || fetch_what_owes_nothing(m, command) ||
+           tide_manager_next_ready_work(m, false, command);
 }
 
 static bool find_next(tide_manager *m, tide_command *command)
@@ -114,8 +132,6 @@ static bool find_next(tide_manager *m, tide_command *command)
         return tide_manager_next_host_request(m, command);
     if (m->work_count && tide_manager_next_work(m, false, command))
         return true;
-    if (m->request.open && !m->request.ready)
-        return false;
     return tide_manager_next_prefetch(m, command);
 }
 

@@ -282,6 +282,8 @@ bool tide_manager_chunk_has_gradient(const tide_manager *manager, tide_chunk chu
 void tide_manager_close_host_request(tide_manager *manager);
 /* The next command of updates and restores; with `first_only` only of chunks that a request waits for. */
 bool tide_manager_next_work(tide_manager *manager, bool first_only, tide_command *command);
+/* Of those, the first one on the host whose chunks are all there. */
+bool tide_manager_next_ready_work(tide_manager *manager, bool first_only, tide_command *command);
 bool tide_manager_next_host_request(tide_manager *manager, tide_command *command);
 /* Does the open request wait for an update or a restore? Until then its chunks are fair game for that task.
  * */

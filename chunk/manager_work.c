@@ -310,15 +310,15 @@ static bool is_ready_on_host(const tide_manager *m, const tide_task *task)
     for (uint32_t i = 0; i < task->count; i++) {
         const tide_place *place = &m->places.chunks[task->items[i].chunk];
         const bool writes = task->items[i].access & TIDE_ACCESS_WRITE;
-        if (place->busy || (place->valid[TIDE_TIER_DEVICE] && (writes || !place->live)) || tide_place_is_dirty(place))
+        if (place->busy || (place->valid[TIDE_TIER_DEVICE] && (writes || !place->live)) ||
+            tide_place_is_dirty(place))
             return false;
         fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
     }
     return fresh <= m->places.tier[TIDE_TIER_HOST].free_count;
 }
 
-/* Hand out the first update or restore that needs no gathering. */
-static bool next_ready(tide_manager *m, bool first_only, tide_command *command)
+bool tide_manager_next_ready_work(tide_manager *m, bool first_only, tide_command *command)
 {
     uint32_t left = m->work_count < READY_LOOKED_AT_MAX ? m->work_count : READY_LOOKED_AT_MAX;
     if (m->tasks_running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX)
@@ -342,7 +342,7 @@ static bool next_ready(tide_manager *m, bool first_only, tide_command *command)
 
 bool tide_manager_next_work(tide_manager *manager, bool first_only, tide_command *command)
 {
-    if (next_ready(manager, first_only, command))
+    if (tide_manager_next_ready_work(manager, first_only, command))
         return true;
     bool tried[TIDE_TIER_COUNT] = {false, false};
     uint32_t left = manager->work_count;
