@@ -117,6 +117,7 @@ typedef struct tide_pool_options {
     uint64_t nonmodel_bytes; /* of the region, for the caller (tide_region) */
     uint64_t staging_bytes;  /* host buffer for tide_write and tide_read; 0: 1 MiB */
     bool prefetch;
+    bool predict;     /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
     bool manager_off; /* benchmarks: everything mapped once, op begin and end make no residency work;
                          needs a device budget that holds all */
     tide_placement placement;
@@ -300,6 +301,25 @@ TIDE_API tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_cou
  * is finished; tide_pool_drain finishes the last. Peaks and allocations are the pool's so far. At most 8
  * wait; older are dropped. */
 TIDE_API bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_counters *counters);
+
+typedef struct tide_pool_prediction {
+    double step_seconds;
+    double stall_seconds;  /* of it: compute held back by a move */
+    uint64_t times_played; /* so far, by this pool: grows when the answer was worked out anew */
+} tide_pool_prediction;
+
+/* What a training step takes as now planned: the pool's own manager and engine play steps with the last step's ops and
+ * slices in virtual time, with measured durations of ops, copies, mappings and updates. Played anew when the ops are
+ * others or a duration that matters has moved by more than a tenth; in between the answer is kept and costs little.
+ *
+ * Not in it: the caller's own time between calls, and how much streams that share the machine's cores and memory slow
+ * each other more, or less, than they did while they were measured. On the host device, where kernels, copies and the
+ * optimizer share cores, a step can so take longer than predicted.
+ *
+ * The caller's thread, between ops or steps. STATE until a training step with its updates has been measured: after its
+ * drain, or two steps later. UNSUPPORTED for a step of more than twice all registered ops and slices. NO_MEMORY at the
+ * first call without options.predict; what fails changes nothing but the answer kept. */
+TIDE_API tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+const char tide_label_write[] = "write";
+
 /* --- region bytes --- */
 
 static tide_status staging_free(tide_pool *pool, uint32_t half)
@@ -72,7 +74,7 @@ tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t
             return status;
         if (pool->device->ops->has_data)
             memcpy(staging, (const char *)source + done, piece);
-        status = staging_copy(pool, "write", half, (char *)region + done, staging, piece, true,
+        status = staging_copy(pool, tide_label_write, half, (char *)region + done, staging, piece, true,
                               &pool->staging_number[half]);
         pool->staging_half = 1 - half;
         done += piece;

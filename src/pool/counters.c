@@ -122,14 +122,13 @@ static bool is_copy(const char *label)
     return at >= table && at < table + sizeof copy_labels;
 }
 
-/* Memory traffic of one of a PARAM chunk's updates, the parts of it taken as equal: over a step that is exact. */
+/* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
 static uint64_t update_bytes(const tide_pool *pool, tide_chunk param_chunk)
 {
     const uint64_t bytes_each = 24 + 2 * tide_dtype_bytes(pool->options.dtype);
     uint64_t parts = 0, elements = 0;
     for (uint32_t part = 0; part < tide_pool_parts(pool); part++) {
-        const tide_chunk master =
-            tide_layout_state_chunk(pool->layout, param_chunk, TIDE_SPACE_MASTER, part);
+        const tide_chunk master = tide_layout_state_chunk(pool->layout, param_chunk, TIDE_SPACE_MASTER, part);
         if (master == TIDE_CHUNK_NONE)
             continue;
         elements += tide_layout_chunk_used_bytes(pool->layout, master) / sizeof(float);
@@ -138,13 +137,16 @@ static uint64_t update_bytes(const tide_pool *pool, tide_chunk param_chunk)
     return parts == 0 ? 0 : elements * bytes_each / parts;
 }
 
+/* What the pool does itself, at the begin of steps and ops and at the end of ops, is known by its labels. */
 static uint32_t compute_series(const tide_pool *pool, const char *label, uint32_t tag)
 {
+    const bool begins = label == tide_label_zero_region || label == tide_label_write;
     if (tag == pool->op_count)
-        return TIDE_SERIES_BETWEEN;
-    return label == tide_label_gradient_finish || label == tide_label_gradient_norm
-               ? tide_series_of_gradients(&pool->measure, tag)
-               : tide_series_of_op(tag);
+        return begins ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
+    if (label == tide_label_gradient_finish || label == tide_label_gradient_norm)
+        return tide_series_of_end(&pool->measure, tag);
+    return label == tide_label_zero_region ? tide_series_of_begin(&pool->measure, tag)
+                                           : tide_series_of_op(tag);
 }
 
 static void measure_command(tide_pool *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t ns)
@@ -166,7 +168,8 @@ tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place)
     const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
     const tide_status status = pool->device->ops->map(pool->device, slot, place);
     if (status == TIDE_OK)
-        tide_measure_add(&pool->measure, TIDE_SERIES_MAP, pool->device->ops->now_ns(pool->device) - begin_ns, 1);
+        tide_measure_add(&pool->measure, TIDE_SERIES_MAP, pool->device->ops->now_ns(pool->device) - begin_ns,
+                         1);
     return status;
 }
 
@@ -175,8 +178,8 @@ tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place)
     const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
     const tide_status status = pool->device->ops->unmap(pool->device, slot, place);
     if (status == TIDE_OK)
-        tide_measure_add(&pool->measure, TIDE_SERIES_UNMAP, pool->device->ops->now_ns(pool->device) - begin_ns,
-                         1);
+        tide_measure_add(&pool->measure, TIDE_SERIES_UNMAP,
+                         pool->device->ops->now_ns(pool->device) - begin_ns, 1);
     return status;
 }
 

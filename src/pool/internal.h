@@ -31,6 +31,7 @@
 #include "offload/device.h"
 #include "src/pool/measure.h"
 #include "src/pool/order.h"
+#include "src/pool/predict.h"
 #include "tidepool/pool.h"
 
 #include <pthread.h>
@@ -155,7 +156,8 @@ typedef enum tide_norm_phase {
 struct tide_pool {
     tide_pool_options options;
     char *device_name;
-    bool shadow; /* [fixed] plays another pool's steps: its own kernels last no time, what they take is measured there */
+    bool shadow; /* [fixed] it plays another pool's steps (predict.h): kernels of its own last no time, */
+    double shadow_bytes; /* [caller] but for the next one, which has this traffic */
     bool sealed;
 
     tide_pool_param *params;
@@ -233,6 +235,7 @@ struct tide_pool {
     uint32_t skipped_in_row;    /* [lock] */
 
     tide_measure measure;
+    tide_predict predict; /* [caller] */
 
     /* counters */
     tide_pool_counters counters; /* [lock] sums, as far as the device does not keep them */
@@ -246,6 +249,9 @@ struct tide_pool {
 };
 
 /* --- pool.c --- */
+
+/* tide_pool_create; a shadow leaves the kernels' thread count alone. */
+tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_pool **pool);
 
 /* Updates have begun that will not all take place: params are undefined until all is set anew. With the lock. */
 void tide_pool_tear(tide_pool *pool);
@@ -350,9 +356,10 @@ void tide_pool_count_command(tide_pool *pool, const tide_command *command);
 void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
 /* The label of a command's copy: its kind and, for the observer, its reason. Static. */
 const char *tide_pool_copy_label(const tide_command *command);
-/* Labels of work whose seconds are the optimizer's; of what an op's end does about gradients. */
+/* Labels of work whose seconds are the optimizer's; of what the pool does at an op's end, and at begins. */
 extern const char tide_label_adam_host[], tide_label_adam_device[];
 extern const char tide_label_gradient_finish[], tide_label_gradient_norm[];
+extern const char tide_label_zero_region[], tide_label_write[];
 /* The device's map and unmap, measured. Engine, without the lock. */
 tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place);
 tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place);

@@ -70,13 +70,16 @@ static void count_units(tide_measure *measure, const tide_script *script)
     for (uint32_t i = 0; i < script->length; i++) {
         const tide_script_line line = script->lines[i];
         const bool ends = line.slice == TIDE_SCRIPT_END;
+        if (line.slice == TIDE_SCRIPT_OP)
+            tide_measure_add(measure, tide_series_of_begin(measure, line.op), 0, 1);
         if (ends)
-            tide_measure_add(measure, tide_series_of_gradients(measure, line.op), 0, 1);
+            tide_measure_add(measure, tide_series_of_end(measure, line.op), 0, 1);
         if (line.slice >= 0 || (ends && !sliced))
             tide_measure_add(measure, tide_series_of_op(line.op), 0, 1);
         sliced = line.slice >= 0;
     }
-    tide_measure_add(measure, TIDE_SERIES_BETWEEN, 0, 1);
+    tide_measure_add(measure, TIDE_SERIES_BEFORE, 0, 1);
+    tide_measure_add(measure, TIDE_SERIES_AFTER, 0, 1);
 }
 
 void tide_measure_step_end(tide_measure *measure)
@@ -113,7 +116,7 @@ void tide_measure_step_forget(tide_measure *measure)
         take(&measure->series[i], &ns, &amount);
 }
 
-void tide_measure_sample(tide_measure *measure)
+void tide_measure_sample(tide_measure *measure, bool updated)
 {
     if (!measure->owed)
         return;
@@ -130,4 +133,6 @@ void tide_measure_sample(tide_measure *measure)
     }
     measure->owed = false;
     measure->samples++;
+    /* The updates of the step before were over when this one's ended. */
+    measure->complete = measure->complete || updated || measure->samples > 1;
 }

@@ -8,10 +8,12 @@
  *   script    the ops and slices of a step in the order in which the caller ran them. Two buffers: the step being
  *             written, and the last one complete.
  *
- *   series    copy in | out | adam host | device | map | unmap | between ops | op 0, 1, ... | gradients of op 0, 1, ...
+ *   series    copy in | out | adam host | device | map | unmap | before the ops | after them |
+ *             units of op 0, 1, ... | beginnings of op 0, 1, ... | ends of op 0, 1, ...
  *
- * A unit of an op is one slice, or one run of an op without slices: a step plays each slice of an op alike. What an op's
- * end does about its gradients (rounding, norm) is a series of its own, since it comes after the slices.
+ * A unit of an op is one slice, or one run of an op without slices: a step plays each slice of an op alike. What the pool
+ * itself does at an op's begin (zero accumulators) and end (round gradients, take their norm) are series of their own,
+ * since they come before and after the slices.
  *
  * Samples. The first two steps (the first runs on demand, with fresh memory) and a step whose script is new replace a
  * series' mean; later ones move it by a quarter. A step's compute is over when the next begins, so its series are whole;
@@ -36,7 +38,8 @@ typedef enum tide_series_kind {
     TIDE_SERIES_ADAM_DEVICE,
     TIDE_SERIES_MAP, /* calls */
     TIDE_SERIES_UNMAP,
-    TIDE_SERIES_BETWEEN, /* the compute stream's work of a training step outside ops; amount: steps */
+    TIDE_SERIES_BEFORE, /* the compute stream's work of a training step outside ops; amount: steps */
+    TIDE_SERIES_AFTER,
     TIDE_SERIES_FIRST_OP,
 } tide_series_kind;
 
@@ -75,22 +78,28 @@ typedef struct tide_measure {
     bool fresh;       /* [caller] the last script is new: its sample replaces */
     bool owed;        /* [caller] a step has ended that no sample has seen */
     uint32_t samples; /* [caller] */
+    bool complete;    /* [caller] some step has been taken whole: compute, moves and updates */
 } tide_measure;
 
 static inline uint32_t tide_measure_series_count(const tide_measure *measure)
 {
-    return (uint32_t)TIDE_SERIES_FIRST_OP + 2 * measure->op_count;
+    return (uint32_t)TIDE_SERIES_FIRST_OP + 3 * measure->op_count;
 }
 
-/* A unit of op `op`; what its end does about gradients. */
+/* A unit of op `op`; what the pool does at its begin; at its end. */
 static inline uint32_t tide_series_of_op(uint32_t op)
 {
     return (uint32_t)TIDE_SERIES_FIRST_OP + op;
 }
 
-static inline uint32_t tide_series_of_gradients(const tide_measure *measure, uint32_t op)
+static inline uint32_t tide_series_of_begin(const tide_measure *measure, uint32_t op)
 {
     return (uint32_t)TIDE_SERIES_FIRST_OP + measure->op_count + op;
+}
+
+static inline uint32_t tide_series_of_end(const tide_measure *measure, uint32_t op)
+{
+    return (uint32_t)TIDE_SERIES_FIRST_OP + 2 * measure->op_count + op;
 }
 
 /* Room for scripts of `script_lines` lines. NO_MEMORY, leaving nothing behind. */
@@ -113,8 +122,9 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice);
 void tide_measure_step_end(tide_measure *measure);
 /* The step is given up: what it measured and wrote is forgotten. */
 void tide_measure_step_forget(tide_measure *measure);
-/* If a step has ended since the last sample: take its growth. All of its compute has been added. */
-void tide_measure_sample(tide_measure *measure);
+/* If a step has ended since the last sample: take its growth. All of its compute has been added; `updated`: all of its
+ * updates, too. */
+void tide_measure_sample(tide_measure *measure, bool updated);
 
 static inline const tide_script *tide_measure_script(const tide_measure *measure)
 {

@@ -31,7 +31,7 @@ static tide_status copy_to_host(tide_pool *pool)
     const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, pool->region_object),
                                     tide_writes(TIDE_OBJECT_BUFFER, pool->mailbox_object)};
     const tide_work work = {
-        .label = "norm to host", .tag = pool->op_count, .accesses = accesses, .access_count = 2};
+        .label = "norm to host", .tag = UINT32_MAX, .accesses = accesses, .access_count = 2};
     tide_status status = pool->device->ops->copy_bytes(
         pool->device, TIDE_STREAM_COMPUTE, &work, pool->mailbox,
         pool->region + pool->region_layout.scalars_offset, sizeof(double), false);

@@ -327,8 +327,8 @@ static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number,
         return finished;
     param->has_gradient = true;
     /* A tied param's norm is taken again when more is added: the blocks are set anew. */
-    return tide_pool_compute_launch(pool, tide_label_gradient_norm, pool->kernels->gradient_norm, &norm, sizeof norm,
-                                    (double)tide_gradient_norm_flops(&norm),
+    return tide_pool_compute_launch(pool, tide_label_gradient_norm, pool->kernels->gradient_norm, &norm,
+                                    sizeof norm, (double)tide_gradient_norm_flops(&norm),
                                     (double)tide_gradient_norm_bytes(&norm), op->accesses,
                                     pool->op_param_accesses);
 }

@@ -119,7 +119,7 @@ static uint32_t online_cores(void)
     return cores < 1 ? 1 : (uint32_t)cores;
 }
 
-tide_status tide_pool_create(const tide_pool_options *options, tide_pool **result)
+tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_pool **result)
 {
     tide_pool_options copy = *options;
     if (copy.chunk_bytes == 0)
@@ -148,13 +148,20 @@ tide_status tide_pool_create(const tide_pool_options *options, tide_pool **resul
     pool->device_name = name;
     pool->options.device = name;
     pool->slice = UINT32_MAX;
+    pool->shadow = shadow;
     /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. */
-    tide_kernels_cpu_configure((int)copy.threads);
+    if (!shadow)
+        tide_kernels_cpu_configure((int)copy.threads);
     pool->kernels = tide_kernels_cpu();
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->progress, NULL);
     *result = pool;
     return TIDE_OK;
+}
+
+tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
+{
+    return tide_pool_make(options, false, pool);
 }
 
 static void stop_engine(tide_pool *pool)
@@ -202,6 +209,7 @@ void tide_pool_destroy(tide_pool *pool)
     tide_layout_destroy(pool->layout);
     free(pool->device_marks);
     free(pool->host_marks);
+    tide_predict_destroy(&pool->predict);
     tide_measure_destroy(&pool->measure);
     free(pool->resident_slots);
     free(pool->null_segments);

@@ -254,6 +254,7 @@ static void undo(tide_pool *pool)
         pool->ops[i].accesses = NULL;
         pool->ops[i].held = NULL;
     }
+    tide_predict_destroy(&pool->predict);
     tide_measure_destroy(&pool->measure);
     free(pool->resident_slots);
     free(pool->null_segments);
@@ -285,6 +286,8 @@ static tide_status seal(tide_pool *pool)
         status = create_tables(pool);
     if (status == TIDE_OK)
         status = tide_order_init(&pool->order, pool->device);
+    if (status == TIDE_OK && pool->options.predict)
+        status = tide_predict_create(pool);
     return status;
 }
 

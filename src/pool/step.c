@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+const char tide_label_zero_region[] = "zero";
+
 /* --- launches on the compute stream --- */
 
 uint32_t tide_pool_compute_tag(const tide_pool *pool)
@@ -20,11 +22,12 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
     const tide_work work = {.label = label,
                             .tag = tide_pool_compute_tag(pool),
                             .flops = pool->shadow ? 0 : flops,
-                            .bytes = pool->shadow ? 0 : bytes,
+                            .bytes = pool->shadow ? pool->shadow_bytes : bytes,
                             .accesses = accesses,
                             .access_count = access_count};
     const tide_status status = pool->device->ops->launch(pool->device, TIDE_STREAM_COMPUTE, &work, kernel,
                                                          arguments, argument_bytes);
+    pool->shadow_bytes = 0;
     return status;
 }
 
@@ -49,8 +52,8 @@ tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t byt
 {
     const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     const tide_zero_args zero = {.data = pool->region + offset, .bytes = bytes};
-    return tide_pool_compute_launch(pool, "zero", pool->kernels->zero, &zero, sizeof zero, 0, (double)bytes,
-                                    &region, 1);
+    return tide_pool_compute_launch(pool, tide_label_zero_region, pool->kernels->zero, &zero, sizeof zero, 0,
+                                    (double)bytes, &region, 1);
 }
 
 /* --- a step --- */
@@ -108,7 +111,7 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
     /* Whether the step before is skipped or updates decides what this one computes with. */
     tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
     if (status == TIDE_OK)
-        tide_measure_sample(&pool->measure);
+        tide_measure_sample(&pool->measure, tide_pool_updates_ended(pool));
     if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");

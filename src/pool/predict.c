@@ -1,0 +1,310 @@
+/* Steps played in virtual time on a shadow of the pool: see predict.h. */
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLAYED_STEPS_MAX = 48, PERIOD_MAX = 8, EQUAL_STEPS = 8, SETTLING_STEPS = 12 };
+static const double equal_part = 1e-3, moved_part = 0.1, matters_part = 0.01;
+
+/* --- the shadow --- */
+
+static tide_status register_as(const tide_pool *pool, tide_pool *shadow)
+{
+    tide_status status = TIDE_OK;
+    uint32_t number;
+    for (uint32_t i = 0; i < pool->param_count && status == TIDE_OK; i++)
+        status = tide_param_register(shadow, pool->params[i].name, &pool->params[i].elements, 1,
+                                     pool->params[i].decay, &number);
+    for (uint32_t i = 0; i < pool->checkpoint_count && status == TIDE_OK; i++)
+        status = tide_checkpoint_register(shadow, pool->checkpoints[i].name, pool->checkpoints[i].parts,
+                                          pool->checkpoints[i].part_bytes, &number);
+    for (uint32_t i = 0; i < pool->op_count && status == TIDE_OK; i++)
+        status = tide_op_register(shadow, &pool->ops[i].description, &number);
+    return status;
+}
+
+static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
+{
+    const tide_pool_options *real = &pool->options;
+    const tide_pool_options options = {.device = "null",
+                                       .device_memory_bytes = pool->plan.device_memory_bytes,
+                                       .host_memory_bytes = pool->plan.host_memory_bytes,
+                                       .chunk_bytes = real->chunk_bytes,
+                                       .dtype = real->dtype,
+                                       .nonmodel_bytes = real->nonmodel_bytes,
+                                       .staging_bytes = real->staging_bytes,
+                                       .prefetch = real->prefetch,
+                                       .manager_off = real->manager_off,
+                                       .placement = real->placement,
+                                       .threads = real->threads,
+                                       .update =
+                                           real->update, /* never called: the null device calls nothing */
+                                       .update_states = real->update_states};
+    tide_pool *shadow = NULL;
+    tide_status status = tide_pool_make(&options, true, &shadow);
+    if (status != TIDE_OK)
+        return status;
+    status = register_as(pool, shadow);
+    if (status == TIDE_OK)
+        status = tide_pool_seal(shadow);
+    if (status != TIDE_OK) {
+        tide_pool_destroy(shadow);
+        return status;
+    }
+    *result = shadow;
+    return TIDE_OK;
+}
+
+tide_status tide_predict_create(tide_pool *pool)
+{
+    tide_predict *predict = &pool->predict;
+    predict->played_ns = calloc(tide_measure_series_count(&pool->measure), sizeof *predict->played_ns);
+    if (predict->played_ns == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops", pool->op_count);
+    const tide_status status = shadow_create(pool, &predict->shadow);
+    if (status != TIDE_OK)
+        tide_predict_destroy(predict);
+    return status;
+}
+
+void tide_predict_destroy(tide_predict *predict)
+{
+    tide_pool_destroy(predict->shadow);
+    free(predict->played_ns);
+    *predict = (tide_predict){0};
+}
+
+/* --- playing --- */
+
+static double per_second(double ns_each)
+{
+    return ns_each > 0 ? 1e9 / ns_each : 0; /* 0: no limit */
+}
+
+/* Let the shadow's device be the machine that was measured. Without updates on the device its memory rate is any that
+ * counts kernels' nanoseconds exactly. */
+static tide_status imitate(tide_predict *predict, const tide_measure *measure)
+{
+    const tide_series *series = measure->series;
+    const double adam_ns = series[TIDE_SERIES_ADAM_DEVICE].mean_ns;
+    predict->device_rate = adam_ns > 0 ? 1e9 / adam_ns : 1e9;
+    const tide_device_options machine = {
+        .link_bytes_per_second = per_second(series[TIDE_SERIES_COPY_IN].mean_ns),
+        .link_out_bytes_per_second = per_second(series[TIDE_SERIES_COPY_OUT].mean_ns),
+        .device_bytes_per_second = predict->device_rate,
+        .host_bytes_per_second = per_second(series[TIDE_SERIES_ADAM_HOST].mean_ns),
+        .map_ns = (uint64_t)(series[TIDE_SERIES_MAP].mean_ns + 0.5),
+        .unmap_ns = (uint64_t)(series[TIDE_SERIES_UNMAP].mean_ns + 0.5)};
+    return tide_device_null_imitate(predict->shadow->device, &machine);
+}
+
+static tide_status never_called(void *stream, const void *arguments)
+{
+    (void)stream;
+    (void)arguments;
+    return tide_fail(TIDE_ERROR_INTERNAL, "the null device called a kernel");
+}
+
+/* Memory traffic that lasts what a unit of the series does. */
+static double traffic(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+{
+    return measure->series[series].mean_ns * 1e-9 * predict->device_rate;
+}
+
+/* Occupy the shadow's compute stream. */
+static tide_status occupy(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+{
+    tide_device *device = predict->shadow->device;
+    const tide_work work = {.label = "measured",
+                            .tag = tide_pool_compute_tag(predict->shadow),
+                            .bytes = traffic(predict, measure, series)};
+    return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
+}
+
+/* The shadow's own first kernel from here on lasts what all such do. */
+static void let_last(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+{
+    predict->shadow->shadow_bytes = traffic(predict, measure, series);
+}
+
+static tide_status play_begin(const tide_predict *predict, const tide_measure *measure, uint32_t op)
+{
+    let_last(predict, measure, tide_series_of_begin(measure, op));
+    return tide_op_begin(predict->shadow, op);
+}
+
+static tide_status play_end(const tide_predict *predict, const tide_measure *measure, uint32_t op,
+                            bool sliced)
+{
+    const tide_status status = sliced ? TIDE_OK : occupy(predict, measure, tide_series_of_op(op));
+    let_last(predict, measure, tide_series_of_end(measure, op));
+    return status == TIDE_OK ? tide_op_end(predict->shadow) : status;
+}
+
+static tide_status play_line(const tide_predict *predict, const tide_measure *measure,
+                             const tide_script_line *line)
+{
+    if (line->slice == TIDE_SCRIPT_OP)
+        return play_begin(predict, measure, line->op);
+    if (line->slice == TIDE_SCRIPT_END)
+        return play_end(predict, measure, line->op, line[-1].slice >= 0);
+    const tide_status status = tide_op_slice(predict->shadow, (uint32_t)line->slice);
+    return status == TIDE_OK ? occupy(predict, measure, tide_series_of_op(line->op)) : status;
+}
+
+static tide_status play_step(const tide_predict *predict, const tide_measure *measure)
+{
+    const tide_script *script = tide_measure_script(measure);
+    const tide_step_options options = {.training = true, .epsilon = 1, .clip_norm = script->clips ? 1 : 0};
+    let_last(predict, measure, TIDE_SERIES_BEFORE);
+    tide_status status = tide_step_begin(predict->shadow, &options);
+    for (uint32_t i = 0; i < script->length && status == TIDE_OK; i++)
+        status = play_line(predict, measure, &script->lines[i]);
+    let_last(predict, measure, TIDE_SERIES_AFTER);
+    return status == TIDE_OK ? tide_step_end(predict->shadow) : status;
+}
+
+/* The course of the steps played. A plan may repeat after one step, or after a few that differ. */
+typedef struct course {
+    uint64_t first; /* number of the first step played: it lasts until the second begins, and records */
+    uint32_t count; /* of those after it */
+    double seconds[PLAYED_STEPS_MAX], stall_seconds[PLAYED_STEPS_MAX];
+} course;
+
+static bool is_equal(double a, double b)
+{
+    return fabs(a - b) <= equal_part * a;
+}
+
+/* After how many steps they repeat, 0 if they don't yet: twice seen, and long enough that it is no pause on the way. */
+static uint32_t course_period(const course *played)
+{
+    for (uint32_t period = 1; period <= PERIOD_MAX; period++) {
+        const uint32_t enough = 2 * period > EQUAL_STEPS ? 2 * period : EQUAL_STEPS;
+        uint32_t equal = 0;
+        while (equal < enough && equal + period < played->count &&
+               is_equal(played->seconds[played->count - 1 - equal],
+                        played->seconds[played->count - 1 - equal - period]))
+            equal++;
+        if (equal == enough)
+            return period;
+    }
+    return 0;
+}
+
+static tide_status play(const tide_predict *predict, const tide_measure *measure, course *played)
+{
+    *played = (course){.first = predict->shadow->steps + 1};
+    for (int i = 0; i < PLAYED_STEPS_MAX && course_period(played) == 0; i++) {
+        const tide_status status = play_step(predict, measure);
+        if (status != TIDE_OK)
+            return status;
+        uint64_t step;
+        tide_pool_counters counters;
+        while (tide_pool_step_counters_take(predict->shadow, &step, &counters)) {
+            if (step <= played->first)
+                continue;
+            played->seconds[played->count] = counters.seconds;
+            played->stall_seconds[played->count++] = counters.stall_seconds;
+        }
+    }
+    return TIDE_OK;
+}
+
+/* The mean step of the last period, or of all after some if there is none. */
+static void conclude(const course *played, tide_pool_prediction *answer)
+{
+    const uint32_t period = course_period(played),
+                   count = period != 0 ? period : played->count - SETTLING_STEPS;
+    assert(played->count > SETTLING_STEPS || period != 0);
+    answer->step_seconds = answer->stall_seconds = 0;
+    for (uint32_t i = played->count - count; i < played->count; i++) {
+        answer->step_seconds += played->seconds[i] / count;
+        answer->stall_seconds += played->stall_seconds[i] / count;
+    }
+    answer->times_played++;
+}
+
+/* A step that can't be played is given up, so that another may be. */
+static tide_status failed(const tide_predict *predict, tide_status status)
+{
+    char message[512];
+    snprintf(message, sizeof message, "%s", tide_message());
+    (void)tide_step_abort(predict->shadow); /* this message matters more */
+    return tide_fail(status, "prediction: %s", message);
+}
+
+static tide_status play_anew(tide_pool *pool)
+{
+    tide_predict *predict = &pool->predict;
+    const tide_measure *measure = &pool->measure;
+    course played = {0};
+    predict->answered = false;
+    tide_status status = imitate(predict, measure);
+    if (status == TIDE_OK)
+        status = play(predict, measure, &played);
+    if (status != TIDE_OK)
+        return failed(predict, status);
+    for (uint32_t i = 0; i < tide_measure_series_count(measure); i++)
+        predict->played_ns[i] = measure->series[i].mean_ns;
+    predict->version = measure->version;
+    conclude(&played, &predict->answer);
+    predict->answered = true;
+    return TIDE_OK;
+}
+
+/* --- the answer --- */
+
+static bool has_moved(const tide_predict *predict, const tide_measure *measure)
+{
+    const double matters_ns = matters_part * predict->answer.step_seconds * 1e9;
+    for (uint32_t i = 0; i < tide_measure_series_count(measure); i++) {
+        const tide_series *series = &measure->series[i];
+        const double by_ns = fabs(series->mean_ns - predict->played_ns[i]);
+        if (by_ns > moved_part * predict->played_ns[i] && by_ns * series->step_amount > matters_ns)
+            return true;
+    }
+    return false;
+}
+
+/* A step that has ended, its updates too, need not wait for the next one's begin to be taken. */
+static void sample_ended_step(tide_pool *pool)
+{
+    tide_pool_lock(pool);
+    if (!pool->step_open && tide_pool_norm_settled(pool) && tide_pool_updates_ended(pool))
+        tide_measure_sample(&pool->measure, true);
+    tide_pool_unlock(pool);
+}
+
+static tide_status check(const tide_pool *pool)
+{
+    if (!pool->measure.complete)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "prediction: no training step with its updates has been measured yet");
+    if (tide_measure_script(&pool->measure)->too_long)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "prediction: the last step ran more than twice all registered ops and slices");
+    return TIDE_OK;
+}
+
+tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
+{
+    if (!pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "prediction: the pool is not sealed");
+    tide_predict *predict = &pool->predict;
+    tide_status status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
+    if (status != TIDE_OK)
+        return status;
+    sample_ended_step(pool);
+    status = check(pool);
+    if (status == TIDE_OK && (!predict->answered || predict->version != pool->measure.version ||
+                              has_moved(predict, &pool->measure)))
+        status = play_anew(pool);
+    if (status == TIDE_OK)
+        *prediction = predict->answer;
+    return status;
+}

@@ -1,0 +1,543 @@
+/* Predictions against what is then measured: on the null device, where both are the same virtual time, and on the host
+ * device with kernels that only sleep and a throttled link. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "src/pool/internal.h"
+#include "tests/interpose.h"
+
+#define assert_ok(call)                                                                                      \
+    do {                                                                                                     \
+        const tide_status status_ = (call);                                                                  \
+        if (status_ != TIDE_OK)                                                                              \
+            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
+    } while (0)
+
+enum { LAYERS = 6, SLICES = 4, SAVED_BYTES = 100000, MS = 1000000, RUN_STEPS_MAX = 64, BYTES_PER_NS = 10 };
+
+/* Layers of one param, each a forward and a backward op of up to SLICES slices; every kernel lasts what `kernel_ns` says:
+ * by its bytes on the null device, asleep on the host device. */
+typedef struct rig {
+    tide_pool *pool;
+    tide_op forward[LAYERS], backward[LAYERS];
+    uint64_t kernel_ns[2 * LAYERS]; /* of a slice, in the order of ops */
+    uint32_t slices;                /* a step runs of each op */
+    float clip_norm;
+} rig;
+
+typedef struct rig_options {
+    tide_pool_options pool;
+    double share; /* of the device budget between the least (0) and all (1) */
+    float clip_norm;
+} rig_options;
+
+static rig_options options_null(double share, double link_bytes_per_second)
+{
+    rig_options options = {.share = share, .clip_norm = 1};
+    tide_pool_options_default(&options.pool);
+    options.pool.device = "null";
+    options.pool.chunk_bytes = 256 * 1024;
+    options.pool.threads = 1;
+    options.pool.link_bytes_per_second = link_bytes_per_second;
+    options.pool.machine = (tide_machine){.device_bytes_per_second = BYTES_PER_NS * 1e9,
+                                          .host_bytes_per_second = 10e9,
+                                          .map_ns = 20000,
+                                          .unmap_ns = 30000,
+                                          .link_out_bytes_per_second = 0.8 * link_bytes_per_second};
+    return options;
+}
+
+static void register_op(rig *r, const char *name, tide_pass pass, tide_use param, tide_use saved, tide_op *op)
+{
+    const tide_op_description description = {.name = name,
+                                             .pass = pass,
+                                             .params = &param,
+                                             .param_count = 1,
+                                             .checkpoints = &saved,
+                                             .checkpoint_count = 1,
+                                             .slices = SLICES};
+    assert_ok(tide_op_register(r->pool, &description, op));
+}
+
+static void register_model(rig *r)
+{
+    const uint64_t elements = 400000;
+    tide_param params[LAYERS];
+    tide_checkpoint saved[LAYERS];
+    char name[16];
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        snprintf(name, sizeof name, "w%u", l);
+        assert_ok(tide_param_register(r->pool, name, &elements, 1, false, &params[l]));
+        snprintf(name, sizeof name, "s%u", l);
+        assert_ok(tide_checkpoint_register(r->pool, name, SLICES, SAVED_BYTES, &saved[l]));
+        snprintf(name, sizeof name, "f%u", l);
+        register_op(r, name, TIDE_PASS_FORWARD, (tide_use){params[l], TIDE_ACCESS_READ},
+                    (tide_use){saved[l], TIDE_ACCESS_WRITE}, &r->forward[l]);
+    }
+    for (uint32_t l = LAYERS; l-- > 0;) {
+        snprintf(name, sizeof name, "b%u", l);
+        register_op(r, name, TIDE_PASS_BACKWARD, (tide_use){params[l], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD},
+                    (tide_use){saved[l], TIDE_ACCESS_READ | TIDE_ACCESS_LAST}, &r->backward[l]);
+    }
+}
+
+/* Everything but seal. */
+static void rig_prepare(const rig_options *options, rig *r)
+{
+    *r = (rig){.slices = SLICES, .clip_norm = options->clip_norm};
+    for (uint32_t i = 0; i < 2 * LAYERS; i++)
+        r->kernel_ns[i] = i < LAYERS ? MS : 2 * MS;
+    assert_ok(tide_pool_create(&options->pool, &r->pool));
+    register_model(r);
+    tide_pool_plan plan;
+    assert_ok(tide_pool_plan_get(r->pool, 0, &plan));
+    const double chunks = (double)((plan.full_device_bytes - plan.least_device_bytes) / plan.chunk_bytes);
+    if (options->share < 1)
+        assert_ok(tide_pool_set_budgets(
+            r->pool, plan.least_device_bytes + (uint64_t)(chunks * options->share) * plan.chunk_bytes, 0));
+}
+
+static rig rig_create(const rig_options *options)
+{
+    rig r;
+    rig_prepare(options, &r);
+    assert_ok(tide_pool_seal(r.pool));
+    return r;
+}
+
+static tide_status sleep_for(void *stream, const void *arguments)
+{
+    (void)stream;
+    const struct timespec time = {.tv_nsec = (long)*(const uint64_t *)arguments};
+    nanosleep(&time, NULL);
+    return TIDE_OK;
+}
+
+static void run_op(rig *r, tide_op op, uint64_t kernel_ns)
+{
+    assert_ok(tide_op_begin(r->pool, op));
+    for (uint32_t m = 0; m < r->slices; m++) {
+        assert_ok(tide_op_slice(r->pool, m));
+        assert_ok(tide_launch(r->pool, "sleep", sleep_for, &kernel_ns, sizeof kernel_ns, 0,
+                              (double)(kernel_ns * BYTES_PER_NS)));
+    }
+    assert_ok(tide_op_end(r->pool));
+}
+
+static void step(rig *r)
+{
+    const tide_step_options options = {
+        .training = true, .learning_rate = 1, .epsilon = 1, .clip_norm = r->clip_norm};
+    assert_ok(tide_step_begin(r->pool, &options));
+    for (uint32_t l = 0; l < LAYERS; l++)
+        run_op(r, r->forward[l], r->kernel_ns[l]);
+    for (uint32_t l = LAYERS; l-- > 0;)
+        run_op(r, r->backward[l], r->kernel_ns[2 * LAYERS - 1 - l]);
+    assert_ok(tide_step_end(r->pool));
+}
+
+typedef struct times {
+    double seconds, stall_seconds;
+    double spread_seconds; /* standard deviation of steps; 0 if all last as long */
+} times;
+
+static void evaluate(rig *r)
+{
+    assert_ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
+    for (uint32_t l = 0; l < LAYERS; l++)
+        run_op(r, r->forward[l], r->kernel_ns[l]);
+    assert_ok(tide_step_end(r->pool));
+}
+
+static tide_pool_prediction predict(rig *r)
+{
+    tide_pool_prediction prediction;
+    assert_ok(tide_pool_predict(r->pool, &prediction));
+    return prediction;
+}
+
+/* Run `steps` more. `taken`: records of those that finished meanwhile, oldest first. */
+static uint32_t run(rig *r, uint32_t steps, tide_pool_counters taken[RUN_STEPS_MAX])
+{
+    uint32_t count = 0;
+    uint64_t number;
+    tide_pool_counters counters;
+    for (uint32_t i = 0; i < steps; i++) {
+        step(r);
+        while (tide_pool_step_counters_take(r->pool, &number, &counters)) {
+            if (count < RUN_STEPS_MAX)
+                taken[count++] = counters;
+        }
+    }
+    return count;
+}
+
+/* Run `steps` more; the mean of the last half of them. */
+static times measure(rig *r, uint32_t steps)
+{
+    tide_pool_counters taken[RUN_STEPS_MAX];
+    const uint32_t count = run(r, steps, taken), half = steps / 2;
+    times mean = {0};
+    assert_true(count >= half);
+    for (uint32_t i = count - half; i < count; i++) {
+        mean.seconds += taken[i].seconds / half;
+        mean.stall_seconds += taken[i].stall_seconds / half;
+    }
+    double square = 0;
+    for (uint32_t i = count - half; i < count; i++)
+        square += (taken[i].seconds - mean.seconds) * (taken[i].seconds - mean.seconds) / half;
+    mean.spread_seconds = sqrt(square);
+    return mean;
+}
+
+static void assert_near(const char *what, double predicted, double measured, double allowed)
+{
+    if (!(fabs(predicted - measured) <= allowed))
+        fail_msg("%s: predicted %.6f s, measured %.6f s, allowed %.6f s", what, predicted, measured, allowed);
+}
+
+/* Both are the same virtual time: 1 percent. A link-bound plan may give steps that never repeat; then both are means of a
+ * few dozen of them, and half their spread is allowed for that. */
+static double exactly(times measured)
+{
+    return 0.01 * measured.seconds + 0.5 * measured.spread_seconds;
+}
+
+/* --- the null device: the same virtual time --- */
+
+static void check_exact(const rig_options *options, const char *what)
+{
+    rig r = rig_create(options);
+    const times measured = measure(&r, 48);
+    const tide_pool_prediction predicted = predict(&r);
+    assert_near(what, predicted.step_seconds, measured.seconds, exactly(measured));
+    assert_near(what, predicted.stall_seconds, measured.stall_seconds, exactly(measured));
+    tide_pool_destroy(r.pool);
+}
+
+static void on_the_null_device_the_prediction_is_what_happens(void **state)
+{
+    (void)state;
+    const double shares[] = {0, 0.2, 0.5, 1}, links[] = {20e9, 500e6, 100e6, 30e6};
+    char what[64];
+    for (int s = 0; s < 4; s++) {
+        for (int l = 0; l < 4; l++) {
+            for (int clip = 0; clip < 2; clip++) {
+                rig_options options = options_null(shares[s], links[l]);
+                options.clip_norm = (float)clip;
+                snprintf(what, sizeof what, "share %g link %g clip %d", shares[s], links[l], clip);
+                check_exact(&options, what);
+            }
+        }
+    }
+}
+
+static void placement_prefetch_and_manager_off_are_predicted_as_set(void **state)
+{
+    (void)state;
+    rig_options options = options_null(0.3, 200e6);
+    options.pool.prefetch = false;
+    check_exact(&options, "no prefetch");
+    options.pool.prefetch = true;
+    options.pool.placement = TIDE_PLACEMENT_DEVICE;
+    check_exact(&options, "device");
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.machine.host_bytes_per_second = 500e6;
+    check_exact(&options, "host, slow Adam");
+    options = options_null(1, 200e6);
+    options.pool.manager_off = true;
+    check_exact(&options, "manager off");
+}
+
+/* --- what changes, and what does not --- */
+
+static void there_is_no_prediction_before_a_step_has_been_measured(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(0.3, 100e6);
+    rig r;
+    tide_pool_prediction prediction = {.step_seconds = -1};
+    rig_prepare(&options, &r);
+    assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
+    assert_ok(tide_pool_seal(r.pool));
+    assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
+    evaluate(&r);
+    assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
+    step(&r);
+    assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_STATE);
+    assert_true(prediction.step_seconds < 0);
+    assert_ok(tide_pool_drain(r.pool));
+    assert_true(predict(&r).step_seconds > 0);
+    tide_pool_destroy(r.pool);
+}
+
+static void an_answer_is_kept_while_nothing_changes(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(0.3, 100e6);
+    rig r = rig_create(&options);
+    measure(&r, 4);
+    const tide_pool_prediction first = predict(&r);
+    assert_int_equal(first.times_played, 1);
+    for (int i = 0; i < 4; i++) {
+        r.kernel_ns[3] += MS / 100; /* 4 percent in all */
+        evaluate(&r);
+        step(&r);
+        const tide_pool_prediction again = predict(&r);
+        assert_int_equal(again.times_played, 1);
+        assert_memory_equal(&again, &first, sizeof first);
+    }
+    tide_pool_destroy(r.pool);
+}
+
+static void a_changed_duration_changes_the_prediction(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(1, 10e9);
+    rig r = rig_create(&options);
+    const times before = measure(&r, 6);
+    const tide_pool_prediction first = predict(&r);
+    assert_near("before", first.step_seconds, before.seconds, exactly(before));
+    r.kernel_ns[LAYERS + 2] *= 2; /* a backward op: 8 of 80 ms more */
+    step(&r);
+    step(&r);
+    assert_true(predict(&r).step_seconds > 1.01 * first.step_seconds);
+    for (int i = 0; i < 12; i++) {
+        step(&r);
+        predict(&r);
+    }
+    const times after = measure(&r, 4);
+    const tide_pool_prediction last = predict(&r);
+    assert_true(after.seconds > 1.05 * before.seconds);
+    assert_near("after", last.step_seconds, after.seconds, 0.02 * after.seconds);
+    tide_pool_destroy(r.pool);
+}
+
+static void another_batch_shape_is_followed_at_once(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(0.2, 5e9);
+    rig r = rig_create(&options);
+    measure(&r, 6);
+    const tide_pool_prediction first = predict(&r);
+    r.slices = 1;
+    step(&r);
+    assert_ok(tide_pool_drain(r.pool));
+    const tide_pool_prediction second = predict(&r);
+    assert_int_equal(second.times_played, first.times_played + 1);
+    assert_true(second.step_seconds < 0.9 * first.step_seconds);
+    const times measured = measure(&r, 48);
+    assert_near("other shape", second.step_seconds, measured.seconds, exactly(measured));
+    r.slices = SLICES;
+    const times again = measure(&r, 48);
+    const tide_pool_prediction back = predict(&r);
+    assert_near("first shape again", back.step_seconds, again.seconds, exactly(again));
+    tide_pool_destroy(r.pool);
+}
+
+/* A step given up is not measured: its durations would be those of half a step. */
+static void a_step_given_up_leaves_the_prediction_alone(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(0.3, 100e6);
+    rig r = rig_create(&options);
+    measure(&r, 4);
+    const tide_pool_prediction first = predict(&r);
+    assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1, .clip_norm = 1}));
+    run_op(&r, r.forward[0], 50 * MS);
+    assert_ok(tide_step_abort(r.pool));
+    step(&r);
+    assert_ok(tide_pool_drain(r.pool));
+    const tide_pool_prediction again = predict(&r);
+    assert_memory_equal(&again, &first, sizeof first);
+    tide_pool_destroy(r.pool);
+}
+
+/* --- memory --- */
+
+static void skip_unless_interposed(void)
+{
+    if (!interpose_active()) {
+        print_message(INTERPOSE_SKIPPED);
+        skip();
+    }
+}
+
+static void playing_anew_allocates_nothing(void **state)
+{
+    (void)state;
+    skip_unless_interposed();
+    rig_options options = options_null(0.3, 100e6);
+    options.pool.predict = true;
+    rig r = rig_create(&options);
+    step(&r);
+    step(&r);
+    assert_ok(tide_pool_drain(r.pool));
+    interpose_arm();
+    predict(&r);
+    r.slices = 2;
+    for (int i = 0; i < 3; i++) {
+        r.kernel_ns[0] *= 3;
+        step(&r);
+        predict(&r);
+    }
+    const interpose_counts counts = interpose_read();
+    interpose_disarm();
+    assert_true(predict(&r).times_played > 2);
+    assert_int_equal(counts.allocations, 0);
+    assert_int_equal(counts.new_maps, 0);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_shadow_that_memory_lacks_for_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    skip_unless_interposed();
+    const rig_options options = options_null(0.3, 100e6);
+    rig r = rig_create(&options);
+    const times measured = measure(&r, 48);
+    tide_pool_prediction prediction;
+    uint64_t n = 0;
+    bool met = true;
+    while (met) {
+        interpose_arm();
+        interpose_fail(INTERPOSE_MALLOC | INTERPOSE_MMAP, ++n);
+        const tide_status status = tide_pool_predict(r.pool, &prediction);
+        met = interpose_has_failed();
+        interpose_disarm();
+        if (met) {
+            assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
+            assert_int_equal(interpose_read().live, 0);
+        } else {
+            assert_int_equal(status, TIDE_OK);
+        }
+    }
+    assert_true(n > 50);
+    assert_near("at last", prediction.step_seconds, measured.seconds, exactly(measured));
+    tide_pool_destroy(r.pool);
+}
+
+static void a_seal_whose_shadow_finds_no_memory_can_be_repeated(void **state)
+{
+    (void)state;
+    skip_unless_interposed();
+    rig_options options = options_null(0.3, 100e6);
+    options.pool.predict = true;
+    rig r;
+    rig_prepare(&options, &r);
+    uint64_t n = 0;
+    tide_status status = TIDE_ERROR_NO_MEMORY;
+    while (status != TIDE_OK) {
+        interpose_arm();
+        interpose_fail(INTERPOSE_MALLOC | INTERPOSE_MMAP, ++n);
+        status = tide_pool_seal(r.pool);
+        interpose_disarm();
+        if (status != TIDE_OK) {
+            assert_int_equal(status, TIDE_ERROR_NO_MEMORY);
+            assert_int_equal(interpose_read().live, 0);
+        }
+    }
+    assert_true(n > 100); /* the pool's own and the shadow's */
+    measure(&r, 4);
+    assert_true(predict(&r).step_seconds > 0);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_shadow_leaves_the_kernels_threads_alone(void **state)
+{
+    (void)state;
+    rig_options options = options_null(0.3, 100e6);
+    options.pool.threads = 3;
+    rig r = rig_create(&options);
+    measure(&r, 4);
+    tide_kernels_cpu_configure(2);
+    const int threads = tide_kernels_cpu_threads();
+    predict(&r);
+    assert_int_equal(tide_kernels_cpu_threads(), threads);
+    tide_pool_destroy(r.pool);
+}
+
+/* --- the host device --- */
+
+/* Kernels that sleep take no core, the link is slow: what is left over for two busy cores is small. */
+static rig_options options_host(double share, double link_bytes_per_second)
+{
+    rig_options options = options_null(share, link_bytes_per_second);
+    options.pool.device = "host";
+    return options;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, uint32_t count)
+{
+    qsort(values, count, sizeof *values, by_value);
+    return values[count / 2];
+}
+
+/* The machine is noisy: in each of some rounds the median step against what was predicted before it, of those the
+ * median. */
+static void check_host(double share, double link_bytes_per_second, float clip_norm)
+{
+    enum { ROUNDS = 5, STEPS = 5 };
+    double ratios[ROUNDS], seconds[RUN_STEPS_MAX];
+    tide_pool_counters taken[RUN_STEPS_MAX];
+    rig_options options = options_host(share, link_bytes_per_second);
+    options.clip_norm = clip_norm;
+    rig r = rig_create(&options);
+    run(&r, 4, taken);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        const tide_pool_prediction predicted = predict(&r);
+        const uint32_t count = run(&r, STEPS, taken);
+        for (uint32_t j = 0; j < count; j++)
+            seconds[j] = taken[j].seconds;
+        ratios[i] = predicted.step_seconds / median(seconds, count);
+    }
+    const double ratio = median(ratios, ROUNDS);
+    print_message("host, share %g, link %g, clip %g: predicted / measured %.3f (%.3f to %.3f)\n", share,
+                  link_bytes_per_second, (double)clip_norm, ratio, ratios[0], ratios[ROUNDS - 1]);
+    assert_true(ratio > 0.85 && ratio < 1.15);
+    tide_pool_destroy(r.pool);
+}
+
+static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
+{
+    (void)state;
+    for (int clip = 0; clip < 2; clip++) {
+        check_host(1, 1e9, (float)clip);
+        check_host(0.3, 1e9, (float)clip);
+        check_host(0.2, 50e6, (float)clip);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_the_null_device_the_prediction_is_what_happens),
+        cmocka_unit_test(placement_prefetch_and_manager_off_are_predicted_as_set),
+        cmocka_unit_test(there_is_no_prediction_before_a_step_has_been_measured),
+        cmocka_unit_test(an_answer_is_kept_while_nothing_changes),
+        cmocka_unit_test(a_changed_duration_changes_the_prediction),
+        cmocka_unit_test(another_batch_shape_is_followed_at_once),
+        cmocka_unit_test(a_step_given_up_leaves_the_prediction_alone),
+        cmocka_unit_test(playing_anew_allocates_nothing),
+        cmocka_unit_test(a_shadow_that_memory_lacks_for_leaves_nothing_behind),
+        cmocka_unit_test(a_seal_whose_shadow_finds_no_memory_can_be_repeated),
+        cmocka_unit_test(a_shadow_leaves_the_kernels_threads_alone),
+        cmocka_unit_test(on_the_host_device_the_prediction_is_near_what_happens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
