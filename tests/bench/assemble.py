@@ -144,12 +144,12 @@ def print_markdown(assembled):
 
 # --- main ---
 
-def assemble(arguments):
+def assemble(parser, arguments):
     benchmarks = []
     for result in arguments.results:
         parts = RESULT.fullmatch(result)
         if not parts:
-            sys.exit(f"assemble.py: {result}: NAME:STATUS=FILE expected")
+            parser.error(f"{result}: NAME:STATUS=FILE expected")
         benchmarks.append(load_object(parts[1], int(parts[2]), parts[3]))
     assembled = {"machine": machine(arguments.load), "commit": commit(),
                  "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
@@ -177,7 +177,7 @@ def main():
     if (arguments.markdown is None) == (arguments.out is None) or bool(arguments.out) != bool(arguments.results):
         parser.error("either --out FILE with results, or --markdown FILE")
     if arguments.out:
-        return assemble(arguments)
+        return assemble(parser, arguments)
     try:
         assembled = json.loads(Path(arguments.markdown).read_text())
         assembled["machine"], assembled["benchmarks"]
