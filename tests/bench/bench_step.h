@@ -1,0 +1,105 @@
+/* What the files of the benchmark `step` share; bench_step.c says what is measured.
+ *
+ *   bench_step.c          options, rows, limits, figures
+ *   bench_step_parts.c    copies, maps and Adam, each alone
+ *   bench_step_session.c  a pool of gpt2 under a budget, its steps, what it counted
+ *   bench_step_timed.c    a device that takes time and no core
+ */
+#ifndef TIDE_TESTS_BENCH_STEP_H
+#define TIDE_TESTS_BENCH_STEP_H
+
+#include "src/model/gpt2_internal.h"
+#include "src/pool/internal.h"
+#include "src/train/trainer_internal.h"
+
+#include <stdio.h>
+
+enum { STEP_CHUNK_BYTES = 4 << 20, STEP_OPS_MAX = 64 };
+
+/* End the program with the library's message unless `status` is OK. */
+void step_ok(tide_status status, const char *what);
+
+/* --- bench_step_parts.c --- */
+
+/* What the parts of a step cost alone. */
+typedef struct step_parts {
+    double copy_seconds_per_byte[2]; /* one thread; to the device, from it */
+    double adam_seconds_per_param;   /* all threads, by the clock */
+    double map_seconds;              /* one thread; a map and an unmap of a chunk */
+} step_parts;
+
+typedef struct step_parts_rig step_parts_rig;
+
+step_parts_rig *step_parts_open(void);
+/* The medians of a few repetitions, now. No pool works meanwhile. */
+void step_parts_measure(step_parts_rig *rig, step_parts *parts);
+void step_parts_close(step_parts_rig *rig);
+
+/* --- bench_step_session.c --- */
+
+typedef enum step_stall {
+    STEP_STALL_FETCH = 0, /* the compute stream waited for a copy to the device */
+    STEP_STALL_UPDATE,    /* ... for an update on the device */
+    STEP_STALL_OUT,       /* ... for a copy from the device */
+    STEP_STALL_BEGIN,     /* op begin or slice was held back while the compute stream had nothing to do */
+    STEP_STALL_COUNT,
+} step_stall;
+
+typedef struct step_session_options {
+    bool timed;
+    bool manager_off;
+    uint64_t device_bytes;    /* 0: all that is needed */
+    double link_rate;         /* bytes a second, each way; 0: not throttled */
+    const double *op_seconds; /* timed: [STEP_OPS_MAX], how long each op occupies the compute stream */
+    const char *data;
+    FILE *trace; /* NULL: none */
+} step_session_options;
+
+typedef struct step_session step_session;
+
+/* What a step did, on average over those measured; `seconds` is the median. */
+typedef struct step_counts {
+    double seconds;
+    double h2d_bytes, d2h_bytes, maps, evictions, demand_fetches, prefetches;
+    double compute_seconds; /* the compute stream was busy (timed: occupied) */
+    double update_seconds;  /* likewise the update stream */
+    double host_params;     /* timed: updated on the host */
+    double stall_seconds[STEP_STALL_COUNT];
+} step_counts;
+
+step_session *step_session_open(const step_session_options *options);
+/* A training step, clipped to `clip` (0: not). */
+void step_session_step(step_session *session, double clip);
+/* `settle` steps, then `steps` measured ones, one after another without a pause. */
+void step_session_measure(step_session *session, double clip, unsigned settle, unsigned steps,
+                          step_counts *counts);
+/* One step with nothing else under way and its update left out: seconds of the compute stream, and of each op's own
+ * kernels (op_seconds may be NULL). Manager off. */
+double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX]);
+const tide_pool_plan *step_session_plan(const step_session *session);
+tide_pool *step_session_pool(const step_session *session);
+/* Dies unless values of the first and the last param are finite. Waits for updates. */
+void step_session_check(step_session *session);
+void step_session_close(step_session *session);
+
+/* A sequence of so many tokens is a step: 256, or 32 where the machine has no instructions for products of bf16 and
+ * compute would hide everything else. */
+uint32_t step_tokens(void);
+/* The least device budget, the bytes of model data and of the region. */
+void step_plan(tide_pool_plan *plan);
+
+/* --- bench_step_timed.c --- */
+
+typedef struct step_timed_sums {
+    uint64_t compute_ns;    /* the compute stream was occupied */
+    uint64_t update_ns;     /* the update stream was */
+    uint64_t update_params; /* updated by the device */
+} step_timed_sums;
+
+/* The kernels of the pool itself take their bytes over this bandwidth from now on. The pool is sealed and idle. */
+void step_timed_install(tide_pool *pool, double device_bytes_per_second);
+/* Occupy the compute stream for the time of the open op. */
+tide_status step_timed_launch(tide_pool *pool, double seconds);
+step_timed_sums step_timed_sums_get(void);
+
+#endif

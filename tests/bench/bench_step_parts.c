@@ -1,0 +1,133 @@
+/* The parts of a step alone: plain copies of chunks, maps and unmaps, Adam over memory that no cache holds.
+ *
+ * They run on memory of the same kind as a pool's: a host device of their own with slots in both tiers. Adam is called
+ * with all segments at once, so that the limit knows nothing of chunks.
+ */
+#include "tests/bench/bench.h"
+#include "tests/bench/bench_step.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SLOTS = 56, /* of each tier: 8 PARAM chunks and 16 of each fp32 space */
+    PARAM_SLOTS = 8,
+    STATE_SLOTS = 16,
+    SEGMENT_ELEMENTS = STEP_CHUNK_BYTES / 4,
+    REPETITIONS = 3,
+};
+
+struct step_parts_rig {
+    tide_device *device;
+    char *places;
+    tide_adamw_segment segments[STATE_SLOTS];
+};
+
+static char *host_slot(const step_parts_rig *rig, uint32_t slot)
+{
+    return rig->device->ops->slot_address(rig->device, TIDE_TIER_HOST, slot);
+}
+
+static void fill_segments(step_parts_rig *rig)
+{
+    for (uint32_t i = 0; i < STATE_SLOTS; i++) {
+        const uint32_t state = PARAM_SLOTS + i;
+        rig->segments[i] = (tide_adamw_segment){
+            .param = host_slot(rig, i / 2) + i % 2 * (STEP_CHUNK_BYTES / 2),
+            .master = (float *)(void *)host_slot(rig, state),
+            .momentum = (float *)(void *)host_slot(rig, state + STATE_SLOTS),
+            .variance = (float *)(void *)host_slot(rig, state + 2 * STATE_SLOTS),
+            .elements = SEGMENT_ELEMENTS,
+            .decays = true,
+        };
+    }
+}
+
+step_parts_rig *step_parts_open(void)
+{
+    step_parts_rig *rig = calloc(1, sizeof *rig);
+    if (rig == NULL)
+        bench_die("no memory for the parts");
+    const tide_device_options options = {.device_memory_bytes = (uint64_t)SLOTS * STEP_CHUNK_BYTES,
+                                         .host_memory_bytes = (uint64_t)SLOTS * STEP_CHUNK_BYTES,
+                                         .chunk_bytes = STEP_CHUNK_BYTES,
+                                         .threads = bench_threads()};
+    step_ok(tide_device_host_open(&options, &rig->device), "parts");
+    const tide_device_ops *ops = rig->device->ops;
+    step_ok(ops->slots_create(rig->device, TIDE_TIER_DEVICE, SLOTS), "parts");
+    step_ok(ops->slots_create(rig->device, TIDE_TIER_HOST, SLOTS), "parts");
+    void *places;
+    step_ok(ops->reserve(rig->device, (uint64_t)SLOTS * STEP_CHUNK_BYTES, &places), "parts");
+    rig->places = places;
+    fill_segments(rig);
+    return rig;
+}
+
+void step_parts_close(step_parts_rig *rig)
+{
+    rig->device->ops->close(rig->device);
+    free(rig);
+}
+
+static char *place(const step_parts_rig *rig, uint32_t slot)
+{
+    return rig->places + (uint64_t)slot * STEP_CHUNK_BYTES;
+}
+
+static double map_all(step_parts_rig *rig)
+{
+    const double begin = bench_seconds();
+    for (uint32_t i = 0; i < SLOTS; i++)
+        step_ok(rig->device->ops->map(rig->device, i, place(rig, i)), "map");
+    return bench_seconds() - begin;
+}
+
+static double unmap_all(step_parts_rig *rig)
+{
+    const double begin = bench_seconds();
+    for (uint32_t i = 0; i < SLOTS; i++)
+        step_ok(rig->device->ops->unmap(rig->device, i, place(rig, i)), "unmap");
+    return bench_seconds() - begin;
+}
+
+static double copy_all(const step_parts_rig *rig, bool to_device)
+{
+    const double begin = bench_seconds();
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        if (to_device)
+            memcpy(place(rig, i), host_slot(rig, i), STEP_CHUNK_BYTES);
+        else
+            memcpy(host_slot(rig, i), place(rig, i), STEP_CHUNK_BYTES);
+    }
+    return bench_seconds() - begin;
+}
+
+static double adam_all(step_parts_rig *rig)
+{
+    const tide_adamw_args adamw = {.segments = rig->segments,
+                                   .segment_count = STATE_SLOTS,
+                                   .factors =
+                                       tide_adam_factors_make(1e-3F, 0.9F, 0.95F, 1e-8F, 0.1F, 1, 1.0F),
+                                   .dtype = TIDE_DTYPE_BF16};
+    const double begin = bench_seconds();
+    step_ok(tide_kernels_cpu()->adamw(NULL, &adamw), "adam");
+    return bench_seconds() - begin;
+}
+
+void step_parts_measure(step_parts_rig *rig, step_parts *parts)
+{
+    double in[REPETITIONS], out[REPETITIONS], map[REPETITIONS], adam[REPETITIONS];
+    for (int i = 0; i < REPETITIONS; i++) {
+        map[i] = map_all(rig);
+        in[i] = copy_all(rig, true);
+        out[i] = copy_all(rig, false);
+        map[i] += unmap_all(rig);
+        adam[i] = adam_all(rig);
+    }
+    const double bytes = (double)SLOTS * STEP_CHUNK_BYTES;
+    parts->copy_seconds_per_byte[0] = bench_median(in, REPETITIONS) / bytes;
+    parts->copy_seconds_per_byte[1] = bench_median(out, REPETITIONS) / bytes;
+    parts->map_seconds = bench_median(map, REPETITIONS) / SLOTS;
+    parts->adam_seconds_per_param =
+        bench_median(adam, REPETITIONS) / ((double)STATE_SLOTS * SEGMENT_ELEMENTS);
+}
