@@ -25,8 +25,9 @@ import time
 from pathlib import Path
 
 METRICS_FIELDS = ("step loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds stall_seconds "
-                  "h2d_bytes d2h_bytes collective_bytes evictions demand_fetches prefetches adam_host_seconds "
-                  "adam_device_seconds device_bytes_peak host_bytes_peak skipped").split()
+                  "predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions "
+                  "demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak "
+                  "skipped").split()
 TRACE_FIELDS = "t_ns step moment op event chunk space from to bytes reason".split()
 TENSOR_FILES = ("model.safetensors", "momentum.safetensors", "variance.safetensors")
 MIB = 1 << 20
@@ -461,6 +462,10 @@ def metrics_check(bench, path, steps):
                  "metrics: counts are whole numbers")
     bench.tap.ok(all(0 < row["loss"] < 20 and row["grad_norm"] > 0 and row["step_seconds"] > 0 for row in rows),
                  "metrics: losses, norms and seconds are sound", rows[:1])
+    predicted = [row["predicted_step_seconds"] for row in rows]
+    bench.tap.ok(predicted[0] is None and all(seconds > 0 for seconds in predicted[2:]) and
+                 all(row["predicted_stall_seconds"] < row["predicted_step_seconds"] for row in rows[2:]),
+                 "metrics: from the third step on each is predicted", predicted)
     bench.tap.ok(all(row["evictions"] > 0 and row["h2d_bytes"] > 0 and row["d2h_bytes"] > 0 for row in rows[1:]),
                  "metrics: under a tight budget every step moves", rows[1:2])
     return rows

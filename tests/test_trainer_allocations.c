@@ -100,6 +100,7 @@ static void run_open(run *r, double clip)
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.clip = clip;
     options.pool.device_memory_bytes = 4 << 20;
+    options.pool.predict = true;
     snprintf(path, sizeof path, "%s/metrics", folder);
     ok(tide_metrics_open(path, &r->metrics));
     snprintf(path, sizeof path, "%s/trace", folder);
@@ -140,6 +141,7 @@ static void run_close(run *r)
     tide_trainer_destroy(r->trainer);
     tide_trace_destroy(r->trace);
     assert_int_equal(r->lined, FIRST_STEPS + MORE_STEPS);
+    assert_true(r->waiting[FIRST_STEPS % WAITING_MAX].predicted_step_seconds > 0); /* made while counting */
 }
 
 static interpose_counts count_steps(double clip)

@@ -255,6 +255,8 @@ static void pool_options_fill(const tide_train_settings *settings, tide_pool_opt
     pool->chunk_bytes = settings->chunk_bytes;
     pool->dtype = settings->dtype == 0 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
     pool->prefetch = settings->prefetch;
+    pool->predict =
+        settings->metrics != NULL && !tide_train_settings_predict(settings); /* null: it is one itself */
     pool->placement = placements[settings->placement];
     pool->link_bytes_per_second = settings->link_bytes_per_second;
     pool->threads = (uint32_t)settings->threads;

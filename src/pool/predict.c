@@ -259,16 +259,23 @@ static tide_status play_anew(tide_pool *pool)
 
 /* --- the answer --- */
 
+/* One series far enough to matter, or all that the compute stream does together. */
 static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 {
     const double matters_ns = matters_part * predict->answer.step_seconds * 1e9;
+    double compute_ns = 0, moved_ns = 0;
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++) {
         const tide_series *series = &measure->series[i];
-        const double by_ns = fabs(series->mean_ns - predict->played_ns[i]);
-        if (by_ns > moved_part * predict->played_ns[i] && by_ns * series->step_amount > matters_ns)
+        const double by_ns = series->mean_ns - predict->played_ns[i];
+        if (fabs(by_ns) > moved_part * predict->played_ns[i] &&
+            fabs(by_ns) * series->step_amount > matters_ns)
             return true;
+        if (i < TIDE_SERIES_BEFORE)
+            continue;
+        compute_ns += predict->played_ns[i] * series->step_amount;
+        moved_ns += by_ns * series->step_amount;
     }
-    return false;
+    return fabs(moved_ns) > moved_part * compute_ns;
 }
 
 /* A step that has ended, its updates too, need not wait for the next one's begin to be taken. */

@@ -12,7 +12,8 @@
  *                    kernel of an op's begin, of its end, of the step's begin and of its end, which lasts what all do
  *
  * It is played anew when the script is another or when a measured duration has moved by more than a tenth, where that
- * makes more than a hundredth of the step; otherwise the last answer stands. Nothing is allocated after create.
+ * makes more than a hundredth of the step, or all of compute together by more than a tenth; otherwise the last answer
+ * stands. Nothing is allocated after create.
  *
  * All fields belong to the caller's thread.
  */

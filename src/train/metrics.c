@@ -79,6 +79,8 @@ static bool line_build(tide_metrics *metrics, const tide_trainer_report *report,
                    counters->seconds > 0 ? (double)tokens / counters->seconds : 0);
     tide_json_real(&line, "compute_seconds", counters->compute_seconds);
     tide_json_real(&line, "stall_seconds", counters->stall_seconds);
+    tide_json_real(&line, "predicted_step_seconds", report->predicted_step_seconds);
+    tide_json_real(&line, "predicted_stall_seconds", report->predicted_stall_seconds);
     tide_json_count(&line, "h2d_bytes", counters->h2d_bytes);
     tide_json_count(&line, "d2h_bytes", counters->d2h_bytes);
     tide_json_count(&line, "collective_bytes", counters->collective_bytes);
@@ -116,7 +118,7 @@ tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *
     size_t bytes = 0;
     assert(metrics->file.begun);
     bool complete = line_build(metrics, report, tokens, counters, &bytes);
-    assert(complete && "21 numbers of at most 24 characters and their names fit");
+    assert(complete && "23 numbers of at most 24 characters and their names fit");
     (void)complete;
     return bytes_write(metrics, metrics->line, bytes);
 }

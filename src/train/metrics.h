@@ -1,14 +1,14 @@
 /* --metrics FILE: JSON Lines, one object a training step, in the order of the steps.
  *
  *     step loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds stall_seconds
- *     h2d_bytes d2h_bytes collective_bytes evictions demand_fetches prefetches adam_host_seconds
- *     adam_device_seconds device_bytes_peak host_bytes_peak skipped
+ *     predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions
+ *     demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak skipped
  *
  * A step's updates may run inside the next step, so a line has two halves: what the trainer reports when the
  * step returns, and the step's share of the pool's counters, known when its last update has ended. The caller
  * brings them together. `tokens` is the step's own; `skipped` is 1 for a step that left the weights as they
- * were; the peaks are the run's so far. A number that is not finite, and on the null device loss and norm, is
- * null.
+ * were; the peaks are the run's so far. The predictions were made when the step began. A number that is not
+ * finite is null: on the null device loss and norm, and the predictions of steps that have none.
  *
  * Nothing is allocated after open. One thread.
  */

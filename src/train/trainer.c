@@ -89,6 +89,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a trainer");
     made->files = resolved.files;
     made->eval_batches = resolved.eval_batches;
+    made->predicts = resolved.pool.predict;
     made->computes = !tide_trainer_device_is_null(resolved.pool.device);
     status = open_data(&resolved, &made->data);
     if (status == TIDE_OK)
@@ -201,6 +202,16 @@ static tide_status run_step(tide_trainer *trainer)
     return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
 }
 
+/* What the step that has just begun will take. A prediction that fails is none; it stops no training. */
+static void predict_step(tide_trainer *trainer, tide_trainer_report *report)
+{
+    tide_pool_prediction prediction;
+    if (!trainer->predicts || tide_pool_predict(trainer->pool, &prediction) != TIDE_OK)
+        return;
+    report->predicted_step_seconds = prediction.step_seconds;
+    report->predicted_stall_seconds = prediction.stall_seconds;
+}
+
 static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *report, tide_step_result *result)
 {
     if (!trainer->computes)
@@ -231,10 +242,13 @@ tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report
     tide_status status = next_batch(trainer);
     if (status != TIDE_OK)
         return status;
-    tide_trainer_report made = {.loss = NAN, .gradient_norm = NAN};
+    tide_trainer_report made = {
+        .loss = NAN, .gradient_norm = NAN, .predicted_step_seconds = NAN, .predicted_stall_seconds = NAN};
     tide_step_result result = {.gradient_scale = 1};
     const tide_step_options options = step_options(&trainer->state);
     status = tide_step_begin(trainer->pool, &options);
+    if (status == TIDE_OK)
+        predict_step(trainer, &made);
     if (status == TIDE_OK)
         status = run_step(trainer);
     if (status == TIDE_OK)

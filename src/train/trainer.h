@@ -53,8 +53,8 @@ typedef struct tide_trainer_options {
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
     uint32_t eval_batches; /* validation batches (of the training batch's size) in an evaluation */
-    /* Device, dtype, chunk size, placement, prefetch, threads, link, trace, checks. nonmodel_bytes is the
-     * trainer's own. Budgets 0: see tide_trainer_plan. */
+    /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. nonmodel_bytes is
+     * the trainer's own. Budgets 0: see tide_trainer_plan. */
     tide_pool_options pool;
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: tide_trainer_free_memory */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
@@ -142,6 +142,10 @@ typedef struct tide_trainer_report {
     uint64_t tokens; /* trained on so far, this step included */
     bool skipped;    /* the norm was not finite: weights unchanged */
     uint32_t skipped_in_row;
+    /* Of this step, predicted when it began (tide_pool_predict). NAN without pool.predict, where the prediction failed,
+     * in a trainer's first step, and in its second unless the first's updates were over. */
+    double predicted_step_seconds;
+    double predicted_stall_seconds;
 } tide_trainer_report;
 
 /* One training step; updates may still run when it returns. The step's share of the counters comes from

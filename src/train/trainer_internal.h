@@ -21,6 +21,7 @@ struct tide_trainer {
     tide_trainer_resumed resumed;
     uint32_t eval_batches;
     bool computes;
+    bool predicts; /* its reports tell what the pool predicts */
     int32_t *inputs, *targets; /* [batch_tokens] each: the batch on its way to the region */
 };
 
