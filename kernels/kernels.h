@@ -323,7 +323,7 @@ int tide_kernels_cpu_threads(void);
 typedef struct tide_cpu_info {
     const char *processor; /* the processor's own name, e.g. "AMD EPYC 9355"; "unknown" where it has none */
     const char *instructions; /* our kernels': "avx512", "avx2" or "portable" */
-    const char *matmul;       /* who multiplies matrices: "oneDNN 2.6.0" or "built-in" */
+    const char *matmul;       /* who multiplies matrices: "oneDNN 2.6.0", "oneDNN 2.6.0 (fp32), built-in (bf16)", "built-in" */
     const char
         *matmul_isa;    /* what oneDNN may use: "avx2", "avx512_core_bf16", "amx" ...; or as `instructions` */
     bool bf16_products; /* products of bf16 run as they are; false: through fp32 in the workspace */

@@ -1,4 +1,5 @@
-/* Matrix products through oneDNN, versions 2 and 3, where it has AVX-512 or AMX to work with.
+/* Matrix products through oneDNN, versions 2 and 3, where it has AVX-512 or AMX to work with; those of bf16 only where the
+ * machine has instructions for them.
  *
  * oneDNN generates code for a shape once and then runs it. Here that is a plan: made by prepare, found again
  * by its shape when a launch runs it. A plan owns the primitive and its memory objects; running it only
@@ -9,7 +10,9 @@
  * Held to less than AVX-512, version 2 multiplies bf16 in a reference loop, and fp32 through a product that
  * allocates up to 4 MiB at each call, which no budget would see, and is at best a sixth faster than ours. So
  * there, and for a product that oneDNN declines, the plan is the built-in product (blocked.c), which takes
- * bf16 through fp32 in the workspace. The choice depends on shape and machine alone and is made at
+ * bf16 through fp32 in the workspace. With AVX-512 but no bf16 instructions version 2 emulates them: it allocates in
+ * each thread at each call, and made 22 GFLOP/s where the built-in product makes 94 to 116 (a Xeon of 2019's kind, two
+ * cores). The choice depends on shape and machine alone and is made at
  * preparation.
  *
  * oneDNN splits work by the thread count of the calling thread's OpenMP runtime, which is set before each
@@ -134,9 +137,9 @@ static bool isa_has(dnnl_cpu_isa_t isa)
 }
 
 /* The library has instructions that make it the better choice; see above. */
-static bool library_wanted(void)
+static bool library_wanted(tide_dtype in_dtype)
 {
-    return isa_has(dnnl_cpu_isa_avx512_core);
+    return isa_has(in_dtype == TIDE_DTYPE_BF16 ? dnnl_cpu_isa_avx512_core_bf16 : dnnl_cpu_isa_avx512_core);
 }
 
 static tide_status library_fail(const tide_matmul_args *shape, dnnl_status_t status, const char *doing)
@@ -306,7 +309,7 @@ static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **resu
     plan->shape = *shape;
     dnnl_status_t status = library_open();
     if (status == dnnl_success)
-        status = library_wanted() ? plan_build(plan) : dnnl_unimplemented;
+        status = library_wanted(shape->in_dtype) ? plan_build(plan) : dnnl_unimplemented;
     if (status == dnnl_unimplemented) {
         plan->built_in = true;
         plan->workspace_bytes = tide_cpu_variant_best()->blocked_workspace_bytes();
@@ -422,13 +425,13 @@ static const char *isa_name(void)
 
 void tide_onednn_describe(tide_cpu_info *info)
 {
-    static _Thread_local char name[32];
+    static _Thread_local char name[64];
     const dnnl_version_t *version = dnnl_version();
-    if (!library_wanted())
+    if (!library_wanted(TIDE_DTYPE_FP32))
         return;
-    snprintf(name, sizeof name, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+    info->bf16_native = info->bf16_products = library_wanted(TIDE_DTYPE_BF16);
+    snprintf(name, sizeof name, "oneDNN %d.%d.%d%s", version->major, version->minor, version->patch,
+             info->bf16_native ? "" : " (fp32), built-in (bf16)");
     info->matmul = name;
     info->matmul_isa = isa_name();
-    info->bf16_products = true;
-    info->bf16_native = isa_has(dnnl_cpu_isa_avx512_core_bf16);
 }
