@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPARE_SLOTS = 1 };
+enum {
+    SPARE_SLOTS = 1,
+    PLACEMENT_STEPS = 16, /* updates change sides only by so large a part of all at once */
+};
 
 /* --- creation --- */
 
@@ -60,10 +63,11 @@ static bool allocate_tables(tide_manager *m)
     m->marks = calloc(chunks, sizeof *m->marks);
     m->works = calloc(param_chunks, sizeof *m->works);
     m->update_on_device = calloc(param_chunks, sizeof *m->update_on_device);
+    m->update_wanted_on_device = calloc(param_chunks, sizeof *m->update_wanted_on_device);
     m->open = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *m->open);
     m->open_free = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *m->open_free);
     return m->part_states && m->params && m->counts && m->seen && m->marks && m->works &&
-           m->update_on_device && m->open && m->open_free;
+           m->update_on_device && m->update_wanted_on_device && m->open && m->open_free;
 }
 
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager)
@@ -106,6 +110,7 @@ void tide_manager_destroy(tide_manager *manager)
     free(manager->marks);
     free(manager->works);
     free(manager->update_on_device);
+    free(manager->update_wanted_on_device);
     free(manager->open);
     free(manager->open_free);
     free(manager->request.pins);
@@ -168,19 +173,43 @@ static uint32_t count_parts(const tide_manager *m, tide_chunk chunk)
     return parts;
 }
 
-/* AUTO: state goes where nothing else wants to be, the last chunks first: their gradients come first. */
-static void place_updates(tide_manager *m)
+/* Chunks whose update the device would end at the same time as the host the others. Not known yet: all. */
+static uint32_t balanced_updates(const tide_manager *m)
 {
-    uint32_t chunks = tide_layout_space_chunks(m->layout, TIDE_SPACE_PARAM);
-    uint32_t others = chunks + tide_layout_space_chunks(m->layout, TIDE_SPACE_CHECKPOINT) + SPARE_SLOTS;
+    const uint32_t chunks = tide_layout_space_chunks(m->layout, TIDE_SPACE_PARAM);
+    const double host = m->update_seconds[TIDE_TIER_HOST], device = m->update_seconds[TIDE_TIER_DEVICE];
+    return host > 0 && device > 0 ? (uint32_t)(chunks * (host / (host + device)) + 0.5) : chunks;
+}
+
+/* AUTO: as many chunks' state as fits where nothing else wants to be, and as lets both sides end together. The first
+ * chunks: their gradients come last and they are wanted first, so theirs is the update that nothing else hides. */
+void tide_manager_place_updates(tide_manager *m)
+{
+    const uint32_t chunks = tide_layout_space_chunks(m->layout, TIDE_SPACE_PARAM);
+    const uint32_t others = chunks + tide_layout_space_chunks(m->layout, TIDE_SPACE_CHECKPOINT) + SPARE_SLOTS;
     uint32_t margin = m->options.device_slots > others ? m->options.device_slots - others : 0;
-    for (uint32_t i = chunks; i-- > 0;) {
-        m->works[i].parts = count_parts(m, i);
-        uint32_t slots = (tide_manager_task_slots(m) - 1) * m->works[i].parts;
-        bool fits = m->options.placement == TIDE_PLACEMENT_AUTO && slots <= margin;
+    uint32_t wanted = balanced_updates(m);
+    for (tide_chunk i = 0; i < chunks; i++) {
+        const uint32_t slots = (tide_manager_task_slots(m) - 1) * m->works[i].parts;
+        const bool fits = m->options.placement == TIDE_PLACEMENT_AUTO && slots <= margin && wanted > 0;
         margin = fits ? margin - slots : 0;
-        m->update_on_device[i] = fits || m->options.placement == TIDE_PLACEMENT_DEVICE;
+        wanted -= fits;
+        m->update_wanted_on_device[i] = fits || m->options.placement == TIDE_PLACEMENT_DEVICE;
     }
+}
+
+void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds)
+{
+    assert(manager->sealed);
+    manager->update_seconds[TIDE_TIER_HOST] = host_seconds;
+    manager->update_seconds[TIDE_TIER_DEVICE] = device_seconds;
+    const uint32_t chunks = tide_layout_space_chunks(manager->layout, TIDE_SPACE_PARAM);
+    const uint32_t wanted = balanced_updates(manager), had = manager->updates_balanced;
+    const uint32_t moved = wanted > had ? wanted - had : had - wanted;
+    if (manager->options.placement != TIDE_PLACEMENT_AUTO || moved * PLACEMENT_STEPS < chunks)
+        return;
+    manager->updates_balanced = wanted;
+    tide_manager_place_updates(manager);
 }
 
 static tide_status create_schedule(tide_manager *m)
@@ -220,7 +249,12 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     manager->options = *options;
     manager->sealed = true;
     tide_manager_fix_conversions(manager);
-    place_updates(manager);
+    for (tide_chunk chunk = 0; tide_manager_is_param_chunk(manager, chunk); chunk++)
+        manager->works[chunk].parts = count_parts(manager, chunk);
+    manager->updates_balanced = balanced_updates(manager);
+    tide_manager_place_updates(manager);
+    memcpy(manager->update_on_device, manager->update_wanted_on_device,
+           tide_layout_space_chunks(manager->layout, TIDE_SPACE_PARAM) * sizeof *manager->update_on_device);
     tide_manager_changed(manager);
     return TIDE_OK;
 

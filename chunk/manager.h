@@ -181,6 +181,11 @@ void tide_manager_needs(const tide_manager *manager, tide_placement placement, t
  * it in bytes). Allocates everything; nothing is allocated afterwards. */
 tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
 
+/* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With AUTO placement state
+ * moves, chunk by chunk as updates are done, so that both tiers end their updates together as far as device slots allow;
+ * by small differences it does not move. */
+void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds);
+
 /* --- a step --- */
 
 /* Begin a training step or a forward-only pass. `updates_wait`: updates need tide_manager_release_updates
@@ -270,7 +275,7 @@ bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param
 bool tide_manager_param_is_zero_gradient(const tide_manager *manager, uint32_t param);
 tide_tensor_state tide_manager_param_state(const tide_manager *manager, uint32_t param);
 tide_tensor_state tide_manager_checkpoint_state(const tide_manager *manager, uint32_t tensor, uint32_t part);
-/* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Fixed at seal. */
+/* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is done. */
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk);
 /* The chunks that the open op and slice pin (or request), valid until the next call. */
 const tide_chunk *tide_manager_pins(const tide_manager *manager, uint32_t *count);

@@ -23,7 +23,7 @@
 #include "chunk/schedule.h"
 #include "chunk/tensor.h"
 
-#define TIDE_OP_NONE UINT32_MAX
+#define TIDE_OP_NONE  UINT32_MAX
 #define TIDE_USE_NONE UINT32_MAX
 
 enum {
@@ -108,7 +108,8 @@ typedef struct tide_request {
     uint32_t pin_count;
     uint32_t pinned_count; /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
-    uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
+    uint32_t param_use,
+        slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;
 
 /* A recorded step of one kind, and the plan for it. */
@@ -165,7 +166,7 @@ struct tide_manager {
     uint32_t *live_parts;   /* per chunk, while a trace is made: CHECKPOINT parts with content */
     uint8_t *part_live;     /* per part, likewise */
     bool placement_changed; /* since the last plan */
-    uint8_t *marks; /* per chunk */
+    uint8_t *marks;         /* per chunk */
 
     bool step_open, training, updates_wait;
     bool release_owed;      /* release or skip of the last step's updates */
@@ -177,11 +178,14 @@ struct tide_manager {
     tide_task host_request; /* count 0: none */
     bool host_request_running;
 
-    tide_work *works;       /* per PARAM chunk */
-    uint32_t work_count;    /* chunks with work */
-    uint32_t work_first;    /* no chunk before has any */
-    uint32_t parts_open;    /* tasks not done */
-    bool *update_on_device; /* per PARAM chunk */
+    tide_work *works;              /* per PARAM chunk */
+    uint32_t work_count;           /* chunks with work */
+    uint32_t work_first;           /* no chunk before has any */
+    uint32_t parts_open;           /* tasks not done */
+    bool *update_on_device;        /* per PARAM chunk */
+    bool *update_wanted_on_device; /* likewise; it gets there when no update of it is owed */
+    uint32_t updates_balanced;     /* the balance that was placed for */
+    double update_seconds[TIDE_TIER_COUNT];
     tide_task gather[TIDE_TIER_COUNT];
     uint32_t tasks_running[TIDE_TIER_COUNT];
 
@@ -202,6 +206,8 @@ struct tide_manager {
 
 /* A task's chunks: one each of PARAM, MASTER and the optimizer's states. */
 uint32_t tide_manager_task_slots(const tide_manager *manager);
+/* Decide anew which chunks are updated on the device. */
+void tide_manager_place_updates(tide_manager *manager);
 
 /* Walk every structure at every mutation; for tests. */
 void tide_manager_check_deeply(tide_manager *manager, bool on);
@@ -304,7 +310,8 @@ void tide_manager_plan_step(tide_manager *manager);
 /* The first planned use of the moment that has just begun, TIDE_USE_NONE if no plan is followed. */
 uint32_t tide_manager_planned_use(const tide_manager *manager);
 /* Uses of chunks have ended, the first of them `first_use` of the plan: who leaves, leaves. */
-void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uint32_t count, uint32_t first_use);
+void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uint32_t count,
+                            uint32_t first_use);
 bool tide_manager_next_leave(tide_manager *manager, tide_command *command);
 bool tide_manager_next_prefetch(tide_manager *manager, tide_command *command);
 

@@ -89,6 +89,8 @@ void tide_manager_finish_part(tide_manager *manager, tide_chunk chunk)
         return;
     work->kind = TIDE_WORK_NONE;
     manager->work_count--;
+    manager->placement_changed |= manager->update_on_device[chunk] != manager->update_wanted_on_device[chunk];
+    manager->update_on_device[chunk] = manager->update_wanted_on_device[chunk];
     tide_manager_settle_chunk(manager, chunk, work->step);
 }
 

@@ -779,14 +779,48 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
     }
 }
 
-static void auto_places_the_last_chunks_state_in_the_margin(void **state)
+static void auto_places_the_first_chunks_state_in_the_margin(void **state)
 {
     (void)state;
     arrange(4, 0, 0);
     add_chain(4, true);
     seal(4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's three */
-    assert_false(tide_manager_updates_on_device(f.manager, 2));
-    assert_true(tide_manager_updates_on_device(f.manager, 3));
+    assert_true(tide_manager_updates_on_device(f.manager, 0)); /* complete last, wanted first */
+    assert_false(tide_manager_updates_on_device(f.manager, 1));
+    clean_up();
+}
+
+static void train_one_step(void)
+{
+    step_begin(true, false);
+    run_ops(0, 7);
+    step_end();
+    run_engine();
+}
+
+static void auto_lets_both_sides_end_their_updates_together(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, true);
+    seal(4 + 1 + 12, 20, TIDE_PLACEMENT_AUTO, true); /* room for everything */
+    train_one_step();
+    for (tide_chunk chunk = 0; chunk < 4; chunk++)
+        assert_true(tide_manager_updates_on_device(f.manager, chunk));
+    const uint64_t planned = counters().plans;
+    tide_manager_set_update_seconds(f.manager, 3, 1); /* three to one */
+    assert_true(tide_manager_updates_on_device(f.manager, 3)); /* not while it may be owed */
+    train_one_step();
+    for (tide_chunk chunk = 0; chunk < 4; chunk++)
+        assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < 3);
+    train_one_step();
+    assert_true(counters().plans > planned); /* the plan follows */
+    tide_manager_set_update_seconds(f.manager, 3.1, 1);
+    train_one_step();
+    f.log_count = 0;
+    train_one_step();
+    assert_int_equal(find(TIDE_COMMAND_UPDATE, 2)->tier, TIDE_TIER_DEVICE);
+    assert_int_equal(find(TIDE_COMMAND_UPDATE, 3)->tier, TIDE_TIER_HOST);
     clean_up();
 }
 
@@ -1015,7 +1049,8 @@ int main(void)
         cmocka_unit_test(an_update_starts_in_backward_or_waits_for_its_release),
         cmocka_unit_test(an_op_waits_for_its_own_update_only),
         cmocka_unit_test(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
-        cmocka_unit_test(auto_places_the_last_chunks_state_in_the_margin),
+        cmocka_unit_test(auto_places_the_first_chunks_state_in_the_margin),
+        cmocka_unit_test(auto_lets_both_sides_end_their_updates_together),
         cmocka_unit_test(a_skipped_step_rewrites_what_held_gradients),
         cmocka_unit_test(an_update_that_was_never_started_tears_nothing),
         cmocka_unit_test(an_abort_is_exact_before_an_update_and_torn_after),

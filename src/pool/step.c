@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+enum { ADAM_BYTES = 28 }; /* a param's update moves, nearly enough for comparing its two sides (fp32: 32) */
+
 const char tide_label_zero_region[] = "zero";
 
 /* --- launches on the compute stream --- */
@@ -106,12 +108,23 @@ static tide_status begin_resident(tide_pool *pool)
     return status;
 }
 
+/* What the last steps took decides which side of the link updates which chunks. */
+static void take_measurements(tide_pool *pool)
+{
+    tide_measure_sample(&pool->measure, tide_pool_updates_ended(pool));
+    const tide_series *series = pool->measure.series;
+    const double chunk_bytes =
+        (double)(pool->plan.chunk_bytes / tide_dtype_bytes(pool->options.dtype)) * ADAM_BYTES;
+    tide_manager_set_update_seconds(pool->manager, series[TIDE_SERIES_ADAM_HOST].mean_ns * chunk_bytes * 1e-9,
+                                    series[TIDE_SERIES_ADAM_DEVICE].mean_ns * chunk_bytes * 1e-9);
+}
+
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
     tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
     if (status == TIDE_OK)
-        tide_measure_sample(&pool->measure, tide_pool_updates_ended(pool));
+        take_measurements(pool);
     if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");
