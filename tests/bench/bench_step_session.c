@@ -161,6 +161,19 @@ void step_session_close(step_session *session)
     free(session);
 }
 
+double step_session_forward_share(const step_session *session, const double op_seconds[STEP_OPS_MAX])
+{
+    const tide_gpt2 *model = session->options.timed ? session->model : session->trainer->model;
+    const tide_gpt2_order *order = &model->order;
+    double forward = 0, all = 0;
+    for (uint32_t i = order->embedding; i <= order->embedding_backward; i++) {
+        const double seconds = op_seconds[model->ops[i].handle];
+        all += seconds;
+        forward += i < order->head ? seconds : 0;
+    }
+    return forward / all;
+}
+
 const tide_pool_plan *step_session_plan(const step_session *session)
 {
     return &session->plan.pool;
@@ -301,6 +314,9 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
     for (int i = 0; i < STEP_STALL_COUNT; i++)
         session->stall_ns[i] = 0;
     sums_get(session, &begin);
+    if (session->options.trace != NULL)
+        fprintf(session->options.trace, "{\"link_rate\":%.0f,\"clip\":%g}\n", session->options.link_rate,
+                clip);
     session->measuring = true;
     for (unsigned i = 0; i < steps; i++) {
         const double start = bench_seconds();
