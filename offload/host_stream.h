@@ -56,7 +56,8 @@ typedef struct tide_host_stream {
     uint64_t enqueued;
     uint64_t completed;
     pthread_cond_t work;     /* a command came, or closing */
-    pthread_cond_t progress; /* completed grew */
+    uint64_t awaited;        /* the least sequence that somebody sleeps for; UINT64_MAX: none */
+    pthread_cond_t progress; /* completed reached it */
     uint64_t busy_ns;
     uint64_t wait_ns;
     uint64_t commands;

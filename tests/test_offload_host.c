@@ -497,6 +497,55 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
     fixture_close(&it);
 }
 
+enum { LINKS = 6 };
+
+/* gate 0, event 0, gate 1, event 1, ... on one stream; waiter i sleeps for event i and opens gate i + 1. */
+typedef struct chain {
+    fixture *it;
+    gate gates[LINKS + 1];
+} chain;
+
+typedef struct chain_waiter {
+    chain *chain;
+    int link;
+} chain_waiter;
+
+static void *chain_waiter_main(void *argument)
+{
+    chain_waiter *waiter = argument;
+    fixture *it = waiter->chain->it;
+    assert_ok(it->ops->event_wait(it->device, it->events[waiter->link], SITE));
+    atomic_store(&waiter->chain->gates[waiter->link + 1].open, true);
+    return NULL;
+}
+
+static void whoever_waits_for_a_moment_wakes_at_it(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    static chain all;
+    chain_waiter waiters[LINKS];
+    pthread_t threads[LINKS];
+    all = (chain){.it = &it};
+    for (int i = 0; i < LINKS; i++) {
+        assert_ok(launch_gate(&it, TIDE_STREAM_IN, &all.gates[i]));
+        assert_ok(it.ops->event_record(it.device, it.events[i], TIDE_STREAM_IN));
+    }
+    for (int i = LINKS - 1; i >= 0; i--) { /* the last moment's first */
+        waiters[i] = (chain_waiter){&all, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, chain_waiter_main, &waiters[i]), 0);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    atomic_store(&all.gates[0].open, true);
+    for (int i = 0; i < LINKS; i++) {
+        struct timespec deadline;
+        clock_gettime(CLOCK_REALTIME, &deadline);
+        deadline.tv_sec += 20;
+        assert_int_equal(pthread_timedjoin_np(threads[i], NULL, &deadline), 0);
+    }
+    fixture_close(&it);
+}
+
 static void wait_for_an_event_holds_the_stream(void **state)
 {
     (void)state;
@@ -872,6 +921,7 @@ int main(void)
         cmocka_unit_test(link_goes_on_while_its_sender_sleeps_in),
         cmocka_unit_test(link_does_not_begin_what_a_wait_or_a_kernel_holds_back),
         cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),
+        cmocka_unit_test(whoever_waits_for_a_moment_wakes_at_it),
         cmocka_unit_test(wait_for_an_event_holds_the_stream),
         cmocka_unit_test(event_never_recorded_means_no_wait),
         cmocka_unit_test(no_stream_waits_for_the_host_lane),
