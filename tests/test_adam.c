@@ -1,5 +1,10 @@
-/* AdamW: truth against float64, and the same bits from every instruction set, thread count and cut. */
+/* AdamW: truth against float64, and the same bits from every instruction set, thread count and cut; and where the
+ * threads that make it run. */
+#include "kernels/cpu/team.h"
 #include "tests/test_kernels.h"
+
+#include <pthread.h>
+#include <sched.h>
 
 /* A run of params and their state. */
 typedef struct adam_state {
@@ -167,7 +172,7 @@ static void check_same_bits_as(const adam_state *begin, const adam_state *expect
                                int threads)
 {
     adam_state state = state_copy(begin);
-    tide_kernels_cpu_configure(threads);
+    use_threads(threads);
     update(tide_cpu_variant_get(isa), &state, true, 7);
     unify_state(&state);
     assert_states_same_bits(&state, expected);
@@ -180,7 +185,7 @@ static void check_all_same_bits(size_t elements, tide_dtype dtype, bool difficul
     if (difficult)
         make_difficult(&begin);
     adam_state expected = state_copy(&begin);
-    tide_kernels_cpu_configure(1);
+    use_threads(1);
     update(tide_cpu_variant_get(TIDE_CPU_ISA_PORTABLE), &expected, true, 7);
     unify_state(&expected);
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
@@ -224,6 +229,79 @@ static void any_cut_into_segments_gives_the_same_bits(void **state)
     for_each_configuration(check_cut);
 }
 
+/* Elements from `begin` to end - 1 are as in `updated`, all others as in `before`. */
+static void assert_updated_between(buffer actual, buffer before, buffer updated, size_t begin, size_t end)
+{
+    const size_t element_bytes = tide_dtype_bytes(actual.dtype), from = begin * element_bytes,
+                 to = end * element_bytes;
+    const char *a = actual.data, *b = before.data, *u = updated.data;
+    assert_int_equal(memcmp(a, b, from), 0);
+    assert_int_equal(memcmp(a + from, u + from, to - from), 0);
+    assert_int_equal(memcmp(a + to, b + to, actual.bytes - to), 0);
+}
+
+static void check_range(const tide_cpu_variant *variant, const adam_state *before, const adam_state *updated,
+                        size_t begin, size_t end)
+{
+    adam_state state = state_copy(before);
+    const tide_adamw_segment segment = segment_of(&state, begin, end, true);
+    run_kernel(variant->kernels.adamw, &(tide_adamw_args){&segment, 1, factors_at(2), state.param.dtype});
+    assert_updated_between(state.param, before->param, updated->param, begin, end);
+    assert_updated_between(state.master, before->master, updated->master, begin, end);
+    assert_updated_between(state.momentum, before->momentum, updated->momentum, begin, end);
+    assert_updated_between(state.variance, before->variance, updated->variance, begin, end);
+    state_free(&state);
+}
+
+static void check_ranges(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    enum { COUNT = 230 };
+    const size_t lengths[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 150};
+    adam_state before = state_random(COUNT, dtype), updated = state_copy(&before);
+    update(variant, &updated, true, 2);
+    for (size_t begin = 0; begin < 70; begin += begin < 20 ? 1 : 7)
+        for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
+            check_range(variant, &before, &updated, begin, begin + lengths[l]);
+    state_free(&before);
+    state_free(&updated);
+}
+
+static void an_update_of_any_range_changes_that_range_and_nothing_beside_it(void **state)
+{
+    (void)state;
+    for_each_configuration(check_ranges);
+}
+
+/* Segments of all small sizes, none and one among them. */
+static void check_many_segments(const tide_cpu_variant *variant, tide_dtype dtype)
+{
+    enum { SEGMENTS = 400, SIZES = 211, COUNT = SEGMENTS * SIZES };
+    static tide_adamw_segment segments[SEGMENTS];
+    adam_state whole = state_random(COUNT, dtype), begin = state_copy(&whole);
+    update(variant, &whole, true, 2);
+    for (int threads = 1; threads <= 7; threads += 2) {
+        adam_state cut = state_copy(&begin);
+        size_t covered = 0;
+        for (size_t s = 0; s < SEGMENTS; s++) {
+            const size_t elements = s + 1 < SEGMENTS ? s * 89 % SIZES : COUNT - covered;
+            segments[s] = segment_of(&cut, covered, covered + elements, true);
+            covered += elements;
+        }
+        use_threads(threads);
+        run_kernel(variant->kernels.adamw, &(tide_adamw_args){segments, SEGMENTS, factors_at(2), dtype});
+        assert_states_same_bits(&cut, &whole);
+        state_free(&cut);
+    }
+    state_free(&whole);
+    state_free(&begin);
+}
+
+static void every_element_of_many_segments_is_updated_once_by_any_number_of_threads(void **state)
+{
+    (void)state;
+    for_each_configuration(check_many_segments);
+}
+
 static void check_decay_per_segment(const tide_cpu_variant *variant, tide_dtype dtype)
 {
     adam_state both = state_random(200, dtype), decayed = state_copy(&both), plain = state_copy(&both);
@@ -263,6 +341,80 @@ static void an_update_moves_28_bytes_a_bf16_parameter(void **state)
     assert_int_equal(tide_adamw_bytes(&full), 17 * 32);
 }
 
+#if TIDE_HAVE_OPENMP
+
+/* Where the tasks of a team ran. A task writes its own place only. */
+enum { TASKS = 16 };
+typedef struct places {
+    cpu_set_t bound_to;
+    pthread_t threads[TASKS];
+    cpu_set_t processors[TASKS];
+} places;
+
+static void note_place(const void *arguments, size_t index)
+{
+    places *it = *(places *const *)arguments;
+    it->threads[index] = pthread_self();
+    (void)sched_getaffinity(0, sizeof it->processors[index],
+                            &it->processors[index]); /* a failure leaves none */
+}
+
+static void run_noting_places(places *noted)
+{
+    const places *arguments = noted;
+    tide_team_run(TASKS, 1 << 20, note_place, &arguments);
+}
+
+static void keep_first_processor(cpu_set_t *processors)
+{
+    size_t first = 0;
+    while (!CPU_ISSET(first, processors))
+        first++;
+    CPU_ZERO(processors);
+    CPU_SET(first, processors);
+}
+
+/* Binds itself before its first team, as the host lane's thread does. */
+static void *bound_thread(void *argument)
+{
+    places *noted = argument;
+    omp_set_num_threads(2);
+    if (sched_getaffinity(0, sizeof noted->bound_to, &noted->bound_to) != 0)
+        return NULL;
+    keep_first_processor(&noted->bound_to);
+    if (sched_setaffinity(0, sizeof noted->bound_to, &noted->bound_to) == 0)
+        run_noting_places(noted);
+    return NULL;
+}
+
+static void the_team_of_a_bound_thread_stays_on_its_processors(void **state)
+{
+    (void)state;
+    static places noted;
+    pthread_t thread;
+    if (getenv("OMP_PROC_BIND"))
+        skip(); /* the user places the teams */
+    tide_kernels_cpu_configure(2);
+    assert_int_equal(pthread_create(&thread, NULL, bound_thread, &noted), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (size_t i = 0; i < TASKS; i++)
+        assert_true(CPU_COUNT(&noted.bound_to) == 1 && CPU_EQUAL(&noted.processors[i], &noted.bound_to));
+    assert_false(pthread_equal(noted.threads[0], noted.threads[TASKS - 1]));
+}
+
+static void a_team_has_no_more_threads_than_its_caller_was_given(void **state)
+{
+    (void)state;
+    static places noted;
+    use_threads(2);
+    omp_set_num_threads(1);
+    run_noting_places(&noted);
+    for (size_t i = 0; i < TASKS; i++)
+        assert_true(pthread_equal(noted.threads[i], pthread_self()));
+}
+
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,9 +422,15 @@ int main(void)
         cmocka_unit_test(the_new_param_is_the_rounded_master_and_restore_makes_it_again),
         cmocka_unit_test(every_instruction_set_and_thread_count_gives_the_same_bits),
         cmocka_unit_test(any_cut_into_segments_gives_the_same_bits),
+        cmocka_unit_test(an_update_of_any_range_changes_that_range_and_nothing_beside_it),
+        cmocka_unit_test(every_element_of_many_segments_is_updated_once_by_any_number_of_threads),
         cmocka_unit_test(weight_decay_is_chosen_per_segment),
         cmocka_unit_test(no_segments_is_no_work),
         cmocka_unit_test(an_update_moves_28_bytes_a_bf16_parameter),
+#if TIDE_HAVE_OPENMP
+        cmocka_unit_test(the_team_of_a_bound_thread_stays_on_its_processors),
+        cmocka_unit_test(a_team_has_no_more_threads_than_its_caller_was_given),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

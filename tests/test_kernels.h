@@ -16,6 +16,10 @@
 
 #include "kernels/cpu/cpu.h"
 
+#if TIDE_HAVE_OPENMP
+#include <omp.h>
+#endif
+
 enum { GUARD_BYTES = TIDE_ALIGNMENT_BYTES, GUARD = 0xa5, POISON = 0xff };
 
 typedef struct buffer {
@@ -149,12 +153,21 @@ static inline void run_kernel(tide_kernel kernel, const void *arguments)
         fail_msg("%s: %s", tide_status_name(status), tide_message());
 }
 
+/* Teams of so many threads, also where the machine has fewer processors. */
+static inline void use_threads(int threads)
+{
+    tide_kernels_cpu_configure(threads);
+#if TIDE_HAVE_OPENMP
+    omp_set_num_threads(threads);
+#endif
+}
+
 /* Call check for each instruction set of this machine, both dtypes, one thread and three. */
 static inline void for_each_configuration(void (*check)(const tide_cpu_variant *variant, tide_dtype dtype))
 {
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
         for (int threads = 1; tide_cpu_variant_get(isa) && threads <= 3; threads += 2) {
-            tide_kernels_cpu_configure(threads);
+            use_threads(threads);
             check(tide_cpu_variant_get(isa), TIDE_DTYPE_FP32);
             check(tide_cpu_variant_get(isa), TIDE_DTYPE_BF16);
         }

@@ -8,9 +8,22 @@
 /* Below this many elements the caller's thread is done before the team is awake. */
 enum { TEAM_ELEMENTS_MIN = 16384 };
 
-void tide_team_run(size_t count, size_t elements, tide_team_task task, const void *arguments)
+/* As many as the kernels were configured for, and no more than the calling thread has been given: a thread bound to a
+ * node has set its own number to what the node has. */
+static int team_threads(void)
 {
     const int threads = tide_kernels_cpu_threads();
+#if TIDE_HAVE_OPENMP
+    const int most = omp_get_max_threads();
+    return threads < most ? threads : most;
+#else
+    return threads;
+#endif
+}
+
+void tide_team_run(size_t count, size_t elements, tide_team_task task, const void *arguments)
+{
+    const int threads = team_threads();
     if (threads == 1 || count == 1 || elements < TEAM_ELEMENTS_MIN) {
         for (size_t index = 0; index < count; index++)
             task(arguments, index);
@@ -23,7 +36,7 @@ void tide_team_run(size_t count, size_t elements, tide_team_task task, const voi
 
 void tide_team_run_uneven(size_t count, tide_team_member_task task, const void *arguments)
 {
-    const int threads = tide_kernels_cpu_threads();
+    const int threads = team_threads();
     if (threads == 1 || count == 1) {
         for (size_t index = 0; index < count; index++)
             task(arguments, index, 0);

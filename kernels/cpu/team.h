@@ -2,6 +2,16 @@
  *
  * A kernel is cut into tasks that write disjoint places, so it does not matter which thread takes which. A team of one
  * is a plain loop, not a parallel region: libgomp allocates at each region of one thread, and a steady state should not.
+ *
+ * Every stream's thread has a team of its own, made by its first kernel. Its threads inherit the processors of the thread
+ * that makes it, so who binds a stream's thread before that binds its team; and it is never larger than what that thread
+ * was given (omp_set_num_threads), however many threads the kernels are configured for. OpenMP's own OMP_PROC_BIND
+ * overrides the first.
+ *
+ * Teams do not get in each other's way by spinning at their ends. libgomp spins long only while all teams together have
+ * no more threads than there are processors; as soon as a second team exists it spins some microseconds. Two teams of 2
+ * threads in turn on 2 processors, medians of 300 turns, quiet machine: a product-like kernel 3.24 ms and an update of
+ * 1 Mi parameters 0.97 ms; with OMP_WAIT_POLICY=passive 3.24 and 1.02 ms. So there is no pool of our own.
  */
 #ifndef TIDEPOOL_KERNELS_CPU_TEAM_H
 #define TIDEPOOL_KERNELS_CPU_TEAM_H
