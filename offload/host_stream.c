@@ -50,19 +50,11 @@ static bool ring_is_full(const tide_host_stream *stream)
     return stream->enqueued - stream->completed == TIDE_HOST_RING_COMMANDS;
 }
 
-/* Sleep until the stream has completed `sequence`, or wakes somebody else. The lock is held. */
-static void progress_wait(tide_host_stream *stream, uint64_t sequence)
-{
-    if (sequence < stream->awaited)
-        stream->awaited = sequence;
-    pthread_cond_wait(&stream->progress, &stream->owner->lock);
-}
-
 void tide_host_stream_reserve(tide_host_streams *streams, tide_stream stream)
 {
     tide_host_stream *it = &streams->streams[stream];
     while (ring_is_full(it))
-        progress_wait(it, it->completed + 1);
+        pthread_cond_wait(&it->progress, &streams->lock);
 }
 
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream)
@@ -93,7 +85,7 @@ bool tide_host_streams_passed(const tide_host_streams *streams, tide_host_moment
 void tide_host_streams_wait(tide_host_streams *streams, tide_host_moment moment)
 {
     while (!tide_host_streams_passed(streams, moment))
-        progress_wait(&streams->streams[moment.stream], moment.sequence);
+        pthread_cond_wait(&streams->streams[moment.stream].progress, &streams->lock);
 }
 
 tide_host_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
@@ -237,10 +229,7 @@ static void complete(tide_host_stream *stream, const tide_host_command *command)
 {
     bool recorded = command->recorded; /* the ring's place may be reused from here on */
     stream->completed++;
-    if (stream->completed >= stream->awaited) {
-        stream->awaited = UINT64_MAX; /* who is not there yet says so again */
-        pthread_cond_broadcast(&stream->progress);
-    }
+    pthread_cond_broadcast(&stream->progress);
     if (recorded)
         tide_host_streams_ring(stream->owner);
 }
@@ -269,14 +258,24 @@ static bool works_on_host_memory(tide_stream role)
     return role == TIDE_STREAM_IN || role == TIDE_STREAM_OUT || role == TIDE_STREAM_HOST;
 }
 
+/* Bind a stream's thread where its work lies. Returns how many threads its kernels may use: those asked for, or as many as
+ * the node has processors if binding left it fewer. */
+static uint32_t thread_place(const tide_host_stream *stream)
+{
+    uint32_t threads = stream->owner->threads, before = tide_topology_processors();
+    if (works_on_host_memory(stream->role))
+        (void)tide_topology_bind_thread(); /* a wish: elsewhere it is only slower */
+    uint32_t left = tide_topology_processors();
+    return left < before && left < threads ? left : threads;
+}
+
 static void *stream_main(void *argument)
 {
     tide_host_stream *stream = argument;
     tide_host_streams *owner = stream->owner;
-    if (works_on_host_memory(stream->role))
-        (void)tide_topology_bind_thread(); /* a wish: elsewhere it is only slower */
+    uint32_t threads = thread_place(stream);
     if (omp_set_num_threads != NULL)
-        omp_set_num_threads((int)owner->threads);
+        omp_set_num_threads((int)threads);
     pthread_mutex_lock(&owner->lock);
     for (;;) {
         while (stream->completed == stream->enqueued && !owner->closing)
@@ -307,7 +306,6 @@ static int stream_start(tide_host_streams *streams, tide_stream role, uint64_t s
     tide_host_stream *stream = &streams->streams[role];
     stream->owner = streams;
     stream->role = role;
-    stream->awaited = UINT64_MAX;
     stream->random = seed ^ ((uint64_t)role << 32);
     (void)pthread_cond_init(&stream->work, NULL);
     (void)pthread_cond_init(&stream->progress, NULL);

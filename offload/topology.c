@@ -190,30 +190,46 @@ static uint32_t cores_count(void)
     return count > 0 ? (uint32_t)count : 0;
 }
 
-/* The node of the first processor that this process may use. */
-static hwloc_obj_t nearest_node(void)
+/* The processors that the calling thread may use, as the machine's owner or `taskset` left them; to be freed. NULL if
+ * they can't be had. */
+static hwloc_bitmap_t usable_processors(void)
 {
-    if (machine() == NULL)
-        return NULL;
-    hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(loaded);
+    hwloc_bitmap_t usable = machine() != NULL ? hwloc_bitmap_alloc() : NULL;
+    if (usable != NULL && hwloc_get_cpubind(loaded, usable, HWLOC_CPUBIND_THREAD) == 0)
+        return usable;
+    hwloc_bitmap_free(usable);
+    return NULL;
+}
+
+/* The first node that has one of these processors. */
+static hwloc_obj_t nearest_node(hwloc_const_bitmap_t usable)
+{
     hwloc_obj_t node = NULL;
-    while ((node = hwloc_get_next_obj_by_type(loaded, HWLOC_OBJ_NUMANODE, node)) != NULL)
-        if (node->cpuset != NULL && hwloc_bitmap_intersects(node->cpuset, allowed))
+    while (usable != NULL && (node = hwloc_get_next_obj_by_type(loaded, HWLOC_OBJ_NUMANODE, node)) != NULL)
+        if (node->cpuset != NULL && hwloc_bitmap_intersects(node->cpuset, usable))
             return node;
     return NULL;
 }
 
 static bool memory_bind(void *address, uint64_t bytes)
 {
-    hwloc_obj_t node = nearest_node();
-    return node != NULL && hwloc_set_area_membind(loaded, address, bytes, node->nodeset, HWLOC_MEMBIND_BIND,
-                                                  HWLOC_MEMBIND_BYNODESET) == 0;
+    hwloc_bitmap_t usable = usable_processors();
+    hwloc_obj_t node = nearest_node(usable);
+    bool bound = node != NULL && hwloc_set_area_membind(loaded, address, bytes, node->nodeset, HWLOC_MEMBIND_BIND,
+                                                        HWLOC_MEMBIND_BYNODESET) == 0;
+    hwloc_bitmap_free(usable);
+    return bound;
 }
 
+/* Only ever narrows: a processor that was not the thread's before does not become it. */
 static bool thread_bind(void)
 {
-    hwloc_obj_t node = nearest_node();
-    return node != NULL && hwloc_set_cpubind(loaded, node->cpuset, HWLOC_CPUBIND_THREAD) == 0;
+    hwloc_bitmap_t usable = usable_processors();
+    hwloc_obj_t node = nearest_node(usable);
+    bool bound = node != NULL && hwloc_bitmap_and(usable, usable, node->cpuset) == 0 &&
+                 hwloc_set_cpubind(loaded, usable, HWLOC_CPUBIND_THREAD) == 0;
+    hwloc_bitmap_free(usable);
+    return bound;
 }
 
 #else

@@ -38,17 +38,18 @@ typedef struct tide_topology {
  */
 tide_status tide_topology_read(tide_topology *topology);
 
-/* Logical processors this process may use, at least 1. */
+/* Logical processors the calling thread may use, at least 1: the process's unless the thread was bound. */
 uint32_t tide_topology_processors(void);
 /* Memory that can be had without swapping; UINT64_MAX if the system does not say. */
 uint64_t tide_topology_available_bytes(void);
 bool tide_topology_has_huge_pages(void);
 
-/* Put pages not yet touched of [address, address + bytes) on the nearest node (this process's first; a GPU's
- * own with the CUDA device). A wish, not a need: false if it could not be done. True, and nothing done, on
+/* Put pages not yet touched of [address, address + bytes) on the nearest node (the first of those whose
+ * processors this thread may use; a GPU's own with the CUDA device). A wish, not a need: false if it could not be done. True, and nothing done, on
  * one node. */
 bool tide_topology_bind_memory(void *address, uint64_t bytes);
-/* Keep the calling thread, and threads it makes from now on, on that node's processors. As above. */
+/* Keep the calling thread, and threads it makes from now on (an OpenMP team's among them, unless OMP_PROC_BIND places
+ * those), on those of its processors that belong to that node. As above. */
 bool tide_topology_bind_thread(void);
 
 #endif
