@@ -50,11 +50,19 @@ static bool ring_is_full(const tide_host_stream *stream)
     return stream->enqueued - stream->completed == TIDE_HOST_RING_COMMANDS;
 }
 
+/* Sleep until the stream has completed `sequence`, or wakes somebody else. The lock is held. */
+static void progress_wait(tide_host_stream *stream, uint64_t sequence)
+{
+    if (sequence < stream->awaited)
+        stream->awaited = sequence;
+    pthread_cond_wait(&stream->progress, &stream->owner->lock);
+}
+
 void tide_host_stream_reserve(tide_host_streams *streams, tide_stream stream)
 {
     tide_host_stream *it = &streams->streams[stream];
     while (ring_is_full(it))
-        pthread_cond_wait(&it->progress, &streams->lock);
+        progress_wait(it, it->completed + 1);
 }
 
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream)
@@ -85,7 +93,7 @@ bool tide_host_streams_passed(const tide_host_streams *streams, tide_host_moment
 void tide_host_streams_wait(tide_host_streams *streams, tide_host_moment moment)
 {
     while (!tide_host_streams_passed(streams, moment))
-        pthread_cond_wait(&streams->streams[moment.stream].progress, &streams->lock);
+        progress_wait(&streams->streams[moment.stream], moment.sequence);
 }
 
 tide_host_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
@@ -229,7 +237,10 @@ static void complete(tide_host_stream *stream, const tide_host_command *command)
 {
     bool recorded = command->recorded; /* the ring's place may be reused from here on */
     stream->completed++;
-    pthread_cond_broadcast(&stream->progress);
+    if (stream->completed >= stream->awaited) {
+        stream->awaited = UINT64_MAX; /* who is not there yet says so again */
+        pthread_cond_broadcast(&stream->progress);
+    }
     if (recorded)
         tide_host_streams_ring(stream->owner);
 }
@@ -306,6 +317,7 @@ static int stream_start(tide_host_streams *streams, tide_stream role, uint64_t s
     tide_host_stream *stream = &streams->streams[role];
     stream->owner = streams;
     stream->role = role;
+    stream->awaited = UINT64_MAX;
     stream->random = seed ^ ((uint64_t)role << 32);
     (void)pthread_cond_init(&stream->work, NULL);
     (void)pthread_cond_init(&stream->progress, NULL);
