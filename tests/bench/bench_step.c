@@ -5,8 +5,9 @@
  *
  * gpt2 (124M), bf16, chunks of 4 MiB, 256 tokens a step (32 without bf16 instructions), every block recomputed.
  * Device budgets are shares of the model data (14 bytes a param) and hard: the region (accumulators, workspace) is in
- * them. A share below the least that works is raised to it. --quick takes some required rows only, and fewer steps. The other options are for looking into single rows: the rest is left out, and --trace writes
- * what every stream and chunk did in the measured steps (JSON Lines).
+ * them. A share below the least that works is raised to it. --quick takes some required rows only, and fewer steps. The
+ * other options are for looking into single rows: the rest is left out, and --trace writes what every stream and chunk
+ * did in the measured steps (JSON Lines).
  *
  * Two forms
  *
