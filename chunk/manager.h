@@ -10,7 +10,8 @@
  *   FETCH, WRITE_BACK  when the mapping stands and the copy is enqueued (who uses the slot waits for the copy)
  *   EVICT              when the last use has been seen and the place is unmapped (the copy out may still run:
  *                      whoever uses either slot next waits for it)
- *   UPDATE, RESTORE    host: when the host lane has finished; device: when it is enqueued
+ *   UPDATE, RESTORE    host: when the host lane has finished; device: when it is enqueued. A host task's chunks may stand,
+ *                      stale, in device slots; copies of them out have been seen to end
  *   ACCESS             when the caller's own work on the host slots is over
  *
  * Several commands may be open at once, in any order of completion. A command that fails (done with a status)
@@ -21,6 +22,8 @@
  *             device slot  host slot
  *   absent    -            -          no content yet: zeros (model data) or nothing (FREE checkpoints)
  *   host      -            valid
+ *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values, and
+ *                                     is given away before any other
  *   clean     valid        valid      evicted without a copy
  *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
  *
@@ -77,8 +80,8 @@ typedef enum tide_chunk_state {
 } tide_chunk_state;
 
 typedef enum tide_command_kind {
-    TIDE_COMMAND_FETCH =
-        0, /* map device_slot at the chunk's place; then copy host_slot in (copy), or zero it (zero) */
+    TIDE_COMMAND_FETCH = 0,  /* map device_slot at the chunk's place unless it stands there (in_place); then copy
+                                host_slot in (copy), or zero it (zero) */
     TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
     TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
     TIDE_COMMAND_UPDATE,     /* optimizer on one part of a PARAM chunk, on `tier`, slots in task[] */
@@ -117,6 +120,7 @@ typedef struct tide_command {
     uint32_t host_slot;   /* moves with copy */
     bool copy;
     bool zero;
+    bool in_place;  /* FETCH: the slot is the chunk's and mapped; the host has changed the chunk meanwhile */
     tide_tier tier; /* tasks */
     uint32_t part;  /* tasks: which part of the PARAM chunk */
     uint32_t task_count;

@@ -64,44 +64,38 @@ uint32_t tide_manager_commands_open(const tide_manager *manager)
 
 /* --- next --- */
 
-/* Step 1b. `*blocked`: some chunk has no slot, nor one coming. */
-static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *command)
+/* Fetch the first requested chunk that is missing, owes nothing, and has a slot. */
+static bool fetch_with_slot(tide_manager *m, tide_command *command)
 {
     const tide_request *request = &m->request;
-    uint32_t missing = 0;
     for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
         const tide_place *place = &m->places.chunks[request->pins[i]];
-        if (place->busy || place->valid[TIDE_TIER_DEVICE])
-            continue;
-        if (m->places.tier[TIDE_TIER_DEVICE].free_count > 0) {
-            tide_manager_fetch(m, request->pins[i], TIDE_REASON_DEMAND, command);
-            return true;
-        }
-        if (missing++ < m->evictions_open)
-            continue;
-        *blocked = true;
-        return tide_manager_next_leave(m, command) ||
-               tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED},
-                                         TIDE_REASON_DEMAND, command);
-    }
-    *blocked = missing > 0;
-    return false;
-}
-
-/* Step 1a. What an update on the device wants is not taken from it. */
-static bool fetch_what_owes_nothing(tide_manager *m, tide_command *command)
-{
-    const tide_request *request = &m->request;
-    if (m->places.tier[TIDE_TIER_DEVICE].free_count == 0 || m->gather[TIDE_TIER_DEVICE].count > 0)
-        return false;
-    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
-        const tide_place *place = &m->places.chunks[request->pins[i]];
-        if (place->busy || place->valid[TIDE_TIER_DEVICE] || tide_manager_has_work(m, request->pins[i]))
+        if (place->busy || place->valid[TIDE_TIER_DEVICE] || tide_manager_has_work(m, request->pins[i]) ||
+            !tide_manager_has_slot_for(m, request->pins[i]))
             continue;
         tide_manager_fetch(m, request->pins[i], TIDE_REASON_DEMAND, command);
         return true;
     }
     return false;
+}
+
+/* Step 1b. `*blocked`: some chunk has no slot, nor one coming. */
+static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *command)
+{
+    const tide_request *request = &m->request;
+    uint32_t missing = 0;
+    if (fetch_with_slot(m, command))
+        return true;
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
+        const tide_place *place = &m->places.chunks[request->pins[i]];
+        missing += !place->busy && !place->valid[TIDE_TIER_DEVICE];
+    }
+    *blocked = missing > 0;
+    if (missing <= m->evictions_open)
+        return false;
+    return tide_manager_next_leave(m, command) ||
+           tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED}, TIDE_REASON_DEMAND,
+                                     command);
 }
 
 /* Step 1. `*alone`: nothing else may go on meanwhile. */
@@ -113,7 +107,10 @@ static bool next_for_request(tide_manager *m, bool *alone, tide_command *command
     if (!tide_manager_request_waits_for_work(m))
         return fetch_requested(m, alone, command);
     *alone = true;
-    return tide_manager_next_work(m, true, command) || fetch_what_owes_nothing(m, command) ||
+    if (tide_manager_next_work(m, true, command))
+        return true;
+    /* What an update on the device gathers slots for is not taken from it. */
+    return (m->gather[TIDE_TIER_DEVICE].count == 0 && fetch_with_slot(m, command)) ||
            tide_manager_next_ready_work(m, false, command);
 }
 
@@ -190,11 +187,16 @@ static void finish_fetch(tide_manager *m, const tide_command *command, bool ok)
     tide_place *place = &m->places.chunks[command->chunk];
     assert(place->slot[TIDE_TIER_DEVICE] == command->device_slot);
     m->spills_open -= command->reason == TIDE_REASON_SPILL;
+    if (!ok && command->in_place)
+        return;
     if (!ok) {
         tide_places_release(&m->places, command->chunk, TIDE_TIER_DEVICE);
         return;
     }
+    if (command->in_place)
+        tide_places_make_fresh(&m->places, command->chunk);
     place->valid[TIDE_TIER_DEVICE] = true;
+    m->marks[command->chunk] &= (uint8_t)~TIDE_MARK_KEPT;
 }
 
 static void finish_evict(tide_manager *m, const tide_command *command, bool ok)
@@ -205,6 +207,7 @@ static void finish_evict(tide_manager *m, const tide_command *command, bool ok)
     if (!ok)
         return;
     place->valid[TIDE_TIER_HOST] |= command->copy;
+    m->marks[command->chunk] &= (uint8_t)~TIDE_MARK_KEPT;
     tide_places_release(&m->places, command->chunk, TIDE_TIER_DEVICE);
 }
 
@@ -253,7 +256,7 @@ static void finish_task_chunk(tide_manager *m, const tide_command *command, tide
     place->busy = false;
     tide_places_unpin(&m->places, chunk, tier);
     if (ok && access & TIDE_ACCESS_WRITE) {
-        if (place->slot[other] != TIDE_SLOT_NONE)
+        if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
             tide_places_release(&m->places, chunk, other);
         place->valid[tier] = true;
         make_live(m, chunk);

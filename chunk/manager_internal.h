@@ -95,7 +95,9 @@ enum {
     TIDE_MARK_GATHER_DEVICE = 1u << 2, /* a device task is being gathered */
     TIDE_MARK_GATHER_HOST = 1u << 3,
     TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
-    TIDE_MARK_QUEUED = 1u << 5,  /* it is in the queue of those, perhaps no longer LEAVING */
+    TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
+    TIDE_MARK_QUEUED = 1u << 6,  /* it is in the queue of those, perhaps no longer LEAVING or WRITING */
+    TIDE_MARK_KEPT = 1u << 7,    /* its device slot waits while the host updates it */
 };
 
 /* The open op and what it wants on the device: [0, param_pins) its params, the rest the open slice. */
@@ -121,7 +123,7 @@ typedef struct tide_step_plan {
     const tide_plan *plan; /* NULL: none */
 } tide_step_plan;
 
-/* Chunks that are to leave the device, first come first served; linked, so that each is in it once. */
+/* Chunks that are to leave the device or to be copied out, first come first served; linked, so that each is in it once. */
 typedef struct tide_leave_queue {
     tide_chunk *next; /* per chunk */
     tide_chunk head, tail;
@@ -248,8 +250,6 @@ bool tide_manager_try_pin(tide_manager *manager);
 typedef struct tide_victim_rule {
     uint32_t spared;            /* marks of chunks that stay */
     uint32_t spared_duplicates; /* marks of chunks whose host copy stays too */
-    uint64_t farther_than;      /* prefetch: only chunks needed later than so many moments */
-    bool bounded;               /* farther_than counts */
 } tide_victim_rule;
 
 /* The host will update it (its gradients are complete, or its work is on): it has to leave the device, or stay away. */
@@ -261,6 +261,10 @@ void tide_manager_fetch(tide_manager *manager, tide_chunk chunk, tide_reason rea
 /* Let it out, with a copy (there is a free host slot) or without. */
 void tide_manager_evict(tide_manager *manager, tide_chunk chunk, bool copy, tide_reason reason,
                         tide_command *command);
+/* Copy a dirty chunk out; it stays. There is a free host slot. */
+void tide_manager_write_back(tide_manager *manager, tide_chunk chunk, tide_reason reason, tide_command *command);
+/* Is there a slot for it: a free one, or its own? */
+bool tide_manager_has_slot_for(const tide_manager *manager, tide_chunk chunk);
 /* Evict the best victim a rule allows. False if there is none, or its host slot cannot be had now. */
 bool tide_manager_evict_victim(tide_manager *manager, tide_victim_rule rule, tide_reason reason,
                                tide_command *command);

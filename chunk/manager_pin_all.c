@@ -65,7 +65,7 @@ bool tide_manager_next_pin_all(tide_manager *manager, tide_command *command)
         if (place->busy)
             return false;
         if (!place->valid[TIDE_TIER_DEVICE]) {
-            assert(manager->places.tier[TIDE_TIER_DEVICE].free_count > 0);
+            assert(tide_manager_has_slot_for(manager, chunk));
             tide_manager_fetch(manager, chunk, TIDE_REASON_DEMAND, command);
             return true;
         }

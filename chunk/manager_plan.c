@@ -1,13 +1,14 @@
 /* The plan at work: a trace made from the recorded schedule, and what the manager does along the plan made from it.
  *
  *   at a step's end   if the recording or the placement of updates is new, a trace is made and planned (planner.h)
- *   at a use's end    a chunk that the plan lets go, or whose gradients are complete and whose update is on the host, is
- *                     queued to leave; next() evicts it at once, so that its copy out begins as early as it can
- *   meanwhile         planned fetches, in order of need, each into a free slot (the walk)
+ *   at a use's end    a chunk that the plan lets go is queued; next() evicts it at once, so that its copy out begins as
+ *                     early as it can. One whose gradients are complete and whose update is on the host is copied out,
+ *                     too; if the plan lets it keep its slot, that stays mapped for the updated values
+ *   meanwhile         planned fetches, in order of need, each into a free slot or its own (the walk)
  *
  * The walk. A planned fetch may take a slot only if every planned fetch needed sooner has, or can still have, one. Some
  * of those cannot begin: their chunk has still to be used, or is on its way out, or owes its update. A free slot is set
- * aside for each of them.
+ * aside for each of them that does not wait in its own.
  *
  *   fetches in order of need   a      b          c       d
  *                              there  to leave   owes    missing     3 slots free: 2 are set aside, d takes the third
@@ -268,11 +269,11 @@ uint32_t tide_manager_planned_use(const tide_manager *manager)
 
 /* --- leaving --- */
 
-static void queue_leave(tide_manager *m, tide_chunk chunk)
+static void enqueue(tide_manager *m, tide_chunk chunk, uint8_t marks)
 {
     tide_leave_queue *queue = &m->leaving;
     const bool queued = m->marks[chunk] & TIDE_MARK_QUEUED;
-    m->marks[chunk] |= TIDE_MARK_QUEUED | TIDE_MARK_LEAVING;
+    m->marks[chunk] |= TIDE_MARK_QUEUED | marks;
     if (queued)
         return;
     if (queue->count++ == 0)
@@ -282,50 +283,69 @@ static void queue_leave(tide_manager *m, tide_chunk chunk)
     queue->tail = chunk;
 }
 
+static tide_chunk dequeue(tide_manager *m)
+{
+    tide_leave_queue *queue = &m->leaving;
+    const tide_chunk chunk = queue->head;
+    assert(queue->count > 0);
+    queue->head = queue->next[chunk];
+    queue->count--;
+    m->marks[chunk] &= (uint8_t)~TIDE_MARK_QUEUED;
+    return chunk;
+}
+
 void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uint32_t count,
                             uint32_t first_use)
 {
-    const tide_step_plan *step = active_plan(manager);
+    const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : active_plan(manager);
     for (uint32_t i = 0; i < count; i++) {
-        const bool planned = step && first_use != TIDE_USE_NONE && step->plan->leaves[first_use + i];
-        assert(!planned || step->trace.uses[first_use + i].chunk == chunks[i]);
-        if (planned || tide_manager_must_leave(manager, chunks[i]))
-            queue_leave(manager, chunks[i]);
+        assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
+        if (step && step->plan->leaves[first_use + i])
+            enqueue(manager, chunks[i], TIDE_MARK_LEAVING);
+        else if (tide_manager_must_leave(manager, chunks[i]))
+            enqueue(manager, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING);
     }
 }
 
-/* May it leave now? False if later, or if it is wanted again, which takes its mark away. */
+/* May it leave, or be copied out, now? False if later, or if it is wanted again, which takes its marks away. */
 static bool may_leave(tide_manager *m, tide_chunk chunk)
 {
     const tide_place *place = &m->places.chunks[chunk];
     const bool wanted = m->marks[chunk] & (TIDE_MARK_REQUESTED | TIDE_MARK_GATHER_DEVICE);
     if (wanted || (!place->busy && !tide_place_is_movable(place))) {
-        m->marks[chunk] &= (uint8_t)~TIDE_MARK_LEAVING;
+        m->marks[chunk] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
         return false;
     }
     return !place->busy &&
            (!tide_place_is_dirty(place) || tide_manager_free_host_slot(m, TIDE_MARK_GATHER_HOST));
 }
 
+/* What may be done for a chunk of the queue. False if nothing: it is clean, and stays. */
+static bool let_go(tide_manager *m, tide_chunk chunk, tide_command *command)
+{
+    const bool dirty = tide_place_is_dirty(&m->places.chunks[chunk]);
+    const tide_reason reason = tide_manager_must_leave(m, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    if (m->marks[chunk] & TIDE_MARK_LEAVING)
+        tide_manager_evict(m, chunk, dirty, reason, command);
+    else if (dirty)
+        tide_manager_write_back(m, chunk, reason, command);
+    m->marks[chunk] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING);
+    return command->chunk == chunk;
+}
+
 bool tide_manager_next_leave(tide_manager *manager, tide_command *command)
 {
-    tide_leave_queue *queue = &manager->leaving;
-    for (uint32_t left = queue->count; left > 0; left--) {
-        const tide_chunk chunk = queue->head;
-        queue->head = queue->next[chunk];
-        queue->count--;
-        const bool leaves = manager->marks[chunk] & TIDE_MARK_LEAVING;
-        manager->marks[chunk] &= (uint8_t)~TIDE_MARK_QUEUED;
-        if (leaves && may_leave(manager, chunk)) {
-            const tide_reason reason =
-                tide_manager_must_leave(manager, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
-            const bool copy = tide_place_is_dirty(&manager->places.chunks[chunk]);
-            tide_manager_evict(manager, chunk, copy, reason, command);
-            manager->marks[chunk] &= (uint8_t)~TIDE_MARK_LEAVING;
-            return true;
+    for (uint32_t left = manager->leaving.count; left > 0; left--) {
+        const tide_chunk chunk = dequeue(manager);
+        command->chunk = TIDE_CHUNK_NONE;
+        if (!(manager->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)))
+            continue;
+        if (may_leave(manager, chunk)) {
+            if (let_go(manager, chunk, command))
+                return true;
+        } else if (manager->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)) {
+            enqueue(manager, chunk, 0);
         }
-        if (manager->marks[chunk] & TIDE_MARK_LEAVING)
-            queue_leave(manager, chunk);
     }
     return false;
 }
@@ -365,27 +385,31 @@ static void find_walk(tide_manager *m, const tide_step_plan *step)
     }
 }
 
+/* Into a free slot, or in its own. */
+static bool may_fetch(const tide_manager *m, tide_chunk chunk, uint32_t free_slots)
+{
+    return free_slots > 0 || m->places.chunks[chunk].stale;
+}
+
 static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *command)
 {
     const uint32_t fetches = step->plan->fetch_count, length = step->trace.moment_count;
-    uint32_t free_slots = m->places.tier[TIDE_TIER_DEVICE].free_count;
+    uint32_t free_slots = m->places.tier[TIDE_TIER_DEVICE].free_count, stale = m->places.stale;
     bool unbroken = true;
-    for (uint32_t i = m->walk.there; i < fetches && free_slots > 0; i++) {
+    for (uint32_t i = m->walk.there; i < fetches && (free_slots > 0 || stale > 0); i++) {
         const uint32_t at = m->walk.first + i, fetch = at < fetches ? at : at - fetches;
         const uint32_t moment = fetch_moment(step, fetch) + (at < fetches ? 0 : length);
-        const tide_chunk chunk = step->trace.uses[step->plan->fetches[fetch]].chunk;
-        switch (look_at(m, chunk, moment - m->schedule.cursor)) {
-        case WALK_MISSING:
+        const uint32_t use = step->plan->fetches[fetch];
+        const tide_chunk chunk = step->trace.uses[use].chunk;
+        const walk_result result = look_at(m, chunk, moment - m->schedule.cursor);
+        if (result == WALK_MISSING && may_fetch(m, chunk, free_slots)) {
             tide_manager_fetch(m, chunk, TIDE_REASON_PREFETCH, command);
             return true;
-        case WALK_LATER:
-            unbroken = false;
-            free_slots--;
-            break;
-        case WALK_THERE:
-            m->walk.there += unbroken;
-            break;
         }
+        unbroken &= result == WALK_THERE;
+        m->walk.there += unbroken;
+        free_slots -= result != WALK_THERE && free_slots > 0 && !step->plan->in_place[use];
+        stale -= m->places.chunks[chunk].stale && stale > 0;
     }
     return false;
 }

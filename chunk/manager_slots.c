@@ -2,7 +2,7 @@
  *
  * A device slot:
  *   1. a free one;
- *   2. of a chunk without content: nothing to copy, now or later;
+ *   2. of a chunk without content, or whose content the host has changed: nothing to copy, now or later;
  *   3. of the chunk whose next use is farthest, but of a clean one if its next use is at least
  *      CLEAN_NUMERATOR / CLEAN_DENOMINATOR as far: a clean chunk leaves for nothing, a dirty one costs a copy
  *      out on top of the copy back in that either costs. Without a recording: the least recently used.
@@ -66,14 +66,16 @@ void tide_manager_fetch(tide_manager *manager, tide_chunk chunk, tide_reason rea
 {
     tide_place *place = &manager->places.chunks[chunk];
     assert(!place->busy && !place->valid[TIDE_TIER_DEVICE]);
-    bool copy = place->live && place->valid[TIDE_TIER_HOST];
-    uint32_t slot = tide_places_take(&manager->places, chunk, TIDE_TIER_DEVICE);
+    bool copy = place->live && place->valid[TIDE_TIER_HOST], in_place = place->stale;
+    uint32_t slot = in_place ? place->slot[TIDE_TIER_DEVICE]
+                             : tide_places_take(&manager->places, chunk, TIDE_TIER_DEVICE);
     *command = (tide_command){.kind = TIDE_COMMAND_FETCH,
                               .reason = reason,
                               .chunk = chunk,
                               .device_slot = slot,
                               .host_slot = place->slot[TIDE_TIER_HOST],
                               .copy = copy,
+                              .in_place = in_place,
                               .zero = !copy && tide_layout_chunk_space(manager->layout, chunk) !=
                                                    TIDE_SPACE_CHECKPOINT};
     place->busy = true;
@@ -85,7 +87,7 @@ void tide_manager_evict(tide_manager *manager, tide_chunk chunk, bool copy, tide
                         tide_command *command)
 {
     tide_place *place = &manager->places.chunks[chunk];
-    assert(tide_place_is_movable(place));
+    assert(tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
     uint32_t host_slot = place->slot[TIDE_TIER_HOST];
     if (copy)
         host_slot = tide_places_take(&manager->places, chunk, TIDE_TIER_HOST);
@@ -98,6 +100,26 @@ void tide_manager_evict(tide_manager *manager, tide_chunk chunk, bool copy, tide
     place->busy = true;
     manager->evictions_open++;
     tide_manager_issue(manager, command, NULL);
+}
+
+void tide_manager_write_back(tide_manager *manager, tide_chunk chunk, tide_reason reason,
+                             tide_command *command)
+{
+    tide_place *place = &manager->places.chunks[chunk];
+    assert(tide_place_is_dirty(place) && !place->busy);
+    *command = (tide_command){.kind = TIDE_COMMAND_WRITE_BACK,
+                              .reason = reason,
+                              .chunk = chunk,
+                              .device_slot = place->slot[TIDE_TIER_DEVICE],
+                              .host_slot = tide_places_take(&manager->places, chunk, TIDE_TIER_HOST),
+                              .copy = true};
+    place->busy = true;
+    tide_manager_issue(manager, command, NULL);
+}
+
+bool tide_manager_has_slot_for(const tide_manager *manager, tide_chunk chunk)
+{
+    return manager->places.chunks[chunk].stale || manager->places.tier[TIDE_TIER_DEVICE].free_count > 0;
 }
 
 /* --- device slots --- */
@@ -124,16 +146,14 @@ static victims find_victims(const tide_manager *m, tide_victim_rule rule)
         if (chunk == TIDE_CHUNK_NONE || m->marks[chunk] & rule.spared)
             continue;
         const tide_place *place = &m->places.chunks[chunk];
-        if (!tide_place_is_movable(place))
+        if (!tide_place_is_movable(place) && !tide_place_is_spent(place))
             continue;
         uint64_t far = tide_manager_remoteness(m, chunk);
-        if (rule.bounded && far <= rule.farther_than)
-            continue;
-        if (!place->live)
+        if (!place->live || place->stale)
             keep_farther(&found.dead, &found.dead_far, chunk, far);
         else if (!tide_place_is_dirty(place))
             keep_farther(&found.clean, &found.clean_far, chunk, far);
-        if (place->live)
+        if (place->live && !place->stale)
             keep_farther(&found.any, &found.any_far, chunk, far);
     }
     return found;

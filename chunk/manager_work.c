@@ -12,7 +12,9 @@
  *
  *   on the host                                          on the device
  *   1. a chunk the task writes leaves the device,        1. a missing chunk is fetched into a free slot,
- *      with a copy if the device has the only one           or a victim's slot is freed for it
+ *      with a copy if the device has the only one,          or a victim's slot is freed for it
+ *      but a PARAM chunk whose slot is to wait for
+ *      the update (KEPT) is only copied
  *   2. a chunk it only reads is written back
  *   3. chunks without content get a host slot, all at once
  *   4. all there: pinned and handed out                  2. all there: pinned and handed out
@@ -176,6 +178,9 @@ static void hand_out(tide_manager *m, const tide_task *task, tide_command *comma
         bool fresh = !has_slot && task->items[i].access & TIDE_ACCESS_READ;
         command->task[i] = (tide_task_chunk){.chunk = chunk, .slot = slot, .fresh = fresh};
         access[i] = task->items[i].access;
+        if (task->tier == TIDE_TIER_HOST && task->items[i].access & TIDE_ACCESS_WRITE &&
+            place->valid[TIDE_TIER_DEVICE])
+            tide_places_make_stale(&m->places, chunk);
         tide_places_pin(&m->places, chunk, task->tier);
         place->busy = true;
     }
@@ -196,18 +201,10 @@ static bool has_host_slot(tide_manager *m, bool *moved, tide_command *command)
     return false;
 }
 
-static void write_back(tide_manager *m, tide_chunk chunk, tide_reason reason, tide_command *command)
+/* The host may change it while its device slot waits. */
+static bool is_kept(const tide_manager *m, const tide_task *task, tide_chunk chunk)
 {
-    tide_place *place = &m->places.chunks[chunk];
-    assert(tide_place_is_dirty(place) && !place->busy);
-    *command = (tide_command){.kind = TIDE_COMMAND_WRITE_BACK,
-                              .reason = reason,
-                              .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = tide_places_take(&m->places, chunk, TIDE_TIER_HOST),
-                              .copy = true};
-    place->busy = true;
-    tide_manager_issue(m, command, NULL);
+    return task->kind != TIDE_COMMAND_ACCESS && m->marks[chunk] & TIDE_MARK_KEPT;
 }
 
 /* Steps 1 and 2 for one chunk. `*there`: nothing more to do but, perhaps, step 3. */
@@ -220,7 +217,8 @@ static bool bring_to_host(tide_manager *m, const tide_task *task, const tide_tas
     if (place->busy)
         return false;
     bool copy = tide_place_is_dirty(place) && item->access & TIDE_ACCESS_READ;
-    bool leaves = place->valid[TIDE_TIER_DEVICE] && (writes || !place->live);
+    bool leaves =
+        place->valid[TIDE_TIER_DEVICE] && ((writes && !is_kept(m, task, item->chunk)) || !place->live);
     *there = !leaves && !copy;
     if (*there)
         return false;
@@ -229,7 +227,7 @@ static bool bring_to_host(tide_manager *m, const tide_task *task, const tide_tas
     if (leaves)
         tide_manager_evict(m, item->chunk, copy, task->reason, command);
     else
-        write_back(m, item->chunk, task->reason, command);
+        tide_manager_write_back(m, item->chunk, task->reason, command);
     return true;
 }
 
@@ -283,7 +281,7 @@ static bool gather_on_device(tide_manager *m, const tide_task *task, tide_comman
         all_there = false;
         if (place->busy)
             continue;
-        if (slots->free_count > 0) {
+        if (tide_manager_has_slot_for(m, task->items[i].chunk)) {
             tide_manager_fetch(m, task->items[i].chunk, task->reason, command);
             return true;
         }
@@ -312,8 +310,8 @@ static bool is_ready_on_host(const tide_manager *m, const tide_task *task)
     for (uint32_t i = 0; i < task->count; i++) {
         const tide_place *place = &m->places.chunks[task->items[i].chunk];
         const bool writes = task->items[i].access & TIDE_ACCESS_WRITE;
-        if (place->busy || (place->valid[TIDE_TIER_DEVICE] && (writes || !place->live)) ||
-            tide_place_is_dirty(place))
+        const bool leaves = (writes && !is_kept(m, task, task->items[i].chunk)) || !place->live;
+        if (place->busy || (place->valid[TIDE_TIER_DEVICE] && leaves) || tide_place_is_dirty(place))
             return false;
         fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
     }

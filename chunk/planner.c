@@ -40,11 +40,13 @@ typedef struct use_set {
 /* In sets are those that may leave; while it is used a chunk is held. */
 typedef enum chunk_state {
     ABSENT = 0,
-    DEAD,
+    DEAD,  /* written whole at its next use */
+    STALE, /* changed on the host meanwhile */
     CLEAN,
     DIRTY,
     SETS, /* [1, SETS) have one */
     HELD_DEAD = SETS,
+    HELD_STALE, /* nobody: it is clean as soon as it is held */
     HELD_CLEAN,
     HELD_DIRTY,
 } chunk_state;
@@ -66,8 +68,8 @@ struct tide_planner {
     uint32_t *following; /* per use: its chunk's next one, in this step or the next */
     uint32_t *moment_first;
     uint32_t *ending,
-        *ending_first; /* uses by the moment in which they end; per moment where its ones begin */
-    bool *fetched;     /* per use, in the step played out last */
+        *ending_first;         /* uses by the moment in which they end; per moment where its ones begin */
+    bool *fetched, *refreshed; /* per use, in the step played out last: into a slot, or in place */
     journal_entry *journal;
     uint32_t journal_capacity, journal_length;
     bool journaling;
@@ -165,8 +167,8 @@ static void put(tide_planner *p, tide_chunk chunk, chunk_state state, uint32_t n
         set_insert(&p->sets[state], next);
     p->resident += state != ABSENT;
     p->resident -= was != ABSENT;
-    p->absent += state == ABSENT && comes_with_a_copy(p, next);
-    p->absent -= was == ABSENT && comes_with_a_copy(p, p->next[chunk]);
+    p->absent += (state == ABSENT || state == STALE) && comes_with_a_copy(p, next);
+    p->absent -= (was == ABSENT || was == STALE) && comes_with_a_copy(p, p->next[chunk]);
     p->states[chunk] = (uint8_t)state;
     p->next[chunk] = next;
 }
@@ -191,9 +193,12 @@ static chunk_state state_after(chunk_state before, uint32_t flags)
 static void end_use(tide_planner *p, uint32_t use)
 {
     const tide_trace_use *u = &p->trace->uses[use];
-    put(p, u->chunk, state_after((chunk_state)p->states[u->chunk], u->flags), p->following[use]);
-    if (u->flags & TIDE_TRACE_LEAVES)
-        leave(p, u->chunk);
+    chunk_state after = state_after((chunk_state)p->states[u->chunk], u->flags);
+    if (u->flags & TIDE_TRACE_LEAVES) {
+        p->copies_out += after == DIRTY;
+        after = STALE;
+    }
+    put(p, u->chunk, after, p->following[use]);
 }
 
 /* --- victims --- */
@@ -217,9 +222,11 @@ static bool look_ahead(tide_planner *p, uint32_t moment, tide_chunk clean, tide_
 static uint32_t victim(tide_planner *p, uint32_t moment, bool deciding)
 {
     const uint32_t first = p->moment_first[moment];
-    const uint32_t dead = farthest(p, DEAD, first);
-    if (dead != NO_USE)
+    const uint32_t dead = farthest(p, DEAD, first), stale = farthest(p, STALE, first);
+    if (dead != NO_USE && (stale == NO_USE || distance(p, first, dead) > distance(p, first, stale)))
         return dead;
+    if (stale != NO_USE)
+        return stale;
     const uint32_t clean = farthest(p, CLEAN, first), dirty = farthest(p, DIRTY, first);
     assert(clean != NO_USE || dirty != NO_USE);
     if (clean == NO_USE || dirty == NO_USE)
@@ -237,22 +244,25 @@ static uint32_t victim(tide_planner *p, uint32_t moment, bool deciding)
 /* --- playing --- */
 
 /* Hold what is there; how many are not? */
-static uint32_t hold_present(tide_planner *p, uint32_t moment)
+static uint32_t hold_present(tide_planner *p, uint32_t moment, bool deciding)
 {
     uint32_t missing = 0;
     for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
         const tide_chunk chunk = p->trace->uses[use].chunk;
         const chunk_state state = (chunk_state)p->states[chunk];
         missing += state == ABSENT;
+        if (deciding)
+            p->refreshed[use] = state == STALE;
+        p->copies_in += state == STALE;
         if (state != ABSENT && state < SETS)
-            put(p, chunk, state + HELD, use);
+            put(p, chunk, state == STALE ? HELD_CLEAN : state + HELD, use);
     }
     return missing;
 }
 
 static void play_moment(tide_planner *p, uint32_t moment, bool deciding)
 {
-    const uint32_t missing = hold_present(p, moment);
+    const uint32_t missing = hold_present(p, moment, deciding);
     while (p->resident + missing > p->slots)
         leave(p, p->trace->uses[victim(p, moment, deciding)].chunk);
     for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
@@ -376,19 +386,59 @@ static void clear_device(tide_planner *p)
     p->journaling = false;
 }
 
+/* The last step did not begin as it ended. What was there at its begin and is not at its end has to be fetched at its first
+ * use; what is there only at its end leaves, since its first use was a fetch. Then the step may follow itself, with no
+ * chunk on the device that was not there when it was played. */
+static void mend_wrap(tide_planner *p)
+{
+    for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++) {
+        if (p->states[chunk] != ABSENT || p->first_states[chunk] == ABSENT)
+            continue;
+        p->fetched[p->next[chunk]] = true;
+        p->refreshed[p->next[chunk]] = false;
+    }
+}
+
+/* Copies of the plan, followed for ever: counted in the second of two steps. Ends by using up the states. */
+static void count_copies(tide_planner *p)
+{
+    const tide_plan *plan = &p->plan;
+    uint8_t *dirty = p->states;
+    memset(dirty, 0, p->trace->chunk_count);
+    for (int pass = 0; pass < 2; pass++) {
+        p->copies_in = p->copies_out = 0;
+        for (uint32_t use = 0; use < plan->use_count; use++) {
+            const tide_trace_use *u = &p->trace->uses[use];
+            const bool comes = p->fetched[use] || p->refreshed[use];
+            p->copies_in += comes && !(u->flags & TIDE_TRACE_CREATES);
+            dirty[u->chunk] &= !comes;
+            dirty[u->chunk] |= (u->flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES)) != 0;
+            dirty[u->chunk] &= !(u->flags & TIDE_TRACE_ENDS);
+            if (!plan->leaves[use] && !(u->flags & TIDE_TRACE_LEAVES))
+                continue;
+            p->copies_out += dirty[u->chunk];
+            dirty[u->chunk] = 0;
+        }
+    }
+}
+
 static void write_plan(tide_planner *p)
 {
     tide_plan *plan = &p->plan;
     plan->use_count = p->trace->use_count;
     plan->fetch_count = 0;
-    plan->free_slots = p->slots - p->resident;
-    plan->copies_in = p->copies_in;
-    plan->copies_out = p->copies_out;
+    plan->free_slots = p->slots;
+    for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++) /* that stay from step to step */
+        plan->free_slots -= p->next[chunk] != NO_USE && !p->fetched[p->next[chunk]];
     for (uint32_t use = 0; use < plan->use_count; use++) {
         plan->leaves[use] = p->fetched[p->following[use]];
-        if (p->fetched[use])
+        plan->in_place[use] = p->refreshed[use];
+        if (p->fetched[use] || p->refreshed[use])
             plan->fetches[plan->fetch_count++] = use;
     }
+    count_copies(p);
+    plan->copies_in = p->copies_in;
+    plan->copies_out = p->copies_out;
 }
 
 const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots)
@@ -408,6 +458,8 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *tra
         play_step(planner);
         planner->plan.steady = memcmp(planner->first_states, planner->states, trace->chunk_count) == 0;
     }
+    if (!planner->plan.steady)
+        mend_wrap(planner);
     write_plan(planner);
     return &planner->plan;
 }
@@ -416,13 +468,16 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *tra
 uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
 {
     const tide_plan *plan = &planner->plan;
-    uint32_t tight = 0, fetch = 0;
+    uint32_t tight = 0, fetch = 0, with_slot = 0;
     uint64_t available = (uint64_t)plan->free_slots + spare, released_last = 0;
     for (uint32_t moment = 0; moment < planner->trace->moment_count; moment++) {
         /* `available` holds what was released up to two moments ago. */
         for (; fetch < plan->fetch_count && planner->trace->uses[plan->fetches[fetch]].moment == moment;
-             fetch++)
-            tight += fetch >= available;
+             fetch++) {
+            const bool takes_slot = !plan->in_place[plan->fetches[fetch]];
+            tight += takes_slot && with_slot >= available;
+            with_slot += takes_slot;
+        }
         available += released_last;
         released_last = 0;
         for (uint32_t i = planner->ending_first[moment]; i < planner->ending_first[moment + 1]; i++)
@@ -447,11 +502,14 @@ static bool allocate(tide_planner *p)
     p->ending = calloc(uses, sizeof *p->ending);
     p->ending_first = calloc(uses + 1, sizeof *p->ending_first);
     p->fetched = calloc(uses, sizeof *p->fetched);
+    p->refreshed = calloc(uses, sizeof *p->refreshed);
+    p->plan.in_place = calloc(uses, sizeof *p->plan.in_place);
     p->journal = calloc(p->journal_capacity, sizeof *p->journal);
     p->plan.leaves = calloc(uses, sizeof *p->plan.leaves);
     p->plan.fetches = calloc(uses, sizeof *p->plan.fetches);
     return p->set_memory && p->states && p->first_states && p->next && p->following && p->moment_first &&
-           p->ending && p->ending_first && p->fetched && p->journal && p->plan.leaves && p->plan.fetches;
+           p->ending && p->ending_first && p->fetched && p->refreshed && p->plan.in_place && p->journal &&
+           p->plan.leaves && p->plan.fetches;
 }
 
 tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner)
@@ -486,6 +544,8 @@ void tide_planner_destroy(tide_planner *planner)
     free(planner->ending);
     free(planner->ending_first);
     free(planner->fetched);
+    free(planner->refreshed);
+    free(planner->plan.in_place);
     free(planner->journal);
     free(planner->plan.leaves);
     free(planner->plan.fetches);

@@ -14,7 +14,8 @@
  *
  * Policy. At a moment that needs more slots than there are, some kept chunk has to have left: which?
  *
- *   1. one that costs nothing to bring back: dead now and written whole at its next use;
+ *   1. one whose slot holds nothing that is wanted: dead now and written whole at its next use, or changed on the host,
+ *      so that it is copied in again anyway (it waits in its slot only to save unmapping and mapping);
  *   2. farthest next use (Belady's rule), counted in uses and wrapping around into the next step, among clean chunks
  *      (cost 1: in again) and among dirty ones (cost 2: out and in again, but clean from then on);
  *   3. between the farthest clean C and a dirty D that is needed later still: both futures are played out until C is
@@ -40,7 +41,7 @@ enum {
     TIDE_TRACE_MODIFIES = 1u << 1, /* a copy on the host is worth nothing afterwards */
     TIDE_TRACE_ENDS = 1u << 2,     /* no content afterwards: nothing to copy out */
     TIDE_TRACE_LEAVES = 1u << 3,   /* has to go to the host afterwards, with a copy if modified, and is changed there
-                                      (its update); the next use fetches it */
+                                      (its update); the next use copies it in again */
 };
 
 typedef struct tide_trace_use {
@@ -61,9 +62,10 @@ typedef struct tide_trace {
 
 typedef struct tide_plan {
     uint32_t use_count;
-    bool *leaves; /* per use: the chunk leaves after it */
+    bool *leaves; /* per use: the chunk gives its slot up after it */
     uint32_t fetch_count;
     uint32_t *fetches; /* uses that need a fetch (with or without a copy), in order */
+    bool *in_place;    /* per use: its fetch needs no slot, for the chunk has waited in its own while it was changed */
     uint32_t free_slots;            /* when a step begins */
     uint64_t copies_in, copies_out; /* chunks a step, in the steady state */
     bool steady;                    /* the step begins as it ends; false: the last of the steps played out */

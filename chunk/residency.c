@@ -67,6 +67,25 @@ uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
     return slot;
 }
 
+void tide_places_make_stale(tide_places *places, tide_chunk chunk)
+{
+    tide_place *place = &places->chunks[chunk];
+    assert(place->slot[TIDE_TIER_DEVICE] != TIDE_SLOT_NONE && place->pins[TIDE_TIER_DEVICE] == 0);
+    assert(!place->stale);
+    place->valid[TIDE_TIER_DEVICE] = false;
+    place->stale = true;
+    places->stale++;
+}
+
+void tide_places_make_fresh(tide_places *places, tide_chunk chunk)
+{
+    tide_place *place = &places->chunks[chunk];
+    assert(place->stale && places->stale > 0);
+    place->valid[TIDE_TIER_DEVICE] = true;
+    place->stale = false;
+    places->stale--;
+}
+
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_slots *slots = &places->tier[tier];
@@ -79,6 +98,10 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     slots->free[slots->free_count++] = slot;
     place->slot[tier] = TIDE_SLOT_NONE;
     place->valid[tier] = false;
+    if (tier == TIDE_TIER_DEVICE && place->stale) {
+        place->stale = false;
+        places->stale--;
+    }
 }
 
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
@@ -132,8 +155,11 @@ static bool place_is_valid(const tide_place *place)
             return false;
         if (place->pins[tier] && !holds)
             return false;
-        if (holds && !place->valid[tier] &&
-            !place->busy) /* a slot without content: only while a move is open */
+        const bool stale = place->stale && tier == TIDE_TIER_DEVICE;
+        if (stale && (!holds || place->valid[tier] || place->pins[tier]))
+            return false;
+        if (holds && !place->valid[tier] && !place->busy &&
+            !stale) /* without content: only while a move is open */
             return false;
     }
     return place->live || place->busy || place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
@@ -141,7 +167,7 @@ static bool place_is_valid(const tide_place *place)
 
 bool tide_places_is_valid(const tide_places *places, bool deep)
 {
-    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0};
+    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, stale = 0;
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         if (places->tier[tier].free_count > places->tier[tier].count ||
             places->pinned[tier] + places->tier[tier].free_count > places->tier[tier].count)
@@ -151,9 +177,10 @@ bool tide_places_is_valid(const tide_places *places, bool deep)
     for (uint32_t i = 0; i < places->chunk_count; i++) {
         if (!place_is_valid(&places->chunks[i]))
             return false;
+        stale += places->chunks[i].stale;
         for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
             pinned[tier] += places->chunks[i].pins[tier] > 0;
     }
-    return pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
+    return stale == places->stale && pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
            slots_agree(places, TIDE_TIER_DEVICE) && slots_agree(places, TIDE_TIER_HOST);
 }

@@ -4,6 +4,9 @@
  *   chunk:  slot[tier]   the slot it holds there, valid or about to become so (a move is open)
  *           valid[tier]  the slot's content is the chunk's
  *
+ * A chunk that the host changes may keep its device slot, mapped where it was, for the copy of what it becomes: it is
+ * `stale` there. Nothing is lost by taking the slot.
+ *
  * A chunk is `live` when it has content at all. One that is not may keep a device slot (a dead CHECKPOINT
  * chunk stays mapped for its next WRITE; nothing is lost by taking the slot) but never a host slot. A chunk
  * is `busy` while a command on it is open; pins count the users that hold it in a tier. last_use is a count
@@ -24,6 +27,7 @@ typedef struct tide_place {
     bool valid[TIDE_TIER_COUNT];
     bool busy;
     bool live;
+    bool stale; /* slot[DEVICE] stands at the chunk's place, its content is worth nothing */
     uint64_t last_use;
 } tide_place;
 
@@ -39,6 +43,7 @@ typedef struct tide_places {
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];
     uint32_t pinned[TIDE_TIER_COUNT]; /* chunks with a pin there */
+    uint32_t stale;                   /* chunks that are stale */
     uint64_t uses;                    /* so far; the next last_use */
 } tide_places;
 
@@ -51,6 +56,12 @@ void tide_places_destroy(tide_places *places);
 static inline bool tide_place_is_resident(const tide_place *place)
 {
     return place->valid[TIDE_TIER_DEVICE] && !place->busy;
+}
+
+/* It may be taken off the device for nothing: what stands there is worth nothing. */
+static inline bool tide_place_is_spent(const tide_place *place)
+{
+    return place->stale && !place->busy;
 }
 
 /* Its only copy is on the device: leaving needs a copy. */
@@ -74,6 +85,10 @@ static inline bool tide_place_is_duplicate(const tide_place *place)
 /* Take a free slot (there is one) for a chunk that has none in the tier. Its content is not yet the chunk's.
  */
 uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier);
+/* The host has changed it, or is about to: its device slot, unpinned, holds nothing of worth from now on. */
+void tide_places_make_stale(tide_places *places, tide_chunk chunk);
+/* The new values are there. */
+void tide_places_make_fresh(tide_places *places, tide_chunk chunk);
 /* Give a chunk's unpinned slot back, with whatever it holds. */
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier);
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier);

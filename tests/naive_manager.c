@@ -127,8 +127,10 @@ static bool is_pinned_by_op(const naive_manager *n, tide_chunk chunk)
 static void take_fetch(naive_manager *n, const tide_command *c)
 {
     naive_slot *slot = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
-    EXPECT(n->mapped[c->chunk] == NONE, "fetch of chunk %u, which is on the device", c->chunk);
-    EXPECT(slot->chunk == NONE, "fetch of chunk %u into a mapped slot", c->chunk);
+    EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE), "fetch of chunk %u, which is on the device",
+           c->chunk);
+    EXPECT(slot->chunk == (c->in_place ? c->chunk : NONE), "fetch of chunk %u into a mapped slot", c->chunk);
+    EXPECT(!c->in_place || (c->copy && slot->version != n->truth[c->chunk]), "fetch of chunk %u again", c->chunk);
     EXPECT(!(c->copy && c->zero), "fetch of chunk %u copies and zeroes", c->chunk);
     set_busy(n, TIDE_TIER_DEVICE, c->device_slot, true);
     if (!c->copy)

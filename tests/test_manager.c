@@ -824,6 +824,28 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
     clean_up();
 }
 
+static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(void **state)
+{
+    (void)state;
+    arrange(4, 0, 0);
+    add_chain(4, true);
+    seal(4, 20, TIDE_PLACEMENT_HOST, true);
+    for (int step = 0; step < 3; step++)
+        train_one_step();
+    f.log_count = 0;
+    train_one_step();
+    assert_int_equal(count(TIDE_COMMAND_EVICT), 0);
+    assert_int_equal(count(TIDE_COMMAND_WRITE_BACK), 4);
+    assert_int_equal(count(TIDE_COMMAND_FETCH), 4);
+    for (tide_chunk chunk = 0; chunk < 4; chunk++) {
+        const tide_command *fetch = find(TIDE_COMMAND_FETCH, chunk);
+        assert_true(fetch->in_place && fetch->copy && !fetch->zero);
+        assert_int_equal(fetch->device_slot, find(TIDE_COMMAND_WRITE_BACK, chunk)->device_slot);
+        assert_true(residency(chunk).device_valid && residency(chunk).host_valid);
+    }
+    clean_up();
+}
+
 /* --- skip, abort, failures --- */
 
 static void a_skipped_step_rewrites_what_held_gradients(void **state)
@@ -1051,6 +1073,7 @@ int main(void)
         cmocka_unit_test(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
         cmocka_unit_test(auto_places_the_first_chunks_state_in_the_margin),
         cmocka_unit_test(auto_lets_both_sides_end_their_updates_together),
+        cmocka_unit_test(a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough),
         cmocka_unit_test(a_skipped_step_rewrites_what_held_gradients),
         cmocka_unit_test(an_update_that_was_never_started_tears_nothing),
         cmocka_unit_test(an_abort_is_exact_before_an_update_and_torn_after),

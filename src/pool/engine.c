@@ -3,7 +3,8 @@
  *
  * A command's life
  *
- *   FETCH        map (outside the lock), enqueue the copy on the in stream behind the marks of both slots: done
+ *   FETCH        map (outside the lock; not where the slot stands already), enqueue the copy on the in stream behind the
+ *                marks of both slots: done
  *   WRITE_BACK   enqueue the copy on the out stream: done
  *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have
  *                been seen; unmap (outside the lock): done
@@ -109,6 +110,8 @@ static tide_status zero_in(tide_pool *pool, const tide_command *command)
 static tide_status fetch(tide_pool *pool, const tide_command *command)
 {
     char *place = place_of(pool, command->chunk);
+    if (command->in_place)
+        return copy_in(pool, command);
     tide_pool_unlock(pool);
     tide_status status = tide_pool_map(pool, command->device_slot, place);
     tide_pool_lock(pool);
