@@ -1,7 +1,7 @@
 /* Host Adam against the machine.
  *
- *     bench_adam [--params MI] [--rounds N] [--threads N]     the figures, as JSON
- *     bench_adam --ours-only MI [--rounds N] [--threads N]    parameters a second of one bf16 update, a number
+ *     bench_adam [--params MI] [--rounds N | --quick] [--threads N]    the figures, as JSON
+ *     bench_adam --ours-only MI [--rounds N] [--threads N]             parameters a second of one bf16 update, a number
  *
  * An update reads and writes param, master, momentum and variance once: 28 bytes a bf16 parameter, 32 an fp32 one. The
  * limit is the time in which this machine reads and writes so many bytes doing next to nothing with them, in the same
@@ -379,8 +379,13 @@ static long number_of(const char *name, const char *text, long most)
 static options options_read(int count, char **arguments)
 {
     options read = {.params_mi = 32, .rounds = 21, .threads = (long)bench_threads()};
-    for (int i = 1; i < count; i += 2) {
-        const char *name = arguments[i], *value = i + 1 < count ? arguments[i + 1] : NULL;
+    for (int i = 1; i < count; i++) {
+        const char *name = arguments[i];
+        if (!strcmp(name, "--quick")) {
+            read.rounds = 3;
+            continue;
+        }
+        const char *value = ++i < count ? arguments[i] : NULL;
         if (!strcmp(name, "--params") || !strcmp(name, "--ours-only")) {
             read.params_mi = number_of(name, value, 4096);
             read.ours_only = !strcmp(name, "--ours-only");
@@ -389,7 +394,8 @@ static options options_read(int count, char **arguments)
         } else if (!strcmp(name, "--threads")) {
             read.threads = number_of(name, value, (long)bench_threads());
         } else {
-            bench_die("%s is unknown; --params MI, --ours-only MI, --rounds N, --threads N are not", name);
+            bench_die("%s is unknown; --params MI, --ours-only MI, --rounds N, --quick, --threads N are not",
+                      name);
         }
     }
     return read;
