@@ -61,7 +61,8 @@ static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t 
                        planned *made)
 {
     memset(made, 0, sizeof *made);
-    memcpy(made->uses, uses, use_count * sizeof *uses);
+    if (use_count > 0)
+        memcpy(made->uses, uses, use_count * sizeof *uses);
     made->trace = (tide_trace){.moment_count = use_count ? uses[use_count - 1].moment + 1 : 0,
                                .chunk_count = chunk_count,
                                .use_count = use_count,
@@ -83,7 +84,8 @@ typedef struct replay {
     bool on_device[CHUNKS_MAX];
     bool modified[CHUNKS_MAX]; /* the host has no equal copy */
     bool dead[CHUNKS_MAX];
-    bool listed[USES_MAX]; /* the use is among the fetches */
+    bool stale[CHUNKS_MAX]; /* waits in its slot, changed on the host */
+    bool listed[USES_MAX];  /* the use is among the fetches */
     uint32_t on_device_count;
     uint64_t in, out;
 } replay;
@@ -96,28 +98,31 @@ static bool ends_at(const tide_trace_use *use, uint32_t moment)
 static void bring(replay *r, uint32_t u)
 {
     const tide_trace_use *use = &r->made->trace.uses[u];
-    CHECK(r->listed[u] == !r->on_device[use->chunk], r->made);
-    if (!r->listed[u])
-        return;
+    const bool comes = !r->on_device[use->chunk], stale = r->stale[use->chunk];
+    CHECK(r->listed[u] == (comes || stale), r->made);
+    CHECK(r->made->plan->in_place[u] == stale, r->made);
+    r->in += r->listed[u] && !(use->flags & TIDE_TRACE_CREATES);
     r->on_device[use->chunk] = true;
-    r->on_device_count++;
-    r->in += !(use->flags & TIDE_TRACE_CREATES);
+    r->stale[use->chunk] = false;
+    r->on_device_count += comes;
 }
 
 static void finish(replay *r, uint32_t u)
 {
     const tide_trace_use *use = &r->made->trace.uses[u];
     const uint32_t flags = use->flags, chunk = use->chunk;
-    CHECK(r->on_device[chunk], r->made);
+    const bool leaves = r->made->plan->leaves[u];
+    CHECK(r->on_device[chunk] && !r->stale[chunk], r->made);
     r->dead[chunk] = (flags & TIDE_TRACE_ENDS) != 0;
     if (flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES))
         r->modified[chunk] = true;
-    CHECK(r->made->plan->leaves[u] || !(flags & TIDE_TRACE_LEAVES), r->made);
-    if (!r->made->plan->leaves[u])
-        return;
-    r->out += r->modified[chunk] && !r->dead[chunk];
-    r->on_device[chunk] = r->modified[chunk] = false;
-    r->on_device_count--;
+    if (leaves || flags & TIDE_TRACE_LEAVES) {
+        r->out += r->modified[chunk] && !r->dead[chunk];
+        r->modified[chunk] = false;
+    }
+    r->on_device[chunk] = !leaves;
+    r->stale[chunk] = !leaves && flags & TIDE_TRACE_LEAVES;
+    r->on_device_count -= leaves;
 }
 
 static void replay_step(replay *r)
@@ -135,14 +140,19 @@ static void replay_step(replay *r)
     }
 }
 
-/* The chunks that stay after their last use of a step. */
-static uint32_t find_kept(const planned *made, bool *kept)
+/* The chunks that stay in their slots after their last use of a step, and those of them that are changed on
+ * the host. */
+static uint32_t find_kept(const planned *made, bool *kept, bool *stale)
 {
     uint32_t count = 0;
-    for (uint32_t u = 0; u < made->trace.use_count; u++)
-        kept[made->trace.uses[u].chunk] = !made->plan->leaves[u];
+    for (uint32_t u = 0; u < made->trace.use_count; u++) {
+        const tide_trace_use *use = &made->trace.uses[u];
+        kept[use->chunk] = !made->plan->leaves[u];
+        stale[use->chunk] = kept[use->chunk] && use->flags & TIDE_TRACE_LEAVES;
+    }
     for (uint32_t c = 0; c < made->trace.chunk_count; c++)
         count += kept[c];
+    CHECK(count <= made->slots && made->plan->free_slots == made->slots - count, made);
     return count;
 }
 
@@ -162,7 +172,7 @@ static void check_by_replay(const planned *made)
     replay r = {.made = made};
     CHECK(made->plan->use_count == made->trace.use_count, made);
     list_fetches(made, r.listed);
-    r.on_device_count = find_kept(made, r.on_device);
+    r.on_device_count = find_kept(made, r.on_device, r.stale);
     replay_step(&r);
     replay_step(&r);
     CHECK(r.in == made->plan->copies_in, made);
@@ -175,6 +185,7 @@ static void check_by_replay(const planned *made)
 typedef struct early {
     const planned *made;
     bool on_device[CHUNKS_MAX]; /* or coming: the slot is the chunk's */
+    bool stale[CHUNKS_MAX];
     bool *started;
     uint32_t free_slots;
     uint32_t first_open; /* all fetches before have started */
@@ -182,8 +193,23 @@ typedef struct early {
     uint64_t before_need; /* fetches that started before their moment */
 } early;
 
-/* The rank rule: a fetch starts when free slots exceed the earlier fetches whose chunks are still there for
- * an earlier use. Looks one step ahead. */
+/* Does fetch number n start now? `waiting` counts those that want a slot and cannot take one yet. */
+static bool may_start(const early *e, uint32_t n, uint32_t *waiting)
+{
+    const tide_plan *plan = e->made->plan;
+    const uint32_t u = plan->fetches[n % plan->fetch_count];
+    const tide_chunk chunk = e->made->trace.uses[u].chunk;
+    if (plan->in_place[u])
+        return e->stale[chunk];
+    if (!e->on_device[chunk] && e->free_slots > *waiting)
+        return true;
+    ++*waiting;
+    return false;
+}
+
+/* The rank rule: a fetch starts when free slots exceed the earlier fetches that want one and whose chunks are
+ * still there for an earlier use. In place it starts as soon as the chunk is changed. Looks one step ahead.
+ */
 static void start_fetches(early *e)
 {
     const tide_plan *plan = e->made->plan;
@@ -192,16 +218,11 @@ static void start_fetches(early *e)
         e->first_open++;
     for (uint32_t n = e->first_open; n < e->fetch_total && n < e->first_open + plan->fetch_count; n++) {
         const tide_chunk chunk = e->made->trace.uses[plan->fetches[n % plan->fetch_count]].chunk;
-        if (e->started[n])
+        if (e->started[n] || !may_start(e, n, &waiting))
             continue;
-        if (e->free_slots <= waiting)
-            return;
-        if (e->on_device[chunk]) {
-            waiting++;
-            continue;
-        }
+        e->free_slots -= !e->on_device[chunk];
         e->on_device[chunk] = e->started[n] = true;
-        e->free_slots--;
+        e->stale[chunk] = false;
     }
 }
 
@@ -210,12 +231,14 @@ static void play_early(early *e, uint32_t moment)
     const tide_trace *trace = &e->made->trace;
     for (uint32_t u = 0; u < trace->use_count; u++)
         if (trace->uses[u].moment == moment)
-            CHECK(e->on_device[trace->uses[u].chunk], e->made);
+            CHECK(e->on_device[trace->uses[u].chunk] && !e->stale[trace->uses[u].chunk], e->made);
     for (uint32_t u = 0; u < trace->use_count; u++) {
-        if (!ends_at(&trace->uses[u], moment) || !e->made->plan->leaves[u])
+        const tide_trace_use *use = &trace->uses[u];
+        if (!ends_at(use, moment))
             continue;
-        e->on_device[trace->uses[u].chunk] = false;
-        e->free_slots++;
+        e->on_device[use->chunk] = !e->made->plan->leaves[u];
+        e->stale[use->chunk] = e->on_device[use->chunk] && use->flags & TIDE_TRACE_LEAVES;
+        e->free_slots += e->made->plan->leaves[u];
     }
     start_fetches(e);
 }
@@ -227,9 +250,7 @@ static void check_early_fetches(const planned *made)
     early e = {.made = made, .fetch_total = ON_DEVICE_STEPS * made->plan->fetch_count};
     bool *started = test_calloc(e.fetch_total + 1u, sizeof *started);
     e.started = started;
-    const uint32_t kept = find_kept(made, e.on_device);
-    CHECK(kept <= made->slots, made);
-    e.free_slots = made->slots - kept;
+    e.free_slots = made->slots - find_kept(made, e.on_device, e.stale);
     start_fetches(&e);
     for (int step = 0; step < ON_DEVICE_STEPS; step++)
         for (uint32_t moment = 0; moment < made->trace.moment_count; moment++)
@@ -237,19 +258,22 @@ static void check_early_fetches(const planned *made)
     test_free(started);
 }
 
-/* The i-th fetch has the slot of the i-th release, after those that are idle at the step's begin. */
+/* The i-th fetch that wants a slot has that of the i-th release, after those that are idle at the step's
+ * begin. */
 static void check_pairing(const planned *made)
 {
     const tide_trace *trace = &made->trace;
-    bool kept[CHUNKS_MAX] = {false};
-    uint32_t slots = made->slots - find_kept(made, kept);
+    uint32_t taken = 0;
     for (uint32_t i = 0; i < made->plan->fetch_count; i++) {
-        const uint32_t needed_at = trace->uses[made->plan->fetches[i]].moment;
+        const uint32_t fetch = made->plan->fetches[i], needed_at = trace->uses[fetch].moment;
         uint32_t released = 0;
+        if (made->plan->in_place[fetch])
+            continue;
         for (uint32_t u = 0; u < trace->use_count; u++)
             released +=
                 made->plan->leaves[u] && trace->uses[u].moment + trace->uses[u].held_moments < needed_at;
-        CHECK(i < slots + released, made);
+        CHECK(taken < made->plan->free_slots + released, made);
+        taken++;
     }
 }
 
@@ -273,7 +297,7 @@ static void a_plan_is_right_when_it_is_played(void **state)
         check_early_fetches(&made);
     }
     print_message("%u of %d plans are not steady\n", unsteady, RANDOM_CASES);
-    assert_true(unsteady * 50 <= RANDOM_CASES);
+    assert_true(unsteady * 10 <= RANDOM_CASES);
 }
 
 /* A step may begin anywhere in the circle: what is alive or modified then is alive over the end of the step.
@@ -392,7 +416,7 @@ static void one_chunk_stays_where_it_is(void **state)
     assert_false(made.plan->leaves[0] || made.plan->leaves[1]);
 }
 
-static void one_chunk_that_leaves_comes_back_for_its_next_use(void **state)
+static void a_chunk_changed_on_the_host_waits_in_its_slot(void **state)
 {
     (void)state;
     static const tide_trace_use uses[] = {{0, 0, 0, 0}, {1, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0}};
@@ -401,8 +425,24 @@ static void one_chunk_that_leaves_comes_back_for_its_next_use(void **state)
     check_by_replay(&made);
     assert_int_equal(made.plan->fetch_count, 1);
     assert_int_equal(made.plan->fetches[0], 0);
-    assert_false(made.plan->leaves[0]);
-    assert_true(made.plan->leaves[1]);
+    assert_true(made.plan->in_place[0]);
+    assert_false(made.plan->leaves[0] || made.plan->leaves[1]);
+    assert_int_equal(made.plan->copies_in, 1);
+    assert_int_equal(made.plan->copies_out, 1);
+}
+
+/* Chunk 0 is copied in again anyway; 1, needed later, would be copied for nothing. */
+static void a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up(void **state)
+{
+    (void)state;
+    static const tide_trace_use uses[] = {{0, 0, TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES, 0},
+                                          {1, 1, 0, 0},
+                                          {2, 2, TIDE_TRACE_CREATES | TIDE_TRACE_ENDS, 0}};
+    static planned made;
+    plan_given(uses, 3, 3, 2, &made);
+    check_by_replay(&made);
+    assert_true(made.plan->leaves[0]);
+    assert_false(made.plan->leaves[1]);
     assert_int_equal(made.plan->copies_in, 1);
     assert_int_equal(made.plan->copies_out, 1);
 }
@@ -428,7 +468,7 @@ static void what_all_fits_moves_only_for_updates(void **state)
         uint64_t leaving = 0, modified = 0;
         for (uint32_t u = 0; u < made.trace.use_count; u++) {
             const uint32_t flags = made.trace.uses[u].flags;
-            CHECK(made.plan->leaves[u] == ((flags & TIDE_TRACE_LEAVES) != 0), &made);
+            CHECK(!made.plan->leaves[u], &made);
             leaving += (flags & TIDE_TRACE_LEAVES) != 0;
             modified += flags & TIDE_TRACE_LEAVES && flags & TIDE_TRACE_MODIFIES;
         }
@@ -544,7 +584,8 @@ int main(void)
         cmocka_unit_test(patrickstar_copies_more),
         cmocka_unit_test(an_empty_step_moves_nothing),
         cmocka_unit_test(one_chunk_stays_where_it_is),
-        cmocka_unit_test(one_chunk_that_leaves_comes_back_for_its_next_use),
+        cmocka_unit_test(a_chunk_changed_on_the_host_waits_in_its_slot),
+        cmocka_unit_test(a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up),
         cmocka_unit_test(a_chunk_that_leaves_unmodified_is_not_copied_out),
         cmocka_unit_test(what_all_fits_moves_only_for_updates),
         cmocka_unit_test(a_moment_may_need_every_slot),
