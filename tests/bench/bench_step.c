@@ -60,7 +60,7 @@ typedef struct choice {
 /* Everything that rows share. */
 typedef struct bench {
     choice chosen;
-    char data[32];
+    const char *data;
     FILE *trace;
     uint32_t cores;
     tide_pool_plan plan; /* sizes; its budgets are not used */
@@ -405,16 +405,25 @@ static void run(bench *it)
 
 /* --- the program --- */
 
-static void write_data(char path[32])
+static char data_path[32];
+
+static void remove_data(void)
+{
+    (void)unlink(data_path);
+}
+
+static void write_data(void)
 {
     enum { BYTES = 1 << 17 };
-    snprintf(path, 32, "/tmp/tide-bench-XXXXXX");
+    char *path = data_path;
+    snprintf(path, sizeof data_path, "/tmp/tide-bench-XXXXXX");
     const int file = mkstemp(path);
     char text[BYTES];
     for (uint32_t i = 0, random = 1; i < BYTES; i++, random = random * 1664525 + 1013904223)
         text[i] = (char)(' ' + (random >> 24) % 95);
     if (file < 0 || write(file, text, sizeof text) != sizeof text || close(file) != 0)
         bench_die("no file %s", path);
+    (void)atexit(remove_data); /* a benchmark that dies leaves nothing behind */
 }
 
 static void refuse(const char *what)
@@ -466,13 +475,13 @@ int main(int count, char **words)
     it.chosen = parse(count, words);
     it.cores = bench_threads();
     tide_kernels_cpu_configure((int)it.cores);
-    write_data(it.data);
+    write_data();
+    it.data = data_path;
     if (it.chosen.trace != NULL && (it.trace = fopen(it.chosen.trace, "w")) == NULL)
         bench_die("no file %s", it.chosen.trace);
     step_plan(&it.plan);
     run(&it);
     if (it.trace != NULL && fclose(it.trace) != 0)
         bench_die("%s could not be written", it.chosen.trace);
-    (void)unlink(it.data);
     return 0;
 }
