@@ -147,7 +147,6 @@ static void step(rig *r)
 
 typedef struct times {
     double seconds, stall_seconds;
-    double spread_seconds; /* standard deviation of steps; 0 if all last as long */
 } times;
 
 static void evaluate(rig *r)
@@ -181,21 +180,18 @@ static uint32_t run(rig *r, uint32_t steps, tide_pool_counters taken[RUN_STEPS_M
     return count;
 }
 
-/* Run `steps` more; the mean of the last half of them. */
+/* Run `steps` more; the mean of the last half of them, or of all after the first 13 where they are many: that is what a
+ * prediction averages where steps do not repeat (predict.c). */
 static times measure(rig *r, uint32_t steps)
 {
     tide_pool_counters taken[RUN_STEPS_MAX];
-    const uint32_t count = run(r, steps, taken), half = steps / 2;
+    const uint32_t count = run(r, steps, taken), first = count > 26 ? 13 : count / 2;
     times mean = {0};
-    assert_true(count >= half);
-    for (uint32_t i = count - half; i < count; i++) {
-        mean.seconds += taken[i].seconds / half;
-        mean.stall_seconds += taken[i].stall_seconds / half;
+    assert_true(count > 2);
+    for (uint32_t i = first; i < count; i++) {
+        mean.seconds += taken[i].seconds / (count - first);
+        mean.stall_seconds += taken[i].stall_seconds / (count - first);
     }
-    double square = 0;
-    for (uint32_t i = count - half; i < count; i++)
-        square += (taken[i].seconds - mean.seconds) * (taken[i].seconds - mean.seconds) / half;
-    mean.spread_seconds = sqrt(square);
     return mean;
 }
 
@@ -205,11 +201,10 @@ static void assert_near(const char *what, double predicted, double measured, dou
         fail_msg("%s: predicted %.6f s, measured %.6f s, allowed %.6f s", what, predicted, measured, allowed);
 }
 
-/* Both are the same virtual time: 1 percent. A link-bound plan may give steps that never repeat; then both are means of a
- * few dozen of them, and half their spread is allowed for that. */
+/* Both are the same virtual time. */
 static double exactly(times measured)
 {
-    return 0.01 * measured.seconds + 0.5 * measured.spread_seconds;
+    return 0.01 * measured.seconds;
 }
 
 /* --- the null device: the same virtual time --- */
@@ -244,10 +239,13 @@ static void on_the_null_device_the_prediction_is_what_happens(void **state)
 static void placement_prefetch_and_manager_off_are_predicted_as_set(void **state)
 {
     (void)state;
-    rig_options options = options_null(0.3, 200e6);
-    options.pool.prefetch = false;
-    check_exact(&options, "no prefetch");
-    options.pool.prefetch = true;
+    rig_options options;
+    for (int i = 0; i < 4; i++) {
+        options = options_null(0.2 * (i + 1), 500e6);
+        options.pool.prefetch = false;
+        check_exact(&options, "no prefetch");
+    }
+    options = options_null(0.3, 200e6);
     options.pool.placement = TIDE_PLACEMENT_DEVICE;
     check_exact(&options, "device");
     options.pool.placement = TIDE_PLACEMENT_HOST;
@@ -322,6 +320,25 @@ static void a_changed_duration_changes_the_prediction(void **state)
     tide_pool_destroy(r.pool);
 }
 
+/* No op is a tenth of the step, and each gets an eighth slower: none alone makes a hundredth of it. */
+static void a_drift_of_all_ops_together_is_noticed(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(1, 10e9);
+    rig r = rig_create(&options);
+    for (uint32_t i = 0; i < 2 * LAYERS; i++)
+        r.kernel_ns[i] = MS;
+    measure(&r, 6);
+    const tide_pool_prediction first = predict(&r);
+    for (uint32_t i = 0; i < 2 * LAYERS; i++)
+        r.kernel_ns[i] += MS / 8;
+    measure(&r, 20);
+    const tide_pool_prediction last = predict(&r);
+    assert_int_equal(last.times_played, 2);
+    assert_true(last.step_seconds > 1.08 * first.step_seconds);
+    tide_pool_destroy(r.pool);
+}
+
 static void another_batch_shape_is_followed_at_once(void **state)
 {
     (void)state;
@@ -330,17 +347,20 @@ static void another_batch_shape_is_followed_at_once(void **state)
     measure(&r, 6);
     const tide_pool_prediction first = predict(&r);
     r.slices = 1;
+    for (uint32_t i = 0; i < 2 * LAYERS; i++)
+        r.kernel_ns[i] *= 2; /* what was measured before is worth nothing */
     step(&r);
     assert_ok(tide_pool_drain(r.pool));
     const tide_pool_prediction second = predict(&r);
     assert_int_equal(second.times_played, first.times_played + 1);
     assert_true(second.step_seconds < 0.9 * first.step_seconds);
     const times measured = measure(&r, 48);
-    assert_near("other shape", second.step_seconds, measured.seconds, exactly(measured));
+    /* What a plan comes to rest at may depend on what was before. */
+    assert_near("other shape", second.step_seconds, measured.seconds, 0.03 * measured.seconds);
     r.slices = SLICES;
     const times again = measure(&r, 48);
     const tide_pool_prediction back = predict(&r);
-    assert_near("first shape again", back.step_seconds, again.seconds, exactly(again));
+    assert_near("first shape again", back.step_seconds, again.seconds, 0.03 * again.seconds);
     tide_pool_destroy(r.pool);
 }
 
@@ -359,6 +379,86 @@ static void a_step_given_up_leaves_the_prediction_alone(void **state)
     assert_ok(tide_pool_drain(r.pool));
     const tide_pool_prediction again = predict(&r);
     assert_memory_equal(&again, &first, sizeof first);
+    tide_pool_destroy(r.pool);
+}
+
+/* --- what is measured --- */
+
+static void samples_replace_at_first_and_then_smooth(void **state)
+{
+    (void)state;
+    tide_measure measured;
+    assert_ok(tide_measure_create(&measured, 1, 8));
+    const uint64_t lasts_ns[] = {1000, 100, 200, 0};
+    const double means_ns[] = {1000, 100, 125, 125};
+    for (int i = 0; i < 4; i++) {
+        tide_measure_step_begin(&measured, true);
+        tide_measure_op(&measured, 0, TIDE_SCRIPT_OP);
+        tide_measure_op(&measured, 0, 0);
+        tide_measure_op(&measured, 0, 1);
+        tide_measure_op(&measured, 0, TIDE_SCRIPT_END);
+        tide_measure_add(&measured, tide_series_of_op(0), 6000, 0); /* two slices of 3000 */
+        if (lasts_ns[i] > 0)
+            tide_measure_add(&measured, TIDE_SERIES_COPY_IN, 10 * lasts_ns[i], 10);
+        tide_measure_step_end(&measured);
+        tide_measure_sample(&measured, false);
+        assert_int_equal(measured.complete,
+                         i > 0); /* the first step's updates have ended by the second's end */
+        assert_true(measured.series[TIDE_SERIES_COPY_IN].mean_ns == means_ns[i]);
+        assert_true(measured.series[tide_series_of_op(0)].mean_ns == 3000);
+        assert_int_equal(measured.version, 1);
+    }
+    tide_measure_destroy(&measured);
+}
+
+static double measured_ns(const rig *r, uint32_t series)
+{
+    return r->pool->measure.series[series].mean_ns;
+}
+
+static void assert_ns(double measured, double expected)
+{
+    if (!(fabs(measured - expected) <= 1e-3 * expected))
+        fail_msg("measured %g ns, set %g ns", measured, expected);
+}
+
+static void what_the_machine_was_set_to_is_what_is_measured(void **state)
+{
+    (void)state;
+    rig_options options = options_null(0.2, 500e6);
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    rig r = rig_create(&options);
+    measure(&r, 4);
+    assert_ns(measured_ns(&r, TIDE_SERIES_COPY_IN), 2);
+    assert_ns(measured_ns(&r, TIDE_SERIES_COPY_OUT), 2.5);
+    assert_ns(measured_ns(&r, TIDE_SERIES_ADAM_HOST), 0.1);
+    assert_ns(measured_ns(&r, TIDE_SERIES_MAP), 20000);
+    assert_ns(measured_ns(&r, TIDE_SERIES_UNMAP), 30000);
+    assert_ns(measured_ns(&r, tide_series_of_op(r.forward[1])), MS);
+    assert_ns(measured_ns(&r, tide_series_of_op(r.backward[1])), 2 * MS);
+    assert_ns(measured_ns(&r, tide_series_of_begin(&r.pool->measure, r.backward[1])),
+              4 * 400000 / BYTES_PER_NS);
+    assert_true(measured_ns(&r, tide_series_of_end(&r.pool->measure, r.backward[1])) > 0);
+    assert_true(measured_ns(&r, tide_series_of_end(&r.pool->measure, r.forward[1])) == 0);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_step_with_more_moments_than_there_is_room_for_is_not_played(void **state)
+{
+    (void)state;
+    const rig_options options = options_null(1, 10e9);
+    rig r = rig_create(&options);
+    const tide_step_options training = {.training = true, .epsilon = 1, .clip_norm = 1};
+    tide_pool_prediction prediction;
+    assert_ok(tide_step_begin(r.pool, &training));
+    for (int i = 0; i < 6 * LAYERS; i++)
+        run_op(&r, r.forward[0], MS);
+    assert_ok(tide_step_end(r.pool));
+    assert_ok(tide_pool_drain(r.pool));
+    assert_int_equal(tide_pool_predict(r.pool, &prediction), TIDE_ERROR_UNSUPPORTED);
+    step(&r);
+    assert_ok(tide_pool_drain(r.pool));
+    assert_true(predict(&r).step_seconds > 0);
     tide_pool_destroy(r.pool);
 }
 
@@ -518,8 +618,8 @@ static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
         check_host(1, 1e9, (float)clip);
-        check_host(0.3, 1e9, (float)clip);
-        check_host(0.2, 50e6, (float)clip);
+        check_host(0.3, 200e6, (float)clip);
+        check_host(0.3, 50e6, (float)clip);
     }
 }
 
@@ -531,8 +631,12 @@ int main(void)
         cmocka_unit_test(there_is_no_prediction_before_a_step_has_been_measured),
         cmocka_unit_test(an_answer_is_kept_while_nothing_changes),
         cmocka_unit_test(a_changed_duration_changes_the_prediction),
+        cmocka_unit_test(a_drift_of_all_ops_together_is_noticed),
         cmocka_unit_test(another_batch_shape_is_followed_at_once),
         cmocka_unit_test(a_step_given_up_leaves_the_prediction_alone),
+        cmocka_unit_test(samples_replace_at_first_and_then_smooth),
+        cmocka_unit_test(what_the_machine_was_set_to_is_what_is_measured),
+        cmocka_unit_test(a_step_with_more_moments_than_there_is_room_for_is_not_played),
         cmocka_unit_test(playing_anew_allocates_nothing),
         cmocka_unit_test(a_shadow_that_memory_lacks_for_leaves_nothing_behind),
         cmocka_unit_test(a_seal_whose_shadow_finds_no_memory_can_be_repeated),
