@@ -199,6 +199,7 @@ static void limit_ahead(const arrays *a, int threads)
 
 static void limit_dealt(const arrays *a, int threads)
 {
+    (void)threads; /* a build without OpenMP has one */
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
     for (size_t run = 0; run < a->elements / RUN_ELEMENTS; run++)
         touch_four(a, run * RUN_ELEMENTS, RUN_ELEMENTS, 0);
