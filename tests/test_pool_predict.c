@@ -616,11 +616,9 @@ static void check_host(double share, double link_bytes_per_second, float clip_no
 static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
 {
     (void)state;
-    for (int clip = 0; clip < 2; clip++) {
-        check_host(1, 1e9, (float)clip);
-        check_host(0.3, 200e6, (float)clip);
-        check_host(0.3, 50e6, (float)clip);
-    }
+    check_host(1, 1e9, 1);
+    check_host(0.3, 200e6, 0);
+    check_host(0.3, 50e6, 1);
 }
 
 int main(void)
