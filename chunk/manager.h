@@ -233,6 +233,13 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
 
 /* --- commands --- */
 
+/* Does a direction of the link have enough copies under way to be kept busy? Then what may as well move later waits, so
+ * that what becomes urgent meanwhile is not queued behind it: what leaves the device goes in order of next use. Nothing
+ * that an op waits for waits for this. Neither at the start. The owner asks next() again when it changes. */
+void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy);
+/* Of all calls of tide_manager_end so far, the work of so many is over on the device. The caller may be far ahead of it; what
+ * leaves in order of next use is chosen among chunks whose uses are over. Never told: all are. */
+void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
 /* The next command to execute; false if there is none at present (ask again after done or a request). */
 bool tide_manager_next(tide_manager *manager, tide_command *command);
 /* Command `id` is done, or failed and changed nothing. */

@@ -4,7 +4,8 @@
  *
  *   1. the open op's (or slice's) request
  *      a. a requested chunk owes an update or a restore: that comes first. Meanwhile what is requested and owes nothing
- *         is fetched into free slots, other updates on the host whose chunks are there go on, and nothing else
+ *         is fetched into free slots, other updates on the host whose chunks are there go on, and what is to come is
+ *         fetched into slots beyond those the request will take
  *      b. every chunk that is missing: fetched into a free slot, or what is to leave anyway or else a victim is
  *         evicted, never more than slots are still missing; while one of them has no slot coming, nothing else takes slots
  *   2. what is to leave the device leaves
@@ -79,21 +80,27 @@ static bool fetch_with_slot(tide_manager *m, tide_command *command)
     return false;
 }
 
+uint32_t tide_manager_requested_slots(const tide_manager *manager)
+{
+    const tide_request *request = &manager->request;
+    uint32_t slots = 0;
+    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
+        const tide_place *place = &manager->places.chunks[request->pins[i]];
+        slots += place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
+    }
+    return slots;
+}
+
 /* Step 1b. `*blocked`: some chunk has no slot, nor one coming. */
 static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *command)
 {
-    const tide_request *request = &m->request;
-    uint32_t missing = 0;
     if (fetch_with_slot(m, command))
         return true;
-    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
-        const tide_place *place = &m->places.chunks[request->pins[i]];
-        missing += !place->busy && !place->valid[TIDE_TIER_DEVICE];
-    }
+    const uint32_t missing = tide_manager_requested_slots(m);
     *blocked = missing > 0;
     if (missing <= m->evictions_open)
         return false;
-    return tide_manager_next_leave(m, command) ||
+    return tide_manager_next_leave(m, true, command) ||
            tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED}, TIDE_REASON_DEMAND,
                                      command);
 }
@@ -110,8 +117,9 @@ static bool next_for_request(tide_manager *m, bool *alone, tide_command *command
     if (tide_manager_next_work(m, true, command))
         return true;
     /* What an update on the device gathers slots for is not taken from it. */
-    return (m->gather[TIDE_TIER_DEVICE].count == 0 && fetch_with_slot(m, command)) ||
-           tide_manager_next_ready_work(m, false, command);
+    return m->gather[TIDE_TIER_DEVICE].count == 0 &&
+           (fetch_with_slot(m, command) || tide_manager_next_leave(m, false, command) ||
+            tide_manager_next_ready_work(m, false, command) || tide_manager_next_prefetch(m, command));
 }
 
 static bool find_next(tide_manager *m, tide_command *command)
@@ -121,7 +129,7 @@ static bool find_next(tide_manager *m, tide_command *command)
         return tide_manager_next_pin_all(m, command);
     if (next_for_request(m, &alone, command))
         return true;
-    if (tide_manager_next_leave(m, command))
+    if (tide_manager_next_leave(m, false, command))
         return true;
     if (alone)
         return false;
@@ -130,6 +138,21 @@ static bool find_next(tide_manager *m, tide_command *command)
     if (m->work_count && tide_manager_next_work(m, false, command))
         return true;
     return tide_manager_next_prefetch(m, command);
+}
+
+void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy)
+{
+    if (manager->in_busy == in_busy && manager->out_busy == out_busy)
+        return;
+    manager->in_busy = in_busy;
+    manager->out_busy = out_busy;
+    manager->idle = manager->prefetch_idle = false;
+}
+
+void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
+{
+    assert(ends <= manager->ends);
+    manager->ends_passed = ends;
 }
 
 bool tide_manager_next(tide_manager *manager, tide_command *command)
@@ -153,7 +176,8 @@ bool tide_manager_is_stuck(tide_manager *manager)
     bool waiting =
         request->open ? !request->ready : manager->host_request.count > 0 || manager->parts_open > 0;
     waiting |= manager->pin_all && !tide_manager_all_pinned(manager);
-    return waiting && manager->idle && tide_manager_commands_open(manager) == 0;
+    const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
+    return waiting && !later && manager->idle && tide_manager_commands_open(manager) == 0;
 }
 
 /* --- done --- */

@@ -126,6 +126,7 @@ typedef struct tide_step_plan {
 /* Chunks that are to leave the device or to be copied out, first come first served; linked, so that each is in it once. */
 typedef struct tide_leave_queue {
     tide_chunk *next; /* per chunk */
+    uint64_t *ends;   /* per chunk: its use is over when so many ends have passed */
     tide_chunk head, tail;
     uint32_t count;
 } tide_leave_queue;
@@ -198,6 +199,9 @@ struct tide_manager {
     uint32_t spills_open;    /* host slots about to be free */
     bool pin_all;            /* everything is to be pinned, or is */
     tide_chunk pin_all_next; /* chunks before are pinned; = chunk count: all */
+    bool in_busy, out_busy;  /* the link's two ways */
+    uint64_t ends;           /* of ops, so far */
+    uint64_t ends_passed;    /* of those, over on the device */
     bool idle;               /* next had nothing, and nothing happened since */
     bool prefetch_idle;      /* the walk had nothing, and nothing happened since */
 
@@ -256,6 +260,8 @@ typedef struct tide_victim_rule {
 bool tide_manager_must_leave(const tide_manager *manager, tide_chunk chunk);
 /* How far a chunk's next use is: moments, or without a recording uses since its last one. */
 uint64_t tide_manager_remoteness(const tide_manager *manager, tide_chunk chunk);
+/* Moments to a chunk's next use, updated or not; 0 without a recording. */
+uint64_t tide_manager_next_use(const tide_manager *manager, tide_chunk chunk);
 /* Let a chunk in: FETCH from its host copy, or zeroed, or as it comes. There is a free slot. */
 void tide_manager_fetch(tide_manager *manager, tide_chunk chunk, tide_reason reason, tide_command *command);
 /* Let it out, with a copy (there is a free host slot) or without. */
@@ -316,10 +322,14 @@ uint32_t tide_manager_planned_use(const tide_manager *manager);
 /* Uses of chunks have ended, the first of them `first_use` of the plan: who leaves, leaves. */
 void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uint32_t count,
                             uint32_t first_use);
-bool tide_manager_next_leave(tide_manager *manager, tide_command *command);
+/* The next chunk that leaves, or is copied out. `urgent`: a slot is wanted, whether or not the way out is busy. */
+bool tide_manager_next_leave(tide_manager *manager, bool urgent, tide_command *command);
 bool tide_manager_next_prefetch(tide_manager *manager, tide_command *command);
 
 /* --- manager_command.c --- */
+
+/* Slots that the open request will still take. */
+uint32_t tide_manager_requested_slots(const tide_manager *manager);
 
 /* Register a command and give it its id. There is room: next() asked. */
 void tide_manager_issue(tide_manager *manager, tide_command *command, const uint32_t *access);

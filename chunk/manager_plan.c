@@ -37,9 +37,12 @@ tide_status tide_manager_plans_create(tide_manager *manager)
 {
     const uint32_t chunks = tide_layout_chunk_count(manager->layout), uses = manager->schedule.use_capacity;
     manager->leaving.next = calloc(chunks, sizeof *manager->leaving.next);
+    manager->leaving.ends = calloc(chunks, sizeof *manager->leaving.ends);
+    manager->ends_passed = UINT64_MAX;
     manager->live_parts = calloc(chunks, sizeof *manager->live_parts);
     manager->part_live = calloc(manager->part_first[tide_layout_checkpoints(manager->layout)] + 1u, 1);
-    bool complete = manager->leaving.next && manager->live_parts && manager->part_live;
+    bool complete =
+        manager->leaving.next && manager->leaving.ends && manager->live_parts && manager->part_live;
     for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && complete; kind++) {
         tide_step_plan *step = &manager->plans[kind];
         step->trace.uses = malloc(uses * sizeof *step->trace.uses);
@@ -67,6 +70,8 @@ void tide_manager_plans_destroy(tide_manager *manager)
         *step = (tide_step_plan){.plan = NULL};
     }
     free(manager->leaving.next);
+    free(manager->leaving.ends);
+    manager->leaving.ends = NULL;
     free(manager->live_parts);
     free(manager->part_live);
     manager->leaving.next = NULL;
@@ -300,6 +305,7 @@ void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uin
     const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : active_plan(manager);
     for (uint32_t i = 0; i < count; i++) {
         assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
+        manager->leaving.ends[chunks[i]] = manager->ends;
         if (step && step->plan->leaves[first_use + i])
             enqueue(manager, chunks[i], TIDE_MARK_LEAVING);
         else if (tide_manager_must_leave(manager, chunks[i]))
@@ -333,21 +339,49 @@ static bool let_go(tide_manager *m, tide_chunk chunk, tide_command *command)
     return command->chunk == chunk;
 }
 
-bool tide_manager_next_leave(tide_manager *manager, tide_command *command)
+/* The smaller, the sooner it leaves: what costs no copy; what is needed soonest of that whose use is over on the device;
+ * the rest as their uses will be over. */
+static uint64_t leaving_rank(const tide_manager *m, tide_chunk chunk)
 {
-    for (uint32_t left = manager->leaving.count; left > 0; left--) {
-        const tide_chunk chunk = dequeue(manager);
-        command->chunk = TIDE_CHUNK_NONE;
-        if (!(manager->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)))
+    if (!tide_place_is_dirty(&m->places.chunks[chunk]))
+        return 0;
+    const bool over = m->leaving.ends[chunk] <= m->ends_passed;
+    return over ? 1 + tide_manager_next_use(m, chunk) : UINT64_MAX / 2 + m->leaving.ends[chunk];
+}
+
+/* Of the queue, by that rank. Chunks that are wanted again, and those that nothing is
+ * left to do for, drop out. TIDE_CHUNK_NONE if none may go now. */
+static tide_chunk choose_leaving(tide_manager *m, bool with_copy)
+{
+    tide_chunk best = TIDE_CHUNK_NONE;
+    uint64_t best_rank = UINT64_MAX;
+    for (uint32_t left = m->leaving.count; left > 0; left--) {
+        const tide_chunk chunk = dequeue(m);
+        if (!(m->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)))
             continue;
-        if (may_leave(manager, chunk)) {
-            if (let_go(manager, chunk, command))
-                return true;
-        } else if (manager->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)) {
-            enqueue(manager, chunk, 0);
-        }
+        const bool now = may_leave(m, chunk);
+        if (!(m->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)))
+            continue;
+        enqueue(m, chunk, 0);
+        const uint64_t rank = leaving_rank(m, chunk);
+        if (!now || (rank > 0 && !with_copy) || rank >= best_rank)
+            continue;
+        best = chunk;
+        best_rank = rank;
     }
-    return false;
+    return best;
+}
+
+bool tide_manager_next_leave(tide_manager *manager, bool urgent, tide_command *command)
+{
+    for (;;) {
+        const tide_chunk chunk = choose_leaving(manager, urgent || !manager->out_busy);
+        if (chunk == TIDE_CHUNK_NONE)
+            return false;
+        command->chunk = TIDE_CHUNK_NONE;
+        if (let_go(manager, chunk, command))
+            return true;
+    }
 }
 
 /* --- the walk --- */
@@ -394,7 +428,9 @@ static bool may_fetch(const tide_manager *m, tide_chunk chunk, uint32_t free_slo
 static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *command)
 {
     const uint32_t fetches = step->plan->fetch_count, length = step->trace.moment_count;
-    uint32_t free_slots = m->places.tier[TIDE_TIER_DEVICE].free_count, stale = m->places.stale;
+    const uint32_t free_now = m->places.tier[TIDE_TIER_DEVICE].free_count,
+                   requested = tide_manager_requested_slots(m);
+    uint32_t free_slots = free_now > requested ? free_now - requested : 0, stale = m->places.stale;
     bool unbroken = true;
     for (uint32_t i = m->walk.there; i < fetches && (free_slots > 0 || stale > 0); i++) {
         const uint32_t at = m->walk.first + i, fetch = at < fetches ? at : at - fetches;
@@ -417,7 +453,8 @@ static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *comm
 bool tide_manager_next_prefetch(tide_manager *manager, tide_command *command)
 {
     const tide_step_plan *step = active_plan(manager);
-    if (!step || !manager->options.prefetch || manager->prefetch_idle || manager->host_request.count)
+    if (!step || !manager->options.prefetch || manager->prefetch_idle || manager->host_request.count ||
+        manager->in_busy)
         return false;
     find_walk(manager, step);
     if (walk(manager, step, command))

@@ -60,6 +60,11 @@ uint64_t tide_manager_remoteness(const tide_manager *manager, tide_chunk chunk)
     return manager->places.uses - manager->places.chunks[chunk].last_use;
 }
 
+uint64_t tide_manager_next_use(const tide_manager *manager, tide_chunk chunk)
+{
+    return tide_schedule_active(&manager->schedule) ? tide_schedule_distance(&manager->schedule, chunk) : 0;
+}
+
 /* --- moves --- */
 
 void tide_manager_fetch(tide_manager *manager, tide_chunk chunk, tide_reason reason, tide_command *command)

@@ -379,6 +379,7 @@ tide_status tide_manager_end(tide_manager *manager)
         return tide_fail(TIDE_ERROR_STATE, "end: no op is open and ready");
     tide_op op = request->op;
     manager->counters.calls++;
+    manager->ends++;
     end_slice(manager);
     release_chunks(manager, 0);
     request->open = request->ready = false;
@@ -434,7 +435,9 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
         return status;
     tide_request *request = &manager->request;
     const tide_op_record *op = &manager->ops[request->op];
+    manager->ends++; /* a slice's chunks are over with the op, at the latest */
     end_slice(manager);
+    manager->ends--;
     forget_overwritten(manager, op, slice);
     request->slice = slice;
     uint32_t count;

@@ -22,6 +22,8 @@
 
 static const char label_zero[] = "zero chunk";
 
+enum { LINK_COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
+
 static char *place_of(const tide_pool *pool, tide_chunk chunk)
 {
     return pool->space_address[tide_layout_chunk_space(pool->layout, chunk)] +
@@ -397,13 +399,44 @@ static void answer_give_up(tide_pool *pool)
 
 /* --- rounds --- */
 
+/* How far has the device come with the caller's ops? Chunks of those may be copied out at once. */
+static tide_status see_ops_pass(tide_pool *pool)
+{
+    tide_status status = TIDE_OK;
+    bool passed = true;
+    if (pool->op_ends - pool->op_ends_passed > TIDE_OP_ENDS_MAX)
+        pool->op_ends_passed = pool->op_ends - TIDE_OP_ENDS_MAX;
+    while (status == TIDE_OK && passed && pool->op_ends_passed < pool->op_ends) {
+        status = tide_order_query(&pool->order, TIDE_STREAM_COMPUTE,
+                                  pool->op_end_numbers[(pool->op_ends_passed + 1) % TIDE_OP_ENDS_MAX],
+                                  TIDE_SITE_UNMAP_COMPUTE, &passed);
+        pool->op_ends_passed += status == TIDE_OK && passed;
+    }
+    tide_manager_set_passed(pool->manager, pool->op_ends_passed);
+    return status;
+}
+
+/* Each way of the link gets a few copies ahead, no more: what becomes urgent is not to stand behind many. */
+static bool ask_next(tide_pool *pool, tide_command *command)
+{
+    tide_device_statistics device;
+    const tide_status status = see_ops_pass(pool);
+    if (status != TIDE_OK)
+        tide_pool_fail(pool, status);
+    pool->device->ops->statistics(pool->device, &device);
+    const uint64_t ahead = pool->device->ops->asynchronous ? LINK_COMMANDS_AHEAD : 1;
+    tide_manager_set_link(pool->manager, device.pending[TIDE_STREAM_IN] >= ahead,
+                          device.pending[TIDE_STREAM_OUT] >= ahead);
+    return tide_manager_next(pool->manager, command);
+}
+
 static bool issue_next(tide_pool *pool)
 {
     bool moved = false;
     tide_command command;
     /* In resident mode (manager off) the manager is not asked while a step is open. */
     while (pool->failure == TIDE_OK && !(pool->resident && pool->step_open) &&
-           pool->open_count < TIDE_COMMANDS_OPEN_MAX && tide_manager_next(pool->manager, &command)) {
+           pool->open_count < TIDE_COMMANDS_OPEN_MAX && ask_next(pool, &command)) {
         issue(pool, &command);
         moved = true;
     }

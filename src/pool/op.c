@@ -301,12 +301,10 @@ static tide_status conversion_accesses(tide_pool *pool, tide_pool_op *op, tide_p
     return TIDE_OK;
 }
 
-static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number, uint64_t accumulator_offset)
+/* The accumulator into the param's place, and the norm of what stands there then. */
+static tide_status launch_conversion(tide_pool *pool, const tide_pool_op *op, tide_pool_param *param,
+                                     tide_param number, uint64_t accumulator_offset)
 {
-    tide_pool_param *param = &pool->params[number];
-    const tide_status status = conversion_accesses(pool, op, number);
-    if (status != TIDE_OK)
-        return status;
     const tide_gradient_finish_args finish = {.accumulator =
                                                   (const float *)(void *)(pool->region + accumulator_offset),
                                               .param = tide_param_data(pool, number),
@@ -331,6 +329,19 @@ static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number,
                                     sizeof norm, (double)tide_gradient_norm_flops(&norm),
                                     (double)tide_gradient_norm_bytes(&norm), op->accesses,
                                     pool->op_param_accesses);
+}
+
+static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number, uint64_t accumulator_offset)
+{
+    tide_pool_param *param = &pool->params[number];
+    const tide_status status = conversion_accesses(pool, op, number);
+    if (status != TIDE_OK)
+        return status;
+    /* The caller's thread may have to wait for room in the stream: not with the lock, which the engine needs to go on. */
+    tide_pool_unlock(pool);
+    const tide_status launched = launch_conversion(pool, op, param, number, accumulator_offset);
+    tide_pool_lock(pool);
+    return launched;
 }
 
 static tide_status convert_gradients(tide_pool *pool, tide_pool_op *op)
@@ -365,8 +376,12 @@ tide_status tide_op_end(tide_pool *pool)
         status = convert_gradients(pool, op);
     if (status == TIDE_OK)
         status = release_chunks(pool, op, 0, pool->op_param_accesses);
-    if (status == TIDE_OK && !pool->resident)
+    if (status == TIDE_OK && !pool->resident) {
         status = tide_manager_end(pool->manager);
+        if (status == TIDE_OK)
+            pool->op_end_numbers[++pool->op_ends % TIDE_OP_ENDS_MAX] =
+                pool->order.recorded[TIDE_STREAM_COMPUTE];
+    }
     if (status == TIDE_OK) {
         tide_measure_op(&pool->measure, pool->op, TIDE_SCRIPT_END);
         pool->op_open = false;
