@@ -22,9 +22,9 @@
 #include "chunk/residency.h"
 #include "chunk/schedule.h"
 #include "chunk/tensor.h"
+#include "chunk/use_set.h"
 
 #define TIDE_OP_NONE  UINT32_MAX
-#define TIDE_USE_NONE UINT32_MAX
 
 enum {
     TIDE_OPEN_COMMANDS_MAX = 256,

@@ -330,7 +330,8 @@ static bool may_leave(tide_manager *m, tide_chunk chunk)
 static bool let_go(tide_manager *m, tide_chunk chunk, tide_command *command)
 {
     const bool dirty = tide_place_is_dirty(&m->places.chunks[chunk]);
-    const tide_reason reason = tide_manager_must_leave(m, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
+    const tide_reason reason = tide_manager_has_work(m, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     if (m->marks[chunk] & TIDE_MARK_LEAVING)
         tide_manager_evict(m, chunk, dirty, reason, command);
     else if (dirty)

@@ -18,13 +18,13 @@
  *      so that it is copied in again anyway (it waits in its slot only to save unmapping and mapping);
  *   2. farthest next use (Belady's rule), counted in uses and wrapping around into the next step, among clean chunks
  *      (cost 1: in again) and among dirty ones (cost 2: out and in again, but clean from then on);
- *   3. between the farthest clean C and a dirty D that is needed later still: both futures are played out until C is
- *      used, by this same rule without looking ahead. D goes if that costs less: moves until then, and chunks left to be
- *      brought back. Where it is too far to see (the time for planning is bounded), C goes if its next use is at least
- *      3/4 as far.
+ *   3. between the farthest clean C and a dirty D that is needed later still: three rules are played out to their steady
+ *      states, and the plan that copies least is kept. C goes if it is at least half as far; C goes always; or both futures
+ *      are played out until C is used, and D goes if that costs less (moves until then, and chunks left to be brought
+ *      back). Large traces play fewer rules, and look ahead less: the time for planning is bounded.
  *
  * Writing back and loading are minimized together; the exact optimum is NP-hard (Beckmann, Gibbons, Haeupler and
- * McGuffey, "Writeback-Aware Caching", 2020). tests/bench/policy.c compares with the optimum on small cases and with
+ * McGuffey, "Writeback-Aware Caching", 2020). tests/bench/bench_policy.c compares with the optimum on small cases and with
  * other policies on large ones.
  *
  * The plan is for the steady state: steps are played out until one begins as it ends. Pure: no time, no threads, no

@@ -466,7 +466,7 @@ def metrics_check(bench, path, steps):
     bench.tap.ok(predicted[0] is None and all(seconds > 0 for seconds in predicted[2:]) and
                  all(row["predicted_stall_seconds"] < row["predicted_step_seconds"] for row in rows[2:]),
                  "metrics: from the third step on each is predicted", predicted)
-    bench.tap.ok(all(row["evictions"] > 0 and row["h2d_bytes"] > 0 and row["d2h_bytes"] > 0 for row in rows[1:]),
+    bench.tap.ok(all(row["h2d_bytes"] > 0 and row["d2h_bytes"] > 0 for row in rows[1:]),
                  "metrics: under a tight budget every step moves", rows[1:2])
     return rows
 
@@ -545,24 +545,24 @@ def section_files(bench):
 
 
 def settled_bytes(bench, options, prefetch):
-    """What the fourth step moves, predicted: the first records, the next settle."""
+    """What the fifth of six steps moves, predicted: the first records, the next settle, the last fetches for a step that
+    never comes."""
     metrics = bench.folder / f"moved-{prefetch}"
-    run = bench.run(*options, "--device", "null", *MACHINE, "--steps", 4, "--prefetch", prefetch, "--metrics", metrics)
+    run = bench.run(*options, "--device", "null", *MACHINE, "--steps", 6, "--prefetch", prefetch, "--metrics", metrics)
     rows = metrics_read(metrics) if run.status == 0 else []
-    return (rows[3]["h2d_bytes"] + rows[3]["d2h_bytes"], rows[3]["prefetches"]) if len(rows) == 4 else (0, 0)
+    return (rows[4]["h2d_bytes"] + rows[4]["d2h_bytes"], rows[4]["prefetches"]) if len(rows) == 6 else (0, 0)
 
 
 def prefetch_check(bench):
-    """Prefetching moves chunks early, not in circles. It moves more than fetching on demand does: a chunk that comes early
-    takes a slot early, from one that on demand would have been found there. Measured: 1.2 to 1.4 times the bytes for
-    gpt2-nano at these budgets, 1.5 times for gpt2-xl (each PARAM chunk once more in backward). What this guards against
-    moved six times."""
+    """Prefetching moves chunks early, not in circles: it fetches what the plan would fetch on demand. A spare slot for it may
+    cost a little, and at the ends of a step moves are counted to one or the other of its neighbours."""
     small = ["--model", "gpt2-nano", "--chunk-size", "1MiB"]
     large = ["--model", "gpt2-xl", "--batch-tokens", 4096, "--host-memory", "64GiB"]
-    for options, budget, most in ((small, "16MiB", 1.5), (small, "32MiB", 1.5), (large, "4GiB", 1.75), (large, "8GiB", 1.75)):
-        options = [*options, "--device-memory", budget]
+    # At 32 MiB all params fit: the first op waits for the host's Adam and the rest comes while it waits, or on its demand.
+    for options, budget, some in ((small, "16MiB", 1), (small, "32MiB", 0), (large, "4GiB", 1), (large, "8GiB", 1)):
+        options, most = [*options, "--device-memory", budget], 1.15
         (early, prefetches), (late, none) = (settled_bytes(bench, options, prefetch) for prefetch in ("on", "off"))
-        bench.tap.ok(late > 0 and prefetches > 0 and none == 0 and early <= most * late,
+        bench.tap.ok(late > 0 and prefetches >= some and none == 0 and early <= most * late,
                      f"{options[1]} at {budget}: with prefetch a step moves {early / max(late, 1):.2f} times what it does "
                      f"without, at most {most}", f"{early} bytes and {late}, {prefetches} prefetches and {none}")
 

@@ -1,0 +1,68 @@
+/* See use_set.h. */
+#include "chunk/use_set.h"
+
+#include <assert.h>
+
+static uint32_t words_of(uint32_t bound)
+{
+    return bound / 64 + 1;
+}
+
+size_t tide_use_set_words(uint32_t bound)
+{
+    size_t words = 0;
+    for (uint32_t count = words_of(bound);; count = words_of(count - 1)) {
+        words += count;
+        if (count == 1)
+            return words;
+    }
+}
+
+uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory)
+{
+    set->levels = 0;
+    for (uint32_t count = words_of(bound);; count = words_of(count - 1)) {
+        assert(set->levels < TIDE_USE_SET_LEVELS);
+        set->words[set->levels++] = memory;
+        memory += count;
+        if (count == 1)
+            return memory;
+    }
+}
+
+void tide_use_set_insert(tide_use_set *set, uint32_t use)
+{
+    for (uint32_t level = 0; level < set->levels; level++, use /= 64)
+        set->words[level][use / 64] |= UINT64_C(1) << use % 64;
+}
+
+void tide_use_set_erase(tide_use_set *set, uint32_t use)
+{
+    for (uint32_t level = 0; level < set->levels; level++, use /= 64) {
+        set->words[level][use / 64] &= ~(UINT64_C(1) << use % 64);
+        if (set->words[level][use / 64])
+            return;
+    }
+}
+
+static uint32_t highest(uint64_t word)
+{
+    assert(word);
+    return 63 - (uint32_t)__builtin_clzll(word);
+}
+
+/* The highest number below `limit`, TIDE_USE_NONE if there is none. */
+uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit)
+{
+    for (uint32_t level = 0; level < set->levels; level++, limit /= 64) {
+        const uint64_t below = (UINT64_C(1) << limit % 64) - 1;
+        uint64_t word = set->words[level][limit / 64] & below;
+        if (!word)
+            continue;
+        uint32_t found = limit / 64 * 64 + highest(word);
+        while (level-- > 0)
+            found = found * 64 + highest(set->words[level][found]);
+        return found;
+    }
+    return TIDE_USE_NONE;
+}

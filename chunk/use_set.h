@@ -1,0 +1,33 @@
+/* A set of numbers below a bound with constant-time insert, erase and "highest below": a tree of 64-bit words.
+ *
+ *   level 2              1
+ *   level 1       1010...          0...          bit w: word w of the level below is not zero
+ *   level 0   0110..  0...  0001..               bit u: u is in the set
+ *
+ * The planner keeps in it, per state of a chunk, the next uses of those that are on the device. No memory of its own.
+ */
+#ifndef TIDE_CHUNK_USE_SET_H
+#define TIDE_CHUNK_USE_SET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TIDE_USE_NONE UINT32_MAX
+
+enum { TIDE_USE_SET_LEVELS = 6 }; /* 64^6 > 2^32 */
+
+typedef struct tide_use_set {
+    uint32_t levels;
+    uint64_t *words[TIDE_USE_SET_LEVELS];
+} tide_use_set;
+
+/* 64-bit words that a set of numbers below `bound` takes. */
+size_t tide_use_set_words(uint32_t bound);
+/* Lay an empty set out in zeroed memory; returns the first word after it. */
+uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory);
+void tide_use_set_insert(tide_use_set *set, uint32_t use);
+void tide_use_set_erase(tide_use_set *set, uint32_t use);
+/* The highest number below `limit` (at most the bound), TIDE_USE_NONE if there is none. */
+uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit);
+
+#endif
