@@ -25,17 +25,23 @@
  *     the parameter's: 38.6 and 20.4. None are used.
  *   Dealing. Each thread gets one contiguous share of all the elements: 43.4 with 2 threads. Runs of 4 Ki, 16 Ki,
  *     64 Ki, 256 Ki, 1 Mi elements dealt in turn: 37.0, 41.5, 41.5, 41.3, 40.8; at a run's end the prefetches fetch
- *     what belongs to another thread, and four streams begin anew.
+ *     what belongs to another thread, and four streams begin anew. A share is taken in pieces of 32 Ki, and who is
+ *     done with its own helps with another's: copies and kernels of other streams take a core now and then, and the
+ *     thread that lost it must not be waited for.
  */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"
+
+#include <stdatomic.h>
 
 enum {
     CACHE_LINE_BYTES = 64,
     BLOCK_ELEMENTS = 64,        /* updated between two rounds of prefetches */
     PREFETCH_ELEMENTS = 512,    /* ahead of the block; measured, see above */
     SHARE_UNIT_ELEMENTS = 1024, /* shares are multiples of it, so that two threads seldom meet in a line */
+    PIECE_ELEMENTS = 32768,     /* of a share, taken at a time */
+    SHARES_MAX = 256,
 };
 
 typedef void (*segment_run)(const tide_adamw_segment *segment, size_t begin, size_t end, tide_dtype dtype,
@@ -121,12 +127,14 @@ static void restore_run(const tide_adamw_segment *segment, size_t begin, size_t 
     BY_DTYPE(dtype, restore_lanes, segment, begin, end);
 }
 
-/* A pass over segments, as its tasks see it: of all the segments' elements, counted through, task n does those from
- * n x share_elements on. */
+/* A pass over segments, as its tasks see it: of all the segments' elements, counted through, share n are those from
+ * n x share_elements on. It is taken piece by piece, by its own task and by those that are done with theirs. */
 typedef struct segments_pass {
     const tide_adamw_args *args;
     segment_run run;
     size_t share_elements;
+    size_t shares;
+    _Atomic size_t *taken; /* per share: pieces */
 } segments_pass;
 
 static size_t least(size_t a, size_t b)
@@ -134,11 +142,11 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static void share_task(const void *arguments, size_t share)
+/* Elements [first, first + count) of all the segments'. */
+static void run_piece(const segments_pass *pass, size_t first, size_t count)
 {
-    const segments_pass *pass = arguments;
     const tide_adamw_args *args = pass->args;
-    size_t skip = share * pass->share_elements, left = pass->share_elements;
+    size_t skip = first, left = count;
     for (size_t s = 0; s < args->segment_count && left > 0; s++) {
         const size_t elements = args->segments[s].elements;
         const size_t begin = least(skip, elements), end = begin + least(left, elements - begin);
@@ -149,6 +157,22 @@ static void share_task(const void *arguments, size_t share)
     }
 }
 
+static void share_task(const void *arguments, size_t share)
+{
+    const segments_pass *pass = arguments;
+    for (size_t i = 0; i < pass->shares; i++) {
+        const size_t whose = (share + i) % pass->shares;
+        for (;;) {
+            const size_t first =
+                PIECE_ELEMENTS * atomic_fetch_add_explicit(&pass->taken[whose], 1, memory_order_relaxed);
+            if (first >= pass->share_elements)
+                break;
+            run_piece(pass, whose * pass->share_elements + first,
+                      least(PIECE_ELEMENTS, pass->share_elements - first));
+        }
+    }
+}
+
 static size_t up_to_multiple(size_t value, size_t unit)
 {
     return (value + unit - 1) / unit * unit;
@@ -156,12 +180,16 @@ static size_t up_to_multiple(size_t value, size_t unit)
 
 static void run_segments(const tide_adamw_args *args, segment_run run)
 {
-    const size_t shares = (size_t)tide_kernels_cpu_threads();
+    _Atomic size_t taken[SHARES_MAX];
+    const size_t shares = least((size_t)tide_kernels_cpu_threads(), SHARES_MAX);
     assert(args->segment_count == 0 || args->segments);
     const size_t elements = (size_t)tide_adamw_segments_elements(args->segments, args->segment_count);
     const size_t share_elements =
         up_to_multiple(up_to_multiple(elements, shares) / shares, SHARE_UNIT_ELEMENTS);
-    const segments_pass pass = {.args = args, .run = run, .share_elements = share_elements};
+    for (size_t i = 0; i < shares; i++)
+        atomic_init(&taken[i], 0);
+    const segments_pass pass = {
+        .args = args, .run = run, .share_elements = share_elements, .shares = shares, .taken = taken};
     tide_team_run(shares, elements, share_task, &pass);
 }
 
