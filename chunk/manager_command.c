@@ -100,9 +100,11 @@ static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *comman
     *blocked = missing > 0;
     if (missing <= m->evictions_open)
         return false;
-    return tide_manager_next_leave(m, true, command) ||
-           tide_manager_evict_victim(m, (tide_victim_rule){.spared = TIDE_MARK_REQUESTED}, TIDE_REASON_DEMAND,
-                                     command);
+    const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
+    return tide_manager_next_slot(m, false, command) ||
+           tide_manager_evict_spent(m, rule, TIDE_REASON_DEMAND, command) ||
+           tide_manager_next_slot(m, true, command) ||
+           tide_manager_evict_victim(m, rule, TIDE_REASON_DEMAND, command);
 }
 
 /* Step 1. `*alone`: nothing else may go on meanwhile. */
@@ -118,7 +120,7 @@ static bool next_for_request(tide_manager *m, bool *alone, tide_command *command
         return true;
     /* What an update on the device gathers slots for is not taken from it. */
     return m->gather[TIDE_TIER_DEVICE].count == 0 &&
-           (fetch_with_slot(m, command) || tide_manager_next_leave(m, false, command) ||
+           (fetch_with_slot(m, command) || tide_manager_next_leave(m, command) ||
             tide_manager_next_ready_work(m, false, command) || tide_manager_next_prefetch(m, command));
 }
 
@@ -129,10 +131,10 @@ static bool find_next(tide_manager *m, tide_command *command)
         return tide_manager_next_pin_all(m, command);
     if (next_for_request(m, &alone, command))
         return true;
-    if (tide_manager_next_leave(m, false, command))
+    if (tide_manager_next_leave(m, command))
         return true;
-    if (alone)
-        return false;
+    if (alone) /* an update on the host takes no device slot */
+        return tide_manager_next_ready_work(m, false, command);
     if (m->host_request.count && !m->host_request_running)
         return tide_manager_next_host_request(m, command);
     if (m->work_count && tide_manager_next_work(m, false, command))

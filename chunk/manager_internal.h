@@ -271,6 +271,9 @@ void tide_manager_evict(tide_manager *manager, tide_chunk chunk, bool copy, tide
 void tide_manager_write_back(tide_manager *manager, tide_chunk chunk, tide_reason reason, tide_command *command);
 /* Is there a slot for it: a free one, or its own? */
 bool tide_manager_has_slot_for(const tide_manager *manager, tide_chunk chunk);
+/* Evict, without a copy, a chunk whose slot holds nothing of worth. False if a rule allows none. */
+bool tide_manager_evict_spent(tide_manager *manager, tide_victim_rule rule, tide_reason reason,
+                              tide_command *command);
 /* Evict the best victim a rule allows. False if there is none, or its host slot cannot be had now. */
 bool tide_manager_evict_victim(tide_manager *manager, tide_victim_rule rule, tide_reason reason,
                                tide_command *command);
@@ -322,8 +325,10 @@ uint32_t tide_manager_planned_use(const tide_manager *manager);
 /* Uses of chunks have ended, the first of them `first_use` of the plan: who leaves, leaves. */
 void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uint32_t count,
                             uint32_t first_use);
-/* The next chunk that leaves, or is copied out. `urgent`: a slot is wanted, whether or not the way out is busy. */
-bool tide_manager_next_leave(tide_manager *manager, bool urgent, tide_command *command);
+/* The next chunk that leaves, or is copied out, as the way out has room for it. */
+bool tide_manager_next_leave(tide_manager *manager, tide_command *command);
+/* A slot is wanted now: the next chunk that leaves anyway, with a copy or only without. */
+bool tide_manager_next_slot(tide_manager *manager, bool with_copy, tide_command *command);
 bool tide_manager_next_prefetch(tide_manager *manager, tide_command *command);
 
 /* --- manager_command.c --- */

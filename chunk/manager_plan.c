@@ -350,9 +350,9 @@ static uint64_t leaving_rank(const tide_manager *m, tide_chunk chunk)
     return over ? 1 + tide_manager_next_use(m, chunk) : UINT64_MAX / 2 + m->leaving.ends[chunk];
 }
 
-/* Of the queue, by that rank. Chunks that are wanted again, and those that nothing is
- * left to do for, drop out. TIDE_CHUNK_NONE if none may go now. */
-static tide_chunk choose_leaving(tide_manager *m, bool with_copy)
+/* Of the queue, by that rank, what a mark of `marks` is on. Chunks that are wanted again, and those that nothing is left to
+ * do for, drop out. TIDE_CHUNK_NONE if none may go now. */
+static tide_chunk choose_leaving(tide_manager *m, uint8_t marks, bool with_copy)
 {
     tide_chunk best = TIDE_CHUNK_NONE;
     uint64_t best_rank = UINT64_MAX;
@@ -365,7 +365,7 @@ static tide_chunk choose_leaving(tide_manager *m, bool with_copy)
             continue;
         enqueue(m, chunk, 0);
         const uint64_t rank = leaving_rank(m, chunk);
-        if (!now || (rank > 0 && !with_copy) || rank >= best_rank)
+        if (!now || !(m->marks[chunk] & marks) || (rank > 0 && !with_copy) || rank >= best_rank)
             continue;
         best = chunk;
         best_rank = rank;
@@ -373,16 +373,26 @@ static tide_chunk choose_leaving(tide_manager *m, bool with_copy)
     return best;
 }
 
-bool tide_manager_next_leave(tide_manager *manager, bool urgent, tide_command *command)
+static bool next_leaving(tide_manager *m, uint8_t marks, bool with_copy, tide_command *command)
 {
     for (;;) {
-        const tide_chunk chunk = choose_leaving(manager, urgent || !manager->out_busy);
+        const tide_chunk chunk = choose_leaving(m, marks, with_copy);
         if (chunk == TIDE_CHUNK_NONE)
             return false;
         command->chunk = TIDE_CHUNK_NONE;
-        if (let_go(manager, chunk, command))
+        if (let_go(m, chunk, command))
             return true;
     }
+}
+
+bool tide_manager_next_leave(tide_manager *manager, tide_command *command)
+{
+    return next_leaving(manager, TIDE_MARK_LEAVING | TIDE_MARK_WRITING, !manager->out_busy, command);
+}
+
+bool tide_manager_next_slot(tide_manager *manager, bool with_copy, tide_command *command)
+{
+    return next_leaving(manager, TIDE_MARK_LEAVING, with_copy, command);
 }
 
 /* --- the walk --- */

@@ -170,6 +170,16 @@ static bool prefers_clean(const tide_manager *m, const victims *found)
            found->clean_far * CLEAN_DENOMINATOR >= found->any_far * CLEAN_NUMERATOR;
 }
 
+bool tide_manager_evict_spent(tide_manager *manager, tide_victim_rule rule, tide_reason reason,
+                              tide_command *command)
+{
+    const victims found = find_victims(manager, rule);
+    if (found.dead == TIDE_CHUNK_NONE)
+        return false;
+    tide_manager_evict(manager, found.dead, false, reason, command);
+    return true;
+}
+
 bool tide_manager_evict_victim(tide_manager *manager, tide_victim_rule rule, tide_reason reason,
                                tide_command *command)
 {
