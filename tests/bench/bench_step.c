@@ -67,7 +67,7 @@ typedef struct bench {
     step_parts_rig *rig;
     step_session *reference;
     uint64_t wte_elements;
-    double forward_share;               /* of compute: before the head */
+    step_shares shares;                 /* of compute */
     double op_seconds[STEP_OPS_MAX];    /* of the resident step */
     double timed_seconds[STEP_OPS_MAX]; /* of the timed device */
     double device_rate;                 /* likewise, bytes a second */
@@ -169,7 +169,8 @@ static limit limit_of(const row *of, const step_counts *counts, const step_parts
  *              between a step's last op and the next one's head lie all host updates, and the way of what they wrote to
  *              the device. The head and backward come on top.
  *   none       wte's gradient is complete after the last op and wte is used by the first: its way out, its updates and
- *              its way back (one after the other chunk by chunk, so the slowest counts) come on top of all compute.
+ *              its way back (one after the other chunk by chunk, so the slowest counts) come on top of all compute. And
+ *              while the head runs, nothing comes in: what forward used is there, no gradient is complete.
  */
 static double ordered_seconds(const bench *it, const row *of, const step_counts *counts,
                               const step_parts *parts, const limit *limits)
@@ -181,8 +182,11 @@ static double ordered_seconds(const bench *it, const row *of, const step_counts 
     const double in = link_seconds(2 * params, of->link_rate, parts->copy_seconds_per_byte[0]);
     const double out = link_seconds(2 * params, of->link_rate, parts->copy_seconds_per_byte[1]);
     if (of->clip > 0)
-        return limits->compute * (1 - it->forward_share) + more(adam, in);
-    return limits->compute + more(adam, more(in, out));
+        return limits->compute * (1 - it->shares.forward) + more(adam, in);
+    const double all_in =
+        link_seconds(2 * counts->host_params, of->link_rate, parts->copy_seconds_per_byte[0]);
+    return more(limits->compute + more(adam, more(in, out)),
+                all_on_host ? limits->compute * it->shares.head + all_in : 0);
 }
 
 static double rate_of(const step_counts *counts, const limit *free_limit, unsigned link)
@@ -388,7 +392,7 @@ static void run(bench *it)
     it->rig = step_parts_open();
     it->reference = step_session_open(&resident);
     record_ops(it);
-    it->forward_share = step_session_forward_share(it->reference, it->op_seconds);
+    it->shares = step_session_shares(it->reference, it->op_seconds);
     it->wte_elements = tide_param_elements(step_session_pool(it->reference), 0);
     bench_begin("step");
     if (wants_form(it, "real"))

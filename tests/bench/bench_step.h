@@ -76,8 +76,12 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
 /* One step with nothing else under way and its update left out: seconds of the compute stream, and of each op's own
  * kernels (op_seconds may be NULL). Manager off. */
 double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX]);
-/* What part of the ops' seconds lies before the head. */
-double step_session_forward_share(const step_session *session, const double op_seconds[STEP_OPS_MAX]);
+/* What part of the ops' seconds lies before the head, and what part the head takes. */
+typedef struct step_shares {
+    double forward, head;
+} step_shares;
+
+step_shares step_session_shares(const step_session *session, const double op_seconds[STEP_OPS_MAX]);
 const tide_pool_plan *step_session_plan(const step_session *session);
 tide_pool *step_session_pool(const step_session *session);
 /* Dies unless values of the first and the last param are finite. Waits for updates. */

@@ -161,7 +161,7 @@ void step_session_close(step_session *session)
     free(session);
 }
 
-double step_session_forward_share(const step_session *session, const double op_seconds[STEP_OPS_MAX])
+step_shares step_session_shares(const step_session *session, const double op_seconds[STEP_OPS_MAX])
 {
     const tide_gpt2 *model = session->options.timed ? session->model : session->trainer->model;
     const tide_gpt2_order *order = &model->order;
@@ -171,7 +171,7 @@ double step_session_forward_share(const step_session *session, const double op_s
         all += seconds;
         forward += i < order->head ? seconds : 0;
     }
-    return forward / all;
+    return (step_shares){.forward = forward / all, .head = op_seconds[model->ops[order->head].handle] / all};
 }
 
 const tide_pool_plan *step_session_plan(const step_session *session)
