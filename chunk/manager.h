@@ -274,7 +274,7 @@ tide_status tide_manager_unpin_all(tide_manager *manager);
 /* --- queries --- */
 
 /* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
-const tide_trace *tide_manager_trace(const tide_manager *manager, bool training);
+const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training);
 /* The op at whose end the accumulator that `op` makes for `param` is rounded into the param's place: the last
  * op of the backward that READs the param if that comes later, else `op` itself. Fixed after all ops are
  * added. */

@@ -117,7 +117,7 @@ typedef struct tide_request {
 /* A recorded step of one kind, and the plan for it. */
 typedef struct tide_step_plan {
     tide_planner *planner;
-    tide_trace trace;
+    tide_use_trace trace;
     uint32_t *first_use;   /* per moment, in the trace */
     uint32_t recorded;     /* number of the recording */
     const tide_plan *plan; /* NULL: none */

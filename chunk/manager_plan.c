@@ -81,7 +81,7 @@ void tide_manager_plans_destroy(tide_manager *manager)
 
 /* --- the trace of a recording --- */
 
-static void add_use(tide_trace *trace, uint32_t moment, tide_chunk chunk, uint32_t flags,
+static void add_use(tide_use_trace *trace, uint32_t moment, tide_chunk chunk, uint32_t flags,
                     uint32_t held_moments)
 {
     trace->uses[trace->use_count++] =
@@ -98,7 +98,7 @@ static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
 }
 
 static void trace_params(const tide_manager *m, const tide_recording *recording, uint32_t moment,
-                         bool training, tide_trace *trace)
+                         bool training, tide_use_trace *trace)
 {
     const tide_op_record *op = &m->ops[recording->moments[moment].op];
     const uint32_t held = slices_after(recording, moment);
@@ -106,7 +106,7 @@ static void trace_params(const tide_manager *m, const tide_recording *recording,
         add_use(trace, moment, op->chunks[i], training && op->modifies[i] ? TIDE_TRACE_MODIFIES : 0, held);
 }
 
-static tide_trace_use *find_use(tide_trace *trace, uint32_t first, tide_chunk chunk)
+static tide_trace_use *find_use(tide_use_trace *trace, uint32_t first, tide_chunk chunk)
 {
     while (trace->uses[first].chunk != chunk)
         first++;
@@ -127,7 +127,7 @@ static void set_part_live(tide_manager *m, uint32_t tensor, uint32_t part, bool 
         m->live_parts[chunk] += live ? 1u : UINT32_MAX;
 }
 
-static void trace_slice(tide_manager *m, tide_moment moment, uint32_t number, tide_trace *trace)
+static void trace_slice(tide_manager *m, tide_moment moment, uint32_t number, tide_use_trace *trace)
 {
     const tide_op_record *op = &m->ops[moment.op];
     const uint32_t first_use = trace->use_count;
@@ -154,7 +154,7 @@ static void trace_slice(tide_manager *m, tide_moment moment, uint32_t number, ti
 }
 
 /* After its last use in a step a checkpoint is dead, and a param is updated. */
-static void trace_last_uses(tide_manager *m, bool training, tide_trace *trace)
+static void trace_last_uses(tide_manager *m, bool training, tide_use_trace *trace)
 {
     m->seen_stamp++;
     for (uint32_t i = trace->use_count; i-- > 0;) {
@@ -175,7 +175,7 @@ static void make_trace(tide_manager *m, uint32_t kind)
     const tide_recording *recording = &m->schedule.recordings[kind];
     const bool training = kind == TIDE_SCHEDULE_TRAINING;
     tide_step_plan *step = &m->plans[kind];
-    tide_trace *trace = &step->trace;
+    tide_use_trace *trace = &step->trace;
     trace->moment_count = recording->length;
     trace->chunk_count = tide_layout_chunk_count(m->layout);
     trace->use_count = 0;
@@ -249,7 +249,7 @@ void tide_manager_plan_step(tide_manager *manager)
     manager->placement_changed = false;
 }
 
-const tide_trace *tide_manager_trace(const tide_manager *manager, bool training)
+const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training)
 {
     const tide_step_plan *step = &manager->plans[training ? TIDE_SCHEDULE_TRAINING : TIDE_SCHEDULE_FORWARD];
     return step->plan ? &step->trace : NULL;

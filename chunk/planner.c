@@ -70,7 +70,7 @@ struct tide_planner {
     uint32_t journal_capacity, journal_length;
     bool journaling;
 
-    const tide_trace *trace;
+    const tide_use_trace *trace;
     uint32_t slots, resident;
     uint32_t absent; /* chunks that will have to be copied in again */
     uint64_t copies_in, copies_out;
@@ -267,7 +267,7 @@ static void play_step(tide_planner *p)
 /* Where each moment's uses begin. */
 static void index_moments(tide_planner *p)
 {
-    const tide_trace *trace = p->trace;
+    const tide_use_trace *trace = p->trace;
     uint32_t moment = 0;
     for (uint32_t use = 0; use < trace->use_count; use++) {
         assert(trace->uses[use].moment < trace->moment_count && trace->uses[use].chunk < trace->chunk_count);
@@ -282,7 +282,7 @@ static void index_moments(tide_planner *p)
  * next moment's beginning and is shifted back. */
 static void index_endings(tide_planner *p)
 {
-    const tide_trace *trace = p->trace;
+    const tide_use_trace *trace = p->trace;
     memset(p->ending_first, 0, (trace->moment_count + 1u) * sizeof *p->ending_first);
     for (uint32_t use = 0; use < trace->use_count; use++) {
         assert(trace->uses[use].moment + trace->uses[use].held_moments < trace->moment_count);
@@ -300,7 +300,7 @@ static void index_endings(tide_planner *p)
 /* Per use its chunk's next one. Uses of a chunk are linked from the back. */
 static void link_uses(tide_planner *p)
 {
-    const tide_trace *trace = p->trace;
+    const tide_use_trace *trace = p->trace;
     for (uint32_t chunk = 0; chunk < trace->chunk_count; chunk++)
         p->next[chunk] = TIDE_USE_NONE;
     for (int pass = 0; pass < 2; pass++) { /* the second pass links the last uses to the next step's first */
@@ -412,7 +412,7 @@ static void play_rule(tide_planner *p)
     p->candidate = held;
 }
 
-const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots)
+const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace *trace, uint32_t slots)
 {
     assert(trace->chunk_count <= planner->chunk_capacity && trace->use_count <= planner->use_capacity);
     assert(trace->moment_count <= planner->use_capacity);

@@ -53,12 +53,12 @@ typedef struct tide_trace_use {
 
 /* One step. Uses are in order of moments; a chunk is used at most once at a time. All chunks used at a moment have to be
  * on the device together. No use lasts beyond the step. */
-typedef struct tide_trace {
+typedef struct tide_use_trace {
     uint32_t moment_count;
     uint32_t chunk_count; /* chunks are numbered below it; not all are used */
     uint32_t use_count;
     tide_trace_use *uses;
-} tide_trace;
+} tide_use_trace;
 
 typedef struct tide_plan {
     uint32_t use_count;
@@ -79,7 +79,7 @@ void tide_planner_destroy(tide_planner *planner);
 
 /* Plan for `slots` device slots, at least as many as the chunks of any moment. The plan is the planner's and good until its next
  * build. About a microsecond and a half a use. */
-const tide_plan *tide_planner_build(tide_planner *planner, const tide_trace *trace, uint32_t slots);
+const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace *trace, uint32_t slots);
 
 /* Of the plan built last: fetches for which there is a slot only when the moment before their own has ended, so that compute
  * waits for all of the copy, if the device has `spare` slots more than were planned with. */

@@ -55,7 +55,7 @@ static void finish(replay *r, uint32_t u)
 
 static void replay_step(replay *r)
 {
-    const tide_trace *trace = &r->made->trace;
+    const tide_use_trace *trace = &r->made->trace;
     r->in = r->out = 0;
     for (uint32_t moment = 0; moment < trace->moment_count; moment++) {
         for (uint32_t u = 0; u < trace->use_count; u++)
@@ -154,7 +154,7 @@ static void start_fetches(early *e)
 
 static void play_early(early *e, uint32_t moment)
 {
-    const tide_trace *trace = &e->made->trace;
+    const tide_use_trace *trace = &e->made->trace;
     for (uint32_t u = 0; u < trace->use_count; u++)
         if (trace->uses[u].moment == moment)
             CHECK(e->on_device[trace->uses[u].chunk] && !e->stale[trace->uses[u].chunk], e->made);
@@ -184,7 +184,7 @@ void check_early_fetches(const planned *made)
 
 void check_pairing(const planned *made)
 {
-    const tide_trace *trace = &made->trace;
+    const tide_use_trace *trace = &made->trace;
     uint32_t taken = 0;
     for (uint32_t i = 0; i < made->plan->fetch_count; i++) {
         const uint32_t fetch = made->plan->fetches[i], needed_at = trace->uses[fetch].moment;

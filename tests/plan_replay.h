@@ -20,7 +20,7 @@ enum { PLANNED_USES_MAX = 400, PLANNED_CHUNKS_MAX = 100 };
 
 typedef struct planned {
     tide_trace_use uses[PLANNED_USES_MAX];
-    tide_trace trace;
+    tide_use_trace trace;
     uint32_t slots;
     uint64_t seed; /* named when something fails */
     const tide_plan *plan;

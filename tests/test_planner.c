@@ -34,7 +34,7 @@ static void plan_drawn(uint64_t seed, const trace_limits *limits, planned *made)
 {
     assert_true(limits->uses <= PLANNED_USES_MAX && limits->chunks <= PLANNED_CHUNKS_MAX);
     made->seed = seed;
-    made->trace = (tide_trace){.uses = made->uses};
+    made->trace = (tide_use_trace){.uses = made->uses};
     trace_draw(seed, limits, &made->trace, &made->slots);
     made->plan = tide_planner_build(the_planner, &made->trace, made->slots);
 }
@@ -46,10 +46,10 @@ static void plan_given(const tide_trace_use *uses, uint32_t use_count, uint32_t 
     memset(made, 0, sizeof *made);
     if (use_count > 0)
         memcpy(made->uses, uses, use_count * sizeof *uses);
-    made->trace = (tide_trace){.moment_count = use_count ? uses[use_count - 1].moment + 1 : 0,
-                               .chunk_count = chunk_count,
-                               .use_count = use_count,
-                               .uses = made->uses};
+    made->trace = (tide_use_trace){.moment_count = use_count ? uses[use_count - 1].moment + 1 : 0,
+                                   .chunk_count = chunk_count,
+                                   .use_count = use_count,
+                                   .uses = made->uses};
     made->slots = slots;
     made->plan = tide_planner_build(the_planner, &made->trace, slots);
 }

@@ -14,7 +14,7 @@
 
 enum { STEP_CHUNKS = BLOCK_CHUNKS + 1, ROUNDS = 5 };
 
-static void add_block(tide_trace *trace, uint32_t block, uint32_t param_flags, uint32_t checkpoint_flags)
+static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flags, uint32_t checkpoint_flags)
 {
     const tide_chunk first = block * STEP_CHUNKS;
     for (uint32_t i = 0; i < BLOCK_CHUNKS; i++)
@@ -25,10 +25,10 @@ static void add_block(tide_trace *trace, uint32_t block, uint32_t param_flags, u
     trace->moment_count += 2;
 }
 
-static tide_trace make_trace(uint32_t chunks)
+static tide_use_trace make_trace(uint32_t chunks)
 {
     const uint32_t blocks = chunks / STEP_CHUNKS;
-    tide_trace trace = {.chunk_count = chunks, .uses = calloc(2 * (size_t)chunks, sizeof *trace.uses)};
+    tide_use_trace trace = {.chunk_count = chunks, .uses = calloc(2 * (size_t)chunks, sizeof *trace.uses)};
     if (trace.uses == NULL)
         bench_die("no memory for a trace of %" PRIu32 " chunks", chunks);
     for (uint32_t block = 0; block < blocks; block++)
@@ -45,7 +45,7 @@ void bench_manager_plan(uint32_t chunks, bool quick)
     char name[64];
     tide_planner *planner;
     const tide_plan *plan = NULL;
-    tide_trace trace = make_trace(chunks);
+    tide_use_trace trace = make_trace(chunks);
     bench_check(tide_planner_create(chunks, trace.use_count, &planner), "planner");
     for (int round = 0; round < rounds; round++) {
         const double begin = bench_cpu_seconds();

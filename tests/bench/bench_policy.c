@@ -39,7 +39,7 @@ static uint64_t plan_copies(const tide_plan *plan)
     return plan->copies_in + plan->copies_out;
 }
 
-static uint64_t policy_sum(policy which, const tide_trace *trace, uint32_t slots)
+static uint64_t policy_sum(policy which, const tide_use_trace *trace, uint32_t slots)
 {
     policy_copies copies;
     if (!policy_play(which, trace, slots, &copies))
@@ -51,7 +51,7 @@ static void add_small(tide_planner *planner, uint64_t seed, small_sums *sums)
 {
     _Static_assert((int)POLICY_STEPS == (int)OPTIMUM_PERIOD, "sums are of the same steps");
     tide_trace_use uses[SMALL_USES_MAX];
-    tide_trace trace = {.uses = uses};
+    tide_use_trace trace = {.uses = uses};
     uint32_t slots;
     optimum best;
     trace_draw(seed, &small_limits, &trace, &slots);
@@ -145,7 +145,7 @@ static uint32_t slots_of(const budget *b, const tide_pool_plan *plan)
 }
 
 /* Copies that every policy makes. */
-static uint64_t update_copies(const tide_trace *trace)
+static uint64_t update_copies(const tide_use_trace *trace)
 {
     uint64_t copies = 0;
     for (uint32_t u = 0; u < trace->use_count; u++)
@@ -154,7 +154,7 @@ static uint64_t update_copies(const tide_trace *trace)
     return copies;
 }
 
-static double plan_seconds(tide_planner *planner, const tide_trace *trace, uint32_t slots)
+static double plan_seconds(tide_planner *planner, const tide_use_trace *trace, uint32_t slots)
 {
     double seconds[TIMED_BUILDS];
     for (int i = 0; i < TIMED_BUILDS; i++) {
@@ -166,7 +166,7 @@ static double plan_seconds(tide_planner *planner, const tide_trace *trace, uint3
 }
 
 static void measure_budget(const model *of, const budget *b, const tide_pool_plan *plan,
-                           const tide_trace *trace, tide_planner *planner)
+                           const tide_use_trace *trace, tide_planner *planner)
 {
     const uint32_t slots = slots_of(b, plan);
     const double seconds = plan_seconds(planner, trace, slots);
@@ -188,7 +188,7 @@ static void measure_model(const model *of)
 {
     tide_trainer *trainer = record(of);
     const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
-    const tide_trace *trace = tide_manager_trace(tide_trainer_pool(trainer)->manager, true);
+    const tide_use_trace *trace = tide_manager_trace(tide_trainer_pool(trainer)->manager, true);
     tide_planner *planner;
     if (!trace)
         bench_die("%s: no step was recorded", of->name);

@@ -28,7 +28,7 @@ typedef struct place {
 
 typedef struct machine {
     policy which;
-    const tide_trace *trace;
+    const tide_use_trace *trace;
     place *places;          /* per chunk */
     uint64_t *next_in_step; /* per use: moment of its chunk's next use in the step, the update included */
     uint32_t *open;         /* uses that have begun and not ended, in that order */
@@ -115,7 +115,7 @@ static void finish_uses(machine *m, uint32_t moment)
 /* All chunks of a moment are spared before the first is fetched. The first use of the moments after. */
 static uint32_t play_moment(machine *m, uint32_t moment, uint32_t first)
 {
-    const tide_trace *trace = m->trace;
+    const tide_use_trace *trace = m->trace;
     uint32_t end = first;
     for (; end < trace->use_count && trace->uses[end].moment == moment; end++) {
         m->places[trace->uses[end].chunk].in_use = true;
@@ -172,7 +172,7 @@ static void look_ahead(machine *m)
     }
 }
 
-bool policy_play(policy which, const tide_trace *trace, uint32_t slots, policy_copies *copies)
+bool policy_play(policy which, const tide_use_trace *trace, uint32_t slots, policy_copies *copies)
 {
     machine m = {.which = which, .trace = trace, .free_slots = slots};
     m.places = calloc(trace->chunk_count + 1u, sizeof *m.places);

@@ -26,6 +26,6 @@ typedef struct policy_copies {
 const char *policy_name(policy which);
 
 /* `slots` hold the largest moment. False: no memory. */
-bool policy_play(policy which, const tide_trace *trace, uint32_t slots, policy_copies *copies);
+bool policy_play(policy which, const tide_use_trace *trace, uint32_t slots, policy_copies *copies);
 
 #endif

@@ -110,7 +110,7 @@ static uint32_t draw_flags(drawing *d, tide_chunk chunk)
     }
 }
 
-static bool is_in_moment(const tide_trace *trace, uint32_t moment, tide_chunk chunk)
+static bool is_in_moment(const tide_use_trace *trace, uint32_t moment, tide_chunk chunk)
 {
     for (uint32_t u = trace->use_count; u-- > 0 && trace->uses[u].moment == moment;)
         if (trace->uses[u].chunk == chunk)
@@ -118,7 +118,7 @@ static bool is_in_moment(const tide_trace *trace, uint32_t moment, tide_chunk ch
     return false;
 }
 
-static void cut_moments(drawing *d, tide_trace *trace)
+static void cut_moments(drawing *d, tide_use_trace *trace)
 {
     uint32_t width = 0, wanted = 0;
     trace->moment_count = trace->use_count = 0;
@@ -143,7 +143,7 @@ static bool lasts_through(const tide_trace_use *use, uint32_t moment)
 }
 
 /* Chunks in use at a moment; UINT32_MAX if `chunk` is one of them. */
-static uint32_t crowd_at(const tide_trace *trace, uint32_t moment, tide_chunk chunk)
+static uint32_t crowd_at(const tide_use_trace *trace, uint32_t moment, tide_chunk chunk)
 {
     uint32_t crowd = 0;
     for (uint32_t u = 0; u < trace->use_count; u++) {
@@ -157,7 +157,7 @@ static uint32_t crowd_at(const tide_trace *trace, uint32_t moment, tide_chunk ch
 }
 
 /* Some uses last longer, as far as the limits and their chunks' next uses allow. */
-static void hold_some(drawing *d, tide_trace *trace)
+static void hold_some(drawing *d, tide_use_trace *trace)
 {
     for (uint32_t u = 0; u < trace->use_count; u++) {
         tide_trace_use *use = &trace->uses[u];
@@ -171,7 +171,7 @@ static void hold_some(drawing *d, tide_trace *trace)
     }
 }
 
-static uint32_t widest_crowd(const tide_trace *trace)
+static uint32_t widest_crowd(const tide_use_trace *trace)
 {
     uint32_t widest = 0;
     for (uint32_t m = 0; m < trace->moment_count; m++) {
@@ -181,7 +181,7 @@ static uint32_t widest_crowd(const tide_trace *trace)
     return widest;
 }
 
-void trace_draw(uint64_t seed, const trace_limits *limits, tide_trace *trace, uint32_t *slots)
+void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace, uint32_t *slots)
 {
     drawing d = {.random = seed, .limits = limits};
     assert(limits->chunks >= 3 && limits->chunks <= LARGE_CHUNKS_MAX && limits->uses <= LARGE_USES_MAX);
@@ -198,7 +198,7 @@ void trace_draw(uint64_t seed, const trace_limits *limits, tide_trace *trace, ui
     *slots = least + draw(&d, most > least ? most - least + 1 : 1);
 }
 
-bool trace_turn(const tide_trace *trace, uint32_t moments, tide_trace *turned)
+bool trace_turn(const tide_use_trace *trace, uint32_t moments, tide_use_trace *turned)
 {
     uint32_t begin = 0;
     assert(moments < trace->moment_count);
@@ -221,7 +221,7 @@ bool trace_turn(const tide_trace *trace, uint32_t moments, tide_trace *turned)
 /* --- the optimum --- */
 
 typedef struct search {
-    const tide_trace *trace;
+    const tide_use_trace *trace;
     uint32_t slots;
     uint32_t possible[STATES]; /* states that fit, as numbers */
     uint32_t possible_count;
@@ -249,7 +249,7 @@ typedef struct moment_sets {
     uint32_t modifies, ends, leaves;
 } moment_sets;
 
-static moment_sets gather_moment(const tide_trace *trace, uint32_t moment)
+static moment_sets gather_moment(const tide_use_trace *trace, uint32_t moment)
 {
     moment_sets sets = {0};
     for (uint32_t u = 0; u < trace->use_count; u++) {
@@ -312,7 +312,7 @@ static uint32_t search_period(search *s)
     return best;
 }
 
-bool optimum_find(const tide_trace *trace, uint32_t slots, optimum *found)
+bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found)
 {
     assert(trace->chunk_count <= SMALL_CHUNKS_MAX);
     search s = {.trace = trace, .slots = slots};

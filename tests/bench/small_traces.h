@@ -39,11 +39,11 @@ extern const trace_limits small_limits;
 
 /* The seed decides all. `trace->uses` has room for limits->uses and gets at least one. `slots` hold the
  * largest moment, and with small_limits there are 2 or 3. */
-void trace_draw(uint64_t seed, const trace_limits *limits, tide_trace *trace, uint32_t *slots);
+void trace_draw(uint64_t seed, const trace_limits *limits, tide_use_trace *trace, uint32_t *slots);
 
 /* The same steps for ever, but a step begins `moments` later. The uses are written to `turned`. False: a use
  * would last beyond the step. */
-bool trace_turn(const tide_trace *trace, uint32_t moments, tide_trace *turned);
+bool trace_turn(const tide_use_trace *trace, uint32_t moments, tide_use_trace *turned);
 
 typedef struct optimum {
     uint32_t copies;   /* in and out, in OPTIMUM_PERIOD steps, in the long run */
@@ -52,6 +52,6 @@ typedef struct optimum {
 } optimum;
 
 /* At most SMALL_CHUNKS_MAX chunks and 3 slots. False: it has not settled (not seen yet). */
-bool optimum_find(const tide_trace *trace, uint32_t slots, optimum *found);
+bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found);
 
 #endif
