@@ -201,10 +201,11 @@ static bool has_host_slot(tide_manager *m, bool *moved, tide_command *command)
     return false;
 }
 
-/* The host may change it while its device slot waits. */
+/* The host may change it while its device slot waits. Only an update's: it has read what was copied out of that slot, so
+ * all uses of the slot are over. */
 static bool is_kept(const tide_manager *m, const tide_task *task, tide_chunk chunk)
 {
-    return task->kind != TIDE_COMMAND_ACCESS && m->marks[chunk] & TIDE_MARK_KEPT;
+    return task->kind == TIDE_COMMAND_UPDATE && m->marks[chunk] & TIDE_MARK_KEPT;
 }
 
 /* Steps 1 and 2 for one chunk. `*there`: nothing more to do but, perhaps, step 3. */

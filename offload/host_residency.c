@@ -119,6 +119,6 @@ tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place
     pthread_mutex_unlock(&host->memory_lock);
     if (status != TIDE_OK)
         return status;
-    return tide_host_enqueue_internal(host, stream, "guard", arguments.slot, guard_run, &arguments,
+    return tide_host_enqueue_internal(host, stream, "guard", UINT32_MAX, guard_run, &arguments,
                                       sizeof arguments);
 }

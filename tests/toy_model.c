@@ -1,5 +1,7 @@
 #include "tests/toy_model.h"
 
+#include <math.h>
+
 #include "kernels/bf16.h"
 
 #include <string.h>
@@ -236,19 +238,33 @@ static tide_status run_forward(toy_model *toy)
     return status;
 }
 
+static tide_status run_backward(toy_model *toy, bool fail_kernel)
+{
+    tide_status status = run_head(toy);
+    for (int l = TOY_LAYERS - 1; l >= 0 && status == TIDE_OK; l--)
+        status = run_layer(toy, toy->backward[l], l, true, fail_kernel && l == 2);
+    return status == TIDE_OK ? tide_step_end(toy->pool) : status;
+}
+
 tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel)
 {
     const tide_step_options options = toy_step_options(clip_norm);
     tide_status status = tide_step_begin(toy->pool, &options);
     if (status == TIDE_OK)
         status = run_forward(toy);
+    return status == TIDE_OK ? run_backward(toy, fail_kernel) : status;
+}
+
+tide_status toy_step_not_finite(toy_model *toy)
+{
+    const tide_step_options options = toy_step_options(1);
+    const float not_finite = INFINITY;
+    tide_status status = tide_step_begin(toy->pool, &options);
     if (status == TIDE_OK)
-        status = run_head(toy);
-    for (int l = TOY_LAYERS - 1; l >= 0 && status == TIDE_OK; l--)
-        status = run_layer(toy, toy->backward[l], l, true, fail_kernel && l == 2);
+        status = run_forward(toy);
     if (status == TIDE_OK)
-        status = tide_step_end(toy->pool);
-    return status;
+        status = tide_write(toy->pool, tide_region(toy->pool), &not_finite, sizeof not_finite);
+    return status == TIDE_OK ? run_backward(toy, false) : status;
 }
 
 tide_status toy_evaluate(toy_model *toy)

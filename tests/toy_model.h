@@ -36,6 +36,8 @@ tide_status toy_create(const toy_options *options, toy_model *toy);
 void toy_destroy(toy_model *toy);
 /* One training step. `fail_kernel`: a kernel of backward reports a failure. */
 tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel);
+/* One, with clipping, whose gradients are not finite: it is skipped. */
+tide_status toy_step_not_finite(toy_model *toy);
 /* The forward half only. */
 tide_status toy_evaluate(toy_model *toy);
 /* A 64-bit hash of all values of one space, bit by bit. */

@@ -84,7 +84,7 @@ run_sanitize() {
 }
 
 run_threads() {
-    pattern='^(hazard|offload_[a-z]+|pool|pool_faults|program_output)$'
+    pattern='^(hazard|offload_[a-z]+|pool|pool_faults|pool_mixed|program_output)$'
     configure threads -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 &&
         compile threads || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \

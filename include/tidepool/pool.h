@@ -183,7 +183,8 @@ typedef struct tide_pool_plan {
     uint64_t host_memory_bytes;
     uint32_t device_slots;
     uint32_t host_slots;
-    uint32_t device_updates; /* PARAM chunks whose optimizer state lives on the device */
+    uint32_t device_updates; /* PARAM chunks whose optimizer state lives on the device, at seal: measured steps may
+                                move some of it to the host */
 } tide_pool_plan;
 
 /* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device

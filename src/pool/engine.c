@@ -421,8 +421,10 @@ static bool ask_next(tide_pool *pool, tide_command *command)
 {
     tide_device_statistics device;
     const tide_status status = see_ops_pass(pool);
-    if (status != TIDE_OK)
+    if (status != TIDE_OK) {
         tide_pool_fail(pool, status);
+        return false;
+    }
     pool->device->ops->statistics(pool->device, &device);
     const uint64_t ahead = pool->device->ops->asynchronous ? LINK_COMMANDS_AHEAD : 1;
     tide_manager_set_link(pool->manager, device.pending[TIDE_STREAM_IN] >= ahead,

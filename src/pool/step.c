@@ -216,7 +216,8 @@ tide_status tide_step_end(tide_pool *pool)
     if (!pool->step_open || pool->op_open)
         return tide_fail(TIDE_ERROR_STATE, "step end: %s",
                          pool->op_open ? "an op is open" : "no step is open");
-    status = check_accumulators(pool);
+    if (pool->step.training)
+        status = check_accumulators(pool);
     if (status != TIDE_OK)
         return status;
     tide_pool_lock(pool);
@@ -263,6 +264,7 @@ tide_status tide_pool_give_up(tide_pool *pool)
         return status;
     pool->access = NULL;
     if (pool->abort_torn) {
+        tide_measure_step_forget(&pool->measure);
         tide_pool_tear(pool);
         return TIDE_OK;
     }

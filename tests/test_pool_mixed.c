@@ -1,0 +1,162 @@
+/* Runs of all kinds of steps one after the other, in random order, on pools with hardly any room and a slow link: good ones
+ * with and without clipping, skipped ones, failed ones that are given up, evaluations, steps left in the middle. What stands
+ * at the end is what the good steps alone leave in a pool with room for everything. And what steps are said to have moved
+ * adds up to what the pool moved.
+ */
+#include "tests/toy_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define assert_ok(call)                                                                                      \
+    do {                                                                                                     \
+        const tide_status status_ = (call);                                                                  \
+        if (status_ != TIDE_OK)                                                                              \
+            fail_msg("seed %u: %s: %s: %s", seed, #call, tide_status_name(status_), tide_message());         \
+    } while (0)
+
+enum { SEEDS = 12, MOVES = 14 };
+
+typedef enum move { GOOD, UNCLIPPED, SKIPPED, FAILED, EVALUATED, LEFT, MOVE_KINDS } move;
+
+typedef struct course {
+    tide_dtype dtype;
+    toy_options tight;
+    move moves[MOVES];
+} course;
+
+static course draw(unsigned seed)
+{
+    course drawn = {.tight = toy_options_default()};
+    srand(seed);
+    drawn.dtype = rand() % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    drawn.tight.device_share = rand() % 4 / 10.0;
+    drawn.tight.least_host = rand() % 4 > 0;
+    drawn.tight.pool.placement = rand() % 2 ? TIDE_PLACEMENT_HOST : TIDE_PLACEMENT_AUTO;
+    drawn.tight.pool.guard = rand() % 2;
+    drawn.tight.pool.prefetch = rand() % 4 > 0;
+    drawn.tight.pool.link_bytes_per_second = rand() % 3 ? 60e6 : 400e6;
+    drawn.tight.pool.delay_max_us = rand() % 2 ? 200 : 0;
+    drawn.tight.pool.delay_seed = seed;
+    for (int i = 0; i < MOVES; i++)
+        drawn.moves[i] = rand() % 3 ? (move)(rand() % MOVE_KINDS) : SKIPPED;
+    return drawn;
+}
+
+static void leave_in_the_middle(toy_model *toy, unsigned seed)
+{
+    const tide_step_options options = toy_step_options(1);
+    assert_ok(tide_step_begin(toy->pool, &options));
+    assert_ok(tide_op_begin(toy->pool, toy->forward[0]));
+    assert_ok(tide_op_slice(toy->pool, 0));
+    assert_ok(tide_step_abort(toy->pool));
+}
+
+static void fail_and_give_up(toy_model *toy, unsigned seed)
+{
+    tide_step_result result;
+    if (toy_step(toy, 1, true) == TIDE_OK)
+        assert_int_not_equal(tide_step_result_get(toy->pool, &result), TIDE_OK);
+    assert_ok(tide_step_abort(toy->pool));
+}
+
+/* `all`: also what leaves no trace. */
+static void make(toy_model *toy, move kind, bool all, unsigned seed)
+{
+    if (kind == GOOD || kind == UNCLIPPED)
+        assert_ok(toy_step(toy, kind == GOOD ? 1.0F : 0.0F, false));
+    else if (kind == SKIPPED)
+        assert_ok(toy_step_not_finite(toy)); /* in both: a skipped step counts as a step */
+    else if (all && kind == FAILED)
+        fail_and_give_up(toy, seed);
+    else if (all && kind == EVALUATED)
+        assert_ok(toy_evaluate(toy));
+    else if (all)
+        leave_in_the_middle(toy, seed);
+}
+
+static uint64_t run(const course *drawn, bool tight, unsigned seed)
+{
+    toy_options options = tight ? drawn->tight : toy_options_default();
+    toy_model toy;
+    uint64_t masters, params;
+    options.pool.dtype = drawn->dtype;
+    assert_ok(toy_create(&options, &toy));
+    for (int i = 0; i < MOVES; i++)
+        make(&toy, drawn->moves[i], tight, seed);
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &masters));
+    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &params));
+    toy_destroy(&toy);
+    return masters * 31 + params;
+}
+
+static unsigned first_seed = 1, seeds = SEEDS;
+
+static void what_goes_wrong_between_good_steps_leaves_no_trace(void **state)
+{
+    (void)state;
+    for (unsigned seed = first_seed; seed < first_seed + seeds; seed++) {
+        const course drawn = draw(seed);
+        const uint64_t alone = run(&drawn, false, seed), mixed = run(&drawn, true, seed);
+        if (alone != mixed)
+            fail_msg("seed %u: other bits", seed);
+    }
+}
+
+/* --- counters --- */
+
+static void add(tide_pool_counters *sum, toy_model *toy)
+{
+    uint64_t step;
+    tide_pool_counters of;
+    while (tide_pool_step_counters_take(toy->pool, &step, &of)) {
+        sum->h2d_bytes += of.h2d_bytes;
+        sum->d2h_bytes += of.d2h_bytes;
+        sum->evictions += of.evictions;
+    }
+}
+
+static void what_steps_moved_adds_up_to_what_the_pool_moved(void **state)
+{
+    (void)state;
+    for (unsigned seed = 0; seed < 4; seed++) {
+        toy_options options = toy_options_default();
+        toy_model toy;
+        tide_pool_counters before, after, sum = {0};
+        options.device_share = seed < 2 ? 0 : 0.3;
+        options.pool.placement = TIDE_PLACEMENT_HOST;
+        assert_ok(toy_create(&options, &toy));
+        assert_ok(tide_pool_counters_get(toy.pool, &before));
+        for (int i = 0; i < 6; i++) {
+            assert_ok(toy_step(&toy, seed % 2 ? 1.0F : 0.0F, false));
+            add(&sum, &toy);
+        }
+        assert_ok(tide_pool_drain(toy.pool));
+        add(&sum, &toy);
+        assert_ok(tide_pool_counters_get(toy.pool, &after));
+        assert_true(sum.d2h_bytes > 0);
+        assert_int_equal(sum.d2h_bytes, after.d2h_bytes - before.d2h_bytes);
+        assert_int_equal(sum.h2d_bytes, after.h2d_bytes - before.h2d_bytes);
+        assert_int_equal(sum.evictions, after.evictions - before.evictions);
+        toy_destroy(&toy);
+    }
+}
+
+/* usage: test_pool_mixed [SEEDS [FIRST_SEED]] */
+int main(int count, char **arguments)
+{
+    if (count > 1)
+        seeds = (unsigned)strtoul(arguments[1], NULL, 10);
+    if (count > 2)
+        first_seed = (unsigned)strtoul(arguments[2], NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_goes_wrong_between_good_steps_leaves_no_trace),
+        cmocka_unit_test(what_steps_moved_adds_up_to_what_the_pool_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
