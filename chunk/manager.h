@@ -34,8 +34,7 @@
  *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end. A chunk whose update is
  *      pending is updated first: weights are never stale.
  *   2. updates and restores, in forward order: one task per PARAM chunk and part (an fp32 chunk each of MASTER,
- *      MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as placed
- *      at seal.
+ *      MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as placed.
  *   3. prefetch along the plan (planner.h) made of the recorded step: what it lets go leaves at once, what it
  *      fetches comes as early as a slot is free and nothing needed sooner is displaced.
  *

@@ -233,6 +233,8 @@ static void finish_evict(tide_manager *m, const tide_command *command, bool ok)
     if (!ok)
         return;
     place->valid[TIDE_TIER_HOST] |= command->copy;
+    if (place->stale)
+        m->walk.there = 0; /* while it left it looked like one on its way in */
     m->marks[command->chunk] &= (uint8_t)~TIDE_MARK_KEPT;
     tide_places_release(&m->places, command->chunk, TIDE_TIER_DEVICE);
 }

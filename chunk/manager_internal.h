@@ -279,6 +279,9 @@ bool tide_manager_evict_victim(tide_manager *manager, tide_victim_rule rule, tid
                                tide_command *command);
 /* Make a host slot free at once, dropping a duplicate if need be. False if there is none. */
 bool tide_manager_free_host_slot(tide_manager *manager, uint32_t spared);
+/* The chunk whose host copy could be given up because the device has it too, TIDE_CHUNK_NONE if there is none without
+ * `spared` marks. Walks the device's slots. */
+tide_chunk tide_manager_find_duplicate(const tide_manager *manager, uint32_t spared);
 /* Give up the host copy of one chunk that the device has too. False if there is none without `spared` marks.
  */
 bool tide_manager_drop_duplicate(tide_manager *manager, uint32_t spared);

@@ -29,6 +29,7 @@
 enum {
     SPARE_SLOTS_MAX = 2,
     TIGHT_ONE_IN = 16, /* planned fetches that may be tight before a slot is spared */
+    LATER_MAX = 1024,  /* planned fetches that cannot begin yet, passed in one walk */
 };
 
 /* --- memory --- */
@@ -313,8 +314,17 @@ void tide_manager_use_ended(tide_manager *manager, const tide_chunk *chunks, uin
     }
 }
 
+/* Whose host copy is not given up for one that leaves: it would only have to be made again. */
+enum { SPARED_DUPLICATES = TIDE_MARK_GATHER_HOST | TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT };
+
+static bool host_slot_can_be_had(const tide_manager *m)
+{
+    return m->places.tier[TIDE_TIER_HOST].free_count > 0 ||
+           tide_manager_find_duplicate(m, SPARED_DUPLICATES) != TIDE_CHUNK_NONE;
+}
+
 /* May it leave, or be copied out, now? False if later, or if it is wanted again, which takes its marks away. */
-static bool may_leave(tide_manager *m, tide_chunk chunk)
+static bool may_leave(tide_manager *m, tide_chunk chunk, bool host_slot)
 {
     const tide_place *place = &m->places.chunks[chunk];
     const bool wanted = m->marks[chunk] & (TIDE_MARK_REQUESTED | TIDE_MARK_GATHER_DEVICE);
@@ -322,8 +332,7 @@ static bool may_leave(tide_manager *m, tide_chunk chunk)
         m->marks[chunk] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
         return false;
     }
-    return !place->busy &&
-           (!tide_place_is_dirty(place) || tide_manager_free_host_slot(m, TIDE_MARK_GATHER_HOST));
+    return !place->busy && (!tide_place_is_dirty(place) || host_slot);
 }
 
 /* What may be done for a chunk of the queue. False if nothing: it is clean, and stays. */
@@ -332,6 +341,9 @@ static bool let_go(tide_manager *m, tide_chunk chunk, tide_command *command)
     const bool dirty = tide_place_is_dirty(&m->places.chunks[chunk]);
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
     const tide_reason reason = tide_manager_has_work(m, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    const bool room = !dirty || tide_manager_free_host_slot(m, SPARED_DUPLICATES);
+    assert(room);
+    (void)room;
     if (m->marks[chunk] & TIDE_MARK_LEAVING)
         tide_manager_evict(m, chunk, dirty, reason, command);
     else if (dirty)
@@ -356,11 +368,12 @@ static tide_chunk choose_leaving(tide_manager *m, uint8_t marks, bool with_copy)
 {
     tide_chunk best = TIDE_CHUNK_NONE;
     uint64_t best_rank = UINT64_MAX;
+    const bool host_slot = m->leaving.count > 0 && with_copy && host_slot_can_be_had(m);
     for (uint32_t left = m->leaving.count; left > 0; left--) {
         const tide_chunk chunk = dequeue(m);
         if (!(m->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)))
             continue;
-        const bool now = may_leave(m, chunk);
+        const bool now = may_leave(m, chunk, host_slot);
         if (!(m->marks[chunk] & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING)))
             continue;
         enqueue(m, chunk, 0);
@@ -405,6 +418,8 @@ static walk_result look_at(const tide_manager *m, tide_chunk chunk, uint32_t ahe
     const tide_place *place = &m->places.chunks[chunk];
     if (tide_manager_has_work(m, chunk) || tide_manager_must_leave(m, chunk))
         return WALK_LATER; /* its update comes first */
+    if (m->marks[chunk] & TIDE_MARK_REQUESTED && (place->valid[TIDE_TIER_DEVICE] || place->busy))
+        return WALK_LATER; /* the open op's use comes first */
     if (!place->valid[TIDE_TIER_DEVICE])
         return place->busy ? WALK_THERE : WALK_MISSING; /* on its way in */
     if (place->busy || m->marks[chunk] & TIDE_MARK_LEAVING)
@@ -430,6 +445,13 @@ static void find_walk(tide_manager *m, const tide_step_plan *step)
     }
 }
 
+/* Does it wait, or will it, in its own slot? */
+static bool keeps_slot(const tide_manager *m, tide_chunk chunk, bool planned)
+{
+    const tide_place *place = &m->places.chunks[chunk];
+    return place->stale || m->marks[chunk] & TIDE_MARK_KEPT || (planned && place->valid[TIDE_TIER_DEVICE]);
+}
+
 /* Into a free slot, or in its own. */
 static bool may_fetch(const tide_manager *m, tide_chunk chunk, uint32_t free_slots)
 {
@@ -442,8 +464,9 @@ static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *comm
     const uint32_t free_now = m->places.tier[TIDE_TIER_DEVICE].free_count,
                    requested = tide_manager_requested_slots(m);
     uint32_t free_slots = free_now > requested ? free_now - requested : 0, stale = m->places.stale;
+    uint32_t later = 0;
     bool unbroken = true;
-    for (uint32_t i = m->walk.there; i < fetches && (free_slots > 0 || stale > 0); i++) {
+    for (uint32_t i = m->walk.there; i < fetches && (free_slots > 0 || stale > 0) && later < LATER_MAX; i++) {
         const uint32_t at = m->walk.first + i, fetch = at < fetches ? at : at - fetches;
         const uint32_t moment = fetch_moment(step, fetch) + (at < fetches ? 0 : length);
         const uint32_t use = step->plan->fetches[fetch];
@@ -455,8 +478,10 @@ static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *comm
         }
         unbroken &= result == WALK_THERE;
         m->walk.there += unbroken;
-        free_slots -= result != WALK_THERE && free_slots > 0 && !step->plan->in_place[use];
+        free_slots -=
+            result != WALK_THERE && free_slots > 0 && !keeps_slot(m, chunk, step->plan->in_place[use]);
         stale -= m->places.chunks[chunk].stale && stale > 0;
+        later += result == WALK_LATER;
     }
     return false;
 }

@@ -37,11 +37,20 @@ static uint32_t state_distance(const tide_manager *m, tide_chunk chunk)
     return tide_schedule_last_distance(&m->schedule, param_chunk);
 }
 
+/* Its gradients are complete and its own update has not begun. A param that spans chunks is at rest only when all of them
+ * are updated, so its state alone does not tell. */
+static bool awaits_update(const tide_manager *m, tide_chunk chunk)
+{
+    if (!tide_tensor_counts_complete(&m->counts[chunk]))
+        return false;
+    return m->works[chunk].step !=
+           m->params[tide_layout_chunk_segment(m->layout, chunk, 0).param].gradient_step;
+}
+
 bool tide_manager_must_leave(const tide_manager *manager, tide_chunk chunk)
 {
     return tide_manager_is_param_chunk(manager, chunk) && !manager->update_on_device[chunk] &&
-           (manager->works[chunk].kind != TIDE_WORK_NONE ||
-            tide_tensor_counts_complete(&manager->counts[chunk]));
+           (manager->works[chunk].kind != TIDE_WORK_NONE || awaits_update(manager, chunk));
 }
 
 static uint32_t recorded_distance(const tide_manager *m, tide_chunk chunk)
@@ -208,7 +217,7 @@ bool tide_manager_free_host_slot(tide_manager *manager, uint32_t spared)
            tide_manager_drop_duplicate(manager, spared);
 }
 
-bool tide_manager_drop_duplicate(tide_manager *manager, uint32_t spared)
+tide_chunk tide_manager_find_duplicate(const tide_manager *manager, uint32_t spared)
 {
     const tide_slots *slots = &manager->places.tier[TIDE_TIER_DEVICE];
     tide_chunk best = TIDE_CHUNK_NONE;
@@ -225,9 +234,15 @@ bool tide_manager_drop_duplicate(tide_manager *manager, uint32_t spared)
             nearest = far;
         }
     }
-    if (best == TIDE_CHUNK_NONE)
+    return best;
+}
+
+bool tide_manager_drop_duplicate(tide_manager *manager, uint32_t spared)
+{
+    const tide_chunk chunk = tide_manager_find_duplicate(manager, spared);
+    if (chunk == TIDE_CHUNK_NONE)
         return false;
-    tide_places_release(&manager->places, best, TIDE_TIER_HOST);
+    tide_places_release(&manager->places, chunk, TIDE_TIER_HOST);
     return true;
 }
 

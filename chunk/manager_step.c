@@ -165,6 +165,8 @@ static void restore_gradients(tide_manager *m)
         }
         if (work->kind != TIDE_WORK_NONE)
             continue;
+        m->marks[chunk] &=
+            (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT); /* worth no copy */
         if (tide_manager_chunk_has_gradient(m, chunk, m->training_step))
             tide_manager_start_work(m, chunk, TIDE_WORK_RESTORE);
         else
@@ -385,7 +387,8 @@ tide_status tide_manager_end(tide_manager *manager)
     request->open = request->ready = false;
     for (uint32_t i = 0; i < manager->ops[op].param_count; i++)
         end_param(manager, op, &manager->ops[op].params[i]);
-    tide_manager_use_ended(manager, manager->ops[op].chunks, manager->ops[op].chunk_count, request->param_use);
+    tide_manager_use_ended(manager, manager->ops[op].chunks, manager->ops[op].chunk_count,
+                           request->param_use);
     tide_manager_changed(manager);
     return TIDE_OK;
 }

@@ -321,10 +321,10 @@ static bool is_ready_on_host(const tide_manager *m, const tide_task *task)
 
 bool tide_manager_next_ready_work(tide_manager *m, bool first_only, tide_command *command)
 {
-    uint32_t left = m->work_count < READY_LOOKED_AT_MAX ? m->work_count : READY_LOOKED_AT_MAX;
+    uint32_t left = m->work_count, looked_at = 0;
     if (m->tasks_running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX)
         return false;
-    for (tide_chunk chunk = m->work_first; left > 0; chunk++) {
+    for (tide_chunk chunk = m->work_first; left > 0 && looked_at < READY_LOOKED_AT_MAX; chunk++) {
         const tide_work *work = &m->works[chunk];
         assert(tide_manager_is_param_chunk(m, chunk));
         if (work->kind == TIDE_WORK_NONE)
@@ -332,6 +332,7 @@ bool tide_manager_next_ready_work(tide_manager *m, bool first_only, tide_command
         left--;
         if (work->running || work->on_device || (first_only && !(m->marks[chunk] & TIDE_MARK_FIRST)))
             continue;
+        looked_at++;
         const tide_task task = work_task(m, chunk);
         if (!is_ready_on_host(m, &task))
             continue;
