@@ -64,6 +64,7 @@ typedef struct sequence {
     bool failed;        /* one did: abort is due */
     bool torn;          /* all values have to be set */
     uint32_t eagerness; /* percent: complete rather than take */
+    bool tells;         /* the manager is told of the link and the device */
 } sequence;
 
 static uint32_t below(sequence *s, uint32_t limit)
@@ -213,6 +214,7 @@ static void create(sequence *s, uint64_t seed)
                  s->op_count);
     s->failing = percent(s, 15);
     s->eagerness = 10 + below(s, 85);
+    s->tells = percent(s, 70);
 }
 
 /* --- the engine: take and complete commands --- */
@@ -235,17 +237,31 @@ static bool goes_on(const sequence *s)
     return !s->failed && !s->naive.problem[0];
 }
 
+/* What the owner tells the manager now and then: how busy the link is, how far the device has come, what updates take. */
+static void tell(sequence *s)
+{
+    const uint64_t behind = s->manager->ends < 10 ? s->manager->ends : 10;
+    tide_manager_set_link(s->manager, percent(s, 50), percent(s, 50));
+    tide_manager_set_passed(s->manager, s->manager->ends - below(s, (uint32_t)behind + 1));
+    if (percent(s, 10))
+        tide_manager_set_update_seconds(s->manager, 1 + below(s, 4), 1 + below(s, 4));
+}
+
 /* One move of the engine. False if there is nothing to do at all. */
 static bool pump(sequence *s)
 {
+    if (s->tells && percent(s, 30))
+        tell(s);
     if (s->naive.open_count && percent(s, s->eagerness)) {
         complete_any(s);
         return true;
     }
     if (naive_take(&s->naive))
         return true;
-    if (s->naive.open_count == 0)
-        return false;
+    if (s->naive.open_count == 0) {
+        tide_manager_set_link(s->manager, false, false); /* its copies are over */
+        return naive_take(&s->naive);
+    }
     complete_any(s);
     return true;
 }
