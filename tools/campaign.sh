@@ -1,6 +1,6 @@
 #!/bin/sh
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
-# long fuzzing, adversarial delays. Writes a dated result into docs/measurements/.
+# long fuzzing, adversarial delays, the random tests of manager and pool at length. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [ROUNDS-OF-FUZZING]      default 1000000
 set -u
@@ -36,6 +36,8 @@ run identity tests/test_program.py "$program" identity --full
 run crashes tests/test_program.py "$program" crashes --full
 run files tests/test_program.py "$program" files --full
 run delays tests/test_program.py "$program" delays --full
+run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" 200000 1000000
+run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" 150 1000
 # A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP.
 meson setup "$build-sanitize" -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
     -Doptimization=1 >"$build.log" 2>&1
