@@ -288,6 +288,8 @@ static void *stream_main(void *argument)
     if (omp_set_num_threads != NULL)
         omp_set_num_threads((int)threads);
     pthread_mutex_lock(&owner->lock);
+    stream->runs = true;
+    pthread_cond_broadcast(&stream->progress);
     for (;;) {
         while (stream->completed == stream->enqueued && !owner->closing)
             pthread_cond_wait(&stream->work, &owner->lock);
@@ -327,6 +329,11 @@ static int stream_start(tide_host_streams *streams, tide_stream role, uint64_t s
     char name[16];
     (void)snprintf(name, sizeof name, "tide-%.10s", tide_stream_name(role));
     (void)pthread_setname_np(stream->thread, name); /* for debuggers only */
+    /* A thread's beginning allocates: it belongs to the device's, however busy the machine. */
+    pthread_mutex_lock(&streams->lock);
+    while (!stream->runs)
+        pthread_cond_wait(&stream->progress, &streams->lock);
+    pthread_mutex_unlock(&streams->lock);
     return 0;
 
 undo_conditions:
