@@ -20,7 +20,7 @@
             fail_msg("seed %u: %s: %s: %s", seed, #call, tide_status_name(status_), tide_message());         \
     } while (0)
 
-enum { SEEDS = 12, MOVES = 14 };
+enum { SEEDS = 9, MOVES = 14 };
 
 typedef enum move { GOOD, UNCLIPPED, SKIPPED, FAILED, EVALUATED, LEFT, MOVE_KINDS } move;
 
