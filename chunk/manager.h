@@ -245,6 +245,11 @@ bool tide_manager_next(tide_manager *manager, tide_command *command);
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status);
 /* Task `id` was never started and changed nothing: it is owed as before. Unlike a failed UPDATE it tears nothing. */
 void tide_manager_cancel(tide_manager *manager, uint32_t id);
+/* Chunks that wait to leave the device or to be copied out. */
+uint32_t tide_manager_leaving(const tide_manager *manager);
+/* Might next() have a command? Cheaper than asking, and true once too often rather than too seldom: where everything is
+ * resident the owner need not wake whoever asks. */
+bool tide_manager_may_act(const tide_manager *manager);
 /* Commands handed out and not yet done. */
 uint32_t tide_manager_commands_open(const tide_manager *manager);
 /* True when a request is open (or updates are, with no op open), no command is, and the last next() had none:

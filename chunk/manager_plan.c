@@ -289,6 +289,11 @@ static void enqueue(tide_manager *m, tide_chunk chunk, uint8_t marks)
     queue->tail = chunk;
 }
 
+uint32_t tide_manager_leaving(const tide_manager *manager)
+{
+    return manager->leaving.count;
+}
+
 static tide_chunk dequeue(tide_manager *m)
 {
     tide_leave_queue *queue = &m->leaving;
@@ -484,6 +489,16 @@ static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *comm
         later += result == WALK_LATER;
     }
     return false;
+}
+
+bool tide_manager_may_act(const tide_manager *manager)
+{
+    const tide_request *request = &manager->request;
+    if (manager->leaving.count || manager->work_count || manager->host_request.count || manager->pin_all ||
+        (request->open && !request->ready))
+        return true;
+    const tide_step_plan *step = active_plan(manager);
+    return step && step->plan->fetch_count > 0;
 }
 
 bool tide_manager_next_prefetch(tide_manager *manager, tide_command *command)

@@ -79,6 +79,7 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
         return status;
     tide_marks_set(to, TIDE_STREAM_IN, number, true);
     tide_marks_set(from, TIDE_STREAM_IN, number, false);
+    pool->link_used = true;
     tide_pool_count_bytes(pool, command, bytes, 0);
     return TIDE_OK;
 }
@@ -150,6 +151,7 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command)
         return status;
     tide_marks_set(from, TIDE_STREAM_OUT, number, false);
     tide_marks_set(to, TIDE_STREAM_OUT, number, true);
+    pool->link_used = true;
     tide_pool_count_bytes(pool, command, 0, bytes);
     return TIDE_OK;
 }
@@ -416,20 +418,32 @@ static tide_status see_ops_pass(tide_pool *pool)
     return status;
 }
 
-/* Each way of the link gets a few copies ahead, no more: what becomes urgent is not to stand behind many. */
-static bool ask_next(tide_pool *pool, tide_command *command)
+/* Each way of the link gets a few copies ahead, no more: what becomes urgent is not to stand behind many. Looked at only
+ * while copies are about, and how far the device has come only while chunks wait to leave: where everything is resident
+ * the engine is soon done with the lock. */
+static tide_status look_at_link(tide_pool *pool)
 {
+    tide_status status = TIDE_OK;
+    if (tide_manager_leaving(pool->manager) > 0)
+        status = see_ops_pass(pool);
+    if (status != TIDE_OK || !pool->link_used)
+        return status;
     tide_device_statistics device;
-    const tide_status status = see_ops_pass(pool);
-    if (status != TIDE_OK) {
-        tide_pool_fail(pool, status);
-        return false;
-    }
     pool->device->ops->statistics(pool->device, &device);
     const uint64_t ahead = pool->device->ops->asynchronous ? LINK_COMMANDS_AHEAD : 1;
-    tide_manager_set_link(pool->manager, device.pending[TIDE_STREAM_IN] >= ahead,
-                          device.pending[TIDE_STREAM_OUT] >= ahead);
-    return tide_manager_next(pool->manager, command);
+    const uint64_t in = device.pending[TIDE_STREAM_IN], out = device.pending[TIDE_STREAM_OUT];
+    tide_manager_set_link(pool->manager, in >= ahead, out >= ahead);
+    pool->link_used = in > 0 || out > 0;
+    return TIDE_OK;
+}
+
+static bool ask_next(tide_pool *pool, tide_command *command)
+{
+    const tide_status status = look_at_link(pool);
+    if (status == TIDE_OK)
+        return tide_manager_next(pool->manager, command);
+    tide_pool_fail(pool, status);
+    return false;
 }
 
 static bool issue_next(tide_pool *pool)

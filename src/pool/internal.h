@@ -86,7 +86,7 @@ enum {
     TIDE_JOBS_MAX = 8,           /* tasks in flight */
     TIDE_STEP_RECORDS_MAX = 8,
     TIDE_OP_ENDS_MAX = 256, /* ops that the caller is ahead of the device; older ones count as the oldest */
-    TIDE_SKIPS_MAX = 10, /* skipped steps in a row that end a run */
+    TIDE_SKIPS_MAX = 10,    /* skipped steps in a row that end a run */
 };
 
 /* A command that waits for something before it is done. */
@@ -203,11 +203,12 @@ struct tide_pool {
     tide_marks *device_marks, *host_marks;          /* [lock] per slot */
     tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
     uint32_t open_count;                            /* [lock] */
+    bool link_used;                                 /* [lock] copies may be under way */
     uint64_t op_ends;                          /* [lock] ops ended since seal, as the manager counts them */
     uint64_t op_ends_passed;                   /* [lock] of those, seen to be over on the compute stream */
     uint64_t op_end_numbers[TIDE_OP_ENDS_MAX]; /* [lock] a ring: their last pieces of the compute stream */
-    tide_job jobs[TIDE_JOBS_MAX];                   /* [lock]; a busy job belongs to its stream */
-    tide_access_request *access;                    /* [lock] */
+    tide_job jobs[TIDE_JOBS_MAX];              /* [lock]; a busy job belongs to its stream */
+    tide_access_request *access;               /* [lock] */
 
     /* the step */
     bool step_open;             /* [caller] */

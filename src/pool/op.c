@@ -140,7 +140,8 @@ static bool request_ready(const tide_pool *pool)
 static tide_status wait_request(tide_pool *pool)
 {
     if (tide_manager_ready(pool->manager)) {
-        tide_pool_ring(pool);
+        if (tide_manager_may_act(pool->manager))
+            tide_pool_ring(pool);
         return tide_pool_failure(pool);
     }
     const uint64_t begin = pool->device->ops->now_ns(pool->device);
@@ -386,7 +387,8 @@ tide_status tide_op_end(tide_pool *pool)
         tide_measure_op(&pool->measure, pool->op, TIDE_SCRIPT_END);
         pool->op_open = false;
         pool->op_name = NULL;
-        tide_pool_ring(pool);
+        if (pool->resident || tide_manager_may_act(pool->manager))
+            tide_pool_ring(pool);
     }
     tide_pool_unlock(pool);
     return status;
