@@ -235,11 +235,12 @@ typedef struct tide_device_ops {
     /* Block this thread until it has. null: moves the virtual clock there. */
     tide_status (*event_wait)(tide_device *device, tide_event event, tide_wait_site site);
 
-    /* The engine's sleep. doorbell() gives a ticket; park(ticket) returns when an event completed or ring()
-     * was called since that ticket was drawn, at once if so already. null: park() moves the clock to the next
-     * completion; STATE if none is pending (nothing would ever wake the caller). */
+    /* The engine's sleep. doorbell() gives a ticket; park(ticket, events) returns when ring() was called, a command failed
+     * or, with `events`, an event completed since that ticket was drawn; at once if so already. Without `events` the device
+     * wakes nobody as it works. null: park() moves the clock to the next completion; STATE if none is pending or none is to
+     * count (nothing would ever wake the caller). */
     uint64_t (*doorbell)(tide_device *device);
-    tide_status (*park)(tide_device *device, uint64_t ticket);
+    tide_status (*park)(tide_device *device, uint64_t ticket, bool events);
     void (*ring)(tide_device *device);
 
     /* Declare that the calling host thread itself reads or writes objects now. */

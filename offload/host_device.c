@@ -36,11 +36,11 @@ static uint64_t host_doorbell(tide_device *device)
     return ticket;
 }
 
-static tide_status host_park(tide_device *device, uint64_t ticket)
+static tide_status host_park(tide_device *device, uint64_t ticket, bool events)
 {
     tide_host_device *host = tide_host_device_of(device);
     tide_host_streams_lock(&host->streams);
-    tide_host_streams_park(&host->streams, ticket);
+    tide_host_streams_park(&host->streams, ticket, events);
     tide_host_streams_unlock(&host->streams);
     return TIDE_OK;
 }

@@ -96,12 +96,20 @@ void tide_host_streams_wait(tide_host_streams *streams, tide_host_moment moment)
         progress_wait(&streams->streams[moment.stream], moment.sequence);
 }
 
+/* Nobody is woken who sleeps until a ring. */
+static void event_completed(tide_host_streams *streams)
+{
+    streams->doorbell++;
+    if (streams->watching > 0)
+        pthread_cond_broadcast(&streams->rung);
+}
+
 tide_host_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
 {
     tide_host_stream *it = &streams->streams[stream];
     tide_host_moment moment = {stream, it->enqueued};
     if (tide_host_streams_passed(streams, moment))
-        tide_host_streams_ring(streams);
+        event_completed(streams);
     else
         command_at(it, it->enqueued)->recorded = true;
     return moment;
@@ -126,14 +134,16 @@ void tide_host_streams_drain(tide_host_streams *streams)
 
 void tide_host_streams_ring(tide_host_streams *streams)
 {
-    streams->doorbell++;
+    streams->ringing = ++streams->doorbell;
     pthread_cond_broadcast(&streams->rung);
 }
 
-void tide_host_streams_park(tide_host_streams *streams, uint64_t ticket)
+void tide_host_streams_park(tide_host_streams *streams, uint64_t ticket, bool events)
 {
-    while (streams->doorbell == ticket)
+    streams->watching += events;
+    while ((events ? streams->doorbell : streams->ringing) <= ticket)
         pthread_cond_wait(&streams->rung, &streams->lock);
+    streams->watching -= events;
 }
 
 /* --- failure --- */
@@ -145,6 +155,7 @@ void tide_host_streams_fail(tide_host_streams *streams, tide_status status, cons
         return;
     streams->failure = status;
     (void)snprintf(streams->failure_message, sizeof streams->failure_message, "%s", message);
+    tide_host_streams_ring(streams);
 }
 
 tide_status tide_host_streams_failure(const tide_host_streams *streams)
@@ -242,7 +253,7 @@ static void complete(tide_host_stream *stream, const tide_host_command *command)
         pthread_cond_broadcast(&stream->progress);
     }
     if (recorded)
-        tide_host_streams_ring(stream->owner);
+        event_completed(stream->owner);
 }
 
 static void command_do(tide_host_stream *stream)

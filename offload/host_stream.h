@@ -73,6 +73,8 @@ struct tide_host_streams {
     pthread_mutex_t lock;
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
+    uint64_t ringing;  /* what `doorbell` became at the last ring */
+    uint32_t watching; /* threads parked that events wake, too */
     bool closing;
     tide_status failure;
     char failure_message[TIDE_HOST_MESSAGE_BYTES];
@@ -108,8 +110,8 @@ bool tide_host_streams_idle(const tide_host_streams *streams);
 void tide_host_streams_drain(tide_host_streams *streams);
 
 void tide_host_streams_ring(tide_host_streams *streams);
-/* Wait (giving up the lock) until the doorbell differs from `ticket`. */
-void tide_host_streams_park(tide_host_streams *streams, uint64_t ticket);
+/* Wait (giving up the lock) until rung, or with `events` until an event completes, since `ticket` was the doorbell. */
+void tide_host_streams_park(tide_host_streams *streams, uint64_t ticket, bool events);
 
 /* The first failure stays until it is cleared. */
 void tide_host_streams_fail(tide_host_streams *streams, tide_status status, const char *message);

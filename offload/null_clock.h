@@ -17,6 +17,7 @@ typedef struct tide_null_event {
 typedef struct tide_null_clock {
     uint64_t now_ns;
     uint64_t doorbell;       /* grows when an event completes, and at every ring */
+    uint64_t ringing;        /* what `doorbell` became at the last ring */
     tide_null_event *events; /* [event - 1] */
     tide_event *heap;        /* [position - 1], smallest completion first */
     uint32_t event_count;

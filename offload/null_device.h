@@ -86,7 +86,7 @@ tide_status tide_null_stream_wait(tide_device *device, tide_stream stream, tide_
 tide_status tide_null_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
 tide_status tide_null_event_wait(tide_device *device, tide_event event, tide_wait_site site);
 uint64_t tide_null_doorbell(tide_device *device);
-tide_status tide_null_park(tide_device *device, uint64_t ticket);
+tide_status tide_null_park(tide_device *device, uint64_t ticket, bool events);
 void tide_null_ring(tide_device *device);
 tide_status tide_null_host_touch(tide_device *device, const tide_work *work);
 void tide_null_synchronize(tide_device *device);

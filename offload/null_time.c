@@ -213,14 +213,14 @@ uint64_t tide_null_doorbell(tide_device *device)
     return ticket;
 }
 
-tide_status tide_null_park(tide_device *device, uint64_t ticket)
+tide_status tide_null_park(tide_device *device, uint64_t ticket, bool events)
 {
     uint64_t next_ns;
     tide_null_device *null = null_lock(device);
     tide_status status = TIDE_OK;
-    if (null->clock.doorbell != ticket)
+    if ((events ? null->clock.doorbell : null->clock.ringing) > ticket)
         status = TIDE_OK;
-    else if (tide_null_clock_next(&null->clock, &next_ns))
+    else if (events && tide_null_clock_next(&null->clock, &next_ns))
         tide_null_clock_advance(&null->clock, next_ns);
     else
         status = tide_fail(TIDE_ERROR_STATE,
@@ -231,7 +231,7 @@ tide_status tide_null_park(tide_device *device, uint64_t ticket)
 void tide_null_ring(tide_device *device)
 {
     tide_null_device *null = null_lock(device);
-    null->clock.doorbell++;
+    null->clock.ringing = ++null->clock.doorbell;
     (void)null_unlock(null, TIDE_OK);
 }
 

@@ -629,20 +629,74 @@ static void park_ends_with_a_ring_a_completion_or_at_once(void **state)
     pthread_t thread;
     uint64_t ticket = it.ops->doorbell(it.device);
     assert_int_equal(pthread_create(&thread, NULL, ring_main, &it), 0);
-    assert_ok(it.ops->park(it.device, ticket));
+    assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_ok(it.ops->park(it.device, ticket)); /* rung since: at once */
+    assert_ok(it.ops->park(it.device, ticket, true)); /* rung since: at once */
 
     atomic_int ran = 0;
     ticket = it.ops->doorbell(it.device);
     assert_ok(launch_count(&it, TIDE_STREAM_IN, &ran));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->park(it.device, ticket));
+    assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(atomic_load(&ran), 1);
 
     ticket = it.ops->doorbell(it.device); /* an event that completes by being recorded */
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
-    assert_ok(it.ops->park(it.device, ticket));
+    assert_ok(it.ops->park(it.device, ticket, true));
+    fixture_close(&it);
+}
+
+static tide_status failing_kernel(void *stream, const void *arguments)
+{
+    (void)stream, (void)arguments;
+    return TIDE_ERROR_INTERNAL;
+}
+
+typedef struct sleeper {
+    fixture *it;
+    uint64_t ticket;
+    tide_status status;
+    atomic_bool woken;
+} sleeper;
+
+static void *sleep_until_rung(void *argument)
+{
+    sleeper *me = argument;
+    me->status = me->it->ops->park(me->it->device, me->ticket, false);
+    me->woken = true;
+    return NULL;
+}
+
+static sleeper sleeper_of(fixture *it)
+{
+    return (sleeper){.it = it, .ticket = it->ops->doorbell(it->device), .status = TIDE_ERROR_INTERNAL};
+}
+
+static void who_parks_without_events_is_woken_by_rings_and_failures_alone(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    pthread_t thread;
+    atomic_int ran = 0;
+    sleeper me = sleeper_of(&it);
+    assert_int_equal(pthread_create(&thread, NULL, sleep_until_rung, &me), 0);
+    for (int i = 0; i < 50; i++) {
+        assert_ok(launch_count(&it, TIDE_STREAM_IN, &ran));
+        assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
+        assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+        assert_false(me.woken);
+    }
+    it.ops->ring(it.device);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ok(me.status);
+
+    sleeper other = sleeper_of(&it);
+    assert_int_equal(pthread_create(&thread, NULL, sleep_until_rung, &other), 0);
+    const tide_work work = work_of("fails", 0);
+    assert_ok(it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL, 0));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ok(other.status);
+    assert_int_not_equal(it.ops->failure(it.device), TIDE_OK);
     fixture_close(&it);
 }
 
@@ -793,7 +847,7 @@ static void *client_main(void *argument)
             uint64_t ticket = it->ops->doorbell(it->device);
             status = it->ops->event_query(it->device, event, SITE, &done);
             if (status == TIDE_OK && !done)
-                status = it->ops->park(it->device, ticket);
+                status = it->ops->park(it->device, ticket, true);
         }
         if (status != TIDE_OK)
             return me;
@@ -927,6 +981,7 @@ int main(void)
         cmocka_unit_test(no_stream_waits_for_the_host_lane),
         cmocka_unit_test(waits_name_a_site_and_an_event_that_exist),
         cmocka_unit_test(park_ends_with_a_ring_a_completion_or_at_once),
+        cmocka_unit_test(who_parks_without_events_is_woken_by_rings_and_failures_alone),
         cmocka_unit_test(observer_sees_commands_and_waits),
         cmocka_unit_test(delays_change_nothing_in_results),
         cmocka_unit_test(steady_state_allocates_nothing),

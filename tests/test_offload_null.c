@@ -236,20 +236,26 @@ static void park_goes_to_the_next_completion_and_refuses_to_sleep_for_ever(void 
     uint64_t ticket = it.ops->doorbell(it.device);
     assert_int_equal(now_ms(&it), 0);
     assert_false(is_done(&it, it.events[1]));
-    assert_ok(it.ops->park(it.device, ticket));
+    assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(now_ms(&it), 4);
     assert_true(is_done(&it, it.events[1]));
     assert_false(is_done(&it, it.events[0]));
-    assert_ok(it.ops->park(it.device, ticket)); /* something completed since the ticket: at once */
+    assert_ok(it.ops->park(it.device, ticket, true)); /* something completed since the ticket: at once */
     assert_int_equal(now_ms(&it), 4);
     ticket = it.ops->doorbell(it.device);
-    assert_ok(it.ops->park(it.device, ticket));
+    assert_ok(it.ops->park(it.device, ticket, true));
     assert_int_equal(now_ms(&it), 9);
     ticket = it.ops->doorbell(it.device);
-    assert_int_equal(it.ops->park(it.device, ticket), TIDE_ERROR_STATE);
+    assert_int_equal(it.ops->park(it.device, ticket, true), TIDE_ERROR_STATE);
     it.ops->ring(it.device);
-    assert_ok(it.ops->park(it.device, ticket));
+    assert_ok(it.ops->park(it.device, ticket, true));
+    assert_ok(it.ops->park(it.device, ticket, false));
     assert_int_equal(now_ms(&it), 9);
+
+    ticket = it.ops->doorbell(it.device); /* an event that completes is no ring */
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_int_equal(it.ops->park(it.device, ticket, false), TIDE_ERROR_STATE);
+    assert_ok(it.ops->park(it.device, ticket, true));
     fixture_close(&it);
 }
 
@@ -314,7 +320,7 @@ static void a_hundred_thousand_chunks_cost_little(void **state)
         launch(&it, (tide_stream)(i % 5), "x", 1e6 * (i % 17), 0);
         assert_ok(it.ops->event_record(it.device, event, (tide_stream)(i % 5)));
     }
-    while (it.ops->park(it.device, it.ops->doorbell(it.device)) == TIDE_OK)
+    while (it.ops->park(it.device, it.ops->doorbell(it.device), true) == TIDE_OK)
         ;
     it.ops->synchronize(it.device);
     fixture_close(&it);

@@ -196,7 +196,8 @@ static tide_status sgd_update(void *context, const tide_step_options *step, uint
                               float gradient_scale, const tide_update_segment *segments, uint32_t count)
 {
     sgd *self = context;
-    assert(update >= 1);
+    if (update == 0)
+        return tide_fail(TIDE_ERROR_INTERNAL, "updates are counted from 1");
     if (self->fail)
         return tide_fail(TIDE_ERROR_DEVICE, "my optimizer gave up");
     for (uint32_t s = 0; s < count; s++) {

@@ -488,6 +488,15 @@ bool tide_pool_engine_step(tide_pool *pool)
     return moved;
 }
 
+/* Can anything that completes on the device give the engine something to do? If not, it sleeps until it is rung, and the
+ * caller finds the lock free. */
+static bool awaits_device(const tide_pool *pool)
+{
+    const bool norm_awaited = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
+    return pool->open_count > 0 || pool->link_used || norm_awaited || tide_manager_may_act(pool->manager) ||
+           tide_pool_jobs_busy(pool);
+}
+
 void *tide_pool_engine_main(void *context)
 {
     tide_pool *pool = context;
@@ -496,8 +505,9 @@ void *tide_pool_engine_main(void *context)
         const uint64_t ticket = pool->device->ops->doorbell(pool->device);
         if (tide_pool_engine_step(pool))
             continue;
+        const bool events = awaits_device(pool);
         tide_pool_unlock(pool);
-        const tide_status status = pool->device->ops->park(pool->device, ticket);
+        const tide_status status = pool->device->ops->park(pool->device, ticket, events);
         tide_pool_lock(pool);
         if (status != TIDE_OK)
             tide_pool_fail(pool, status);
@@ -518,7 +528,7 @@ tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool)
         const uint64_t ticket = pool->device->ops->doorbell(pool->device);
         if (tide_pool_engine_step(pool) || ready(pool))
             continue;
-        const tide_status status = pool->device->ops->park(pool->device, ticket);
+        const tide_status status = pool->device->ops->park(pool->device, ticket, true);
         if (status != TIDE_OK)
             tide_pool_fail(pool, status);
     }

@@ -315,6 +315,8 @@ tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command
 void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open);
 /* See which jobs of the update stream have passed. Engine. True if one has. */
 bool tide_pool_jobs_poll(tide_pool *pool);
+/* Is a job under way, on the host lane or the update stream? With the lock. */
+bool tide_pool_jobs_busy(const tide_pool *pool);
 /* Every update of the last step is over, those enqueued on the device included. With the lock. */
 bool tide_pool_updates_ended(const tide_pool *pool);
 /* manager off: enqueue the next updates or restores on the device, as far as jobs are free. True if it did.

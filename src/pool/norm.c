@@ -57,11 +57,7 @@ tide_status tide_pool_settle(tide_pool *pool)
 
 bool tide_pool_updates_ended(const tide_pool *pool)
 {
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        if (pool->jobs[i].busy)
-            return false;
-    }
-    return tide_pool_updates_done(pool);
+    return !tide_pool_jobs_busy(pool) && tide_pool_updates_done(pool);
 }
 
 bool tide_pool_updates_done(const tide_pool *pool)

@@ -140,6 +140,15 @@ static tide_job *free_job(tide_pool *pool, uint32_t *number)
     return NULL;
 }
 
+bool tide_pool_jobs_busy(const tide_pool *pool)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        if (pool->jobs[i].busy)
+            return true;
+    }
+    return false;
+}
+
 bool tide_pool_jobs_poll(tide_pool *pool)
 {
     bool moved = false;
