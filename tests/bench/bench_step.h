@@ -1,6 +1,7 @@
 /* What the files of the benchmark `step` share; bench_step.c says what is measured.
  *
- *   bench_step.c          options, rows, limits, figures
+ *   bench_step.c          options, rows, figures
+ *   bench_step_limit.c    what no step can be faster than
  *   bench_step_parts.c    copies, maps and Adam, each alone
  *   bench_step_session.c  a pool of gpt2 under a budget, its steps, what it counted
  *   bench_step_timed.c    a device that takes time and no core
@@ -94,6 +95,34 @@ uint32_t step_tokens(void);
 /* The least device budget, the bytes of model data and of the region. */
 void step_plan(tide_pool_plan *plan);
 
+/* --- bench_step_limit.c --- */
+
+/* bench_step.c says what they are. */
+typedef enum step_form { STEP_FORM_REAL = 0, STEP_FORM_TIMED, STEP_FORM_DMA, STEP_FORMS } step_form;
+
+typedef struct step_limit_inputs {
+    step_form form;
+    bool clips;
+    double link_rate; /* bytes a second, each way; 0: not throttled */
+    uint32_t cores;
+    double params, wte_params;
+    step_shares shares; /* of compute */
+    step_parts parts;
+    double compute_seconds; /* real: of a step with everything resident and nothing to update */
+} step_limit_inputs;
+
+/* Seconds that each resource needs for a step. */
+typedef struct step_limit {
+    double compute, update, in, out, adam, maps, copies;
+    double without_link, all; /* the slowest of them, with no regard to order */
+    const char *by;
+    double ordered; /* no order of moves and updates can be faster */
+} step_limit;
+
+step_limit step_limit_of(const step_limit_inputs *inputs, const step_counts *counts);
+/* A throttled copy takes its time on the link or its memcpy's, whichever is longer. */
+double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte);
+
 /* --- bench_step_timed.c --- */
 
 typedef struct step_timed_sums {
@@ -104,6 +133,9 @@ typedef struct step_timed_sums {
 
 /* The kernels of the pool itself take their bytes over this bandwidth from now on. The pool is sealed and idle. */
 void step_timed_install(tide_pool *pool, double device_bytes_per_second);
+/* Chunk copies of the pool, too, take time and no core from now on, as a GPU's copy engines do: seconds a byte to the
+ * device and from it. Nothing is moved. The pool is sealed and idle. */
+void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]);
 /* Occupy the compute stream for the time of the open op. */
 tide_status step_timed_launch(tide_pool *pool, double seconds);
 step_timed_sums step_timed_sums_get(void);

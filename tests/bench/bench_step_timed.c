@@ -1,4 +1,4 @@
-/* A device that takes time and no core: kernels sleep.
+/* A device that takes time and no core: kernels sleep, and copies where it is wanted.
  *
  * A stream's thread sleeps until the end of what it runs, and wakes a little late. A GPU would have begun with the next
  * kernel of its queue meanwhile: so a kernel that the thread comes to at once after a sleep (GRACE_NS) begins where the
@@ -13,6 +13,7 @@
 #include "offload/host_link.h"
 
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 enum { GRACE_NS = 50000, TIMER_SLACK_NS = 1000 };
@@ -117,6 +118,37 @@ void step_timed_install(tide_pool *pool, double device_bytes_per_second)
     timed.restore = run_restore;
     pool->kernels = &timed;
 }
+
+/* --- copies --- */
+
+static double copy_seconds_per_byte[2]; /* set while no pool works */
+
+static tide_status run_copy(void *stream, const void *arguments)
+{
+    (void)stream;
+    occupy(*(const uint64_t *)arguments);
+    return TIDE_OK;
+}
+
+static tide_status copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
+                             tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes)
+{
+    (void)to_slot, (void)from_slot;
+    const double seconds = copy_seconds_per_byte[to_tier == TIDE_TIER_HOST] * (double)bytes;
+    const uint64_t duration_ns = (uint64_t)(seconds * 1e9);
+    return device->ops->launch(device, stream, work, run_copy, &duration_ns, sizeof duration_ns);
+}
+
+void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2])
+{
+    static tide_device_ops timed;
+    memcpy(copy_seconds_per_byte, seconds_per_byte, sizeof copy_seconds_per_byte);
+    timed = *pool->device->ops;
+    timed.copy_slot = copy_slot;
+    pool->device->ops = &timed;
+}
+
+/* --- ops --- */
 
 tide_status step_timed_launch(tide_pool *pool, double seconds)
 {
