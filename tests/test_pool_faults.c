@@ -13,6 +13,7 @@
 
 #include "src/pool/internal.h"
 #include "tests/interpose.h"
+#include "tests/test_thin.h"
 #include "tests/toy_model.h"
 
 #define assert_ok(call)                                                                                      \
@@ -146,7 +147,9 @@ static void every_fault_of_a_step_is_undone(void **state)
         const uint64_t expected = undisturbed(&options, cases[i].clip);
         uint64_t n = 1, tears = 0;
         while (!third_step_with_fault(&options, cases[i].clip, n, expected, &tears))
-            n += n < 40 ? 1 : 7; /* each kind of operation early, then a sample of the many alike */
+            n += n < 40
+                     ? 1
+                     : 7 * test_thin(5); /* each kind of operation early, then a sample of the many alike */
         print_message("case %zu: %llu operations, %llu tears\n", i, (unsigned long long)n,
                       (unsigned long long)tears);
         assert_true(n > 20);

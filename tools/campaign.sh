@@ -1,6 +1,7 @@
 #!/bin/sh
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
-# long fuzzing, adversarial delays, the random tests of manager and pool at length. Writes a dated result into docs/measurements/.
+# long fuzzing, adversarial delays, the random tests of manager and pool at length, and all cases of what tools/test.sh
+# thins under AddressSanitizer and UBSan. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [ROUNDS-OF-FUZZING]      default 1000000
 set -u
@@ -41,7 +42,15 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" 150 
 # A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP.
 meson setup "$build-sanitize" -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
     -Doptimization=1 >"$build.log" 2>&1
-ninja -C "$build-sanitize" tests/fuzz_files >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
+thinned="kernels_matmul pool_faults trainer_bits trainer_faults"
+# shellcheck disable=SC2046 # words are meant to split
+ninja -C "$build-sanitize" tests/fuzz_files $(printf 'tests/test_%s ' $thinned) >"$build.log" 2>&1 || {
+    tail -n 40 "$build.log"
+    exit 1
+}
+for name in $thinned; do
+    run "sanitized_$name" env TIDE_TEST_ALL=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
+done
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
 
 {

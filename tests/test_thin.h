@@ -1,0 +1,20 @@
+/* Under a sanitizer everything takes several times as long. Of long lists of like cases such a build takes every n-th, each
+ * kind among them; the plain build takes all, and so does a sanitizer's where TIDE_TEST_ALL is set (tools/campaign.sh).
+ */
+#ifndef TIDE_TESTS_TEST_THIN_H
+#define TIDE_TESTS_TEST_THIN_H
+
+#include <stdlib.h>
+
+/* How far it is from a case to the next: 1, or `n` where a sanitizer watches. */
+static inline unsigned test_thin(unsigned n)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return getenv("TIDE_TEST_ALL") == NULL ? n : 1;
+#else
+    (void)n;
+    return 1;
+#endif
+}
+
+#endif
