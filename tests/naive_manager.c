@@ -41,21 +41,47 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
     memcpy(n->ops, ops, op_count * sizeof *ops);
     n->op_count = op_count;
     n->open_op = NONE;
+    n->params = tide_layout_params(layout);
+    n->chunks = tide_layout_chunk_count(layout);
+    n->param_chunks = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
+    for (uint32_t p = 0; p < n->params; p++)
+        tide_layout_param_chunks(layout, p, TIDE_SPACE_PARAM, &n->first[p], &n->last[p]);
+    for (tide_chunk chunk = 0; chunk < n->chunks; chunk++)
+        n->is_checkpoint[chunk] = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_CHECKPOINT;
 }
 
 static uint32_t param_chunks(const naive_manager *n)
 {
-    return tide_layout_space_chunks(n->layout, TIDE_SPACE_PARAM);
+    return n->param_chunks;
 }
 
 static void param_range(const naive_manager *n, uint32_t param, tide_chunk *first, tide_chunk *last)
 {
-    tide_layout_param_chunks(n->layout, param, TIDE_SPACE_PARAM, first, last);
+    *first = n->first[param];
+    *last = n->last[param];
 }
 
 static bool is_checkpoint(const naive_manager *n, tide_chunk chunk)
 {
-    return tide_layout_chunk_space(n->layout, chunk) == TIDE_SPACE_CHECKPOINT;
+    return n->is_checkpoint[chunk];
+}
+
+static bool overlaps(const naive_manager *n, uint32_t param, tide_chunk chunk)
+{
+    tide_chunk first, last;
+    param_range(n, param, &first, &last);
+    return chunk >= first && chunk <= last;
+}
+
+/* Does any chunk of the param hold (at least) so much of a gradient? */
+static bool holds(const naive_manager *n, uint32_t param, naive_gradient least)
+{
+    tide_chunk first, last;
+    param_range(n, param, &first, &last);
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        if (n->gradient[param][chunk] >= least)
+            return true;
+    return false;
 }
 
 /* --- slots --- */
@@ -69,7 +95,7 @@ static naive_slot *slot_at(naive_manager *n, tide_tier tier, uint32_t slot)
 /* Is the content of a chunk of any worth? Dead checkpoints are not, zeros that were never written neither. */
 static bool is_worth(const naive_manager *n, tide_chunk chunk)
 {
-    if (tide_layout_chunk_space(n->layout, chunk) != TIDE_SPACE_CHECKPOINT)
+    if (!is_checkpoint(n, chunk))
         return n->truth[chunk] != 0 && n->truth[chunk] != NAIVE_GARBAGE;
     for (uint32_t t = 0; t < tide_layout_checkpoints(n->layout); t++)
         for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, t); part++) {
@@ -122,6 +148,168 @@ static bool is_pinned_by_op(const naive_manager *n, tide_chunk chunk)
     return false;
 }
 
+/* --- all that can be asked, after every call --- */
+
+/* Pinned at once as a whole; a slice's own pins come later. */
+static bool op_is_pinned(const naive_manager *n)
+{
+    return n->open_op != NONE && (tide_manager_ready(n->manager) || n->open_slice != NONE);
+}
+
+static bool names(const tide_use *uses, uint32_t count, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (uses[i].tensor == tensor)
+            return true;
+    return false;
+}
+
+static tide_tensor_state param_state(const naive_manager *n, uint32_t param)
+{
+    if (op_is_pinned(n) && names(n->ops[n->open_op].params, n->ops[n->open_op].param_count, param))
+        return TIDE_TENSOR_COMPUTE;
+    if (n->stands_complete[param])
+        return TIDE_TENSOR_HOLD_AFTER_BWD;
+    if (n->used_now[param])
+        return TIDE_TENSOR_HOLD_AFTER_FWD;
+    return n->has_value[param] ? TIDE_TENSOR_HOLD : TIDE_TENSOR_FREE;
+}
+
+static tide_tensor_state part_state(const naive_manager *n, uint32_t tensor, uint32_t part)
+{
+    const bool pinned = n->open_op != NONE && n->open_slice == part && tide_manager_ready(n->manager);
+    if (pinned && names(n->ops[n->open_op].checkpoints, n->ops[n->open_op].checkpoint_count, tensor))
+        return TIDE_TENSOR_COMPUTE;
+    return n->part_live[tensor][part] ? TIDE_TENSOR_HOLD : TIDE_TENSOR_FREE;
+}
+
+/* Per chunk: a bit for every state that one of its tensors is in. */
+typedef struct naive_chunk_states {
+    uint8_t tensors[NAIVE_CHUNKS_MAX];
+    bool in_task[NAIVE_CHUNKS_MAX];
+    bool in_work[NAIVE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
+    bool worth[NAIVE_CHUNKS_MAX];   /* a CHECKPOINT chunk of which some part was written and is not dead */
+} naive_chunk_states;
+
+static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *states)
+{
+    tide_tensor_state state = param_state(n, p), said = tide_manager_param_state(n->manager, p);
+    bool gradient = holds(n, p, NAIVE_GRADIENT_REAL);
+    tide_chunk first, last;
+    EXPECT(said == state, "param %u is %s, the manager says %s", p, tide_tensor_state_name(state),
+           tide_tensor_state_name(said));
+    EXPECT(tide_manager_param_has_gradient(n->manager, p) == gradient, "param %u: gradient %d", p, gradient);
+    EXPECT(tide_manager_param_is_zero_gradient(n->manager, p) == n->is_zero[p], "param %u: zero gradient %d",
+           p, n->is_zero[p]);
+    param_range(n, p, &first, &last);
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        states->tensors[chunk] |= (uint8_t)(1u << state);
+}
+
+static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states *states)
+{
+    for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, tensor); part++) {
+        tide_tensor_state state = part_state(n, tensor, part);
+        tide_tensor_state said = tide_manager_checkpoint_state(n->manager, tensor, part);
+        tide_chunk first, last;
+        EXPECT(said == state, "part %u of checkpoint %u is %s, the manager says %s", part, tensor,
+               tide_tensor_state_name(state), tide_tensor_state_name(said));
+        tide_layout_checkpoint_chunks(n->layout, tensor, part, &first, &last);
+        for (tide_chunk chunk = first; chunk <= last; chunk++) {
+            states->tensors[chunk] |= (uint8_t)(1u << state);
+            states->worth[chunk] |= n->part_live[tensor][part];
+        }
+    }
+}
+
+static void note_tasks(const naive_manager *n, naive_chunk_states *states)
+{
+    for (uint32_t i = 0; i < n->open_count; i++) {
+        const tide_command *c = &n->open[i];
+        for (uint32_t k = 0; k < c->task_count; k++)
+            states->in_task[c->task[k].chunk] = true;
+        states->in_work[c->chunk] |= c->kind == TIDE_COMMAND_UPDATE || c->kind == TIDE_COMMAND_RESTORE;
+    }
+}
+
+static tide_chunk_state chunk_state(const naive_manager *n, tide_chunk chunk,
+                                    const naive_chunk_states *states)
+{
+    unsigned tensors = states->tensors[chunk];
+    if (chunk >= param_chunks(n) && !is_checkpoint(n, chunk))
+        return states->in_task[chunk] ? TIDE_CHUNK_UPDATING
+               : n->truth[chunk]      ? TIDE_CHUNK_HOLD
+                                      : TIDE_CHUNK_FREE;
+    if (states->in_work[chunk])
+        return TIDE_CHUNK_UPDATING;
+    if (tensors & 1u << TIDE_TENSOR_COMPUTE)
+        return TIDE_CHUNK_COMPUTE;
+    if (tensors == 1u << TIDE_TENSOR_FREE)
+        return TIDE_CHUNK_FREE;
+    return tensors == 1u << TIDE_TENSOR_HOLD_AFTER_BWD ? TIDE_CHUNK_HOLD_AFTER_BWD : TIDE_CHUNK_HOLD;
+}
+
+/* A chunk that no command moves: every copy that the manager counts on is one; what is of worth has one. */
+static void compare_place(naive_manager *n, tide_chunk chunk, const tide_residency *said, bool worth)
+{
+    const uint64_t truth = n->truth[chunk];
+    EXPECT(said->device_slot == n->mapped[chunk], "chunk %u is in device slot %d, the manager says %d", chunk,
+           (int)n->mapped[chunk], (int)said->device_slot);
+    EXPECT(!said->device_valid || said->device_slot != NONE, "chunk %u is valid nowhere on the device",
+           chunk);
+    EXPECT(!said->host_valid || said->host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
+    const bool of_none = truth == NAIVE_GARBAGE || (is_checkpoint(n, chunk) && !worth); /* torn, or dead */
+    if (n->problem[0] || of_none)
+        return;
+    if (said->device_valid)
+        EXPECT(n->slots[TIDE_TIER_DEVICE][said->device_slot].version == truth,
+               "chunk %u's device copy is old, the manager calls it valid", chunk);
+    if (said->host_valid) {
+        const naive_slot *slot = slot_at(n, TIDE_TIER_HOST, said->host_slot);
+        EXPECT(slot->chunk == chunk && slot->version == truth,
+               "chunk %u's host copy is old, the manager calls it valid", chunk);
+    }
+    bool rewritten =
+        n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_RESTORE && n->next_part[chunk] == 0;
+    EXPECT(!worth || rewritten || said->device_valid || said->host_valid,
+           "chunk %u has content, the manager has it nowhere", chunk);
+}
+
+static void compare_chunk(naive_manager *n, tide_chunk chunk, const naive_chunk_states *states)
+{
+    tide_residency said;
+    tide_manager_residency(n->manager, chunk, &said);
+    tide_chunk_state state = chunk_state(n, chunk, states);
+    bool computes = states->tensors[chunk] & 1u << TIDE_TENSOR_COMPUTE;
+    EXPECT(said.state == state, "chunk %u is in state %d, the manager says %d", chunk, (int)state,
+           (int)said.state);
+    EXPECT(said.pinned == (computes || states->in_task[chunk]), "chunk %u: pinned %d", chunk, said.pinned);
+    if (!n->busy[chunk])
+        compare_place(n, chunk, &said, is_checkpoint(n, chunk) ? states->worth[chunk] : n->truth[chunk] != 0);
+}
+
+/* Everything after every call, if that is wanted; else after a call that changes more than where chunks are,
+ * and of chunks those of params. */
+static void compare(naive_manager *n, bool important)
+{
+    naive_chunk_states states;
+    if (n->problem[0] || (!important && !n->compares_always))
+        return;
+    memset(states.tensors, 0, n->chunks);
+    memset(states.in_task, 0, n->chunks);
+    memset(states.in_work, 0, n->chunks);
+    memset(states.worth, 0, n->chunks);
+    note_tasks(n, &states);
+    for (uint32_t p = 0; p < n->params; p++)
+        compare_param(n, p, &states);
+    for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(n->layout); tensor++)
+        compare_parts(n, tensor, &states);
+    for (tide_chunk chunk = 0; chunk < (n->compares_always ? n->chunks : n->param_chunks); chunk++)
+        compare_chunk(n, chunk, &states);
+    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed, the manager says %u",
+           naive_parts_owed(n), tide_manager_updates_open(n->manager));
+}
+
 /* --- taking commands --- */
 
 static void take_fetch(naive_manager *n, const tide_command *c)
@@ -168,7 +356,7 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
     bool restores_whole = c->kind == TIDE_COMMAND_RESTORE && i == 0 && c->part == 0;
     if (restores_whole || n->truth[t->chunk] == NAIVE_GARBAGE)
         return;
-    if (tide_layout_chunk_space(n->layout, t->chunk) == TIDE_SPACE_CHECKPOINT && !is_worth(n, t->chunk))
+    if (is_checkpoint(n, t->chunk) && !is_worth(n, t->chunk))
         return;
     if (t->fresh) {
         EXPECT(n->truth[t->chunk] == 0, "chunk %u is fresh, but has content", t->chunk);
@@ -191,8 +379,7 @@ static void take_work(naive_manager *n, const tide_command *c)
                "chunk %u: not its state", c->chunk);
     bool on_device = c->kind == TIDE_COMMAND_UPDATE && tide_manager_updates_on_device(n->manager, c->chunk);
     EXPECT(c->tier == (on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST), "chunk %u: wrong tier", c->chunk);
-    if (c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step)
-        n->begun = true;
+    n->updates_begun += c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step;
 }
 
 static void take_access(naive_manager *n, const tide_command *c)
@@ -224,10 +411,12 @@ static void take_task(naive_manager *n, const tide_command *c)
 bool naive_take(naive_manager *n)
 {
     tide_command c;
-    if (!tide_manager_next(n->manager, &c))
+    if (!tide_manager_next(n->manager, &c)) {
+        compare(n, false);
         return false;
+    }
     EXPECT(n->open_count < NAIVE_OPEN_MAX, "too many commands");
-    EXPECT(c.chunk < tide_layout_chunk_count(n->layout), "command on chunk %u", c.chunk);
+    EXPECT(c.chunk < n->chunks, "command on chunk %u", c.chunk);
     set_chunk_busy(n, c.chunk, true);
     if (c.kind == TIDE_COMMAND_FETCH)
         take_fetch(n, &c);
@@ -237,6 +426,7 @@ bool naive_take(naive_manager *n)
         take_task(n, &c);
     if (n->open_count < NAIVE_OPEN_MAX)
         n->open[n->open_count++] = c;
+    compare(n, false);
     return true;
 }
 
@@ -272,20 +462,13 @@ static void complete_move(naive_manager *n, const tide_command *c, bool ok)
     }
 }
 
-static void forget_gradients_of(naive_manager *n, tide_chunk chunk)
+/* The chunk was updated or restored, or there is nothing in it that would have to be. */
+static void end_gradients(naive_manager *n, tide_chunk chunk)
 {
-    /* A straddling param's gradient is gone when none of its chunks owes anything. */
-    for (uint32_t p = 0; p < tide_layout_params(n->layout); p++) {
-        tide_chunk first, last;
-        bool owes = false;
-        param_range(n, p, &first, &last);
-        if (chunk < first || chunk > last)
-            continue;
-        for (tide_chunk k = first; k <= last; k++)
-            owes |= n->owed_parts[k] > 0 ||
-                    (n->step_open && n->training && !n->updated_early[k] && n->converted_now[p]);
-        if (!owes && !(n->release_owed))
-            n->has_gradient[p] = false;
+    for (uint32_t p = 0; p < n->params; p++) {
+        n->gradient[p][chunk] = NAIVE_GRADIENT_NONE;
+        if (n->stands_complete[p] && !holds(n, p, NAIVE_GRADIENT_ZERO))
+            n->stands_complete[p] = n->used_now[p] = false; /* at rest, perhaps before the step is over */
     }
 }
 
@@ -297,7 +480,14 @@ static void new_version(naive_manager *n, tide_chunk chunk, tide_tier tier, uint
     at->version = n->truth[chunk];
 }
 
-static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_t i, bool ok)
+/* A task has written the chunk whole. */
+static void note_values(naive_manager *n, tide_chunk chunk)
+{
+    for (uint32_t p = 0; p < n->params; p++)
+        n->has_value[p] |= overlaps(n, p, chunk);
+}
+
+static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_t i, naive_outcome outcome)
 {
     const tide_task_chunk *t = &c->task[i];
     naive_slot *slot = slot_at(n, c->tier, t->slot);
@@ -306,43 +496,51 @@ static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_
     set_busy(n, c->tier, t->slot, false);
     if (i > 0)
         set_chunk_busy(n, t->chunk, false);
+    if (outcome == NAIVE_CANCELLED)
+        return;
     if (t->fresh)
         *slot = (naive_slot){.chunk = t->chunk, .version = 0};
-    if (ok && writes)
-        new_version(n, t->chunk, c->tier, t->slot);
-    else if (!ok && c->kind == TIDE_COMMAND_RESTORE && i == 0)
+    if (outcome == NAIVE_FAILED && c->kind == TIDE_COMMAND_RESTORE && i == 0)
         n->truth[t->chunk] = NAIVE_GARBAGE;
+    if (outcome != NAIVE_DONE || !writes)
+        return;
+    new_version(n, t->chunk, c->tier, t->slot);
+    if (t->chunk < param_chunks(n))
+        note_values(n, t->chunk);
 }
 
-static void complete_task(naive_manager *n, const tide_command *c, bool ok)
+static void complete_task(naive_manager *n, const tide_command *c, naive_outcome outcome)
 {
     for (uint32_t i = 0; i < c->task_count; i++)
-        complete_task_chunk(n, c, i, ok);
+        complete_task_chunk(n, c, i, outcome);
     if (c->kind == TIDE_COMMAND_ACCESS) {
         n->host_count = 0;
         return;
     }
-    if (!ok) {
-        n->update_failed |= c->kind == TIDE_COMMAND_UPDATE;
+    if (c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_CANCELLED)
+        n->updates_begun -= n->owed_step[c->chunk] == n->training_step;
+    n->update_failed |= c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_FAILED;
+    if (outcome != NAIVE_DONE)
         return;
-    }
     n->next_part[c->chunk]++;
     if (--n->owed_parts[c->chunk] == 0)
-        forget_gradients_of(n, c->chunk);
+        end_gradients(n, c->chunk);
 }
 
-void naive_complete(naive_manager *n, uint32_t at, bool ok)
+void naive_complete(naive_manager *n, uint32_t at, naive_outcome outcome)
 {
     tide_command c = n->open[at];
     n->open[at] = n->open[--n->open_count];
     set_chunk_busy(n, c.chunk, false);
     if (c.kind <= TIDE_COMMAND_WRITE_BACK)
-        complete_move(n, &c, ok);
+        complete_move(n, &c, outcome == NAIVE_DONE);
     else
-        complete_task(n, &c, ok);
-    tide_manager_done(n->manager, c.id, ok ? TIDE_OK : TIDE_ERROR_DEVICE);
-    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed, the manager says %u",
-           naive_parts_owed(n), tide_manager_updates_open(n->manager));
+        complete_task(n, &c, outcome);
+    if (outcome == NAIVE_CANCELLED)
+        tide_manager_cancel(n->manager, c.id);
+    else
+        tide_manager_done(n->manager, c.id, outcome == NAIVE_DONE ? TIDE_OK : TIDE_ERROR_DEVICE);
+    compare(n, c.kind > TIDE_COMMAND_WRITE_BACK);
 }
 
 /* --- gradients, from the definition --- */
@@ -395,18 +593,11 @@ static void owe(naive_manager *n, tide_chunk chunk, tide_command_kind kind)
     n->updated_early[chunk] = true;
 }
 
-static bool overlaps(const naive_manager *n, uint32_t param, tide_chunk chunk)
-{
-    tide_chunk first, last;
-    param_range(n, param, &first, &last);
-    return chunk >= first && chunk <= last;
-}
-
 static void owe_complete_chunks(naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n) && !n->updates_wait; chunk++) {
         bool complete = !n->updated_early[chunk];
-        for (uint32_t p = 0; p < tide_layout_params(n->layout); p++)
+        for (uint32_t p = 0; p < n->params; p++)
             complete &= n->complete_now[p] || !overlaps(n, p, chunk);
         if (complete)
             owe(n, chunk, TIDE_COMMAND_UPDATE);
@@ -429,6 +620,14 @@ bool naive_owes_older(const naive_manager *n)
     return false;
 }
 
+bool naive_has_new_gradient(const naive_manager *n)
+{
+    for (uint32_t p = 0; p < n->params; p++)
+        if (n->converted_now[p] && holds(n, p, NAIVE_GRADIENT_REAL))
+            return true;
+    return false;
+}
+
 /* --- the caller's side --- */
 
 static void expect_status(naive_manager *n, tide_status status, bool ok, const char *what)
@@ -446,11 +645,12 @@ void naive_step_begin(naive_manager *n, bool training, bool updates_wait)
     if (training) {
         memset(n->converted_now, 0, sizeof n->converted_now);
         memset(n->complete_now, 0, sizeof n->complete_now);
-        n->begun = false;
+        n->updates_begun = 0;
         n->training_step = n->step;
         n->updates_wait = updates_wait;
         memset(n->updated_early, 0, sizeof n->updated_early);
     }
+    compare(n, true);
 }
 
 static bool may_begin(const naive_manager *n, tide_op op)
@@ -472,6 +672,7 @@ bool naive_begin(naive_manager *n, tide_op op)
     if (may)
         n->open_op = op;
     n->open_slice = NONE;
+    compare(n, true);
     return may;
 }
 
@@ -495,13 +696,16 @@ bool naive_slice(naive_manager *n, uint32_t slice)
         may &= live || !(use->access & TIDE_ACCESS_READ);
     }
     expect_status(n, tide_manager_slice(n->manager, slice), may, "slice");
-    if (!may)
+    if (!may) {
+        compare(n, false);
         return false;
+    }
     end_slice(n);
     n->open_slice = slice;
     for (uint32_t i = 0; i < op->checkpoint_count; i++)
         if (!(op->checkpoints[i].access & TIDE_ACCESS_READ))
             n->part_live[op->checkpoints[i].tensor][slice] = false;
+    compare(n, true);
     return true;
 }
 
@@ -512,7 +716,7 @@ static void check_seen(naive_manager *n, tide_chunk chunk)
     if (n->problem[0])
         return;
     uint64_t version = n->slots[TIDE_TIER_DEVICE][n->mapped[chunk]].version;
-    bool matters = is_worth(n, chunk) || tide_layout_chunk_space(n->layout, chunk) != TIDE_SPACE_CHECKPOINT;
+    bool matters = is_worth(n, chunk) || !is_checkpoint(n, chunk);
     EXPECT(!matters || n->truth[chunk] == NAIVE_GARBAGE || version == n->truth[chunk],
            "chunk %u is seen with an old version", chunk);
 }
@@ -556,17 +760,12 @@ static void convert(naive_manager *n, tide_op op, uint32_t param)
         }
     if (!converts)
         return;
-    n->has_gradient[param] = n->converted_now[param] = true;
+    n->converted_now[param] = true;
     param_range(n, param, &first, &last);
-    for (tide_chunk chunk = first; chunk <= last; chunk++)
+    for (tide_chunk chunk = first; chunk <= last; chunk++) {
+        n->gradient[param][chunk] = NAIVE_GRADIENT_REAL;
         new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
-}
-
-static void check_params(naive_manager *n)
-{
-    for (uint32_t p = 0; p < tide_layout_params(n->layout); p++)
-        EXPECT(tide_manager_param_has_gradient(n->manager, p) == n->has_gradient[p], "param %u: gradient %d",
-               p, n->has_gradient[p]);
+    }
 }
 
 void naive_end(naive_manager *n)
@@ -582,56 +781,72 @@ void naive_end(naive_manager *n)
         if (use->access & TIDE_ACCESS_GRAD)
             n->accumulator[index][use->tensor] = true;
         convert(n, index, use->tensor);
-        n->complete_now[use->tensor] |= n->converted_now[use->tensor] && completes_at(n, index, use->tensor);
+        n->used_now[use->tensor] = n->has_value[use->tensor] = true;
+        if (n->converted_now[use->tensor] && completes_at(n, index, use->tensor))
+            n->complete_now[use->tensor] = n->stands_complete[use->tensor] = true;
     }
     n->open_op = NONE;
     expect_status(n, tide_manager_end(n->manager), true, "end");
     if (n->training)
         owe_complete_chunks(n);
-    check_params(n);
+    compare(n, true);
 }
 
-static void free_parts(naive_manager *n)
+/* Over or given up: checkpoints are dead, params at rest or complete. */
+static void close_step(naive_manager *n)
 {
     memset(n->part_live, 0, sizeof n->part_live);
+    memset(n->used_now, 0, sizeof n->used_now);
+    n->step_open = false;
+}
+
+/* No op made its gradient complete: what there is of it is all. */
+static void take_as_complete(naive_manager *n, uint32_t param)
+{
+    tide_chunk first, last;
+    param_range(n, param, &first, &last);
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        n->gradient[param][chunk] = n->converted_now[param] ? NAIVE_GRADIENT_REAL : NAIVE_GRADIENT_ZERO;
+    n->complete_now[param] = n->stands_complete[param] = n->has_value[param] = true;
 }
 
 void naive_step_end(naive_manager *n)
 {
     expect_status(n, tide_manager_step_end(n->manager), true, "step end");
-    free_parts(n);
     if (n->training) {
-        for (uint32_t p = 0; p < tide_layout_params(n->layout); p++) {
+        for (uint32_t p = 0; p < n->params; p++) {
             n->is_zero[p] = !n->converted_now[p];
-            EXPECT(tide_manager_param_is_zero_gradient(n->manager, p) == n->is_zero[p], "param %u: zero %d",
-                   p, n->is_zero[p]);
-            n->complete_now[p] = true;
+            if (!n->complete_now[p])
+                take_as_complete(n, p);
         }
         owe_complete_chunks(n);
         n->release_owed = n->updates_wait;
     }
-    n->step_open = false;
+    close_step(n);
+    compare(n, true);
 }
 
 static bool chunk_has_gradient(const naive_manager *n, tide_chunk chunk)
 {
-    for (uint32_t p = 0; p < tide_layout_params(n->layout); p++)
-        if (n->converted_now[p] && n->has_gradient[p] && overlaps(n, p, chunk))
+    for (uint32_t p = 0; p < n->params; p++)
+        if (n->gradient[p][chunk] == NAIVE_GRADIENT_REAL)
             return true;
     return false;
 }
 
-/* Every chunk with a gradient of the last training step is to be rewritten; updates not begun are off. */
+/* Every chunk with a gradient of the last training step is to be rewritten; updates not begun are off. What
+ * is owed for an older step stays owed: a chunk that owes it holds nothing newer. */
 static void restore_all(naive_manager *n)
 {
-    bool holds[NAIVE_CHUNKS_MAX];
-    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        holds[chunk] = chunk_has_gradient(n, chunk);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++) {
         if (n->owed_kind[chunk] == TIDE_COMMAND_UPDATE && n->updated_early[chunk])
             n->owed_parts[chunk] = 0;
-        if (n->owed_parts[chunk] == 0 && holds[chunk])
+        if (n->owed_parts[chunk])
+            continue;
+        if (chunk_has_gradient(n, chunk))
             owe(n, chunk, TIDE_COMMAND_RESTORE);
+        else
+            end_gradients(n, chunk);
     }
 }
 
@@ -646,8 +861,7 @@ void naive_release(naive_manager *n, bool skip)
             owe(n, chunk, TIDE_COMMAND_UPDATE);
         expect_status(n, tide_manager_release_updates(n->manager), true, "release");
     }
-    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed after step end",
-           naive_parts_owed(n));
+    compare(n, true);
 }
 
 static bool owes_updates(const naive_manager *n)
@@ -662,41 +876,46 @@ static bool owes_updates(const naive_manager *n)
 /* An op that was pinned may have come as far as its roundings. */
 static void convert_open_op(naive_manager *n)
 {
-    bool pinned = n->open_op != NONE && (tide_manager_ready(n->manager) || n->open_slice != NONE);
-    for (uint32_t i = 0; pinned && i < n->ops[n->open_op].param_count; i++) {
+    for (uint32_t i = 0; op_is_pinned(n) && i < n->ops[n->open_op].param_count; i++) {
         const tide_use *use = &n->ops[n->open_op].params[i];
+        n->has_value[use->tensor] = true;
         if (use->access & TIDE_ACCESS_GRAD)
             n->accumulator[n->open_op][use->tensor] = true;
         convert(n, n->open_op, use->tensor);
     }
 }
 
+/* Params are undefined, and nothing is owed. */
+static void tear(naive_manager *n)
+{
+    memset(n->owed_parts, 0, sizeof n->owed_parts);
+    memset(n->gradient, 0, sizeof n->gradient);
+    memset(n->stands_complete, 0, sizeof n->stands_complete);
+    memset(n->is_zero, 0, sizeof n->is_zero);
+    for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
+        n->truth[chunk] = NAIVE_GARBAGE;
+    n->update_failed = false;
+}
+
 void naive_abort(naive_manager *n, bool *torn)
 {
     convert_open_op(n);
     bool gives_up = n->step_open ? n->training : n->release_owed || owes_updates(n);
-    bool tears = n->update_failed || (gives_up && n->begun);
+    bool tears = n->update_failed || (gives_up && n->updates_begun > 0);
     bool gave_up = !gives_up;
-    *torn = false;
-    expect_status(n, tide_manager_abort(n->manager, &gave_up, torn), n->open_count == 0, "abort");
-    EXPECT(n->open_count != 0 || gave_up == gives_up, "gave up: %d, expected %d", gave_up, gives_up);
+    *torn = !tears;
+    expect_status(n, tide_manager_abort(n->manager, &gave_up, torn), true, "abort");
+    EXPECT(gave_up == gives_up, "gave up: %d, expected %d", gave_up, gives_up);
     EXPECT(*torn == tears, "torn: %d, expected %d", *torn, tears);
     n->open_op = NONE;
     n->release_owed = false;
-    if (tears) {
-        memset(n->owed_parts, 0, sizeof n->owed_parts);
-        memset(n->has_gradient, 0, sizeof n->has_gradient);
-        for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-            n->truth[chunk] = NAIVE_GARBAGE;
-        n->update_failed = false;
-    } else if (gives_up) {
-        restore_all(n);
-    }
-    n->step_open = false;
     n->host_count = 0;
-    free_parts(n);
-    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed after abort, not %u",
-           naive_parts_owed(n), tide_manager_updates_open(n->manager));
+    if (tears)
+        tear(n);
+    else if (gives_up)
+        restore_all(n);
+    close_step(n);
+    compare(n, true);
 }
 
 void naive_host_request(naive_manager *n, const tide_use *uses, uint32_t count)
@@ -704,4 +923,40 @@ void naive_host_request(naive_manager *n, const tide_use *uses, uint32_t count)
     memcpy(n->host_uses, uses, count * sizeof *uses);
     n->host_count = count;
     expect_status(n, tide_manager_host_request(n->manager, uses, count), true, "host request");
+    compare(n, true);
+}
+
+static void expect_refusal(naive_manager *n, tide_status status, const char *what)
+{
+    EXPECT(status == TIDE_ERROR_STATE, "%s is not refused: %s", what, tide_status_name(status));
+}
+
+static void ask_for_steps(naive_manager *n)
+{
+    bool gave_up, torn;
+    if (n->step_open || n->release_owed || n->host_count)
+        expect_refusal(n, tide_manager_step_begin(n->manager, true, true), "step begin");
+    if (!n->step_open || n->open_op != NONE || (n->training && naive_owes_older(n)))
+        expect_refusal(n, tide_manager_step_end(n->manager), "step end");
+    if (!n->release_owed) {
+        expect_refusal(n, tide_manager_release_updates(n->manager), "release");
+        expect_refusal(n, tide_manager_skip_updates(n->manager), "skip");
+    }
+    if (n->open_count)
+        expect_refusal(n, tide_manager_abort(n->manager, &gave_up, &torn), "abort");
+}
+
+void naive_ask_wrongly(naive_manager *n)
+{
+    const tide_use use = {.tensor = 0, .access = TIDE_ACCESS_WRITE};
+    ask_for_steps(n);
+    if (!n->step_open || n->open_op != NONE)
+        expect_refusal(n, tide_manager_begin(n->manager, 0), "begin");
+    if (n->open_op == NONE || !tide_manager_ready(n->manager)) {
+        expect_refusal(n, tide_manager_slice(n->manager, 0), "slice");
+        expect_refusal(n, tide_manager_end(n->manager), "end");
+    }
+    if (n->step_open || n->host_count)
+        expect_refusal(n, tide_manager_host_request(n->manager, &use, 1), "host request");
+    compare(n, true);
 }

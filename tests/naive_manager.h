@@ -8,6 +8,14 @@
  * overwritten that held the last copy of something, whether a pinned chunk moved, a clean one was copied, or
  * an update was lost or done twice.
  *
+ * Gradients are kept chunk by chunk: an op's end puts them into every chunk of its param, an update or a
+ * restore of a chunk ends all that the chunk holds, and nothing else does. A param has a gradient while any
+ * of its chunks holds some. (Whether its chunks owe anything is another question: after an abort a chunk may
+ * owe a restore for a neighbour's gradient, when the older update has long ended this param's.)
+ *
+ * What can be asked of the manager is compared with what follows from this: tensor and chunk states,
+ * gradients, work owed, pins, and where every chunk is.
+ *
  * The first contradiction is written to `problem`; everything after it is of no interest.
  */
 #ifndef TIDE_TESTS_NAIVE_MANAGER_H
@@ -28,6 +36,19 @@ enum {
 
 #define NAIVE_GARBAGE UINT64_MAX /* content that nobody may read */
 
+/* What a chunk holds of a param's gradient. */
+typedef enum naive_gradient {
+    NAIVE_GRADIENT_NONE = 0,
+    NAIVE_GRADIENT_ZERO, /* none was made; taken as zero at step end, until the update */
+    NAIVE_GRADIENT_REAL,
+} naive_gradient;
+
+typedef enum naive_outcome {
+    NAIVE_DONE = 0,
+    NAIVE_FAILED,    /* and changed nothing that can be relied on */
+    NAIVE_CANCELLED, /* a task that was never started */
+} naive_outcome;
+
 typedef struct naive_op {
     tide_pass pass;
     tide_use params[NAIVE_USES_MAX];
@@ -46,6 +67,10 @@ typedef struct naive_slot {
 typedef struct naive_manager {
     const tide_layout *layout;
     tide_manager *manager;
+    bool compares_always; /* everything, after every call; else see compare() */
+    uint32_t params, param_chunks, chunks;
+    tide_chunk first[NAIVE_PARAMS_MAX], last[NAIVE_PARAMS_MAX]; /* per param */
+    bool is_checkpoint[NAIVE_CHUNKS_MAX];
     uint32_t slot_count[TIDE_TIER_COUNT];
     naive_slot slots[TIDE_TIER_COUNT][NAIVE_SLOTS_MAX];
     uint32_t mapped[NAIVE_CHUNKS_MAX]; /* device slot, UINT32_MAX: none */
@@ -59,10 +84,13 @@ typedef struct naive_manager {
 
     /* gradients: one accumulator per (op that ran, param) until it converts */
     bool accumulator[NAIVE_OPS_MAX][NAIVE_PARAMS_MAX];
-    bool has_gradient[NAIVE_PARAMS_MAX];
-    bool converted_now[NAIVE_PARAMS_MAX]; /* in the open step */
+    uint8_t gradient[NAIVE_PARAMS_MAX][NAIVE_CHUNKS_MAX]; /* naive_gradient, in the param's PARAM chunks */
+    bool converted_now[NAIVE_PARAMS_MAX];                 /* in the open step */
     bool complete_now[NAIVE_PARAMS_MAX];
+    bool stands_complete[NAIVE_PARAMS_MAX]; /* some chunk of it still waits for its update or restore */
     bool is_zero[NAIVE_PARAMS_MAX];
+    bool used_now[NAIVE_PARAMS_MAX]; /* by an op of the open step that has ended */
+    bool has_value[NAIVE_PARAMS_MAX];
 
     /* work owed: parts from `next_part` on, per PARAM chunk */
     tide_command_kind owed_kind[NAIVE_CHUNKS_MAX]; /* UPDATE or RESTORE */
@@ -71,7 +99,8 @@ typedef struct naive_manager {
     bool updated_early[NAIVE_CHUNKS_MAX]; /* its update of the open step is owed or done */
     uint64_t owed_step[NAIVE_CHUNKS_MAX];
 
-    bool step_open, training, updates_wait, release_owed, begun, update_failed;
+    bool step_open, training, updates_wait, release_owed, update_failed;
+    uint32_t updates_begun; /* of the last training step, and not cancelled */
     uint64_t step, training_step;
     tide_op open_op; /* UINT32_MAX: none */
     uint32_t open_slice;
@@ -91,8 +120,8 @@ void naive_create(naive_manager *naive, const tide_layout *layout, tide_manager 
 
 /* Take one command from the manager, check it and keep it open. False if there is none. */
 bool naive_take(naive_manager *naive);
-/* Complete open command `at`, successfully or as a failure that changed nothing. */
-void naive_complete(naive_manager *naive, uint32_t at, bool ok);
+/* Complete open command `at`; only tasks can be cancelled. */
+void naive_complete(naive_manager *naive, uint32_t at, naive_outcome outcome);
 
 /* The caller's side: each calls the manager, and checks its answer and all consequences. True if it went
  * through. */
@@ -110,5 +139,9 @@ void naive_host_request(naive_manager *naive, const tide_use *uses, uint32_t cou
 uint32_t naive_parts_owed(const naive_manager *naive);
 /* Does any chunk owe work of a step before the open one? */
 bool naive_owes_older(const naive_manager *naive);
+/* Does the place of any param hold a gradient made by the last training step? */
+bool naive_has_new_gradient(const naive_manager *naive);
+/* Ask for all that the manager has to refuse at present. */
+void naive_ask_wrongly(naive_manager *naive);
 
 #endif
