@@ -318,13 +318,14 @@ static void take_fetch(naive_manager *n, const tide_command *c)
     EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE), "fetch of chunk %u, which is on the device",
            c->chunk);
     EXPECT(slot->chunk == (c->in_place ? c->chunk : NONE), "fetch of chunk %u into a mapped slot", c->chunk);
-    EXPECT(!c->in_place || (c->copy && slot->version != n->truth[c->chunk]), "fetch of chunk %u again", c->chunk);
+    bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* torn, until it is set again */
+    EXPECT(!c->in_place || (c->copy && (undefined || slot->version != n->truth[c->chunk])),
+           "fetch of chunk %u again", c->chunk);
     EXPECT(!(c->copy && c->zero), "fetch of chunk %u copies and zeroes", c->chunk);
     set_busy(n, TIDE_TIER_DEVICE, c->device_slot, true);
     if (!c->copy)
         return;
     const naive_slot *source = slot_at(n, TIDE_TIER_HOST, c->host_slot);
-    bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* torn, until it is set again */
     EXPECT(undefined || (source->chunk == c->chunk && source->version == n->truth[c->chunk]),
            "fetch of chunk %u copies something else", c->chunk);
     EXPECT(is_worth(n, c->chunk) || !is_checkpoint(n, c->chunk), "fetch of chunk %u copies what nobody needs",
@@ -389,6 +390,12 @@ static void take_access(naive_manager *n, const tide_command *c)
         EXPECT(c->task[i].chunk == n->host_uses[i].tensor, "access to chunk %u", c->task[i].chunk);
 }
 
+static bool task_writes(const naive_manager *n, const tide_command *c, uint32_t i)
+{
+    return c->kind == TIDE_COMMAND_UPDATE || (c->kind == TIDE_COMMAND_RESTORE && i == 0) ||
+           (c->kind == TIDE_COMMAND_ACCESS && n->host_uses[i].access & TIDE_ACCESS_WRITE);
+}
+
 static void take_task(naive_manager *n, const tide_command *c)
 {
     if (c->kind == TIDE_COMMAND_ACCESS)
@@ -401,6 +408,10 @@ static void take_task(naive_manager *n, const tide_command *c)
         check_task_chunk(n, c, i);
         if (c->tier == TIDE_TIER_HOST && slot_at(n, c->tier, c->task[i].slot)->chunk != c->task[i].chunk)
             check_no_loss(n, c->tier, c->task[i].slot);
+        /* The host is about to change it: from here on the slot that waits holds nothing, cancelled or not. */
+        const uint32_t waiting = c->tier == TIDE_TIER_HOST ? n->mapped[c->task[i].chunk] : NONE;
+        if (waiting != NONE && task_writes(n, c, i))
+            n->slots[TIDE_TIER_DEVICE][waiting].version = NAIVE_GARBAGE;
         set_busy(n, c->tier, c->task[i].slot, true);
         if (i > 0)
             set_chunk_busy(n, c->task[i].chunk, true);
@@ -491,8 +502,6 @@ static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_
 {
     const tide_task_chunk *t = &c->task[i];
     naive_slot *slot = slot_at(n, c->tier, t->slot);
-    bool writes = c->kind == TIDE_COMMAND_UPDATE || (c->kind == TIDE_COMMAND_RESTORE && i == 0) ||
-                  (c->kind == TIDE_COMMAND_ACCESS && n->host_uses[i].access & TIDE_ACCESS_WRITE);
     set_busy(n, c->tier, t->slot, false);
     if (i > 0)
         set_chunk_busy(n, t->chunk, false);
@@ -502,7 +511,7 @@ static void complete_task_chunk(naive_manager *n, const tide_command *c, uint32_
         *slot = (naive_slot){.chunk = t->chunk, .version = 0};
     if (outcome == NAIVE_FAILED && c->kind == TIDE_COMMAND_RESTORE && i == 0)
         n->truth[t->chunk] = NAIVE_GARBAGE;
-    if (outcome != NAIVE_DONE || !writes)
+    if (outcome != NAIVE_DONE || !task_writes(n, c, i))
         return;
     new_version(n, t->chunk, c->tier, t->slot);
     if (t->chunk < param_chunks(n))

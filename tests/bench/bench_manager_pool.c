@@ -17,7 +17,8 @@ enum {
     PASSES_MIN = 5,
 };
 
-static const double SLEEPS_MAX = 0.01; /* an op: the first of a pass may find the step's end still under way */
+static const double SLEEPS_MAX =
+    0.01; /* an op: the first of a pass may find the step's end still under way */
 
 typedef struct pooled {
     tide_pool *pool;

@@ -121,7 +121,9 @@ void step_timed_install(tide_pool *pool, double device_bytes_per_second)
 
 /* --- copies --- */
 
-static double copy_seconds_per_byte[2]; /* set while no pool works */
+static const tide_device_ops *plain;    /* set while no pool works */
+static double copy_seconds_per_byte[2]; /* likewise */
+static _Atomic uint64_t copied_bytes[2];
 
 static tide_status run_copy(void *stream, const void *arguments)
 {
@@ -134,17 +136,27 @@ static tide_status copy_slot(tide_device *device, tide_stream stream, const tide
                              tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes)
 {
     (void)to_slot, (void)from_slot;
-    const double seconds = copy_seconds_per_byte[to_tier == TIDE_TIER_HOST] * (double)bytes;
-    const uint64_t duration_ns = (uint64_t)(seconds * 1e9);
-    return device->ops->launch(device, stream, work, run_copy, &duration_ns, sizeof duration_ns);
+    const bool out = to_tier == TIDE_TIER_HOST;
+    const uint64_t duration_ns = (uint64_t)(copy_seconds_per_byte[out] * (double)bytes * 1e9);
+    copied_bytes[out] += bytes;
+    return plain->launch(device, stream, work, run_copy, &duration_ns, sizeof duration_ns);
+}
+
+static void statistics_with_copies(tide_device *device, tide_device_statistics *statistics)
+{
+    plain->statistics(device, statistics);
+    statistics->h2d_bytes += copied_bytes[0];
+    statistics->d2h_bytes += copied_bytes[1];
 }
 
 void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2])
 {
     static tide_device_ops timed;
     memcpy(copy_seconds_per_byte, seconds_per_byte, sizeof copy_seconds_per_byte);
-    timed = *pool->device->ops;
+    plain = pool->device->ops;
+    timed = *plain;
     timed.copy_slot = copy_slot;
+    timed.statistics = statistics_with_copies;
     pool->device->ops = &timed;
 }
 
