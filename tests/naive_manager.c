@@ -315,8 +315,8 @@ static void compare(naive_manager *n, bool important)
 static void take_fetch(naive_manager *n, const tide_command *c)
 {
     naive_slot *slot = slot_at(n, TIDE_TIER_DEVICE, c->device_slot);
-    EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE), "fetch of chunk %u, which is on the device",
-           c->chunk);
+    EXPECT(n->mapped[c->chunk] == (c->in_place ? c->device_slot : NONE),
+           "fetch of chunk %u, which is on the device", c->chunk);
     EXPECT(slot->chunk == (c->in_place ? c->chunk : NONE), "fetch of chunk %u into a mapped slot", c->chunk);
     bool undefined = n->truth[c->chunk] == NAIVE_GARBAGE; /* torn, until it is set again */
     EXPECT(!c->in_place || (c->copy && (undefined || slot->version != n->truth[c->chunk])),
@@ -408,7 +408,7 @@ static void take_task(naive_manager *n, const tide_command *c)
         check_task_chunk(n, c, i);
         if (c->tier == TIDE_TIER_HOST && slot_at(n, c->tier, c->task[i].slot)->chunk != c->task[i].chunk)
             check_no_loss(n, c->tier, c->task[i].slot);
-        /* The host is about to change it: from here on the slot that waits holds nothing, cancelled or not. */
+        /* The host is about to change it: the slot that waits holds nothing from here on, cancelled or not. */
         const uint32_t waiting = c->tier == TIDE_TIER_HOST ? n->mapped[c->task[i].chunk] : NONE;
         if (waiting != NONE && task_writes(n, c, i))
             n->slots[TIDE_TIER_DEVICE][waiting].version = NAIVE_GARBAGE;
