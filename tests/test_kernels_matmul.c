@@ -139,7 +139,7 @@ static void for_each_manner(void (*check)(shape s, const manner *how), int threa
     for (size_t s = 0; s < SHAPES; s++)
         for (size_t type = 0; type < 3; type++)
             for (unsigned flags = 0; flags < 16; flags++) {
-                if ((s + type + flags + (unsigned)threads / 2) % thin != 0)
+                if ((s + type + (unsigned)(__builtin_popcount(flags) + threads / 2)) % thin != 0)
                     continue;
                 const manner how = {.transpose_a = flags & 1,
                                     .transpose_b = flags & 2,

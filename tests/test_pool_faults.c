@@ -88,9 +88,9 @@ static uint64_t undisturbed(const toy_options *options, float clip_norm)
     return hash;
 }
 
-/* Fail the N-th operation of the third step; true if no fault was met. */
-static bool third_step_with_fault(const toy_options *options, float clip_norm, uint64_t n, uint64_t expected,
-                                  uint64_t *tears)
+/* Fail the third step's N-th operation of those in `mask`; true if no fault was met. */
+static bool third_step_with_fault(const toy_options *options, float clip_norm, uint32_t mask, uint64_t n,
+                                  uint64_t expected, uint64_t *tears)
 {
     toy_model toy;
     snapshot before = {0};
@@ -98,7 +98,7 @@ static bool third_step_with_fault(const toy_options *options, float clip_norm, u
     for (int step = 0; step < 2; step++)
         assert_ok(step_and_settle(&toy, clip_norm));
     snapshot_take(&toy, &before);
-    set_fault(&toy, TIDE_FAULT_ANY, n);
+    set_fault(&toy, mask, n);
     tide_status status = step_and_settle(&toy, clip_norm);
     set_fault(&toy, 0, 0);
     const bool met = status != TIDE_OK;
@@ -130,29 +130,52 @@ static bool third_step_with_fault(const toy_options *options, float clip_norm, u
     return !met;
 }
 
+enum { FAULT_KINDS = 3 };
+
+static const struct {
+    double share;
+    tide_placement placement;
+    float clip;
+    uint32_t least[FAULT_KINDS]; /* so many launches, copies and maps the third step makes at least */
+} fault_cases[] = {{0.1, TIDE_PLACEMENT_HOST, 1.0F, {16, 8, 8}},
+                   {0.0, TIDE_PLACEMENT_DEVICE, 0.0F, {16, 8, 8}},
+                   {1.0, TIDE_PLACEMENT_AUTO, 1.0F, {16, 1, 0}}}; /* all resident: nothing is mapped */
+
+/* Each operation of any kind early, then a sample of the many alike. */
+static void faults_of_any_kind(const toy_options *options, float clip, uint64_t expected)
+{
+    uint64_t n = 1, tears = 0;
+    while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &tears))
+        n += n < 40 ? 1 : 7 * test_thin(5);
+    print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
+    assert_true(n > 50);
+}
+
+/* Of each kind alone, early and ever later ones. */
+static void faults_of_each_kind(const toy_options *options, float clip, uint64_t expected,
+                                const uint32_t least[FAULT_KINDS])
+{
+    static const uint32_t kinds[FAULT_KINDS] = {TIDE_FAULT_LAUNCH, TIDE_FAULT_COPY, TIDE_FAULT_MAP};
+    uint64_t tears = 0;
+    for (int kind = 0; kind < FAULT_KINDS; kind++) {
+        uint64_t n = 1;
+        while (!third_step_with_fault(options, clip, kinds[kind], n, expected, &tears))
+            n *= 2;
+        if (n <= least[kind])
+            fail_msg("%llu was past the last operation of kind %d", (unsigned long long)n, kind);
+    }
+}
+
 static void every_fault_of_a_step_is_undone(void **state)
 {
     (void)state;
-    static const struct {
-        double share;
-        tide_placement placement;
-        float clip;
-    } cases[] = {{0.1, TIDE_PLACEMENT_HOST, 1.0F},
-                 {0.0, TIDE_PLACEMENT_DEVICE, 0.0F},
-                 {1.0, TIDE_PLACEMENT_AUTO, 1.0F}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof fault_cases / sizeof fault_cases[0]; i++) {
         toy_options options = toy_options_default();
-        options.device_share = cases[i].share;
-        options.pool.placement = cases[i].placement;
-        const uint64_t expected = undisturbed(&options, cases[i].clip);
-        uint64_t n = 1, tears = 0;
-        while (!third_step_with_fault(&options, cases[i].clip, n, expected, &tears))
-            n += n < 40
-                     ? 1
-                     : 7 * test_thin(5); /* each kind of operation early, then a sample of the many alike */
-        print_message("case %zu: %llu operations, %llu tears\n", i, (unsigned long long)n,
-                      (unsigned long long)tears);
-        assert_true(n > 20);
+        options.device_share = fault_cases[i].share;
+        options.pool.placement = fault_cases[i].placement;
+        const uint64_t expected = undisturbed(&options, fault_cases[i].clip);
+        faults_of_any_kind(&options, fault_cases[i].clip, expected);
+        faults_of_each_kind(&options, fault_cases[i].clip, expected, fault_cases[i].least);
     }
 }
 
@@ -375,7 +398,7 @@ static void with_the_manager_off_faults_are_undone_too(void **state)
     options.pool.manager_off = true;
     const uint64_t expected = undisturbed(&options, 1.0F);
     uint64_t tears = 0, n = 1;
-    while (!third_step_with_fault(&options, 1.0F, n, expected, &tears))
+    while (!third_step_with_fault(&options, 1.0F, TIDE_FAULT_ANY, n, expected, &tears))
         n += 3;
     assert_true(n > 20);
     toy_model toy; /* a first pin that fails half way is given up */

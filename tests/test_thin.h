@@ -1,5 +1,5 @@
-/* Under a sanitizer everything takes several times as long. Of long lists of like cases such a build takes every n-th, each
- * kind among them; the plain build takes all, and so does a sanitizer's where TIDE_TEST_ALL is set (tools/campaign.sh).
+/* Under a sanitizer everything takes several times as long: of long lists of like cases such a build takes every n-th of those
+ * that the plain build takes, unless TIDE_TEST_ALL is set (tools/campaign.sh).
  */
 #ifndef TIDE_TESTS_TEST_THIN_H
 #define TIDE_TESTS_TEST_THIN_H

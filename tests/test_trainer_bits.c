@@ -49,8 +49,8 @@ static const variant variants[] = {
     {ALL, 1024, true, TIDE_RECOMPUTE_NONE, ON_DEVICE},
     {ALL, 4096, false, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
     {LEAST, 256, true, TIDE_RECOMPUTE_ALL, ON_DEVICE},
-    {LEAST, 1024, false, TIDE_RECOMPUTE_NONE, ON_HOST},
     {LEAST, 4096, true, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
+    {LEAST, 1024, false, TIDE_RECOMPUTE_NONE, ON_HOST},
     {LEAST, 256, false, TIDE_RECOMPUTE_NONE, AUTO_PLACED},
     {HALF, 256, false, TIDE_RECOMPUTE_AUTO, ON_DEVICE},
     {HALF, 512, true, TIDE_RECOMPUTE_ALL, AUTO_PLACED},
@@ -173,10 +173,11 @@ static void run_variant(const variant *v, tide_dtype dtype, double clip, track *
     run(&options, what, made);
 }
 
-/* The three callers begin at different ones, so that they see all of them together where they see one in three each. */
+/* Where a caller sees one in two, two of them together see all, and either half has the least budget with and without
+ * prefetch. */
 static void compare_variants(tide_dtype dtype, double clip, unsigned first)
 {
-    const unsigned thin = test_thin(3);
+    const unsigned thin = test_thin(2);
     const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
     track truth;
     run_variant(&plain, dtype, clip, &truth);
@@ -206,7 +207,7 @@ static void no_variant_changes_a_bit_without_clipping(void **state)
 static void no_variant_changes_a_bit_in_fp32(void **state)
 {
     (void)state;
-    compare_variants(TIDE_DTYPE_FP32, 0.5, 2);
+    compare_variants(TIDE_DTYPE_FP32, 0.5, 1);
 }
 
 /* The comparison itself: another seed must be seen. */

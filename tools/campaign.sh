@@ -1,7 +1,7 @@
 #!/bin/sh
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
 # long fuzzing, adversarial delays, the random tests of manager and pool at length, and all cases of what tools/test.sh
-# thins under AddressSanitizer and UBSan. Writes a dated result into docs/measurements/.
+# thins under sanitizers. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [ROUNDS-OF-FUZZING]      default 1000000
 set -u
@@ -48,9 +48,16 @@ ninja -C "$build-sanitize" tests/fuzz_files $(printf 'tests/test_%s ' $thinned) 
     tail -n 40 "$build.log"
     exit 1
 }
+ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66"
+export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 for name in $thinned; do
     run "sanitized_$name" env TIDE_TEST_ALL=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
 done
+meson setup "$build-threads" -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
+    >"$build.log" 2>&1
+ninja -C "$build-threads" tests/test_pool_faults >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
+run threads_pool_faults env TIDE_TEST_ALL=1 OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_pool_faults"
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
 
 {
