@@ -494,7 +494,8 @@ static bool walk(tide_manager *m, const tide_step_plan *step, tide_command *comm
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (manager->leaving.count || manager->work_count || manager->host_request.count || manager->pin_all ||
+    const bool pins = manager->pin_all && !tide_manager_all_pinned(manager);
+    if (manager->leaving.count || manager->work_count || manager->host_request.count || pins ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = active_plan(manager);

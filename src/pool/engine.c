@@ -493,8 +493,8 @@ bool tide_pool_engine_step(tide_pool *pool)
 static bool awaits_device(const tide_pool *pool)
 {
     const bool norm_awaited = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
-    return pool->open_count > 0 || pool->link_used || norm_awaited || tide_manager_may_act(pool->manager) ||
-           tide_pool_jobs_busy(pool);
+    return pool->open_count > 0 || pool->link_used || norm_awaited || tide_pool_jobs_busy(pool) ||
+           tide_manager_may_act(pool->manager);
 }
 
 void *tide_pool_engine_main(void *context)

@@ -387,7 +387,7 @@ tide_status tide_op_end(tide_pool *pool)
         tide_measure_op(&pool->measure, pool->op, TIDE_SCRIPT_END);
         pool->op_open = false;
         pool->op_name = NULL;
-        if (tide_manager_may_act(pool->manager))
+        if (!pool->resident && tide_manager_may_act(pool->manager))
             tide_pool_ring(pool);
     }
     tide_pool_unlock(pool);
