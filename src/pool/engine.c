@@ -497,6 +497,15 @@ static bool awaits_device(const tide_pool *pool)
            tide_manager_may_act(pool->manager);
 }
 
+/* What the engine enqueues it also sees to its end. (Zeros on the in stream need nobody.) */
+static bool device_owes_nothing(const tide_pool *pool)
+{
+    tide_device_statistics device;
+    pool->device->ops->statistics(pool->device, &device);
+    return device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
+           device.pending[TIDE_STREAM_UPDATE] == 0;
+}
+
 void *tide_pool_engine_main(void *context)
 {
     tide_pool *pool = context;
@@ -506,6 +515,7 @@ void *tide_pool_engine_main(void *context)
         if (tide_pool_engine_step(pool))
             continue;
         const bool events = awaits_device(pool);
+        assert(events || device_owes_nothing(pool));
         tide_pool_unlock(pool);
         const tide_status status = pool->device->ops->park(pool->device, ticket, events);
         tide_pool_lock(pool);
