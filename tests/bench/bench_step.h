@@ -1,10 +1,11 @@
 /* What the files of the benchmark `step` share; bench_step.c says what is measured.
  *
- *   bench_step.c          options, rows, figures
+ *   bench_step.c          options, rows, rounds
+ *   bench_step_figures.c  what is printed of a row
  *   bench_step_limit.c    what no step can be faster than
  *   bench_step_parts.c    copies, maps and Adam, each alone
  *   bench_step_session.c  a pool of gpt2 under a budget, its steps, what it counted
- *   bench_step_timed.c    a device that takes time and no core
+ *   bench_step_timed.c    a device that takes time and no core; what a device updates
  */
 #ifndef TIDE_TESTS_BENCH_STEP_H
 #define TIDE_TESTS_BENCH_STEP_H
@@ -58,14 +59,16 @@ typedef struct step_session_options {
 
 typedef struct step_session step_session;
 
-/* What a step did, on average over those measured; `seconds` is the median. */
+/* What a step did, on average over those measured. */
 typedef struct step_counts {
     double seconds;
+    double median_seconds;
     double h2d_bytes, d2h_bytes, maps, evictions, demand_fetches, prefetches;
     double compute_seconds; /* the compute stream was busy (timed: occupied) */
     double update_seconds;  /* likewise the update stream */
-    double host_params;     /* timed: updated on the host */
+    double host_params;     /* updated on the host */
     double stall_seconds[STEP_STALL_COUNT];
+    double overslept_seconds; /* timed: the compute stream's, given back (bench_step_timed.c) */
 } step_counts;
 
 step_session *step_session_open(const step_session_options *options);
@@ -103,17 +106,18 @@ typedef enum step_form { STEP_FORM_REAL = 0, STEP_FORM_TIMED, STEP_FORM_DMA, STE
 typedef struct step_limit_inputs {
     step_form form;
     bool clips;
-    double link_rate; /* bytes a second, each way; 0: not throttled */
     uint32_t cores;
     double params, wte_params;
-    step_shares shares; /* of compute */
+    step_shares shares; /* of compute, the pool's own kernels included */
     step_parts parts;
-    double compute_seconds; /* real: of a step with everything resident and nothing to update */
+    double link_seconds_per_byte[2]; /* to the device, from it */
+    double compute_seconds;          /* real: of a step with everything resident and nothing to update */
 } step_limit_inputs;
 
 /* Seconds that each resource needs for a step. */
 typedef struct step_limit {
-    double compute, update, in, out, adam, maps, copies;
+    double compute, in, out, maps, copies;
+    double adam, update;      /* on the host, on the device */
     double without_link, all; /* the slowest of them, with no regard to order */
     const char *by;
     double ordered; /* no order of moves and updates can be faster */
@@ -123,17 +127,52 @@ step_limit step_limit_of(const step_limit_inputs *inputs, const step_counts *cou
 /* A throttled copy takes its time on the link or its memcpy's, whichever is longer. */
 double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte);
 
+/* --- bench_step_figures.c --- */
+
+enum { STEP_LINKS = 4, STEP_ROUNDS_MAX = 3, STEP_REQUIRED_BUDGET = 25 };
+
+extern const char *const step_form_names[STEP_FORMS];
+extern const char *const step_link_names[STEP_LINKS];
+
+typedef struct step_row {
+    step_form form;
+    double share;
+    unsigned budget, link;
+    double link_rate; /* bytes a second, each way; 0: not throttled */
+    double clip;
+} step_row;
+
+/* A row's figures, measured once. */
+typedef struct step_sample {
+    step_counts counts;
+    step_limit limits;
+} step_sample;
+
+typedef struct step_rounds {
+    step_sample samples[STEP_ROUNDS_MAX];
+    unsigned count;
+} step_rounds;
+
+/* The one with the median ratio to its limit. */
+const step_sample *step_rounds_median(const step_rounds *rounds);
+/* `params`: all that are trained, wherever they are updated. */
+void step_row_print(const step_row *row, const step_rounds *found, double params, uint64_t budget_bytes);
+
 /* --- bench_step_timed.c --- */
 
 typedef struct step_timed_sums {
     uint64_t compute_ns;    /* the compute stream was occupied */
     uint64_t update_ns;     /* the update stream was */
     uint64_t update_params; /* updated by the device */
+    uint64_t overslept_ns;  /* the compute stream's kernels began so much before its thread came to them */
 } step_timed_sums;
+
+/* Count what the pool's device updates from now on, by the CPU's kernels as before. The pool is sealed and idle. */
+void step_counted_install(tide_pool *pool);
 
 /* The kernels of the pool itself take their bytes over this bandwidth from now on. The pool is sealed and idle. */
 void step_timed_install(tide_pool *pool, double device_bytes_per_second);
-/* Chunk copies of the pool, too, take time and no core from now on, as a GPU's copy engines do: seconds a byte to the
+/* Chunk copies of the pool, too, take time from now on, and neither cores nor memory bandwidth: seconds a byte to the
  * device and from it. Nothing is moved. The pool is sealed and idle. */
 void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]);
 /* Occupy the compute stream for the time of the open op. */

@@ -1,5 +1,5 @@
 /* A pool of gpt2 under a budget and its steps: by the trainer (real), or its ops in the same order without their
- * kernels (timed).
+ * kernels (timed). What the device updates is counted in both (bench_step_timed.c).
  *
  * Counting. Bytes and maps are the device's own, fetches and evictions the pool's, all as differences over the measured
  * steps: a step whose updates run into the next one is followed by one that takes over the same from its predecessor.
@@ -148,6 +148,8 @@ step_session *step_session_open(const step_session_options *options)
         open_real(session, &of_trainer);
     step_ok(tide_pool_drain(session->pool), "drain");
     put_observer(session);
+    if (!options->timed)
+        step_counted_install(session->pool);
     return session;
 }
 
@@ -281,6 +283,7 @@ static void counts_of(const step_session *session, const sums *begin, const sums
                                      : to->busy_ns[TIDE_STREAM_UPDATE] - from->busy_ns[TIDE_STREAM_UPDATE];
     counts->compute_seconds = (double)compute_ns * 1e-9 / steps;
     counts->update_seconds = (double)update_ns * 1e-9 / steps;
+    counts->overslept_seconds = (double)(end->timed.overslept_ns - begin->timed.overslept_ns) * 1e-9 / steps;
     counts->host_params = (double)session->plan.pool.params -
                           (double)(end->timed.update_params - begin->timed.update_params) / steps;
     for (int i = 0; i < STEP_STALL_COUNT; i++)
@@ -309,6 +312,8 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
 {
     double seconds[STEPS_MAX];
     sums begin, end;
+    if (steps == 0 || steps > STEPS_MAX)
+        bench_die("1 to %d steps are measured at a time", STEPS_MAX);
     for (unsigned i = 0; i < settle; i++)
         step_session_step(session, clip);
     for (int i = 0; i < STEP_STALL_COUNT; i++)
@@ -318,15 +323,19 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
         fprintf(session->options.trace, "{\"link_rate\":%.0f,\"clip\":%g}\n", session->options.link_rate,
                 clip);
     session->measuring = true;
+    const double start = bench_seconds();
+    double last = start;
     for (unsigned i = 0; i < steps; i++) {
-        const double start = bench_seconds();
         step_session_step(session, clip);
-        seconds[i] = bench_seconds() - start;
+        const double now = bench_seconds();
+        seconds[i] = now - last;
+        last = now;
     }
     session->measuring = false;
     sums_get(session, &end);
     counts_of(session, &begin, &end, steps, counts);
-    counts->seconds = bench_median(seconds, steps);
+    counts->seconds = (last - start) / steps;
+    counts->median_seconds = bench_median(seconds, steps);
 }
 
 static void check_param(const step_session *session, tide_param param)

@@ -1,9 +1,13 @@
-/* A device that takes time and no core: kernels sleep, and copies where it is wanted.
+/* A device that takes time and no core: kernels sleep, and copies where it is wanted. And, for a device that computes,
+ * the count of what it updates.
  *
  * A stream's thread sleeps until the end of what it runs, and wakes a little late. A GPU would have begun with the next
  * kernel of its queue meanwhile: so a kernel that the thread comes to at once after a sleep (GRACE_NS) begins where the
- * one before was to end, not where the thread woke. Each stream has a thread of its own, so a stream's clock is the
- * thread's.
+ * one before was to end, not where the thread woke; but an op or a copy never before it was enqueued. (The pool's own
+ * kernels do not know when they were.) An event that the stream awaited may still have come during the oversleep only:
+ * then the kernel begins too early. So what the compute stream is given back this way is counted and stands beside its
+ * figure, which it can flatter by no more; copies of the dma form are given back theirs, too, uncounted. Each stream has
+ * a thread of its own, so a stream's clock is the thread's.
  *
  * The pool's own kernels (zeros, gradients into place, norms, updates on the device) are replaced by sleeps as long as
  * their bytes take over the device's bandwidth; nothing is written, so all params that were zero stay zero.
@@ -26,21 +30,43 @@ static _Thread_local struct {
 } stream_clock;
 
 static double bytes_per_second; /* set while no pool works */
-static _Atomic uint64_t compute_ns, update_ns, update_params;
+static _Atomic uint64_t compute_ns, update_ns, update_params, overslept_ns;
 
-static void occupy(uint64_t duration_ns)
+/* What ops and copies carry. */
+typedef struct occupation {
+    uint64_t duration_ns, enqueued_ns;
+} occupation;
+
+static occupation occupation_from_now(double seconds)
+{
+    return (occupation){.duration_ns = (uint64_t)(seconds * 1e9), .enqueued_ns = tide_host_now_ns()};
+}
+
+/* When a kernel begins that the thread comes to now. */
+static uint64_t begin_of(uint64_t enqueued_ns, uint64_t now_ns)
+{
+    if (now_ns >= stream_clock.woke_ns + GRACE_NS)
+        return now_ns;
+    const uint64_t free_ns = stream_clock.free_ns;
+    return free_ns > enqueued_ns ? free_ns : enqueued_ns;
+}
+
+/* `enqueued_ns` 0: not known. */
+static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
 {
     if (!stream_clock.prepared) {
         (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS); /* a wish: without it sleeps end 50 us late */
         stream_clock.prepared = true;
     }
     const uint64_t now_ns = tide_host_now_ns();
-    const bool at_once = now_ns < stream_clock.woke_ns + GRACE_NS;
-    stream_clock.free_ns = (at_once ? stream_clock.free_ns : now_ns) + duration_ns;
+    const uint64_t begin_ns = begin_of(enqueued_ns, now_ns);
+    stream_clock.free_ns = begin_ns + duration_ns;
     tide_host_sleep_until(stream_clock.free_ns);
     stream_clock.woke_ns = tide_host_now_ns();
-    if (stream_clock.compute)
+    if (stream_clock.compute) {
         compute_ns += duration_ns;
+        overslept_ns += now_ns - begin_ns;
+    }
 }
 
 static uint64_t transfer_ns(uint64_t bytes)
@@ -53,37 +79,43 @@ static uint64_t transfer_ns(uint64_t bytes)
 static tide_status run_op(void *stream, const void *arguments)
 {
     (void)stream;
+    const occupation *op = arguments;
     stream_clock.compute = true;
-    occupy(*(const uint64_t *)arguments);
+    occupy(op->duration_ns, op->enqueued_ns);
     return TIDE_OK;
 }
 
 static tide_status run_zero(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(transfer_ns(tide_zero_bytes(arguments)));
+    occupy(transfer_ns(tide_zero_bytes(arguments)), 0);
     return TIDE_OK;
 }
 
 static tide_status run_gradient_finish(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(transfer_ns(tide_gradient_finish_bytes(arguments)));
+    occupy(transfer_ns(tide_gradient_finish_bytes(arguments)), 0);
     return TIDE_OK;
 }
 
 static tide_status run_gradient_norm(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(transfer_ns(tide_gradient_norm_bytes(arguments)));
+    occupy(transfer_ns(tide_gradient_norm_bytes(arguments)), 0);
     return TIDE_OK;
 }
 
 static tide_status run_norm_sum(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(transfer_ns(tide_norm_sum_bytes(arguments)));
+    occupy(transfer_ns(tide_norm_sum_bytes(arguments)), 0);
     return TIDE_OK;
+}
+
+static void count_params(const tide_adamw_args *adamw)
+{
+    update_params += tide_adamw_segments_elements(adamw->segments, adamw->segment_count);
 }
 
 static tide_status run_adamw(void *stream, const void *arguments)
@@ -91,16 +123,23 @@ static tide_status run_adamw(void *stream, const void *arguments)
     (void)stream;
     const tide_adamw_args *adamw = arguments;
     const uint64_t duration_ns = transfer_ns(tide_adamw_bytes(adamw));
-    occupy(duration_ns);
+    occupy(duration_ns, 0);
     update_ns += duration_ns;
-    update_params += tide_adamw_segments_elements(adamw->segments, adamw->segment_count);
+    count_params(adamw);
     return TIDE_OK;
+}
+
+/* A device that computes. */
+static tide_status run_counted_adamw(void *stream, const void *arguments)
+{
+    count_params(arguments);
+    return tide_kernels_cpu()->adamw(stream, arguments);
 }
 
 static tide_status run_restore(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(transfer_ns(tide_restore_bytes(arguments)));
+    occupy(transfer_ns(tide_restore_bytes(arguments)), 0);
     return TIDE_OK;
 }
 
@@ -119,6 +158,14 @@ void step_timed_install(tide_pool *pool, double device_bytes_per_second)
     pool->kernels = &timed;
 }
 
+void step_counted_install(tide_pool *pool)
+{
+    static tide_kernels counted;
+    counted = *tide_kernels_cpu();
+    counted.adamw = run_counted_adamw;
+    pool->kernels = &counted;
+}
+
 /* --- copies --- */
 
 static const tide_device_ops *plain;    /* set while no pool works */
@@ -128,7 +175,8 @@ static _Atomic uint64_t copied_bytes[2];
 static tide_status run_copy(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(*(const uint64_t *)arguments);
+    const occupation *copy = arguments;
+    occupy(copy->duration_ns, copy->enqueued_ns);
     return TIDE_OK;
 }
 
@@ -137,9 +185,9 @@ static tide_status copy_slot(tide_device *device, tide_stream stream, const tide
 {
     (void)to_slot, (void)from_slot;
     const bool out = to_tier == TIDE_TIER_HOST;
-    const uint64_t duration_ns = (uint64_t)(copy_seconds_per_byte[out] * (double)bytes * 1e9);
+    const occupation copy = occupation_from_now(copy_seconds_per_byte[out] * (double)bytes);
     copied_bytes[out] += bytes;
-    return plain->launch(device, stream, work, run_copy, &duration_ns, sizeof duration_ns);
+    return plain->launch(device, stream, work, run_copy, &copy, sizeof copy);
 }
 
 static void statistics_with_copies(tide_device *device, tide_device_statistics *statistics)
@@ -164,12 +212,12 @@ void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]
 
 tide_status step_timed_launch(tide_pool *pool, double seconds)
 {
-    const uint64_t duration_ns = (uint64_t)(seconds * 1e9);
+    const occupation timed = occupation_from_now(seconds);
     const tide_op_description *op = &pool->ops[pool->op].description;
-    return tide_launch(pool, "timed op", run_op, &duration_ns, sizeof duration_ns, op->flops, op->bytes);
+    return tide_launch(pool, "timed op", run_op, &timed, sizeof timed, op->flops, op->bytes);
 }
 
 step_timed_sums step_timed_sums_get(void)
 {
-    return (step_timed_sums){compute_ns, update_ns, update_params};
+    return (step_timed_sums){compute_ns, update_ns, update_params, overslept_ns};
 }

@@ -1,0 +1,185 @@
+/* What is printed of a row: the ratio that the project asks for and, where the order of a step forbids it, what is left of
+ * that. Each is the median of its own over the rounds, with all figures beside it from the same round.
+ *
+ * A ratio a little below 1 is the machine's speed, which was another while the parts were measured; further below
+ * (TRUSTED_RATIO) the note begins with a warning.
+ */
+#include "tests/bench/bench.h"
+#include "tests/bench/bench_step.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define TRUSTED_RATIO 0.97
+
+const char *const step_form_names[STEP_FORMS] = {"real", "timed", "dma"};
+const char *const step_link_names[STEP_LINKS] = {"free", "half", "even", "slow"};
+
+/* --- the median of the rounds --- */
+
+typedef double ratio_of(const step_sample *of);
+
+static double plain_ratio(const step_sample *of)
+{
+    return of->counts.seconds / of->limits.all;
+}
+
+static double ordered_ratio(const step_sample *of)
+{
+    return of->counts.seconds / of->limits.ordered;
+}
+
+/* Above 1: the order demands more than the limit that knows none. */
+static double demand_ratio(const step_sample *of)
+{
+    return of->limits.ordered / of->limits.all;
+}
+
+typedef struct median {
+    const step_sample *sample;
+    double value, least, most;
+    unsigned count;
+} median;
+
+static median median_of(const step_rounds *rounds, ratio_of *ratio)
+{
+    const step_sample *sorted[STEP_ROUNDS_MAX];
+    const unsigned count = rounds->count;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned place = i;
+        for (; place > 0 && ratio(sorted[place - 1]) > ratio(&rounds->samples[i]); place--)
+            sorted[place] = sorted[place - 1];
+        sorted[place] = &rounds->samples[i];
+    }
+    const step_sample *middle = sorted[count / 2];
+    return (median){middle, ratio(middle), ratio(sorted[0]), ratio(sorted[count - 1]), count};
+}
+
+const step_sample *step_rounds_median(const step_rounds *rounds)
+{
+    return median_of(rounds, plain_ratio).sample;
+}
+
+/* --- notes --- */
+
+/* As long as bench_figure prints. */
+typedef struct note {
+    char text[512];
+    size_t length;
+} note;
+
+static void add(note *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(note *to, const char *format, ...)
+{
+    const size_t room = sizeof to->text - to->length;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(to->text + to->length, room, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= room)
+        bench_die("a note is longer than %zu bytes", sizeof to->text);
+    to->length += (size_t)length;
+}
+
+static void add_rounds(note *to, const median *of)
+{
+    if (of->value < TRUSTED_RATIO)
+        add(to, "below its limit: the machine's speed changed while it was measured; ");
+    if (of->count > 1)
+        add(to, "median of %u (%.2f to %.2f); ", of->count, of->least, of->most);
+}
+
+static void add_limits(note *to, const step_sample *of)
+{
+    const step_limit *limits = &of->limits;
+    add(to,
+        "bound by %s; ms: step %.0f (median %.0f) limit %.0f: compute %.0f device updates %.0f Adam %.0f ",
+        limits->by, of->counts.seconds * 1e3, of->counts.median_seconds * 1e3, limits->all * 1e3,
+        limits->compute * 1e3, limits->update * 1e3, limits->adam * 1e3);
+    add(to, "maps %.0f copies %.0f in %.0f out %.0f; ", limits->maps * 1e3, limits->copies * 1e3,
+        limits->in * 1e3, limits->out * 1e3);
+}
+
+static void add_stalls(note *to, const step_counts *counts)
+{
+    const double *stall = counts->stall_seconds;
+    double idle = counts->seconds - counts->compute_seconds;
+    for (int i = 0; i < STEP_STALL_COUNT; i++)
+        idle -= stall[i];
+    add(to, "stalls: fetch %.0f update %.0f out %.0f begin %.0f, else idle %.0f; ",
+        stall[STEP_STALL_FETCH] * 1e3, stall[STEP_STALL_UPDATE] * 1e3, stall[STEP_STALL_OUT] * 1e3,
+        stall[STEP_STALL_BEGIN] * 1e3, idle * 1e3);
+}
+
+/* Where the host updates every param, each must go out and come in. */
+static void add_moves(note *to, const step_counts *counts, double params)
+{
+    add(to, "MB: in %.0f out %.0f (params %.0f); demand %.0f ahead %.0f evictions %.0f",
+        counts->h2d_bytes * 1e-6, counts->d2h_bytes * 1e-6, 2 * params * 1e-6, counts->demand_fetches,
+        counts->prefetches, counts->evictions);
+}
+
+/* --- figures --- */
+
+static void row_name(const step_row *of, char name[64])
+{
+    char shape[24];
+    if (of->share > 0)
+        snprintf(shape, sizeof shape, "%s %.1f Adam", step_form_names[of->form], of->share);
+    else
+        snprintf(shape, sizeof shape, "%s", step_form_names[of->form]);
+    snprintf(name, 64, "%s, %u%%, link %s, %s", shape, of->budget, step_link_names[of->link],
+             of->clip > 0 ? "clip" : "no clip");
+}
+
+static void print_figure(const char *name, const median *of, bool bounded, const note *text)
+{
+    const double allowed = strncmp(of->sample->limits.by, "link", 4) == 0 ? 1.15 : 1.10;
+    bench_figure(name, of->value, "ratio", bounded ? BENCH_AT_MOST : BENCH_NO_BOUND, allowed, "%s",
+                 text->text);
+}
+
+static void print_plain(const step_row *row, const char *name, const median *of, bool bounded, double params)
+{
+    note text = {.length = 0};
+    add_rounds(&text, of);
+    add_limits(&text, of->sample);
+    add_stalls(&text, &of->sample->counts);
+    add_moves(&text, &of->sample->counts, params);
+    if (row->form != STEP_FORM_REAL)
+        add(&text, "; overslept %.1f", of->sample->counts.overslept_seconds * 1e3);
+    print_figure(name, of, bounded, &text);
+}
+
+static void print_ordered(const step_row *row, const char *name, const median *of, bool bounded,
+                          uint64_t budget_bytes)
+{
+    const step_limit *limits = &of->sample->limits;
+    const double seconds = of->sample->counts.seconds;
+    note text = {.length = 0};
+    add_rounds(&text, of);
+    add(&text, "step %.0f ms against %.0f that its order demands, %.2f times the limit above", seconds * 1e3,
+        limits->ordered * 1e3, demand_ratio(of->sample));
+    if (row->form != STEP_FORM_DMA)
+        add(&text, " (%.2f with copies on the cores)",
+            seconds / fmax(limits->ordered, limits->adam + limits->maps + limits->copies));
+    add(&text, "; budget %.0f MB, link %.2f GB/s", (double)budget_bytes * 1e-6, row->link_rate * 1e-9);
+    print_figure(name, of, bounded, &text);
+}
+
+/* Rows of other devices than the recorded one are bounded by what their order demands, if it demands anything. */
+void step_row_print(const step_row *row, const step_rounds *found, double params, uint64_t budget_bytes)
+{
+    char name[64], ordered_name[80];
+    row_name(row, name);
+    snprintf(ordered_name, sizeof ordered_name, "%s, in order", name);
+    const bool required = row->budget == STEP_REQUIRED_BUDGET;
+    const bool as_recorded = row->share <= 0 && row->form != STEP_FORM_DMA;
+    const bool demanded = median_of(found, demand_ratio).value > 1;
+    const median plain = median_of(found, plain_ratio), ordered = median_of(found, ordered_ratio);
+    print_plain(row, name, &plain, required && (as_recorded || !demanded), params);
+    if (demanded)
+        print_ordered(row, ordered_name, &ordered, required, budget_bytes);
+}
