@@ -498,7 +498,7 @@ static bool awaits_device(const tide_pool *pool)
 }
 
 /* What the engine enqueues it also sees to its end. (Zeros on the in stream need nobody.) */
-static bool device_owes_nothing(const tide_pool *pool)
+static inline bool device_owes_nothing(const tide_pool *pool)
 {
     tide_device_statistics device;
     pool->device->ops->statistics(pool->device, &device);
