@@ -14,8 +14,7 @@ typedef struct rig rig;
 double bench_copy_plain_rate(rig *it, bool both);
 
 /* Ops that stream params through the least device budget, without and with CHECKPOINT tensors that stream out: bytes
- * moved over wall seconds, maps and unmaps included, against plain copies one way and both ways. For the reader: no
- * bound. */
+ * moved over wall seconds, maps and unmaps included, against plain copies one way and both ways. */
 void bench_copy_pool(rig *plain, uint64_t chunk_bytes, int rounds);
 
 #endif

@@ -4,7 +4,7 @@
  *             tensor of one chunk, which is then too much for the device and leaves
  *
  * The device budget is the least plus four chunks. Parameter chunks are clean: they come in and are dropped. So the first
- * form moves one way only, the second both.
+ * form moves one way only, the second both. With two passes a round, the next one's first chunks are a part of what is moved.
  *
  * What bounds it where cores are few: mapping is the core's work, too. On the Cascade Lake Xeon of host_link.c a 4 MiB
  * chunk takes 193 us to map, 970 to copy and 130 to unmap (64 MiB: 2.8, 13.9 and 1.4 ms), so copies both ways on its two
@@ -12,8 +12,8 @@
  */
 #include "tests/bench/bench_copy.h"
 
+#include "src/pool/internal.h"
 #include "tests/bench/bench.h"
-#include "tidepool/tidepool.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,6 +23,7 @@ enum {
     OPS_MAX = SPACE_BYTES / (4 << 20),
     SPARE_CHUNKS = 4,
     ROUNDS_MAX = 15,
+    PASSES = 2,
 };
 
 typedef struct stream_pool {
@@ -117,20 +118,39 @@ static void run_op(const stream_pool *it, uint32_t i)
     bench_check(tide_op_end(it->pool), "op end");
 }
 
-/* One pass; its bytes over its seconds. */
-static double run_pass(const stream_pool *it)
+static void synchronize(const stream_pool *it)
+{
+    it->pool->device->ops->synchronize(it->pool->device);
+}
+
+static uint64_t moved_bytes(const stream_pool *it)
+{
+    tide_pool_counters counters;
+    bench_check(tide_pool_counters_get(it->pool, &counters), "counters");
+    return counters.h2d_bytes + counters.d2h_bytes;
+}
+
+static void run_pass(const stream_pool *it)
 {
     const tide_step_options forward_only = {.training = false};
-    tide_pool_counters before, after;
-    bench_check(tide_pool_counters_get(it->pool, &before), "counters");
-    const double begin = bench_seconds();
     bench_check(tide_step_begin(it->pool, &forward_only), "step begin");
     for (uint32_t i = 0; i < it->ops; i++)
         run_op(it, i);
     bench_check(tide_step_end(it->pool), "step end");
-    const double seconds = bench_seconds() - begin;
-    bench_check(tide_pool_counters_get(it->pool, &after), "counters");
-    return (double)(after.h2d_bytes + after.d2h_bytes - before.h2d_bytes - before.d2h_bytes) / seconds;
+}
+
+/* A few passes one after another; their bytes over their seconds. Bytes count when they are enqueued, so the clock runs until
+ * all that has been counted has arrived. */
+static double run_passes(const stream_pool *it)
+{
+    synchronize(it);
+    const uint64_t before = moved_bytes(it);
+    const double begin = bench_seconds();
+    for (int pass = 0; pass < PASSES; pass++)
+        run_pass(it);
+    const uint64_t after = moved_bytes(it);
+    synchronize(it);
+    return (double)(after - before) / (bench_seconds() - begin);
 }
 
 static void measure(rig *plain, uint64_t chunk_bytes, bool writes, int rounds)
@@ -139,15 +159,16 @@ static void measure(rig *plain, uint64_t chunk_bytes, bool writes, int rounds)
     double ratios[ROUNDS_MAX], rates[ROUNDS_MAX];
     char name[48];
     open_pool(&it, chunk_bytes, writes);
-    (void)run_pass(&it); /* recorded */
-    (void)run_pass(&it); /* settled */
+    run_pass(&it); /* recorded */
+    run_pass(&it); /* settled */
     for (int round = 0; round < rounds; round++) {
-        rates[round] = run_pass(&it);
+        rates[round] = run_passes(&it);
+        synchronize(&it); /* what was fetched ahead for the next pass */
         ratios[round] = rates[round] / bench_copy_plain_rate(plain, writes);
     }
     tide_pool_destroy(it.pool);
     snprintf(name, sizeof name, "pool, %s, %" PRIu64 " MiB", writes ? "in and out" : "in", chunk_bytes >> 20);
-    bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_NO_BOUND, 0,
+    bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, writes ? 0.90 : 0.95,
                  "ops that stream through a pool, map and unmap included, against memcpy: %.2f GB/s",
                  bench_median(rates, (size_t)rounds) * 1e-9);
 }
