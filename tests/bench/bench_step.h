@@ -164,7 +164,7 @@ typedef struct step_timed_sums {
     uint64_t compute_ns;    /* the compute stream was occupied */
     uint64_t update_ns;     /* the update stream was */
     uint64_t update_params; /* updated by the device */
-    uint64_t overslept_ns;  /* the compute stream's kernels began so much before its thread came to them */
+    uint64_t overslept_ns;  /* the compute stream slept so much less: kernels begin before it comes to them */
 } step_timed_sums;
 
 /* Count what the pool's device updates from now on, by the CPU's kernels as before. The pool is sealed and idle. */

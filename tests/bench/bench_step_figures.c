@@ -113,7 +113,8 @@ static void add_stalls(note *to, const step_counts *counts)
         stall[STEP_STALL_BEGIN] * 1e3, idle * 1e3);
 }
 
-/* Where the host updates every param, each must go out and come in. */
+/* Where the host updates every param, each must go out and come in; what is on its way where the measured steps begin
+ * and end is a few MB more or less. */
 static void add_moves(note *to, const step_counts *counts, double params)
 {
     add(to, "MB: in %.0f out %.0f (params %.0f); demand %.0f ahead %.0f evictions %.0f",

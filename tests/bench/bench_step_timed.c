@@ -16,6 +16,7 @@
 
 #include "offload/host_link.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -42,6 +43,11 @@ static occupation occupation_from_now(double seconds)
     return (occupation){.duration_ns = (uint64_t)(seconds * 1e9), .enqueued_ns = tide_host_now_ns()};
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* When a kernel begins that the thread comes to now. */
 static uint64_t begin_of(uint64_t enqueued_ns, uint64_t now_ns)
 {
@@ -60,12 +66,13 @@ static void occupy(uint64_t duration_ns, uint64_t enqueued_ns)
     }
     const uint64_t now_ns = tide_host_now_ns();
     const uint64_t begin_ns = begin_of(enqueued_ns, now_ns);
+    assert(begin_ns >= enqueued_ns && begin_ns <= now_ns);
     stream_clock.free_ns = begin_ns + duration_ns;
     tide_host_sleep_until(stream_clock.free_ns);
     stream_clock.woke_ns = tide_host_now_ns();
     if (stream_clock.compute) {
         compute_ns += duration_ns;
-        overslept_ns += now_ns - begin_ns;
+        overslept_ns += least(now_ns - begin_ns, duration_ns); /* so much less it sleeps now */
     }
 }
 
