@@ -37,7 +37,7 @@
  *
  * Four links, the same for all budgets of a form, chosen by the first row (25%, not throttled): `free` is not throttled;
  * with `half` the link takes half of what the rest does, with `even` as long, with `slow` twice. A throttled copy still
- * takes its core. `even` is for the required budget, or for who asks for it.
+ * takes its core. `even` is left out of other budgets and of faster devices unless it is asked for.
  *
  * Steps repeat without a pause. A round is some to settle and some that count, by the clock from the first's begin to
  * the last's end: their mean is the step of all figures, so that a long one counts like what it moved; the median stands
@@ -168,12 +168,14 @@ static bool is_of_budgets(const choice *chosen, const step_row *of)
     const bool is_required = of->budget == STEP_REQUIRED_BUDGET;
     if (chosen->budget != 0)
         return chosen->budget == of->budget;
+    if (chosen->link == NULL && is_even(of) && (of->share > 0 || !is_required))
+        return false;
     if (of->form == STEP_FORM_DMA)
         return is_required && !chosen->quick;
     const bool is_slow = link_shares[of->link] > 1;
     if (chosen->quick)
         return is_required && (of->link == 0 || (is_slow && of->form == STEP_FORM_TIMED && of->clip == 0));
-    return is_required || (of->clip > 0 && of->share <= 0 && (chosen->link != NULL || !is_even(of)));
+    return is_required || (of->clip > 0 && of->share <= 0);
 }
 
 static bool is_chosen(const bench *it, const step_row *of)
