@@ -35,8 +35,46 @@ void tide_host_memory_destroy(tide_host_memory *memory)
     tide_host_memory_init(memory, memory->chunk_bytes);
 }
 
-/* Give the file all its pages now, and their own places (touched only while no chunk place is mapped). */
-static tide_status slots_fill(int memfd, uint64_t bytes, char **own)
+/* A mapping to where another is or addresses are reserved; what was there is gone, `from` stays mapped. */
+static bool move(const tide_host_memory *memory, void *from, void *to)
+{
+    const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+    return mremap(from, memory->chunk_bytes, memory->chunk_bytes, flags, to) == to;
+}
+
+/* Map slots of the file at `address`, whatever is there. */
+static bool map_file(int memfd, void *address, uint64_t bytes, uint64_t offset_bytes)
+{
+    const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    return mmap(address, bytes, PROT_READ | PROT_WRITE, flags, memfd, (off_t)offset_bytes) == address;
+}
+
+/* Some kernels take the old mapping away before a move to it fails. */
+static bool restore_own(const tide_host_memory *memory, uint32_t slot)
+{
+    return map_file(memory->memfd, tide_host_memory_slot(memory, slot), memory->chunk_bytes,
+                    slot * memory->chunk_bytes);
+}
+
+/* Does this system move shared memory? Try it with the first slot, there and back. */
+static tide_status try_to_move(tide_host_memory *memory)
+{
+    void *other;
+    tide_status status = tide_host_extent_reserve(memory->chunk_bytes, memory->chunk_bytes, &other);
+    if (status != TIDE_OK)
+        return status;
+    if (move(memory, memory->own, other)) {
+        memory->moves = move(memory, other, memory->own);
+        if (!memory->moves && !restore_own(memory, 0))
+            status = tide_fail(TIDE_ERROR_NO_MEMORY, "device slot 0 could not be mapped again: %s",
+                               strerror(errno));
+    }
+    tide_host_extent_destroy(other, memory->chunk_bytes);
+    return status;
+}
+
+/* Give the file all its pages now, and their own places. */
+static tide_status slots_fill(int memfd, uint64_t bytes, uint64_t chunk_bytes, char **own)
 {
     tide_status status = tide_host_extent_check_available("device slots", bytes);
     if (status != TIDE_OK)
@@ -45,10 +83,16 @@ static tide_status slots_fill(int memfd, uint64_t bytes, char **own)
     if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: the system has no %" PRIu64 " bytes: %s", bytes,
                          strerror(error));
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-    if (base == MAP_FAILED)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: %" PRIu64 " bytes could not be mapped: %s",
-                         bytes, strerror(errno));
+    void *base;
+    status = tide_host_extent_reserve(bytes, chunk_bytes, &base);
+    if (status != TIDE_OK)
+        return status;
+    if (!map_file(memfd, base, bytes, 0)) {
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: %" PRIu64 " bytes could not be mapped: %s",
+                           bytes, strerror(errno));
+        tide_host_extent_destroy(base, bytes);
+        return status;
+    }
     *own = base;
     return TIDE_OK;
 }
@@ -61,13 +105,17 @@ tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t cou
         return tide_fail(errno == ENOSYS ? TIDE_ERROR_UNSUPPORTED : TIDE_ERROR_NO_MEMORY,
                          "no memory file for device slots: %s", strerror(errno));
     char *own = NULL;
-    tide_status status = count > 0 ? slots_fill(memfd, count * memory->chunk_bytes, &own) : TIDE_OK;
+    tide_status status =
+        count > 0 ? slots_fill(memfd, count * memory->chunk_bytes, memory->chunk_bytes, &own) : TIDE_OK;
     if (status != TIDE_OK)
         goto undo_memfd;
     memory->memfd = memfd;
     memory->own = own;
     memory->slot_count = count;
-    return TIDE_OK;
+    status = count > 0 ? try_to_move(memory) : TIDE_OK;
+    if (status != TIDE_OK)
+        tide_host_memory_slots_destroy(memory);
+    return status;
 
 undo_memfd:
     (void)close(memfd);
@@ -97,10 +145,10 @@ static bool place_clear(const tide_host_memory *memory, void *place)
 tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *place)
 {
     assert(slot < memory->slot_count);
-    void *mapped =
-        mmap(place, memory->chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-             memory->memfd, (off_t)(slot * memory->chunk_bytes));
-    if (mapped == place)
+    const bool mapped = memory->moves
+                            ? move(memory, tide_host_memory_slot(memory, slot), place)
+                            : map_file(memory->memfd, place, memory->chunk_bytes, slot * memory->chunk_bytes);
+    if (mapped)
         return TIDE_OK;
     int error = errno;
     /* Some kernels take the old mapping away before they fail. */
@@ -114,11 +162,25 @@ tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *
                      slot, place, strerror(error));
 }
 
-tide_status tide_host_memory_unmap(tide_host_memory *memory, void *place)
+/* The page tables go back to the slot's own place, without what a guard took from them. */
+static bool take_back(const tide_host_memory *memory, uint32_t slot, void *place)
 {
-    if (place_clear(memory, place))
+    return mprotect(place, memory->chunk_bytes, PROT_READ | PROT_WRITE) == 0 &&
+           move(memory, place, tide_host_memory_slot(memory, slot));
+}
+
+tide_status tide_host_memory_unmap(tide_host_memory *memory, uint32_t slot, void *place)
+{
+    assert(slot < memory->slot_count);
+    const bool back = !memory->moves || take_back(memory, slot, place);
+    if (back && place_clear(memory, place))
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "the place %p could not be unmapped: %s", place, strerror(errno));
+    const int error = errno;
+    if (!back && !restore_own(memory, slot))
+        return tide_fail(TIDE_ERROR_INTERNAL,
+                         "the own place of device slot %" PRIu32 " was lost while unmapping %p: %s", slot,
+                         place, strerror(error));
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "the place %p could not be unmapped: %s", place, strerror(error));
 }
 
 tide_status tide_host_memory_protect(tide_host_memory *memory, void *place, bool accessible)

@@ -62,7 +62,7 @@ static tide_status unmap_locked(tide_host_device *device, uint32_t slot, void *p
     if (status == TIDE_OK)
         status = check_unmap(device, slot);
     if (status == TIDE_OK)
-        status = tide_host_memory_unmap(&device->memory, place);
+        status = tide_host_memory_unmap(&device->memory, slot, place);
     if (status != TIDE_OK)
         return status;
     tide_mappings_take(&device->mappings, slot, place);
@@ -75,6 +75,7 @@ tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place)
     tide_host_device *host = tide_host_device_of(device);
     pthread_mutex_lock(&host->memory_lock);
     tide_status status = unmap_locked(host, slot, place);
+    fail_if_lost(host, status);
     pthread_mutex_unlock(&host->memory_lock);
     return status;
 }

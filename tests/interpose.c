@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <link.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -239,6 +240,21 @@ EXPORTED void *mmap(void *wanted, size_t bytes, int protection, int flags, int f
 EXPORTED void *mmap64(void *wanted, size_t bytes, int protection, int flags, int fd, off64_t offset)
 {
     return mmap(wanted, bytes, protection, flags, fd, offset);
+}
+
+/* Only as it is used: to another address that the program holds. */
+EXPORTED void *mremap(void *from, size_t old_bytes, size_t bytes, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    void *to = (flags & MREMAP_FIXED) != 0 ? va_arg(rest, void *) : NULL;
+    va_end(rest);
+    if (counts()) {
+        atomic_fetch_add(&fixed_maps, 1);
+        if (must_fail(INTERPOSE_MMAP))
+            return MAP_FAILED;
+    }
+    return (void *)syscall(SYS_mremap, from, old_bytes, bytes, flags, to);
 }
 
 EXPORTED int munmap(void *address, size_t bytes)
