@@ -2,14 +2,11 @@
  *
  * A step is played out on a small model of the device: per chunk a state (absent, dead, clean, dirty) and the use that
  * comes next. Uses are numbered through a step, so "needed farthest" among the resident chunks of one state is the
- * highest number below the present one (that is in the next step), else the highest of all. Each state keeps its
- * chunks' next uses in a set of numbers with constant-time insert, erase and find (use_set.h).
+ * highest number below the present one (that is in the next step), else the highest of all. With the ends of uses numbered
+ * downwards that is "used longest ago". Each state keeps its chunks' numbers in a set with constant-time find (use_set.h).
  *
  * Where a clean chunk C competes with a dirty one D that is needed later, both futures are played on this very model until
- * C is used, and a journal takes them back. On the small cases of test_planner this rule comes to 1.005 times the optimum,
- * letting C go if it is at least half as far to 1.009, and always to 1.020; the best of the three to 1.002. Where a step
- * is too long to look ahead in, letting C always go meets a lower bound (the linear program of what stays over which
- * gap): a 70B with room for half of its params, where letting C go if 3/4 as far moves 2.8% more.
+ * C is used, and a journal takes them back.
  */
 #include "chunk/planner.h"
 #include "chunk/use_set.h"
@@ -24,14 +21,15 @@ enum {
     PLAYED_USES = 1 << 21,     /* in one build, beyond which neither more steps nor more rules are played */
     LOOK_AHEAD_USES = 4096,    /* at most, for one decision */
     LOOK_AHEAD_STEP = 1 << 19, /* uses played out for decisions, in one step */
+    FITTED_MOMENTS = 1 << 18,  /* looked at for room, in one plan */
 };
 
-/* Which of a clean chunk and a dirty one that is needed later goes (planner.h, step 3). */
-typedef enum rule { CLEAN_AT_HALF = 0, CLEAN_ALWAYS, LOOK_AHEAD, RULES } rule;
+/* Which of a clean chunk and a dirty one that is farther goes (planner.h, step 3). */
+typedef enum rule { CLEAN_AT_HALF = 0, CLEAN_ALWAYS, LOOK_AHEAD, LEAST_RECENT, RULES } rule;
 
 /* Without looking ahead the clean one goes if it is at least so many quarters as far. */
 enum { QUARTERS = 4 };
-static const uint32_t clean_quarters[RULES] = {2, 0, 3};
+static const uint32_t clean_quarters[RULES] = {2, 0, 3, QUARTERS};
 
 /* In sets are those that may leave; while it is used a chunk is held. */
 typedef enum chunk_state {
@@ -60,9 +58,11 @@ struct tide_planner {
     uint64_t *set_memory;
     tide_use_set sets[SETS]; /* [ABSENT] is not used */
     uint8_t *states, *first_states;
-    uint32_t *next;      /* per chunk: its next use */
-    uint32_t *following; /* per use: its chunk's next one, in this step or the next */
+    uint32_t *next;          /* per chunk: its next use */
+    uint32_t *following;     /* per use: its chunk's next one, in this step or the next */
+    uint32_t *rank, *ranked; /* per next use: its place in the rule's order; per place: the use */
     uint32_t *moment_first;
+    uint32_t *crowd; /* per moment: chunks on the device, if the candidate is followed */
     uint32_t *ending,
         *ending_first;         /* uses by the moment in which they end; per moment where its ones begin */
     bool *fetched, *refreshed; /* per use, in the step played out last: into a slot, or in place */
@@ -74,7 +74,7 @@ struct tide_planner {
     uint32_t slots, resident;
     uint32_t absent; /* chunks that will have to be copied in again */
     uint64_t copies_in, copies_out;
-    uint32_t look_ahead_left;
+    uint32_t look_ahead_left, fitted;
     uint64_t played_uses; /* in this build */
     rule rule;
     bool contested; /* the rule has been asked, so another one may do better */
@@ -95,9 +95,9 @@ static void put(tide_planner *p, tide_chunk chunk, chunk_state state, uint32_t n
     if (p->journaling)
         p->journal[p->journal_length++] = (journal_entry){chunk, p->next[chunk], (uint8_t)was};
     if (was != ABSENT && was < SETS)
-        tide_use_set_erase(&p->sets[was], p->next[chunk]);
+        tide_use_set_erase(&p->sets[was], p->rank[p->next[chunk]]);
     if (state != ABSENT && state < SETS)
-        tide_use_set_insert(&p->sets[state], next);
+        tide_use_set_insert(&p->sets[state], p->rank[next]);
     p->resident += state != ABSENT;
     p->resident -= was != ABSENT;
     p->absent += (state == ABSENT || state == STALE) && comes_with_a_copy(p, next);
@@ -136,11 +136,17 @@ static void end_use(tide_planner *p, uint32_t use)
 
 /* --- victims --- */
 
-/* Next use of the farthest chunk in a state at the moment whose uses begin at `first`, TIDE_USE_NONE if there is none. */
+/* At a moment ranks go up in distance from here round to here. */
+static uint32_t first_rank(const tide_planner *p, uint32_t moment)
+{
+    return p->rule == LEAST_RECENT ? p->trace->use_count - p->ending_first[moment] : p->moment_first[moment];
+}
+
+/* Rank of the farthest chunk in a state, TIDE_USE_NONE if there is none. */
 static uint32_t farthest(const tide_planner *p, chunk_state state, uint32_t first)
 {
-    const uint32_t use = tide_use_set_below(&p->sets[state], first); /* in the next step */
-    return use != TIDE_USE_NONE ? use : tide_use_set_below(&p->sets[state], p->trace->use_count);
+    const uint32_t rank = tide_use_set_below(&p->sets[state], first);
+    return rank != TIDE_USE_NONE ? rank : tide_use_set_below(&p->sets[state], p->trace->use_count);
 }
 
 static uint32_t distance(const tide_planner *p, uint32_t from, uint32_t use)
@@ -151,10 +157,10 @@ static uint32_t distance(const tide_planner *p, uint32_t from, uint32_t use)
 static bool look_ahead(tide_planner *p, uint32_t moment, tide_chunk clean, tide_chunk dirty,
                        bool *dirty_goes);
 
-/* The next use of the chunk that leaves. `deciding`: look ahead where clean and dirty compete. */
+/* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are uses). */
 static uint32_t victim(tide_planner *p, uint32_t moment, bool deciding)
 {
-    const uint32_t first = p->moment_first[moment];
+    const uint32_t first = first_rank(p, moment);
     const uint32_t dead = farthest(p, DEAD, first), stale = farthest(p, STALE, first);
     if (dead != TIDE_USE_NONE &&
         (stale == TIDE_USE_NONE || distance(p, first, dead) > distance(p, first, stale)))
@@ -199,7 +205,7 @@ static void play_moment(tide_planner *p, uint32_t moment, bool deciding)
 {
     const uint32_t missing = hold_present(p, moment, deciding);
     while (p->resident + missing > p->slots)
-        leave(p, p->trace->uses[victim(p, moment, deciding)].chunk);
+        leave(p, p->trace->uses[p->ranked[victim(p, moment, deciding)]].chunk);
     for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
         const tide_trace_use *u = &p->trace->uses[use];
         const bool fetch = p->states[u->chunk] == ABSENT;
@@ -214,6 +220,11 @@ static void play_moment(tide_planner *p, uint32_t moment, bool deciding)
         end_use(p, p->ending[i]);
 }
 
+static uint32_t moment_after(const tide_planner *p, uint32_t moment)
+{
+    return moment + 1 < p->trace->moment_count ? moment + 1 : 0;
+}
+
 typedef struct future {
     uint64_t copies; /* until the moment looked at has passed */
     uint32_t absent; /* chunks that have to come back then */
@@ -226,7 +237,7 @@ static future play_without(tide_planner *p, tide_chunk chunk, uint32_t moment, u
     p->journal_length = 0;
     leave(p, chunk);
     bool seen = false;
-    for (uint32_t m = moment; !seen; m = m + 1 < p->trace->moment_count ? m + 1 : 0) {
+    for (uint32_t m = moment; !seen; m = moment_after(p, m)) {
         seen = until >= p->moment_first[m] && until < p->moment_first[m + 1];
         play_moment(p, m, false);
     }
@@ -311,6 +322,17 @@ static void link_uses(tide_planner *p)
     }
 }
 
+/* By the next use, which is farther the higher it is; or by the last one's end, which is farther the lower it is. */
+static void rank_uses(tide_planner *p)
+{
+    const uint32_t count = p->trace->use_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t use = p->rule == LEAST_RECENT ? p->following[p->ending[i]] : i;
+        p->rank[use] = p->rule == LEAST_RECENT ? count - 1 - i : i;
+        p->ranked[p->rank[use]] = use;
+    }
+}
+
 static void clear_device(tide_planner *p)
 {
     memset(p->set_memory, 0, (SETS - 1) * tide_use_set_words(p->use_capacity) * sizeof *p->set_memory);
@@ -321,17 +343,56 @@ static void clear_device(tide_planner *p)
     p->journaling = false;
 }
 
-/* The last step did not begin as it ended. What was there at its begin and is not at its end has to be fetched at its first
- * use; what is there only at its end leaves, since its first use was a fetch. Then the step may follow itself, with no
- * chunk on the device that was not there when it was played. */
+/* If the last step did not begin as it ended: what was there only at its begin has to be fetched at its first use; what is
+ * there only at its end leaves, since its first use was a fetch. Then the step may follow itself. */
 static void mend_wrap(tide_planner *p)
 {
-    for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++) {
-        if (p->states[chunk] != ABSENT || p->first_states[chunk] == ABSENT)
-            continue;
-        p->fetched[p->next[chunk]] = true;
-        p->refreshed[p->next[chunk]] = false;
+    for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++)
+        if (p->states[chunk] == ABSENT && p->first_states[chunk] != ABSENT)
+            p->fetched[p->next[chunk]] = true;
+}
+
+/* Let the chunk stay after a use if that takes no slot from another. */
+static void keep_if_it_fits(tide_planner *p, uint32_t use)
+{
+    const tide_trace_use *u = &p->trace->uses[use];
+    const uint32_t next = p->following[use], until = p->trace->uses[next].moment,
+                   from = moment_after(p, u->moment + u->held_moments);
+    for (uint32_t moment = from; moment != until; moment = moment_after(p, moment), p->fitted++)
+        if (p->crowd[moment] >= p->slots)
+            return;
+    for (uint32_t moment = from; moment != until; moment = moment_after(p, moment))
+        p->crowd[moment]++;
+    p->fetched[next] = false;
+}
+
+/* Chunks on the device in each moment, if the candidate is followed. */
+static void count_crowds(tide_planner *p)
+{
+    memset(p->crowd, 0, (p->trace->moment_count + 1u) * sizeof *p->crowd);
+    for (uint32_t use = 0; use < p->trace->use_count; use++) {
+        const tide_trace_use *u = &p->trace->uses[use];
+        const uint32_t next = p->following[use];
+        const bool stays = !p->fetched[next];
+        p->crowd[u->moment]++;
+        p->crowd[stays ? p->trace->uses[next].moment : u->moment + u->held_moments + 1]--;
+        p->crowd[0] += stays && next <= use;
     }
+    for (uint32_t moment = 1; moment < p->trace->moment_count; moment++)
+        p->crowd[moment] += p->crowd[moment - 1];
+}
+
+/* A chunk that leaves does so after its last use, though it was played to stay longer, and a step that did not begin as it
+ * ended has been mended: some others have room, and stay. Not those without content to save: slots idle let fetches begin
+ * early. */
+static void keep_what_fits(tide_planner *p)
+{
+    count_crowds(p);
+    p->fitted = 0;
+    for (uint32_t use = p->trace->use_count; use-- > 0 && p->fitted < FITTED_MOMENTS;)
+        if (p->fetched[p->following[use]] &&
+            !(p->trace->uses[use].flags & (TIDE_TRACE_LEAVES | TIDE_TRACE_ENDS)))
+            keep_if_it_fits(p, use);
 }
 
 /* Copies of the plan, followed for ever: counted in the second of two steps. Ends by using up the states. */
@@ -367,7 +428,7 @@ static void write_candidate(tide_planner *p)
         plan->free_slots -= p->next[chunk] != TIDE_USE_NONE && !p->fetched[p->next[chunk]];
     for (uint32_t use = 0; use < plan->use_count; use++) {
         plan->leaves[use] = p->fetched[p->following[use]];
-        plan->in_place[use] = p->refreshed[use];
+        plan->in_place[use] = p->refreshed[use] && !p->fetched[use];
         if (p->fetched[use] || p->refreshed[use])
             plan->fetches[plan->fetch_count++] = use;
     }
@@ -400,9 +461,10 @@ static bool play_to_steady_state(tide_planner *p)
 static void play_rule(tide_planner *p)
 {
     p->contested = false;
+    rank_uses(p);
     p->candidate.steady = play_to_steady_state(p);
-    if (!p->candidate.steady)
-        mend_wrap(p);
+    mend_wrap(p);
+    keep_what_fits(p);
     write_candidate(p);
     if (p->rule > 0 &&
         p->candidate.copies_in + p->candidate.copies_out >= p->plan.copies_in + p->plan.copies_out)
@@ -422,10 +484,10 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace 
     index_moments(planner);
     index_endings(planner);
     link_uses(planner);
-    planner->rule = 0;
-    do
-        play_rule(planner);
-    while (++planner->rule < RULES && planner->contested && can_play(planner, STEPS_MIN));
+    for (planner->rule = 0; planner->rule < RULES; planner->rule++)
+        if (planner->rule == 0 ||
+            ((planner->contested || planner->rule == LEAST_RECENT) && can_play(planner, STEPS_MIN)))
+            play_rule(planner);
     return &planner->plan;
 }
 
@@ -478,15 +540,18 @@ static bool allocate(tide_planner *p)
     p->first_states = calloc(chunks, sizeof *p->first_states);
     p->next = calloc(chunks, sizeof *p->next);
     p->following = calloc(uses, sizeof *p->following);
+    p->rank = calloc(uses, sizeof *p->rank);
+    p->ranked = calloc(uses, sizeof *p->ranked);
     p->moment_first = calloc(uses + 1, sizeof *p->moment_first);
+    p->crowd = calloc(uses + 1, sizeof *p->crowd);
     p->ending = calloc(uses, sizeof *p->ending);
     p->ending_first = calloc(uses + 1, sizeof *p->ending_first);
     p->fetched = calloc(uses, sizeof *p->fetched);
     p->refreshed = calloc(uses, sizeof *p->refreshed);
     p->journal = calloc(p->journal_capacity, sizeof *p->journal);
-    return p->set_memory && p->states && p->first_states && p->next && p->following && p->moment_first &&
-           p->ending && p->ending_first && p->fetched && p->refreshed && p->journal &&
-           allocate_plan(&p->plan, uses) && allocate_plan(&p->candidate, uses);
+    return p->set_memory && p->states && p->first_states && p->next && p->following && p->rank && p->ranked &&
+           p->moment_first && p->crowd && p->ending && p->ending_first && p->fetched && p->refreshed &&
+           p->journal && allocate_plan(&p->plan, uses) && allocate_plan(&p->candidate, uses);
 }
 
 tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner)
@@ -517,7 +582,10 @@ void tide_planner_destroy(tide_planner *planner)
     free(planner->first_states);
     free(planner->next);
     free(planner->following);
+    free(planner->rank);
+    free(planner->ranked);
     free(planner->moment_first);
+    free(planner->crowd);
     free(planner->ending);
     free(planner->ending_first);
     free(planner->fetched);

@@ -195,8 +195,7 @@ typedef struct tide_device_ops {
      * touch. */
     void *(*slot_address)(tide_device *device, tide_tier tier, uint32_t slot);
 
-    /* --- residency: called by the engine. May take tens of microseconds (CUDA) or milliseconds (memfd) ---
-     */
+    /* --- residency: called by the engine. May take tens of microseconds --- */
 
     /* Put device slot `slot` at `place` (inside a reserved range, chunk-aligned, not mapped). A slot has at
      * most one place besides its own. ARGUMENT if one of these does not hold. */

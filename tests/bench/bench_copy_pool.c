@@ -6,9 +6,7 @@
  * The device budget is the least plus four chunks. Parameter chunks are clean: they come in and are dropped. So the first
  * form moves one way only, the second both. With two passes a round, the next one's first chunks are a part of what is moved.
  *
- * What bounds it where cores are few: mapping is the core's work, too. On the Cascade Lake Xeon of host_link.c a 4 MiB
- * chunk takes 193 us to map, 970 to copy and 130 to unmap (64 MiB: 2.8, 13.9 and 1.4 ms), so copies both ways on its two
- * cores can't pass 970 / (193 + 970 + 130) = 0.75 of plain ones. One way there is a second core for it.
+ * What bounds it: memory. Mapping takes microseconds (host_memory.h), and the cores do nothing else.
  */
 #include "tests/bench/bench_copy.h"
 

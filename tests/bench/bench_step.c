@@ -22,28 +22,28 @@
  *          host alone, so that everything depends on overlap.
  *   dma    as timed, and copies take their time and neither cores nor memory bandwidth; nothing is moved. (A GPU's copy
  *          engines take no core either, but bandwidth of the host's memory.) It says what of a timed row's excess is
- *          copies and Adam in each other's way. A copy lasts as long as it did by memcpy when the session was opened, and
- *          the limits count that very rate.
+ *          copies and Adam in each other's way. A copy lasts as long as it did by memcpy when the session was opened,
+ *          and the limits count that very rate.
  *
  * These limits know no order. A step has one: see bench_step_limit.c. Where it demands more than the limit there is a
  * second figure, `in order`, which is what is left to be gained; the faster device and dma have only that one bounded,
  * or the first where the order demands no more.
  *
  * Parts are measured alone, by the clock, before and after each round: compute as what a step with everything resident
- * keeps the compute stream busy, on all cores and with nothing to update (the median of three steps); copies by memcpy on
- * one thread; Adam over all params, all threads; maps as map and unmap of a chunk times the maps a step made. Bytes, maps
- * and what is updated where are what the step did: that it did no more than it had to is the benchmark `policy`'s
+ * keeps the compute stream busy, on all cores and with nothing to update (the median of three steps); copies by memcpy
+ * on one thread; Adam over all params, all threads; maps as map and unmap of a chunk times the maps a step made. Bytes,
+ * maps and what is updated where are what the step did: that it did no more than it had to is the benchmark `policy`'s
  * business. Beside the bytes stand those that no step avoids where the host updates everything, `params`: 2 a param.
  *
  * Four links, the same for all budgets of a form, chosen by the first row (25%, not throttled): `free` is not throttled;
  * with `half` the link takes half of what the rest does, with `even` as long, with `slow` twice. A throttled copy still
  * takes its core. `even` is left out of other budgets and of faster devices unless it is asked for.
  *
- * Steps repeat without a pause. A round is some to settle and some that count, by the clock from the first's begin to
- * the last's end: their mean is the step of all figures, so that a long one counts like what it moved; the median stands
- * beside it. Machines' speed drifts by more than what is looked for, so a required row has three rounds, its parts around
- * each, and each of its figures is the median of its own ratios. With clipping updates wait for the norm and overlap the
- * next forward; at 25% also without, when they run during backward.
+ * Steps repeat without a pause. A round is some to settle and some that count, by the clock from the first's begin to the
+ * last's end: their mean is the step of all figures, so that a long one counts like what it moved; the median stands
+ * beside it. Machines' speed drifts by more than what is looked for, so a required row has three rounds, its parts
+ * around each, and each of its figures is the median of its own ratios. With clipping updates wait for the norm and
+ * overlap the next forward; at 25% also without, when they run during backward.
  */
 #include "tests/bench/bench_step.h"
 #include "tests/bench/bench.h"

@@ -1,5 +1,5 @@
-/* What is printed of a row: the ratio that the project asks for and, where the order of a step forbids it, what is left of
- * that. Each is the median of its own over the rounds, with all figures beside it from the same round.
+/* What is printed of a row: the ratio that the project asks for and, where the order of a step forbids it, what is left
+ * of that. Each is the median of its own over the rounds, with all figures beside it from the same round.
  *
  * A ratio a little below 1 is the machine's speed, which was another while the parts were measured; further below
  * (TRUSTED_RATIO) the note begins with a warning.

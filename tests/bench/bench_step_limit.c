@@ -17,9 +17,9 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
     return bytes * (rate > 0 ? fmax(1 / rate, copy_seconds_per_byte) : copy_seconds_per_byte);
 }
 
-/* What the order of a step demands, however well the rest overlaps. A param that the host updates has its way out between
- * backward and its update and its way in between that and its next use, with 2 bytes or more; one that the device updates
- * may stay there, and no way is demanded.
+/* What the order of a step demands, however well the rest overlaps. A param that the host updates has its way out
+ * between backward and its update and its way in between that and its next use, with 2 bytes or more; one that the device
+ * updates may stay there, and no way is demanded.
  *
  *   clipping   every update waits for the norm, and every param is used before the head is done with its forward:
  *              between a step's last op and the next one's head lie all updates, and the way of what the host wrote to
