@@ -44,7 +44,7 @@ typedef struct median {
 
 static median median_of(const step_rounds *rounds, ratio_of *ratio)
 {
-    const step_sample *sorted[STEP_ROUNDS_MAX];
+    const step_sample *sorted[STEP_ROUNDS_MAX] = {&rounds->samples[0]};
     const unsigned count = rounds->count;
     for (unsigned i = 0; i < count; i++) {
         unsigned place = i;
