@@ -23,7 +23,7 @@
  *      are played out until C is used, and D goes if that costs less (moves until then, and chunks left to be brought
  *      back). Large traces play fewer rules, and look ahead less: the time for planning is bounded.
  *
- * Least recently used is played as well, and what a plan lets go and still has room for, stays.
+ * Least recently used is played as well; and what a plan lets go, copies again and still has room for, stays.
  *
  * On the small steps of test_planner looking ahead comes to 1.005 times the optimum, half as far to 1.009, always to 1.020;
  * the best of all to 1.0016, of which 0.0006 are beyond any plan that is the same every step. Where a step is too long to
