@@ -51,9 +51,18 @@ static void *place_of(const tide_pool *pool, tide_chunk chunk)
     return pool->space_address[space] + (chunk - pool->first_chunk[space]) * pool->plan.chunk_bytes;
 }
 
+/* Does the open op hold the chunk already, for as much as this? Params that lie in one chunk follow each other. */
+static bool is_acquired(const tide_pool *pool, const tide_pool_op *op, tide_chunk chunk, bool write)
+{
+    const uint32_t last = pool->op_access_count - 1;
+    return op->held[last] == chunk && (!write || op->accesses[last].write);
+}
+
 /* Order the compute stream behind whoever used the chunk's slot, and note the access for launches. */
 static tide_status acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk chunk, bool write)
 {
+    if (is_acquired(pool, op, chunk, write))
+        return TIDE_OK;
     const uint32_t slot = device_slot(pool, chunk);
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], write);
     if (status != TIDE_OK)
