@@ -224,7 +224,8 @@ tide_status tide_step_end(tide_pool *pool)
     status = end_locked(pool);
     if (status == TIDE_OK) {
         pool->step_open = false;
-        tide_pool_ring(pool);
+        if (pool->step.training || tide_manager_may_act(pool->manager))
+            tide_pool_ring(pool);
     }
     tide_pool_unlock(pool);
     return status;

@@ -59,11 +59,21 @@ static pooled open_pool(const char *device, uint32_t chunks)
     return it;
 }
 
-/* Seconds from the first begin to the last end of a forward-only pass. */
-static double run_pass(const pooled *it)
+/* How often this thread gave up its core to wait: a lock that is taken makes it. */
+static uint64_t sleeps(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0)
+        bench_die("getrusage failed");
+    return (uint64_t)usage.ru_nvcsw;
+}
+
+/* Seconds from the first begin to the last end of a forward-only pass; adds this thread's sleeps meanwhile. */
+static double run_pass(const pooled *it, uint64_t *slept)
 {
     const tide_step_options forward_only = {.training = false};
     bench_check(tide_step_begin(it->pool, &forward_only), "step begin");
+    const uint64_t before = sleeps();
     const double begin = bench_seconds();
     for (tide_op op = 0; op < it->blocks; op++) {
         tide_status status = tide_op_begin(it->pool, op);
@@ -72,17 +82,9 @@ static double run_pass(const pooled *it)
         bench_check(status, "op");
     }
     const double seconds = bench_seconds() - begin;
+    *slept += sleeps() - before;
     bench_check(tide_step_end(it->pool), "step end");
     return seconds;
-}
-
-/* How often this thread gave up its core to wait: a lock that is taken makes it. */
-static uint64_t sleeps(void)
-{
-    struct rusage usage;
-    if (getrusage(RUSAGE_THREAD, &usage) != 0)
-        bench_die("getrusage failed");
-    return (uint64_t)usage.ru_nvcsw;
 }
 
 typedef struct pool_figures {
@@ -97,16 +99,15 @@ static pool_figures measure(const pooled *it, uint32_t passes)
     static double nanoseconds[PASSES_MAX];
     tide_pool_counters before, after;
     bench_check(tide_pool_counters_get(it->pool, &before), "counters");
-    const uint64_t slept = sleeps();
+    uint64_t slept = 0;
     interpose_arm();
     for (uint32_t i = 0; i < passes; i++)
-        nanoseconds[i] = run_pass(it) * 1e9 / it->blocks;
+        nanoseconds[i] = run_pass(it, &slept) * 1e9 / it->blocks;
     interpose_disarm();
-    const uint64_t sleeps_now = sleeps();
     bench_check(tide_pool_counters_get(it->pool, &after), "counters");
     return (pool_figures){
         .nanoseconds = bench_median(nanoseconds, passes),
-        .sleeps = (double)(sleeps_now - slept) / ((double)passes * it->blocks),
+        .sleeps = (double)slept / ((double)passes * it->blocks),
         .allocations = interpose_read().allocations + after.device_allocations - before.device_allocations +
                        after.host_allocations - before.host_allocations,
         .passes = passes,
@@ -118,8 +119,9 @@ void bench_manager_pool(const char *device, uint32_t chunks, bool quick)
     char name[64];
     pooled it = open_pool(device, chunks);
     const uint32_t wanted = OPS_TIMED / (quick ? 10U : 1U) / it.blocks + PASSES_MIN;
+    uint64_t ignored = 0;
     for (int i = 0; i < 3; i++)
-        (void)run_pass(&it);
+        (void)run_pass(&it, &ignored);
     const pool_figures found = measure(&it, wanted < PASSES_MAX ? wanted : PASSES_MAX);
     tide_pool_destroy(it.pool);
     snprintf(name, sizeof name, "public API, %s device, %" PRIu32 " chunks", device, chunks);
