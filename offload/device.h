@@ -12,7 +12,7 @@
  * Memory of a device
  *
  *   DEVICE tier     slot 0 | slot 1 | ... | slot D-1    physical memory, one chunk each; every slot has a place
- *                                                       of its own (slot_address), mapped once for ever
+ *                                                       of its own (slot_address), mapped for ever
  *   address range   [ chunk 0 | chunk 1 | ... ]         reserved once per space; map() puts a slot at a chunk's
  *                                                       place, unmap() leaves it inaccessible, never a hole
  *   region          workspace, accumulators, scalars    one allocation, fixed at start

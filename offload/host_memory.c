@@ -49,28 +49,32 @@ static bool map_file(int memfd, void *address, uint64_t bytes, uint64_t offset_b
     return mmap(address, bytes, PROT_READ | PROT_WRITE, flags, memfd, (off_t)offset_bytes) == address;
 }
 
-/* Some kernels take the old mapping away before a move to it fails. */
-static bool restore_own(const tide_host_memory *memory, uint32_t slot)
+static bool is_mapped(void *address)
 {
-    return map_file(memory->memfd, tide_host_memory_slot(memory, slot), memory->chunk_bytes,
-                    slot * memory->chunk_bytes);
+    unsigned char in_core;
+    return mincore(address, PAGE_BYTES, &in_core) == 0;
 }
 
-/* Does this system move shared memory? Try it with the first slot, there and back. */
+/* A move that fails may have taken away what was where it was to go (kernels differ). */
+static bool own_is_there(const tide_host_memory *memory, uint32_t slot)
+{
+    void *own = tide_host_memory_slot(memory, slot);
+    return is_mapped(own) || map_file(memory->memfd, own, memory->chunk_bytes, slot * memory->chunk_bytes);
+}
+
+/* Does this system move shared memory? Try it with the first slot, there and back. If not, maps are slower. */
 static tide_status try_to_move(tide_host_memory *memory)
 {
     void *other;
-    tide_status status = tide_host_extent_reserve(memory->chunk_bytes, memory->chunk_bytes, &other);
-    if (status != TIDE_OK)
-        return status;
-    if (move(memory, memory->own, other)) {
-        memory->moves = move(memory, other, memory->own);
-        if (!memory->moves && !restore_own(memory, 0))
-            status = tide_fail(TIDE_ERROR_NO_MEMORY, "device slot 0 could not be mapped again: %s",
-                               strerror(errno));
-    }
-    tide_host_extent_destroy(other, memory->chunk_bytes);
-    return status;
+    memory->moves = false;
+    if (tide_host_extent_reserve(memory->chunk_bytes, memory->chunk_bytes, &other) != TIDE_OK)
+        return TIDE_OK;
+    memory->moves = move(memory, memory->own, other) && move(memory, other, memory->own);
+    if (is_mapped(other)) /* else it may be somebody else's by now */
+        tide_host_extent_destroy(other, memory->chunk_bytes);
+    if (own_is_there(memory, 0))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "device slot 0 could not be mapped again: %s", strerror(errno));
 }
 
 /* Give the file all its pages now, and their own places. */
@@ -145,9 +149,8 @@ static bool place_clear(const tide_host_memory *memory, void *place)
 tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *place)
 {
     assert(slot < memory->slot_count);
-    const bool mapped = memory->moves
-                            ? move(memory, tide_host_memory_slot(memory, slot), place)
-                            : map_file(memory->memfd, place, memory->chunk_bytes, slot * memory->chunk_bytes);
+    const bool mapped = (memory->moves && move(memory, tide_host_memory_slot(memory, slot), place)) ||
+                        map_file(memory->memfd, place, memory->chunk_bytes, slot * memory->chunk_bytes);
     if (mapped)
         return TIDE_OK;
     int error = errno;
@@ -162,25 +165,25 @@ tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *
                      slot, place, strerror(error));
 }
 
-/* The page tables go back to the slot's own place, without what a guard took from them. */
+/* The page tables go back to the slot's own place, without what a guard took from them. If they can't, the own place fills
+ * new ones as it is touched. */
 static bool take_back(const tide_host_memory *memory, uint32_t slot, void *place)
 {
-    return mprotect(place, memory->chunk_bytes, PROT_READ | PROT_WRITE) == 0 &&
-           move(memory, place, tide_host_memory_slot(memory, slot));
+    if (mprotect(place, memory->chunk_bytes, PROT_READ | PROT_WRITE) == 0)
+        (void)move(memory, place, tide_host_memory_slot(memory, slot));
+    return own_is_there(memory, slot);
 }
 
 tide_status tide_host_memory_unmap(tide_host_memory *memory, uint32_t slot, void *place)
 {
     assert(slot < memory->slot_count);
-    const bool back = !memory->moves || take_back(memory, slot, place);
-    if (back && place_clear(memory, place))
-        return TIDE_OK;
-    const int error = errno;
-    if (!back && !restore_own(memory, slot))
+    if (memory->moves && !take_back(memory, slot, place))
         return tide_fail(TIDE_ERROR_INTERNAL,
                          "the own place of device slot %" PRIu32 " was lost while unmapping %p: %s", slot,
-                         place, strerror(error));
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "the place %p could not be unmapped: %s", place, strerror(error));
+                         place, strerror(errno));
+    if (place_clear(memory, place))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "the place %p could not be unmapped: %s", place, strerror(errno));
 }
 
 tide_status tide_host_memory_protect(tide_host_memory *memory, void *place, bool accessible)

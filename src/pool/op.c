@@ -218,7 +218,7 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
         return status;
     pool->op_open = true;
     pool->op = op;
-    pool->op_access_count = 0;
+    pool->op_access_count = pool->op_param_accesses = 0;
     pool->op_name = opened->description.name;
     pool->slice = UINT32_MAX;
     pool->moment++;
