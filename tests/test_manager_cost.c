@@ -8,6 +8,7 @@
  */
 #include "chunk/manager.h"
 
+#include <float.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -272,6 +273,11 @@ static double nanoseconds_now(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 /* Nanoseconds of next, begin and end of an op with one resident chunk out of `params`, over followed steps.
  * */
 static double time_resident_ops(uint32_t params)
@@ -298,7 +304,7 @@ static double time_resident_ops(uint32_t params)
     tide_manager_options slots = {.device_slots = 4 * params + 1, .host_slots = 4, .prefetch = true};
     assert_int_equal(tide_manager_seal(t.manager, &slots), TIDE_OK);
     t.params = params;
-    double spent = 0;
+    double least = DBL_MAX; /* of the rounds: who else runs makes them longer */
     for (int round = 0; round < ROUNDS; round++) {
         double began = 0;
         assert_int_equal(tide_manager_step_begin(t.manager, false, false), TIDE_OK);
@@ -312,12 +318,12 @@ static double time_resident_ops(uint32_t params)
                 fail();
         }
         if (round > 1)
-            spent += nanoseconds_now() - began;
+            least = smaller(least, nanoseconds_now() - began);
         assert_int_equal(tide_manager_step_end(t.manager), TIDE_OK);
     }
     tide_manager_destroy(t.manager);
     tide_layout_destroy(t.layout);
-    return spent / (ROUNDS - 2) / params;
+    return least / params;
 }
 
 static void an_op_whose_chunks_are_resident_costs_the_same_among_many_chunks(void **state)

@@ -146,7 +146,7 @@ static void faults_of_any_kind(const toy_options *options, float clip, uint64_t 
 {
     uint64_t n = 1, tears = 0;
     while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &tears))
-        n += n < 40 ? 1 : 7 * test_thin(5);
+        n += n < 40 / test_thin(5) ? 1 : 7 * test_thin(5);
     print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
     assert_true(n > 50);
 }
