@@ -7,13 +7,14 @@
  *
  * A slot's page tables are filled once and then move with it. map() is one mremap from its own place to the chunk's, over
  * the PROT_NONE there, that leaves the own place mapped without tables (MREMAP_DONTUNMAP; who touches it still finds the
- * slot); unmap() is one mremap back, and PROT_NONE over the chunk's place. No place is a hole that somebody else's mmap could
- * fall into, unless the system fails half way. Where it refuses to move (five mappings below its limit it does), map()
- * maps the file anew and unmap() leaves the own place without tables. Both places lie at multiples of a chunk, so from chunks of 2 MiB on Linux moves whole tables: 4 MiB
- * take 3 us to map and 5 to unmap, 64 MiB 9 and 11. (Mapping the memfd anew and filling its tables each time takes 150 and
- * 55, 2800 and 1250.) And as Linux counts shared pages once a mapping, a process does not seem to hold its device twice.
+ * slot); unmap() is one mremap back, and PROT_NONE over the chunk's place. Both lie at multiples of a chunk, so from chunks
+ * of 2 MiB on Linux moves whole tables: 4 MiB take 3 us to map and 5 to unmap, 64 MiB 9 and 11. (Mapping the memfd anew and
+ * filling its tables each time takes 150 and 55, 2800 and 1250.) And as Linux counts shared pages once a mapping, a process
+ * does not seem to hold its device twice.
  *
- * Before Linux 5.13 shared memory can't be moved so: there map() always is an mmap of the memfd with MAP_POPULATE.
+ * No place is a hole that somebody else's mmap could fall into, unless the system fails half way. Where it refuses to move
+ * (it does five mappings below its limit, and shared memory before Linux 5.13), map() maps the file anew, and unmap()
+ * leaves the own place without tables.
  */
 #ifndef TIDE_OFFLOAD_HOST_MEMORY_H
 #define TIDE_OFFLOAD_HOST_MEMORY_H
