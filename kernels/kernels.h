@@ -119,7 +119,7 @@ typedef struct tide_attention_args {
     const void *qkv;  /* [batch x sequence_length, 3 x heads x head_width] */
     void *out;        /* [batch x sequence_length, heads x head_width] */
     float *logsumexp; /* [batch, heads, sequence_length] */
-    void *workspace;  /* attention_workspace_bytes(sequence_length, head_width) */
+    void *workspace;  /* attention_workspace_bytes(these) */
     size_t workspace_bytes;
     size_t batch, sequence_length, heads, head_width;
     tide_dtype dtype;
@@ -128,8 +128,8 @@ typedef struct tide_attention_args {
 typedef struct tide_attention_backward_args {
     const void *qkv, *out, *dout; /* as in forward; dout like out */
     const float *logsumexp;
-    void *dqkv;      /* like qkv; may be qkv: a head's part is read whole before it is written */
-    void *workspace; /* attention_backward_workspace_bytes(sequence_length, head_width) */
+    void *dqkv;      /* like qkv */
+    void *workspace; /* attention_backward_workspace_bytes(these) */
     size_t workspace_bytes;
     size_t batch, sequence_length, heads, head_width;
     tide_dtype dtype;
@@ -303,9 +303,10 @@ typedef struct tide_kernels {
      * TIDE_ERROR_NO_MEMORY, TIDE_ERROR_DEVICE; *workspace_bytes is set only on success. Any thread. */
     tide_status (*matmul_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 
-    /* Constant sizes of attention's workspaces; on the CPU they depend on the configured thread count. */
-    size_t (*attention_workspace_bytes)(size_t sequence_length, size_t head_width);
-    size_t (*attention_backward_workspace_bytes)(size_t sequence_length, size_t head_width);
+    /* Constant sizes of attention's workspaces for this shape (pointers and workspace_bytes are not read); on the CPU they
+     * depend on the configured thread count. */
+    size_t (*attention_workspace_bytes)(const tide_attention_args *shape);
+    size_t (*attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);
 } tide_kernels;
 
 /* The CPU's kernels for the best instruction set that this machine has. Never NULL, static storage. */

@@ -86,38 +86,38 @@ static void run_forward(const tide_cpu_variant *variant, const attention_case *c
                         buffer logsumexp)
 {
     const shape s = c->shape;
-    buffer workspace = buffer_bytes(variant->kernels.attention_workspace_bytes(s.length, s.head_width));
-    run_kernel(variant->kernels.attention, &(tide_attention_args){.qkv = c->qkv.data,
-                                                                  .out = out.data,
-                                                                  .logsumexp = logsumexp.data,
-                                                                  .workspace = workspace.data,
-                                                                  .workspace_bytes = workspace.bytes,
-                                                                  .batch = s.batch,
-                                                                  .sequence_length = s.length,
-                                                                  .heads = s.heads,
-                                                                  .head_width = s.head_width,
-                                                                  .dtype = c->qkv.dtype});
+    tide_attention_args args = {.qkv = c->qkv.data,
+                                .out = out.data,
+                                .logsumexp = logsumexp.data,
+                                .batch = s.batch,
+                                .sequence_length = s.length,
+                                .heads = s.heads,
+                                .head_width = s.head_width,
+                                .dtype = c->qkv.dtype};
+    buffer workspace = buffer_bytes(variant->kernels.attention_workspace_bytes(&args));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(variant->kernels.attention, &args);
     buffer_free(workspace);
 }
 
 static void run_backward(const tide_cpu_variant *variant, const attention_case *c, buffer dout, void *dqkv)
 {
     const shape s = c->shape;
-    buffer workspace =
-        buffer_bytes(variant->kernels.attention_backward_workspace_bytes(s.length, s.head_width));
-    run_kernel(variant->kernels.attention_backward,
-               &(tide_attention_backward_args){.qkv = c->qkv.data,
-                                               .out = c->out.data,
-                                               .dout = dout.data,
-                                               .logsumexp = c->logsumexp.data,
-                                               .dqkv = dqkv,
-                                               .workspace = workspace.data,
-                                               .workspace_bytes = workspace.bytes,
-                                               .batch = s.batch,
-                                               .sequence_length = s.length,
-                                               .heads = s.heads,
-                                               .head_width = s.head_width,
-                                               .dtype = c->qkv.dtype});
+    tide_attention_backward_args args = {.qkv = c->qkv.data,
+                                         .out = c->out.data,
+                                         .dout = dout.data,
+                                         .logsumexp = c->logsumexp.data,
+                                         .dqkv = dqkv,
+                                         .batch = s.batch,
+                                         .sequence_length = s.length,
+                                         .heads = s.heads,
+                                         .head_width = s.head_width,
+                                         .dtype = c->qkv.dtype};
+    buffer workspace = buffer_bytes(variant->kernels.attention_backward_workspace_bytes(&args));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(variant->kernels.attention_backward, &args);
     buffer_free(workspace);
 }
 
@@ -213,8 +213,6 @@ static void check_backward(const tide_cpu_variant *variant, tide_dtype dtype)
         /* In bf16 the saved output is rounded, and with it the softmax's mean D: half a unit of 1/256 of it.
          */
         check_slopes(&c, dqkv, g, strides[s], dtype == TIDE_DTYPE_BF16 ? 4e-3 : 1e-5);
-        run_backward(variant, &c, dout, c.qkv.data);
-        assert_same_bits(c.qkv, dqkv);
         free(g);
         buffer_free(dout);
         buffer_free(dqkv);
@@ -222,7 +220,7 @@ static void check_backward(const tide_cpu_variant *variant, tide_dtype dtype)
     }
 }
 
-static void attention_backward_matches_finite_differences_and_works_in_place(void **state)
+static void attention_backward_matches_finite_differences(void **state)
 {
     (void)state;
     for_each_configuration(check_backward);
@@ -285,7 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches_float64),
         cmocka_unit_test(attention_survives_large_scores),
-        cmocka_unit_test(attention_backward_matches_finite_differences_and_works_in_place),
+        cmocka_unit_test(attention_backward_matches_finite_differences),
         cmocka_unit_test(attention_keeps_its_bits_for_any_thread_count),
         cmocka_unit_test(a_query_does_not_see_the_future),
     };

@@ -16,12 +16,13 @@ extern "C" {
 typedef enum tide_dtype {
     TIDE_DTYPE_FP32 = 0,
     TIDE_DTYPE_BF16 = 1,
+    TIDE_DTYPE_FP16 = 2,
 } tide_dtype;
 
 /* Bytes of one element: 4 or 2. */
 static inline size_t tide_dtype_bytes(tide_dtype dtype)
 {
-    return dtype == TIDE_DTYPE_BF16 ? 2u : 4u;
+    return dtype == TIDE_DTYPE_FP32 ? 4u : 2u;
 }
 
 /* Every tensor starts on this many bytes, in every space and in the region. */

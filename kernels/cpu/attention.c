@@ -250,10 +250,9 @@ static size_t whole_bytes(size_t elements)
     return (size_t)tide_align_up(elements * sizeof(float));
 }
 
-size_t VARIANT(attention_workspace_bytes)(size_t sequence_length, size_t head_width)
+size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape)
 {
-    (void)sequence_length;
-    return (size_t)tide_kernels_cpu_threads() * whole_bytes(forward_elements(tile_pad(head_width)));
+    return (size_t)tide_kernels_cpu_threads() * whole_bytes(forward_elements(tile_pad(shape->head_width)));
 }
 
 static size_t query_tiles(size_t sequence_length)
@@ -279,8 +278,7 @@ tide_status VARIANT(attention)(void *stream, const void *arguments)
     (void)stream;
     assert(tasks == 0 ||
            (args->qkv && args->out && args->logsumexp && args->workspace && args->head_width > 0));
-    assert(args->workspace_bytes >=
-           VARIANT(attention_workspace_bytes)(args->sequence_length, args->head_width));
+    assert(args->workspace_bytes >= VARIANT(attention_workspace_bytes)(args));
     tide_team_run_uneven(tasks, attend_task, args);
     return TIDE_OK;
 }
@@ -404,9 +402,9 @@ LANES_INLINE void attend_backward(const tide_attention_backward_args *args, cons
     store_rows(args->dqkv, head, head->v, ld, tiles->dv, length, 1.0f, dtype);
 }
 
-size_t VARIANT(attention_backward_workspace_bytes)(size_t sequence_length, size_t head_width)
+size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward_args *shape)
 {
-    const size_t elements = backward_elements(sequence_length, tile_pad(head_width));
+    const size_t elements = backward_elements(shape->sequence_length, tile_pad(shape->head_width));
     return (size_t)tide_kernels_cpu_threads() * whole_bytes(elements);
 }
 
@@ -427,8 +425,7 @@ tide_status VARIANT(attention_backward)(void *stream, const void *arguments)
     (void)stream;
     assert(tasks == 0 ||
            (args->qkv && args->out && args->dout && args->logsumexp && args->dqkv && args->workspace));
-    assert(args->workspace_bytes >=
-           VARIANT(attention_backward_workspace_bytes)(args->sequence_length, args->head_width));
+    assert(args->workspace_bytes >= VARIANT(attention_backward_workspace_bytes)(args));
     tide_team_run_uneven(tasks, attend_backward_task, args);
     return TIDE_OK;
 }

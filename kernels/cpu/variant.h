@@ -32,8 +32,8 @@ tide_status VARIANT(restore)(void *stream, const void *arguments);
 
 size_t VARIANT(blocked_workspace_bytes)(void);
 tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
-size_t VARIANT(attention_workspace_bytes)(size_t sequence_length, size_t head_width);
-size_t VARIANT(attention_backward_workspace_bytes)(size_t sequence_length, size_t head_width);
+size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape);
+size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);
 
 extern const tide_cpu_variant VARIANT(variant);
 

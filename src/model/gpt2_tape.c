@@ -215,21 +215,18 @@ void tide_gpt2_linear_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *lin
 void tide_gpt2_attention(tide_gpt2_tape *tape, const tide_gpt2_activations *at)
 {
     const tide_gpt2_options *options = &tape->model->options;
-    const size_t head_width = options->config.width / options->config.heads;
-    const size_t bytes = options->kernels->attention_workspace_bytes(options->seq_len, head_width);
-    void *workspace = scratch(tape, bytes);
-    const tide_attention_args args = {
+    tide_attention_args args = {
         .qkv = at->qkv,
         .out = at->attention,
         .logsumexp = at->logsumexp,
-        .workspace = workspace,
-        .workspace_bytes = tape->scratch_bytes,
         .batch = tape->sequences,
         .sequence_length = options->seq_len,
         .heads = options->config.heads,
-        .head_width = head_width,
+        .head_width = options->config.width / options->config.heads,
         .dtype = options->dtype,
     };
+    args.workspace = scratch(tape, options->kernels->attention_workspace_bytes(&args));
+    args.workspace_bytes = tape->scratch_bytes;
     tide_gpt2_launch(tape, "attention", options->kernels->attention, &args, sizeof args,
                      (double)tide_attention_flops(&args), (double)tide_attention_bytes(&args));
 }
@@ -238,23 +235,20 @@ void tide_gpt2_attention_backward(tide_gpt2_tape *tape, const tide_gpt2_activati
                                   void *dqkv)
 {
     const tide_gpt2_options *options = &tape->model->options;
-    const size_t head_width = options->config.width / options->config.heads;
-    const size_t bytes = options->kernels->attention_backward_workspace_bytes(options->seq_len, head_width);
-    void *workspace = scratch(tape, bytes);
-    const tide_attention_backward_args args = {
+    tide_attention_backward_args args = {
         .qkv = at->qkv,
         .out = at->attention,
         .dout = dout,
         .logsumexp = at->logsumexp,
         .dqkv = dqkv,
-        .workspace = workspace,
-        .workspace_bytes = tape->scratch_bytes,
         .batch = tape->sequences,
         .sequence_length = options->seq_len,
         .heads = options->config.heads,
-        .head_width = head_width,
+        .head_width = options->config.width / options->config.heads,
         .dtype = options->dtype,
     };
+    args.workspace = scratch(tape, options->kernels->attention_backward_workspace_bytes(&args));
+    args.workspace_bytes = tape->scratch_bytes;
     tide_gpt2_launch(tape, "attention backward", options->kernels->attention_backward, &args, sizeof args,
                      (double)tide_attention_backward_flops(&args),
                      (double)tide_attention_backward_bytes(&args));

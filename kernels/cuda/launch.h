@@ -1,0 +1,70 @@
+/* What every CUDA kernel file begins with: how kernels are launched, what threads share, how elements are read and written.
+ *
+ * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with
+ * `-include tests/cuda_on_cpu.h`, which gives CUDA's words a meaning on the CPU (a fiber a thread, a block at a time), so
+ * that a kernel is checked on every machine. For that, three things are said through macros, and only so:
+ *
+ *   TIDE_CUDA_LAUNCH("gelu", (gelu_kernel<T>), grid, block, stream, arguments...)   instead of <<< >>>
+ *   TIDE_CUDA_SHARED(float, sums, 32);    an array of the block's shared memory, instead of __shared__: sums[i] is checked
+ *                                         against its length on the CPU, and poisoned when a block begins
+ *   TIDE_CUDA_BARRIER()                   instead of __syncthreads()
+ *
+ * Warp shuffles and votes are CUDA's own words with the full mask; the emulation has them.
+ *
+ * Rules for kernels: every thread of a block reaches every barrier, every lane every shuffle; no float atomics; sums in an
+ * order that depends on sizes only, so that results have the same bits on every run; 16 bytes an access wherever addresses
+ * allow it; a grid that does not depend on the GPU unless the result can't.
+ */
+#ifndef TIDEPOOL_KERNELS_CUDA_LAUNCH_H
+#define TIDEPOOL_KERNELS_CUDA_LAUNCH_H
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/fp16.h"
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#define TIDE_CUDA_SHARED(type, name, count) __shared__ type name[count]
+#define TIDE_CUDA_BARRIER()                 __syncthreads()
+#define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                                      \
+    (TIDE_CUDA_UNPACK kernel<<<grid, block, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__),                                 \
+     tide_cuda_launched(label, (int)cudaGetLastError()))
+#define TIDE_CUDA_UNPACK(...) __VA_ARGS__
+
+#endif /* otherwise tests/cuda_on_cpu.h has defined them */
+
+/* --- elements --- */
+
+/* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). */
+struct tide_cuda_fp32 {
+    typedef float stored;
+    enum { per_16_bytes = 4 };
+    static __device__ __forceinline__ float load(stored value) { return value; }
+    static __device__ __forceinline__ stored store(float value) { return value; }
+};
+struct tide_cuda_bf16 {
+    typedef tide_bf16 stored;
+    enum { per_16_bytes = 8 };
+    static __device__ __forceinline__ float load(stored value) { return tide_bf16_to_float(value); }
+    static __device__ __forceinline__ stored store(float value) { return tide_bf16_from_float(value); }
+};
+struct tide_cuda_fp16 {
+    typedef tide_fp16 stored;
+    enum { per_16_bytes = 8 };
+    static __device__ __forceinline__ float load(stored value) { return tide_fp16_to_float(value); }
+    static __device__ __forceinline__ stored store(float value) { return tide_fp16_from_float(value); }
+};
+
+/* `function<element type>(...)` for a run-time dtype; gives its status. */
+#define TIDE_CUDA_BY_DTYPE(dtype, function, ...)                                                                       \
+    ((dtype) == TIDE_DTYPE_BF16   ? function<tide_cuda_bf16>(__VA_ARGS__)                                              \
+     : (dtype) == TIDE_DTYPE_FP16 ? function<tide_cuda_fp16>(__VA_ARGS__)                                              \
+                                  : function<tide_cuda_fp32>(__VA_ARGS__))
+
+/* 16 bytes of elements, moved in one access. The address is a multiple of 16. */
+template <typename T> struct alignas(16) tide_cuda_vector {
+    typename T::stored element[T::per_16_bytes];
+};
+
+#endif
