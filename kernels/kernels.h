@@ -82,16 +82,28 @@ typedef struct tide_layer_norm_backward_args {
 /* C[m, n] = op(A)[m, k] op(B)[k, n] (+ bias[n]), or C += without bias when `accumulate`.
  * op(A) is A, stored [m, k] with leading dimension lda; with transpose_a A is stored [k, m]. B alike: [k, n]
  * or, with transpose_b, [n, k]. Leading dimensions are those of the stored matrix: at least its row length.
- * Types: a, b, bias FP32 or BF16 alike (one of them per product); C the same, or FP32 from BF16 inputs.
+ * Types: a, b, bias FP32, BF16 or FP16 alike (one of them per product); C the same, or FP32 from narrow inputs.
  * accumulate needs an FP32 C.
+ *
+ * GELU joins a product only on a table with fuses_gelu; any other refuses it. It needs dense rows (ldc = n), a C of
+ * the inputs' type, and no accumulate; BACKWARD takes no bias. gelu_in is a matrix like C. Whether gelu sees the product in
+ * fp32 or rounded as gelu_in holds it, and whether BACKWARD rounds the product before it multiplies, is the table's
+ * choice, the same at every launch of a shape.
  *
  * The table's matmul_prepare must have seen the same shape (all but the pointers and workspace_bytes) since
  * the last tide_kernels_cpu_configure; otherwise the kernel fails with TIDE_ERROR_STATE. A workspace smaller
  * than prepare asked for is TIDE_ERROR_ARGUMENT; a failing library TIDE_ERROR_DEVICE. */
+typedef enum tide_matmul_gelu {
+    TIDE_MATMUL_GELU_NONE = 0,
+    TIDE_MATMUL_GELU_FORWARD,  /* gelu_in = op(A) op(B) (+ bias), written too; C = gelu(gelu_in) */
+    TIDE_MATMUL_GELU_BACKWARD, /* C = op(A) op(B) x gelu'(gelu_in) */
+} tide_matmul_gelu;
+
 typedef struct tide_matmul_args {
     const void *a, *b;
     const void *bias; /* [n] if has_bias, else NULL */
     void *c;
+    void *gelu_in; /* [m, n] if gelu, else NULL */
     void *workspace;
     size_t workspace_bytes;
     size_t m, n, k;
@@ -100,6 +112,7 @@ typedef struct tide_matmul_args {
     bool transpose_a, transpose_b;
     bool has_bias;
     bool accumulate;
+    tide_matmul_gelu gelu;
 } tide_matmul_args;
 
 /* dbias[j] += sum over r of dout[r, j], in fp32, rows in a fixed order. */
@@ -274,6 +287,7 @@ typedef struct tide_restore_args {
 
 typedef struct tide_kernels {
     const char *name; /* "cpu avx512", "cpu avx2", "cpu portable"; "cuda" */
+    bool fuses_gelu;  /* matmul takes GELU along; otherwise it is a launch of its own */
 
     tide_kernel embedding;          /* tide_embedding_args */
     tide_kernel embedding_backward; /* and so on: each kernel's struct is named after it */
@@ -377,13 +391,15 @@ static inline uint64_t tide_layer_norm_backward_bytes(const tide_layer_norm_back
 
 static inline uint64_t tide_matmul_flops(const tide_matmul_args *args)
 {
-    return 2 * (uint64_t)args->m * args->n * args->k;
+    const uint64_t gelu = args->gelu == TIDE_MATMUL_GELU_NONE ? 0 : args->gelu == TIDE_MATMUL_GELU_FORWARD ? 20 : 30;
+    return (2 * (uint64_t)args->k + gelu) * args->m * args->n;
 }
 
 static inline uint64_t tide_matmul_bytes(const tide_matmul_args *args)
 {
     const uint64_t in = (uint64_t)args->m * args->k + (uint64_t)args->k * args->n;
-    const uint64_t out = (1 + (uint64_t)args->accumulate) * args->m * args->n;
+    const uint64_t passes = 1 + (uint64_t)args->accumulate + (args->gelu != TIDE_MATMUL_GELU_NONE);
+    const uint64_t out = passes * args->m * args->n;
     return in * tide_dtype_bytes(args->in_dtype) + out * tide_dtype_bytes(args->out_dtype);
 }
 

@@ -1,5 +1,6 @@
 /* Which variant this machine runs, how many threads, and what `tidepool info` says about it. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/matmul_shape.h"
 
 #include <inttypes.h>
 #if defined(__x86_64__)
@@ -13,11 +14,20 @@ extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512;
 #endif
 extern const tide_cpu_variant tide_cpu_variant_portable;
 
+#if defined(__x86_64__)
+/* Conversions of fp16. Clang 14's support library does not know their name. */
+static bool has_f16c(void)
+{
+    unsigned int a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#endif
+
 const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
 {
 #if defined(__x86_64__)
     /* The compiler's support library asks the processor and the system (saved registers) once. */
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     if (isa == TIDE_CPU_ISA_AVX512)
@@ -65,27 +75,11 @@ int tide_kernels_cpu_threads(void)
     return thread_count;
 }
 
-/* The shape keeps its rules, or what it breaks. */
-static const char *shape_fault(const tide_matmul_args *args)
-{
-    if (args->m == 0 || args->n == 0 || args->k == 0)
-        return "an empty dimension";
-    if (args->lda < (args->transpose_a ? args->m : args->k))
-        return "lda is less than a row of A";
-    if (args->ldb < (args->transpose_b ? args->k : args->n))
-        return "ldb is less than a row of B";
-    if (args->ldc < args->n)
-        return "ldc is less than a row of C";
-    if (args->out_dtype == TIDE_DTYPE_BF16 && args->in_dtype != TIDE_DTYPE_BF16)
-        return "a bf16 result of fp32 matrices";
-    if (args->accumulate && (args->has_bias || args->out_dtype != TIDE_DTYPE_FP32))
-        return "only an fp32 result without bias is added to";
-    return NULL;
-}
-
 tide_status tide_matmul_shape_check(const tide_matmul_args *args)
 {
-    const char *fault = shape_fault(args);
+    const char *fault = tide_matmul_shape_fault(args);
+    if (!fault && args->gelu != TIDE_MATMUL_GELU_NONE)
+        fault = "the CPU's products do not take GELU along";
     if (!fault)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT, "matmul of %zu x %zu x %zu (lda %zu, ldb %zu, ldc %zu): %s",

@@ -10,7 +10,8 @@
  * Held to less than AVX-512, version 2 multiplies bf16 in a reference loop, and fp32 through a product that
  * allocates up to 4 MiB at each call, which no budget would see, and is at best a sixth faster than ours. So
  * there, and for a product that oneDNN declines, the plan is the built-in product (blocked.c), which takes
- * bf16 through fp32 in the workspace. With AVX-512 but no bf16 instructions version 2 emulates them: it allocates in
+ * bf16 through fp32 in the workspace. So are all products of fp16: version 2 has none, and version 3 only where there are
+ * AVX512-FP16's instructions. With AVX-512 but no bf16 instructions version 2 emulates them: it allocates in
  * each thread at each call, and made 22 GFLOP/s where the built-in product makes 94 to 116 (a Xeon of 2019's kind, two
  * cores). The choice depends on shape and machine alone and is made at
  * preparation.
@@ -21,6 +22,7 @@
  * One lock guards the list of plans and is held while one runs: its memory objects serve one run at a time.
  */
 #include "kernels/cpu/cpu.h"
+#include "kernels/matmul_shape.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -139,6 +141,8 @@ static bool isa_has(dnnl_cpu_isa_t isa)
 /* The library has instructions that make it the better choice; see above. */
 static bool library_wanted(tide_dtype in_dtype)
 {
+    if (in_dtype == TIDE_DTYPE_FP16)
+        return false;
     return isa_has(in_dtype == TIDE_DTYPE_BF16 ? dnnl_cpu_isa_avx512_core_bf16 : dnnl_cpu_isa_avx512_core);
 }
 
@@ -167,18 +171,10 @@ static dnnl_status_t library_open(void)
 
 /* ---- plans ---- */
 
-static bool shapes_equal(const tide_matmul_args *a, const tide_matmul_args *b)
-{
-    return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb &&
-           a->ldc == b->ldc && a->in_dtype == b->in_dtype && a->out_dtype == b->out_dtype &&
-           a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
-           a->has_bias == b->has_bias && a->accumulate == b->accumulate;
-}
-
 static matmul_plan *plan_find(const tide_matmul_args *shape)
 {
     for (matmul_plan *plan = plans; plan; plan = plan->next)
-        if (shapes_equal(&plan->shape, shape))
+        if (tide_matmul_shapes_equal(&plan->shape, shape))
             return plan;
     return NULL;
 }
