@@ -1,0 +1,150 @@
+#!/bin/sh
+# For whoever has an NVIDIA GPU: builds tidepool for it, shows that it is right there, and measures it. Needs no network.
+#
+#   deps      (where there is a network and apt) fetch Debian packages into .deps/, for a GPU machine that has neither
+#   probe     what the GPU's mappings, copies and launches take: .deps/gpu_probe/*.cu, where somebody put the probe
+#   build     release and assertions on, for this GPU's architecture, in build-gpu/
+#   test      all tests of suite `gpu`: each kernel against float64 and the CPU's, the device, the pool, the program's bits
+#   sanitize  the small ones of them under compute-sanitizer: memcheck, then racecheck
+#   bench     copies, mappings and launches (bench_gpu), training against limits and PyTorch (tests/bench/gpu/train.py)
+#
+# usage: tools/gpu_check.sh [--out FOLDER] [PART ...]     parts: probe build test sanitize bench (all, in this order), deps
+# Everything goes to FOLDER (build-gpu/report): a log a part, gpu_check.json with all results, gpu_check.md with a short table,
+# which is also printed last. Exit status 0 if every part that ran was right, 1 if not, 2 for usage or without a GPU.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=$PWD/build-gpu
+out=$build/report
+deps=$PWD/.deps
+packages="libhwloc-dev libhwloc15 libjansson-dev libjansson4 libjemalloc-dev libjemalloc2 libdnnl-dev libdnnl2 ocl-icd-libopencl1
+libcmocka-dev libcmocka0 libudev1 libcap2 pkgconf pkgconf-bin libpkgconf3"
+started=$(date +%s)
+
+say() { echo "== $(($(date +%s) - started)) s: $*"; }
+
+usage() {
+    echo "tools/gpu_check.sh: $* (usage: tools/gpu_check.sh [--out FOLDER] [deps] [probe] [build] [test] [sanitize] [bench])" >&2
+    exit 2
+}
+
+parts=""
+while [ $# -gt 0 ]; do
+    case $1 in
+    --out)
+        [ -n "${2:-}" ] || usage "--out: which folder?"
+        out=$2
+        shift
+        ;;
+    deps | probe | build | test | sanitize | bench) parts="$parts $1" ;;
+    *) usage "no part $1" ;;
+    esac
+    shift
+done
+parts=${parts:-probe build test sanitize bench}
+
+# Packages of Debian 12 as files: they need no installation, and their libraries run on any newer system.
+part_deps() {
+    mkdir -p "$deps/debs" || return 1
+    # shellcheck disable=SC2086 # words are meant to split
+    (cd "$deps/debs" && apt-get download $packages)
+}
+
+# What the system lacks comes from .deps, if it is there.
+deps_use() {
+    root=$deps/root
+    if [ ! -d "$root" ] && ls "$deps"/debs/*.deb >/dev/null 2>&1; then
+        for package in "$deps"/debs/*.deb; do dpkg-deb -x "$package" "$root" || return 1; done
+    fi
+    [ -d "$root" ] || return 0
+    libraries=$root/usr/lib/x86_64-linux-gnu
+    PATH=$PATH:$root/usr/bin
+    CPATH=$root/usr/include${CPATH:+:$CPATH}
+    LIBRARY_PATH=$libraries${LIBRARY_PATH:+:$LIBRARY_PATH}
+    LD_LIBRARY_PATH=$libraries:$root/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    PKG_CONFIG_PATH=$libraries/pkgconfig:$root/usr/share/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+    PKG_CONFIG_SYSROOT_DIR=$root
+    export PATH CPATH LIBRARY_PATH LD_LIBRARY_PATH PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+}
+
+nvcc_find() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
+
+part_probe() {
+    nvcc=$(nvcc_find) || { echo "no nvcc"; return 1; }
+    ls "$deps"/gpu_probe/*.cu >/dev/null 2>&1 || { echo "nothing to do: no probe in .deps/gpu_probe"; return 0; }
+    status=0
+    for source in "$deps"/gpu_probe/vmm*.cu; do
+        "$nvcc" -O2 -arch="sm_$architecture" -o "$build/probe" "$source" -lpthread && "$build/probe" || status=1
+    done
+    return $status
+}
+
+part_build() {
+    if [ -f "$build/build.ninja" ]; then verb="configure"; else verb="setup"; fi
+    meson $verb "$build" --buildtype=release -Dtests=enabled -Dcuda=enabled -Dgpu_architectures="$architecture" \
+        ${TOOLKIT:+-Dtoolkit_path="$TOOLKIT"} && ninja -C "$build"
+}
+
+part_test() {
+    # One at a time: they share a GPU, and some measure.
+    meson test -C "$build" --no-rebuild --suite gpu --num-processes 1 --timeout-multiplier 4 --print-errorlogs
+}
+
+part_sanitize() {
+    sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) ||
+        { echo "nothing to do: no compute-sanitizer"; return 0; }
+    status=0
+    for tool in memcheck racecheck; do
+        for test in "$build"/tests/gpu_small_*; do
+            [ -x "$test" ] && [ -f "$test" ] || continue
+            if timeout 240 "$sanitizer" --tool "$tool" --error-exitcode 9 "$test" >"$out/sanitize.one" 2>&1; then
+                echo "ok $tool $(basename "$test")"
+            else
+                echo "not ok $tool $(basename "$test"): exit $?"
+                tail -n 30 "$out/sanitize.one"
+                status=1
+            fi
+        done
+    done
+    return $status
+}
+
+part_bench() {
+    status=0
+    "$build/tests/bench/bench_gpu" --out "$out/bench_gpu.json" || status=1
+    python3 tests/bench/gpu/train.py "$build/tools/tidepool" --peak "${TIDE_GPU_PEAK:-790e12}" --out "$out/train.json" \
+        ${TIDE_GPU_CASES:-} || status=1
+    return $status
+}
+
+for part in $parts; do
+    case $part in deps) part_deps || exit 1 ;; esac
+done
+parts=$(echo " $parts " | sed 's/ deps / /')
+[ -n "$(echo "$parts" | tr -d ' ')" ] || exit 0
+
+if ! gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader 2>&1 | head -n 1); then
+    gpu=""
+fi
+case $gpu in
+*,*,*,*) ;;
+*)
+    echo "tools/gpu_check.sh: no NVIDIA GPU: nvidia-smi says '$gpu'" >&2
+    exit 2
+    ;;
+esac
+architecture=$(echo "$gpu" | sed 's/.*, *//' | tr -d '.')
+mkdir -p "$build" "$out" || exit 1
+deps_use || exit 1
+echo "$gpu, commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+results=""
+for part in $parts; do
+    say "$part"
+    "part_$part" >"$out/$part.log" 2>&1
+    status=$?
+    results="$results $part:$status"
+    [ $status -eq 0 ] || tail -n 25 "$out/$part.log"
+    [ "$part $status" = "build $status" ] && [ $status -ne 0 ] && break
+done
+say "done"
+# shellcheck disable=SC2086 # words are meant to split
+exec python3 tools/gpu_report.py --gpu "$gpu" --folder "$out" $results
