@@ -1,0 +1,36 @@
+/* The GPU's table. */
+#include "kernels/cuda/cuda.h"
+
+static const tide_kernels table = {
+    .name = "cuda",
+    .fuses_gelu = true,
+    .embedding = tide_cuda_embedding,
+    .embedding_backward = tide_cuda_embedding_backward,
+    .layer_norm = tide_cuda_layer_norm,
+    .layer_norm_backward = tide_cuda_layer_norm_backward,
+    .matmul = tide_cuda_matmul,
+    .bias_backward = tide_cuda_bias_backward,
+    .attention = tide_cuda_attention,
+    .attention_backward = tide_cuda_attention_backward,
+    .gelu = tide_cuda_gelu,
+    .gelu_backward = tide_cuda_gelu_backward,
+    .add = tide_cuda_add,
+    .zero = tide_cuda_zero,
+    .copy = tide_cuda_copy,
+    .cast = tide_cuda_cast,
+    .cross_entropy = tide_cuda_cross_entropy,
+    .loss_sum = tide_cuda_loss_sum,
+    .gradient_finish = tide_cuda_gradient_finish,
+    .gradient_norm = tide_cuda_gradient_norm,
+    .norm_sum = tide_cuda_norm_sum,
+    .adamw = tide_cuda_adamw,
+    .restore = tide_cuda_restore,
+    .matmul_prepare = tide_cuda_matmul_prepare,
+    .attention_workspace_bytes = tide_cuda_attention_workspace_bytes,
+    .attention_backward_workspace_bytes = tide_cuda_attention_backward_workspace_bytes,
+};
+
+const tide_kernels *tide_kernels_cuda(void)
+{
+    return &table;
+}
