@@ -2,7 +2,7 @@
  *
  * Going down rounds to nearest, ties to even, with denormals; beyond 65504 plus half a unit it is infinity. A NaN becomes
  * the one quiet NaN 0x7fff with its sign kept off, whatever its payload, as the GPU's conversion gives it: so an update has
- * the same bits wherever it runs.
+ * the same bits wherever it runs. Going up is exact; a NaN keeps sign and payload and becomes quiet, as F16C makes it.
  */
 #ifndef TIDEPOOL_KERNELS_FP16_H
 #define TIDEPOOL_KERNELS_FP16_H
@@ -18,7 +18,7 @@ TIDE_ARITHMETIC float tide_fp16_to_float(tide_fp16 value)
     uint32_t bits = (uint32_t)(value & 0x7fffu) << 13;
     float result;
     if (bits >= 0x0f800000u) { /* infinity, NaN */
-        bits += 0x70000000u;
+        bits = (bits + 0x70000000u) | (bits > 0x0f800000u ? 0x00400000u : 0u);
     } else if (bits >= 0x00800000u) { /* normal: the exponent's bias goes from 15 to 127 */
         bits += 0x38000000u;
     } else { /* denormal: a count of 2^-24, exact in fp32 */

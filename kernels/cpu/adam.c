@@ -47,20 +47,6 @@ enum {
 typedef void (*segment_run)(const tide_adamw_segment *segment, size_t begin, size_t end, tide_dtype dtype,
                             const tide_adam_factors *factors);
 
-LANES_INLINE float param_get(const void *param, size_t i, tide_dtype dtype)
-{
-    return dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)param)[i])
-                                    : ((const float *)param)[i];
-}
-
-LANES_INLINE void param_set(void *param, size_t i, float value, tide_dtype dtype)
-{
-    if (dtype == TIDE_DTYPE_BF16)
-        ((tide_bf16 *)param)[i] = tide_bf16_from_float(value);
-    else
-        ((float *)param)[i] = value;
-}
-
 /* Update elements begin to end - 1. The arrays do not overlap: the pragma says so to the compiler. */
 LANES_INLINE void update_range(const tide_adamw_segment *segment, size_t begin, size_t end,
                                const tide_adam_factors *factors, float decay, tide_dtype dtype)
@@ -72,12 +58,34 @@ LANES_INLINE void update_range(const tide_adamw_segment *segment, size_t begin, 
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float m = momentum[i], v = variance[i];
-        const float weight = tide_adam_update(factors, decay, param_get(param, i, dtype), master[i], &m, &v);
+        const float weight =
+            tide_adam_update(factors, decay, element_get(param, i, dtype), master[i], &m, &v);
         master[i] = weight;
         momentum[i] = m;
         variance[i] = v;
-        param_set(param, i, weight, dtype);
+        element_set(param, i, weight, dtype);
     }
+}
+
+/* A block of BLOCK_ELEMENTS. The compiler finds the shifts of bf16 by itself but not the instructions for fp16, so those
+ * pass through a block of fp32, which stays in the nearest cache. */
+LANES_INLINE void update_block(const tide_adamw_segment *segment, size_t begin,
+                               const tide_adam_factors *factors, float decay, tide_dtype dtype)
+{
+    if (dtype != TIDE_DTYPE_FP16) {
+        update_range(segment, begin, begin + BLOCK_ELEMENTS, factors, decay, dtype);
+        return;
+    }
+    float values[BLOCK_ELEMENTS];
+    const tide_adamw_segment block = {.param = values,
+                                      .master = segment->master + begin,
+                                      .momentum = segment->momentum + begin,
+                                      .variance = segment->variance + begin};
+    for (size_t i = 0; i < BLOCK_ELEMENTS; i += LANES)
+        lanes_store(values, i, lanes_load(segment->param, begin + i, dtype), TIDE_DTYPE_FP32);
+    update_range(&block, 0, BLOCK_ELEMENTS, factors, decay, TIDE_DTYPE_FP32);
+    for (size_t i = 0; i < BLOCK_ELEMENTS; i += LANES)
+        lanes_store(segment->param, begin + i, lanes_load(values, i, TIDE_DTYPE_FP32), dtype);
 }
 
 /* Ask for a block of an array from element i on. Past the array's end nothing bad happens: a prefetch never faults, and
@@ -98,11 +106,11 @@ LANES_INLINE void adamw_blocks(const tide_adamw_segment *segment, size_t begin, 
     size_t i = begin;
     for (; end - i >= BLOCK_ELEMENTS; i += BLOCK_ELEMENTS) {
         const size_t ahead = i + PREFETCH_ELEMENTS;
-        prefetch_block(at.param, ahead, dtype == TIDE_DTYPE_BF16 ? sizeof(tide_bf16) : sizeof(float));
+        prefetch_block(at.param, ahead, tide_dtype_bytes(dtype));
         prefetch_block(at.master, ahead, sizeof(float));
         prefetch_block(at.momentum, ahead, sizeof(float));
         prefetch_block(at.variance, ahead, sizeof(float));
-        update_range(&at, i, i + BLOCK_ELEMENTS, &local, decay, dtype);
+        update_block(&at, i, &local, decay, dtype);
     }
     update_range(&at, i, end, &local, decay, dtype);
 }

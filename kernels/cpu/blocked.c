@@ -1,5 +1,5 @@
-/* The built-in matrix product, for builds without oneDNN and for bf16 where oneDNN has none (a CPU with AVX2
- * only).
+/* The built-in matrix product, for builds without oneDNN, for bf16 where oneDNN has none (a CPU with AVX2 only) and for
+ * fp16, which version 2 has nowhere.
  *
  * C is cut into blocks of BLOCK_M x BLOCK_N. A thread takes one, and for each stretch of BLOCK_K packs its
  * parts of A and B into its own workspace, as fp32 and with op() applied, multiplies them (tile.h) into an
@@ -76,6 +76,11 @@ LANES_INLINE void pack_stretch(const tide_matmul_args *args, const matmul_block 
         pack_straight(block->b, BLOCK_N, args->b, args->ldb, k, block->column, depth, block->columns, dtype);
 }
 
+LANES_INLINE lanes load_bias(const tide_matmul_args *args, size_t column, tide_dtype dtype)
+{
+    return lanes_load_until(args->bias, column, args->n, dtype);
+}
+
 LANES_INLINE void unpack_row(const tide_matmul_args *args, const matmul_block *block, size_t r,
                              tide_dtype out_dtype)
 {
@@ -84,9 +89,7 @@ LANES_INLINE void unpack_row(const tide_matmul_args *args, const matmul_block *b
     for (size_t c = 0; c < block->columns; c += LANES) {
         lanes sum = lanes_load(block->c, r * BLOCK_N + c, TIDE_DTYPE_FP32);
         if (args->has_bias)
-            sum += args->in_dtype == TIDE_DTYPE_BF16
-                       ? lanes_load_until(args->bias, block->column + c, args->n, TIDE_DTYPE_BF16)
-                       : lanes_load_until(args->bias, block->column + c, args->n, TIDE_DTYPE_FP32);
+            sum += BY_DTYPE(args->in_dtype, load_bias, args, block->column + c);
         if (args->accumulate)
             sum += lanes_load_until(args->c, start + c, end, out_dtype);
         lanes_store_until(args->c, start + c, end, sum, out_dtype);

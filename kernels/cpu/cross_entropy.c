@@ -1,7 +1,7 @@
 /* Softmax cross entropy, row by row, the logits becoming their own gradient.
  *
  * A row of 50257 logits is gone through three times (largest, sum of exponentials, gradient); it is 100 KiB
- * in bf16 and stays in the second cache, so an exponential computed twice costs less than one stored. The sum
+ * in 16 bits and stays in the second cache, so an exponential computed twice costs less than one stored. The sum
  * is kept in fp32 vectors over stretches of STRETCH elements and the stretches in float64: a plain fp32 sum
  * of so many terms would lose a digit.
  */
@@ -19,8 +19,7 @@ LANES_INLINE float row_largest(const void *logits, size_t vocabulary, tide_dtype
         largest = lanes_max(lanes_load(logits, i, dtype), largest);
     float result = lanes_largest(largest);
     for (; i < vocabulary; i++) {
-        const float last = dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)logits)[i])
-                                                    : ((const float *)logits)[i];
+        const float last = element_get(logits, i, dtype);
         result = last > result ? last : result;
     }
     return result;

@@ -8,7 +8,7 @@
 #ifndef TIDEPOOL_KERNELS_CPU_LANES_H
 #define TIDEPOOL_KERNELS_CPU_LANES_H
 
-#include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "tidepool/types.h"
 
 #include <math.h>
@@ -28,12 +28,13 @@ enum { LANES = 4 };
 typedef float lanes __attribute__((vector_size(4 * LANES)));
 typedef int32_t lanes_mask __attribute__((vector_size(4 * LANES))); /* a comparison: each lane 0 or -1 */
 typedef uint32_t lanes_bits __attribute__((vector_size(4 * LANES)));
-typedef uint16_t lanes_bf16 __attribute__((vector_size(2 * LANES)));
+typedef uint16_t lanes_half __attribute__((vector_size(2 * LANES))); /* bf16 or fp16 */
 
 /* Call function(..., dtype) with `dtype` a constant, so that loads and stores are chosen at compile time. */
 #define BY_DTYPE(dtype, function, ...)                                                                       \
-    ((dtype) == TIDE_DTYPE_BF16 ? function(__VA_ARGS__, TIDE_DTYPE_BF16)                                     \
-                                : function(__VA_ARGS__, TIDE_DTYPE_FP32))
+    ((dtype) == TIDE_DTYPE_BF16   ? function(__VA_ARGS__, TIDE_DTYPE_BF16)                                   \
+     : (dtype) == TIDE_DTYPE_FP16 ? function(__VA_ARGS__, TIDE_DTYPE_FP16)                                   \
+                                  : function(__VA_ARGS__, TIDE_DTYPE_FP32))
 
 #define LANES_INLINE static inline __attribute__((always_inline, unused))
 
@@ -66,7 +67,7 @@ LANES_INLINE lanes lanes_max(lanes a, lanes b)
 }
 
 /* Between 16 and 32 bits a lane. Where the machine does it in one instruction it is named: gcc 12 makes four of it. */
-LANES_INLINE lanes_bits lanes_widen(lanes_bf16 half)
+LANES_INLINE lanes_bits lanes_widen(lanes_half half)
 {
 #if defined(__AVX512F__)
     return (lanes_bits)_mm512_cvtepu16_epi32((__m256i)half);
@@ -77,16 +78,76 @@ LANES_INLINE lanes_bits lanes_widen(lanes_bf16 half)
 #endif
 }
 
-LANES_INLINE lanes_bf16 lanes_narrow(lanes_bits bits)
+LANES_INLINE lanes_half lanes_narrow(lanes_bits bits)
 {
 #if defined(__AVX512F__)
-    return (lanes_bf16)_mm512_cvtepi32_epi16((__m512i)bits);
+    return (lanes_half)_mm512_cvtepi32_epi16((__m512i)bits);
 #else
-    return __builtin_convertvector(bits, lanes_bf16);
+    return __builtin_convertvector(bits, lanes_half);
 #endif
 }
 
-LANES_INLINE lanes_bf16 lanes_round(lanes value)
+/* fp32 of fp16, and back, with the bits of fp16.h. The instructions would carry a NaN's payload down: it is replaced. */
+#if defined(__AVX512F__)
+LANES_INLINE lanes lanes_from_fp16(lanes_half half)
+{
+    return (lanes)_mm512_cvtph_ps((__m256i)half);
+}
+
+LANES_INLINE lanes_half lanes_to_fp16(lanes value)
+{
+    const __m256i rounded = _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)value, (__m512)value, _CMP_UNORD_Q);
+    return (lanes_half)_mm256_mask_mov_epi16(rounded, nan, _mm256_set1_epi16(0x7fff));
+}
+#elif defined(__AVX2__)
+LANES_INLINE lanes lanes_from_fp16(lanes_half half)
+{
+    return (lanes)_mm256_cvtph_ps((__m128i)half);
+}
+
+LANES_INLINE lanes_half lanes_to_fp16(lanes value)
+{
+    const __m128i rounded = _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i nan = (__m256i)_mm256_cmp_ps((__m256)value, (__m256)value, _CMP_UNORD_Q);
+    const __m128i mask = _mm_packs_epi32(_mm256_castsi256_si128(nan), _mm256_extracti128_si256(nan, 1));
+    return (lanes_half)_mm_blendv_epi8(rounded, _mm_set1_epi16(0x7fff), mask);
+}
+#else
+LANES_INLINE lanes_bits lanes_bits_select(lanes_bits mask, lanes_bits a, lanes_bits b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+LANES_INLINE lanes lanes_from_fp16(lanes_half half)
+{
+    const lanes_bits bits = lanes_widen(half), size = bits & 0x7fffu, wide = size << 13;
+    const lanes denormal = __builtin_convertvector((lanes_mask)size, lanes) * 5.9604644775390625e-8f;
+    const lanes_bits quiet = (lanes_bits)(size > 0x7c00u) & 0x400000u;
+    lanes_bits result =
+        lanes_bits_select((lanes_bits)(size < 0x400u), (lanes_bits)denormal, wide + 0x38000000u);
+    result = lanes_bits_select((lanes_bits)(size >= 0x7c00u), (wide + 0x70000000u) | quiet, result);
+    return (lanes)(result | (bits & 0x8000u) << 16);
+}
+
+/* Below 2^-14 the sum with 0.5, whose last place is 2^-24, does the rounding. */
+LANES_INLINE lanes_half lanes_to_fp16(lanes value)
+{
+    const lanes_bits bits = (lanes_bits)value, size = bits & 0x7fffffffu;
+    const lanes_bits small =
+        (lanes_bits)((lanes)lanes_bits_select((lanes_bits)(size < 0x38800000u), size, (lanes_bits){0}) +
+                     0.5f) -
+        0x3f000000u;
+    const lanes_bits normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
+    lanes_bits result = lanes_bits_select((lanes_bits)(size < 0x38800000u), small, normal);
+    result = lanes_bits_select((lanes_bits)(size >= 0x477ff000u), (lanes_bits){0} + 0x7c00u, result);
+    result |= (bits >> 16) & 0x8000u;
+    result = lanes_bits_select((lanes_bits)(size > 0x7f800000u), (lanes_bits){0} + 0x7fffu, result);
+    return lanes_narrow(result);
+}
+#endif
+
+LANES_INLINE lanes_half lanes_round(lanes value)
 {
     const lanes_bits bits = (lanes_bits)value;
     const lanes_bits rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -97,10 +158,10 @@ LANES_INLINE lanes_bf16 lanes_round(lanes value)
 
 LANES_INLINE lanes lanes_load(const void *base, size_t index, tide_dtype dtype)
 {
-    if (dtype == TIDE_DTYPE_BF16) {
-        lanes_bf16 half;
-        memcpy(&half, (const tide_bf16 *)base + index, sizeof half);
-        return (lanes)(lanes_widen(half) << 16);
+    if (dtype != TIDE_DTYPE_FP32) {
+        lanes_half half;
+        memcpy(&half, (const uint16_t *)base + index, sizeof half);
+        return dtype == TIDE_DTYPE_BF16 ? (lanes)(lanes_widen(half) << 16) : lanes_from_fp16(half);
     }
     lanes value;
     memcpy(&value, (const float *)base + index, sizeof value);
@@ -109,12 +170,31 @@ LANES_INLINE lanes lanes_load(const void *base, size_t index, tide_dtype dtype)
 
 LANES_INLINE void lanes_store(void *base, size_t index, lanes value, tide_dtype dtype)
 {
-    if (dtype == TIDE_DTYPE_BF16) {
-        const lanes_bf16 half = lanes_round(value);
-        memcpy((tide_bf16 *)base + index, &half, sizeof half);
+    if (dtype != TIDE_DTYPE_FP32) {
+        const lanes_half half = dtype == TIDE_DTYPE_BF16 ? lanes_round(value) : lanes_to_fp16(value);
+        memcpy((uint16_t *)base + index, &half, sizeof half);
     } else {
         memcpy((float *)base + index, &value, sizeof value);
     }
+}
+
+/* A single element. */
+LANES_INLINE float element_get(const void *base, size_t index, tide_dtype dtype)
+{
+    if (dtype == TIDE_DTYPE_BF16)
+        return tide_bf16_to_float(((const tide_bf16 *)base)[index]);
+    return dtype == TIDE_DTYPE_FP16 ? tide_fp16_to_float(((const tide_fp16 *)base)[index])
+                                    : ((const float *)base)[index];
+}
+
+LANES_INLINE void element_set(void *base, size_t index, float value, tide_dtype dtype)
+{
+    if (dtype == TIDE_DTYPE_BF16)
+        ((tide_bf16 *)base)[index] = tide_bf16_from_float(value);
+    else if (dtype == TIDE_DTYPE_FP16)
+        ((tide_fp16 *)base)[index] = tide_fp16_from_float(value);
+    else
+        ((float *)base)[index] = value;
 }
 
 /* The first `count` < LANES lanes only. */
@@ -122,8 +202,7 @@ LANES_INLINE lanes lanes_load_some(const void *base, size_t index, size_t count,
 {
     float some[LANES] = {0};
     for (size_t lane = 0; lane < count; lane++)
-        some[lane] = dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)base)[index + lane])
-                                              : ((const float *)base)[index + lane];
+        some[lane] = element_get(base, index + lane, dtype);
     return lanes_load(some, 0, TIDE_DTYPE_FP32);
 }
 
@@ -132,10 +211,7 @@ LANES_INLINE void lanes_store_some(void *base, size_t index, lanes value, size_t
     float some[LANES];
     lanes_store(some, 0, value, TIDE_DTYPE_FP32);
     for (size_t lane = 0; lane < count; lane++)
-        if (dtype == TIDE_DTYPE_BF16)
-            ((tide_bf16 *)base)[index + lane] = tide_bf16_from_float(some[lane]);
-        else
-            ((float *)base)[index + lane] = some[lane];
+        element_set(base, index + lane, some[lane], dtype);
 }
 
 /* Lanes from index up to `end`: all of them, or the some that are left. */

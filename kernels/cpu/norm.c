@@ -3,7 +3,7 @@
  * Floating-point sums depend on their order, so the order is fixed: eight float64 lanes within a leaf of 64
  * elements, leaves in order, blocks in order (kernels.h states it). Eight lanes are one AVX-512 register, two
  * of AVX2, four of SSE2; each product is rounded before it is added (no fused multiply-add: an instruction
- * set without one could not follow). A square of a bf16 or fp32 number is exact in float64 for any gradient
+ * set without one could not follow). A square of a bf16, fp16 or fp32 number is exact in float64 for any gradient
  * short of 1e-38, so a norm is as good as the stored gradient.
  */
 #include "kernels/cpu/lanes.h"
@@ -14,16 +14,32 @@ enum { NORM_LANES = 8, DOUBLES = LANES / 2, PARTS = NORM_LANES / DOUBLES };
 
 typedef double doubles __attribute__((vector_size(8 * DOUBLES)));
 typedef float half_lanes __attribute__((vector_size(4 * DOUBLES)));
-typedef uint16_t half_bf16 __attribute__((vector_size(2 * DOUBLES)));
+typedef uint16_t half_16 __attribute__((vector_size(2 * DOUBLES)));
 typedef uint32_t half_bits __attribute__((vector_size(4 * DOUBLES)));
 
 /* Exact widening; instructions named for the same reason as in lanes.h. */
-LANES_INLINE half_bits half_widen(half_bf16 half)
+LANES_INLINE half_bits half_widen(half_16 half)
 {
 #if defined(__AVX512F__)
     return (half_bits)_mm256_cvtepu16_epi32((__m128i)half);
 #else
     return __builtin_convertvector(half, half_bits);
+#endif
+}
+
+LANES_INLINE half_lanes half_from_fp16(half_16 half)
+{
+#if defined(__AVX512F__)
+    return (half_lanes)_mm256_cvtph_ps((__m128i)half);
+#elif defined(__AVX2__)
+    uint64_t bits;
+    memcpy(&bits, &half, sizeof bits);
+    return (half_lanes)_mm_cvtph_ps(_mm_cvtsi64_si128((long long)bits));
+#else
+    half_lanes value;
+    for (size_t i = 0; i < DOUBLES; i++)
+        value[i] = tide_fp16_to_float(half[i]);
+    return value;
 #endif
 }
 
@@ -41,10 +57,10 @@ LANES_INLINE doubles half_to_doubles(half_lanes value)
 LANES_INLINE doubles doubles_load(const void *base, size_t index, tide_dtype dtype)
 {
     half_lanes value;
-    if (dtype == TIDE_DTYPE_BF16) {
-        half_bf16 half;
-        memcpy(&half, (const tide_bf16 *)base + index, sizeof half);
-        value = (half_lanes)(half_widen(half) << 16);
+    if (dtype != TIDE_DTYPE_FP32) {
+        half_16 half;
+        memcpy(&half, (const uint16_t *)base + index, sizeof half);
+        value = dtype == TIDE_DTYPE_BF16 ? (half_lanes)(half_widen(half) << 16) : half_from_fp16(half);
     } else {
         memcpy(&value, (const float *)base + index, sizeof value);
     }
@@ -74,8 +90,7 @@ LANES_INLINE double leaf_squares_some(const void *gradient, size_t begin, size_t
 {
     float some[TIDE_NORM_LEAF_ELEMENTS] = {0};
     for (size_t i = 0; i < count; i++)
-        some[i] = dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)gradient)[begin + i])
-                                           : ((const float *)gradient)[begin + i];
+        some[i] = element_get(gradient, begin + i, dtype);
     return leaf_squares(some, 0, TIDE_DTYPE_FP32);
 }
 

@@ -166,6 +166,8 @@ LANES_INLINE void cast_to(const tide_cast_args *args, size_t begin, size_t end, 
 {
     if (args->in_dtype == TIDE_DTYPE_BF16)
         cast_run(args->in, args->out, begin, end, TIDE_DTYPE_BF16, out_dtype);
+    else if (args->in_dtype == TIDE_DTYPE_FP16)
+        cast_run(args->in, args->out, begin, end, TIDE_DTYPE_FP16, out_dtype);
     else
         cast_run(args->in, args->out, begin, end, TIDE_DTYPE_FP32, out_dtype);
 }
