@@ -110,7 +110,7 @@ part_sanitize() {
 
 part_bench() {
     status=0
-    "$build/tests/bench/bench_gpu" --out "$out/bench_gpu.json" || status=1
+    "$build/tests/bench/bench_gpu" >"$out/bench_gpu.json" || status=1
     python3 tests/bench/gpu/train.py "$build/tools/tidepool" --peak "${TIDE_GPU_PEAK:-790e12}" --out "$out/train.json" \
         ${TIDE_GPU_CASES:-} || status=1
     return $status

@@ -4,7 +4,8 @@
 usage: gpu_report.py --gpu TEXT --folder FOLDER PART:STATUS ...
 
 Reads probe.log (JSON lines), test's counts from meson's log, sanitize.log, bench_gpu.json and train.json where they are.
-Writes gpu_check.json and gpu_check.md and prints the table. Exit status 1 if a part failed.
+Writes gpu_check.json and gpu_check.md and prints the table. Exit status 1 if a part failed or a figure
+misses its bound.
 """
 import argparse
 import json
@@ -33,10 +34,20 @@ def meson_counts(path):
     return {key.lower(): int(count) for key, count in re.findall(r"^(Ok|Fail|Skipped|Timeout|Expected Fail):\s+(\d+)", text, re.M)}
 
 
+def bounded(row):
+    """A benchmark's figure (tests/bench/bench.h) in the words of tests/bench/gpu/train.py."""
+    for key, right in (("at_least", lambda value, bound: value >= bound), ("at_most", lambda value, bound: value <= bound)):
+        if key in row:
+            return row | {"bound": row[key], "met": right(row["value"], row[key])}
+    return row
+
+
 def figures_of(folder):
     for name in ("bench_gpu.json", "train.json"):
-        if (folder / name).exists():
-            yield from json.loads((folder / name).read_text())["figures"]
+        try:
+            yield from map(bounded, json.loads((folder / name).read_text())["figures"])
+        except (FileNotFoundError, ValueError):
+            continue
 
 
 def table(report):
@@ -81,7 +92,8 @@ def main():
     (options.folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
     (options.folder / "gpu_check.md").write_text(table(report))
     print(table(report))
-    return 1 if any(parts.values()) else 0
+    missed = [row["name"] for row in report["figures"] if row.get("met") is False]
+    return 1 if missed or any(parts.values()) else 0
 
 
 if __name__ == "__main__":
