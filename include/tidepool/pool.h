@@ -67,11 +67,13 @@ typedef struct tide_step_options {
     float learning_rate;
     float beta1, beta2, epsilon;
     float weight_decay; /* decoupled; params registered with it */
-    float clip_norm;    /* global gradient norm to clip to; 0: no clipping, and updates run during backward */
+    float clip_norm;    /* global gradient norm to clip to; 0: no clipping, and updates run during backward, but for fp16 */
+    float loss_scale;   /* what the caller has multiplied the gradient of its loss by, so that small gradients keep their
+                           digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
 } tide_step_options;
 
-/* An optimizer of the caller's: updates one chunk's segments. `gradient_scale` is the clip factor to multiply
- * gradients by; `update` counts from 1. Runs on a host thread; must not call the pool. A status other than OK
+/* An optimizer of the caller's: updates one chunk's segments. `gradient_scale` is what to multiply gradients
+ * by, clip factor over loss scale; `update` counts from 1. Runs on a host thread; must not call the pool. A status other than OK
  * tears the pool. Results are the caller's to keep independent of how segments are cut: chunk size decides
  * that. */
 typedef tide_status (*tide_update_callback)(void *context, const tide_step_options *step, uint64_t update,
@@ -163,7 +165,7 @@ TIDE_API tide_status tide_op_register(tide_pool *pool, const tide_op_description
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
     uint64_t params;      /* elements of all params */
-    uint64_t model_bytes; /* 14 (bf16) or 16 (fp32) bytes a param */
+    uint64_t model_bytes; /* 14 (bf16, fp16) or 16 (fp32) bytes a param */
     uint64_t chunk_bytes;
     uint32_t chunks[TIDE_SPACE_COUNT];
     uint64_t space_bytes[TIDE_SPACE_COUNT]; /* used by tensors */
@@ -232,16 +234,17 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
 TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
 typedef struct tide_step_result {
-    double gradient_norm; /* global, before clipping */
-    float gradient_scale; /* what gradients were multiplied by */
+    double gradient_norm; /* global, before clipping; of the gradients without the loss scale */
+    float gradient_scale; /* what gradients were multiplied by: clip factor over loss scale; 0 if skipped */
+    float loss_scale;     /* as given at the step's begin; 1 if none */
     bool skipped;         /* the norm was not finite: params unchanged */
-    uint32_t skipped_in_row;
+    uint32_t skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
     uint64_t zero_gradients; /* trainable params that no op gave a gradient in this step */
 } tide_step_result;
 
 /* Wait until the norm of the last ended training step is known. NONFINITE, naming step and param, if a
- * gradient was not finite and updates had begun (no clipping; the pool is torn), or ten steps in a row were
- * skipped. */
+ * gradient was not finite and updates had begun (no clipping, not fp16; the pool is torn), or ten steps in a row
+ * were skipped, none of them at a lower loss scale than the one before. */
 TIDE_API tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result);
 /* Wait until all updates are done, on the device too. STATE inside an op: an update may be waiting for its
  * params. */

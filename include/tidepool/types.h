@@ -25,6 +25,12 @@ static inline size_t tide_dtype_bytes(tide_dtype dtype)
     return dtype == TIDE_DTYPE_FP32 ? 4u : 2u;
 }
 
+/* As options and files spell it. */
+static inline const char *tide_dtype_name(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_FP32 ? "fp32" : dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp16";
+}
+
 /* Every tensor starts on this many bytes, in every space and in the region. */
 enum { TIDE_ALIGNMENT_BYTES = 256 };
 

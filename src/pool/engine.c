@@ -348,7 +348,7 @@ static tide_status abort_manager(tide_pool *pool, bool norm_lost, bool update_lo
     const tide_status status = tide_manager_abort(pool->manager, &pool->abort_gave_up, &pool->abort_torn);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
      * and a kernel of the update stream may have been skipped behind a failure. */
-    if (norm_lost && !pool->abort_gave_up && !(pool->step.clip_norm > 0) && !pool->resident)
+    if (norm_lost && !pool->abort_gave_up && !tide_pool_step_waits(pool, &pool->step) && !pool->resident)
         pool->abort_torn = true;
     if (update_lost)
         pool->abort_torn = true;

@@ -86,7 +86,7 @@ enum {
     TIDE_JOBS_MAX = 8,           /* tasks in flight */
     TIDE_STEP_RECORDS_MAX = 8,
     TIDE_OP_ENDS_MAX = 256, /* ops that the caller is ahead of the device; older ones count as the oldest */
-    TIDE_SKIPS_MAX = 10,    /* skipped steps in a row that end a run */
+    TIDE_SKIPS_MAX = 10,    /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
 };
 
 /* A command that waits for something before it is done. */
@@ -238,6 +238,7 @@ struct tide_pool {
     uint64_t norm_number;       /* [lock] */
     tide_step_result result;    /* [lock] of the last ended training step */
     uint32_t skipped_in_row;    /* [lock] */
+    double skipped_scale;       /* [lock] loss scale of the last step skipped */
 
     tide_measure measure;
     tide_predict predict; /* [caller] */
@@ -393,6 +394,17 @@ tide_status tide_pool_begin_backward(tide_pool *pool);
 tide_status tide_pool_callable(tide_pool *pool, const char *what);
 /* Enqueue the zeroing of a part of the region on the compute stream; caller's thread. */
 tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
+
+/* Do a step's updates wait for its norm? With clipping; and always in fp16, where gradients overflow now and then. */
+static inline bool tide_pool_step_waits(const tide_pool *pool, const tide_step_options *step)
+{
+    return step->clip_norm > 0 || pool->options.dtype == TIDE_DTYPE_FP16;
+}
+
+static inline float tide_pool_loss_scale(const tide_step_options *step)
+{
+    return step->loss_scale > 0 ? step->loss_scale : 1;
+}
 
 /* Tag of work on the compute stream: in a training step the open op, or the number of ops where none is open; else
  * UINT32_MAX, which is not measured. */

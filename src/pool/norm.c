@@ -1,8 +1,17 @@
 /* The gradient norm: summed on the device, read once a step, and what follows from it.
  *
- * With clipping the updates wait for it: the clip factor is computed here, once, in float64, and a step whose
- * norm is not finite is skipped (params rewritten from MASTER). Without clipping the updates run during
+ * With clipping, and in fp16, the updates wait for it: the clip factor is computed here, once, in float64, and a step
+ * whose norm is not finite is skipped (params rewritten from MASTER). Otherwise the updates run during
  * backward already; a norm that is not finite then means that params may be spoilt: the pool is torn.
+ *
+ * Loss scale. Stored gradients are the loss scale times too large. It is a power of two, so taking it out again is exact:
+ * of the norm here, of the gradients in the factor that an update multiplies them by anyway. Where nothing over- or
+ * underflows, any loss scale gives the same bits.
+ *
+ * Skipped in a row. A dynamic loss scale begins high and falls by half with each overflow, 16 times from 65536 to 1;
+ * those steps do not say that training can't go on. So a step that is skipped at a lower scale than the one skipped
+ * before it begins the count anew: ten in a row are ten that found no lower scale, at the least scale there is or with a
+ * scale that does not move. (PyTorch's scaler has no end; Megatron-LM's stops falling at its least scale and goes on.)
  */
 #include "src/pool/internal.h"
 
@@ -87,9 +96,11 @@ void tide_pool_zero_gradients_mark(tide_pool *pool)
     pool->result.zero_gradients = count;
 }
 
-/* As PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. */
+/* As PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. A max of 0 does not clip. */
 static float clip_factor(double norm, double max)
 {
+    if (!(max > 0))
+        return 1.0F;
     const double factor = max / (norm + 1e-6);
     return factor < 1.0 ? (float)factor : 1.0F;
 }
@@ -103,10 +114,13 @@ static tide_status start_resident_tasks(tide_pool *pool, bool restore)
 
 static tide_status skip(tide_pool *pool)
 {
+    const double scale = (double)pool->result.loss_scale;
     pool->result.skipped = true;
     pool->result.gradient_scale = 0;
     pool->counters.skipped++;
-    pool->skipped_in_row++;
+    const bool lower = pool->skipped_in_row > 0 && scale < pool->skipped_scale;
+    pool->skipped_in_row = lower ? 1 : pool->skipped_in_row + 1;
+    pool->skipped_scale = scale;
     tide_pool_record_updated(pool, true);
     pool->update_record = pool->records_begun;
     if (pool->resident)
@@ -116,7 +130,8 @@ static tide_status skip(tide_pool *pool)
 
 static tide_status let_go(tide_pool *pool)
 {
-    pool->result.gradient_scale = clip_factor(pool->result.gradient_norm, pool->step.clip_norm);
+    pool->result.gradient_scale =
+        clip_factor(pool->result.gradient_norm, pool->step.clip_norm) / pool->result.loss_scale;
     pool->skipped_in_row = 0;
     tide_pool_updates_let_go(pool);
     tide_pool_zero_gradients_mark(pool);
@@ -125,7 +140,7 @@ static tide_status let_go(tide_pool *pool)
     return tide_manager_release_updates(pool->manager);
 }
 
-/* Without clipping: the updates run already (manager on), or begin now (off). */
+/* Where updates do not wait: they run already (manager on), or begin now (off). */
 static tide_status check_immediate(tide_pool *pool, bool finite)
 {
     pool->skipped_in_row = finite ? 0 : pool->skipped_in_row;
@@ -145,10 +160,11 @@ static tide_status decide(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     const double square = pool->device->ops->has_data ? pool->mailbox[0] : 0.0;
-    pool->result.gradient_norm = sqrt(square);
+    pool->result.loss_scale = tide_pool_loss_scale(&pool->step);
+    pool->result.gradient_norm = sqrt(square) / (double)pool->result.loss_scale;
     pool->result.skipped = false;
     const bool finite = isfinite(square);
-    if (!(pool->step.clip_norm > 0))
+    if (!tide_pool_step_waits(pool, &pool->step))
         return check_immediate(pool, finite);
     status = finite ? let_go(pool) : skip(pool);
     pool->result.skipped_in_row = pool->skipped_in_row;

@@ -173,14 +173,14 @@ static tide_status wait_request(tide_pool *pool)
  * then. */
 tide_status tide_pool_begin_backward(tide_pool *pool)
 {
-    if (pool->backward_begun || !pool->step.training || pool->step.clip_norm > 0)
+    if (pool->backward_begun || !pool->step.training || tide_pool_step_waits(pool, &pool->step))
         return TIDE_OK;
     pool->backward_begun = true;
     const tide_status status = tide_pool_wait(pool, tide_pool_updates_done);
     if (status != TIDE_OK)
         return status;
     tide_pool_updates_let_go(pool);
-    pool->result.gradient_scale = 1;
+    pool->result.gradient_scale = 1 / tide_pool_loss_scale(&pool->step);
     return TIDE_OK;
 }
 

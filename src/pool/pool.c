@@ -80,7 +80,7 @@ static tide_status options_check(const tide_pool_options *options)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: chunk size %llu is not a power of two from 256 KiB to 1 GiB",
                          (unsigned long long)chunk);
-    if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32)
+    if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32 && options->dtype != TIDE_DTYPE_FP16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown dtype %d", (int)options->dtype);
     if (options->update_states > 2)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: update_states is %u, an optimizer has 0 to 2",

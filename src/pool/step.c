@@ -2,9 +2,13 @@
 #include "src/pool/internal.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 enum { ADAM_BYTES = 28 }; /* a param's update moves, nearly enough for comparing its two sides (fp32: 32) */
+
+/* Larger loss scales have no use, and a clip factor over this one is far from fp32's denormals. */
+#define LOSS_SCALE_MAX 4294967296.0F
 
 const char tide_label_zero_region[] = "zero";
 
@@ -82,6 +86,16 @@ tide_status tide_pool_callable(tide_pool *pool, const char *what)
     return status;
 }
 
+static tide_status check_loss_scale(float scale)
+{
+    int exponent;
+    if (scale == 0 || (scale >= 1 && scale <= LOSS_SCALE_MAX && frexpf(scale, &exponent) == 0.5F))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "step begin: loss scale %g is no power of two from 1 to %.0f: its removal would round",
+                     (double)scale, (double)LOSS_SCALE_MAX);
+}
+
 static tide_status check_options(const tide_step_options *options)
 {
     if (!options->training)
@@ -95,7 +109,7 @@ static tide_status check_options(const tide_step_options *options)
                          "range",
                          (double)options->learning_rate, (double)options->beta1, (double)options->beta2,
                          (double)options->epsilon, (double)options->weight_decay, (double)options->clip_norm);
-    return TIDE_OK;
+    return check_loss_scale(options->loss_scale);
 }
 
 /* Off: everything is on the device from here to the next set or get, and the compute stream is behind the
@@ -131,7 +145,8 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
     if (status == TIDE_OK && pool->options.manager_off)
         status = begin_resident(pool);
     else if (status == TIDE_OK)
-        status = tide_manager_step_begin(pool->manager, options->training, options->clip_norm > 0);
+        status =
+            tide_manager_step_begin(pool->manager, options->training, tide_pool_step_waits(pool, options));
     return status;
 }
 
@@ -154,7 +169,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         pool->moment = 0;
         if (options->training) {
             pool->steps++;
-            tide_measure_step_begin(&pool->measure, options->clip_norm > 0);
+            tide_measure_step_begin(&pool->measure, tide_pool_step_waits(pool, options));
         }
         tide_manager_counters calls;
         tide_manager_counters_get(pool->manager, &calls);
@@ -186,18 +201,18 @@ static tide_status check_accumulators(const tide_pool *pool)
 static tide_status end_locked(tide_pool *pool)
 {
     tide_status status = TIDE_OK;
-    const bool training = pool->step.training, clipping = pool->step.clip_norm > 0;
-    /* With clipping, chunks that no op of this step used may still owe the update before; without, a step may have had
+    const bool training = pool->step.training, waits = tide_pool_step_waits(pool, &pool->step);
+    /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
      * no backward op to wait for them. */
     if (training)
-        status = clipping ? tide_pool_wait(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
+        status = waits ? tide_pool_wait(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
     if (status != TIDE_OK)
         return status;
     tide_manager_counters calls;
     tide_manager_counters_get(pool->manager, &calls);
     pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
-    /* Without clipping the chunks of params without a gradient are updated from here on. */
-    if (training && !clipping)
+    /* Where updates do not wait the chunks of params without a gradient are updated from here on. */
+    if (training && !waits)
         tide_pool_zero_gradients_mark(pool);
     if (!pool->resident)
         status = tide_manager_step_end(pool->manager);
