@@ -111,8 +111,8 @@ typedef struct tide_machine {
 
 typedef struct tide_pool_options {
     const char *device; /* "host", "null", "cuda:N" */
-    uint64_t
-        device_memory_bytes; /* hard budgets; 0: what the pool needs to keep everything where it is used */
+    uint64_t device_memory_bytes; /* hard budgets; 0: what the pool needs to keep everything where it is used, on a GPU
+                                     at most what it has free when the pool is created */
     uint64_t host_memory_bytes;
     uint64_t chunk_bytes;    /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
     tide_dtype dtype;        /* of all params */
@@ -146,8 +146,10 @@ TIDE_API void tide_pool_options_default(tide_pool_options *options);
 
 /* --- set-up --- */
 
-/* A pool with copied options. ARGUMENT naming the option; UNSUPPORTED for a device this build lacks;
- * NO_MEMORY. Sets the thread count of the CPU's kernels, which is the process's: one pool at a time may run. */
+/* A pool with copied options. ARGUMENT naming the option, or a GPU that is not there; UNSUPPORTED for a device that this
+ * machine can't offer, with the reason; NO_MEMORY. A GPU is made ready here: its context and libraries exist afterwards,
+ * and stay for the life of the process, which can use one GPU. Sets the thread count of the CPU's kernels, which is the
+ * process's: one pool at a time may run. */
 TIDE_API tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool);
 /* Waits for running work, frees everything. NULL allowed. Never fails. */
 TIDE_API void tide_pool_destroy(tide_pool *pool);

@@ -1,6 +1,7 @@
 /* The pool's inside: what its files share.
  *
  *   pool.c      options, registration, destroy, addresses
+ *   target.c    what the device's name means
  *   plan.c      the region's layout, budgets, slots, refusals
  *   seal.c      opens the device, allocates everything, starts the engine
  *   engine.c    executes the manager's commands
@@ -32,6 +33,7 @@
 #include "src/pool/measure.h"
 #include "src/pool/order.h"
 #include "src/pool/predict.h"
+#include "src/pool/target.h"
 #include "tidepool/pool.h"
 
 #include <pthread.h>
@@ -170,7 +172,8 @@ struct tide_pool {
 
     /* [fixed] after seal */
     tide_device *device;
-    const tide_kernels *kernels;
+    tide_target target;          /* fixed at create */
+    const tide_kernels *kernels; /* fixed at create; of all streams but the host lane, which has the CPU's */
     tide_layout *layout;
     tide_pool_plan plan;
     tide_region_layout region_layout;

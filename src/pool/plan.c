@@ -11,7 +11,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES, MIN_CHUNK_BYTES = 256 * 1024 };
+enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
 tide_placement tide_pool_placement(const tide_pool *pool)
 {
@@ -172,6 +172,11 @@ static uint64_t largest(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Slots with which nothing ever has to move: what is used on the device there, and all else on the host. */
 static void full_slots(const tide_pool *pool, const tide_layout *layout, const tide_slot_needs *needs,
                        uint64_t *device, uint64_t *host)
@@ -194,7 +199,7 @@ static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *pl
             "device budget of %llu bytes is too small: with the manager off everything is resident, which "
             "takes %llu bytes",
             (unsigned long long)budget, (unsigned long long)plan->least_device_bytes);
-    for (uint64_t chunk = pool->options.chunk_bytes / 2; chunk >= MIN_CHUNK_BYTES; chunk /= 2) {
+    for (uint64_t chunk = pool->options.chunk_bytes / 2; chunk >= pool->target.chunk_bytes_min; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
         if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
@@ -218,6 +223,20 @@ static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *pl
         "the least budget is %llu bytes",
         (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
         (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes);
+}
+
+/* A GPU may have less free than the budget allows: others use it, too. */
+static tide_status check_available(const tide_pool *pool, const tide_pool_plan *plan)
+{
+    const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
+    if (needed <= pool->target.available_bytes)
+        return TIDE_OK;
+    return tide_fail(
+        TIDE_ERROR_BUDGET,
+        "device budget of %llu bytes is too large: %s has %llu bytes free, its context and a reserve of "
+        "%llu bytes apart",
+        (unsigned long long)plan->device_memory_bytes, pool->options.device,
+        (unsigned long long)pool->target.available_bytes, (unsigned long long)TIDE_MODULE_RESERVE_BYTES);
 }
 
 static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_pool_plan *plan)
@@ -266,10 +285,15 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, cons
     plan->largest_op_bytes = needs.largest_op_slots * chunk;
     plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;
     plan->full_device_bytes = full_device * chunk + plan->region_bytes;
-    plan->device_memory_bytes = device_memory_bytes != 0 ? device_memory_bytes : plan->full_device_bytes;
+    plan->device_memory_bytes = device_memory_bytes != 0
+                                    ? device_memory_bytes
+                                    : least(plan->full_device_bytes, pool->target.available_bytes);
     plan->device_slots = slots_of(plan->device_memory_bytes, plan->region_bytes, chunk, full_device);
     if (refuse && plan->device_slots < needs.device_slots)
         return refuse_device(pool, plan, plan->device_memory_bytes);
+    const tide_status fits = refuse ? check_available(pool, plan) : TIDE_OK;
+    if (fits != TIDE_OK)
+        return fits;
 
     const uint64_t elsewhere =
         needs.total_slots > plan->device_slots ? needs.total_slots - plan->device_slots : 0;

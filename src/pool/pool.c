@@ -75,7 +75,8 @@ static tide_status options_check(const tide_pool_options *options)
 {
     const uint64_t chunk = options->chunk_bytes;
     if (options->device == NULL)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: no device named; \"host\" and \"null\" exist");
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: no device named; \"host\", \"null\" and \"cuda:N\" exist");
     if (chunk < MIN_CHUNK_BYTES || chunk > MAX_CHUNK_BYTES || (chunk & (chunk - 1)) != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: chunk size %llu is not a power of two from 256 KiB to 1 GiB",
@@ -104,13 +105,14 @@ static tide_status options_check(const tide_pool_options *options)
     return TIDE_OK;
 }
 
-static tide_status device_check(const char *device)
+static tide_status chunk_check(const tide_pool_options *options, const tide_target *target)
 {
-    if (strcmp(device, "host") == 0 || strcmp(device, "null") == 0)
+    if (options->chunk_bytes >= target->chunk_bytes_min)
         return TIDE_OK;
-    if (strncmp(device, "cuda:", 5) == 0)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "pool: device %s: this build has no CUDA module", device);
-    return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown device %s; \"host\" and \"null\" exist", device);
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
+                     options->device, (unsigned long long)options->chunk_bytes,
+                     (unsigned long long)target->chunk_bytes_min);
 }
 
 static uint32_t online_cores(void)
@@ -132,9 +134,12 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
         copy.threads = online_cores();
     if (copy.update == NULL)
         copy.update_states = 2;
+    tide_target target;
     tide_status status = options_check(&copy);
     if (status == TIDE_OK)
-        status = device_check(copy.device);
+        status = tide_target_find(copy.device, &target);
+    if (status == TIDE_OK)
+        status = chunk_check(&copy, &target);
     if (status != TIDE_OK)
         return status;
     tide_pool *pool = calloc(1, sizeof *pool);
@@ -152,7 +157,8 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. */
     if (!shadow)
         tide_kernels_cpu_configure((int)copy.threads);
-    pool->kernels = tide_kernels_cpu();
+    pool->target = target;
+    pool->kernels = target.kernels;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->progress, NULL);
     *result = pool;

@@ -31,9 +31,7 @@ static tide_status open_device(tide_pool *pool)
         .observer = tide_pool_observe,
         .observer_context = pool,
     };
-    if (strcmp(options->device, "null") == 0)
-        return tide_device_null_open(&device, &pool->device);
-    return tide_device_host_open(&device, &pool->device);
+    return tide_target_open(&pool->target, &device, &pool->device);
 }
 
 /* A table a job. On a device without data the buffers are made up but accounted for; what a launch declares is still

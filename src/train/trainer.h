@@ -73,7 +73,9 @@ uint64_t tide_trainer_free_memory(void);
  * Default budgets. Host device (one memory serves both): device = what the run needs to keep all resident, at
  * most a quarter of free memory, but raised to the least that works where a quarter is below it; host = what it
  * needs beside the device budget in force (chosen or given), at most 80% of the free memory which that leaves,
- * and never raised: where even that is too little, create refuses. Null device: what the run needs, both.
+ * and never raised: where even that is too little, create refuses. A GPU: device = what the run needs, at most
+ * device_available_bytes, never raised; host = what the run needs beside it, at most 80% of free memory. Null device: what
+ * the run needs, both.
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
  * loss_bytes + logits_bytes. */
@@ -81,7 +83,8 @@ typedef struct tide_trainer_plan {
     tide_pool_plan pool;
     uint64_t batch_tokens; /* the options in force, defaults resolved */
     uint64_t warmup_steps;
-    uint64_t free_memory_bytes; /* 0 if no default budget needed it */
+    uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */
+    uint64_t device_available_bytes; /* of a GPU, when its context and libraries existed, less the reserve; else 0 */
     uint32_t seq_len;
     uint32_t batch_sequences;
     uint32_t micro_batch_sequences;

@@ -17,6 +17,9 @@
  *
  * The device's is raised to its least and the host's is not: a device below its least can't compute, and a host
  * that can't hold the rest in 80% of what is free would drive the machine into its swap.
+ *
+ * A GPU has a memory of its own: its budget is what the run needs, at most what it has free once its context and
+ * libraries exist, less a reserve (offload/module.h), and never raised; the host's is at most 80% of free memory.
  */
 #include "src/train/trainer_internal.h"
 
@@ -188,7 +191,6 @@ static tide_gpt2_options model_options(const tide_trainer_options *options, cons
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
         .recompute = recompute,
-        .kernels = tide_kernels_cpu(),
     };
 }
 
@@ -196,13 +198,14 @@ static tide_gpt2_options model_options(const tide_trainer_options *options, cons
 static tide_status register_all(const tide_trainer_options *options, const bool *recompute, tide_pool **pool,
                                 tide_gpt2 **model)
 {
-    const tide_gpt2_options of_model = model_options(options, recompute);
+    tide_gpt2_options of_model = model_options(options, recompute);
     tide_pool_options of_pool = options->pool;
     of_pool.nonmodel_bytes = tide_gpt2_region_layout(&of_model).bytes;
     tide_pool *made = NULL;
     tide_status status = tide_pool_create(&of_pool, &made);
     if (status != TIDE_OK)
         return status;
+    of_model.kernels = tide_pool_kernels(made);
     status = tide_gpt2_create(made, &of_model, model);
     if (status != TIDE_OK) {
         tide_pool_destroy(made);
@@ -227,6 +230,12 @@ static tide_status plan_for(const tide_trainer_options *options, const bool *rec
     return status;
 }
 
+/* What default budgets are shares of. */
+typedef struct free_memory {
+    uint64_t host_bytes;   /* 0: none is, or none is known */
+    uint64_t device_bytes; /* UINT64_MAX: the device has no memory of its own */
+} free_memory;
+
 /* --- recompute --- */
 
 /* Device bytes that ops use when `kept` blocks keep their activations, given the plan when none does. */
@@ -241,12 +250,18 @@ static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_bloc
            (none_kept->chunks[TIDE_SPACE_PARAM] + checkpoint_chunks + spare) * chunk;
 }
 
-/* The device memory that `auto` may fill. */
-static uint64_t device_limit(const tide_trainer_options *options, uint64_t free_memory_bytes)
+/* The most that a default device budget may be. */
+static uint64_t device_most(const free_memory *memory)
 {
-    if (options->pool.device_memory_bytes != 0)
-        return options->pool.device_memory_bytes;
-    return free_memory_bytes == 0 ? UINT64_MAX : free_memory_bytes / 4;
+    if (memory->device_bytes != UINT64_MAX)
+        return memory->device_bytes;
+    return memory->host_bytes == 0 ? UINT64_MAX : memory->host_bytes / 4;
+}
+
+/* The device memory that `auto` may fill. */
+static uint64_t device_limit(const tide_trainer_options *options, const free_memory *memory)
+{
+    return options->pool.device_memory_bytes != 0 ? options->pool.device_memory_bytes : device_most(memory);
 }
 
 static tide_status kept_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
@@ -305,27 +320,37 @@ static uint64_t host_need(const tide_pool_plan *plan, uint64_t device_bytes)
     return at_least(plan->full_host_bytes, chunks * plan->chunk_bytes + plan->buffer_bytes);
 }
 
+/* Needed by all ops, but no more than there is; where host and device share a memory, raised to what works. */
+static uint64_t default_device(const tide_pool_plan *plan, const free_memory *memory)
+{
+    const uint64_t wanted = at_most(plan->full_device_bytes, device_most(memory));
+    return memory->device_bytes != UINT64_MAX ? wanted : at_least(wanted, plan->least_device_bytes);
+}
+
 /* Replace budgets that were left to us. On the null device the pool's own choice is right: all that is
  * needed. */
-static tide_status choose_budgets(const tide_trainer_options *options, uint64_t free_memory_bytes,
+static tide_status choose_budgets(const tide_trainer_options *options, const free_memory *memory,
                                   tide_pool *pool)
 {
     uint64_t device = options->pool.device_memory_bytes, host = options->pool.host_memory_bytes;
-    if (free_memory_bytes == 0 || (device != 0 && host != 0))
+    if (device != 0 && host != 0)
+        return TIDE_OK;
+    if (memory->host_bytes == 0 && memory->device_bytes == UINT64_MAX)
         return TIDE_OK;
     tide_pool_plan plan;
     tide_status status = tide_pool_plan_get(pool, device, &plan);
     if (status != TIDE_OK)
         return status;
     if (device == 0)
-        device = at_least(at_most(plan.full_device_bytes, free_memory_bytes / 4), plan.least_device_bytes);
+        device = default_device(&plan, memory);
     status = tide_pool_plan_get(pool, device, &plan);
     if (status != TIDE_OK)
         return status;
-    const uint64_t rest = free_memory_bytes - at_most(device, free_memory_bytes);
+    const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device;
+    const uint64_t rest = memory->host_bytes - at_most(shared, memory->host_bytes);
     if (host == 0)
-        host = at_most(host_need(&plan, device), rest / 5 * 4);
-    return tide_pool_set_budgets(pool, device, at_least(host, 1));
+        host = at_least(at_most(host_need(&plan, device), rest / 5 * 4), 1);
+    return tide_pool_set_budgets(pool, device, host);
 }
 
 /* --- refusals --- */
@@ -375,7 +400,7 @@ static uint32_t count_recomputed(const tide_trainer_options *options, const bool
 }
 
 static tide_trainer_plan describe(const tide_trainer_options *options, const bool *recompute,
-                                  uint64_t free_memory_bytes)
+                                  const free_memory *memory)
 {
     const tide_gpt2_options of_model = model_options(options, recompute);
     const tide_gpt2_region region = tide_gpt2_region_layout(&of_model);
@@ -384,7 +409,8 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const boo
     tide_trainer_plan plan = {
         .batch_tokens = options->batch_tokens,
         .warmup_steps = options->warmup_steps,
-        .free_memory_bytes = free_memory_bytes,
+        .free_memory_bytes = memory->host_bytes,
+        .device_available_bytes = memory->device_bytes == UINT64_MAX ? 0 : memory->device_bytes,
         .seq_len = options->seq_len,
         .batch_sequences = of_model.micro_batches * options->micro_batch_sequences,
         .micro_batch_sequences = options->micro_batch_sequences,
@@ -403,27 +429,34 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const boo
     return plan;
 }
 
-/* What default budgets are shares of; 0 where they are not. */
-static tide_status find_free_memory(const tide_trainer_options *options, uint64_t *bytes)
+/* Free host memory is asked for only where a default budget is a share of it: a GPU's is not. */
+static tide_status find_free_memory(const tide_trainer_options *options, free_memory *memory)
 {
-    *bytes = 0;
-    const bool given = options->pool.device_memory_bytes != 0 && options->pool.host_memory_bytes != 0;
-    if (given || tide_trainer_device_is_null(options->pool.device))
+    tide_target target;
+    tide_status status = tide_target_find(options->pool.device, &target);
+    if (status != TIDE_OK)
+        return status;
+    *memory = (free_memory){.device_bytes = target.available_bytes};
+    const bool shared = target.available_bytes == UINT64_MAX;
+    const bool given =
+        options->pool.host_memory_bytes != 0 && (options->pool.device_memory_bytes != 0 || !shared);
+    if (given || !target.has_data)
         return TIDE_OK;
-    *bytes = options->free_memory_bytes != 0 ? options->free_memory_bytes : tide_trainer_free_memory();
-    if (*bytes == 0)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "free memory is unknown (/proc/meminfo): both budgets must be given");
+    memory->host_bytes =
+        options->free_memory_bytes != 0 ? options->free_memory_bytes : tide_trainer_free_memory();
+    if (memory->host_bytes == 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "free memory is unknown (/proc/meminfo): %s must be given",
+                         shared ? "both budgets" : "the host budget");
     return TIDE_OK;
 }
 
 static tide_status build(const tide_trainer_options *options, const bool *recompute,
-                         uint64_t free_memory_bytes, tide_pool **pool, tide_gpt2 **model)
+                         const free_memory *memory, tide_pool **pool, tide_gpt2 **model)
 {
     tide_status status = register_all(options, recompute, pool, model);
     if (status != TIDE_OK)
         return status;
-    status = choose_budgets(options, free_memory_bytes, *pool);
+    status = choose_budgets(options, memory, *pool);
     if (status == TIDE_OK)
         status = tide_pool_seal(*pool);
     if (status == TIDE_OK)
@@ -443,23 +476,22 @@ static tide_status build(const tide_trainer_options *options, const bool *recomp
 tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_gpt2 **model,
                                tide_trainer_plan *plan)
 {
-    uint64_t free_memory_bytes;
-    tide_status status = find_free_memory(resolved, &free_memory_bytes);
+    free_memory memory;
+    tide_status status = find_free_memory(resolved, &memory);
     if (status != TIDE_OK)
         return status;
     bool *recompute = calloc(resolved->model.layers, sizeof *recompute);
     if (!recompute)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u blocks", resolved->model.layers);
-    tide_trainer_plan made = describe(resolved, recompute, free_memory_bytes);
+    tide_trainer_plan made = describe(resolved, recompute, &memory);
     tide_pool *new_pool = NULL;
     tide_gpt2 *new_model = NULL;
-    status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, free_memory_bytes),
-                              recompute);
+    status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, &memory), recompute);
     if (status == TIDE_OK)
-        status = build(resolved, recompute, free_memory_bytes, &new_pool, &new_model);
+        status = build(resolved, recompute, &memory, &new_pool, &new_model);
     if (status != TIDE_OK)
         goto free_recompute;
-    made = describe(resolved, recompute, free_memory_bytes);
+    made = describe(resolved, recompute, &memory);
     made.step_flops = tide_gpt2_step_flops(new_model);
     status = tide_pool_plan_get(new_pool, 0, &made.pool);
     if (status != TIDE_OK)

@@ -1,0 +1,169 @@
+/* Finding the CUDA module.
+ *
+ * A module that is found but can't be loaded, or is not ours, ends the search: what the dynamic linker says about it (a
+ * missing libcublasLt.so, say) is what its owner has to know. Only a file that is not there lets the search go on.
+ *
+ * The answer, good or bad, is kept for the life of the process and given to every thread that asks, so a bad one's message
+ * is kept too: a thread's last message is its own.
+ */
+#include "offload/module.h"
+
+#include "tide_config.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = PATH_MAX, TEXT_BYTES = 1024, FOLDERS = 3 };
+
+#define FILE_NAME "libtidepool_cuda.so"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const tide_module *opened; /* NULL: `refused` and `why` say */
+static tide_status refused;
+static char why[TEXT_BYTES];
+
+/* --- what the module is given --- */
+
+static tide_status module_fail(tide_status status, const char *text)
+{
+    return tide_fail(status, "%s", text);
+}
+
+static const tide_module_host module_host = {.fail = module_fail, .message = tide_message};
+
+/* --- where it may be --- */
+
+/* The file that this code was loaded from. The program itself has no name in the linker's list. */
+static bool own_file(char path[PATH_BYTES])
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    path[0] = 0;
+    if (dladdr1(&once, &info, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && map->l_name[0] != 0)
+        return realpath(map->l_name, path) != NULL;
+    const ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - 1);
+    path[length > 0 ? length : 0] = 0;
+    return length > 0;
+}
+
+/* Folders to look in, in order; "" where there is none. */
+static void list_folders(char folders[FOLDERS][PATH_BYTES])
+{
+    const char *named = getenv("TIDEPOOL_MODULES");
+    snprintf(folders[0], PATH_BYTES, "%s", named != NULL ? named : "");
+    char path[PATH_BYTES];
+    folders[1][0] = 0;
+    if (own_file(path) && strrchr(path, '/') != NULL) {
+        *strrchr(path, '/') = 0;
+        snprintf(folders[1], PATH_BYTES, "%s", path);
+    }
+    snprintf(folders[2], PATH_BYTES, "%s", TIDE_LIBRARY_FOLDER);
+}
+
+/* The first file that is there. */
+static bool find(char path[PATH_BYTES])
+{
+    char folders[FOLDERS][PATH_BYTES];
+    list_folders(folders);
+    for (int i = 0; i < FOLDERS; i++) {
+        const int length = snprintf(path, PATH_BYTES, "%s/" FILE_NAME, folders[i]);
+        if (folders[i][0] != 0 && length < PATH_BYTES && access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static tide_status is_nowhere(void)
+{
+    char folders[FOLDERS][PATH_BYTES], list[TEXT_BYTES] = "";
+    list_folders(folders);
+    size_t used = 0;
+    for (int i = 0; i < FOLDERS && used < sizeof list; i++) {
+        const int length =
+            folders[i][0] == 0 ? 0 : snprintf(list + used, sizeof list - used, "%s, ", folders[i]);
+        used += (size_t)length;
+    }
+    return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                     "no CUDA module: " FILE_NAME " is not in %sor where the dynamic linker looks", list);
+}
+
+/* --- opening it --- */
+
+/* `path` is then where it was looked for: a bare name if only the linker knows. */
+static tide_status load(void **handle, char path[PATH_BYTES])
+{
+    static const char absent[] = FILE_NAME ": cannot open shared object";
+    if (!find(path))
+        snprintf(path, PATH_BYTES, FILE_NAME);
+    *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (*handle != NULL)
+        return TIDE_OK;
+    const char *said = dlerror();
+    if (said != NULL && strncmp(said, absent, strlen(absent)) == 0)
+        return is_nowhere();
+    return tide_fail(TIDE_ERROR_UNSUPPORTED, "the CUDA module can't be loaded: %s",
+                     said != NULL ? said : "the dynamic linker does not say why");
+}
+
+/* Ours, and of this version? */
+static tide_status introduce(void *handle, const char *path, const tide_module **module)
+{
+    union {
+        void *symbol;
+        tide_module_entry call; /* ISO C has no conversion from one to the other */
+    } entry = {.symbol = dlsym(handle, "tide_cuda_module")};
+    if (entry.symbol == NULL)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "%s is no module of tidepool: it has no tide_cuda_module",
+                         path);
+    const tide_module *made = entry.call(&module_host, TIDE_MODULE_VERSION);
+    if (made == NULL || made->version != TIDE_MODULE_VERSION)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "%s belongs to another version of tidepool: its module version is not %d", path,
+                         TIDE_MODULE_VERSION);
+    if (made->options_bytes != sizeof(tide_device_options) || made->ops_bytes != sizeof(tide_device_ops))
+        return tide_fail(
+            TIDE_ERROR_UNSUPPORTED,
+            "%s belongs to another build of tidepool: its device has %zu bytes of options and %zu of "
+            "operations, not %zu and %zu",
+            path, made->options_bytes, made->ops_bytes, sizeof(tide_device_options), sizeof(tide_device_ops));
+    *module = made;
+    return TIDE_OK;
+}
+
+/* A module that is refused stays loaded: it may have libraries beneath it that do not like to go. */
+static void open_once(void)
+{
+    char path[PATH_BYTES];
+    void *handle;
+    refused = load(&handle, path);
+    if (refused == TIDE_OK)
+        refused = introduce(handle, path, &opened);
+    if (refused != TIDE_OK)
+        snprintf(why, sizeof why, "%s", tide_message());
+}
+
+tide_status tide_module_cuda(const tide_module **module)
+{
+    pthread_once(&once, open_once);
+    if (refused != TIDE_OK)
+        return tide_fail(refused, "%s", why);
+    *module = opened;
+    return TIDE_OK;
+}
+
+tide_status tide_module_cuda_ordinal(const char *device, uint32_t *ordinal)
+{
+    static const char prefix[] = "cuda:";
+    const char *number = device + strlen(prefix);
+    if (strncmp(device, prefix, strlen(prefix)) != 0 || number[0] == 0 || strlen(number) > 4 ||
+        strspn(number, "0123456789") != strlen(number))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "device %s: a GPU is named cuda:N, N counting from 0", device);
+    *ordinal = (uint32_t)strtoul(number, NULL, 10);
+    return TIDE_OK;
+}
