@@ -81,7 +81,8 @@ static void rig_set_values(rig *r)
     }
 }
 
-static void rig_open(rig *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences)
+static void rig_open_on(rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
+                        uint32_t micro_batch_sequences)
 {
     memset(r, 0, sizeof *r);
     r->config = golden_config();
@@ -94,7 +95,7 @@ static void rig_open(rig *r, tide_dtype dtype, bool recompute, uint32_t micro_ba
                                      .micro_batch_sequences = micro_batch_sequences,
                                      .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
                                      .recompute = flags,
-                                     .kernels = tide_kernels_cpu()};
+                                     .kernels = kernels};
     tide_pool_options pool;
     tide_pool_options_default(&pool);
     pool.dtype = dtype;
@@ -114,6 +115,11 @@ static void rig_open(rig *r, tide_dtype dtype, bool recompute, uint32_t micro_ba
         assert_true(r->values[i] && r->gradients[i]);
     }
     rig_set_values(r);
+}
+
+static void rig_open(rig *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences)
+{
+    rig_open_on(r, tide_kernels_cpu(), dtype, recompute, micro_batch_sequences);
 }
 
 static void rig_close(rig *r)
@@ -137,7 +143,7 @@ static double rig_step(rig *r)
     double loss = NAN;
     ok(tide_step_begin(r->pool, &training));
     ok(tide_gpt2_upload(r->model, r->tokens, r->tokens + 1));
-    ok(tide_gpt2_train(r->model));
+    ok(tide_gpt2_train(r->model, 1));
     ok(tide_step_end(r->pool));
     ok(tide_gpt2_loss(r->model, &loss));
     ok(tide_pool_drain(r->pool));
@@ -315,6 +321,79 @@ static void evaluation_gives_the_bits_of_the_training_loss(void **state)
     rig_close(&r);
 }
 
+/* --- GELU inside products --- */
+
+static tide_matmul_args without_gelu(const tide_matmul_args *args)
+{
+    tide_matmul_args plain = *args;
+    plain.gelu = TIDE_MATMUL_GELU_NONE;
+    plain.gelu_in = NULL;
+    if (args->gelu == TIDE_MATMUL_GELU_FORWARD)
+        plain.c = args->gelu_in;
+    return plain;
+}
+
+static tide_status fused_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+{
+    const tide_matmul_args plain = without_gelu(shape);
+    return tide_kernels_cpu()->matmul_prepare(&plain, workspace_bytes);
+}
+
+/* What a table with fuses_gelu promises, made of the CPU's kernels one after the other: their bits. */
+static tide_status fused_matmul(void *stream, const void *arguments)
+{
+    const tide_matmul_args *args = arguments;
+    const tide_matmul_args plain = without_gelu(args);
+    const size_t elements = args->m * args->n;
+    const tide_gelu_args forward = {
+        .in = args->gelu_in, .out = args->c, .elements = elements, .dtype = args->out_dtype};
+    const tide_gelu_backward_args backward = {
+        .in = args->gelu_in, .dout = args->c, .din = args->c, .elements = elements, .dtype = args->out_dtype};
+    const tide_status status = tide_kernels_cpu()->matmul(stream, &plain);
+    if (status != TIDE_OK || args->gelu == TIDE_MATMUL_GELU_NONE)
+        return status;
+    return args->gelu == TIDE_MATMUL_GELU_FORWARD ? tide_kernels_cpu()->gelu(stream, &forward)
+                                                  : tide_kernels_cpu()->gelu_backward(stream, &backward);
+}
+
+static tide_status refused_gelu(void *stream, const void *arguments)
+{
+    (void)stream;
+    (void)arguments;
+    return tide_fail(TIDE_ERROR_STATE, "a GELU of its own where products take it along");
+}
+
+static void gelu_inside_products_changes_no_bit(tide_dtype dtype, bool recompute)
+{
+    tide_kernels fusing = *tide_kernels_cpu();
+    fusing.fuses_gelu = true;
+    fusing.matmul_prepare = fused_prepare;
+    fusing.matmul = fused_matmul;
+    fusing.gelu = fusing.gelu_backward = refused_gelu;
+    const tide_kernels *tables[2] = {tide_kernels_cpu(), &fusing};
+    float *gradients[2];
+    double losses[2];
+    uint64_t count = 0;
+    for (int fused = 0; fused < 2; fused++) {
+        rig r;
+        rig_open_on(&r, tables[fused], dtype, recompute, 2);
+        losses[fused] = rig_step(&r);
+        gradients[fused] = copy_gradients(&r, &count);
+        rig_close(&r);
+    }
+    assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
+    assert_memory_equal(gradients[0], gradients[1], count * sizeof(float));
+    free(gradients[0]);
+    free(gradients[1]);
+}
+
+static void gelu_inside_products_is_the_same_step(void **state)
+{
+    (void)state;
+    gelu_inside_products_changes_no_bit(TIDE_DTYPE_BF16, false);
+    gelu_inside_products_changes_no_bit(TIDE_DTYPE_FP32, true);
+}
+
 /* --- finite differences --- */
 
 enum { DIRECTION_SEED = 7 };
@@ -471,6 +550,7 @@ int main(void)
         cmocka_unit_test(recompute_changes_no_bit_in_bf16),
         cmocka_unit_test(a_step_repeated_gives_the_same_bits),
         cmocka_unit_test(evaluation_gives_the_bits_of_the_training_loss),
+        cmocka_unit_test(gelu_inside_products_is_the_same_step),
         cmocka_unit_test(gradients_agree_with_finite_differences_in_float64),
         cmocka_unit_test(finite_differences_see_what_a_gradient_lacks),
         cmocka_unit_test(logits_of_a_position_know_only_what_is_before_it),

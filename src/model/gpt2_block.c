@@ -2,7 +2,7 @@
  *
  *     x ---------------- + ---------------- + --> next residual
  *      \ norm 1          | \ norm 2         |
- *       qkv, attention   |  fc, gelu        |
+ *       qkv, attention   |  fc, gelu        |     (one product where the kernels' table takes GELU along)
  *       projection ------+  projection -----+
  *                    `middle'
  *
@@ -83,31 +83,6 @@ void tide_gpt2_activations_place(const tide_gpt2_options *options, uint32_t sequ
     };
 }
 
-static void gelu(tide_gpt2_tape *tape, const tide_gpt2_activations *at)
-{
-    const tide_gelu_args args = {
-        .in = at->fc,
-        .out = at->gelu,
-        .elements = 4 * tide_gpt2_rows(tape) * tide_gpt2_width(tape),
-        .dtype = tape->model->options.dtype,
-    };
-    tide_gpt2_launch(tape, "gelu", tape->model->options.kernels->gelu, &args, sizeof args,
-                     (double)tide_gelu_flops(&args), (double)tide_gelu_bytes(&args));
-}
-
-static void gelu_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, void *gradient)
-{
-    const tide_gelu_backward_args args = {
-        .in = at->fc,
-        .dout = gradient,
-        .din = gradient,
-        .elements = 4 * tide_gpt2_rows(tape) * tide_gpt2_width(tape),
-        .dtype = tape->model->options.dtype,
-    };
-    tide_gpt2_launch(tape, "gelu backward", tape->model->options.kernels->gelu_backward, &args, sizeof args,
-                     (double)tide_gelu_backward_flops(&args), (double)tide_gelu_backward_bytes(&args));
-}
-
 /* All activations of the block from its input: what backward needs, so recompute stops here too. */
 static void make_activations(tide_gpt2_tape *tape, const void *x, const tide_gpt2_activations *at)
 {
@@ -120,8 +95,7 @@ static void make_activations(tide_gpt2_tape *tape, const void *x, const tide_gpt
     tide_gpt2_add_to(tape, at->middle, x, rows * tide_gpt2_width(tape));
     tide_gpt2_layer_norm(tape, TIDE_GPT2_LN_2_WEIGHT, TIDE_GPT2_LN_2_BIAS, rows, at->middle, at->norm_2,
                          at->mean_2, at->rstd_2);
-    tide_gpt2_linear_forward(tape, &fc_linear, at->norm_2, at->fc);
-    gelu(tape, at);
+    tide_gpt2_linear_gelu(tape, &fc_linear, at->norm_2, at->fc, at->gelu);
 }
 
 static void make_output(tide_gpt2_tape *tape, const tide_gpt2_activations *at, void *out)
@@ -163,8 +137,7 @@ void tide_gpt2_block_evaluation(tide_gpt2_tape *tape)
  * over norm 2, and attention's over both again. */
 static void mlp_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, void *gradient)
 {
-    tide_gpt2_linear_backward(tape, &mlp_linear, at->gelu, gradient, at->gelu);
-    gelu_backward(tape, at, at->gelu);
+    tide_gpt2_linear_gelu_backward(tape, &mlp_linear, at->gelu, gradient, at->fc, at->gelu);
     tide_gpt2_linear_backward(tape, &fc_linear, at->norm_2, at->gelu, at->norm_2);
     const tide_layer_norm_backward_args norm = {.in = at->middle,
                                                 .dout = at->norm_2,

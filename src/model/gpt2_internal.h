@@ -40,6 +40,7 @@ struct tide_gpt2 {
     tide_pool *pool;
     tide_gpt2_options options; /* `recompute` points at the model's own copy */
     tide_gpt2_region region;
+    float loss_scale;           /* of the training step that runs */
     bool *recompute;            /* [layers] */
     tide_param *params;         /* [param_count], creation order */
     tide_checkpoint *residuals; /* [layers + 1] */
@@ -131,8 +132,12 @@ void tide_gpt2_layer_norm_backward(tide_gpt2_tape *tape, tide_gpt2_role weight, 
 void tide_gpt2_matmul(tide_gpt2_tape *tape, const char *name, const tide_matmul_args *product);
 void tide_gpt2_linear_forward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
                               void *out);
+void tide_gpt2_linear_gelu(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in, void *gelu_in,
+                           void *out);
 void tide_gpt2_linear_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
                                const void *dout, void *din);
+void tide_gpt2_linear_gelu_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
+                                    const void *dout, void *gelu_in, void *din);
 void tide_gpt2_attention(tide_gpt2_tape *tape, const tide_gpt2_activations *at);
 void tide_gpt2_attention_backward(tide_gpt2_tape *tape, const tide_gpt2_activations *at, const void *dout,
                                   void *dqkv);

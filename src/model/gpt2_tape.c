@@ -118,13 +118,13 @@ void tide_gpt2_matmul(tide_gpt2_tape *tape, const char *name, const tide_matmul_
                      (double)tide_matmul_flops(&args), (double)tide_matmul_bytes(&args));
 }
 
-/* out = in weight + bias */
-void tide_gpt2_linear_forward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in, void *out)
+static tide_matmul_args forward_product(const tide_gpt2_tape *tape, const tide_gpt2_linear *linear,
+                                        const void *in, void *out)
 {
     const size_t in_width = linear->in_widths * tide_gpt2_width(tape);
     const size_t out_width = linear->out_widths * tide_gpt2_width(tape);
     const tide_dtype dtype = tape->model->options.dtype;
-    const tide_matmul_args product = {
+    return (tide_matmul_args){
         .a = in,
         .b = tide_gpt2_weight(tape, linear->weight),
         .bias = tide_gpt2_weight(tape, linear->bias),
@@ -139,7 +139,36 @@ void tide_gpt2_linear_forward(tide_gpt2_tape *tape, const tide_gpt2_linear *line
         .out_dtype = dtype,
         .has_bias = true,
     };
+}
+
+/* out = in weight + bias */
+void tide_gpt2_linear_forward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in, void *out)
+{
+    const tide_matmul_args product = forward_product(tape, linear, in, out);
     tide_gpt2_matmul(tape, linear->forward_name, &product);
+}
+
+static void gelu(tide_gpt2_tape *tape, const void *in, void *out, size_t elements)
+{
+    const tide_gelu_args args = {
+        .in = in, .out = out, .elements = elements, .dtype = tape->model->options.dtype};
+    tide_gpt2_launch(tape, "gelu", tape->model->options.kernels->gelu, &args, sizeof args,
+                     (double)tide_gelu_flops(&args), (double)tide_gelu_bytes(&args));
+}
+
+/* gelu_in = in weight + bias, out = gelu(gelu_in) */
+void tide_gpt2_linear_gelu(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
+                           void *gelu_in, void *out)
+{
+    if (tape->model->options.kernels->fuses_gelu) {
+        tide_matmul_args product = forward_product(tape, linear, in, out);
+        product.gelu = TIDE_MATMUL_GELU_FORWARD;
+        product.gelu_in = gelu_in;
+        tide_gpt2_matmul(tape, linear->forward_name, &product);
+        return;
+    }
+    tide_gpt2_linear_forward(tape, linear, in, gelu_in);
+    gelu(tape, gelu_in, out, linear->out_widths * tide_gpt2_width(tape) * tide_gpt2_rows(tape));
 }
 
 /* dweight += in^T dout */
@@ -180,14 +209,13 @@ static void linear_bias_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *l
                      (double)tide_bias_backward_flops(&args), (double)tide_bias_backward_bytes(&args));
 }
 
-/* din = dout weight^T */
-static void linear_input_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *dout,
-                                  void *din)
+static tide_matmul_args input_product(const tide_gpt2_tape *tape, const tide_gpt2_linear *linear,
+                                      const void *dout, void *din)
 {
     const size_t in_width = linear->in_widths * tide_gpt2_width(tape);
     const size_t out_width = linear->out_widths * tide_gpt2_width(tape);
     const tide_dtype dtype = tape->model->options.dtype;
-    const tide_matmul_args product = {
+    return (tide_matmul_args){
         .a = dout,
         .b = tide_gpt2_weight(tape, linear->weight),
         .c = din,
@@ -201,15 +229,44 @@ static void linear_input_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *
         .out_dtype = dtype,
         .transpose_b = true,
     };
-    tide_gpt2_matmul(tape, linear->input_name, &product);
 }
 
+/* din = dout weight^T, behind the gradients of weight and bias: din may be in. */
 void tide_gpt2_linear_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
                                const void *dout, void *din)
 {
+    const tide_matmul_args product = input_product(tape, linear, dout, din);
     linear_weight_backward(tape, linear, in, dout);
     linear_bias_backward(tape, linear, dout);
-    linear_input_backward(tape, linear, dout, din);
+    tide_gpt2_matmul(tape, linear->input_name, &product);
+}
+
+static void gelu_backward(tide_gpt2_tape *tape, const void *in, void *gradient, size_t elements)
+{
+    const tide_gelu_backward_args args = {.in = in,
+                                          .dout = gradient,
+                                          .din = gradient,
+                                          .elements = elements,
+                                          .dtype = tape->model->options.dtype};
+    tide_gpt2_launch(tape, "gelu backward", tape->model->options.kernels->gelu_backward, &args, sizeof args,
+                     (double)tide_gelu_backward_flops(&args), (double)tide_gelu_backward_bytes(&args));
+}
+
+/* din = (dout weight^T) x gelu'(gelu_in), the layer's input being gelu(gelu_in); otherwise as above. */
+void tide_gpt2_linear_gelu_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
+                                    const void *dout, void *gelu_in, void *din)
+{
+    if (tape->model->options.kernels->fuses_gelu) {
+        tide_matmul_args product = input_product(tape, linear, dout, din);
+        product.gelu = TIDE_MATMUL_GELU_BACKWARD;
+        product.gelu_in = gelu_in;
+        linear_weight_backward(tape, linear, in, dout);
+        linear_bias_backward(tape, linear, dout);
+        tide_gpt2_matmul(tape, linear->input_name, &product);
+        return;
+    }
+    tide_gpt2_linear_backward(tape, linear, in, dout, din);
+    gelu_backward(tape, gelu_in, din, linear->in_widths * tide_gpt2_width(tape) * tide_gpt2_rows(tape));
 }
 
 void tide_gpt2_attention(tide_gpt2_tape *tape, const tide_gpt2_activations *at)
