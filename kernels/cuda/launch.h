@@ -9,6 +9,10 @@
  *                                         against its length on the CPU, and poisoned when a block begins
  *   TIDE_CUDA_BARRIER()                   instead of __syncthreads()
  *
+ * A pointer into shared memory, say a device function's parameter, is a tide_cuda_shared<float>: on the CPU it stays checked.
+ * 16 bytes (or 4, or 8) of it at once are tide_cuda_shared_load<uint4>(sums, i) and tide_cuda_shared_store(sums, i, value),
+ * where i counts elements of the array and the address is a multiple of the vector's size.
+ *
  * Warp shuffles and votes are CUDA's own words with the full mask; the emulation has them.
  *
  * Rules for kernels: every thread of a block reaches every barrier, every lane every shuffle; no float atomics; sums in an
@@ -25,12 +29,23 @@
 
 #include <cuda_runtime.h>
 
-#define TIDE_CUDA_SHARED(type, name, count) __shared__ type name[count]
+#define TIDE_CUDA_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define TIDE_CUDA_BARRIER()                 __syncthreads()
 #define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                                      \
     (TIDE_CUDA_UNPACK kernel<<<grid, block, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__),                                 \
      tide_cuda_launched(label, (int)cudaGetLastError()))
 #define TIDE_CUDA_UNPACK(...) __VA_ARGS__
+
+template <typename E> using tide_cuda_shared = E *;
+
+template <typename V, typename E> __device__ __forceinline__ V tide_cuda_shared_load(const E *from, size_t index)
+{
+    return *reinterpret_cast<const V *>(from + index);
+}
+template <typename V, typename E> __device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, const V &value)
+{
+    *reinterpret_cast<V *>(to + index) = value;
+}
 
 #endif /* otherwise tests/cuda_on_cpu.h has defined them */
 

@@ -1,0 +1,665 @@
+/* The machine behind cuda_on_cpu.h: fibers, the order in which they run, and what is checked.
+ *
+ * One machine an OS thread, made at its first launch. A block's threads run on fibers from a pool of stacks. A fiber that
+ * finishes its thread begins the next on the same stack, as a plain call, so a kernel without barriers switches twice a
+ * block. A thread that must wait leaves its fiber behind and the OS thread goes on with the next of the queue:
+ *
+ *   queue      the threads that can run, in this epoch's order; filled at the block's beginning, at each barrier that all
+ *              have reached, and with a warp's lanes when the last of them brought its gift
+ *   empty      all returned: the block is done. All at one barrier: the next epoch. Anything else is divergence
+ *
+ * An error leaves every fiber where it is, switches back to the caller and forgets them: kernels own nothing that would
+ * need unwinding. Stacks have a guard page, and begin at different offsets so that they do not share cache sets.
+ * AddressSanitizer and ThreadSanitizer are told of every switch.
+ */
+#include "tests/cuda_on_cpu.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#include <ucontext.h>
+#endif
+
+__thread cuda_on_cpu_here cuda_on_cpu_now;
+
+void (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
+void (*cuda_on_cpu_failed)(void *stream, const char *message);
+unsigned cuda_on_cpu_seed;
+
+namespace {
+
+/* CUDA's own limits. */
+enum { BLOCK_MAX_THREADS = 1024, BLOCK_MAX_Z = 64, GRID_MAX_YZ = 65535, SHARED_MAX_BYTES = 48 << 10, LANES = 32 };
+enum { STACK_BYTES = 256 << 10, STACK_COLOURS = 8, STACK_COLOUR_BYTES = 448 };
+
+/* ---- contexts: a stack and where it stopped ---- */
+
+struct context {
+#if defined(__x86_64__) || defined(__aarch64__)
+    void *stopped; /* its stack pointer */
+#else
+    ucontext_t stopped;
+#endif
+    char *stack; /* lowest address; the OS thread's own context: of its stack, learnt at the first switch */
+    size_t stack_bytes;
+    void *fake_stack; /* AddressSanitizer's */
+    void *tsan;       /* ThreadSanitizer's */
+};
+
+#if defined(__x86_64__)
+/* Save what a call preserves on this stack, note the stack pointer, go on where the other stack stopped. */
+extern "C" void cuda_on_cpu_swap(void **stopped, void *other);
+asm(".text\n.p2align 4\n.globl cuda_on_cpu_swap\n.hidden cuda_on_cpu_swap\n.type cuda_on_cpu_swap,@function\n"
+    "cuda_on_cpu_swap:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
+    ".size cuda_on_cpu_swap, . - cuda_on_cpu_swap\n");
+enum { SAVED_WORDS = 6, RETURN_WORD = 6 };
+#elif defined(__aarch64__)
+extern "C" void cuda_on_cpu_swap(void **stopped, void *other);
+asm(".text\n.p2align 4\n.globl cuda_on_cpu_swap\n.hidden cuda_on_cpu_swap\n.type cuda_on_cpu_swap,@function\n"
+    "cuda_on_cpu_swap:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n  ret\n"
+    ".size cuda_on_cpu_swap, . - cuda_on_cpu_swap\n");
+enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
+#endif
+
+/* Make the context begin in `entry`, on its own stack, `colour` bytes below the top. */
+void context_begin_at(context *made, void (*entry)(), size_t colour)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __asan_unpoison_memory_region(made->stack, made->stack_bytes); /* of frames that were left behind */
+    made->fake_stack = nullptr;
+#endif
+    const size_t bytes = (made->stack_bytes - colour) & ~(size_t)15;
+#if defined(__x86_64__) || defined(__aarch64__)
+    /* As if it had called swap: the saved registers, the return address, and above it the alignment that a call leaves. */
+    void **top = (void **)(void *)(made->stack + bytes) - 4;
+    void **saved = top - SAVED_WORDS;
+    memset((void *)saved, 0, (SAVED_WORDS + 4) * sizeof *saved);
+    saved[RETURN_WORD] = (void *)entry;
+    made->stopped = saved;
+#else
+    getcontext(&made->stopped);
+    made->stopped.uc_stack.ss_sp = made->stack;
+    made->stopped.uc_stack.ss_size = bytes;
+    made->stopped.uc_link = nullptr;
+    makecontext(&made->stopped, entry, 0);
+#endif
+}
+
+/* What a context does first when it runs again. `from` is the one that ran before, or NULL. */
+void context_arrived(context *self, context *from)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    const void *stack = nullptr;
+    size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(self->fake_stack, &stack, &bytes);
+    if (from && !from->stack) {
+        from->stack = (char *)const_cast<void *>(stack);
+        from->stack_bytes = bytes;
+    }
+#endif
+    (void)self, (void)from;
+}
+
+/* Leave `from`, go on in `to`; returns when somebody switches back. With `forget`, `from` is never continued. */
+void context_switch(context *from, context *to, bool forget)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(forget ? nullptr : &from->fake_stack, to->stack, to->stack_bytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+    __tsan_switch_to_fiber(to->tsan, 0);
+#endif
+    (void)forget;
+#if defined(__x86_64__) || defined(__aarch64__)
+    cuda_on_cpu_swap(&from->stopped, to->stopped);
+#else
+    swapcontext(&from->stopped, &to->stopped);
+#endif
+    context_arrived(from, nullptr);
+}
+
+/* ---- the machine ---- */
+
+struct fiber {
+    context at;
+    size_t colour;
+    uint32_t thread; /* the one to run next when it is taken from the pool */
+};
+
+enum thread_state : uint8_t { NOT_BEGUN, CAN_RUN, AT_BARRIER, AT_EXCHANGE, RETURNED };
+
+struct thread_record {
+    fiber *on; /* where it waits */
+    uint3 index;
+    thread_state state;
+    const char *what; /* "barrier" or the collective */
+    cuda_on_cpu_site site;
+};
+
+struct warp_record {
+    uint32_t arrived, exchanges, epoch;
+    size_t bytes;
+    uint32_t first; /* the lane that came first */
+    alignas(16) char gifts[2][LANES * CUDA_ON_CPU_EXCHANGE_MAX_BYTES];
+};
+
+struct machine {
+    const cuda_on_cpu_launch *launch;
+    uint32_t threads; /* in a block */
+    std::vector<thread_record> thread;
+    std::vector<warp_record> warp;
+    std::vector<uint32_t> queue; /* a ring of `threads` */
+    uint32_t queue_first, queued;
+    uint32_t at_barrier, returned;
+    uint32_t first_at_barrier;
+    fiber *running;
+    std::vector<fiber *> fibers, spare;
+    context caller;
+    uint64_t blocks, launches; /* so far */
+    size_t shared_bytes;       /* of this block */
+    uint32_t random;
+    cuda_on_cpu_array *arrays;
+    bool failed;
+    char message[512];
+
+    machine();
+    ~machine();
+};
+
+static __thread machine *this_machine; /* plain, so that it costs nothing to read */
+
+machine *machine_of_thread()
+{
+    static thread_local machine made;
+    this_machine = &made;
+    return &made;
+}
+
+machine::machine()
+    : launch(), threads(), queue_first(), queued(), at_barrier(), returned(), first_at_barrier(), running(), caller(),
+      blocks(), launches(), shared_bytes(), random(), arrays(), failed(), message()
+{
+#if defined(__SANITIZE_THREAD__)
+    caller.tsan = __tsan_get_current_fiber();
+#endif
+}
+
+machine::~machine()
+{
+    for (fiber *f : fibers) {
+#if defined(__SANITIZE_ADDRESS__)
+        __asan_unpoison_memory_region(f->at.stack, f->at.stack_bytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+        __tsan_destroy_fiber(f->at.tsan);
+#endif
+        munmap(f->at.stack - sysconf(_SC_PAGESIZE), f->at.stack_bytes + (size_t)sysconf(_SC_PAGESIZE));
+        delete f;
+    }
+    for (cuda_on_cpu_array *array = arrays; array;) {
+        cuda_on_cpu_array *next = array->next;
+        free(array->data);
+        free(array->uses);
+        delete array;
+        array = next;
+    }
+}
+
+/* xorshift; never 0. */
+uint32_t machine_random(machine *m)
+{
+    m->random ^= m->random << 13;
+    m->random ^= m->random >> 17;
+    m->random ^= m->random << 5;
+    return m->random;
+}
+
+void queue_push(machine *m, uint32_t thread)
+{
+    assert(m->queued < m->threads);
+    const uint32_t at = m->queue_first + m->queued++;
+    m->queue[at < m->threads ? at : at - m->threads] = thread;
+}
+
+uint32_t queue_pop(machine *m)
+{
+    assert(m->queued > 0);
+    const uint32_t thread = m->queue[m->queue_first];
+    m->queue_first = m->queue_first + 1 < m->threads ? m->queue_first + 1 : 0;
+    m->queued--;
+    return thread;
+}
+
+/* Every thread of the block can run: forwards, backwards or shuffled. */
+void queue_fill(machine *m)
+{
+    assert(m->queued == 0);
+    const uint32_t order = machine_random(m) / 7 % 3;
+    m->queue_first = 0;
+    m->queued = m->threads;
+    for (uint32_t i = 0; i < m->threads; i++)
+        m->queue[i] = order == 1 ? m->threads - 1 - i : i;
+    for (uint32_t i = m->threads - 1; order == 2 && i > 0; i--)
+        std::swap(m->queue[i], m->queue[machine_random(m) % (i + 1)]);
+}
+
+/* ---- running threads ---- */
+
+void next_thread(machine *m);
+
+void begin_epoch(machine *m)
+{
+    if (++cuda_on_cpu_now.epoch == 0)
+        cuda_on_cpu_now.epoch = 1;
+    m->at_barrier = 0;
+    queue_fill(m);
+}
+
+void thread_is_now(const machine *m, uint32_t thread)
+{
+    cuda_on_cpu_now.thread = m->thread[thread].index;
+    cuda_on_cpu_now.index = thread;
+    cuda_on_cpu_now.warp_epoch = m->warp[thread / LANES].epoch;
+}
+
+/* A fiber's life: the thread it was taken for, then whatever thread of the queue has not begun, on the same stack. */
+void fiber_main()
+{
+    machine *const m = this_machine;
+    fiber *const self = m->running;
+    context_arrived(&self->at, &m->caller);
+    for (;;) {
+        const uint32_t thread = self->thread;
+        thread_is_now(m, thread);
+        m->launch->thread(m->launch);
+        m->thread[thread].state = RETURNED;
+        m->returned++;
+        next_thread(m);
+    }
+}
+
+fiber *fiber_make(machine *m)
+{
+    const size_t guard = (size_t)sysconf(_SC_PAGESIZE);
+    char *place = (char *)mmap(nullptr, guard + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED || mprotect(place, guard, PROT_NONE) != 0) {
+        perror("cuda_on_cpu: a fiber's stack");
+        abort();
+    }
+    fiber *made = new fiber();
+    made->at.stack = place + guard;
+    made->at.stack_bytes = STACK_BYTES;
+    made->colour = m->fibers.size() % 64 * 64 + m->fibers.size() / 64 % STACK_COLOURS * 4096;
+#if defined(__SANITIZE_THREAD__)
+    made->at.tsan = __tsan_create_fiber(0);
+#endif
+    context_begin_at(&made->at, fiber_main, made->colour);
+    m->fibers.push_back(made);
+    return made;
+}
+
+fiber *fiber_take(machine *m)
+{
+    if (m->spare.empty())
+        return fiber_make(m);
+    fiber *taken = m->spare.back();
+    m->spare.pop_back();
+    return taken;
+}
+
+void caller_resume(machine *m)
+{
+    context_switch(&m->running->at, &m->caller, false);
+}
+
+bool waits_elsewhere(const thread_record *a, const thread_record *b)
+{
+    return a->state != b->state || a->site.line != b->site.line;
+}
+
+/* Where the queue is empty and not all have returned or wait at the barrier: two threads that never meet. A warp whose lanes
+ * miss one another says more than the block's barrier, so it is looked for first. */
+[[noreturn]] void fail_divergence(const machine *m)
+{
+    uint32_t waits = 0;
+    while (waits < m->threads && m->thread[waits].state != AT_EXCHANGE)
+        waits++;
+    const bool in_warp = waits < m->threads;
+    for (waits = in_warp ? waits : 0; m->thread[waits].state == RETURNED;)
+        waits++;
+    const uint32_t begin = in_warp ? waits / LANES * LANES : 0;
+    const uint32_t end = in_warp && begin + LANES < m->threads ? begin + LANES : m->threads;
+    const thread_record *first = &m->thread[waits];
+    uint32_t other = begin;
+    while (other < end && !waits_elsewhere(&m->thread[other], first))
+        other++;
+    thread_is_now(m, waits);
+    if (in_warp && begin + LANES > m->threads)
+        cuda_on_cpu_fail(first->site, "waits at %s in a warp of %u threads, which needs 32", first->what, end - begin);
+    assert(other < end);
+    const thread_record *second = &m->thread[other];
+    if (second->state == RETURNED)
+        cuda_on_cpu_fail(first->site, "waits at %s but thread (%u, %u, %u) has returned", first->what, second->index.x,
+                         second->index.y, second->index.z);
+    cuda_on_cpu_fail(first->site, "waits at %s but thread (%u, %u, %u) waits at %s in line %d", first->what,
+                     second->index.x, second->index.y, second->index.z, second->what, second->site.line);
+}
+
+/* The current thread waits or has returned: run another. Returns when the current fiber has a thread to run: the one that
+ * waited on it, or, where it had returned, the new self->thread. */
+void next_thread(machine *m)
+{
+    fiber *const self = m->running;
+    const uint32_t left = cuda_on_cpu_now.index;
+    const bool is_free = m->thread[left].state == RETURNED;
+    if (m->queued == 0 && m->at_barrier == m->threads)
+        begin_epoch(m);
+    if (m->queued == 0) {
+        if (m->returned < m->threads)
+            fail_divergence(m);
+        m->spare.push_back(self);
+        caller_resume(m); /* the block is done; when it is taken again it has a thread */
+        return;
+    }
+    const uint32_t thread = queue_pop(m);
+    thread_record *next = &m->thread[thread];
+    if (next->state == NOT_BEGUN && is_free) {
+        next->state = CAN_RUN;
+        self->thread = thread;
+        return;
+    }
+    if (is_free)
+        m->spare.push_back(self);
+    fiber *to = next->on;
+    if (next->state == NOT_BEGUN) {
+        to = fiber_take(m);
+        to->thread = thread;
+    }
+    next->state = CAN_RUN;
+    m->running = to;
+    if (to != self)
+        context_switch(&self->at, &to->at, false);
+    m->running = self;
+}
+
+/* The current thread waits until the queue has it again. */
+void thread_wait(machine *m, thread_state state, const char *what, cuda_on_cpu_site site)
+{
+    const uint32_t thread = cuda_on_cpu_now.index;
+    thread_record *record = &m->thread[thread];
+    record->on = m->running;
+    record->state = state;
+    record->what = what;
+    record->site = site;
+    next_thread(m);
+    thread_is_now(m, thread);
+}
+
+/* ---- blocks and launches ---- */
+
+void block_run(machine *m, uint3 block)
+{
+    cuda_on_cpu_now.block = block;
+    m->blocks++;
+    m->random = (uint32_t)(m->blocks * 2654435761u) ^ (cuda_on_cpu_seed * 40503u) ^ 0x5bd1e995u;
+    m->random += m->random == 0;
+    m->returned = 0;
+    m->shared_bytes = 0;
+    for (uint32_t t = 0; t < m->threads; t++)
+        m->thread[t].state = NOT_BEGUN;
+    for (warp_record &warp : m->warp)
+        warp.arrived = 0;
+    begin_epoch(m);
+    m->running = fiber_take(m);
+    m->running->thread = queue_pop(m);
+    m->thread[m->running->thread].state = CAN_RUN;
+    context_switch(&m->caller, &m->running->at, false);
+}
+
+/* After an error: every fiber is as new. */
+void fibers_forget(machine *m)
+{
+    m->spare.clear();
+    for (fiber *f : m->fibers) {
+        context_begin_at(&f->at, fiber_main, f->colour);
+        m->spare.push_back(f);
+    }
+    m->queued = 0;
+}
+
+void machine_shape(machine *m, const cuda_on_cpu_launch *launch)
+{
+    const dim3 block = launch->block;
+    m->launch = launch;
+    m->failed = false;
+    m->launches++;
+    m->threads = block.x * block.y * block.z;
+    m->queue.resize(m->threads);
+    m->thread.resize(m->threads);
+    m->warp.resize((m->threads + LANES - 1) / LANES);
+    for (uint32_t t = 0; t < m->threads; t++)
+        m->thread[t].index = {t % block.x, t / block.x % block.y, t / block.x / block.y};
+    cuda_on_cpu_now.block_dim = {block.x, block.y, block.z};
+    cuda_on_cpu_now.grid_dim = {launch->grid.x, launch->grid.y, launch->grid.z};
+}
+
+/* Run every block. Returns NULL, or the machine's message. */
+const char *launch_run(const cuda_on_cpu_launch *launch)
+{
+    machine *m = machine_of_thread();
+    const uint64_t blocks = (uint64_t)launch->grid.x * launch->grid.y * launch->grid.z;
+    machine_shape(m, launch);
+    const bool backwards = (m->launches ^ cuda_on_cpu_seed) & 1;
+    for (uint64_t i = 0; i < blocks && !m->failed; i++) {
+        const uint64_t b = backwards ? blocks - 1 - i : i;
+        block_run(m, {(unsigned)(b % launch->grid.x), (unsigned)(b / launch->grid.x % launch->grid.y),
+                      (unsigned)(b / launch->grid.x / launch->grid.y)});
+    }
+    if (m->failed)
+        fibers_forget(m);
+    return m->failed ? m->message : nullptr;
+}
+
+void launch_run_queued(void *closure)
+{
+    cuda_on_cpu_launch *launch = (cuda_on_cpu_launch *)closure;
+    const char *message = launch_run(launch);
+    if (message && !cuda_on_cpu_failed) {
+        fprintf(stderr, "%s\n", message);
+        abort();
+    }
+    if (message)
+        cuda_on_cpu_failed(launch->stream, message);
+    launch->destroy(launch);
+}
+
+bool shape_is_valid(dim3 grid, dim3 block)
+{
+    return grid.x && grid.y && grid.z && block.x && block.y && block.z && grid.x <= 0x7fffffffu && grid.y <= GRID_MAX_YZ &&
+           grid.z <= GRID_MAX_YZ && block.x <= BLOCK_MAX_THREADS && block.y <= BLOCK_MAX_THREADS &&
+           block.z <= BLOCK_MAX_Z && (uint64_t)block.x * block.y * block.z <= BLOCK_MAX_THREADS;
+}
+
+/* Is the mistake of the current thread: leave everything, the launch ends. */
+[[noreturn]] void machine_abandon(machine *m)
+{
+    m->failed = true;
+    context_switch(&m->running->at, &m->caller, true);
+    abort(); /* nobody comes back */
+}
+
+} // namespace
+
+tide_status cuda_on_cpu_start(cuda_on_cpu_launch *launch)
+{
+    tide_status status = TIDE_OK;
+    if (!shape_is_valid(launch->grid, launch->block)) {
+        status = tide_fail(TIDE_ERROR_DEVICE, "%s: invalid configuration: grid (%u, %u, %u), block (%u, %u, %u)",
+                           launch->label, launch->grid.x, launch->grid.y, launch->grid.z, launch->block.x,
+                           launch->block.y, launch->block.z);
+    } else if (cuda_on_cpu_enqueue) {
+        cuda_on_cpu_enqueue(launch->stream, launch->label, launch_run_queued, launch);
+        return TIDE_OK;
+    } else {
+        const char *message = launch_run(launch);
+        if (message)
+            status = tide_fail(TIDE_ERROR_DEVICE, "%s", message);
+    }
+    launch->destroy(launch);
+    return status;
+}
+
+void cuda_on_cpu_fail(cuda_on_cpu_site site, const char *format, ...)
+{
+    machine *m = this_machine;
+    const cuda_on_cpu_here *here = &cuda_on_cpu_now;
+    const char *slash = site.file ? strrchr(site.file, '/') : nullptr;
+    int length = snprintf(m->message, sizeof m->message, "%s: block (%u, %u, %u), thread (%u, %u, %u)", m->launch->label,
+                          here->block.x, here->block.y, here->block.z, here->thread.x, here->thread.y, here->thread.z);
+    if (site.file)
+        length += snprintf(m->message + length, sizeof m->message - (size_t)length, ", %s:%d",
+                           slash ? slash + 1 : site.file, site.line);
+    length += snprintf(m->message + length, sizeof m->message - (size_t)length, ": ");
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(m->message + length, sizeof m->message - (size_t)length, format, arguments);
+    va_end(arguments);
+    machine_abandon(m);
+}
+
+void cuda_on_cpu_barrier(cuda_on_cpu_site site)
+{
+    machine *m = this_machine;
+    const thread_record *first = &m->thread[m->first_at_barrier];
+    if (m->at_barrier == 0)
+        m->first_at_barrier = cuda_on_cpu_now.index;
+    else if (first->site.line != site.line || strcmp(first->site.file, site.file) != 0)
+        cuda_on_cpu_fail(site, "comes to this barrier but thread (%u, %u, %u) waits at the one in line %d",
+                         first->index.x, first->index.y, first->index.z, first->site.line);
+    m->at_barrier++;
+    thread_wait(m, AT_BARRIER, "barrier", site);
+}
+
+void cuda_on_cpu_check_mask(unsigned mask, const char *what, cuda_on_cpu_site site)
+{
+    if (mask != 0xffffffffu)
+        cuda_on_cpu_fail(site, "%s with mask %08x: only the full mask is meant to be used", what, mask);
+}
+
+const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *what, cuda_on_cpu_site site)
+{
+    machine *m = this_machine;
+    const uint32_t thread = cuda_on_cpu_now.index, warp_index = thread / LANES;
+    warp_record *warp = &m->warp[warp_index];
+    assert(bytes <= CUDA_ON_CPU_EXCHANGE_MAX_BYTES);
+    const thread_record *first = &m->thread[warp->first];
+    if (warp->arrived && (first->site.line != site.line || warp->bytes != bytes || strcmp(first->what, what) != 0))
+        cuda_on_cpu_fail(site, "comes to %s but thread (%u, %u, %u) of its warp waits at %s in line %d", what,
+                         first->index.x, first->index.y, first->index.z, first->what, first->site.line);
+    if (warp->arrived == 0) {
+        warp->first = thread;
+        warp->bytes = bytes;
+    }
+    char *gifts = warp->gifts[warp->exchanges % 2];
+    if (bytes)
+        memcpy(gifts + thread % LANES * bytes, mine, bytes);
+    if (++warp->arrived < LANES) {
+        thread_wait(m, AT_EXCHANGE, what, site);
+        return gifts;
+    }
+    warp->arrived = 0;
+    warp->exchanges++;
+    const uint32_t turn = machine_random(m) >> 8 & (LANES - 1); /* from any lane on, up or down */
+    for (uint32_t i = 0; i < LANES; i++) {
+        const uint32_t lane = warp_index * LANES + (i ^ turn);
+        if (lane != thread)
+            queue_push(m, lane);
+    }
+    return gifts;
+}
+
+void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site)
+{
+    machine *m = this_machine;
+    warp_record *warp = &m->warp[cuda_on_cpu_now.index / LANES];
+    const uint32_t before = cuda_on_cpu_now.warp_epoch;
+    cuda_on_cpu_exchange(nullptr, 0, "__syncwarp", site);
+    if (warp->epoch == before)
+        warp->epoch++;
+    cuda_on_cpu_now.warp_epoch = warp->epoch;
+}
+
+cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count, size_t element_bytes,
+                                           cuda_on_cpu_site site)
+{
+    machine *m = this_machine;
+    cuda_on_cpu_array *array = *place;
+    const size_t bytes = (count * element_bytes + 15) / 16 * 16;
+    if (array && array->block == m->blocks)
+        return array;
+    if (!array) {
+        array = new cuda_on_cpu_array();
+        *array = {name, (char *)aligned_alloc(16, bytes), (cuda_on_cpu_uses *)calloc(count, sizeof(cuda_on_cpu_uses)),
+                  count, element_bytes, 0, m->arrays};
+        m->arrays = *place = array;
+    }
+    assert(array->count == count);
+    m->shared_bytes += bytes;
+    if (m->shared_bytes > SHARED_MAX_BYTES)
+        cuda_on_cpu_fail(site, "the block's shared arrays need %zu bytes with %s, a block has %d", m->shared_bytes, name,
+                         (int)SHARED_MAX_BYTES);
+    memset(array->data, 0xff, bytes);
+    array->block = m->blocks;
+    return array;
+}
+
+void cuda_on_cpu_array_fail(const cuda_on_cpu_array *array, ptrdiff_t index, const char *problem)
+{
+    cuda_on_cpu_fail({nullptr, 0}, "%s[%td] of %zu elements %s", array->name, index, array->count, problem);
+}
+
+void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index, const cuda_on_cpu_use *other, bool writes,
+                      bool other_wrote)
+{
+    char who[64] = "threads of several warps";
+    if (other->thread < CUDA_ON_CPU_LANES) {
+        const uint3 thread = this_machine->thread[other->thread].index;
+        snprintf(who, sizeof who, "thread (%u, %u, %u)", thread.x, thread.y, thread.z);
+    } else if (other->thread < CUDA_ON_CPU_WARPS) {
+        snprintf(who, sizeof who, "lanes of warp %u", other->thread - (uint32_t)CUDA_ON_CPU_LANES);
+    }
+    cuda_on_cpu_fail({nullptr, 0}, "race: %s %s[%td] that %s %s since the last barrier", writes ? "writes" : "reads",
+                     array->name, index, who, other_wrote ? "wrote" : "read");
+}
+
+/* A build with the runtime, or with its fake, has a better one. */
+extern "C" __attribute__((weak)) tide_status tide_cuda_launched(const char *label, int error)
+{
+    return error == 0 ? TIDE_OK : tide_fail(TIDE_ERROR_DEVICE, "%s: CUDA error %d", label, error);
+}
