@@ -13,8 +13,7 @@ fake_state fake = {
     .options = {.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = UINT64_C(1) << 30},
 };
 _Thread_local int fake_last_error;
-static _Thread_local int current_gpu;
-static _Thread_local uint64_t current_generation;
+static _Thread_local int current_gpu; /* a start does not change it: other threads' could not be */
 
 /* --- controls --- */
 
@@ -30,7 +29,6 @@ void fake_cudart_start(const fake_cudart_options *options)
     pthread_mutex_lock(&fake.lock);
     fake_memory_destroy();
     fake.options = *options;
-    fake.generation++;
     fake.fault = (fake_fault){0};
     fake.command_countdown = 0;
     fake.sticky = 0;
@@ -155,13 +153,12 @@ void fake_misused(const char *format, ...)
 
 int fake_current_gpu(void)
 {
-    return current_generation == fake.generation ? current_gpu : 0;
+    return current_gpu;
 }
 
 void fake_set_current_gpu(int gpu)
 {
     current_gpu = gpu;
-    current_generation = fake.generation;
 }
 
 void fake_check_gpu(const char *what, int gpu)

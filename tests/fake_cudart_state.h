@@ -90,6 +90,12 @@ struct CUevent_st {
     bool timed, dead;
 };
 
+/* Who made a closure expects it to run; where it can't, it stays reachable, so that it is not taken for a leak. */
+typedef struct fake_skipped {
+    struct fake_skipped *next;
+    void *closure;
+} fake_skipped;
+
 typedef struct fake_fault {
     const char *name;
     uint64_t countdown; /* 0: none */
@@ -102,7 +108,6 @@ typedef struct fake_state {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     fake_cudart_options options;
-    uint64_t generation; /* starts so far: tells threads that their current GPU is forgotten */
     fake_fault fault;
     uint64_t command_countdown;
     int command_error;
@@ -118,6 +123,7 @@ typedef struct fake_state {
     struct CUstream_st *streams;
     struct CUstream_st *default_stream[FAKE_CUDART_GPUS_MAX]; /* made when first used; not counted as live */
     struct CUevent_st *events;
+    struct fake_skipped *skipped; /* closures that were never run */
     fake_handle *handles;
     fake_range *ranges[FAKE_KIND_COUNT];
     uint64_t used_bytes[FAKE_CUDART_GPUS_MAX];

@@ -71,17 +71,33 @@ static int command_work(fake_command *command)
     return 0;
 }
 
-static void command_execute(fake_command *command)
+/* After a failure nothing runs any more; and a command may be one. */
+static bool command_may_run(const fake_command *command)
 {
     if (fake.sticky != 0)
-        return;
+        return false;
     fake.commands++;
-    if (fake.command_countdown > 0 && --fake.command_countdown == 0) {
+    if (fake.command_countdown > 0 && --fake.command_countdown == 0)
         fake.sticky = fake.command_error;
-        return;
-    }
-    if (!ranges_are_live(command)) {
+    else if (!ranges_are_live(command))
         fake.sticky = cudaErrorIllegalAddress;
+    return fake.sticky == 0;
+}
+
+static void closure_keep(void *closure)
+{
+    fake_skipped *skipped = calloc(1, sizeof *skipped);
+    if (skipped == NULL)
+        return;
+    *skipped = (fake_skipped){fake.skipped, closure};
+    fake.skipped = skipped;
+}
+
+static void command_execute(fake_command *command)
+{
+    if (!command_may_run(command)) {
+        if (command->kind == FAKE_KERNEL)
+            closure_keep(command->closure);
         return;
     }
     ranges_run(command, 1);
@@ -455,7 +471,11 @@ void fake_cudart_enqueue(void *stream, const char *label, void (*run)(void *clos
                      cudaGetErrorName((cudaError_t)fake_last_error));
         pthread_mutex_unlock(&fake.lock);
     }
-    (void)launch(&command, stream);
+    if (launch(&command, stream) == cudaSuccess)
+        return;
+    pthread_mutex_lock(&fake.lock);
+    closure_keep(closure);
+    pthread_mutex_unlock(&fake.lock);
 }
 
 int fake_cudart_launch(void *stream, int (*run)(void *arguments), const void *arguments, size_t bytes)

@@ -1,4 +1,5 @@
-/* What the device tests share: a small host device with every check on, and kernels that are easy to observe.
+/* What the device tests share: a small device with every check on, and kernels that are easy to observe. The device is the
+ * host device, or, with TEST_ON_CUDA, the CUDA device on the fake runtime (fake_cudart.h).
  */
 #ifndef TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
 #define TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
@@ -14,8 +15,17 @@
 
 #include <cmocka.h>
 
+#ifdef TEST_ON_CUDA
+#include "offload/cuda_device.h"
+#include "tests/fake_cudart.h"
+#endif
+
 enum {
+#ifdef TEST_ON_CUDA
+    CHUNK_BYTES = FAKE_CUDART_GRANULARITY,
+#else
     CHUNK_BYTES = 256 << 10,
+#endif
     DEVICE_SLOTS = 4,
     HOST_SLOTS = 6,
     RANGE_CHUNKS = 8,
@@ -50,9 +60,20 @@ static inline tide_device_options options_small(void)
         .host_memory_bytes = HOST_SLOTS * CHUNK_BYTES + 8192,
         .chunk_bytes = CHUNK_BYTES,
         .threads = 1,
+#ifndef TEST_ON_CUDA /* the host device is where order is proven */
         .hazard_check = true,
         .guard = true,
+#endif
     };
+}
+
+static inline tide_status device_open(const tide_device_options *options, tide_device **device)
+{
+#ifdef TEST_ON_CUDA
+    return tide_device_cuda_open(options, 0, device);
+#else
+    return tide_device_host_open(options, device);
+#endif
 }
 
 /* Exactly fills both budgets. */
@@ -76,7 +97,7 @@ static inline void fixture_fill(fixture *it)
 static inline fixture fixture_open(const tide_device_options *options)
 {
     fixture it = {0};
-    assert_ok(tide_device_host_open(options, &it.device));
+    assert_ok(device_open(options, &it.device));
     it.ops = it.device->ops;
     fixture_fill(&it);
     return it;
@@ -113,21 +134,63 @@ static inline tide_work work_on(const char *label, uint32_t tag, const tide_acce
     return (tide_work){.label = label, .tag = tag, .accesses = access, .access_count = 1};
 }
 
+/* TEST_KERNEL(name, type) makes the kernel `name` of tide_status name_work(const type *). As a GPU's launchers do, it
+ * enqueues the work on the stream that it is given; on the host device and the host lane, which give none, it does it. */
+#ifdef TEST_ON_CUDA
+typedef struct enqueued_work {
+    tide_status (*work)(const void *arguments);
+    _Alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
+} enqueued_work;
+
+static inline int enqueued_work_do(void *arguments)
+{
+    const enqueued_work *it = arguments;
+    return it->work(it->arguments) == TIDE_OK ? 0 : 719; /* cudaErrorLaunchFailure */
+}
+
+static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
+                                   size_t bytes)
+{
+    enqueued_work enqueued = {.work = work};
+    if (stream == NULL)
+        return work(arguments);
+    memcpy(enqueued.arguments, arguments, bytes);
+    const int error = fake_cudart_launch(stream, enqueued_work_do, &enqueued, sizeof enqueued);
+    return error == 0 ? TIDE_OK : tide_fail(TIDE_ERROR_DEVICE, "launch failed with CUDA error %d", error);
+}
+#else
+static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
+                                   size_t bytes)
+{
+    (void)stream, (void)bytes;
+    return work(arguments);
+}
+#endif
+#define TEST_KERNEL(name, type)                                                                              \
+    static inline tide_status name##_any(const void *arguments)                                              \
+    {                                                                                                        \
+        return name##_work(arguments);                                                                       \
+    }                                                                                                        \
+    static inline tide_status name(void *stream, const void *arguments)                                      \
+    {                                                                                                        \
+        return work_run(stream, name##_any, arguments, sizeof(type));                                        \
+    }
+
 /* A kernel that says that it began, and goes on when the gate is opened. */
 typedef struct gate {
     atomic_bool began;
     atomic_bool open;
 } gate;
 
-static inline tide_status gate_kernel(void *stream, const void *arguments)
+static inline tide_status gate_kernel_work(gate *const *arguments)
 {
-    (void)stream;
-    gate *it = *(gate *const *)arguments;
+    gate *it = *arguments;
     atomic_store(&it->began, true);
     while (!atomic_load(&it->open))
         ;
     return TIDE_OK;
 }
+TEST_KERNEL(gate_kernel, gate *)
 
 static inline tide_status launch_gate(fixture *it, tide_stream stream, gate *held)
 {
@@ -136,12 +199,12 @@ static inline tide_status launch_gate(fixture *it, tide_stream stream, gate *hel
 }
 
 /* Adds one to an atomic counter. */
-static inline tide_status count_kernel(void *stream, const void *arguments)
+static inline tide_status count_kernel_work(atomic_int *const *arguments)
 {
-    (void)stream;
-    atomic_fetch_add(*(atomic_int *const *)arguments, 1);
+    atomic_fetch_add(*arguments, 1);
     return TIDE_OK;
 }
+TEST_KERNEL(count_kernel, atomic_int *)
 
 static inline tide_status launch_count(fixture *it, tide_stream stream, atomic_int *counter)
 {
@@ -155,22 +218,20 @@ typedef struct store_arguments {
     int value;
 } store_arguments;
 
-static inline tide_status store_kernel(void *stream, const void *arguments)
+static inline tide_status store_kernel_work(const store_arguments *it)
 {
-    (void)stream;
-    const store_arguments *it = arguments;
     *it->memory = it->value;
     return TIDE_OK;
 }
+TEST_KERNEL(store_kernel, store_arguments)
 
 /* memory = 3 * memory + value: no two orders of such steps give the same. */
-static inline tide_status mix_kernel(void *stream, const void *arguments)
+static inline tide_status mix_kernel_work(const store_arguments *it)
 {
-    (void)stream;
-    const store_arguments *it = arguments;
     *it->memory = (int)(3u * (unsigned)*it->memory + (unsigned)it->value);
     return TIDE_OK;
 }
+TEST_KERNEL(mix_kernel, store_arguments)
 
 static inline bool is_done(fixture *it, tide_event event)
 {
