@@ -100,7 +100,7 @@ static tide_status check_options(const tide_layout_options *o)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "layout: chunk size %llu bytes is not a power of two of at least %d",
                          (unsigned long long)o->chunk_bytes, CHUNK_BYTES_LEAST);
-    if (o->dtype != TIDE_DTYPE_FP32 && o->dtype != TIDE_DTYPE_BF16)
+    if (o->dtype != TIDE_DTYPE_FP32 && o->dtype != TIDE_DTYPE_BF16 && o->dtype != TIDE_DTYPE_FP16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "layout: dtype %d is unknown", (int)o->dtype);
     if (o->ranks == 0 || o->group_size == 0 || o->ranks % o->group_size || o->rank >= o->ranks)
         return tide_fail(TIDE_ERROR_ARGUMENT,

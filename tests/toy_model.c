@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/bf16.h"
+#include "kernels/fp16.h"
 
 #include <string.h>
 
@@ -13,6 +13,7 @@ typedef struct layer_args {
     float *gradient;    /* its accumulator, or NULL */
     uint64_t elements;
     tide_dtype dtype;
+    float loss_scale; /* gradients are made this many times too large */
     bool fail;
 } layer_args;
 
@@ -20,10 +21,8 @@ static float value(const layer_args *a, uint64_t i)
 {
     if (a->dtype == TIDE_DTYPE_FP32)
         return ((const float *)a->values)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)a->values)[i] << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
+    return a->dtype == TIDE_DTYPE_BF16 ? tide_bf16_to_float(((const tide_bf16 *)a->values)[i])
+                                       : tide_fp16_to_float(((const tide_fp16 *)a->values)[i]);
 }
 
 static tide_status forward(void *stream, const void *arguments)
@@ -43,9 +42,9 @@ static tide_status backward(void *stream, const void *arguments)
     (void)stream;
     if (a->fail)
         return tide_fail(TIDE_ERROR_DEVICE, "toy backward failed on purpose");
+    const float *from = a->saved == NULL ? a->state : a->saved;
     for (uint64_t i = 0; i < a->elements; i++)
-        a->gradient[i] +=
-            0.1F * (a->saved == NULL ? a->state : a->saved)[i % TOY_STATE] + 0.01F * value(a, i);
+        a->gradient[i] += a->loss_scale * (0.1F * from[i % TOY_STATE] + 0.01F * value(a, i));
     return TIDE_OK;
 }
 
@@ -184,6 +183,11 @@ tide_step_options toy_step_options(float clip_norm)
                                .clip_norm = clip_norm};
 }
 
+static float loss_scale(const toy_model *toy)
+{
+    return toy->loss_scale > 0 ? toy->loss_scale : 1;
+}
+
 static float *state_of(const toy_model *toy, uint32_t slice)
 {
     return (float *)tide_region(toy->pool) + (size_t)slice * TOY_STATE;
@@ -200,6 +204,7 @@ static tide_status run_layer(toy_model *toy, tide_op op, int l, bool is_backward
                                  .gradient = tide_param_gradient(toy->pool, toy->params[l]),
                                  .elements = toy->elements[l],
                                  .dtype = toy->dtype,
+                                 .loss_scale = loss_scale(toy),
                                  .fail = fail};
         if (status == TIDE_OK)
             status = tide_launch(toy->pool, is_backward ? "toy backward" : "toy forward",
@@ -216,7 +221,8 @@ static tide_status run_head(toy_model *toy)
                                  .values = tide_param_data(toy->pool, toy->params[0]),
                                  .gradient = tide_param_gradient(toy->pool, toy->params[0]),
                                  .elements = toy->elements[0],
-                                 .dtype = toy->dtype};
+                                 .dtype = toy->dtype,
+                                 .loss_scale = loss_scale(toy)};
         status = tide_launch(toy->pool, "toy head", backward, &args, sizeof args, 1e6, 1e6);
     }
     return status == TIDE_OK ? tide_op_end(toy->pool) : status;
@@ -248,7 +254,8 @@ static tide_status run_backward(toy_model *toy, bool fail_kernel)
 
 tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel)
 {
-    const tide_step_options options = toy_step_options(clip_norm);
+    tide_step_options options = toy_step_options(clip_norm);
+    options.loss_scale = toy->loss_scale;
     tide_status status = tide_step_begin(toy->pool, &options);
     if (status == TIDE_OK)
         status = run_forward(toy);

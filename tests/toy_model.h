@@ -20,6 +20,7 @@ typedef struct toy_model {
     tide_op forward[TOY_LAYERS], backward[TOY_LAYERS], head, unused_forward;
     uint64_t elements[TOY_LAYERS];
     tide_dtype dtype;
+    float loss_scale; /* of the steps to come: gradients are made so many times larger. 0: none */
 } toy_model;
 
 typedef struct toy_options {
