@@ -2,11 +2,13 @@
  *
  * Keys are flat ("model.layers"), so that a message's name is the manifest's name. Counts are JSON integers;
  * seed and fingerprint use all 64 bits, more than a JSON integer has in most readers, and are hexadecimal
- * strings; doubles are printed with 17 digits, which give the same double back.
+ * strings; doubles are printed with 17 digits, which give the same double back. What only fp16 has is only written with
+ * it: checkpoints of other dtypes look as they did before there was fp16.
  */
 #include "src/checkpoint/train_state.h"
 
 #include "src/checkpoint/train_state_json.h"
+#include "src/train/loss_scale.h"
 #include "tide_config.h"
 
 #include <assert.h>
@@ -29,11 +31,16 @@ typedef struct state_field {
     field_kind kind;
     field_rule rule;
     size_t offset;
+    bool fp16_only;
 } state_field;
 
 #define FIELD(name, member, kind, rule)                                                                      \
     {                                                                                                        \
-        name, kind, rule, offsetof(tide_train_state, member)                                                 \
+        name, kind, rule, offsetof(tide_train_state, member), false                                          \
+    }
+#define FP16_FIELD(name, member, kind, rule)                                                                 \
+    {                                                                                                        \
+        name, kind, rule, offsetof(tide_train_state, member), true                                           \
     }
 
 static const state_field fields[] = {
@@ -62,9 +69,19 @@ static const state_field fields[] = {
     FIELD("beta1", beta1, REAL, HYPERPARAMETER),
     FIELD("beta2", beta2, REAL, HYPERPARAMETER),
     FIELD("epsilon", epsilon, REAL, HYPERPARAMETER),
+    /* after "dtype", which says whether they are there */
+    FP16_FIELD("loss_scale", loss_scale, REAL, PROGRESS),
+    FP16_FIELD("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS),
+    FP16_FIELD("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER),
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
+
+/* A state of this dtype has the field. */
+static bool field_exists(const state_field *field, tide_dtype dtype)
+{
+    return !field->fp16_only || dtype == TIDE_DTYPE_FP16;
+}
 
 /* ---- a field's value, whatever its kind ---- */
 
@@ -90,11 +107,6 @@ static double field_real(const tide_train_state *state, const state_field *field
 {
     assert(field->kind == REAL);
     return *(const double *)field_at(state, field);
-}
-
-static const char *dtype_name(uint64_t dtype)
-{
-    return dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp32";
 }
 
 /* As the user gave it: the fewest digits, 6 to 17, that give the double back. */
@@ -123,7 +135,7 @@ static void field_text(const tide_train_state *state, const state_field *field, 
         real_text(field_real(state, field), text);
         return;
     case DTYPE:
-        snprintf(text, VALUE_TEXT_BYTES, "%s", dtype_name(bits));
+        snprintf(text, VALUE_TEXT_BYTES, "%s", tide_dtype_name((tide_dtype)bits));
         return;
     }
 }
@@ -135,12 +147,21 @@ static bool field_is_valid(const tide_train_state *state, const state_field *fie
         return bits <= INT64_MAX;
     if (field->kind == REAL)
         return isfinite(field_real(state, field));
-    return field->kind != DTYPE || bits == TIDE_DTYPE_FP32 || bits == TIDE_DTYPE_BF16;
+    return field->kind != DTYPE || bits <= TIDE_DTYPE_FP16;
+}
+
+static bool loss_scale_is_valid(const tide_train_state *state)
+{
+    if (state->dtype != TIDE_DTYPE_FP16)
+        return state->loss_scale == 0 && state->loss_scale_good_steps == 0 && state->loss_scale_fixed == 0;
+    return tide_loss_scale_is_valid(state->loss_scale) &&
+           state->loss_scale_good_steps < TIDE_LOSS_SCALE_GROWTH_STEPS &&
+           (state->loss_scale_fixed == 0 || tide_loss_scale_is_valid(state->loss_scale_fixed));
 }
 
 bool tide_train_state_is_valid(const tide_train_state *state)
 {
-    bool valid = tide_gpt2_config_is_valid(&state->model);
+    bool valid = tide_gpt2_config_is_valid(&state->model) && loss_scale_is_valid(state);
     for (size_t i = 0; i < FIELDS; i++)
         valid = valid && field_is_valid(state, &fields[i]);
     return valid;
@@ -176,7 +197,8 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
     tide_train_changes found = {0};
     for (size_t i = 0; i < FIELDS; i++) {
         const state_field *field = &fields[i];
-        if (field->rule == PROGRESS || field_bits(saved, field) == field_bits(current, field))
+        if (field->rule == PROGRESS || !field_exists(field, saved->dtype) ||
+            field_bits(saved, field) == field_bits(current, field))
             continue;
         if (field->rule == IDENTITY)
             return refuse_field(saved, current, where, field);
@@ -207,6 +229,8 @@ json_t *tide_train_state_to_json(const tide_train_state *state)
     assert(tide_train_state_is_valid(state));
     json_t *object = json_object();
     for (size_t i = 0; i < FIELDS && object != NULL; i++) {
+        if (!field_exists(&fields[i], state->dtype))
+            continue;
         if (json_object_set_new(object, fields[i].name, field_to_json(state, &fields[i])) != 0) {
             json_decref(object);
             return NULL;
@@ -226,8 +250,8 @@ static bool bits_from_text(const char *text, uint64_t *bits)
 
 static bool dtype_from_text(const char *text, tide_dtype *dtype)
 {
-    for (tide_dtype candidate = TIDE_DTYPE_FP32; candidate <= TIDE_DTYPE_BF16; candidate++) {
-        if (text != NULL && strcmp(text, dtype_name(candidate)) == 0) {
+    for (tide_dtype candidate = TIDE_DTYPE_FP32; candidate <= TIDE_DTYPE_FP16; candidate++) {
+        if (text != NULL && strcmp(text, tide_dtype_name(candidate)) == 0) {
             *dtype = candidate;
             return true;
         }
@@ -260,16 +284,21 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
 tide_status tide_train_state_from_json(const json_t *object, const char *where, tide_train_state *state)
 {
     tide_train_state parsed;
+    size_t expected = 0;
     memset(&parsed, 0, sizeof parsed);
     for (size_t i = 0; i < FIELDS; i++) {
+        if (!field_exists(&fields[i], parsed.dtype))
+            continue;
+        expected++;
         const json_t *item = json_object_get(object, fields[i].name);
         if (item == NULL || !field_from_json(item, &fields[i], &parsed))
             return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: training state field \"%s\" is %s", where,
                              fields[i].name, item == NULL ? "missing" : "malformed");
     }
-    if (json_object_size(object) != FIELDS)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: the training state has %zu fields instead of %d",
-                         where, json_object_size(object), FIELDS);
+    if (json_object_size(object) != expected)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %s: the training state has %zu fields instead of %zu", where,
+                         json_object_size(object), expected);
     if (!tide_train_state_is_valid(&parsed))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: the training state describes no valid model",
                          where);

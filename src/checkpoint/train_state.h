@@ -16,6 +16,8 @@ typedef struct tide_train_state {
     uint64_t tokens; /* tokens trained on */
     uint64_t adam_step; /* updates done: steps without the skipped ones; the bias correction's exponent */
     uint64_t skipped;   /* steps skipped for a non-finite norm */
+    double loss_scale;  /* of the next step; fp16 only, else 0, as the next two */
+    uint64_t loss_scale_good_steps; /* since it changed or a step was skipped */
 
     /* Identity: another value is refused. model.name is not stored. */
     tide_gpt2_config model;
@@ -35,7 +37,8 @@ typedef struct tide_train_state {
     double clip; /* 0: no clipping */
     double beta1;
     double beta2;
-    double epsilon; /* Adam's */
+    double epsilon;          /* Adam's */
+    double loss_scale_fixed; /* 0: it is found as training goes */
 } tide_train_state;
 
 /* The hyperparameters that differ, a line each: "lr 0.0003 -> 0.0001". Room for every one there is. */
@@ -52,7 +55,8 @@ TIDE_NODISCARD tide_status tide_train_state_compare(const tide_train_state *save
                                                     const tide_train_state *current, const char *where,
                                                     tide_train_changes *changes);
 
-/* Doubles are finite, the model is valid, dtype is one of the enum: what can be written and read back. */
+/* Doubles are finite, the model is valid, dtype is one of the enum, a loss scale keeps its rules (loss_scale.h) and
+ * only fp16 has one: what can be written and read back. */
 bool tide_train_state_is_valid(const tide_train_state *state);
 
 #endif

@@ -272,8 +272,9 @@ static tide_status zero_loss(tide_gpt2 *model)
                        (double)tide_zero_bytes(&args));
 }
 
-tide_status tide_gpt2_train(tide_gpt2 *model)
+tide_status tide_gpt2_train(tide_gpt2 *model, float loss_scale)
 {
+    model->loss_scale = loss_scale;
     const tide_status status = zero_loss(model);
     return status == TIDE_OK ? run_ops(model, model->order.embedding, model->order.embedding_backward)
                              : status;

@@ -71,8 +71,9 @@ TIDE_NODISCARD tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed);
  * ops. Every token is below vocab_size. */
 TIDE_NODISCARD tide_status tide_gpt2_upload(tide_gpt2 *model, const int32_t *inputs, const int32_t *targets);
 
-/* All ops of a training step, or of an evaluation (forward only). */
-TIDE_NODISCARD tide_status tide_gpt2_train(tide_gpt2 *model);
+/* All ops of a training step, or of an evaluation (forward only). The gradient, not the loss, is multiplied by
+ * `loss_scale`: what the step's options say. */
+TIDE_NODISCARD tide_status tide_gpt2_train(tide_gpt2 *model, float loss_scale);
 TIDE_NODISCARD tide_status tide_gpt2_evaluate(tide_gpt2 *model);
 
 /* Wait for the ops and give the batch's mean loss, nats a token. Inside the step. */

@@ -139,7 +139,7 @@ static void cross_entropy(tide_gpt2_tape *tape, size_t first_row, size_t rows, v
         .rows = rows,
         .vocabulary = options->config.vocab_size,
         .leading_dimension = logits_stride(tape),
-        .gradient_scale = (float)(1.0 / (double)batch_rows),
+        .gradient_scale = (float)(1.0 / (double)batch_rows) * tape->model->loss_scale,
         .gradient = gradient,
         .dtype = options->dtype,
     };

@@ -72,7 +72,7 @@ static bool line_build(tide_metrics *metrics, const tide_trainer_report *report,
     tide_json_real(&line, "loss", report->loss);
     tide_json_real(&line, "grad_norm", report->gradient_norm);
     tide_json_real(&line, "lr", report->lr);
-    tide_json_real(&line, "loss_scale", 1.0); /* bf16 and fp32 need none */
+    tide_json_real(&line, "loss_scale", report->loss_scale);
     tide_json_count(&line, "tokens", tokens);
     tide_json_real(&line, "step_seconds", counters->seconds);
     tide_json_real(&line, "tokens_per_second",

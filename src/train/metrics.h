@@ -6,7 +6,7 @@
  *
  * A step's updates may run inside the next step, so a line has two halves: what the trainer reports when the
  * step returns, and the step's share of the pool's counters, known when its last update has ended. The caller
- * brings them together. `tokens` is the step's own; `skipped` is 1 for a step that left the weights as they
+ * brings them together. `tokens` is the step's own; `loss_scale` is 1 but for fp16; `skipped` is 1 for a step that left the weights as they
  * were; the peaks are the run's so far. The predictions were made when the step began. A number that is not
  * finite is null: on the null device loss and norm, and the predictions of steps that have none.
  *

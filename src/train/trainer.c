@@ -1,7 +1,7 @@
 /* One step after another: a batch by step number, the model's ops, the optimizer's result.
  *
  * The number of steps done is all there is of position: the batch, the learning rate and the random numbers
- * are functions of it. So a step that failed and was aborted can be repeated, and a resumed run goes on as if
+ * are functions of it. (In fp16 the loss scale is another: it moves when a step has been made, never when one failed.) So a step that failed and was aborted can be repeated, and a resumed run goes on as if
  * it had never stopped.
  *
  * The loss is read after the step's end has been queued: by then the norm's kernels and, without clipping,
@@ -9,6 +9,7 @@
  */
 #include "src/train/trainer_internal.h"
 
+#include "src/train/loss_scale.h"
 #include "src/train/lr_schedule.h"
 
 #include <math.h>
@@ -31,6 +32,14 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
     return tide_data_open(&of_data, data);
 }
 
+/* 0 where there is none. */
+static double first_loss_scale(const tide_trainer_options *options)
+{
+    if (options->pool.dtype != TIDE_DTYPE_FP16)
+        return 0;
+    return options->loss_scale != 0 ? options->loss_scale : TIDE_LOSS_SCALE_FIRST;
+}
+
 static tide_train_state state_at_start(const tide_trainer_options *options, const tide_data *data)
 {
     return (tide_train_state){
@@ -50,6 +59,8 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .beta1 = options->beta1,
         .beta2 = options->beta2,
         .epsilon = options->epsilon,
+        .loss_scale = first_loss_scale(options),
+        .loss_scale_fixed = options->loss_scale,
     };
 }
 
@@ -172,6 +183,22 @@ static double learning_rate(const tide_train_state *state)
     return tide_lr_schedule_at(&schedule, state->step);
 }
 
+/* What the loss' gradient is multiplied by; 1: nothing. */
+static float loss_scale(const tide_train_state *state)
+{
+    return state->loss_scale > 0 ? (float)state->loss_scale : 1;
+}
+
+static void loss_scale_step(tide_train_state *state, bool skipped)
+{
+    if (state->dtype != TIDE_DTYPE_FP16 || state->loss_scale_fixed != 0)
+        return;
+    const tide_loss_scale now = {.scale = state->loss_scale, .good_steps = state->loss_scale_good_steps};
+    const tide_loss_scale next = tide_loss_scale_after(now, skipped);
+    state->loss_scale = next.scale;
+    state->loss_scale_good_steps = next.good_steps;
+}
+
 static tide_step_options step_options(const tide_train_state *state)
 {
     return (tide_step_options){
@@ -182,6 +209,7 @@ static tide_step_options step_options(const tide_train_state *state)
         .epsilon = (float)state->epsilon,
         .weight_decay = (float)state->weight_decay,
         .clip_norm = (float)state->clip,
+        .loss_scale = loss_scale(state),
     };
 }
 
@@ -198,7 +226,7 @@ static tide_status run_step(tide_trainer *trainer)
 {
     tide_status status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
     if (status == TIDE_OK)
-        status = tide_gpt2_train(trainer->model);
+        status = tide_gpt2_train(trainer->model, loss_scale(&trainer->state));
     return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
 }
 
@@ -224,6 +252,8 @@ static void finish_step(tide_trainer *trainer, const tide_step_result *result, t
 {
     tide_train_state *state = &trainer->state;
     report->lr = learning_rate(state);
+    report->loss_scale = (double)loss_scale(state);
+    loss_scale_step(state, result->skipped);
     state->step++;
     state->tokens += state->batch_tokens;
     state->adam_step = tide_update_count(trainer->pool);

@@ -49,6 +49,7 @@ typedef struct tide_trainer_options {
     double weight_decay;
     double clip; /* global gradient norm; 0: no clipping, updates run during backward */
     double beta1, beta2, epsilon;
+    double loss_scale;     /* fp16 only: a power of two from 1 to 2^24 that stays; 0: dynamic (loss_scale.h) */
     uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
@@ -139,8 +140,9 @@ const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer
 typedef struct tide_trainer_report {
     uint64_t step;         /* counts from 1: of a run that starts anew, and goes on after a resume */
     double loss;           /* mean over the batch, nats a token; NAN if nothing is computed */
-    double gradient_norm;  /* before clipping; NAN if nothing is computed */
-    double gradient_scale; /* clip factor */
+    double gradient_norm;  /* before clipping, without the loss scale; NAN if nothing is computed */
+    double gradient_scale; /* clip factor over loss scale */
+    double loss_scale;     /* 1: none */
     double lr;
     uint64_t tokens; /* trained on so far, this step included */
     bool skipped;    /* the norm was not finite: weights unchanged */

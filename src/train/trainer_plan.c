@@ -23,6 +23,8 @@
  */
 #include "src/train/trainer_internal.h"
 
+#include "src/train/loss_scale.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +124,17 @@ static tide_status check_number(const char *name, double value, bool right, cons
     return tide_fail(TIDE_ERROR_ARGUMENT, "%s %g: it must be %s", name, value, what);
 }
 
+static tide_status check_loss_scale(const tide_trainer_options *options)
+{
+    if (options->loss_scale == 0)
+        return TIDE_OK;
+    if (options->pool.dtype != TIDE_DTYPE_FP16)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "loss scale %g: only fp16 has one, the dtype is %s",
+                         options->loss_scale, tide_dtype_name(options->pool.dtype));
+    return check_number("loss scale", options->loss_scale, tide_loss_scale_is_valid(options->loss_scale),
+                        "a power of two from 1 to 16777216, or 0 (dynamic)");
+}
+
 static tide_status check_numbers(const tide_trainer_options *options)
 {
     tide_status status = check_number("learning rate", options->lr, options->lr > 0, "above 0");
@@ -137,6 +150,8 @@ static tide_status check_numbers(const tide_trainer_options *options)
             check_number("beta2", options->beta2, options->beta2 >= 0 && options->beta2 < 1, "in [0, 1)");
     if (status == TIDE_OK)
         status = check_number("epsilon", options->epsilon, options->epsilon > 0, "above 0");
+    if (status == TIDE_OK)
+        status = check_loss_scale(options);
     if (status == TIDE_OK && options->steps == 0)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "a run of 0 steps: it must be 1 or more");
     if (status == TIDE_OK && options->eval_batches == 0)

@@ -84,6 +84,10 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->tokens = loaded->tokens;
     state->adam_step = loaded->adam_step;
     state->skipped = loaded->skipped;
+    if (state->loss_scale_fixed != 0)
+        return;
+    state->loss_scale = loaded->loss_scale;
+    state->loss_scale_good_steps = loaded->loss_scale_good_steps;
 }
 
 static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found *found)
