@@ -170,7 +170,7 @@ def usage_errors(bench):
     one_line(bench, "value out of range", 2, "--keep -1: not a whole number", *tiny, "--keep", -1)
     one_line(bench, "bad size", 2, "--chunk-size 1 parsec: not a size", *tiny, "--chunk-size", "1 parsec")
     one_line(bench, "chunk size no power of two", 2, "no power of two", *tiny, "--chunk-size", "3MiB")
-    one_line(bench, "unknown choice", 2, "must be one of bf16|fp32", *tiny, "--dtype", "fp8")
+    one_line(bench, "unknown choice", 2, "must be one of bf16|fp16|fp32", *tiny, "--dtype", "fp8")
     one_line(bench, "unknown device", 2, "--device gpu", *tiny, "--device", "gpu")
     one_line(bench, "missing model", 2, "--model .* required", "--data", bench.text)
     one_line(bench, "missing data", 2, "--data .* required", "--model", bench.tiny)

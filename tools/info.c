@@ -102,7 +102,8 @@ static void rates_print(const tide_rates *rates)
     printf("measured with %s and chunks of %s, on the host device:\n",
            tide_count_noun(rates->threads, "thread", threads),
            tide_size_format_exact(rates->chunk_bytes, chunk));
-    printf("  products  bf16 %.3g FLOP/s, fp32 %.3g FLOP/s\n", rates->flops_per_second[TIDE_DTYPE_BF16],
+    printf("  products  bf16 %.3g FLOP/s, fp16 %.3g FLOP/s, fp32 %.3g FLOP/s\n",
+           rates->flops_per_second[TIDE_DTYPE_BF16], rates->flops_per_second[TIDE_DTYPE_FP16],
            rates->flops_per_second[TIDE_DTYPE_FP32]);
     printf("  memory    %s/s in a kernel, %s/s in AdamW\n",
            tide_size_format((uint64_t)rates->device_bytes_per_second, device),
@@ -166,6 +167,7 @@ static void rates_json(tide_json_line *line, const tide_rates *rates)
     tide_json_count(line, "threads", rates->threads);
     tide_json_count(line, "chunk_bytes", rates->chunk_bytes);
     tide_json_real(line, "bf16_flops_per_second", rates->flops_per_second[TIDE_DTYPE_BF16]);
+    tide_json_real(line, "fp16_flops_per_second", rates->flops_per_second[TIDE_DTYPE_FP16]);
     tide_json_real(line, "fp32_flops_per_second", rates->flops_per_second[TIDE_DTYPE_FP32]);
     tide_json_real(line, "device_bytes_per_second", rates->device_bytes_per_second);
     tide_json_real(line, "adam_bytes_per_second", rates->adam_bytes_per_second);

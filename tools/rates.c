@@ -187,6 +187,8 @@ static tide_status bench_run(bench *run, uint64_t chunk_bytes, tide_rates *rates
     if (status == TIDE_OK)
         status = matmul_measure(run, TIDE_DTYPE_BF16, &rates->flops_per_second[TIDE_DTYPE_BF16]);
     if (status == TIDE_OK)
+        status = matmul_measure(run, TIDE_DTYPE_FP16, &rates->flops_per_second[TIDE_DTYPE_FP16]);
+    if (status == TIDE_OK)
         status = matmul_measure(run, TIDE_DTYPE_FP32, &rates->flops_per_second[TIDE_DTYPE_FP32]);
     if (status == TIDE_OK)
         status = memory_measure(run, &rates->device_bytes_per_second);

@@ -7,7 +7,7 @@
 
 typedef struct tide_rates {
     uint32_t threads;
-    double flops_per_second[2];     /* matrix products, by tide_dtype */
+    double flops_per_second[3];     /* matrix products, by tide_dtype */
     double device_bytes_per_second; /* read and written by a kernel on the host device's region */
     double adam_bytes_per_second;   /* moved by the fused AdamW: 28 bytes a bf16 param */
     double h2d_bytes_per_second;    /* slot to slot, unthrottled */

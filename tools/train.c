@@ -181,7 +181,7 @@ static void trace_settings_fill(const train_run *run, tide_trace_setting setting
     const tide_train_settings *from = &run->settings;
     const tide_trace_setting filled[TRACE_SETTINGS] = {
         {"model", run->options.model.name},          {"data", from->data != NULL ? from->data : ""},
-        {"device", run->options.pool.device},        {"dtype", from->dtype == 0 ? "bf16" : "fp32"},
+        {"device", run->options.pool.device},        {"dtype", tide_dtype_name(run->options.pool.dtype)},
         {"recompute", recomputes[from->recompute]},  {"optimizer_placement", placements[from->placement]},
         {"prefetch", from->prefetch ? "on" : "off"}, {"manager", from->manager ? "on" : "off"},
         {"clip", from->clip > 0 ? "on" : "off"},     {"checks", from->checks ? "on" : "off"},
@@ -247,7 +247,7 @@ static void run_print(const train_run *run)
            tide_count_noun(model->layers, "layer", layers), model->width,
            tide_count_noun(model->heads, "head", heads), model->context, model->vocab_size);
     printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", options->pool.device,
-           options->pool.dtype == TIDE_DTYPE_BF16 ? "bf16" : "fp32", (unsigned long long)options->seed,
+           tide_dtype_name(options->pool.dtype), (unsigned long long)options->seed,
            tide_count_noun(options->steps, "step", steps),
            tide_count_noun(plan->batch_tokens, "token", tokens),
            tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,
@@ -256,7 +256,11 @@ static void run_print(const train_run *run)
         printf("lr %g without warm-up", options->lr);
     else
         printf("lr %g after %s of warm-up", options->lr, tide_count_noun(plan->warmup_steps, "step", steps));
-    printf(", weight decay %g, clip %g\n", options->weight_decay, options->clip);
+    printf(", weight decay %g, clip %g", options->weight_decay, options->clip);
+    if (options->pool.dtype == TIDE_DTYPE_FP16)
+        printf(", loss scale %g%s", tide_trainer_state(run->trainer)->loss_scale,
+               options->loss_scale == 0 ? " (dynamic)" : "");
+    printf("\n");
     if (tide_train_settings_predict(&run->settings) && run->settings.checkpoint != NULL)
         printf("the null device computes nothing: nothing is resumed from or saved to %s\n",
                run->settings.checkpoint);

@@ -1,9 +1,11 @@
 /* The table of `tidepool train`: names, kinds, ranges, defaults and help in one place. */
 #include "tools/train_options.h"
 
+#include "src/train/loss_scale.h"
 #include "tools/options.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(tide_train_settings, field)
@@ -27,7 +29,7 @@ static const tide_option options[] = {
     {.name = "--vocab-size", .kind = TIDE_OPTION_COUNT, .offset = AT(vocab_size), .metavar = "N",
      .least = 1, .most = 16777216, .value_help = "the model's",
      .help = "vocabulary of the model; every token must be below it"},
-    {.name = "--dtype", .kind = TIDE_OPTION_CHOICE, .offset = AT(dtype), .metavar = "bf16|fp32",
+    {.name = "--dtype", .kind = TIDE_OPTION_CHOICE, .offset = AT(dtype), .metavar = "bf16|fp16|fp32",
      .value = "bf16",
      .help = "of params and activations; masters and moments are always fp32"},
     {.name = "--seed", .kind = TIDE_OPTION_COUNT, .offset = AT(seed), .metavar = "N",
@@ -56,6 +58,9 @@ static const tide_option options[] = {
     {.name = "--clip", .kind = TIDE_OPTION_REAL, .offset = AT(clip), .metavar = "X", .most = 1e9,
      .value = "1.0",
      .help = "global gradient norm to clip to; 0: no clipping, updates run during backward"},
+    {.name = "--loss-scale", .kind = TIDE_OPTION_TEXT, .offset = AT(loss_scale), .metavar = "dynamic|N",
+     .value_help = "dynamic with fp16, none with other dtypes",
+     .help = "multiply the loss' gradient by it; dynamic: from 65536 on, half after an overflow, twice after 2000 steps"},
     {.name = "--recompute", .kind = TIDE_OPTION_CHOICE, .offset = AT(recompute), .metavar = "auto|none|all",
      .value = "auto",
      .help = "blocks whose activations backward computes again; never changes a bit"},
@@ -203,9 +208,36 @@ static tide_status device_check(const tide_train_settings *settings, const bool 
                      "tidepool train: --data PATH is required (a text file or token shards)");
 }
 
+static tide_dtype dtype_of(const tide_train_settings *settings)
+{
+    static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
+    return dtypes[settings->dtype];
+}
+
+/* 0: dynamic, or none where the dtype has none. */
+static tide_status loss_scale_of(const tide_train_settings *settings, double *scale)
+{
+    const char *text = settings->loss_scale;
+    *scale = 0;
+    if (text != NULL && dtype_of(settings) != TIDE_DTYPE_FP16)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --loss-scale needs --dtype fp16");
+    if (text == NULL || strcmp(text, "dynamic") == 0)
+        return TIDE_OK;
+    if (strspn(text, "0123456789") == strlen(text))
+        *scale = strtod(text, NULL);
+    if (tide_loss_scale_is_valid(*scale))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "tidepool train: --loss-scale %s: must be dynamic or a power of two from %.0f to %.0f",
+                     text, TIDE_LOSS_SCALE_LEAST, TIDE_LOSS_SCALE_MOST);
+}
+
 static tide_status settings_check(const tide_train_settings *settings, const bool *given)
 {
+    double scale;
     tide_status status = device_check(settings, given);
+    if (status == TIDE_OK)
+        status = loss_scale_of(settings, &scale);
     if (status == TIDE_OK)
         status = needs_check(given, "--save-every", "--checkpoint");
     if (status == TIDE_OK)
@@ -253,7 +285,7 @@ static void pool_options_fill(const tide_train_settings *settings, tide_pool_opt
     pool->device_memory_bytes = settings->device_memory_bytes;
     pool->host_memory_bytes = settings->host_memory_bytes;
     pool->chunk_bytes = settings->chunk_bytes;
-    pool->dtype = settings->dtype == 0 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    pool->dtype = dtype_of(settings);
     pool->prefetch = settings->prefetch;
     pool->predict =
         settings->metrics != NULL && !tide_train_settings_predict(settings); /* null: it is one itself */
@@ -274,6 +306,8 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, tide_
     tide_trainer_options filled;
     tide_trainer_options_default(&filled);
     tide_status status = model_open(settings, &filled.model);
+    if (status == TIDE_OK)
+        status = loss_scale_of(settings, &filled.loss_scale);
     if (status != TIDE_OK)
         return status;
     filled.data = settings->data;

@@ -21,7 +21,8 @@ typedef struct tide_train_settings {
     uint64_t warmup;
     bool warmup_given;
     uint64_t seed;
-    int dtype; /* bf16, fp32 */
+    int dtype;              /* bf16, fp16, fp32 */
+    const char *loss_scale; /* NULL: not given */
     uint64_t vocab_size;
     int recompute; /* auto, none, all */
 

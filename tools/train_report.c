@@ -205,6 +205,7 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
     *progress = (tide_progress){.out = out,
                                 .terminal = isatty(fileno(out)) != 0,
                                 .computes = tide_trainer_computes(trainer),
+                                .scales = tide_trainer_state(trainer)->dtype == TIDE_DTYPE_FP16,
                                 .steps = tide_trainer_state(trainer)->steps,
                                 .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
 }
@@ -218,6 +219,8 @@ static void step_print(const tide_progress *progress, const tide_trainer_report 
     fprintf(out, "step %llu/%llu", (unsigned long long)report->step, (unsigned long long)progress->steps);
     if (progress->computes)
         fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
+    if (progress->scales)
+        fprintf(out, "  scale %g", report->loss_scale);
     fprintf(out, "  lr %.3g  %.0f tokens/s  stall %.0f%%  moved %s%s\n", report->lr,
             seconds > 0 ? (double)progress->step_tokens / seconds : 0,
             seconds > 0 ? 100 * counters->stall_seconds / seconds : 0,

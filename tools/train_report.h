@@ -17,6 +17,7 @@ typedef struct tide_progress {
     bool terminal;
     bool bar_shown;
     bool computes;  /* false on the null device: no loss */
+    bool scales;    /* fp16: a loss scale moves */
     uint64_t steps; /* where the run ends */
     uint64_t step_tokens;
     uint64_t lines; /* steps that have their line; `sum` is over them */
