@@ -112,10 +112,12 @@ size_t fake_cudart_live(char *text, size_t text_bytes)
     size_t streams = 0, events = 0, handles = 0, all;
     pthread_mutex_lock(&fake.lock);
     text[0] = '\0';
-    for (const struct CUstream_st *stream = fake.streams; stream != NULL; stream = stream->next)
-        streams += !stream->dead;
-    for (const struct CUevent_st *event = fake.events; event != NULL; event = event->next)
-        events += !event->dead;
+    for (size_t i = 0; i < fake.stream_count; i++)
+        streams += !fake.streams[i].dead;
+    for (size_t i = 0; i < fake.event_count; i++)
+        events += !fake.events[i].dead;
+    for (int gpu = 0; gpu < FAKE_CUDART_GPUS_MAX; gpu++)
+        streams -= fake.default_stream[gpu] != NULL;
     for (const fake_handle *handle = fake.handles; handle != NULL; handle = handle->next)
         handles += !handle->released;
     all = live_add(streams, "stream", text, text_bytes) + live_add(events, "event", text, text_bytes) +

@@ -34,8 +34,8 @@ static CUresult reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment
     if (alignment < FAKE_CUDART_GRANULARITY)
         alignment = FAKE_CUDART_GRANULARITY;
     const uint64_t whole_bytes = bytes + alignment;
-    char *whole = mmap(NULL, whole_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (whole == MAP_FAILED)
+    char *whole = fake_mmap(NULL, whole_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    if (whole == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     char *base = whole + (alignment - (uintptr_t)whole % alignment) % alignment;
     fake_range *range = fake_range_add(FAKE_RESERVATION, base, bytes);
@@ -74,7 +74,7 @@ static CUresult address_free(CUdeviceptr ptr, size_t size)
     else if (fake_range_overlaps(FAKE_MAPPING, range->base, range->bytes))
         error = refuse("cuMemAddressFree", "something is still mapped there");
     else {
-        (void)munmap(range->whole, range->whole_bytes);
+        fake_munmap(range->whole, range->whole_bytes);
         fake_range_remove(range, "cuMemAddressFree");
     }
     return fake_leave_driver(call, error);
@@ -88,24 +88,33 @@ static int poisoned_file(uint64_t bytes)
     if (memfd < 0)
         return -1;
     void *all = ftruncate(memfd, (off_t)bytes) == 0
-                    ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0)
-                    : MAP_FAILED;
-    if (all == MAP_FAILED) {
+                    ? fake_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd)
+                    : NULL;
+    if (all == NULL) {
         (void)close(memfd);
         return -1;
     }
     memset(all, POISON, bytes);
-    (void)munmap(all, bytes);
+    fake_munmap(all, bytes);
     return memfd;
+}
+
+/* From a pool; a place without a file is free. */
+static fake_handle *handle_place(void)
+{
+    static fake_handle pool[FAKE_HANDLES_MAX];
+    static size_t used;
+    for (size_t i = 0; i < used; i++)
+        if (pool[i].memfd < 0)
+            return &pool[i];
+    return used < FAKE_HANDLES_MAX ? &pool[used++] : NULL;
 }
 
 static CUresult create(CUmemGenericAllocationHandle *number, uint64_t bytes, int gpu)
 {
-    fake_handle *handle = calloc(1, sizeof *handle);
-    if (handle == NULL || !fake_memory_take(gpu, bytes)) {
-        free(handle);
+    fake_handle *handle = fake_memory_take(gpu, bytes) ? handle_place() : NULL;
+    if (handle == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     *handle = (fake_handle){.next = fake.handles, .bytes = bytes, .gpu = gpu};
     handle->number = *number = ++fake.last_handle;
     handle->memfd = poisoned_file(bytes);
@@ -227,8 +236,8 @@ static bool is_filled_by_whole_mappings(char *place, uint64_t bytes)
 static CUresult give_access(fake_range *range, CUmemAccess_flags flags)
 {
     const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE : PROT_READ;
-    if (mmap(range->base, range->bytes, protection, MAP_SHARED | MAP_FIXED, range->handle->memfd, 0) ==
-        MAP_FAILED)
+    if (fake_mmap(range->base, range->bytes, protection, MAP_SHARED | MAP_FIXED, range->handle->memfd) ==
+        NULL)
         abort(); /* this machine has no mappings left */
     range->accessible = true;
     return CUDA_SUCCESS;
@@ -259,8 +268,8 @@ static void unmap(fake_range *range)
     char *base = range->base;
     const uint64_t bytes = range->bytes;
     fake_range_remove(range, "cuMemUnmap");
-    if (mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-        MAP_FAILED)
+    if (fake_mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1) ==
+        NULL)
         abort();
     handle->mappings--;
     fake_handle_unref(handle);

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { POISON = 0xA5, PAGE_BYTES = 4096, ALLOCATION_OFFSET_BYTES = 256 };
@@ -134,10 +135,16 @@ bool fake_memory_take(int gpu, uint64_t bytes)
 
 /* --- allocations --- */
 
-static char *map_anonymous(uint64_t bytes, int protection)
+void *fake_mmap(void *wanted, uint64_t bytes, int protection, int flags, int fd)
 {
-    char *base = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return base == MAP_FAILED ? NULL : base;
+    const long address = syscall(SYS_mmap, wanted, bytes, protection, flags, fd, 0L);
+    return address == -1 ? NULL : (void *)address;
+}
+
+void fake_munmap(void *address, uint64_t bytes)
+{
+    if (syscall(SYS_munmap, address, bytes) != 0)
+        abort();
 }
 
 static cudaError_t allocate(fake_kind kind, void **address, uint64_t bytes)
@@ -150,7 +157,7 @@ static cudaError_t allocate(fake_kind kind, void **address, uint64_t bytes)
     }
     if (kind == FAKE_ALLOCATION && !fake_memory_take(fake_current_gpu(), bytes))
         return cudaErrorMemoryAllocation;
-    char *whole = map_anonymous(whole_bytes, PROT_READ | PROT_WRITE);
+    char *whole = fake_mmap(NULL, whole_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (whole == NULL)
         return cudaErrorMemoryAllocation;
     memset(whole, POISON, whole_bytes);
@@ -168,7 +175,7 @@ static void allocation_free(fake_range *range, const char *what)
     if (range->kind == FAKE_ALLOCATION)
         fake.used_bytes[range->gpu] -= range->bytes;
     fake_range_remove(range, what);
-    (void)munmap(whole, whole_bytes);
+    fake_munmap(whole, whole_bytes);
 }
 
 static cudaError_t give_back(fake_kind kind, void *address, const char *what)
@@ -370,7 +377,7 @@ static void handle_forget(fake_handle *handle)
         link = &(*link)->next;
     *link = handle->next;
     (void)close(handle->memfd);
-    free(handle);
+    handle->memfd = -1; /* its place in the pool is free */
 }
 
 void fake_handle_unref(fake_handle *handle)
@@ -392,7 +399,7 @@ void fake_memory_destroy(void)
     while (fake.ranges[FAKE_MAPPING] != NULL)
         fake_range_remove(fake.ranges[FAKE_MAPPING], "start");
     while (fake.ranges[FAKE_RESERVATION] != NULL) {
-        (void)munmap(fake.ranges[FAKE_RESERVATION]->whole, fake.ranges[FAKE_RESERVATION]->whole_bytes);
+        fake_munmap(fake.ranges[FAKE_RESERVATION]->whole, fake.ranges[FAKE_RESERVATION]->whole_bytes);
         fake_range_remove(fake.ranges[FAKE_RESERVATION], "start");
     }
     while (fake.handles != NULL)

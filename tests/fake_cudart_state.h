@@ -8,7 +8,14 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-enum { FAKE_CALLS_MAX = 64, FAKE_RANGES_MAX = 1 << 14, FAKE_RING = 1024 };
+enum {
+    FAKE_CALLS_MAX = 64,
+    FAKE_RANGES_MAX = 1 << 14,
+    FAKE_HANDLES_MAX = 1 << 12,
+    FAKE_STREAMS_MAX = 64,
+    FAKE_EVENTS_MAX = 1 << 16,
+    FAKE_RING = 1024,
+};
 
 typedef enum fake_kind {
     FAKE_RESERVATION = 0,
@@ -72,17 +79,15 @@ typedef struct fake_command {
 } fake_command;
 
 struct CUstream_st {
-    struct CUstream_st *next; /* of all since the start; a dead one stays so that it is known as such */
     pthread_t thread;
     fake_command *ring;
-    uint64_t enqueued, done; /* command i is over when done > i */
+    uint64_t enqueued, done; /* command i is over when done > i; they go on when the place is used anew */
     uint64_t random;
     int gpu;
     bool dead, ending;
 };
 
 struct CUevent_st {
-    struct CUevent_st *next;
     cudaStream_t stream; /* of the latest record; NULL: none */
     uint64_t number;     /* over when the stream's done is greater */
     uint64_t time_ns;
@@ -120,10 +125,14 @@ typedef struct fake_state {
     uint64_t commands;
     size_t misuse;
     char misuse_text[256];
-    struct CUstream_st *streams;
+    /* Pools, so that what a test counts of malloc is the device's alone. The dead are known as such until their places are
+     * needed. */
+    struct CUstream_st streams[FAKE_STREAMS_MAX];
+    size_t stream_count;
+    struct CUevent_st events[FAKE_EVENTS_MAX];
+    size_t event_count, event_next;
     struct CUstream_st *default_stream[FAKE_CUDART_GPUS_MAX]; /* made when first used; not counted as live */
-    struct CUevent_st *events;
-    struct fake_skipped *skipped; /* closures that were never run */
+    struct fake_skipped *skipped;                             /* closures that were never run */
     fake_handle *handles;
     fake_range *ranges[FAKE_KIND_COUNT];
     uint64_t used_bytes[FAKE_CUDART_GPUS_MAX];
@@ -165,6 +174,9 @@ void fake_check_gpu(const char *what, int gpu);
 void fake_wait_changed(void);
 const char *fake_kind_name(fake_kind kind);
 uint64_t fake_now_ns(void);
+/* The system calls: what a test counts of mmap is the device's alone. NULL: it failed. */
+void *fake_mmap(void *wanted, uint64_t bytes, int protection, int flags, int fd);
+void fake_munmap(void *address, uint64_t bytes);
 void fake_sleep_us(uint64_t us);
 
 /* The live range of a kind that [address, address + bytes) lies in; NULL: none. */

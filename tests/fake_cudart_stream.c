@@ -149,21 +149,29 @@ static void *stream_main(void *argument)
 
 /* --- making and ending them --- */
 
+static cudaStream_t stream_place(void)
+{
+    static fake_command rings[FAKE_STREAMS_MAX][FAKE_RING];
+    if (fake.stream_count < FAKE_STREAMS_MAX) {
+        fake.streams[fake.stream_count].ring = rings[fake.stream_count];
+        return &fake.streams[fake.stream_count++];
+    }
+    for (size_t i = 0; i < FAKE_STREAMS_MAX; i++)
+        if (fake.streams[i].dead)
+            return &fake.streams[i];
+    return NULL;
+}
+
 static cudaStream_t stream_create(int gpu)
 {
-    static uint64_t created;
-    cudaStream_t stream = calloc(1, sizeof *stream);
+    cudaStream_t stream = stream_place();
     if (stream == NULL)
         return NULL;
-    stream->ring = calloc(FAKE_RING, sizeof *stream->ring);
     stream->gpu = gpu;
-    stream->random = fake.options.delay_seed * 1000 + created++ % 16;
-    if (stream->ring == NULL || pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
-        free(stream->ring);
-        free(stream);
-        return NULL;
-    }
-    return stream;
+    stream->random = fake.options.delay_seed * FAKE_STREAMS_MAX + (uint64_t)(stream - fake.streams);
+    stream->ending = false;
+    stream->dead = pthread_create(&stream->thread, NULL, stream_main, stream) != 0;
+    return stream->dead ? NULL : stream;
 }
 
 /* What is enqueued still runs. */
@@ -174,37 +182,16 @@ static void stream_end(cudaStream_t stream)
     pthread_mutex_unlock(&fake.lock);
     (void)pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&fake.lock);
-    free(stream->ring);
-    stream->ring = NULL;
-}
-
-static void events_destroy(void)
-{
-    while (fake.events != NULL) {
-        cudaEvent_t event = fake.events;
-        fake.events = event->next;
-        free(event);
-    }
 }
 
 void fake_streams_destroy(void)
 {
     pthread_mutex_lock(&fake.lock);
-    for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next)
-        if (!stream->dead)
-            stream_end(stream);
-    while (fake.streams != NULL) {
-        cudaStream_t stream = fake.streams;
-        fake.streams = stream->next;
-        free(stream);
-    }
-    for (int gpu = 0; gpu < FAKE_CUDART_GPUS_MAX; gpu++) {
-        if (fake.default_stream[gpu] != NULL)
-            stream_end(fake.default_stream[gpu]);
-        free(fake.default_stream[gpu]);
-        fake.default_stream[gpu] = NULL;
-    }
-    events_destroy();
+    for (size_t i = 0; i < fake.stream_count; i++)
+        if (!fake.streams[i].dead)
+            stream_end(&fake.streams[i]);
+    memset(fake.default_stream, 0, sizeof fake.default_stream);
+    fake.stream_count = fake.event_count = fake.event_next = 0;
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -255,10 +242,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
     if (!call.refused) {
         cudaStream_t stream = stream_create(fake_current_gpu());
         error = stream == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
-        if (stream != NULL) {
-            stream->next = fake.streams;
-            fake.streams = *pStream = stream;
-        }
+        if (stream != NULL)
+            *pStream = stream;
     }
     return fake_leave(call, error);
 }
@@ -315,11 +300,9 @@ cudaError_t cudaDeviceSynchronize(void)
     const int gpu = fake_current_gpu();
     cudaError_t error = cudaSuccess;
     if (!call.refused) {
-        for (cudaStream_t stream = fake.streams; stream != NULL; stream = stream->next)
-            if (!stream->dead && stream->gpu == gpu)
-                (void)stream_wait_idle(stream);
-        if (fake.default_stream[gpu] != NULL)
-            (void)stream_wait_idle(fake.default_stream[gpu]);
+        for (size_t i = 0; i < fake.stream_count; i++)
+            if (!fake.streams[i].dead && fake.streams[i].gpu == gpu)
+                (void)stream_wait_idle(&fake.streams[i]);
         error = (cudaError_t)fake.sticky;
     }
     return fake_leave(call, error);
@@ -342,6 +325,20 @@ static bool event_is_over(cudaEvent_t event)
     return event->stream == NULL || event->stream->done > event->number;
 }
 
+/* The place of one that died as long ago as possible. */
+static cudaEvent_t event_place(void)
+{
+    if (fake.event_count < FAKE_EVENTS_MAX)
+        return &fake.events[fake.event_count++];
+    for (size_t i = 0; i < FAKE_EVENTS_MAX; i++) {
+        cudaEvent_t event = &fake.events[fake.event_next];
+        fake.event_next = (fake.event_next + 1) % FAKE_EVENTS_MAX;
+        if (event->dead)
+            return event;
+    }
+    return NULL;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     fake_call call = fake_enter("cudaEventCreateWithFlags", 0);
@@ -349,13 +346,12 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
     if ((flags & ~(unsigned)(cudaEventBlockingSync | cudaEventDisableTiming)) != 0)
         error = cudaErrorInvalidValue;
     if (!call.refused && error == cudaSuccess) {
-        cudaEvent_t made = calloc(1, sizeof *made);
+        cudaEvent_t made = event_place();
         error = made == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
         if (made != NULL) {
-            *made = (struct CUevent_st){.next = fake.events,
-                                        .gpu = fake_current_gpu(),
+            *made = (struct CUevent_st){.gpu = fake_current_gpu(),
                                         .timed = (flags & cudaEventDisableTiming) == 0};
-            fake.events = *event = made;
+            *event = made;
         }
     }
     return fake_leave(call, error);

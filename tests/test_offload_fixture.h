@@ -112,6 +112,13 @@ static inline fixture fixture_small(void)
 static inline void fixture_close(fixture *it)
 {
     it->ops->close(it->device);
+#ifdef TEST_ON_CUDA
+    char text[256];
+    if (fake_cudart_live(text, sizeof text) > 0)
+        fail_msg("left on the GPU: %s", text);
+    if (fake_cudart_misuse(text, sizeof text) > 0)
+        fail_msg("CUDA misused: %s", text);
+#endif
 }
 
 static inline char *place(const fixture *it, uint32_t chunk)
