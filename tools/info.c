@@ -1,7 +1,8 @@
-/* tidepool info: the machine, its NUMA nodes, devices, measured rates, and what this build has; for people or
- * as one line of JSON with the same facts. */
+/* tidepool info: the machine, its NUMA nodes, GPUs (or why there are none), measured rates, and what this build has;
+ * for people or as one line of JSON with the same facts. */
 #include "kernels/kernels.h"
 #include "offload/topology.h"
+#include "src/pool/target.h"
 #include "src/train/json_line.h"
 #include "tide_config.h"
 #include "tools/command.h"
@@ -20,6 +21,7 @@ static const char command_name[] = "tidepool info";
 
 typedef struct info_settings {
     bool json;
+    const char *device;
     uint64_t threads;
 } info_settings;
 
@@ -28,6 +30,12 @@ static const tide_option options[] = {
      .kind = TIDE_OPTION_FLAG,
      .offset = offsetof(info_settings, json),
      .help = "one line of JSON"},
+    {.name = "--device",
+     .kind = TIDE_OPTION_TEXT,
+     .offset = offsetof(info_settings, device),
+     .metavar = "auto|host|cuda:N",
+     .value = "auto",
+     .help = "what to measure; auto: the first GPU that can be used, else the emulated device on the host"},
     {.name = "--threads",
      .kind = TIDE_OPTION_COUNT,
      .offset = offsetof(info_settings, threads),
@@ -40,7 +48,7 @@ static const tide_option options[] = {
 
 static const tide_option_table table = {
     .command = command_name,
-    .summary = "usage: tidepool info [--json]\n\nMeasures for about a second.",
+    .summary = "usage: tidepool info [--json] [--device DEVICE]\n\nMeasures for about a second.",
     .options = options,
     .count = sizeof options / sizeof options[0],
 };
@@ -55,10 +63,19 @@ static const feature features[] = {
     {"jansson", TIDE_HAVE_JANSSON}, {"jemalloc", TIDE_HAVE_JEMALLOC},
 };
 
-enum { FEATURES = sizeof features / sizeof features[0], JSON_BYTES = 16384 };
+enum { FEATURES = sizeof features / sizeof features[0], CHUNK_BYTES = 64 << 20, JSON_BYTES = 65536 };
+
+/* What the CUDA module says of this machine. */
+typedef struct gpu_list {
+    const char *architectures; /* NULL: no module */
+    tide_gpu gpus[TIDE_GPUS_MAX];
+    uint32_t count;
+    char why[TIDE_TARGET_REASON_BYTES]; /* there are none that can be used; "" if one can */
+} gpu_list;
 
 typedef struct machine_info {
     tide_topology topology;
+    gpu_list gpus;
     const tide_cpu_info *cpu;
     tide_rates rates;
 } machine_info;
@@ -75,7 +92,54 @@ static const char *jemalloc_version(void)
     return version;
 }
 
+/* Every GPU that the driver sees, those too that can't be used. Nothing here is an error: `why` has it. */
+static void gpus_read(gpu_list *list)
+{
+    const tide_module *module;
+    uint32_t count = 0;
+    *list = (gpu_list){0};
+    tide_status status = tide_module_cuda(&module);
+    if (status == TIDE_OK) {
+        list->architectures = module->architectures;
+        status = module->gpu_count(&count);
+    }
+    if (status == TIDE_OK && count == 0)
+        status = tide_fail(TIDE_ERROR_UNSUPPORTED, "the driver sees no GPU");
+    for (uint32_t i = 0; i < count && i < TIDE_GPUS_MAX && status == TIDE_OK; i++) {
+        status = module->gpu_read(i, &list->gpus[i]);
+        list->count += status == TIDE_OK;
+    }
+    if (status != TIDE_OK)
+        snprintf(list->why, sizeof list->why, "%s", tide_message());
+}
+
 /* ---- for people ---- */
+
+static void gpu_print(const tide_gpu *gpu)
+{
+    char memory[TIDE_UNITS_TEXT_BYTES], granularity[TIDE_UNITS_TEXT_BYTES];
+    printf("GPU cuda:%-2u  %s, %s, compute capability %u.%u, %u multiprocessors, PCI %s", gpu->ordinal,
+           gpu->name, tide_size_format(gpu->memory_bytes, memory), gpu->capability_major,
+           gpu->capability_minor, gpu->multiprocessors, gpu->pci);
+    if (gpu->numa_node >= 0)
+        printf(", NUMA node %d", gpu->numa_node);
+    if (gpu->granularity_bytes != 0)
+        printf(", maps %s at a time\n", tide_size_format_exact(gpu->granularity_bytes, granularity));
+    else
+        printf("; it has no virtual memory management (VMM), so it can't be used\n");
+}
+
+static void gpus_print(const gpu_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        gpu_print(&list->gpus[i]);
+    if (list->count > 0)
+        printf("CUDA        driver %u.%u, runtime %u.%u, kernels for %s\n", list->gpus[0].driver / 1000,
+               list->gpus[0].driver % 1000 / 10, list->gpus[0].runtime / 1000,
+               list->gpus[0].runtime % 1000 / 10, list->architectures);
+    if (list->why[0] != '\0')
+        printf("no GPU      %s\n", list->why);
+}
 
 static void machine_print(const machine_info *info)
 {
@@ -90,7 +154,8 @@ static void machine_print(const machine_info *info)
     for (uint32_t i = 0; i < topology->node_count; i++)
         printf("NUMA node %u %s, %u processors\n", topology->nodes[i].os_index,
                tide_size_format(topology->nodes[i].memory_bytes, memory), topology->nodes[i].processors);
-    printf("devices     host (emulated), null (predicts); no cuda module\n");
+    printf("devices     host (emulated), null (predicts)%s\n", info->gpus.count > 0 ? ", the GPUs" : "");
+    gpus_print(&info->gpus);
     printf("kernels     %s; matrix products by %s (%s), bf16 %s\n", info->cpu->instructions,
            info->cpu->matmul, info->cpu->matmul_isa, info->cpu->bf16_native ? "in hardware" : "emulated");
 }
@@ -99,18 +164,22 @@ static void rates_print(const tide_rates *rates)
 {
     char device[TIDE_UNITS_TEXT_BYTES], adam[TIDE_UNITS_TEXT_BYTES], h2d[TIDE_UNITS_TEXT_BYTES],
         d2h[TIDE_UNITS_TEXT_BYTES], chunk[TIDE_UNITS_TEXT_BYTES], threads[TIDE_UNITS_TEXT_BYTES];
-    printf("measured with %s and chunks of %s, on the host device:\n",
+    printf("measured with %s and chunks of %s, on the %s device:\n",
            tide_count_noun(rates->threads, "thread", threads),
-           tide_size_format_exact(rates->chunk_bytes, chunk));
+           tide_size_format_exact(rates->chunk_bytes, chunk), rates->device);
     printf("  products  bf16 %.3g FLOP/s, fp16 %.3g FLOP/s, fp32 %.3g FLOP/s\n",
            rates->flops_per_second[TIDE_DTYPE_BF16], rates->flops_per_second[TIDE_DTYPE_FP16],
            rates->flops_per_second[TIDE_DTYPE_FP32]);
     printf("  memory    %s/s in a kernel, %s/s in AdamW\n",
            tide_size_format((uint64_t)rates->device_bytes_per_second, device),
            tide_size_format((uint64_t)rates->adam_bytes_per_second, adam));
-    printf("  link      %s/s to the device, %s/s to the host, %.0f us to map a chunk\n",
+    if (strcmp(rates->device, "host") != 0)
+        printf("  host      %s/s in AdamW\n",
+               tide_size_format((uint64_t)rates->host_adam_bytes_per_second, adam));
+    printf("  link      %s/s to the device, %s/s to the host, %.0f us to map a chunk, %.0f to unmap it\n",
            tide_size_format((uint64_t)rates->h2d_bytes_per_second, h2d),
-           tide_size_format((uint64_t)rates->d2h_bytes_per_second, d2h), (double)rates->map_ns / 1000);
+           tide_size_format((uint64_t)rates->d2h_bytes_per_second, d2h), (double)rates->map_ns / 1000,
+           (double)rates->unmap_ns / 1000);
 }
 
 static void people_print(const machine_info *info)
@@ -150,6 +219,38 @@ static void machine_json(tide_json_line *line, const tide_topology *topology)
     tide_json_close(line, ']');
 }
 
+static void gpu_json(tide_json_line *line, const tide_gpu *gpu)
+{
+    char device[TIDE_TARGET_NAME_BYTES];
+    snprintf(device, sizeof device, "cuda:%u", gpu->ordinal);
+    tide_json_open(line, NULL, '{');
+    tide_json_text(line, "device", device);
+    tide_json_text(line, "name", gpu->name);
+    tide_json_text(line, "pci", gpu->pci);
+    tide_json_count(line, "memory_bytes", gpu->memory_bytes);
+    tide_json_count(line, "capability_major", gpu->capability_major);
+    tide_json_count(line, "capability_minor", gpu->capability_minor);
+    tide_json_count(line, "multiprocessors", gpu->multiprocessors);
+    tide_json_count(line, "granularity_bytes", gpu->granularity_bytes);
+    tide_json_real(line, "numa_node", gpu->numa_node);
+    tide_json_count(line, "driver", gpu->driver);
+    tide_json_count(line, "runtime", gpu->runtime);
+    tide_json_close(line, '}');
+}
+
+static void gpus_json(tide_json_line *line, const gpu_list *list)
+{
+    tide_json_open(line, "cuda", '{');
+    tide_json_bool(line, "module", list->architectures != NULL);
+    tide_json_text(line, "architectures", list->architectures != NULL ? list->architectures : "");
+    tide_json_text(line, "why_not", list->why);
+    tide_json_open(line, "gpus", '[');
+    for (uint32_t i = 0; i < list->count; i++)
+        gpu_json(line, &list->gpus[i]);
+    tide_json_close(line, ']');
+    tide_json_close(line, '}');
+}
+
 static void kernels_json(tide_json_line *line, const tide_cpu_info *cpu)
 {
     tide_json_open(line, "kernels", '{');
@@ -164,6 +265,7 @@ static void kernels_json(tide_json_line *line, const tide_cpu_info *cpu)
 static void rates_json(tide_json_line *line, const tide_rates *rates)
 {
     tide_json_open(line, "rates", '{');
+    tide_json_text(line, "device", rates->device);
     tide_json_count(line, "threads", rates->threads);
     tide_json_count(line, "chunk_bytes", rates->chunk_bytes);
     tide_json_real(line, "bf16_flops_per_second", rates->flops_per_second[TIDE_DTYPE_BF16]);
@@ -173,13 +275,16 @@ static void rates_json(tide_json_line *line, const tide_rates *rates)
     tide_json_real(line, "adam_bytes_per_second", rates->adam_bytes_per_second);
     tide_json_real(line, "h2d_bytes_per_second", rates->h2d_bytes_per_second);
     tide_json_real(line, "d2h_bytes_per_second", rates->d2h_bytes_per_second);
+    tide_json_real(line, "host_adam_bytes_per_second", rates->host_adam_bytes_per_second);
     tide_json_count(line, "map_ns", rates->map_ns);
+    tide_json_count(line, "unmap_ns", rates->unmap_ns);
     tide_json_close(line, '}');
 }
 
 static tide_status json_print(const machine_info *info)
 {
     static char text[JSON_BYTES];
+    char device[TIDE_TARGET_NAME_BYTES];
     tide_json_line line;
     tide_json_begin(&line, text, sizeof text);
     tide_json_open(&line, NULL, '{');
@@ -188,7 +293,12 @@ static tide_status json_print(const machine_info *info)
     tide_json_open(&line, "devices", '[');
     tide_json_text(&line, NULL, "host");
     tide_json_text(&line, NULL, "null");
+    for (uint32_t i = 0; i < info->gpus.count; i++) {
+        snprintf(device, sizeof device, "cuda:%u", info->gpus.gpus[i].ordinal);
+        tide_json_text(&line, NULL, device);
+    }
     tide_json_close(&line, ']');
+    gpus_json(&line, &info->gpus);
     kernels_json(&line, info->cpu);
     rates_json(&line, &info->rates);
     tide_json_open(&line, "built_with", '{');
@@ -204,6 +314,23 @@ static tide_status json_print(const machine_info *info)
     return TIDE_OK;
 }
 
+/* A GPU that "auto" does not take is told of where all of them are. */
+static tide_status rates_measure(const info_settings *settings, machine_info *info)
+{
+    char chosen[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
+    const char *device = settings->device;
+    if (strcmp(device, "null") == 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "%s: --device null: nothing to measure; must be auto, host or cuda:N", command_name);
+    if (strcmp(device, "auto") == 0) {
+        tide_target_choose(CHUNK_BYTES, chosen, reason);
+        if (reason[0] != '\0')
+            snprintf(info->gpus.why, sizeof info->gpus.why, "%s", reason);
+        device = chosen;
+    }
+    return tide_rates_measure(device, (uint32_t)settings->threads, CHUNK_BYTES, &info->rates);
+}
+
 int tide_command_info(int count, char *const *arguments)
 {
     info_settings settings;
@@ -216,8 +343,9 @@ int tide_command_info(int count, char *const *arguments)
     tide_status status = tide_options_parse(&table, count, arguments, &settings, NULL);
     if (status == TIDE_OK)
         status = tide_topology_read(&info.topology);
+    gpus_read(&info.gpus);
     if (status == TIDE_OK)
-        status = tide_rates_measure((uint32_t)settings.threads, 64ull << 20, &info.rates);
+        status = rates_measure(&settings, &info);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
     info.cpu = tide_kernels_cpu_info();

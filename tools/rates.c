@@ -1,33 +1,44 @@
 /* Each figure is the best of a few repetitions: other programs only ever slow one down.
  *
- *     host device   2 device slots, a host slot, a region for the kernels' operands; no throttle, no checks
- *     timing        by the device's observer: begin and end of a command on its stream, not the wait for it
+ *     device     2 device slots, a host slot, a region for the kernels' operands; no throttle, no checks
+ *     timing     by the device's observer: begin and end of a command on its stream, not the wait for it
+ *     sizes      doubled while a command takes less than a millisecond and the region has room: what fills a CPU is
+ *                over on a GPU before it has begun
+ *
+ * On the host device the operands of what is bound by memory fill the region from the start, beyond any cache.
  */
 #include "tools/rates.h"
 
 #include "kernels/kernels.h"
-#include "offload/device.h"
 #include "offload/topology.h"
+#include "src/pool/target.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
-    MATMUL_SIZE = 1024,
+    MATMUL_SIZE_LEAST = 1024,
+    MATMUL_PARTS = 8, /* of the region: three fp32 matrices, the rest for the workspace */
+    ADAM_PARAM_BYTES = 14,
     REPETITIONS = 4,
-    REGION_BYTES = 256 << 20, /* beyond any cache */
-    CHUNK_BYTES_MIN = 256 << 10,
-    CHUNK_BYTES_MAX = 64 << 20,
     SITE = 1, /* the only wait here; nobody takes it away */
 };
+
+static const double enough_seconds = 1e-3;
+static const uint64_t host_region_bytes = UINT64_C(256) << 20, gpu_region_bytes = UINT64_C(2) << 30,
+                      gpu_operand_bytes = UINT64_C(16) << 20, chunk_bytes_most = UINT64_C(64) << 20;
 
 typedef struct bench {
     tide_device *device;
     const tide_kernels *kernels;
     tide_event event;
     char *region;
-    uint32_t object; /* the region, whole */
+    uint64_t region_bytes;
+    uint64_t operand_bytes_least; /* of what is bound by memory */
+    uint32_t object;              /* the region, whole */
     uint64_t
-        best_ns; /* shortest command since the last reset; written on stream threads, read after a wait */
+        best_ns; /* shortest command since the last reset; written on the device's threads, read after a wait */
 } bench;
 
 /* Streams run one command at a time here, so there is one writer; the event orders it before the reader. */
@@ -50,17 +61,16 @@ static tide_status bench_wait(bench *run, tide_stream stream)
     return status;
 }
 
-static tide_status kernel_time(bench *run, tide_kernel kernel, const void *arguments, size_t bytes,
-                               double *seconds)
+static tide_status kernel_time(bench *run, tide_stream stream, tide_access access, tide_kernel kernel,
+                               const void *arguments, size_t bytes, double *seconds)
 {
-    tide_access access = tide_writes(TIDE_OBJECT_REGION, run->object);
     tide_work work = {.label = "measure", .accesses = &access, .access_count = 1};
     tide_status status = TIDE_OK;
     run->best_ns = UINT64_MAX;
     for (int i = 0; i < REPETITIONS && status == TIDE_OK; i++) {
-        status = run->device->ops->launch(run->device, TIDE_STREAM_COMPUTE, &work, kernel, arguments, bytes);
+        status = run->device->ops->launch(run->device, stream, &work, kernel, arguments, bytes);
         if (status == TIDE_OK)
-            status = bench_wait(run, TIDE_STREAM_COMPUTE);
+            status = bench_wait(run, stream);
     }
     run->device->ops->synchronize(run->device); /* the observer has seen the last one too */
     if (status == TIDE_OK)
@@ -68,63 +78,157 @@ static tide_status kernel_time(bench *run, tide_kernel kernel, const void *argum
     return status;
 }
 
-static tide_status matmul_measure(bench *run, tide_dtype dtype, double *flops_per_second)
+static uint64_t least(uint64_t a, uint64_t b)
 {
-    size_t matrix = (size_t)MATMUL_SIZE * MATMUL_SIZE * tide_dtype_bytes(dtype), workspace = 0;
+    return a < b ? a : b;
+}
+
+static tide_status region_time(bench *run, tide_kernel kernel, const void *arguments, size_t bytes,
+                               double *seconds)
+{
+    return kernel_time(run, TIDE_STREAM_COMPUTE, tide_writes(TIDE_OBJECT_REGION, run->object), kernel,
+                       arguments, bytes, seconds);
+}
+
+/* --- products --- */
+
+/* Signed values near 1 in any dtype: on zeros a GPU's clock runs higher than it can in training. */
+static void fill_slot(uint16_t *values, uint64_t count)
+{
+    uint32_t state = 1;
+    for (uint64_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        values[i] = (uint16_t)(0x3f00u | (state >> 16 & 0x80ffu));
+    }
+}
+
+static tide_status region_fill(bench *run, uint64_t chunk_bytes)
+{
+    const tide_device_ops *ops = run->device->ops;
+    const tide_work upload = {.label = "fill"};
+    fill_slot(ops->slot_address(run->device, TIDE_TIER_HOST, 0), chunk_bytes / 2);
+    tide_status status =
+        ops->copy_slot(run->device, TIDE_STREAM_COMPUTE, &upload, TIDE_TIER_DEVICE, 0, 0, chunk_bytes);
+    const tide_access accesses[] = {tide_reads(TIDE_OBJECT_DEVICE_SLOT, 0),
+                                    tide_writes(TIDE_OBJECT_REGION, run->object)};
+    const tide_work work = {.label = "fill", .accesses = accesses, .access_count = 2};
+    for (uint64_t at = 0; at < run->region_bytes && status == TIDE_OK; at += chunk_bytes) {
+        const tide_copy_args copy = {.in = ops->slot_address(run->device, TIDE_TIER_DEVICE, 0),
+                                     .out = run->region + at,
+                                     .bytes = least(chunk_bytes, run->region_bytes - at)};
+        status = ops->launch(run->device, TIDE_STREAM_COMPUTE, &work, run->kernels->copy, &copy, sizeof copy);
+    }
+    return status == TIDE_OK ? bench_wait(run, TIDE_STREAM_COMPUTE) : status;
+}
+
+static tide_status product_time(bench *run, tide_dtype dtype, size_t size, double *seconds)
+{
+    const size_t matrix = size * size * tide_dtype_bytes(dtype);
+    size_t workspace = 0;
     tide_matmul_args args = {.a = run->region,
                              .b = run->region + matrix,
                              .c = run->region + 2 * matrix,
                              .workspace = run->region + 3 * matrix,
-                             .m = MATMUL_SIZE,
-                             .n = MATMUL_SIZE,
-                             .k = MATMUL_SIZE,
-                             .lda = MATMUL_SIZE,
-                             .ldb = MATMUL_SIZE,
-                             .ldc = MATMUL_SIZE,
+                             .m = size,
+                             .n = size,
+                             .k = size,
+                             .lda = size,
+                             .ldb = size,
+                             .ldc = size,
                              .in_dtype = dtype,
                              .out_dtype = dtype};
-    double seconds = 0;
     tide_status status = run->kernels->matmul_prepare(&args, &workspace);
     if (status != TIDE_OK)
         return status;
-    if (3 * matrix + workspace > REGION_BYTES)
+    if (3 * matrix + workspace > run->region_bytes)
         return tide_fail(TIDE_ERROR_INTERNAL, "measuring matrix products needs a workspace of %zu bytes",
                          workspace);
     args.workspace_bytes = workspace;
-    status = kernel_time(run, run->kernels->matmul, &args, sizeof args, &seconds);
+    return region_time(run, run->kernels->matmul, &args, sizeof args, seconds);
+}
+
+static bool product_fits(const bench *run, size_t size)
+{
+    return MATMUL_PARTS * size * size * sizeof(float) <= run->region_bytes;
+}
+
+static tide_status matmul_measure(bench *run, tide_dtype dtype, double *flops_per_second)
+{
+    size_t size = MATMUL_SIZE_LEAST;
+    double seconds = 0;
+    tide_status status = product_time(run, dtype, size, &seconds);
+    while (status == TIDE_OK && seconds < enough_seconds && product_fits(run, 2 * size))
+        status = product_time(run, dtype, size *= 2, &seconds);
     if (status == TIDE_OK)
-        *flops_per_second = (double)tide_matmul_flops(&args) / seconds;
+        *flops_per_second = 2.0 * (double)size * (double)size * (double)size / seconds;
     return status;
 }
 
+/* --- memory --- */
+
 static tide_status memory_measure(bench *run, double *bytes_per_second)
 {
-    tide_copy_args args = {
-        .in = run->region, .out = run->region + REGION_BYTES / 2, .bytes = REGION_BYTES / 2};
+    tide_copy_args args = {.in = run->region, .bytes = run->operand_bytes_least};
+    tide_status status = TIDE_OK;
     double seconds = 0;
-    tide_status status = kernel_time(run, run->kernels->copy, &args, sizeof args, &seconds);
+    for (;; args.bytes *= 2) {
+        args.out = run->region + args.bytes;
+        status = region_time(run, run->kernels->copy, &args, sizeof args, &seconds);
+        if (status != TIDE_OK || seconds >= enough_seconds || 4 * args.bytes > run->region_bytes)
+            break;
+    }
     if (status == TIDE_OK)
         *bytes_per_second = (double)tide_copy_bytes(&args) / seconds;
     return status;
 }
 
+/* All params that `bytes` at `at` hold, with their states. The table lives until the kernel has run: it is waited for. */
+static tide_adamw_segment adam_segment(char *at, uint64_t bytes)
+{
+    const size_t elements = (size_t)(bytes / ADAM_PARAM_BYTES) & ~(size_t)255;
+    tide_adamw_segment segment = {.param = at, .elements = elements, .decays = true};
+    segment.master = (float *)(void *)(at += elements * 2);
+    segment.momentum = (float *)(void *)(at += elements * 4);
+    segment.variance = (float *)(void *)(at + elements * 4);
+    return segment;
+}
+
 /* Zero gradients and zero states: the arithmetic is the same for every value. */
 static tide_status adam_measure(bench *run, double *bytes_per_second)
 {
-    enum { ELEMENTS = (REGION_BYTES / 14) & ~255 };
-    char *at = run->region;
-    tide_adamw_segment segment = {.param = at, .elements = ELEMENTS, .decays = true};
-    segment.master = (float *)(void *)(at += (size_t)ELEMENTS * 2);
-    segment.momentum = (float *)(void *)(at += (size_t)ELEMENTS * 4);
-    segment.variance = (float *)(void *)(at + (size_t)ELEMENTS * 4);
-    tide_adamw_args args = {.segments = &segment, .segment_count = 1, .dtype = TIDE_DTYPE_BF16};
+    const tide_zero_args zero = {.data = run->region, .bytes = run->region_bytes};
     double seconds = 0;
-    memset(run->region, 0, REGION_BYTES);
-    tide_status status = kernel_time(run, run->kernels->adamw, &args, sizeof args, &seconds);
+    uint64_t bytes = 2 * run->operand_bytes_least;
+    tide_adamw_segment segment;
+    tide_adamw_args args = {.segments = &segment, .segment_count = 1, .dtype = TIDE_DTYPE_BF16};
+    tide_status status = region_time(run, run->kernels->zero, &zero, sizeof zero, &seconds);
+    for (; status == TIDE_OK; bytes *= 2) {
+        segment = adam_segment(run->region, bytes);
+        status = region_time(run, run->kernels->adamw, &args, sizeof args, &seconds);
+        if (seconds >= enough_seconds || 2 * bytes > run->region_bytes)
+            break;
+    }
     if (status == TIDE_OK)
         *bytes_per_second = (double)tide_adamw_bytes(&args) / seconds;
     return status;
 }
+
+/* The optimizer's other side: the CPU's kernel on a host slot, by the host lane. */
+static tide_status host_adam_measure(bench *run, uint64_t chunk_bytes, double *bytes_per_second)
+{
+    char *slot = run->device->ops->slot_address(run->device, TIDE_TIER_HOST, 0);
+    const tide_adamw_segment segment = adam_segment(slot, chunk_bytes);
+    const tide_adamw_args args = {.segments = &segment, .segment_count = 1, .dtype = TIDE_DTYPE_BF16};
+    double seconds = 0;
+    memset(slot, 0, chunk_bytes);
+    const tide_status status = kernel_time(run, TIDE_STREAM_HOST, tide_writes(TIDE_OBJECT_HOST_SLOT, 0),
+                                           tide_kernels_cpu()->adamw, &args, sizeof args, &seconds);
+    if (status == TIDE_OK)
+        *bytes_per_second = (double)tide_adamw_bytes(&args) / seconds;
+    return status;
+}
+
+/* --- the link, and mappings --- */
 
 static tide_status copy_measure(bench *run, tide_tier to, uint64_t bytes, double *bytes_per_second)
 {
@@ -143,23 +247,28 @@ static tide_status copy_measure(bench *run, tide_tier to, uint64_t bytes, double
     return status;
 }
 
-static tide_status map_measure(bench *run, void *place, uint64_t *map_ns)
+static tide_status map_measure(bench *run, void *place, tide_rates *rates)
 {
     const tide_device_ops *ops = run->device->ops;
     tide_status status = TIDE_OK;
-    uint64_t best = UINT64_MAX;
+    uint64_t map_ns = UINT64_MAX, unmap_ns = UINT64_MAX;
     for (int i = 0; i < REPETITIONS && status == TIDE_OK; i++) {
-        uint64_t begin = ops->now_ns(run->device);
+        const uint64_t begin = ops->now_ns(run->device);
         status = ops->map(run->device, 1, place);
-        uint64_t took = ops->now_ns(run->device) - begin;
+        const uint64_t mapped = ops->now_ns(run->device);
         if (status == TIDE_OK)
             status = ops->unmap(run->device, 1, place);
-        best = took < best ? took : best;
+        map_ns = least(map_ns, mapped - begin);
+        unmap_ns = least(unmap_ns, ops->now_ns(run->device) - mapped);
     }
-    if (status == TIDE_OK)
-        *map_ns = best;
+    if (status == TIDE_OK) {
+        rates->map_ns = map_ns;
+        rates->unmap_ns = unmap_ns;
+    }
     return status;
 }
+
+/* --- all of it --- */
 
 static tide_status bench_memory(bench *run, uint64_t chunk_bytes, void **place)
 {
@@ -171,63 +280,84 @@ static tide_status bench_memory(bench *run, uint64_t chunk_bytes, void **place)
     if (status == TIDE_OK)
         status = ops->reserve(run->device, chunk_bytes, place);
     if (status == TIDE_OK)
-        status = ops->region_create(run->device, REGION_BYTES, &region);
+        status = ops->region_create(run->device, run->region_bytes, &region);
     if (status == TIDE_OK)
-        status = ops->region_object(run->device, "measure", 0, REGION_BYTES, &run->object);
+        status = ops->region_object(run->device, "measure", 0, run->region_bytes, &run->object);
     if (status == TIDE_OK)
         status = ops->event_create(run->device, &run->event);
     run->region = region;
     return status;
 }
 
-static tide_status bench_run(bench *run, uint64_t chunk_bytes, tide_rates *rates)
+static tide_status kernels_measure(bench *run, tide_rates *rates)
 {
-    void *place = NULL;
-    tide_status status = bench_memory(run, chunk_bytes, &place);
-    if (status == TIDE_OK)
-        status = matmul_measure(run, TIDE_DTYPE_BF16, &rates->flops_per_second[TIDE_DTYPE_BF16]);
-    if (status == TIDE_OK)
-        status = matmul_measure(run, TIDE_DTYPE_FP16, &rates->flops_per_second[TIDE_DTYPE_FP16]);
-    if (status == TIDE_OK)
-        status = matmul_measure(run, TIDE_DTYPE_FP32, &rates->flops_per_second[TIDE_DTYPE_FP32]);
+    static const tide_dtype dtypes[] = {TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32};
+    tide_status status = region_fill(run, rates->chunk_bytes);
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0] && status == TIDE_OK; i++)
+        status = matmul_measure(run, dtypes[i], &rates->flops_per_second[dtypes[i]]);
     if (status == TIDE_OK)
         status = memory_measure(run, &rates->device_bytes_per_second);
     if (status == TIDE_OK)
         status = adam_measure(run, &rates->adam_bytes_per_second);
-    if (status == TIDE_OK)
-        status = copy_measure(run, TIDE_TIER_DEVICE, chunk_bytes, &rates->h2d_bytes_per_second);
-    if (status == TIDE_OK)
-        status = copy_measure(run, TIDE_TIER_HOST, chunk_bytes, &rates->d2h_bytes_per_second);
-    if (status == TIDE_OK)
-        status = map_measure(run, place, &rates->map_ns);
     return status;
 }
 
-static uint64_t chunk_clamp(uint64_t chunk_bytes)
+static tide_status bench_run(bench *run, const tide_target *target, tide_rates *rates)
 {
-    if (chunk_bytes < CHUNK_BYTES_MIN)
-        return CHUNK_BYTES_MIN;
-    return chunk_bytes > CHUNK_BYTES_MAX ? CHUNK_BYTES_MAX : chunk_bytes;
+    void *place = NULL;
+    tide_status status = bench_memory(run, rates->chunk_bytes, &place);
+    if (status == TIDE_OK)
+        status = kernels_measure(run, rates);
+    rates->host_adam_bytes_per_second = rates->adam_bytes_per_second;
+    if (status == TIDE_OK && target->module != NULL)
+        status = host_adam_measure(run, rates->chunk_bytes, &rates->host_adam_bytes_per_second);
+    if (status == TIDE_OK)
+        status = copy_measure(run, TIDE_TIER_DEVICE, rates->chunk_bytes, &rates->h2d_bytes_per_second);
+    if (status == TIDE_OK)
+        status = copy_measure(run, TIDE_TIER_HOST, rates->chunk_bytes, &rates->d2h_bytes_per_second);
+    if (status == TIDE_OK)
+        status = map_measure(run, place, rates);
+    return status;
 }
 
-tide_status tide_rates_measure(uint32_t threads, uint64_t chunk_bytes, tide_rates *rates)
+static uint64_t chunk_clamp(const tide_target *target, uint64_t chunk_bytes)
 {
-    uint64_t chunk = chunk_clamp(chunk_bytes);
-    tide_rates measured = {.threads = threads != 0 ? threads : tide_topology_processors(),
-                           .chunk_bytes = chunk};
-    bench run = {.kernels = tide_kernels_cpu(), .best_ns = UINT64_MAX};
-    tide_device_options options = {.device_memory_bytes = 2 * chunk + REGION_BYTES,
-                                   .host_memory_bytes = chunk,
-                                   .chunk_bytes = chunk,
-                                   .threads = measured.threads,
-                                   .observer = command_seen,
-                                   .observer_context = &run};
-    tide_kernels_cpu_configure((int)measured.threads);
-    tide_status status = tide_device_host_open(&options, &run.device);
+    return chunk_bytes < target->chunk_bytes_min ? target->chunk_bytes_min
+                                                 : least(chunk_bytes, chunk_bytes_most);
+}
+
+static tide_status measure(const tide_target *target, tide_rates *measured)
+{
+    const bool gpu = target->module != NULL;
+    bench run = {.kernels = target->kernels, .best_ns = UINT64_MAX};
+    run.region_bytes = gpu ? least(gpu_region_bytes, target->available_bytes / 4) : host_region_bytes;
+    run.operand_bytes_least = gpu ? least(gpu_operand_bytes, run.region_bytes / 4) : host_region_bytes / 2;
+    const tide_device_options options = {.device_memory_bytes = 2 * measured->chunk_bytes + run.region_bytes,
+                                         .host_memory_bytes = measured->chunk_bytes,
+                                         .chunk_bytes = measured->chunk_bytes,
+                                         .threads = measured->threads,
+                                         .observer = command_seen,
+                                         .observer_context = &run};
+    tide_kernels_cpu_configure((int)measured->threads);
+    tide_status status = tide_target_open(target, &options, &run.device);
     if (status != TIDE_OK)
         return status;
-    status = bench_run(&run, chunk, &measured);
+    status = bench_run(&run, target, measured);
     run.device->ops->close(run.device);
+    return status;
+}
+
+tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes, tide_rates *rates)
+{
+    tide_target target;
+    const tide_status found = tide_target_find(device, &target);
+    if (found != TIDE_OK)
+        return found;
+    assert(target.has_data);
+    tide_rates measured = {.threads = threads != 0 ? threads : tide_topology_processors(),
+                           .chunk_bytes = chunk_clamp(&target, chunk_bytes)};
+    snprintf(measured.device, sizeof measured.device, "%s", device);
+    const tide_status status = measure(&target, &measured);
     if (status == TIDE_OK)
         *rates = measured;
     return status;

@@ -1,6 +1,6 @@
 /* tidepool train: from a command line to a trained model.
  *
- *   1. command line -> trainer options; machine rates for the null device
+ *   1. command line -> device and trainer options; machine rates for the null device
  *   2. outputs that could fail are tried before anything is trained: checkpoint folder, metrics, trace
  *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
  *   4. step by step: evaluation, save; a signal ends the loop after the step
@@ -45,6 +45,9 @@ typedef struct train_run {
     tide_trainer *trainer;
     tide_metrics *metrics; /* NULL: none wanted */
     tide_trace *trace;     /* NULL: none wanted */
+    char device[TIDE_TARGET_NAME_BYTES];
+    char no_gpu[TIDE_TARGET_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
+    tide_pinning pinning;
     tide_progress progress;
     bool folder_made;                               /* the checkpoint folder did not exist */
     uint64_t first_step;                            /* done before this run */
@@ -84,15 +87,19 @@ static tide_status machine_fill(train_run *run)
     tide_rates rates = {0};
     char flops[32], device[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], link[TIDE_UNITS_TEXT_BYTES];
     if (!settings->machine_given) {
-        tide_status status = tide_rates_measure(pool->threads, pool->chunk_bytes, &rates);
+        char measured[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
+        tide_target_choose(pool->chunk_bytes, measured, reason);
+        tide_status status = tide_rates_measure(measured, pool->threads, pool->chunk_bytes, &rates);
         if (status != TIDE_OK)
             return status;
     }
     pool->machine.flops_per_second = given_or(settings->machine_flops, rates.flops_per_second[pool->dtype]);
     pool->machine.device_bytes_per_second =
         given_or(settings->machine_device_rate, rates.device_bytes_per_second);
-    pool->machine.host_bytes_per_second = given_or(settings->machine_host_rate, rates.adam_bytes_per_second);
+    pool->machine.host_bytes_per_second =
+        given_or(settings->machine_host_rate, rates.host_adam_bytes_per_second);
     pool->machine.map_ns = settings->machine_map_given ? settings->machine_map_us * 1000 : rates.map_ns;
+    pool->machine.unmap_ns = settings->machine_map_given ? 0 : rates.unmap_ns;
     pool->link_bytes_per_second = given_or(settings->link_bytes_per_second, rates.h2d_bytes_per_second);
     snprintf(flops, sizeof flops, "%.3g", pool->machine.flops_per_second);
     printf("predicting for %s FLOP/s, device memory %s/s, host memory %s/s, link %s/s, %.0f us a map\n",
@@ -236,6 +243,18 @@ static void resumed_print(const train_run *run)
         printf("changed since: %s\n", resumed->changes.lines[i]);
 }
 
+static void device_print(const train_run *run)
+{
+    const tide_module *module;
+    tide_gpu gpu;
+    uint32_t ordinal;
+    if (run->no_gpu[0] != '\0')
+        printf("auto takes the host: %s\n", run->no_gpu);
+    if (tide_module_cuda_ordinal(run->device, &ordinal) == TIDE_OK && tide_module_cuda(&module) == TIDE_OK &&
+        module->gpu_read(ordinal, &gpu) == TIDE_OK)
+        printf("%s is %s\n", run->device, gpu.name);
+}
+
 static void run_print(const train_run *run)
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
@@ -268,9 +287,14 @@ static void run_print(const train_run *run)
 
 static tide_status trainer_open(train_run *run)
 {
+    run->options.pool.progress = tide_pinning_show;
+    run->options.pool.progress_context = &run->pinning;
+    tide_pinning_begin(&run->pinning, stderr);
     tide_status status = tide_trainer_create(&run->options, &run->trainer);
+    tide_pinning_end(&run->pinning);
     if (status != TIDE_OK)
         return status;
+    device_print(run);
     run_print(run);
     resumed_print(run);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
@@ -457,7 +481,8 @@ static tide_status ending_run(train_run *run)
 
 static tide_status train(train_run *run)
 {
-    tide_status status = tide_train_settings_apply(&run->settings, &run->options);
+    tide_train_settings_device(&run->settings, run->device, run->no_gpu);
+    tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
         status = machine_fill(run);
     if (status == TIDE_OK)

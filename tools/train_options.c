@@ -4,7 +4,6 @@
 #include "src/train/loss_scale.h"
 #include "tools/options.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,18 +67,18 @@ static const tide_option options[] = {
     {.help = "memory and device"},
     {.name = "--device", .kind = TIDE_OPTION_TEXT, .offset = AT(device), .metavar = "auto|host|null|cuda:N",
      .value = "auto",
-     .help = "auto: the emulated device on the host; null: predict, compute nothing"},
+     .help = "auto: the first GPU that can be used, else host, the emulated device; null: predict, compute nothing"},
     {.name = "--device-memory", .kind = TIDE_OPTION_SIZE, .offset = AT(device_memory_bytes),
      .metavar = "SIZE", .least = SIZE_LEAST, .most = SIZE_MOST,
-     .value_help = "what the run needs, at most 25% of free memory unless the least that works is more",
+     .value_help = "what the run needs, at most what a GPU has free; host: 25% of free memory or the least that works",
      .help = "hard budget of device memory"},
     {.name = "--host-memory", .kind = TIDE_OPTION_SIZE, .offset = AT(host_memory_bytes), .metavar = "SIZE",
      .least = SIZE_LEAST, .most = SIZE_MOST,
-     .value_help = "what the run needs, at most 80% of what the device budget leaves of free memory",
-     .help = "hard budget of host memory for model data"},
+     .value_help = "what the run needs, at most 80% of free memory; host: of what the device budget leaves of it",
+     .help = "hard budget of host memory for model data; for a GPU it is pinned"},
     {.name = "--chunk-size", .kind = TIDE_OPTION_SIZE, .offset = AT(chunk_bytes), .metavar = "SIZE",
      .least = 262144, .most = 1073741824, .value = "64MiB",
-     .help = "unit of every move; a power of two"},
+     .help = "unit of every move; a power of two, on a GPU 2MiB or more"},
     {.name = "--prefetch", .kind = TIDE_OPTION_SWITCH, .offset = AT(prefetch), .value = "on",
      .help = "fetch chunks before their ops ask for them"},
     {.name = "--optimizer-placement", .kind = TIDE_OPTION_CHOICE, .offset = AT(placement),
@@ -170,12 +169,34 @@ static bool was_given(const bool *given, const char *name)
 
 static bool device_is_known(const char *device)
 {
-    const char *number = device + strlen("cuda:");
-    if (strcmp(device, "auto") == 0 || strcmp(device, "host") == 0 || strcmp(device, "null") == 0)
-        return true;
-    if (strncmp(device, "cuda:", strlen("cuda:")) != 0 || !isdigit((unsigned char)*number))
-        return false;
-    return strspn(number, "0123456789") == strlen(number) && strlen(number) <= 4;
+    uint32_t ordinal;
+    return strcmp(device, "auto") == 0 || strcmp(device, "host") == 0 || strcmp(device, "null") == 0 ||
+           tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK;
+}
+
+/* What was asked for that only the emulated device has; NULL if nothing. */
+static const char *emulated_only(const tide_train_settings *settings)
+{
+    if (settings->checks)
+        return "--checks on";
+    if (settings->delays != 0)
+        return "--delays";
+    return settings->link_bytes_per_second > 0 ? "--link-bandwidth" : NULL;
+}
+
+void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_TARGET_NAME_BYTES],
+                                char reason[TIDE_TARGET_REASON_BYTES])
+{
+    const char *emulated = emulated_only(settings);
+    reason[0] = '\0';
+    if (strcmp(settings->device, "auto") != 0) {
+        snprintf(name, TIDE_TARGET_NAME_BYTES, "%s", settings->device);
+    } else if (emulated != NULL) {
+        snprintf(name, TIDE_TARGET_NAME_BYTES, "host");
+        snprintf(reason, TIDE_TARGET_REASON_BYTES, "a GPU can't do %s", emulated);
+    } else {
+        tide_target_choose(settings->chunk_bytes, name, reason);
+    }
 }
 
 /* What only makes sense beside another option. */
@@ -198,10 +219,13 @@ static tide_status device_check(const tide_train_settings *settings, const bool 
     for (size_t i = 0; i < sizeof null_only / sizeof null_only[0]; i++)
         if (!predict && was_given(given, null_only[i]))
             return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device null", null_only[i]);
+    const char *emulated = emulated_only(settings);
     if (predict && (settings->checks || was_given(given, "--delays")))
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: %s needs --device host: the null device computes nothing",
                          settings->checks ? "--checks on" : "--delays");
+    if (emulated != NULL && strncmp(settings->device, "cuda:", strlen("cuda:")) == 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device host: a GPU can't do that", emulated);
     if (predict || settings->data != NULL)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
@@ -277,11 +301,11 @@ static tide_status model_open(const tide_train_settings *settings, tide_gpt2_con
     return tide_gpt2_config_check(model, "--vocab-size");
 }
 
-static void pool_options_fill(const tide_train_settings *settings, tide_pool_options *pool)
+static void pool_options_fill(const tide_train_settings *settings, const char *device, tide_pool_options *pool)
 {
     static const tide_placement placements[] = {TIDE_PLACEMENT_AUTO, TIDE_PLACEMENT_HOST,
                                                 TIDE_PLACEMENT_DEVICE};
-    pool->device = strcmp(settings->device, "auto") == 0 ? "host" : settings->device;
+    pool->device = device;
     pool->device_memory_bytes = settings->device_memory_bytes;
     pool->host_memory_bytes = settings->host_memory_bytes;
     pool->chunk_bytes = settings->chunk_bytes;
@@ -300,7 +324,8 @@ static void pool_options_fill(const tide_train_settings *settings, tide_pool_opt
     pool->delay_max_us = settings->delays != 0 ? DELAY_MAX_US : 0;
 }
 
-tide_status tide_train_settings_apply(const tide_train_settings *settings, tide_trainer_options *result)
+tide_status tide_train_settings_apply(const tide_train_settings *settings, const char *device,
+                                      tide_trainer_options *result)
 {
     static const tide_recompute recomputes[] = {TIDE_RECOMPUTE_AUTO, TIDE_RECOMPUTE_NONE, TIDE_RECOMPUTE_ALL};
     tide_trainer_options filled;
@@ -323,7 +348,7 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, tide_
     filled.recompute = recomputes[settings->recompute];
     filled.resume_dir =
         settings->resume && !tide_train_settings_predict(settings) ? settings->checkpoint : NULL;
-    pool_options_fill(settings, &filled.pool);
+    pool_options_fill(settings, device, &filled.pool);
     *result = filled;
     return TIDE_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef TIDE_TOOLS_TRAIN_OPTIONS_H
 #define TIDE_TOOLS_TRAIN_OPTIONS_H
 
+#include "src/pool/target.h"
 #include "src/train/trainer.h"
 
 #include <stdbool.h>
@@ -61,9 +62,13 @@ typedef struct tide_train_settings {
 TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,
                                                      tide_train_settings *settings);
 
-/* Open the model and fill in the trainer's options. `settings` must outlive them. IO, CORRUPT, UNSUPPORTED,
- * ARGUMENT. */
-TIDE_NODISCARD tide_status tide_train_settings_apply(const tide_train_settings *settings,
+/* The device meant: of "auto" the one that can do what is asked for, with the reason if that is no GPU (else ""). */
+void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_TARGET_NAME_BYTES],
+                                char reason[TIDE_TARGET_REASON_BYTES]);
+
+/* Open the model and fill in the trainer's options, for that device. `settings` and `device` must outlive them. IO,
+ * CORRUPT, UNSUPPORTED, ARGUMENT. */
+TIDE_NODISCARD tide_status tide_train_settings_apply(const tide_train_settings *settings, const char *device,
                                                      tide_trainer_options *options);
 
 bool tide_train_settings_predict(const tide_train_settings *settings); /* the device is null */

@@ -3,12 +3,14 @@
 #include "tools/train_report.h"
 
 #include "chunk/layout.h"
+#include "offload/module.h"
 #include "tools/units.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- where every byte goes ---- */
@@ -133,12 +135,18 @@ static void budget_end(uint64_t budget, uint32_t slots, uint64_t chunk_bytes, ui
 static tide_status device_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
+    char note[96], reserve[TIDE_UNITS_TEXT_BYTES];
     tide_status status = budget_begin("device", pool->device_memory_bytes, plan->default_device_budget,
                                       pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
     if (status == TIDE_OK)
         status = region_print(plan, out);
     if (status == TIDE_OK)
         budget_end(pool->device_memory_bytes, pool->device_slots, pool->chunk_bytes, pool->region_bytes, out);
+    if (status == TIDE_OK && plan->device_available_bytes != 0) {
+        snprintf(note, sizeof note, "before the run, less %s kept back",
+                 tide_size_format(TIDE_MODULE_RESERVE_BYTES, reserve));
+        plan_line(out, 2, "free on the GPU", plan->device_available_bytes, note);
+    }
     return status;
 }
 
@@ -287,4 +295,50 @@ void tide_progress_close(tide_progress *progress)
     if (progress->bar_shown)
         fputc('\n', progress->out);
     progress->bar_shown = false;
+}
+
+/* ---- memory that takes seconds to make ---- */
+
+static const double silent_seconds = 1, redraw_seconds = 0.1;
+
+static double clock_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void tide_pinning_begin(tide_pinning *pinning, FILE *out)
+{
+    *pinning = (tide_pinning){.out = out, .terminal = isatty(fileno(out)) != 0};
+}
+
+void tide_pinning_show(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
+{
+    tide_pinning *pinning = context;
+    char done[TIDE_UNITS_TEXT_BYTES], total[TIDE_UNITS_TEXT_BYTES];
+    const double now = clock_seconds();
+    if (pinning->begin_s == 0)
+        pinning->begin_s = now;
+    pinning->last_s = now;
+    pinning->bytes = done_bytes;
+    if (!pinning->terminal || now - pinning->begin_s < silent_seconds ||
+        now - pinning->drawn_s < redraw_seconds)
+        return;
+    fprintf(pinning->out, "\r\033[Kpinning %s: %s of %s", what, tide_size_format(done_bytes, done),
+            tide_size_format(total_bytes, total));
+    fflush(pinning->out);
+    pinning->drawn_s = now;
+}
+
+void tide_pinning_end(tide_pinning *pinning)
+{
+    char bytes[TIDE_UNITS_TEXT_BYTES];
+    const double seconds = pinning->last_s - pinning->begin_s;
+    if (pinning->drawn_s != 0)
+        fputs("\r\033[K", pinning->out);
+    else if (seconds >= silent_seconds)
+        fprintf(pinning->out, "pinned %s of host memory in %.1f s\n", tide_size_format(pinning->bytes, bytes),
+                seconds);
+    pinning->drawn_s = 0;
 }

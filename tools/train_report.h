@@ -36,4 +36,21 @@ void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan);
 /* Leave the terminal with nothing half-written on it. Also before tide_progress_begin, on zeros. */
 void tide_progress_close(tide_progress *progress);
 
+/* ---- memory that takes seconds to make ---- */
+
+/* What is shown of pinning that takes more than a second: on a terminal a line that moves and then goes; elsewhere one line
+ * at the end. */
+typedef struct tide_pinning {
+    FILE *out;
+    bool terminal;
+    double begin_s, last_s; /* of the first and the last call, by a clock that only goes on; 0: none */
+    double drawn_s;         /* when the line was drawn; 0: none stands there */
+    uint64_t bytes;         /* so far */
+} tide_pinning;
+
+void tide_pinning_begin(tide_pinning *pinning, FILE *out);
+/* A tide_progress_callback; `pinning` is a tide_pinning. */
+void tide_pinning_show(void *pinning, const char *what, uint64_t done_bytes, uint64_t total_bytes);
+void tide_pinning_end(tide_pinning *pinning);
+
 #endif

@@ -99,6 +99,10 @@ typedef struct tide_trace_event {
 /* Called from the pool's threads, possibly several at once; must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
+/* Called by tide_pool_seal while memory is made that takes seconds, as a GPU's pinned host slots do: of `total_bytes` of
+ * `what`, `done_bytes` are there. From threads of the pool, too, one call at a time; must not call the pool. */
+typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
+
 /* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. */
 typedef struct tide_machine {
     double flops_per_second;
@@ -131,8 +135,10 @@ typedef struct tide_pool_options {
     uint32_t update_states;    /* fp32 states the callback uses, 0 to 2; AdamW: ignored, 2 */
     tide_trace_callback trace; /* may be NULL */
     void *trace_context;
+    tide_progress_callback progress; /* may be NULL */
+    void *progress_context;
 
-    /* checks, for tests and debugging (host device) */
+    /* checks, for tests and debugging (host device; a GPU refuses them at seal, and a throttle of copies) */
     bool hazard_check;   /* prove every ordering between streams; costs host time */
     bool guard;          /* a use after the last holder's end faults at once */
     bool fault_handler;  /* a fault first names the chunk, param and op */

@@ -30,6 +30,8 @@ static tide_status open_device(tide_pool *pool)
         .unmap_ns = options->machine.unmap_ns,
         .observer = tide_pool_observe,
         .observer_context = pool,
+        .progress = options->progress,
+        .progress_context = options->progress_context,
     };
     return tide_target_open(&pool->target, &device, &pool->device);
 }
