@@ -22,7 +22,8 @@ extern __typeof__(mallocx) mallocx __attribute__((weak));
 extern __typeof__(dallocx) dallocx __attribute__((weak));
 
 struct tide_host_arena {
-    extent_hooks_t hooks; /* jemalloc keeps its address */
+    extent_hooks_t hooks; /* jemalloc keeps its address; first, so that a hook finds its arena */
+    tide_host_pinning pinning;
     bool uses_jemalloc;
     unsigned index;
 };
@@ -32,18 +33,12 @@ struct tide_host_arena {
 static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t bytes, size_t alignment_bytes,
                           bool *zero, bool *commit, unsigned index)
 {
-    (void)hooks;
+    const tide_host_arena *arena = (const tide_host_arena *)hooks;
     (void)index;
     void *base;
-    if (wanted != NULL || tide_host_extent_reserve(bytes, alignment_bytes, &base) != TIDE_OK)
+    if (wanted != NULL ||
+        tide_host_extent_back("extent of buffers", bytes, alignment_bytes, arena->pinning.node, &base) != TIDE_OK)
         return NULL;
-    if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0) {
-        tide_host_extent_destroy(base, bytes);
-        return NULL;
-    }
-    if (tide_topology_has_huge_pages())
-        (void)madvise(base, bytes, MADV_HUGEPAGE); /* wishes, both */
-    (void)tide_topology_bind_memory(base, bytes);
     *zero = true;
     *commit = true;
     return base;
@@ -117,6 +112,7 @@ static void arena_free(tide_host_arena *arena, void *address)
 #else
 
 struct tide_host_arena {
+    tide_host_pinning pinning;
     bool uses_jemalloc; /* always false in this build */
 };
 
@@ -146,12 +142,13 @@ static void arena_free(tide_host_arena *arena, void *address)
 
 #endif
 
-tide_status tide_host_arena_create(tide_host_arena **arena)
+tide_status tide_host_arena_create(const tide_host_pinning *pinning, tide_host_arena **arena)
 {
     tide_host_arena *made = calloc(1, sizeof *made);
     if (made == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the arena of host buffers (%zu bytes)",
                          sizeof *made);
+    made->pinning = pinning != NULL ? *pinning : (tide_host_pinning){.node = TIDE_NODE_NEAREST};
     made->uses_jemalloc = arena_open(made);
     *arena = made;
     return TIDE_OK;
@@ -171,35 +168,54 @@ bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena)
     return arena->uses_jemalloc;
 }
 
+/* Addresses with memory behind them that nobody has touched yet. */
+static tide_status addresses_take(tide_host_arena *arena, const char *name, uint64_t bytes, void **address)
+{
+    if (!arena->uses_jemalloc)
+        return tide_host_extent_back(name, bytes, TIDE_PAGE_BYTES, arena->pinning.node, address);
+    void *base = arena_allocate(arena, bytes);
+    if (base == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "buffer %s: jemalloc has no %" PRIu64 " bytes", name, bytes);
+    *address = base;
+    return TIDE_OK;
+}
+
+static void addresses_give(tide_host_arena *arena, void *address, uint64_t bytes)
+{
+    if (arena->uses_jemalloc)
+        arena_free(arena, address);
+    else
+        tide_host_extent_destroy(address, bytes);
+}
+
 tide_status tide_host_arena_allocate(tide_host_arena *arena, const char *name, uint64_t bytes,
                                      uint32_t threads, void **address)
 {
     assert(bytes > 0);
+    void *base;
     uint64_t whole_bytes = tide_page_up(bytes);
-    if (!arena->uses_jemalloc)
-        return tide_host_extent_create(name, whole_bytes, TIDE_PAGE_BYTES, threads, address);
     tide_status status = tide_host_extent_check_available(name, whole_bytes);
+    if (status == TIDE_OK)
+        status = addresses_take(arena, name, whole_bytes, &base);
     if (status != TIDE_OK)
         return status;
-    void *base = arena_allocate(arena, whole_bytes);
-    if (base == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "buffer %s: jemalloc has no %" PRIu64 " bytes", name,
-                         whole_bytes);
     status = tide_host_extent_touch(name, base, whole_bytes, threads);
+    if (status == TIDE_OK && arena->pinning.pin != NULL)
+        status = arena->pinning.pin(arena->pinning.context, name, base, whole_bytes);
     if (status != TIDE_OK)
-        goto undo_allocate;
+        goto undo_take;
     *address = base;
     return TIDE_OK;
 
-undo_allocate:
-    arena_free(arena, base);
+undo_take:
+    addresses_give(arena, base, whole_bytes);
     return status;
 }
 
 void tide_host_arena_free(tide_host_arena *arena, void *address, uint64_t bytes)
 {
-    if (arena->uses_jemalloc)
-        arena_free(arena, address);
-    else
-        tide_host_extent_destroy(address, tide_page_up(bytes));
+    const uint64_t whole_bytes = tide_page_up(bytes);
+    if (arena->pinning.unpin != NULL)
+        arena->pinning.unpin(arena->pinning.context, address, whole_bytes);
+    addresses_give(arena, address, whole_bytes);
 }

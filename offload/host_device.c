@@ -257,7 +257,7 @@ tide_status tide_device_host_open(const tide_device_options *options, tide_devic
     if (host == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the host device (%zu bytes)", sizeof *host);
     host_init(host, options);
-    status = tide_host_arena_create(&host->arena);
+    status = tide_host_arena_create(NULL, &host->arena);
     if (status != TIDE_OK)
         goto undo_host;
     status = options->hazard_check ? tide_hazard_create(&host->hazard) : TIDE_OK;

@@ -118,13 +118,11 @@ tide_status tide_host_extent_touch(const char *what, void *address, uint64_t byt
                      strerror(error));
 }
 
-tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
-                                    uint32_t threads, void **address)
+tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t alignment_bytes, int32_t node,
+                                  void **address)
 {
     void *base;
-    tide_status status = tide_host_extent_check_available(what, bytes);
-    if (status == TIDE_OK)
-        status = tide_host_extent_reserve(bytes, alignment_bytes, &base);
+    tide_status status = tide_host_extent_reserve(bytes, alignment_bytes, &base);
     if (status != TIDE_OK)
         return status;
     if (mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0) {
@@ -133,15 +131,32 @@ tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t a
         goto undo_reserve;
     }
     if (bytes >= HUGE_PAGE_BYTES && tide_topology_has_huge_pages())
-        (void)madvise(base, bytes, MADV_HUGEPAGE); /* a wish: small pages do as well */
-    (void)tide_topology_bind_memory(base, bytes);  /* a wish, too */
-    status = tide_host_extent_touch(what, base, bytes, threads);
-    if (status != TIDE_OK)
-        goto undo_reserve;
+        (void)madvise(base, bytes, MADV_HUGEPAGE);      /* a wish: small pages do as well */
+    (void)tide_topology_bind_memory(base, bytes, node); /* a wish, too */
     *address = base;
     return TIDE_OK;
 
 undo_reserve:
+    tide_host_extent_destroy(base, bytes);
+    return status;
+}
+
+tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
+                                    uint32_t threads, void **address)
+{
+    void *base;
+    tide_status status = tide_host_extent_check_available(what, bytes);
+    if (status == TIDE_OK)
+        status = tide_host_extent_back(what, bytes, alignment_bytes, TIDE_NODE_NEAREST, &base);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_host_extent_touch(what, base, bytes, threads);
+    if (status != TIDE_OK)
+        goto undo_back;
+    *address = base;
+    return TIDE_OK;
+
+undo_back:
     tide_host_extent_destroy(base, bytes);
     return status;
 }

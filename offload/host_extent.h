@@ -1,7 +1,8 @@
-/* An extent: private memory straight from the system, of exactly the size asked for, aligned, placed on the
- * nearest NUMA node, in huge pages when the machine offers them, and touched, so that it is really there.
+/* An extent: private memory straight from the system, of exactly the size asked for, aligned, placed on a NUMA node, in
+ * huge pages when the machine offers them, and touched, so that it is really there.
  *
- * "Pinned" on this device means touched and never given back: there is no device to lock pages for.
+ * For the host device "pinned" means just that, touched and never given back. A GPU's driver needs its pages locked, too
+ * (cuda_pinned.h).
  */
 #ifndef TIDE_OFFLOAD_HOST_EXTENT_H
 #define TIDE_OFFLOAD_HOST_EXTENT_H
@@ -13,7 +14,10 @@
 /* Reserve addresses, nothing behind them: any touch faults. `bytes` is a multiple of the page size,
  * `alignment_bytes` a power of two. NO_MEMORY. */
 tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, void **address);
-/* Memory of zeros. `what` names it in messages; `threads` > 0 touch it. NO_MEMORY. */
+/* Memory of zeros that is not touched yet, on `node` (topology.h) when it will be. NO_MEMORY. */
+tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t alignment_bytes, int32_t node,
+                                  void **address);
+/* Memory of zeros on the nearest node. `what` names it in messages; `threads` > 0 touch it. NO_MEMORY. */
 tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
                                     uint32_t threads, void **address);
 /* Touch zeroed memory that lies behind addresses already. NO_MEMORY. */

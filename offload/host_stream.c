@@ -286,7 +286,7 @@ static uint32_t thread_place(const tide_host_stream *stream)
 {
     uint32_t threads = stream->owner->threads, before = tide_topology_processors();
     if (works_on_host_memory(stream->role))
-        (void)tide_topology_bind_thread(); /* a wish: elsewhere it is only slower */
+        (void)tide_topology_bind_thread(TIDE_NODE_NEAREST); /* a wish: elsewhere it is only slower */
     uint32_t left = tide_topology_processors();
     return left < before && left < threads ? left : threads;
 }

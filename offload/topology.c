@@ -201,32 +201,41 @@ static hwloc_bitmap_t usable_processors(void)
     return NULL;
 }
 
-/* The first node that has one of these processors. */
-static hwloc_obj_t nearest_node(hwloc_const_bitmap_t usable)
+static bool is_wanted(hwloc_obj_t node, int32_t wanted, hwloc_const_bitmap_t usable)
+{
+    if (wanted != TIDE_NODE_NEAREST)
+        return node->os_index == (unsigned)wanted;
+    return node->cpuset != NULL && hwloc_bitmap_intersects(node->cpuset, usable);
+}
+
+/* The wanted node, or the first that has one of these processors. */
+static hwloc_obj_t node_find(int32_t wanted, hwloc_const_bitmap_t usable)
 {
     hwloc_obj_t node = NULL;
     while (usable != NULL && (node = hwloc_get_next_obj_by_type(loaded, HWLOC_OBJ_NUMANODE, node)) != NULL)
-        if (node->cpuset != NULL && hwloc_bitmap_intersects(node->cpuset, usable))
+        if (is_wanted(node, wanted, usable))
             return node;
     return NULL;
 }
 
-static bool memory_bind(void *address, uint64_t bytes)
+static bool memory_bind(void *address, uint64_t bytes, int32_t wanted)
 {
     hwloc_bitmap_t usable = usable_processors();
-    hwloc_obj_t node = nearest_node(usable);
+    hwloc_obj_t node = node_find(wanted, usable);
     bool bound = node != NULL && hwloc_set_area_membind(loaded, address, bytes, node->nodeset, HWLOC_MEMBIND_BIND,
                                                         HWLOC_MEMBIND_BYNODESET) == 0;
     hwloc_bitmap_free(usable);
     return bound;
 }
 
-/* Only ever narrows: a processor that was not the thread's before does not become it. */
-static bool thread_bind(void)
+/* Only ever narrows: a processor that was not the thread's before does not become it. A node without any that the thread
+ * may use is left alone. */
+static bool thread_bind(int32_t wanted)
 {
     hwloc_bitmap_t usable = usable_processors();
-    hwloc_obj_t node = nearest_node(usable);
-    bool bound = node != NULL && hwloc_bitmap_and(usable, usable, node->cpuset) == 0 &&
+    hwloc_obj_t node = node_find(wanted, usable);
+    bool bound = node != NULL && node->cpuset != NULL && hwloc_bitmap_and(usable, usable, node->cpuset) == 0 &&
+                 !hwloc_bitmap_iszero(usable) &&
                  hwloc_set_cpubind(loaded, usable, HWLOC_CPUBIND_THREAD) == 0;
     hwloc_bitmap_free(usable);
     return bound;
@@ -239,15 +248,17 @@ static uint32_t cores_count(void)
     return 0;
 }
 
-static bool memory_bind(void *address, uint64_t bytes)
+static bool memory_bind(void *address, uint64_t bytes, int32_t wanted)
 {
     (void)address;
     (void)bytes;
+    (void)wanted;
     return false;
 }
 
-static bool thread_bind(void)
+static bool thread_bind(int32_t wanted)
 {
+    (void)wanted;
     return false;
 }
 
@@ -258,14 +269,24 @@ static bool has_one_node(void)
     return list_count("/sys/devices/system/node/online") <= 1;
 }
 
-bool tide_topology_bind_memory(void *address, uint64_t bytes)
+bool tide_topology_bind_memory(void *address, uint64_t bytes, int32_t node)
 {
-    return has_one_node() || memory_bind(address, bytes);
+    return has_one_node() || memory_bind(address, bytes, node);
 }
 
-bool tide_topology_bind_thread(void)
+bool tide_topology_bind_thread(int32_t node)
 {
-    return has_one_node() || thread_bind();
+    return has_one_node() || thread_bind(node);
+}
+
+int32_t tide_topology_pci_node(const char *bus_id)
+{
+    char path[96], text[TEXT_BYTES];
+    int length = snprintf(path, sizeof path, "/sys/bus/pci/devices/%.32s/numa_node", bus_id);
+    for (int i = 0; i < length; i++) /* CUDA writes the digits in capitals, /sys in small letters */
+        path[i] = (char)tolower((unsigned char)path[i]);
+    const long node = text_read(path, text) ? strtol(text, NULL, 10) : TIDE_NODE_NEAREST;
+    return node >= 0 && node < INT32_MAX ? (int32_t)node : TIDE_NODE_NEAREST;
 }
 
 tide_status tide_topology_read(tide_topology *topology)

@@ -1,5 +1,5 @@
-/* The machine: what `tidepool info` prints, and placing memory and threads on the NUMA node nearest to the
- * device.
+/* The machine: what `tidepool info` prints, and placing memory and threads on the NUMA node nearest to them, or on the one
+ * a GPU hangs on.
  *
  * Read from /proc and /sys; hwloc (when built in) counts cores and does the binding. On a machine with one
  * node there is nothing to place, so hwloc is not even loaded then: opening a device stays cheap.
@@ -44,12 +44,18 @@ uint32_t tide_topology_processors(void);
 uint64_t tide_topology_available_bytes(void);
 bool tide_topology_has_huge_pages(void);
 
-/* Put pages not yet touched of [address, address + bytes) on the nearest node (the first of those whose
- * processors this thread may use; a GPU's own with the CUDA device). A wish, not a need: false if it could not be done. True, and nothing done, on
- * one node. */
-bool tide_topology_bind_memory(void *address, uint64_t bytes);
+/* A NUMA node by the system's number, or the nearest: the first of those whose processors the calling thread may use. */
+enum { TIDE_NODE_NEAREST = -1 };
+
+/* Put pages not yet touched of [address, address + bytes) on a node; where it is full, they go to another. A wish, not a
+ * need: false if it could not be done. True, and nothing done, on one node. */
+bool tide_topology_bind_memory(void *address, uint64_t bytes, int32_t node);
 /* Keep the calling thread, and threads it makes from now on (an OpenMP team's among them, unless OMP_PROC_BIND places
- * those), on those of its processors that belong to that node. As above. */
-bool tide_topology_bind_thread(void);
+ * those), on those of its processors that belong to the node. As above. */
+bool tide_topology_bind_thread(int32_t node);
+
+/* The node that a PCI device hangs on, by its bus id ("0000:1B:00.0", any case); TIDE_NODE_NEAREST if the system does not
+ * say. */
+int32_t tide_topology_pci_node(const char *bus_id);
 
 #endif

@@ -82,7 +82,7 @@ static void buffers_of_all_sizes_are_zeroed_apart_and_kept(void **state)
     (void)state;
     tide_host_arena *arena;
     char *buffers[BUFFERS];
-    assert_ok(tide_host_arena_create(&arena));
+    assert_ok(tide_host_arena_create(NULL, &arena));
     for (int i = 0; i < BUFFERS; i++) {
         void *address;
         assert_ok(tide_host_arena_allocate(arena, "buffer", buffer_bytes(i), 1, &address));
@@ -105,7 +105,7 @@ static void buffer_freed_and_made_again_is_zeroed(void **state)
     (void)state;
     tide_host_arena *arena;
     void *address;
-    assert_ok(tide_host_arena_create(&arena));
+    assert_ok(tide_host_arena_create(NULL, &arena));
     for (int round = 0; round < 20; round++) {
         assert_ok(tide_host_arena_allocate(arena, "buffer", 100 * KIB, 1, &address));
         for (size_t k = 0; k < 100 * KIB; k++)
@@ -133,7 +133,7 @@ static void arenas_give_their_memory_back(void **state)
     for (int round = 0; round < 30; round++) {
         tide_host_arena *arena;
         void *address;
-        assert_ok(tide_host_arena_create(&arena));
+        assert_ok(tide_host_arena_create(NULL, &arena));
         assert_ok(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &address));
         tide_host_arena_free(arena, address, 8 * MIB);
         tide_host_arena_destroy(arena);
@@ -147,7 +147,7 @@ static void arena_is_jemallocs_when_the_process_has_it(void **state)
 {
     (void)state;
     tide_host_arena *arena;
-    assert_ok(tide_host_arena_create(&arena));
+    assert_ok(tide_host_arena_create(NULL, &arena));
     assert_int_equal(tide_host_arena_uses_jemalloc(arena), TEST_WITH_JEMALLOC);
     tide_host_arena_destroy(arena);
 }
@@ -185,8 +185,8 @@ static void binding_is_never_in_the_way(void **state)
     tide_topology topology;
     assert_ok(tide_topology_read(&topology));
     if (topology.node_count == 1) {
-        assert_true(tide_topology_bind_memory(address, MIB));
-        assert_true(tide_topology_bind_thread());
+        assert_true(tide_topology_bind_memory(address, MIB, TIDE_NODE_NEAREST));
+        assert_true(tide_topology_bind_thread(TIDE_NODE_NEAREST));
     }
     tide_host_extent_destroy(address, MIB);
 }
