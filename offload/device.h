@@ -28,7 +28,8 @@
  *
  * Failure. A call that fails changed nothing. A command that fails after it was enqueued makes the device
  * fail: every later enqueuing call returns that status and message until recover(). Of what is enqueued already,
- * kernels of the failed stream are skipped; copies, and the other streams, go on.
+ * kernels of the failed stream are skipped; copies, and the other streams, go on. (A GPU knows no such difference: after an
+ * error of a kernel of its own nothing runs any more, and recover() can't help.)
  */
 #ifndef TIDE_OFFLOAD_DEVICE_H
 #define TIDE_OFFLOAD_DEVICE_H
@@ -98,8 +99,9 @@ typedef uint32_t tide_wait_site;
 enum { TIDE_WAIT_SITE_COUNT = 64 };
 
 /* Called after each command with the times at which it began and ended on its stream. On the stream's thread
- * (null: inside the call that enqueues); must not call the device. A stream's wait is reported too: `label`
- * "wait", `tag` the site, times of its begin and end. */
+ * (null: inside the call that enqueues; cuda: inside any call, some time after the command has ended; a stream's commands one
+ * by one, in order); must not call the device. A stream's wait is reported too: `label` "wait", `tag` the site, times of
+ * its begin and end. */
 typedef void (*tide_device_observer)(void *context, tide_stream stream, const char *label, uint32_t tag,
                                      uint64_t begin_ns, uint64_t end_ns);
 
@@ -126,7 +128,7 @@ typedef struct tide_device_options {
     uint64_t chunk_bytes;         /* a power of two, 256 KiB to 1 GiB */
     uint32_t threads;             /* of the host lane and of kernels; 0: one per core */
 
-    /* host device only */
+    /* host device only, up to delay_max_us (a GPU refuses them: UNSUPPORTED) */
     double link_bytes_per_second; /* each way; 0: not throttled */
     bool hazard_check;
     bool guard;          /* guard() really protects; otherwise it does nothing */
@@ -221,7 +223,8 @@ typedef struct tide_device_ops {
     tide_status (*launch)(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
                           const void *arguments, size_t argument_bytes);
     /* The first `bytes` of a slot of one tier to a slot of the other, wherever they are
-     * reached: at a chunk's place or their own. The accesses are known; work->accesses stays empty. */
+     * reached: at a chunk's place or their own. The accesses are known; work->accesses stays empty. (cuda: no copies on the
+     * host lane, ARGUMENT.) */
     tide_status (*copy_slot)(tide_device *device, tide_stream stream, const tide_work *work,
                              tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
     /* `bytes` between a host buffer and the region (either direction, by address), accesses as declared. */

@@ -1,0 +1,253 @@
+/* Rings of CUDA events and the times between them. See the header. */
+#include "offload/cuda_clock.h"
+
+#include "offload/cuda_driver.h"
+#include "offload/host_link.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { HARVEST_EVERY = 64 };
+
+static tide_cuda_entry *entry_at(tide_cuda_clock *clock, uint64_t sequence)
+{
+    return &clock->ring[sequence % TIDE_CUDA_RING_ENTRIES];
+}
+
+uint64_t tide_cuda_clock_pending(const tide_cuda_clock *clock)
+{
+    /* In this order: `enqueued` is never behind what was harvested before. */
+    const uint64_t harvested = atomic_load(&clock->harvested);
+    return atomic_load(&clock->enqueued) - harvested;
+}
+
+bool tide_cuda_clock_passed(const tide_cuda_clock *clock, uint64_t sequence)
+{
+    return atomic_load(&clock->harvested) >= sequence;
+}
+
+/* One place is never used: it holds the entry that the oldest is measured from. */
+static bool is_full(const tide_cuda_clock *clock)
+{
+    return tide_cuda_clock_pending(clock) >= TIDE_CUDA_RING_ENTRIES - 1;
+}
+
+bool tide_cuda_clock_is_valid(const tide_cuda_clock *clock)
+{
+    const uint64_t harvested = atomic_load(&clock->harvested), enqueued = atomic_load(&clock->enqueued);
+    return harvested <= enqueued;
+}
+
+/* --- open and close --- */
+
+static void events_destroy(tide_cuda_clock *clock)
+{
+    for (uint32_t i = 0; i < clock->event_count; i++)
+        tide_cuda_undo(cudaEventDestroy(clock->ring[i].done), "cudaEventDestroy");
+    clock->event_count = 0;
+}
+
+static tide_status events_create(tide_cuda_clock *clock)
+{
+    tide_status status = TIDE_OK;
+    while (clock->event_count < TIDE_CUDA_RING_ENTRIES && status == TIDE_OK) {
+        /* Who blocks on one sleeps: what is waited for that way takes long. */
+        status =
+            tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventBlockingSync),
+                            "cudaEventCreateWithFlags");
+        clock->event_count += status == TIDE_OK;
+    }
+    return status;
+}
+
+/* The first entry, number 0, has passed: the time from which the others are measured. */
+static tide_status first_time_take(tide_cuda_clock *clock)
+{
+    const cudaEvent_t first = clock->ring[0].done;
+    tide_status status = tide_cuda_check(cudaEventRecord(first, clock->stream), "cudaEventRecord");
+    if (status == TIDE_OK)
+        status = tide_cuda_check(cudaEventSynchronize(first), "cudaEventSynchronize");
+    clock->end_ns = tide_host_now_ns();
+    return status;
+}
+
+tide_status tide_cuda_clock_open(tide_cuda_clock *clock, tide_stream role, cudaStream_t stream,
+                                 const tide_device_options *options)
+{
+    memset(clock, 0, sizeof *clock);
+    clock->role = role;
+    clock->stream = stream;
+    clock->observer = options->observer;
+    clock->observer_context = options->observer_context;
+    tide_status status = events_create(clock);
+    if (status == TIDE_OK)
+        status = first_time_take(clock);
+    if (status != TIDE_OK) {
+        events_destroy(clock);
+        return status;
+    }
+    (void)pthread_mutex_init(&clock->harvest, NULL);
+    return TIDE_OK;
+}
+
+void tide_cuda_clock_close(tide_cuda_clock *clock)
+{
+    events_destroy(clock);
+    pthread_mutex_destroy(&clock->harvest);
+}
+
+/* --- entering --- */
+
+tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const char *label, uint32_t tag, bool is_wait,
+                                 uint64_t enqueued_ns)
+{
+    assert(!is_full(clock));
+    const uint64_t sequence = atomic_load(&clock->enqueued) + 1;
+    tide_cuda_entry *entry = entry_at(clock, sequence);
+    const tide_status status = tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
+    if (status != TIDE_OK)
+        return status;
+    entry->label = label;
+    entry->tag = tag;
+    entry->is_wait = is_wait;
+    entry->enqueued_ns = enqueued_ns;
+    atomic_store(&entry->recorded, false);
+    atomic_fetch_add(&clock->commands, !is_wait);
+    atomic_store(&clock->enqueued, sequence);
+    return TIDE_OK;
+}
+
+uint64_t tide_cuda_clock_record(tide_cuda_clock *clock)
+{
+    const uint64_t sequence = atomic_load(&clock->enqueued);
+    /* Too late for one that is being harvested: then the caller, who looks afterwards, sees that it has passed. */
+    atomic_store(&entry_at(clock, sequence)->recorded, true);
+    return sequence;
+}
+
+/* --- harvest; the lock is held --- */
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* When an entry ended on the host's clock. Never before the one ahead of it, which ended before `now_ns`. */
+static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms, uint64_t now_ns)
+{
+    const double elapsed_ns = elapsed_ms > 0 ? (double)elapsed_ms * 1e6 : 0;
+    const uint64_t earliest_ns = larger(clock->end_ns, larger(entry->enqueued_ns, clock->unfinished_ns));
+    const double room_ns = (double)(now_ns - clock->end_ns);
+    const uint64_t end_ns = elapsed_ns < room_ns ? clock->end_ns + (uint64_t)elapsed_ns : now_ns;
+    return larger(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
+}
+
+/* The next entry has passed: count it, tell the observer, let go of it. */
+static void entry_take(tide_cuda_clock *clock, uint64_t sequence, uint64_t end_ns)
+{
+    const tide_cuda_entry *entry = entry_at(clock, sequence);
+    const uint64_t begin_ns = larger(clock->end_ns, entry->enqueued_ns);
+    assert(begin_ns <= end_ns);
+    atomic_fetch_add(entry->is_wait ? &clock->wait_ns : &clock->busy_ns, end_ns - begin_ns);
+    clock->end_ns = end_ns;
+    if (clock->observer != NULL)
+        clock->observer(clock->observer_context, clock->role, entry->label, entry->tag, begin_ns, end_ns);
+    atomic_store(&clock->harvested, sequence);
+}
+
+/* The next entry, if it has passed. */
+static tide_status entry_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *events)
+{
+    const uint64_t sequence = atomic_load(&clock->harvested) + 1;
+    const tide_cuda_entry *entry = entry_at(clock, sequence);
+    const uint64_t asked_ns = tide_host_now_ns();
+    const cudaError_t answer = cudaEventQuery(entry->done);
+    *passed = !tide_cuda_is_pending(answer);
+    if (!*passed) {
+        clock->unfinished_ns = asked_ns;
+        return TIDE_OK;
+    }
+    float elapsed_ms = 0;
+    tide_status status = tide_cuda_check(answer, "cudaEventQuery");
+    if (status == TIDE_OK)
+        status = tide_cuda_check(cudaEventElapsedTime(&elapsed_ms, entry_at(clock, sequence - 1)->done, entry->done),
+                                 "cudaEventElapsedTime");
+    if (status != TIDE_OK)
+        return status;
+    entry_take(clock, sequence, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
+    /* After it was let go of: who records it now finds that it has passed. */
+    *events += atomic_load(&entry->recorded);
+    return TIDE_OK;
+}
+
+static tide_status harvest_locked(tide_cuda_clock *clock, uint64_t *events)
+{
+    bool passed = true;
+    tide_status status = TIDE_OK;
+    while (status == TIDE_OK && passed && tide_cuda_clock_pending(clock) > 0)
+        status = entry_harvest(clock, &passed, events);
+    assert(tide_cuda_clock_is_valid(clock));
+    return status;
+}
+
+/* --- the rest: any thread --- */
+
+tide_status tide_cuda_clock_harvest(tide_cuda_clock *clock, uint64_t *events)
+{
+    if (tide_cuda_clock_pending(clock) == 0)
+        return TIDE_OK;
+    pthread_mutex_lock(&clock->harvest);
+    const tide_status status = harvest_locked(clock, events);
+    pthread_mutex_unlock(&clock->harvest);
+    return status;
+}
+
+/* Now and then as commands are entered, so that a caller far ahead of the GPU seldom meets a full ring. */
+static bool is_time_to_look(const tide_cuda_clock *clock)
+{
+    return atomic_load(&clock->enqueued) % HARVEST_EVERY == 0 || is_full(clock);
+}
+
+tide_status tide_cuda_clock_reserve(tide_cuda_clock *clock, uint64_t *events)
+{
+    tide_status status = TIDE_OK;
+    if (is_time_to_look(clock))
+        status = tide_cuda_clock_harvest(clock, events);
+    while (status == TIDE_OK && is_full(clock)) {
+        status = tide_cuda_clock_wait(clock, atomic_load(&clock->harvested) + 1);
+        if (status == TIDE_OK)
+            status = tide_cuda_clock_harvest(clock, events);
+    }
+    return status;
+}
+
+void tide_cuda_clock_drop(tide_cuda_clock *clock)
+{
+    pthread_mutex_lock(&clock->harvest);
+    clock->end_ns = tide_host_now_ns();
+    atomic_store(&clock->harvested, atomic_load(&clock->enqueued));
+    pthread_mutex_unlock(&clock->harvest);
+}
+
+tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter, bool *entered)
+{
+    /* With the lock held no place of the ring is used anew, so the CUDA event is still that moment's. */
+    pthread_mutex_lock(&clock->harvest);
+    const bool wanted = !tide_cuda_clock_passed(clock, sequence);
+    tide_status status = TIDE_OK;
+    if (wanted)
+        status =
+            tide_cuda_check(cudaStreamWaitEvent(waiter, entry_at(clock, sequence)->done, 0), "cudaStreamWaitEvent");
+    pthread_mutex_unlock(&clock->harvest);
+    if (status == TIDE_OK)
+        *entered = wanted;
+    return status;
+}
+
+tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence)
+{
+    if (tide_cuda_clock_passed(clock, sequence))
+        return TIDE_OK;
+    /* If it passes just now and its place is used anew, this waits for something later: too long, never too short. */
+    return tide_cuda_check(cudaEventSynchronize(entry_at(clock, sequence)->done), "cudaEventSynchronize");
+}

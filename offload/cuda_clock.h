@@ -1,0 +1,98 @@
+/* When a GPU stream's commands began and ended, and how far the stream has come, without ever waiting for it.
+ *
+ * Behind each command (and each wait) stands one CUDA event with a time stamp, kept in a ring:
+ *
+ *   mark ->  [ . | h | h+1 | ... | e ]  -> harvest, in order, what cudaEventQuery says has passed
+ *                  ^harvested      ^enqueued
+ *
+ * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, another stream
+ * waits for it by waiting for the CUDA event in its place, and recording a tide_event enqueues nothing at all. All
+ * CUDA events are made at open.
+ *
+ * Times. The GPU's clock is not the host's, and CUDA tells only the time between two events, in milliseconds as a
+ * float: good to half a microsecond within ten seconds, bad over hours. So each end is measured from the end before
+ * it,
+ *
+ *   end = end before + elapsed(event before, this event)     and then held within
+ *   [enqueued, seen unfinished last] <= end <= seen finished  on the host's clock
+ *
+ * which stops the sum from drifting. A command begins when the one before has ended, or when it is enqueued if that
+ * is later; what it waits for in other streams stands before it as an entry of its own. The cost is one event record
+ * a command and two calls when it is harvested, about a microsecond each by NVIDIA's account; to be measured.
+ *
+ * Locks. reserve, mark and record: under the caller's lock of that stream. The rest: any thread. The harvest lock is
+ * taken inside; under it the observer is called, and no other lock of the device is taken.
+ */
+#ifndef TIDE_OFFLOAD_CUDA_CLOCK_H
+#define TIDE_OFFLOAD_CUDA_CLOCK_H
+
+#include "offload/device.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* About as much as CUDA itself takes before a launch makes its caller wait. */
+enum { TIDE_CUDA_RING_ENTRIES = 1024 };
+
+typedef struct tide_cuda_entry {
+    cudaEvent_t done;
+    const char *label;
+    uint64_t enqueued_ns;
+    uint32_t tag;
+    bool is_wait;
+    _Atomic bool recorded; /* an event stands behind this command: its passing rings the doorbell */
+} tide_cuda_entry;
+
+typedef struct tide_cuda_clock {
+    tide_stream role;
+    cudaStream_t stream;
+    tide_device_observer observer;
+    void *observer_context;
+
+    /* [stream's lock] writes `enqueued` and the entries beyond it; [harvest] writes `harvested`. Entries between the
+     * two are read only, and the one at `harvested` is what the next is measured from. */
+    tide_cuda_entry ring[TIDE_CUDA_RING_ENTRIES];
+    uint32_t event_count; /* made so far; all, after open */
+    _Atomic uint64_t enqueued;
+    _Atomic uint64_t harvested;
+
+    pthread_mutex_t harvest;
+    uint64_t end_ns;        /* [harvest] of the entry harvested last */
+    uint64_t unfinished_ns; /* [harvest] when the next one was last seen unfinished */
+    _Atomic uint64_t busy_ns, wait_ns, commands;
+} tide_cuda_clock;
+
+/* Make the events and take the first time on an idle stream. The GPU is current. NO_MEMORY, DEVICE: nothing is left.
+ * */
+tide_status tide_cuda_clock_open(tide_cuda_clock *clock, tide_stream role, cudaStream_t stream,
+                                 const tide_device_options *options);
+/* The stream is idle. */
+void tide_cuda_clock_close(tide_cuda_clock *clock);
+/* harvested <= enqueued, and the ring holds what is between. */
+bool tide_cuda_clock_is_valid(const tide_cuda_clock *clock);
+
+/* Make room for one entry; in a full ring that means to wait for the oldest. `events` as harvest's. DEVICE. */
+tide_status tide_cuda_clock_reserve(tide_cuda_clock *clock, uint64_t *events);
+/* Enter what was just enqueued on the stream. `enqueued_ns` is when that began. There must be room. DEVICE: it is not
+ * entered. */
+tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const char *label, uint32_t tag, bool is_wait,
+                                 uint64_t enqueued_ns);
+/* The moment behind all that is enqueued; its passing counts as an event's. */
+uint64_t tide_cuda_clock_record(tide_cuda_clock *clock);
+
+/* Take what has passed off the ring. `events` grows by the number of recorded moments among it. DEVICE: what was not
+ * harvested stays. */
+tide_status tide_cuda_clock_harvest(tide_cuda_clock *clock, uint64_t *events);
+/* After an error: the stream does not run any more; nothing is pending, and nobody is told when it ended. */
+void tide_cuda_clock_drop(tide_cuda_clock *clock);
+
+bool tide_cuda_clock_passed(const tide_cuda_clock *clock, uint64_t sequence);
+uint64_t tide_cuda_clock_pending(const tide_cuda_clock *clock);
+/* `waiter` goes on only after the moment. `entered` is false if it had passed already and nothing was enqueued.
+ * DEVICE. */
+tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter, bool *entered);
+/* Block the calling thread until the moment has passed. DEVICE. */
+tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence);
+
+#endif

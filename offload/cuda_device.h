@@ -1,0 +1,13 @@
+/* A GPU as a device (offload/device.h): what the CUDA module opens. */
+#ifndef TIDE_OFFLOAD_CUDA_DEVICE_H
+#define TIDE_OFFLOAD_CUDA_DEVICE_H
+
+#include "offload/device.h"
+
+/* As tide_device_host_open, for the GPU of that ordinal. ARGUMENT also where there is no such GPU and for chunks that
+ * are no multiple of its granularity (2 MiB so far). UNSUPPORTED, naming it: no driver or one too old, no virtual
+ * memory management, or an option that only the host device can honour (hazard_check, guard, fault_handler, link
+ * throttle, delays). */
+tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t ordinal, tide_device **device);
+
+#endif

@@ -1,0 +1,150 @@
+/* Inside the CUDA device: its one structure, and the operations that its files implement for the table in
+ * cuda_device.c. Nobody outside offload/ includes this.
+ *
+ *   cuda_setup.c    what is made at start: slots, ranges, region, buffers, events; map and unmap
+ *   cuda_command.c  launches, copies, events
+ *   cuda_state.c    sleep, failure, counters
+ *   cuda_device.c   the table; open, close
+ *
+ * Beneath them, each knowing nothing of this structure: cuda_driver (calls and errors), cuda_memory (device memory),
+ * cuda_pinned (host slots), cuda_clock (a stream's moments and times), lane (the host lane).
+ *
+ * Locks, in this order: `memory_lock`; a stream's lock; that of a clock or the lane; `state_lock`. The observer is
+ * called under a clock's. What is made at start is read without a lock afterwards, as device.h allows creation at
+ * start only.
+ */
+#ifndef TIDE_OFFLOAD_CUDA_INSIDE_H
+#define TIDE_OFFLOAD_CUDA_INSIDE_H
+
+#include "offload/cuda_clock.h"
+#include "offload/cuda_memory.h"
+#include "offload/cuda_pinned.h"
+#include "offload/device_common.h"
+#include "offload/host_arena.h"
+#include "offload/lane.h"
+#include "offload/mappings.h"
+
+enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
+_Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host lane is the last stream");
+
+/* A moment on a stream. sequence 0: the beginning, always passed. */
+typedef struct tide_cuda_moment {
+    tide_stream stream;
+    uint64_t sequence;
+} tide_cuda_moment;
+
+typedef struct tide_cuda_buffer {
+    char *address;
+    uint64_t bytes;
+} tide_cuda_buffer;
+
+typedef struct tide_cuda_stream {
+    pthread_mutex_t lock; /* enqueuing: what belongs together stays together */
+    cudaStream_t stream;
+    tide_cuda_clock clock;
+} tide_cuda_stream;
+
+typedef struct tide_cuda_device {
+    tide_device base;
+    tide_device_options options;
+    uint32_t ordinal;
+    char name[112]; /* "GPU 0 (NVIDIA H200)" */
+    int32_t node;   /* topology.h */
+    uint32_t threads;
+    tide_cuda_driver driver;
+    tide_fault fault;
+
+    pthread_mutex_t memory_lock;
+    tide_memory_usage ledgers[TIDE_TIER_COUNT]; /* memory_lock */
+    tide_mappings mappings;                     /* memory_lock */
+    tide_cuda_memory memory;                    /* memory_lock for changes; DEVICE tier */
+    tide_cuda_pinned host_slots;                /* memory_lock for changes */
+    bool slots_made[TIDE_TIER_COUNT];           /* memory_lock */
+    tide_host_arena *arena;                     /* memory_lock */
+    uint64_t region_bytes;                      /* memory_lock for changes; as asked for */
+    uint32_t region_object_count;               /* memory_lock */
+
+    tide_cuda_stream streams[TIDE_CUDA_STREAMS];
+    tide_lane lane;
+
+    pthread_mutex_t state_lock; /* guards the rest */
+    pthread_cond_t rung;
+    uint64_t doorbell; /* grows when an event completes and at every ring */
+    uint64_t ringing;  /* what `doorbell` became at the last ring */
+    uint32_t asleep;   /* threads parked for events with nothing to look at: recording one wakes them */
+    tide_status failure;
+    char failure_message[TIDE_CUDA_MESSAGE_BYTES];
+    bool place_lost;          /* a chunk's place could not be restored: no recovery */
+    _Atomic bool broken;      /* a CUDA call failed: the streams are asked nothing more, until recovery */
+    tide_cuda_moment *events; /* [event - 1], the latest record of each */
+    uint32_t event_count;
+    uint32_t event_capacity;
+    tide_cuda_buffer *buffers; /* [object] */
+    uint32_t buffer_count;
+    uint64_t h2d_bytes, d2h_bytes, maps, unmaps;
+    uint64_t waits[TIDE_WAIT_SITE_COUNT];
+} tide_cuda_device;
+
+static inline tide_cuda_device *tide_cuda_device_of(tide_device *device)
+{
+    return (tide_cuda_device *)device;
+}
+
+/* --- cuda_state.c --- */
+
+void tide_cuda_state_lock(tide_cuda_device *device);
+void tide_cuda_state_unlock(tide_cuda_device *device);
+/* The first failure stays until it is recovered from; its message is the calling thread's. Passes the status on. */
+tide_status tide_cuda_fail(tide_cuda_device *device, tide_status status);
+/* The same for the failure of a CUDA call on a stream: how far the streams are can't be asked any more. OK passes. */
+tide_status tide_cuda_break(tide_cuda_device *device, tide_status status);
+/* The failure, with its message set on the calling thread; TIDE_OK if none. */
+tide_status tide_cuda_failure(tide_cuda_device *device);
+/* `count` events have completed: the doorbell. */
+void tide_cuda_events_completed(tide_cuda_device *device, uint64_t count);
+/* An event was recorded: who sleeps with nothing to look at looks again. The state lock is held. */
+void tide_cuda_event_recorded(tide_cuda_device *device);
+/* Take what has passed on a stream, or on all, off its ring, and ring the doorbell for events among it; or break the
+ * device. Nothing on a broken one. */
+void tide_cuda_look(tide_cuda_device *device, tide_stream stream);
+void tide_cuda_look_at_all(tide_cuda_device *device);
+
+uint64_t tide_cuda_doorbell(tide_device *device);
+tide_status tide_cuda_park(tide_device *device, uint64_t ticket, bool events);
+void tide_cuda_ring(tide_device *device);
+void tide_cuda_synchronize(tide_device *device);
+tide_status tide_cuda_recover(tide_device *device);
+uint64_t tide_cuda_now_ns(tide_device *device);
+void tide_cuda_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage);
+void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistics);
+
+/* --- cuda_setup.c --- */
+
+tide_status tide_cuda_slots_make(tide_device *device, tide_tier tier, uint32_t count);
+tide_status tide_cuda_reserve(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_cuda_region_create(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_cuda_region_object(tide_device *device, const char *name, uint64_t offset_bytes, uint64_t bytes,
+                                    uint32_t *object);
+tide_status tide_cuda_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
+                                    uint32_t *object);
+tide_status tide_cuda_event_create(tide_device *device, tide_event *event);
+void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
+tide_status tide_cuda_map(tide_device *device, uint32_t slot, void *place);
+tide_status tide_cuda_unmap(tide_device *device, uint32_t slot, void *place);
+/* Give everything back that these made. Nothing runs. */
+void tide_cuda_setup_undo(tide_cuda_device *device);
+
+/* --- cuda_command.c --- */
+
+tide_status tide_cuda_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
+                             const void *arguments, size_t argument_bytes);
+tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const tide_work *work, tide_tier to_tier,
+                                uint32_t to_slot, uint32_t from_slot, uint64_t bytes);
+tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
+                                 const void *from, uint64_t bytes, bool to_device);
+tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_stream stream);
+tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site);
+tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
+tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wait_site site);
+
+#endif

@@ -1,0 +1,233 @@
+/* Pieces of an extent, registered by several threads. See the header. */
+#include "offload/cuda_pinned.h"
+
+#include "offload/cuda_driver.h"
+#include "offload/host_extent.h"
+#include "offload/topology.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+enum {
+    HUGE_PAGE_BYTES = 2 << 20,
+    THREADS_MAX = 16,
+    PIECE_MIN_BYTES = 64 << 20, /* smaller ones are many calls for little */
+    PIECE_MAX_BYTES = 1 << 30,
+    MESSAGE_BYTES = 512,
+};
+
+/* --- one registration --- */
+
+/* What may stand in the way, as the system tells it. */
+static tide_status limits_add(tide_status status)
+{
+    struct rlimit locked;
+    char limit[32] = "unlimited";
+    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
+        (void)snprintf(limit, sizeof limit, "%" PRIu64, (uint64_t)locked.rlim_cur);
+    return tide_fail(
+        status, "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64 " bytes available",
+        tide_message(), limit, tide_topology_available_bytes());
+}
+
+tide_status tide_cuda_pin(const char *what, void *address, uint64_t bytes)
+{
+    const tide_status status =
+        tide_cuda_check(cudaHostRegister(address, bytes, cudaHostRegisterDefault), "cudaHostRegister");
+    if (status == TIDE_OK)
+        return TIDE_OK;
+    return limits_add(
+        tide_fail(status, "%s: %" PRIu64 " bytes could not be pinned: %s", what, bytes, tide_message()));
+}
+
+void tide_cuda_unpin(void *address)
+{
+    tide_cuda_undo(cudaHostUnregister(address), "cudaHostUnregister");
+}
+
+/* --- pieces --- */
+
+static uint32_t piece_count(const tide_cuda_pinned *slots)
+{
+    return (slots->count + slots->slots_per_piece - 1) / slots->slots_per_piece;
+}
+
+static char *piece_address(const tide_cuda_pinned *slots, uint32_t piece)
+{
+    return slots->base + (uint64_t)piece * slots->slots_per_piece * slots->chunk_bytes;
+}
+
+static uint64_t piece_bytes(const tide_cuda_pinned *slots, uint32_t piece)
+{
+    const uint32_t left = slots->count - piece * slots->slots_per_piece;
+    return (left < slots->slots_per_piece ? left : slots->slots_per_piece) * slots->chunk_bytes;
+}
+
+/* A piece a thread, as far as its size is between the bounds and at least one slot. */
+static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t threads)
+{
+    const uint64_t most = PIECE_MAX_BYTES / chunk_bytes;
+    const uint64_t least = PIECE_MIN_BYTES > chunk_bytes ? PIECE_MIN_BYTES / chunk_bytes : 1;
+    uint64_t slots = (count + threads - 1) / threads;
+    slots = slots > least ? slots : least;
+    return (uint32_t)(slots < most ? slots : most);
+}
+
+/* --- the work, shared by its threads --- */
+
+typedef struct pinning_work {
+    const tide_cuda_pinned *slots;
+    const tide_cuda_pinning *how;
+
+    pthread_mutex_t lock; /* guards the rest */
+    uint32_t next;        /* piece */
+    bool *pinned;         /* [piece] */
+    uint64_t done_bytes;
+    tide_status status;
+    char message[MESSAGE_BYTES]; /* of the first failure */
+} pinning_work;
+
+static bool piece_next(pinning_work *work, uint32_t *piece)
+{
+    pthread_mutex_lock(&work->lock);
+    const bool more = work->status == TIDE_OK && work->next < piece_count(work->slots);
+    if (more)
+        *piece = work->next++;
+    pthread_mutex_unlock(&work->lock);
+    return more;
+}
+
+static tide_status piece_pin(pinning_work *work, uint32_t piece)
+{
+    const tide_cuda_pinned *slots = work->slots;
+    const tide_cuda_pinning *how = work->how;
+    char *address = piece_address(slots, piece);
+    const uint64_t bytes = piece_bytes(slots, piece);
+    tide_status status = tide_host_extent_touch("host slots", address, bytes, 1);
+    if (status == TIDE_OK)
+        status = tide_cuda_pin("host slots", address, bytes);
+    if (status != TIDE_OK)
+        return status;
+    pthread_mutex_lock(&work->lock);
+    work->pinned[piece] = true;
+    work->done_bytes += bytes;
+    if (how->progress != NULL)
+        how->progress(how->progress_context, "host slots", work->done_bytes, slots->count * slots->chunk_bytes);
+    pthread_mutex_unlock(&work->lock);
+    return TIDE_OK;
+}
+
+/* The first failure is the one that is told. */
+static void work_fail(pinning_work *work, tide_status status)
+{
+    pthread_mutex_lock(&work->lock);
+    if (work->status == TIDE_OK) {
+        work->status = status;
+        (void)snprintf(work->message, sizeof work->message, "%s", tide_message());
+    }
+    pthread_mutex_unlock(&work->lock);
+}
+
+static void pieces_make(pinning_work *work)
+{
+    uint32_t piece;
+    tide_status status = tide_cuda_use(work->how->ordinal);
+    while (status == TIDE_OK && piece_next(work, &piece))
+        status = piece_pin(work, piece);
+    if (status != TIDE_OK)
+        work_fail(work, status);
+}
+
+static void *helper_main(void *argument)
+{
+    pinning_work *work = argument;
+    (void)tide_topology_bind_thread(work->how->node); /* a wish */
+    pieces_make(work);
+    return NULL;
+}
+
+/* By threads of the node, or by the caller where there are none to be had: the caller itself is not moved there. */
+static void work_do(pinning_work *work)
+{
+    pthread_t helpers[THREADS_MAX];
+    const uint32_t pieces = piece_count(work->slots), threads = work->how->threads;
+    uint32_t wanted = threads < pieces ? threads : pieces, started = 0;
+    wanted = wanted < THREADS_MAX ? wanted : THREADS_MAX;
+    while (started < wanted && pthread_create(&helpers[started], NULL, helper_main, work) == 0)
+        started++;
+    if (started == 0)
+        pieces_make(work);
+    for (uint32_t i = 0; i < started; i++)
+        (void)pthread_join(helpers[i], NULL);
+}
+
+static void work_undo(const pinning_work *work)
+{
+    for (uint32_t piece = 0; piece < piece_count(work->slots); piece++)
+        if (work->pinned[piece])
+            tide_cuda_unpin(piece_address(work->slots, piece));
+}
+
+static tide_status pieces_pin(const tide_cuda_pinned *slots, const tide_cuda_pinning *how)
+{
+    pinning_work work = {.slots = slots, .how = how};
+    work.pinned = calloc(piece_count(slots), sizeof *work.pinned);
+    if (work.pinned == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " pinned pieces",
+                         piece_count(slots));
+    (void)pthread_mutex_init(&work.lock, NULL);
+    work_do(&work);
+    pthread_mutex_destroy(&work.lock);
+    tide_status status = work.status;
+    if (status != TIDE_OK) {
+        status = tide_fail(status, "%" PRIu64 " of %" PRIu64 " bytes were pinned, then: %s", work.done_bytes,
+                           slots->count * slots->chunk_bytes, work.message);
+        work_undo(&work);
+    }
+    assert(status != TIDE_OK || work.done_bytes == slots->count * slots->chunk_bytes);
+    free(work.pinned);
+    return status;
+}
+
+/* --- slots --- */
+
+tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uint64_t chunk_bytes,
+                                    const tide_cuda_pinning *how)
+{
+    assert(how->threads > 0);
+    void *base;
+    const uint64_t bytes = count * chunk_bytes;
+    tide_cuda_pinned made = {.chunk_bytes = chunk_bytes, .count = count};
+    if (count == 0) {
+        *slots = made;
+        return TIDE_OK;
+    }
+    tide_status status = tide_host_extent_check_available("host slots", bytes);
+    if (status == TIDE_OK)
+        status = tide_host_extent_back("host slots", bytes, HUGE_PAGE_BYTES, how->node, &base);
+    if (status != TIDE_OK)
+        return status;
+    made.base = base;
+    made.slots_per_piece = slots_per_piece(count, chunk_bytes, how->threads);
+    status = pieces_pin(&made, how);
+    if (status != TIDE_OK)
+        goto undo_back;
+    *slots = made;
+    return TIDE_OK;
+
+undo_back:
+    tide_host_extent_destroy(base, bytes);
+    return status;
+}
+
+void tide_cuda_pinned_destroy(tide_cuda_pinned *slots)
+{
+    for (uint32_t piece = 0; slots->base != NULL && piece < piece_count(slots); piece++)
+        tide_cuda_unpin(piece_address(slots, piece));
+    tide_host_extent_destroy(slots->base, slots->count * slots->chunk_bytes);
+    *slots = (tide_cuda_pinned){0};
+}

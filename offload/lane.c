@@ -1,0 +1,251 @@
+/* The lane's ring and its thread: see the header. */
+#include "offload/lane.h"
+
+#include "offload/host_link.h"
+#include "offload/topology.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+
+/* The process may have an OpenMP runtime (the kernels' folder links it, this one does not). The number of
+ * threads is a setting of each thread. */
+extern void omp_set_num_threads(int count) __attribute__((weak));
+
+bool tide_lane_is_valid(const tide_lane *lane)
+{
+    return lane->completed <= lane->enqueued && lane->enqueued - lane->completed <= TIDE_LANE_COMMANDS;
+}
+
+static void lock(tide_lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+}
+
+static void unlock(tide_lane *lane)
+{
+    assert(tide_lane_is_valid(lane));
+    pthread_mutex_unlock(&lane->lock);
+}
+
+static tide_lane_command *command_at(tide_lane *lane, uint64_t sequence)
+{
+    return &lane->ring[sequence % TIDE_LANE_COMMANDS];
+}
+
+/* --- the caller's side --- */
+
+void tide_lane_push(tide_lane *lane, const tide_work *work, tide_kernel run, const void *arguments,
+                    size_t argument_bytes)
+{
+    assert(argument_bytes <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES);
+    lock(lane);
+    while (lane->enqueued - lane->completed == TIDE_LANE_COMMANDS)
+        pthread_cond_wait(&lane->progress, &lane->lock);
+    tide_lane_command *command = command_at(lane, lane->enqueued + 1);
+    command->run = run;
+    command->label = work->label;
+    command->tag = work->tag;
+    command->recorded = false;
+    if (argument_bytes > 0)
+        memcpy(command->arguments, arguments, argument_bytes);
+    lane->enqueued++;
+    pthread_cond_signal(&lane->work);
+    unlock(lane);
+}
+
+uint64_t tide_lane_record(tide_lane *lane)
+{
+    lock(lane);
+    const uint64_t sequence = lane->enqueued;
+    if (lane->completed < sequence)
+        command_at(lane, sequence)->recorded = true;
+    unlock(lane);
+    return sequence;
+}
+
+bool tide_lane_passed(tide_lane *lane, uint64_t sequence)
+{
+    lock(lane);
+    const bool passed = lane->completed >= sequence;
+    unlock(lane);
+    return passed;
+}
+
+void tide_lane_wait(tide_lane *lane, uint64_t sequence)
+{
+    lock(lane);
+    while (lane->completed < sequence)
+        pthread_cond_wait(&lane->progress, &lane->lock);
+    unlock(lane);
+}
+
+void tide_lane_drain(tide_lane *lane)
+{
+    lock(lane);
+    const uint64_t last = lane->enqueued;
+    unlock(lane);
+    tide_lane_wait(lane, last);
+}
+
+bool tide_lane_idle(tide_lane *lane)
+{
+    lock(lane);
+    const bool idle = lane->completed == lane->enqueued;
+    unlock(lane);
+    return idle;
+}
+
+void tide_lane_forgive(tide_lane *lane)
+{
+    lock(lane);
+    lane->failed = false;
+    unlock(lane);
+}
+
+void tide_lane_statistics(tide_lane *lane, uint64_t *busy_ns, uint64_t *commands, uint64_t *pending)
+{
+    lock(lane);
+    *busy_ns = lane->busy_ns;
+    *commands = lane->enqueued;
+    *pending = lane->enqueued - lane->completed;
+    unlock(lane);
+}
+
+/* --- the thread --- */
+
+static tide_status command_run(const tide_lane_command *command)
+{
+    if (tide_message()[0] != '\0')
+        (void)tide_fail(TIDE_OK, "%s", ""); /* what stands there afterwards is the function's */
+    tide_status status = command->run(NULL, command->arguments);
+    if (status != TIDE_OK && tide_message()[0] == '\0')
+        (void)tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", command->label, command->tag,
+                        tide_stream_name(TIDE_STREAM_HOST), tide_status_name(status));
+    return status;
+}
+
+/* Without the lock. Returns how long it ran. */
+static uint64_t command_do(tide_lane *lane, const tide_lane_command *command, tide_status *status)
+{
+    const tide_lane_options *options = &lane->options;
+    const uint64_t begin_ns = tide_host_now_ns();
+    *status = command_run(command);
+    const uint64_t end_ns = tide_host_now_ns();
+    if (options->observer != NULL)
+        options->observer(options->observer_context, TIDE_STREAM_HOST, command->label, command->tag, begin_ns,
+                          end_ns);
+    if (*status != TIDE_OK)
+        options->failed(options->context, *status);
+    return end_ns - begin_ns;
+}
+
+/* Run the next command, or skip it. Called and returns with the lock held. */
+static void command_next(tide_lane *lane)
+{
+    const tide_lane_command *command = command_at(lane, lane->completed + 1);
+    if (!lane->failed) {
+        tide_status status;
+        unlock(lane);
+        const uint64_t ran_ns = command_do(lane, command, &status);
+        lock(lane);
+        lane->busy_ns += ran_ns;
+        lane->failed = status != TIDE_OK;
+    }
+    const bool recorded = command->recorded; /* the ring's place may be used anew from here on */
+    lane->completed++;
+    pthread_cond_broadcast(&lane->progress);
+    if (!recorded)
+        return;
+    unlock(lane);
+    lane->options.passed(lane->options.context);
+    lock(lane);
+}
+
+/* Returns how many threads a team of the lane may have: those asked for, or as many as the node has processors if
+ * there are fewer. */
+static uint32_t thread_place(const tide_lane *lane)
+{
+    const uint32_t threads = lane->options.threads, before = tide_topology_processors();
+    (void)tide_topology_bind_thread(lane->options.node); /* a wish: elsewhere it is only slower */
+    const uint32_t left = tide_topology_processors();
+    return left < before && left < threads ? left : threads;
+}
+
+static void *lane_main(void *argument)
+{
+    tide_lane *lane = argument;
+    const uint32_t threads = thread_place(lane);
+    if (omp_set_num_threads != NULL)
+        omp_set_num_threads((int)threads);
+    lock(lane);
+    lane->runs = true;
+    pthread_cond_broadcast(&lane->progress);
+    for (;;) {
+        while (lane->completed == lane->enqueued && !lane->closing)
+            pthread_cond_wait(&lane->work, &lane->lock);
+        if (lane->completed == lane->enqueued)
+            break;
+        command_next(lane);
+    }
+    unlock(lane);
+    return NULL;
+}
+
+/* --- start and stop --- */
+
+/* Signals that people send belong to the program's own threads; faults must reach their handler on any. */
+static void signals_block(sigset_t *before)
+{
+    sigset_t blocked;
+    sigfillset(&blocked);
+    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigdelset(&blocked, faults[i]);
+    (void)pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+
+static void lane_destroy(tide_lane *lane)
+{
+    pthread_cond_destroy(&lane->progress);
+    pthread_cond_destroy(&lane->work);
+    pthread_mutex_destroy(&lane->lock);
+}
+
+tide_status tide_lane_start(tide_lane *lane, const tide_lane_options *options)
+{
+    assert(options->threads > 0);
+    memset(lane, 0, sizeof *lane);
+    lane->options = *options;
+    (void)pthread_mutex_init(&lane->lock, NULL);
+    (void)pthread_cond_init(&lane->work, NULL);
+    (void)pthread_cond_init(&lane->progress, NULL);
+    sigset_t signals_before;
+    signals_block(&signals_before);
+    const int error = pthread_create(&lane->thread, NULL, lane_main, lane);
+    (void)pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
+    if (error != 0) {
+        lane_destroy(lane);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no thread for stream %s: %s", tide_stream_name(TIDE_STREAM_HOST),
+                         strerror(error));
+    }
+    (void)pthread_setname_np(lane->thread, "tide-host"); /* for debuggers only */
+    /* A thread's beginning allocates: it belongs to the device's, however busy the machine. */
+    lock(lane);
+    while (!lane->runs)
+        pthread_cond_wait(&lane->progress, &lane->lock);
+    unlock(lane);
+    return TIDE_OK;
+}
+
+void tide_lane_stop(tide_lane *lane)
+{
+    lock(lane);
+    lane->closing = true;
+    pthread_cond_signal(&lane->work);
+    unlock(lane);
+    (void)pthread_join(lane->thread, NULL);
+    assert(lane->completed == lane->enqueued);
+    lane_destroy(lane);
+}
