@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/fp16.h"
 
 #if TIDE_HAVE_OPENMP
 #include <omp.h>
@@ -62,14 +63,19 @@ static inline void buffer_free(buffer freed)
 
 static inline double buffer_get(buffer from, size_t i)
 {
-    return from.dtype == TIDE_DTYPE_BF16 ? (double)tide_bf16_to_float(((const tide_bf16 *)from.data)[i])
-                                         : (double)((const float *)from.data)[i];
+    if (from.dtype == TIDE_DTYPE_BF16)
+        return (double)tide_bf16_to_float(((const tide_bf16 *)from.data)[i]);
+    if (from.dtype == TIDE_DTYPE_FP16)
+        return (double)tide_fp16_to_float(((const tide_fp16 *)from.data)[i]);
+    return (double)((const float *)from.data)[i];
 }
 
 static inline void buffer_set(buffer to, size_t i, double value)
 {
     if (to.dtype == TIDE_DTYPE_BF16)
         ((tide_bf16 *)to.data)[i] = tide_bf16_from_float((float)value);
+    else if (to.dtype == TIDE_DTYPE_FP16)
+        ((tide_fp16 *)to.data)[i] = tide_fp16_from_float((float)value);
     else
         ((float *)to.data)[i] = (float)value;
 }
@@ -111,11 +117,13 @@ static inline double *buffer_values(buffer from)
     return values;
 }
 
-/* Every element is within half a unit in the last place of its type (a bf16 keeps 8 bits: 1/256) and
+/* Every element is within half a unit in the last place of its type (a bf16 keeps 8 bits: 1/256, an fp16 11) and
  * `tolerance` times the largest expected value of the expected one. */
 static inline void assert_close(buffer actual, const double *expected, size_t elements, double tolerance)
 {
-    const double ulp = actual.dtype == TIDE_DTYPE_BF16 ? 1.01 / 256 : 1e-7;
+    const double ulp = actual.dtype == TIDE_DTYPE_BF16   ? 1.01 / 256
+                       : actual.dtype == TIDE_DTYPE_FP16 ? 1.01 / 2048
+                                                         : 1e-7;
     double largest = 0.0;
     for (size_t i = 0; i < elements; i++)
         largest = fmax(largest, fabs(expected[i]));
