@@ -1,0 +1,64 @@
+/* Sums down the columns of a matrix, for gradients of biases and norms.
+ *
+ * There is no workspace for partial sums of rows, so a block takes some columns and goes down all rows. It takes 32
+ * bytes of columns, two packs: the least that memory moves. Its 512 threads are 256 row lanes: lane l adds rows l,
+ * l + 256, ... in order, IN_FLIGHT of them under way at a time. Then the lanes are folded: the 16 of a warp in
+ * halves, the warps in order. The order depends on nothing but the number of rows.
+ *
+ * Width 768 in bf16 is 48 blocks, 8192 are 512; an H200 has 132 SMs. With 48 the SMs in use must each draw 70 GB/s
+ * or more to come near half of the memory's 4.8 TB/s: that takes 50 KB under way on each, and 512 threads x 8 packs
+ * of 16 bytes are 64. Narrower strips would leave fewer SMs idle and fetch each 32-byte sector twice.
+ */
+#ifndef TIDEPOOL_KERNELS_CUDA_COLUMNS_H
+#define TIDEPOOL_KERNELS_CUDA_COLUMNS_H
+
+#include "kernels/cuda/pack.h"
+#include "kernels/cuda/reduce.h"
+
+enum {
+    COLUMNS_THREADS = 512,
+    COLUMNS_PACKS = 2, /* side by side, a block's */
+    COLUMNS_ROW_LANES = COLUMNS_THREADS / COLUMNS_PACKS,
+    COLUMNS_WARPS = COLUMNS_THREADS / WARP_LANES,
+    COLUMNS_PARTIALS = COLUMNS_WARPS * COLUMNS_PACKS * 8, /* shared floats of one fold, for the widest pack */
+};
+
+template <typename T> static inline unsigned columns_blocks(size_t width)
+{
+    return (pack_count<T>(width) + COLUMNS_PACKS - 1) / COLUMNS_PACKS;
+}
+
+/* Where this thread works: its pack's first column, and its first row. */
+template <typename T> static __device__ __forceinline__ size_t columns_begin(void)
+{
+    return ((size_t)blockIdx.x * COLUMNS_PACKS + threadIdx.x % COLUMNS_PACKS) * T::per_16_bytes;
+}
+
+static __device__ __forceinline__ size_t columns_row_lane(void)
+{
+    return threadIdx.x / COLUMNS_PACKS;
+}
+
+/* accumulator[column] += all row lanes' sums of it. Every thread of the block calls it; `partials` is used once. */
+template <typename T, typename Shared>
+static __device__ __forceinline__ void columns_fold(float *sums, Shared &partials, float *accumulator, size_t width)
+{
+    const unsigned across = COLUMNS_PACKS * T::per_16_bytes;
+    const unsigned lane = threadIdx.x % WARP_LANES, warp = threadIdx.x / WARP_LANES;
+    for (unsigned e = 0; e < T::per_16_bytes; e++)
+        for (int distance = WARP_LANES / 2; distance >= COLUMNS_PACKS; distance /= 2)
+            sums[e] += __shfl_xor_sync(WARP_ALL, sums[e], distance);
+    if (lane < COLUMNS_PACKS)
+        for (unsigned e = 0; e < T::per_16_bytes; e++)
+            partials[warp * across + lane * T::per_16_bytes + e] = sums[e];
+    TIDE_CUDA_BARRIER();
+    const size_t column = (size_t)blockIdx.x * across + threadIdx.x;
+    if (threadIdx.x >= across || column >= width)
+        return;
+    float total = 0.0f;
+    for (unsigned w = 0; w < COLUMNS_WARPS; w++)
+        total += partials[w * across + threadIdx.x];
+    accumulator[column] += total;
+}
+
+#endif

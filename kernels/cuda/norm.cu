@@ -1,0 +1,135 @@
+/* The gradient's norm, with the CPU's bits: the order that kernels.h states.
+ *
+ * gradient_norm: a block of 64 threads for each block of 4096 elements. The threads fetch it together, 16 bytes
+ * each side by side, into shared memory; then each sums one leaf of 64 elements in its eight float64 lanes, and one
+ * thread adds the leaves in order. Leaves stand one pack apart in shared memory, so that threads which read the
+ * same place of their leaves meet in no bank.
+ *
+ * Memory gives an SM 21 bytes a clock (4.8 TB/s, 132 SMs). Converting to float64 allows 32 (bf16; 64 in fp32), and
+ * 24 blocks of 8 KB, each under way for some 3000 clocks, 65: memory decides, 20 microseconds for 50 million bf16
+ * elements. (Where the GPU has few float64 units, sm_86 and sm_89, they decide.)
+ *
+ * A square of a bf16, fp16 or fp32 number is exact in float64, so it would not matter if it were fused with the
+ * addition; the file is compiled without fusing all the same.
+ *
+ * norm_sum: a sum in float64 one after another is one chain of additions, some ten clocks each: 2 ms for the 366
+ * thousand blocks of 1.5 billion params, once a step. One thread makes it; the others bring the next tile
+ * meanwhile.
+ */
+#include "kernels/cuda/pack.h"
+
+enum {
+    NORM_LANES = 8,
+    LEAVES = TIDE_NORM_BLOCK_ELEMENTS / TIDE_NORM_LEAF_ELEMENTS, /* of a block, a thread each */
+    SUM_TILE = 1024,
+};
+
+static __device__ __forceinline__ size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Packs from one leaf to the next in shared memory. */
+template <typename T> struct leaf_stride {
+    enum { packs = TIDE_NORM_LEAF_ELEMENTS / T::per_16_bytes, stride = packs + 1 };
+};
+
+/* The leaf that begins at pack `first` of shared memory. */
+template <typename T, typename Shared>
+static __device__ __forceinline__ double leaf_squares(Shared &packs, unsigned first)
+{
+    double lane[NORM_LANES] = {};
+#pragma unroll
+    for (unsigned p = 0; p < leaf_stride<T>::packs; p++) {
+        const tide_cuda_vector<T> pack = packs[first + p];
+#pragma unroll
+        for (unsigned e = 0; e < T::per_16_bytes; e++) {
+            const double x = (double)T::load(pack.element[e]);
+            lane[(p * T::per_16_bytes + e) % NORM_LANES] += x * x;
+        }
+    }
+    return ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+}
+
+/* `gradient` is the range's first element, element `first` of the tensor; the range ends before `last`. */
+template <typename T, bool WHOLE>
+static __global__ void __launch_bounds__(LEAVES)
+    block_squares(const typename T::stored *__restrict__ gradient, double *blocks, size_t first, size_t last)
+{
+    TIDE_CUDA_SHARED(tide_cuda_vector<T>, packs, LEAVES * leaf_stride<T>::stride);
+    TIDE_CUDA_SHARED(double, leaves, LEAVES);
+    const size_t block = first / TIDE_NORM_BLOCK_ELEMENTS + blockIdx.x;
+    const size_t block_begin = block * TIDE_NORM_BLOCK_ELEMENTS;
+    const size_t begin = block_begin > first ? block_begin : first;
+    const size_t end = smaller(block_begin + TIDE_NORM_BLOCK_ELEMENTS, last);
+    const unsigned count = (unsigned)((end - begin + TIDE_NORM_LEAF_ELEMENTS - 1) / TIDE_NORM_LEAF_ELEMENTS);
+#pragma unroll
+    for (unsigned i = 0; i < leaf_stride<T>::packs; i++) {
+        const unsigned p = i * LEAVES + threadIdx.x, leaf = p / leaf_stride<T>::packs;
+        packs[leaf * leaf_stride<T>::stride + p % leaf_stride<T>::packs] =
+            pack_load<T, WHOLE>(gradient, begin - first + (size_t)p * T::per_16_bytes, end - first);
+    }
+    TIDE_CUDA_BARRIER();
+    leaves[threadIdx.x] = leaf_squares<T>(packs, threadIdx.x * leaf_stride<T>::stride);
+    TIDE_CUDA_BARRIER();
+    if (threadIdx.x != 0)
+        return;
+    double sum = begin == block_begin ? 0.0 : blocks[block];
+    for (unsigned leaf = 0; leaf < count; leaf++)
+        sum += leaves[leaf];
+    blocks[block] = sum;
+}
+
+template <typename T> static tide_status gradient_norm(void *stream, const tide_gradient_norm_args *args)
+{
+    const typename T::stored *gradient = (const typename T::stored *)args->gradient;
+    const size_t first = args->first_element, last = first + args->elements;
+    const unsigned grid = (unsigned)(tide_norm_blocks(last) - first / TIDE_NORM_BLOCK_ELEMENTS);
+    if (pack_whole_rows<T>(gradient, args->elements))
+        return TIDE_CUDA_LAUNCH("gradient_norm", (block_squares<T, true>), grid, LEAVES, stream, gradient,
+                                args->blocks, first, last);
+    return TIDE_CUDA_LAUNCH("gradient_norm", (block_squares<T, false>), grid, LEAVES, stream, gradient, args->blocks,
+                            first, last);
+}
+
+tide_status tide_cuda_gradient_norm(void *stream, const void *arguments)
+{
+    const tide_gradient_norm_args *args = (const tide_gradient_norm_args *)arguments;
+    assert(args->first_element % TIDE_NORM_LEAF_ELEMENTS == 0);
+    if (args->elements == 0)
+        return TIDE_OK;
+    assert(args->gradient && args->blocks);
+    return TIDE_CUDA_BY_DTYPE(args->dtype, gradient_norm, stream, args);
+}
+
+/* ---- the sum of the blocks ---- */
+
+static __global__ void __launch_bounds__(SUM_TILE)
+    sum_blocks(const double *__restrict__ blocks, double *sum, size_t blocks_count)
+{
+    TIDE_CUDA_SHARED(double, tile, SUM_TILE);
+    double total = 0.0;
+    double next = threadIdx.x < blocks_count ? blocks[threadIdx.x] : 0.0;
+    for (size_t first = 0; first < blocks_count; first += SUM_TILE) {
+        tile[threadIdx.x] = next;
+        TIDE_CUDA_BARRIER();
+        const size_t mine = first + SUM_TILE + threadIdx.x;
+        next = mine < blocks_count ? blocks[mine] : 0.0;
+        if (threadIdx.x == 0) {
+            const unsigned count = (unsigned)smaller(SUM_TILE, blocks_count - first);
+            for (unsigned i = 0; i < count; i++)
+                total += tile[i];
+        }
+        TIDE_CUDA_BARRIER();
+    }
+    if (threadIdx.x == 0)
+        *sum = total;
+}
+
+tide_status tide_cuda_norm_sum(void *stream, const void *arguments)
+{
+    const tide_norm_sum_args *args = (const tide_norm_sum_args *)arguments;
+    assert(args->sum && (args->blocks_count == 0 || args->blocks));
+    return TIDE_CUDA_LAUNCH("norm_sum", (sum_blocks), 1, SUM_TILE, stream, args->blocks, args->sum,
+                            args->blocks_count);
+}

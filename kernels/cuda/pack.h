@@ -1,0 +1,76 @@
+/* A pack: 16 bytes of neighbouring elements of a row, the unit in which kernels over rows and columns read and write.
+ *
+ * Element i of a row always belongs to pack i / per_16_bytes, and a kernel gives packs to threads, never elements:
+ * so the order of its sums is the same whether a pack is moved whole, in one access, or element by element because
+ * the row's length is odd. WHOLE says which; pack_whole_rows decides it at launch. In a last pack that is cut short
+ * the absent elements read as zero and are not written.
+ */
+#ifndef TIDEPOOL_KERNELS_CUDA_PACK_H
+#define TIDEPOOL_KERNELS_CUDA_PACK_H
+
+#include "kernels/cuda/launch.h"
+
+/* Every row of `width` elements that begins a multiple of it from `base` consists of whole packs at multiples of 16. */
+template <typename T> static inline bool pack_whole_rows(const void *base, size_t width)
+{
+    return (uintptr_t)base % 16 == 0 && width % T::per_16_bytes == 0;
+}
+
+/* Packs that a row of `width` elements takes. */
+template <typename T> static __host__ __device__ __forceinline__ unsigned pack_count(size_t width)
+{
+    return (unsigned)((width + T::per_16_bytes - 1) / T::per_16_bytes);
+}
+
+/* The elements [begin, begin + a pack) of `row`, as far as they are before `end`; zeros for the others. */
+template <typename T, bool WHOLE>
+static __device__ __forceinline__ tide_cuda_vector<T> pack_load(const typename T::stored *row, size_t begin,
+                                                                size_t end)
+{
+    tide_cuda_vector<T> pack = {};
+    if (WHOLE) {
+        if (begin < end)
+            pack = *(const tide_cuda_vector<T> *)(row + begin);
+    } else {
+        for (unsigned e = 0; e < T::per_16_bytes; e++)
+            if (begin + e < end)
+                pack.element[e] = row[begin + e];
+    }
+    return pack;
+}
+
+/* The reverse; what is at or past `end` is not written. */
+template <typename T, bool WHOLE>
+static __device__ __forceinline__ void pack_store(typename T::stored *row, size_t begin, size_t end,
+                                                  const tide_cuda_vector<T> &pack)
+{
+    if (WHOLE) {
+        if (begin < end)
+            *(tide_cuda_vector<T> *)(row + begin) = pack;
+    } else {
+        for (unsigned e = 0; e < T::per_16_bytes; e++)
+            if (begin + e < end)
+                row[begin + e] = pack.element[e];
+    }
+}
+
+/* sums[e] += each element of the pack. */
+template <typename T> static __device__ __forceinline__ void pack_add(float *sums, const tide_cuda_vector<T> &pack)
+{
+    for (unsigned e = 0; e < T::per_16_bytes; e++)
+        sums[e] += T::load(pack.element[e]);
+}
+
+/* row[begin + e] += sums[e] for the fp32 numbers that stand where one pack of T does: one or two packs of fp32. */
+template <typename T, bool WHOLE>
+static __device__ __forceinline__ void pack_accumulate(float *row, size_t begin, size_t end, const float *sums)
+{
+    for (unsigned part = 0; part < T::per_16_bytes; part += tide_cuda_fp32::per_16_bytes) {
+        tide_cuda_vector<tide_cuda_fp32> total = pack_load<tide_cuda_fp32, WHOLE>(row, begin + part, end);
+        for (unsigned e = 0; e < tide_cuda_fp32::per_16_bytes; e++)
+            total.element[e] += sums[part + e];
+        pack_store<tide_cuda_fp32, WHOLE>(row, begin + part, end, total);
+    }
+}
+
+#endif

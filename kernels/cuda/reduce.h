@@ -1,0 +1,60 @@
+/* Sums and maxima over the lanes of a warp and the warps of a block, in one fixed order.
+ *
+ * In a warp, halves are joined with halves (a butterfly: every lane ends with the same bits, since a + b = b + a).
+ * The warps' results go through shared memory and each thread joins them in the order of the warps. `partial` is a
+ * shared array of a place a warp, used by no other reduction of the kernel: then one barrier is enough.
+ */
+#ifndef TIDEPOOL_KERNELS_CUDA_REDUCE_H
+#define TIDEPOOL_KERNELS_CUDA_REDUCE_H
+
+#include "kernels/cuda/launch.h"
+
+enum { WARP_LANES = 32 };
+#define WARP_ALL 0xffffffffu
+
+template <typename Number> static __device__ __forceinline__ Number warp_sum(Number value)
+{
+    for (int distance = WARP_LANES / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(WARP_ALL, value, distance);
+    return value;
+}
+
+static __device__ __forceinline__ float warp_largest(float value)
+{
+    for (int distance = WARP_LANES / 2; distance > 0; distance /= 2)
+        value = fmaxf(value, __shfl_xor_sync(WARP_ALL, value, distance));
+    return value;
+}
+
+/* The sum over the block's `lanes` threads. With a warp's worth of lanes a block may hold several groups, each its own
+ * warp; nothing is shared then. */
+template <typename Number, typename Shared>
+static __device__ __forceinline__ Number lanes_sum(Number value, Shared &partial, unsigned lanes)
+{
+    const Number sum = warp_sum(value);
+    if (lanes == WARP_LANES)
+        return sum;
+    if (threadIdx.x % WARP_LANES == 0)
+        partial[threadIdx.x / WARP_LANES] = sum;
+    TIDE_CUDA_BARRIER();
+    Number total = 0;
+    for (unsigned warp = 0; warp < lanes / WARP_LANES; warp++)
+        total += partial[warp];
+    return total;
+}
+
+/* The largest of the block's `lanes` threads, more than one warp. NaNs are passed over. */
+template <typename Shared>
+static __device__ __forceinline__ float lanes_largest(float value, Shared &partial, unsigned lanes)
+{
+    const float largest = warp_largest(value);
+    if (threadIdx.x % WARP_LANES == 0)
+        partial[threadIdx.x / WARP_LANES] = largest;
+    TIDE_CUDA_BARRIER();
+    float total = partial[0];
+    for (unsigned warp = 1; warp < lanes / WARP_LANES; warp++)
+        total = fmaxf(total, partial[warp]);
+    return total;
+}
+
+#endif
