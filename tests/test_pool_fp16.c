@@ -1,0 +1,217 @@
+/* What fp16 and a loss scale mean to the pool: 14 bytes a param, updates that wait for the norm, a scale that leaves no bit
+ * behind, overflows that are skipped exactly, and when skipping ends a run. The bits of fp16 over budgets are test_pool's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/toy_model.h"
+
+#define assert_ok(call)                                                                                      \
+    do {                                                                                                     \
+        const tide_status status_ = (call);                                                                  \
+        if (status_ != TIDE_OK)                                                                              \
+            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
+    } while (0)
+
+static const float overflowing = 1 << 24; /* the toy's gradients are about 0.1 */
+
+static toy_options options_of(tide_dtype dtype)
+{
+    toy_options options = toy_options_default();
+    options.pool.dtype = dtype;
+    options.device_share = 0.3;
+    return options;
+}
+
+static tide_step_result step(toy_model *toy, float clip_norm, float loss_scale)
+{
+    tide_step_result result;
+    toy->loss_scale = loss_scale;
+    assert_ok(toy_step(toy, clip_norm, false));
+    assert_ok(tide_step_result_get(toy->pool, &result));
+    return result;
+}
+
+static uint64_t hash_of(toy_model *toy, tide_space space)
+{
+    uint64_t hash;
+    assert_ok(toy_hash(toy, space, &hash));
+    return hash;
+}
+
+static void an_fp16_param_costs_14_bytes(void **state)
+{
+    (void)state;
+    const toy_options options = options_of(TIDE_DTYPE_FP16);
+    toy_model toy;
+    tide_pool_plan plan;
+    assert_ok(toy_create(&options, &toy));
+    assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
+    assert_int_equal(plan.model_bytes, 14 * plan.params);
+    toy_destroy(&toy);
+}
+
+/* Masters, moments and norms of three steps, with a loss scale in each. */
+static void train(const toy_options *options, float clip_norm, float loss_scale, uint64_t hashes[3],
+                  double norms[3])
+{
+    toy_model toy;
+    assert_ok(toy_create(options, &toy));
+    for (int i = 0; i < 3; i++) {
+        const tide_step_result result = step(&toy, clip_norm, loss_scale);
+        assert_false(result.skipped);
+        assert_true(result.loss_scale == (loss_scale > 0 ? loss_scale : 1));
+        norms[i] = result.gradient_norm;
+    }
+    hashes[0] = hash_of(&toy, TIDE_SPACE_MASTER);
+    hashes[1] = hash_of(&toy, TIDE_SPACE_MOMENTUM);
+    hashes[2] = hash_of(&toy, TIDE_SPACE_VARIANCE);
+    toy_destroy(&toy);
+}
+
+static void a_loss_scale_that_nothing_overflows_changes_no_bit(void **state)
+{
+    (void)state;
+    for (int dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+        for (int clip = 0; clip < 2; clip++) {
+            const toy_options options = options_of((tide_dtype)dtype);
+            /* fp16: both large enough that no gradient is a denormal. */
+            const float scales[2] = {dtype == TIDE_DTYPE_FP16 ? 4096 : 0, 16384};
+            uint64_t hashes[2][3];
+            double norms[2][3];
+            for (int i = 0; i < 2; i++)
+                train(&options, (float)clip, scales[i], hashes[i], norms[i]);
+            assert_memory_equal(hashes[0], hashes[1], sizeof hashes[0]);
+            assert_memory_equal(norms[0], norms[1], sizeof norms[0]);
+            assert_true(norms[0][0] > 0 && norms[0][0] < 1e4);
+        }
+}
+
+static void a_loss_scale_that_could_round_is_refused(void **state)
+{
+    (void)state;
+    const float wrong[] = {3, 0.5F, -2, 1000, 8589934592.0F, INFINITY, NAN};
+    const toy_options options = options_of(TIDE_DTYPE_FP16);
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        tide_step_options refused = toy_step_options(1);
+        refused.loss_scale = wrong[i];
+        assert_int_equal(tide_step_begin(toy.pool, &refused), TIDE_ERROR_ARGUMENT);
+        assert_non_null(strstr(tide_message(), "power of two"));
+    }
+    assert_false(step(&toy, 1, 1024).skipped);
+    toy_destroy(&toy);
+}
+
+/* Skipped with clipping and without, everything resident or hardly anything, manager off. */
+static void an_overflow_is_skipped_and_leaves_every_weight_as_it_was(void **state)
+{
+    (void)state;
+    for (int variant = 0; variant < 4; variant++) {
+        toy_options options = options_of(TIDE_DTYPE_FP16);
+        options.device_share = variant < 2 ? 0 : 1;
+        options.pool.manager_off = variant == 3;
+        const float clip_norm = variant % 2 == 0 ? 0.0F : 1.0F;
+        toy_model toy;
+        assert_ok(toy_create(&options, &toy));
+        assert_false(step(&toy, clip_norm, 1024).skipped);
+        const uint64_t master = hash_of(&toy, TIDE_SPACE_MASTER), param = hash_of(&toy, TIDE_SPACE_PARAM);
+        const uint64_t momentum = hash_of(&toy, TIDE_SPACE_MOMENTUM);
+        const tide_step_result result = step(&toy, clip_norm, overflowing);
+        assert_true(result.skipped && !isfinite(result.gradient_norm) && result.gradient_scale == 0);
+        assert_true(result.loss_scale == overflowing);
+        assert_int_equal(hash_of(&toy, TIDE_SPACE_MASTER), master);
+        assert_int_equal(hash_of(&toy, TIDE_SPACE_PARAM), param);
+        assert_int_equal(hash_of(&toy, TIDE_SPACE_MOMENTUM), momentum);
+        assert_int_equal(tide_update_count(toy.pool), 1);
+        tide_pool_counters counters;
+        assert_ok(tide_pool_counters_get(toy.pool, &counters));
+        assert_int_equal(counters.skipped, 1);
+        assert_false(step(&toy, clip_norm, 1024).skipped);
+        assert_int_not_equal(hash_of(&toy, TIDE_SPACE_MASTER), master);
+        toy_destroy(&toy);
+    }
+}
+
+static void skips_at_falling_loss_scales_do_not_end_a_run(void **state)
+{
+    (void)state;
+    const toy_options options = options_of(TIDE_DTYPE_FP16);
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    int skipped = 0;
+    for (float scale = 4294967296.0F; scale >= overflowing / 2; scale /= 2, skipped++) {
+        const tide_step_result result = step(&toy, 1, scale);
+        assert_true(result.skipped && result.skipped_in_row == 1);
+    }
+    assert_true(skipped == 10);
+    assert_int_equal(step(&toy, 1, 1024).skipped_in_row, 0);
+    toy_destroy(&toy);
+}
+
+static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
+{
+    (void)state;
+    const toy_options options = options_of(TIDE_DTYPE_FP16);
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    assert_true(step(&toy, 0, 2 * overflowing).skipped);
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(step(&toy, 0, overflowing).skipped_in_row, i);
+    tide_step_result result;
+    assert_ok(toy_step(&toy, 0, false));
+    assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE);
+    assert_non_null(strstr(tide_message(), "ten steps in a row were skipped"));
+    const tide_step_options next = toy_step_options(1);
+    assert_int_equal(tide_step_begin(toy.pool, &next), TIDE_ERROR_NONFINITE);
+    toy_destroy(&toy);
+}
+
+/* What an update callback is told to multiply by takes the scale out, too. */
+static tide_status note_scale(void *context, const tide_step_options *step_options, uint64_t update,
+                              float gradient_scale, const tide_update_segment *segments, uint32_t count)
+{
+    (void)step_options, (void)update, (void)segments, (void)count;
+    __atomic_store(((float *)context), &gradient_scale, __ATOMIC_RELAXED);
+    return TIDE_OK;
+}
+
+static void a_callers_optimizer_is_told_to_take_the_loss_scale_out(void **state)
+{
+    (void)state;
+    float told = 0;
+    toy_options options = options_of(TIDE_DTYPE_FP32);
+    options.pool.update = note_scale;
+    options.pool.update_context = &told;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    (void)step(&toy, 0, 256);
+    assert_ok(tide_pool_drain(toy.pool));
+    assert_true(told == 1.0F / 256);
+    const tide_step_result clipped = step(&toy, 0.5F, 256);
+    assert_ok(tide_pool_drain(toy.pool));
+    assert_true(told == clipped.gradient_scale);
+    assert_true(told == (float)(0.5 / (clipped.gradient_norm + 1e-6)) / 256);
+    toy_destroy(&toy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_fp16_param_costs_14_bytes),
+        cmocka_unit_test(a_loss_scale_that_nothing_overflows_changes_no_bit),
+        cmocka_unit_test(a_loss_scale_that_could_round_is_refused),
+        cmocka_unit_test(an_overflow_is_skipped_and_leaves_every_weight_as_it_was),
+        cmocka_unit_test(skips_at_falling_loss_scales_do_not_end_a_run),
+        cmocka_unit_test(ten_skips_without_a_lower_loss_scale_end_it),
+        cmocka_unit_test(a_callers_optimizer_is_told_to_take_the_loss_scale_out),
+    };
+    return cmocka_run_group_tests_name("pool fp16", tests, NULL, NULL);
+}
