@@ -481,6 +481,59 @@ static void changed_hyperparameters_are_taken_and_named(void **unused)
     sim_files_free(disk);
 }
 
+/* ---- the loss scale, which only fp16 has ---- */
+
+static tide_train_state fp16_state(uint64_t step)
+{
+    tide_train_state state = state_at(step);
+    state.dtype = TIDE_DTYPE_FP16;
+    state.loss_scale = 2048;
+    state.loss_scale_good_steps = 1999;
+    return state;
+}
+
+static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
+{
+    const scratch *at = *state;
+    const tide_train_state wanted = fp16_state(5);
+    tide_train_state run = wanted, found;
+    tide_checkpoint_saved saved;
+    value_sink sink = {.step = 5};
+    tide_train_changes changes;
+    uint64_t step = 5;
+    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->dir, &wanted, &small_model, 0, pull_values,
+                                          &step, &saved),
+                     TIDE_OK);
+    run.loss_scale = 1, run.loss_scale_good_steps = 0;
+    run.loss_scale_fixed = 1024;
+    assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, &run, &small_model, push_values,
+                                          &sink, &found, &changes),
+                     TIDE_OK);
+    assert_true(found.dtype == TIDE_DTYPE_FP16 && found.loss_scale == 2048 && found.loss_scale_fixed == 0);
+    assert_int_equal(found.loss_scale_good_steps, 1999);
+    assert_int_equal(changes.count, 1);
+    assert_string_equal(changes.lines[0], "loss_scale_fixed 0 -> 1024");
+}
+
+static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
+{
+    (void)unused;
+    tide_train_state state = fp16_state(5);
+    assert_true(tide_train_state_is_valid(&state));
+    state.loss_scale = 3;
+    assert_false(tide_train_state_is_valid(&state));
+    state = fp16_state(5);
+    state.loss_scale_good_steps = 2000;
+    assert_false(tide_train_state_is_valid(&state));
+    state = fp16_state(5);
+    state.loss_scale_fixed = 0.5;
+    assert_false(tide_train_state_is_valid(&state));
+    state = state_at(5);
+    assert_true(tide_train_state_is_valid(&state));
+    state.loss_scale = 2048;
+    assert_false(tide_train_state_is_valid(&state));
+}
+
 static void other_tensors_are_refused(void **unused)
 {
     (void)unused;
@@ -740,6 +793,9 @@ int main(void)
                                         scratch_remove),
         cmocka_unit_test(another_model_data_seed_or_batch_is_refused),
         cmocka_unit_test(changed_hyperparameters_are_taken_and_named),
+        cmocka_unit_test_setup_teardown(a_loss_scale_comes_back_and_a_fixed_one_is_named, scratch_make,
+                                        scratch_remove),
+        cmocka_unit_test(a_loss_scale_is_valid_with_fp16_alone),
         cmocka_unit_test(other_tensors_are_refused),
         cmocka_unit_test(headers_in_any_order_are_read_and_gaps_refused),
         cmocka_unit_test(crc32c_matches_its_published_vectors),

@@ -1,5 +1,5 @@
 /* Runs of all kinds of steps one after the other, in random order, on pools with hardly any room and a slow link: good ones
- * with and without clipping, skipped ones, failed ones that are given up, evaluations, steps left in the middle. What stands
+ * with and without clipping, in all dtypes, skipped ones, failed ones that are given up, evaluations, steps left in the middle. What stands
  * at the end is what the good steps alone leave in a pool with room for everything. And what steps are said to have moved
  * adds up to what the pool moved.
  */
@@ -34,7 +34,7 @@ static course draw(unsigned seed)
 {
     course drawn = {.tight = toy_options_default()};
     srand(seed);
-    drawn.dtype = rand() % 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+    drawn.dtype = (tide_dtype)(rand() % 3);
     drawn.tight.device_share = rand() % 4 / 10.0;
     drawn.tight.least_host = rand() % 4 > 0;
     drawn.tight.pool.placement = rand() % 2 ? TIDE_PLACEMENT_HOST : TIDE_PLACEMENT_AUTO;

@@ -171,6 +171,9 @@ def usage_errors(bench):
     one_line(bench, "bad size", 2, "--chunk-size 1 parsec: not a size", *tiny, "--chunk-size", "1 parsec")
     one_line(bench, "chunk size no power of two", 2, "no power of two", *tiny, "--chunk-size", "3MiB")
     one_line(bench, "unknown choice", 2, "must be one of bf16|fp16|fp32", *tiny, "--dtype", "fp8")
+    one_line(bench, "loss scale of another dtype", 2, "--loss-scale needs --dtype fp16", *tiny, "--loss-scale", 1024)
+    one_line(bench, "loss scale no power of two", 2, "power of two from 1 to 16777216", *tiny, "--dtype", "fp16",
+             "--loss-scale", 1000)
     one_line(bench, "unknown device", 2, "--device gpu", *tiny, "--device", "gpu")
     one_line(bench, "missing model", 2, "--model .* required", "--data", bench.text)
     one_line(bench, "missing data", 2, "--data .* required", "--model", bench.tiny)
@@ -706,7 +709,7 @@ def identity_run(bench, number, choice, dtype, steps, model_bytes):
 
 def section_identity(bench):
     steps = 3
-    for dtype in ("bf16", "fp32") if bench.full else ("bf16",):
+    for dtype in ("bf16", "fp16", "fp32") if bench.full else ("bf16",):
         model_bytes = nano_model_bytes(bench, dtype)
         reference, run = identity_run(bench, "reference", {"budget": "off", "chunk": "1MiB", "prefetch": "on",
                                                            "recompute": "none", "placement": "auto"}, dtype, steps,

@@ -82,6 +82,7 @@ static void a_metrics_line_joins_report_and_counters(void **state)
                                   .loss = 2.5,
                                   .gradient_norm = 0.5,
                                   .lr = 1e-3,
+                                  .loss_scale = 1,
                                   .predicted_step_seconds = NAN,
                                   .predicted_stall_seconds = NAN};
     tide_pool_counters counters = {.seconds = 2, .h2d_bytes = 10};
@@ -90,7 +91,7 @@ static void a_metrics_line_joins_report_and_counters(void **state)
     assert_int_equal(tide_metrics_begin(metrics, false), TIDE_OK);
     assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
     assert_int_equal(count_of(file_text(), "\n"), 1);
-    report.step = 2, report.loss = NAN, report.skipped = true;
+    report.step = 2, report.loss = NAN, report.skipped = true, report.loss_scale = 32768;
     report.predicted_step_seconds = 4, report.predicted_stall_seconds = 0.5;
     assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
@@ -98,6 +99,8 @@ static void a_metrics_line_joins_report_and_counters(void **state)
     assert_int_equal(strncmp(text, "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,", 37), 0);
     assert_int_equal(count_of(text, "\"tokens_per_second\":50,"), 2);
     assert_int_equal(count_of(text, "\"h2d_bytes\":10,"), 2);
+    assert_int_equal(count_of(text, "\"loss_scale\":1,"), 1);
+    assert_int_equal(count_of(text, "\"loss_scale\":32768,"), 1);
     assert_int_equal(count_of(text, "\"loss\":null"), 1);
     assert_int_equal(count_of(text, "\"predicted_step_seconds\":null,\"predicted_stall_seconds\":null,"), 1);
     assert_int_equal(count_of(text, "\"predicted_step_seconds\":4,\"predicted_stall_seconds\":0.5,"), 1);

@@ -131,6 +131,15 @@ static void twenty_bf16_steps_follow_pytorchs(void **state)
     check_twenty_steps(*state, TIDE_DTYPE_BF16, early, all, typical);
 }
 
+/* fp16 rounds eight times as finely as bf16, and its first steps are that much nearer; what learning then enlarges is a
+ * fourth. Seen with AVX-512: 0.00023 and 0.03%; up to 0.0024 and 1.8%, root mean square 0.0010 and 0.6%. Bounds: about
+ * twice that. No step overflows. */
+static void twenty_fp16_steps_follow_pytorchs(void **state)
+{
+    const tolerance early = {0.0004, 0.001}, all = {0.005, 0.04}, typical = {0.0022, 0.015};
+    check_twenty_steps(*state, TIDE_DTYPE_FP16, early, all, typical);
+}
+
 /* --- initial values --- */
 
 static void check_initial_values(tide_trainer *trainer, size_t index)
@@ -456,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(twenty_fp32_steps_are_pytorchs),
         cmocka_unit_test(twenty_bf16_steps_follow_pytorchs),
+        cmocka_unit_test(twenty_fp16_steps_follow_pytorchs),
         cmocka_unit_test(initial_values_are_the_generators_for_any_thread_count),
         cmocka_unit_test(training_learns_and_evaluation_sees_it),
         cmocka_unit_test(a_sample_is_a_function_of_model_and_seed),
