@@ -74,12 +74,12 @@ static tide_status versions_read(tide_gpu *gpu)
 /* A driver without the calls is a GPU without VMM: listed all the same, refused when it is to be used. */
 static tide_status granularity_read(tide_gpu *gpu)
 {
-    const tide_cuda_driver *driver;
-    const tide_status status = tide_cuda_driver_get(gpu->name, &driver);
+    tide_cuda_driver driver;
+    const tide_status status = tide_cuda_driver_find(gpu->name, &driver);
     gpu->granularity_bytes = 0;
     if (status == TIDE_ERROR_UNSUPPORTED)
         return TIDE_OK;
-    return status == TIDE_OK ? tide_cuda_granularity(driver, gpu->ordinal, &gpu->granularity_bytes) : status;
+    return status == TIDE_OK ? tide_cuda_granularity(&driver, gpu->ordinal, &gpu->granularity_bytes) : status;
 }
 
 static tide_gpu gpu_of(uint32_t ordinal, const struct cudaDeviceProp *properties)
