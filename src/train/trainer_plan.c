@@ -23,6 +23,7 @@
  */
 #include "src/train/trainer_internal.h"
 
+#include "src/pool/target.h"
 #include "src/train/loss_scale.h"
 
 #include <math.h>
