@@ -144,8 +144,8 @@ static tide_status gpu_check(const tide_gpu *gpu)
                          "cuda:%u (%s) has capability %u.%u; this build has code for %s", gpu->ordinal,
                          gpu->name, gpu->capability_major, gpu->capability_minor, TIDE_CUDA_ARCHITECTURES);
     if (gpu->granularity_bytes == 0) {
-        const tide_cuda_driver *driver;
-        const tide_status status = tide_cuda_driver_get(gpu->name, &driver);
+        tide_cuda_driver driver;
+        const tide_status status = tide_cuda_driver_find(gpu->name, &driver);
         return status != TIDE_OK
                    ? status
                    : tide_fail(TIDE_ERROR_UNSUPPORTED,
