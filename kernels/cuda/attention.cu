@@ -1,0 +1,192 @@
+/* Causal attention, forward, on the GPU: one pass over the keys, no T x T matrix anywhere.
+ *
+ * A warp owns 16 x M queries. Key tiles stream past (attention.h); for each
+ *
+ *     S = Q K^T      new maximum m'      P = 2^((S - m') c)      l = l 2^((m - m') c) + sum of P      O = O 2^((m - m') c) + P V
+ *
+ * with c = 1 / (sqrt(width) ln 2), so that q is multiplied as it stands in memory and an exponential is one fused
+ * multiply-add and one instruction. O, l and m are fp32 in registers; P is rounded to the element type as the second
+ * product's A. At the end O / l, and m / sqrt(width) + ln l for backward. A tile wholly in a warp's future is skipped, and only
+ * tiles on the diagonal are masked: the first key tile is in nobody's future, so a maximum is never minus infinity when
+ * it is used (unless a product overflows: then the row is NaN, as it is on the CPU).
+ *
+ * What to expect, as arithmetic (nothing here has been timed): on an H200, mma.sync gives some 60% of wgmma's rate, about 500
+ * TFLOP/s of bf16. At width 64 the exponentials cost as many cycles as the products (4096 of them a tile of 64 x 64 at 16 a
+ * cycle and processor, against 256 mma at one), overlapped only as far as warps drift apart, and each B fragment is
+ * loaded once for two mma (M = 2: 64 cycles of shared memory for 64 of mma): 200 to 250 TFLOP/s at T of some thousands;
+ * at 1024 a fifth of all products is spent on tiles of the diagonal. At width 128, M = 1 (M = 2 would need 128 registers
+ * for O alone): shared memory bounds it, 128 cycles for 64, near 250. wgmma with TMA would reach twice that on this one
+ * architecture, with other fragments, other tiles and nothing that a CPU could check; attention is an eighth of a gpt2's
+ * step.
+ */
+#include "kernels/cuda/attention.h"
+
+template <typename T, int W> struct forward_plan {
+    enum {
+        wide = sizeof(typename T::stored) == 4,
+        parts = W > 128 ? 2 : 1,
+        columns = W / parts,
+        m = W == 64 && !wide ? 2 : 1,
+        own = 16 * m * TIDE_ATTENTION_WARPS,
+        rows = tide_stream_rows<T, W>::rows, /* keys of a tile */
+        step = rows < 32 ? rows : 32,        /* keys whose scores are in registers at a time */
+        kept = W == 64 || (W == 128 && !wide),
+    };
+};
+
+/* What a warp knows of its queries so far: of each of a lane's two rows. The sums are the lane's own part of the row. */
+template <int M, int COLUMNS> struct forward_state {
+    float out[M][COLUMNS / 8][4];
+    float maximum[M][2], sum[M][2];
+};
+
+/* Scores of keys later than their query are minus infinity. */
+template <int ROWS>
+static __device__ __forceinline__ void mask_future(float (&scores)[ROWS / 8][4], int first_query, int first_key)
+{
+    const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < ROWS / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (key + 8 * i + e % 2 > query + e / 2 * 8)
+                scores[i][e] = -INFINITY;
+}
+
+/* Online softmax of 16 rows over one tile: scores become weights, what was summed before shrinks to the new maximum. */
+template <typename T, int ROWS, int COLUMNS>
+static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], float (&out)[COLUMNS / 8][4],
+                                              float (&maximum)[2], float (&sum)[2], float scale_log2)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float most = maximum[half];
+#pragma unroll
+        for (int i = 0; i < ROWS / 8; i++)
+            most = fmaxf(most, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        const float shrink = tide_exp2<T>((maximum[half] - most) * scale_log2);
+        const float top = most * scale_log2;
+        float added = 0.0f;
+#pragma unroll
+        for (int i = 0; i < ROWS / 8; i++)
+#pragma unroll
+            for (int e = 2 * half; e < 2 * half + 2; e++) {
+                scores[i][e] = tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top));
+                added += scores[i][e];
+            }
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 8; i++) {
+            out[i][2 * half] *= shrink;
+            out[i][2 * half + 1] *= shrink;
+        }
+        maximum[half] = most;
+        sum[half] = fmaf(sum[half], shrink, added);
+    }
+}
+
+/* out = O / l and logsumexp, of 16 rows. */
+template <typename T, int COLUMNS>
+static __device__ __forceinline__ void finish(const float (&out)[COLUMNS / 8][4], const float (&maximum)[2],
+                                              const float (&sum)[2], const tide_attention_shape &shape,
+                                              const tide_head_rows<typename T::stored> &rows, int first_row, int part,
+                                              float *logsumexp)
+{
+    float factor[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float whole = sum[half];
+        whole += __shfl_xor_sync(0xffffffffu, whole, 1);
+        whole += __shfl_xor_sync(0xffffffffu, whole, 2);
+        factor[half] = 1.0f / whole;
+        const int row = first_row + tide_lane() / 4 + 8 * half;
+        if (row < shape.length && part == 0 && tide_lane() % 4 == 0)
+            logsumexp[row] = fmaf(maximum[half], shape.scale, logf(whole));
+    }
+    tide_sums_store<T, COLUMNS>(out, factor, rows, first_row, part * COLUMNS);
+}
+
+template <typename T, int W>
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+    attention_kernel(const typename T::stored *qkv, typename T::stored *out, float *logsumexp,
+                     tide_attention_shape shape)
+{
+    typedef forward_plan<T, W> plan;
+    TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
+    const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
+    const int tiles = (shape.length + plan::own - 1) / plan::own;
+    const int block_first = (tiles - 1 - place.order) * plan::own; /* the last queries see the most keys */
+    const int block_end = min(block_first + plan::own, shape.length);
+    const int warp_first = block_first + (int)threadIdx.x / TIDE_WARP * 16 * plan::m;
+    const int warp_last = warp_first + 16 * plan::m - 1;
+
+    tide_own_rows<T, W, plan::kept> own[plan::m];
+    forward_state<plan::m, plan::columns> state;
+#pragma unroll
+    for (int m = 0; m < plan::m; m++) {
+        own[m].take(tide_head_in_qkv(qkv, place.head, 0, shape), warp_first + 16 * m);
+        state.maximum[m][0] = state.maximum[m][1] = -INFINITY;
+        state.sum[m][0] = state.sum[m][1] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < plan::columns / 8; i++)
+            state.out[m][i][0] = state.out[m][i][1] = state.out[m][i][2] = state.out[m][i][3] = 0.0f;
+    }
+
+    const auto use = [&](int k, int v, int first_key) {
+        if (warp_first >= shape.length || first_key > warp_last)
+            return;
+        float scores[plan::m][plan::step / 8][4];
+        tide_multiply_rows<T, W, plan::m, plan::step>(scores, own, tile, k);
+#pragma unroll
+        for (int m = 0; m < plan::m; m++) {
+            if (first_key + plan::step - 1 > warp_first + 16 * m)
+                mask_future<plan::step>(scores[m], warp_first + 16 * m, first_key);
+            soften<T, plan::step, plan::columns>(scores[m], state.out[m], state.maximum[m], state.sum[m],
+                                                 shape.scale_log2);
+        }
+        tide_multiply_weights<T, W, plan::m, plan::step, plan::columns>(
+            state.out, scores, tile, v, place.part * (plan::columns / TIDE_GRANULE));
+    };
+    tide_stream_tiles<T, W, plan::rows, plan::step>(tile, tide_head_in_qkv(qkv, place.head, 1, shape),
+                                        tide_head_in_qkv(qkv, place.head, 2, shape), 0,
+                                        (block_end + plan::rows - 1) / plan::rows, use);
+
+    const tide_head_rows<typename T::stored> out_rows = tide_head_in_out(out, place.head, shape);
+#pragma unroll
+    for (int m = 0; m < plan::m; m++)
+        finish<T, plan::columns>(state.out[m], state.maximum[m], state.sum[m], shape, out_rows, warp_first + 16 * m,
+                                 place.part, logsumexp + (size_t)place.head * (size_t)shape.length);
+}
+
+template <typename T, int W> static tide_status attend_padded(void *stream, const tide_attention_args *args)
+{
+    typedef forward_plan<T, W> plan;
+    const tide_attention_shape shape = tide_attention_shape_of<T>(args);
+    unsigned blocks = 0;
+    const tide_status status = tide_attention_blocks(args, plan::own, plan::parts, &blocks);
+    if (status != TIDE_OK || blocks == 0)
+        return status;
+    return TIDE_CUDA_LAUNCH("attention", (attention_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS, stream,
+                            (const typename T::stored *)args->qkv, (typename T::stored *)args->out,
+                            args->logsumexp, shape);
+}
+
+template <typename T> static tide_status attend(void *stream, const tide_attention_args *args)
+{
+    return args->head_width <= 64    ? attend_padded<T, 64>(stream, args)
+           : args->head_width <= 128 ? attend_padded<T, 128>(stream, args)
+                                     : attend_padded<T, 256>(stream, args);
+}
+
+tide_status tide_cuda_attention(void *stream, const void *arguments)
+{
+    const tide_attention_args *args = (const tide_attention_args *)arguments;
+    return TIDE_CUDA_BY_DTYPE(args->dtype, attend, stream, args);
+}
+
+size_t tide_cuda_attention_workspace_bytes(const tide_attention_args *shape)
+{
+    (void)shape;
+    return 0;
+}

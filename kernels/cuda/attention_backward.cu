@@ -1,0 +1,259 @@
+/* Causal attention, backward, on the GPU: two kernels, no atomics, no T x T matrix.
+ *
+ *     P = 2^(S c - L / ln 2)      D = row sum of dO O      dP = dO V^T      dS = P (dP - D)
+ *
+ *     1. dQ, and D    a block owns queries; K and V stream past       dQ = sum of dS K / sqrt(width)
+ *     2. dK and dV    a block owns keys; Q and dO stream past         dV = sum of P^T dO,  dK = sum of dS^T Q / sqrt(width)
+ *
+ * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the workspace
+ * (fp32, one a query and head) for the second. In the second everything is computed turned, S^T = K Q^T and dP^T = V dO^T: a
+ * warp's rows are keys, so P^T and dS^T stand in registers as the next product's A, and no warp needs what another computed.
+ *
+ * S and dP are computed in both: 7 products where 5 would do. The alternative is one kernel that owns keys and adds its part
+ * of dQ to a sum in memory: with float atomics (what most do: the order of additions, and so the bits, change from run to
+ * run), or with a turnstile that lets blocks of a head add in order (the same bits, and blocks that wait for each other:
+ * 4 bytes a query element written and read for every key tile). 40% more products keep the same bits, need no fp32 dQ in
+ * memory, no waiting and no third pass that rounds it.
+ *
+ * What to expect, as arithmetic (nothing here has been timed): a warp owns 16 rows in both kernels, since dK, dV, K and V of 32
+ * would fill the registers; so each B fragment is loaded once for each mma, and shared memory is the bound: 128 cycles for 64
+ * mma. On an H200 that is 330 TFLOP/s of the five products that count, of which barriers, exponentials and the diagonal
+ * leave half.
+ */
+#include "kernels/cuda/attention.h"
+
+template <typename T, int W> struct backward_plan {
+    enum {
+        wide = sizeof(typename T::stored) == 4,
+        parts = W > 128 ? 2 : 1,
+        columns = W / parts,
+        own = 16 * TIDE_ATTENTION_WARPS,
+        rows = tide_stream_rows<T, W>::rows,
+        query_step = rows < 32 || (wide && W == 64) ? 16 : 32, /* columns of S at a time, when a warp owns queries */
+        key_step = W > 64 || wide ? 16 : 32,                   /* and of S^T, when it owns keys */
+        kept = W == 64 || (W == 128 && !wide),
+    };
+};
+
+#define LOG2_E 1.44269504088896340736f
+
+template <int COLUMNS> static __device__ __forceinline__ void clear(float (&sums)[1][COLUMNS / 8][4])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; i++)
+        sums[0][i][0] = sums[0][i][1] = sums[0][i][2] = sums[0][i][3] = 0.0f;
+}
+
+/* ---- 1. dQ and D ---- */
+
+/* dO . O of a lane's two rows, whole in each of the quad's lanes. */
+template <typename T, int W, typename Own>
+static __device__ __forceinline__ void
+multiply_out(float (&means)[2], const Own &dout, const tide_head_rows<const typename T::stored> &out, int first_row)
+{
+    means[0] = means[1] = 0.0f;
+#pragma unroll
+    for (int chunk = 0; chunk < W / 32; chunk++) {
+        tide_pair<T> a[2][4], b[2][4];
+        dout.get(a, chunk);
+        tide_fragments_load<T>(b, out, first_row, chunk);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const tide_pair<T> x = a[i / 4][i % 4], y = b[i / 4][i % 4];
+            means[i % 2] = fmaf(x.second(), y.second(), fmaf(x.first(), y.first(), means[i % 2]));
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        means[half] += __shfl_xor_sync(0xffffffffu, means[half], 1);
+        means[half] += __shfl_xor_sync(0xffffffffu, means[half], 2);
+    }
+}
+
+/* scores become dS: a lane's rows are queries. `top` is L / ln 2. */
+template <typename T, int STEP>
+static __device__ __forceinline__ void differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4],
+                                                     const float (&top)[2], const float (&means)[2], int first_query,
+                                                     int first_key, float scale_log2)
+{
+    const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < STEP / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const bool past = key + 8 * i + e % 2 <= query + e / 2 * 8;
+            const float weight = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top[e / 2])) : 0.0f;
+            scores[i][e] = weight * (dweights[i][e] - means[e / 2]);
+        }
+}
+
+template <typename T, int W>
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+    attention_dq_kernel(const typename T::stored *qkv, const typename T::stored *out, const typename T::stored *dout,
+                        const float *logsumexp, typename T::stored *dqkv, float *all_means, tide_attention_shape shape)
+{
+    typedef backward_plan<T, W> plan;
+    TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
+    const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
+    const int tiles = (shape.length + plan::own - 1) / plan::own;
+    const int block_first = (tiles - 1 - place.order) * plan::own;
+    const int block_end = min(block_first + plan::own, shape.length);
+    const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
+    const size_t statistics = (size_t)place.head * (size_t)shape.length;
+
+    tide_own_rows<T, W, plan::kept> q[1], own_dout[1];
+    float dq[1][plan::columns / 8][4], top[2], means[2];
+    q[0].take(tide_head_in_qkv(qkv, place.head, 0, shape), first);
+    own_dout[0].take(tide_head_in_out(dout, place.head, shape), first);
+    clear<plan::columns>(dq);
+    multiply_out<T, W>(means, own_dout[0], tide_head_in_out(out, place.head, shape), first);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int row = first + tide_lane() / 4 + 8 * half;
+        top[half] = row < shape.length ? logsumexp[statistics + (size_t)row] * LOG2_E : INFINITY;
+        if (row < shape.length && place.part == 0 && tide_lane() % 4 == 0)
+            all_means[statistics + (size_t)row] = means[half];
+    }
+
+    const auto use = [&](int k, int v, int first_key) {
+        if (first >= shape.length || first_key > first + 15)
+            return;
+        float scores[1][plan::query_step / 8][4], dweights[1][plan::query_step / 8][4];
+        tide_multiply_rows<T, W, 1, plan::query_step>(scores, q, tile, k);
+        tide_multiply_rows<T, W, 1, plan::query_step>(dweights, own_dout, tile, v);
+        differentiate<T, plan::query_step>(scores[0], dweights[0], top, means, first, first_key, shape.scale_log2);
+        tide_multiply_weights<T, W, 1, plan::query_step, plan::columns>(
+            dq, scores, tile, k, place.part * (plan::columns / TIDE_GRANULE));
+    };
+    tide_stream_tiles<T, W, plan::rows, plan::query_step>(
+        tile, tide_head_in_qkv(qkv, place.head, 1, shape), tide_head_in_qkv(qkv, place.head, 2, shape), 0,
+        (block_end + plan::rows - 1) / plan::rows, use);
+
+    const float factor[2] = {shape.scale, shape.scale};
+    tide_sums_store<T, plan::columns>(dq[0], factor, tide_head_in_qkv(dqkv, place.head, 0, shape), first,
+                                      place.part * plan::columns);
+}
+
+/* ---- 2. dK and dV ---- */
+
+/* The queries of a lane's columns: L / ln 2 and D; past the last query what makes a weight 0. */
+template <int STEP>
+static __device__ __forceinline__ void load_statistics(float (&top)[STEP / 8][2], float (&means)[STEP / 8][2],
+                                                       const float *logsumexp, const float *all_means, int first_query,
+                                                       int length)
+{
+    const int query = first_query + tide_lane() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < STEP / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int at = query + 8 * i + e;
+            top[i][e] = at < length ? logsumexp[at] * LOG2_E : INFINITY;
+            means[i][e] = at < length ? all_means[at] : 0.0f;
+        }
+}
+
+/* scores become weights, a lane's rows being keys. */
+template <typename T, int STEP>
+static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const float (&top)[STEP / 8][2], int first_key,
+                                             int first_query, float scale_log2)
+{
+    const int key = first_key + tide_lane() / 4, query = first_query + tide_lane() % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < STEP / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const bool past = key + e / 2 * 8 <= query + 8 * i + e % 2;
+            scores[i][e] = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top[i][e % 2])) : 0.0f;
+        }
+}
+
+template <typename T, int W>
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+    attention_dkv_kernel(const typename T::stored *qkv, const typename T::stored *dout, const float *logsumexp,
+                         const float *all_means, typename T::stored *dqkv, tide_attention_shape shape)
+{
+    typedef backward_plan<T, W> plan;
+    TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
+    const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
+    const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
+    const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
+    const size_t statistics = (size_t)place.head * (size_t)shape.length;
+
+    tide_own_rows<T, W, plan::kept> k[1], v[1];
+    float dk[1][plan::columns / 8][4], dv[1][plan::columns / 8][4];
+    k[0].take(tide_head_in_qkv(qkv, place.head, 1, shape), first);
+    v[0].take(tide_head_in_qkv(qkv, place.head, 2, shape), first);
+    clear<plan::columns>(dk);
+    clear<plan::columns>(dv);
+
+    const auto use = [&](int q, int streamed_dout, int first_query) {
+        if (first >= shape.length || first_query >= shape.length || first_query + plan::key_step - 1 < first)
+            return;
+        const int granule = place.part * (plan::columns / TIDE_GRANULE);
+        float top[plan::key_step / 8][2], means[plan::key_step / 8][2];
+        float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
+        load_statistics<plan::key_step>(top, means, logsumexp + statistics, all_means + statistics, first_query,
+                                        shape.length);
+        tide_multiply_rows<T, W, 1, plan::key_step>(weights, k, tile, q);
+        tide_multiply_rows<T, W, 1, plan::key_step>(dscores, v, tile, streamed_dout);
+        weigh<T, plan::key_step>(weights[0], top, first, first_query, shape.scale_log2);
+        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(dv, weights, tile, streamed_dout, granule);
+#pragma unroll
+        for (int i = 0; i < plan::key_step / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                dscores[0][i][e] = weights[0][i][e] * (dscores[0][i][e] - means[i][e % 2]);
+        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(dk, dscores, tile, q, granule);
+    };
+    tide_stream_tiles<T, W, plan::rows, plan::key_step>(
+        tile, tide_head_in_qkv(qkv, place.head, 0, shape), tide_head_in_out(dout, place.head, shape),
+        block_first / plan::rows, (shape.length + plan::rows - 1) / plan::rows, use);
+
+    const float scale[2] = {shape.scale, shape.scale}, one[2] = {1.0f, 1.0f};
+    tide_sums_store<T, plan::columns>(dk[0], scale, tide_head_in_qkv(dqkv, place.head, 1, shape), first,
+                                      place.part * plan::columns);
+    tide_sums_store<T, plan::columns>(dv[0], one, tide_head_in_qkv(dqkv, place.head, 2, shape), first,
+                                      place.part * plan::columns);
+}
+
+/* ---- launch ---- */
+
+template <typename T, int W>
+static tide_status differentiate_padded(void *stream, const tide_attention_backward_args *args)
+{
+    typedef backward_plan<T, W> plan;
+    typedef typename T::stored stored;
+    const tide_attention_shape shape = tide_attention_shape_of<T>(args);
+    unsigned blocks = 0;
+    tide_status status = tide_attention_blocks(args, plan::own, plan::parts, &blocks);
+    if (status != TIDE_OK || blocks == 0)
+        return status;
+    assert(args->workspace_bytes >= tide_cuda_attention_backward_workspace_bytes(args));
+    status = TIDE_CUDA_LAUNCH("attention backward (dq)", (attention_dq_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS,
+                              stream, (const stored *)args->qkv, (const stored *)args->out, (const stored *)args->dout,
+                              args->logsumexp, (stored *)args->dqkv, (float *)args->workspace, shape);
+    if (status != TIDE_OK)
+        return status;
+    return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (attention_dkv_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS,
+                            stream, (const stored *)args->qkv, (const stored *)args->dout, args->logsumexp,
+                            (const float *)args->workspace, (stored *)args->dqkv, shape);
+}
+
+template <typename T> static tide_status differentiate_attention(void *stream, const tide_attention_backward_args *args)
+{
+    return args->head_width <= 64    ? differentiate_padded<T, 64>(stream, args)
+           : args->head_width <= 128 ? differentiate_padded<T, 128>(stream, args)
+                                     : differentiate_padded<T, 256>(stream, args);
+}
+
+tide_status tide_cuda_attention_backward(void *stream, const void *arguments)
+{
+    const tide_attention_backward_args *args = (const tide_attention_backward_args *)arguments;
+    return TIDE_CUDA_BY_DTYPE(args->dtype, differentiate_attention, stream, args);
+}
+
+size_t tide_cuda_attention_backward_workspace_bytes(const tide_attention_backward_args *shape)
+{
+    return (size_t)tide_align_up(shape->batch * shape->heads * shape->sequence_length * sizeof(float));
+}
