@@ -1,0 +1,299 @@
+/* A libtidepool_cuda.so that needs neither GPU nor CUDA: what stands between the module's door and the user is tested with
+ * it (the loader, "auto", budgets, the pool, the program). Its devices are host devices that call themselves "cuda".
+ *
+ * Where the processor has protection keys, device memory may be touched by the device's own threads only: a caller or an
+ * engine that reads a slot or the region itself, as no CPU can on a GPU, is killed by SIGSEGV. And what the host lane runs
+ * may not call kernels of the GPU's table, nor (strict) another stream one that is not of it.
+ *
+ * The environment's TIDE_STAND_IN says what it should be like, in words:
+ *
+ *     null version options ops    the entry gives NULL, another version, other sizes
+ *     no-driver no-gpu            what gpu_count finds; otherwise 2 GPUs
+ *     no-vmm                      GPU 0 has none
+ *     memory=N                    bytes that prepare finds free; 8 GiB otherwise
+ *     fail=N                      the N-th call through the door fails, once
+ *     slow                        host memory takes more than a second to pin
+ *     strict                      kernels of this file's table only
+ */
+#include "kernels/cuda/module_status.h"
+#include "kernels/kernels.h"
+#include "offload/module.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+TIDE_API const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version);
+
+enum { GPUS = 2, GRANULARITY_BYTES = 2 << 20 };
+
+static const uint64_t default_available_bytes = UINT64_C(8) << 30;
+static tide_device_ops wrapped; /* the host device's table, with what is below in it */
+static const tide_device_ops *host_ops;
+static tide_kernels kernels;
+static uint64_t chunk_bytes;
+static int key = -1; /* of device memory; -1: the processor has none */
+static _Atomic uint64_t calls;
+
+/* --- what it should be like --- */
+
+/* The text behind the word, NULL if it is not there. */
+static const char *word(const char *name)
+{
+    const char *words = getenv("TIDE_STAND_IN");
+    for (const char *at = words; at != NULL; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        const size_t length = strlen(name);
+        if (strncmp(at, name, length) == 0 &&
+            (at[length] == ' ' || at[length] == '\0' || name[length - 1] == '='))
+            return at + length;
+    }
+    return NULL;
+}
+
+/* Every call through the door counts. */
+static tide_status count_call(const char *what)
+{
+    const char *nth = word("fail=");
+    if (nth != NULL && atomic_fetch_add(&calls, 1) + 1 == strtoull(nth, NULL, 10))
+        return tide_fail(TIDE_ERROR_DEVICE, "%s failed on purpose", what);
+    return TIDE_OK;
+}
+
+/* --- GPUs --- */
+
+static tide_status gpu_count(uint32_t *count)
+{
+    const tide_status status = count_call("counting");
+    if (status != TIDE_OK)
+        return status;
+    if (word("no-driver") != NULL)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "no driver on purpose");
+    *count = word("no-gpu") != NULL ? 0 : GPUS;
+    return TIDE_OK;
+}
+
+static tide_status gpu_read(uint32_t ordinal, tide_gpu *gpu)
+{
+    const tide_status status = count_call("reading");
+    if (status != TIDE_OK)
+        return status;
+    *gpu = (tide_gpu){.name = "Stand-in",
+                      .pci = "0000:1b:00.0",
+                      .ordinal = ordinal,
+                      .capability_major = 9,
+                      .multiprocessors = 132,
+                      .memory_bytes = UINT64_C(16) << 30,
+                      .granularity_bytes = word("no-vmm") != NULL && ordinal == 0 ? 0 : GRANULARITY_BYTES,
+                      .numa_node = -1,
+                      .driver = 13000,
+                      .runtime = 12040};
+    return TIDE_OK;
+}
+
+static tide_status adamw(void *stream, const void *arguments);
+static tide_status restore(void *stream, const void *arguments);
+static tide_status cast(void *stream, const void *arguments);
+
+static tide_status prepare(uint32_t ordinal, const tide_kernels **table, uint64_t *available_bytes)
+{
+    (void)ordinal;
+    const tide_status status = count_call("preparing");
+    if (status != TIDE_OK)
+        return status;
+    kernels = *tide_kernels_cpu();
+    kernels.name = "cuda";
+    kernels.adamw = adamw;
+    kernels.restore = restore;
+    kernels.cast = cast;
+    const char *memory = word("memory=");
+    if (table != NULL)
+        *table = &kernels;
+    if (available_bytes != NULL)
+        *available_bytes = memory != NULL ? strtoull(memory, NULL, 10) : default_available_bytes;
+    return TIDE_OK;
+}
+
+/* --- the device --- */
+
+/* From here on only threads that the device has made reach this memory. */
+static tide_status protect(void *address, uint64_t bytes)
+{
+    if (key < 0 || pkey_mprotect(address, bytes, PROT_READ | PROT_WRITE, key) == 0)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in can't protect %llu bytes", (unsigned long long)bytes);
+}
+
+static tide_status slots_create(tide_device *device, tide_tier tier, uint32_t count)
+{
+    tide_status status = host_ops->slots_create(device, tier, count);
+    for (uint32_t i = 0; tier == TIDE_TIER_DEVICE && i < count && status == TIDE_OK; i++)
+        status = protect(host_ops->slot_address(device, tier, i), chunk_bytes);
+    return status;
+}
+
+static tide_status region_create(tide_device *device, uint64_t bytes, void **address)
+{
+    const tide_status status = host_ops->region_create(device, bytes, address);
+    const uint64_t page = 4096;
+    return status == TIDE_OK ? protect(*address, (bytes + page - 1) / page * page) : status;
+}
+
+static tide_status map(tide_device *device, uint32_t slot, void *place)
+{
+    const tide_status status = host_ops->map(device, slot, place);
+    return status == TIDE_OK ? protect(place, chunk_bytes) : status;
+}
+
+/* --- launches --- */
+
+static _Thread_local bool in_lane; /* this thread runs a function of the host lane now */
+
+typedef struct lane_args {
+    tide_kernel fn;
+    char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES - sizeof(tide_kernel)];
+} lane_args;
+
+static tide_status run_in_lane(void *stream, const void *arguments)
+{
+    const lane_args *lane = arguments;
+    in_lane = true;
+    const tide_status status = lane->fn(stream, lane->arguments);
+    in_lane = false;
+    return status;
+}
+
+static tide_status launch_on_lane(tide_device *device, const tide_work *work, tide_kernel fn,
+                                  const void *arguments, size_t argument_bytes)
+{
+    lane_args lane = {.fn = fn};
+    if (argument_bytes > sizeof lane.arguments)
+        return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in has no room for %zu bytes", argument_bytes);
+    memcpy(lane.arguments, arguments, argument_bytes);
+    return host_ops->launch(device, TIDE_STREAM_HOST, work, run_in_lane, &lane, sizeof lane);
+}
+
+/* What the host lane could mistake for the CPU's. */
+static tide_status not_in_lane(tide_kernel kernel, const char *name, void *stream, const void *arguments)
+{
+    if (in_lane)
+        return tide_fail(TIDE_ERROR_INTERNAL, "the host lane calls the GPU's %s", name);
+    return kernel(stream, arguments);
+}
+
+static tide_status adamw(void *stream, const void *arguments)
+{
+    return not_in_lane(tide_kernels_cpu()->adamw, "adamw", stream, arguments);
+}
+
+static tide_status restore(void *stream, const void *arguments)
+{
+    return not_in_lane(tide_kernels_cpu()->restore, "restore", stream, arguments);
+}
+
+static tide_status cast(void *stream, const void *arguments)
+{
+    return not_in_lane(tide_kernels_cpu()->cast, "cast", stream, arguments);
+}
+
+static bool is_ours(tide_kernel fn)
+{
+    union {
+        tide_kernel call;
+        const void *address;
+    } theirs = {.call = fn};
+    Dl_info here, there;
+    return dladdr(&wrapped, &here) != 0 && dladdr(theirs.address, &there) != 0 &&
+           here.dli_fbase == there.dli_fbase;
+}
+
+static tide_status launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
+                          const void *arguments, size_t argument_bytes)
+{
+    if (stream == TIDE_STREAM_HOST)
+        return launch_on_lane(device, work, fn, arguments, argument_bytes);
+    if (word("strict") != NULL && !is_ours(fn))
+        return tide_fail(TIDE_ERROR_INTERNAL, "%s on stream %s is no kernel of the GPU's", work->label,
+                         tide_stream_name(stream));
+    return host_ops->launch(device, stream, work, fn, arguments, argument_bytes);
+}
+
+static void pin_slowly(const tide_device_options *options)
+{
+    const struct timespec pause = {.tv_nsec = 300000000};
+    for (uint64_t i = 0; i <= 4 && options->progress != NULL; i++) {
+        options->progress(options->progress_context, "host slots", options->host_memory_bytes / 4 * i,
+                          options->host_memory_bytes);
+        nanosleep(&pause, NULL);
+    }
+}
+
+static tide_status options_check(const tide_device_options *options)
+{
+    if (options->hazard_check || options->guard || options->fault_handler || options->delay_max_us > 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU can't check on purpose");
+    if (options->link_bytes_per_second > 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU can't be slow on purpose");
+    return TIDE_OK;
+}
+
+/* The device's threads are made here and inherit the right to its memory; the caller loses it, and with the caller all
+ * threads that it makes later. */
+static tide_status open_protected(const tide_device_options *options, tide_device **device)
+{
+    if (key < 0)
+        key = pkey_alloc(0, 0);
+    if (key >= 0 && pkey_set(key, 0) != 0)
+        return tide_fail(TIDE_ERROR_INTERNAL, "the stand-in can't open its memory");
+    const tide_status status = tide_device_host_open(options, device);
+    if (key >= 0)
+        (void)pkey_set(key, PKEY_DISABLE_ACCESS);
+    return status;
+}
+
+static tide_status open_device(uint32_t ordinal, const tide_device_options *options, tide_device **device)
+{
+    (void)ordinal;
+    tide_status status = count_call("opening");
+    if (status == TIDE_OK)
+        status = options_check(options);
+    if (status != TIDE_OK)
+        return status;
+    if (word("slow") != NULL)
+        pin_slowly(options);
+    tide_kernels_cpu_configure((int)options->threads); /* of this file's copy */
+    status = open_protected(options, device);
+    if (status != TIDE_OK)
+        return status;
+    host_ops = (*device)->ops;
+    wrapped = *host_ops;
+    wrapped.kind = "cuda";
+    wrapped.slots_create = slots_create;
+    wrapped.region_create = region_create;
+    wrapped.map = map;
+    wrapped.launch = launch;
+    chunk_bytes = options->chunk_bytes;
+    (*device)->ops = &wrapped;
+    return TIDE_OK;
+}
+
+/* --- the door --- */
+
+const tide_module *tide_cuda_module(const tide_module_host *host, uint32_t version)
+{
+    static tide_module module;
+    tide_module_status_begin(host);
+    module = (tide_module){.version = TIDE_MODULE_VERSION + (word("version") != NULL),
+                           .options_bytes = sizeof(tide_device_options) + (word("options") != NULL),
+                           .ops_bytes = sizeof(tide_device_ops) - (word("ops") != NULL),
+                           .architectures = "sm_80 sm_90 ptx_90",
+                           .gpu_count = gpu_count,
+                           .gpu_read = gpu_read,
+                           .prepare = prepare,
+                           .open = open_device};
+    return word("null") != NULL || version != TIDE_MODULE_VERSION ? NULL : &module;
+}
