@@ -104,28 +104,38 @@ static tide_status library_fail(const tide_matmul_args *shape, cublasStatus_t st
 
 /* ---- the library ---- */
 
+/* The error is reported here: nobody's launch is to find it as the thread's last one. */
+static tide_status runtime_fail(cudaError_t error, const char *what)
+{
+    const cudaError_t forgotten = cudaGetLastError();
+    (void)forgotten;
+    return tide_fail(TIDE_ERROR_DEVICE, "cuBLASLt: %s: %s", what, cudaGetErrorName(error));
+}
+
+static tide_status library_create(void)
+{
+    const cudaError_t error = cudaGetDevice(&gpu);
+    if (error != cudaSuccess)
+        return runtime_fail(error, "no GPU is current");
+    const cublasStatus_t status = cublasLtCreate(&library);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return TIDE_OK;
+    library = NULL;
+    return tide_fail(status_of(status), "cuBLASLt can't start on cuda:%d: %s", gpu,
+                     cublasLtGetStatusName(status));
+}
+
 tide_status tide_cuda_matmul_open(void)
 {
-    tide_status status = TIDE_OK;
     pthread_mutex_lock(&lock);
-    if (!library) {
-        const cudaError_t error = cudaGetDevice(&gpu);
-        const cublasStatus_t created =
-            error == cudaSuccess ? cublasLtCreate(&library) : CUBLAS_STATUS_SUCCESS;
-        if (error != cudaSuccess)
-            status = tide_fail(TIDE_ERROR_DEVICE, "cuBLASLt: no current GPU: %s", cudaGetErrorName(error));
-        else if (created != CUBLAS_STATUS_SUCCESS)
-            status = tide_fail(status_of(created), "cuBLASLt can't start on GPU %d: %s", gpu,
-                               cublasLtGetStatusName(created));
-    }
+    const tide_status status = library ? TIDE_OK : library_create();
     pthread_mutex_unlock(&lock);
     return status;
 }
 
-/* What undoing does can't fail in a way that anyone could act on. */
+/* On ways back: a failure there follows from one that was reported, and changes nothing any more. */
 static void undo(cublasStatus_t status)
 {
-    assert(status == CUBLAS_STATUS_SUCCESS);
     (void)status;
 }
 
@@ -385,7 +395,7 @@ static tide_status use_gpu(const tide_matmul_args *shape)
     if (!library)
         return shape_fail(TIDE_ERROR_STATE, shape, "the GPU was not made ready");
     const cudaError_t error = cudaSetDevice(gpu);
-    return error == cudaSuccess ? TIDE_OK : shape_fail(TIDE_ERROR_DEVICE, shape, cudaGetErrorName(error));
+    return error == cudaSuccess ? TIDE_OK : runtime_fail(error, "making the GPU current");
 }
 
 static tide_status plan_add(const tide_matmul_args *shape, matmul_plan **result)

@@ -1,0 +1,42 @@
+/* A cuBLASLt without a GPU: the calls of kernels/cuda/matmul.c, computed on the CPU, and more suspicious than the library.
+ *
+ * Link it in libcublasLt's place. Matrices are column-major as the library's are, and products are computed from that alone.
+ * The heuristic answers like the library's: an algorithm belongs to one product, its types, its alignments and its epilogue, and
+ * to no other; long sums are split over k when the preferences allow a way to join the parts, in the workspace: in fp32
+ * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE).
+ *
+ * What the library may punish only on a GPU is recorded as misuse and refused: an address less aligned than was promised, a
+ * workspace that is too small or not aligned, an algorithm of another product, D over A or B, objects that are no more.
+ *
+ * It brings weak stand-ins for the four calls of the CUDA runtime that matmul.c makes; tests/fake_cudart.c overrides them.
+ */
+#ifndef TIDE_TESTS_FAKE_CUBLASLT_H
+#define TIDE_TESTS_FAKE_CUBLASLT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Forget counts, faults and misuse; objects that live stay. */
+void fake_cublaslt_start(void);
+
+/* The N-th call from now, of those that give a status (destroying apart), returns `status`, a cublasStatus_t, once, and does
+ * nothing else. */
+void fake_cublaslt_fail(uint64_t countdown, int status);
+bool fake_cublaslt_has_failed(void);
+
+/* From now on the heuristic knows no algorithm for GELU epilogues: 0 does, 1 says NOT_SUPPORTED, 2 finds none. */
+void fake_cublaslt_decline_gelu(int how);
+
+/* Handles, descriptors, layouts and preferences that live. */
+size_t fake_cublaslt_live(void);
+/* How often rules were broken since the start; `text` gets the first case. */
+size_t fake_cublaslt_misuse(char *text, size_t text_bytes);
+/* Since the start: queries of the heuristic, products, and among those the ones with a GELU epilogue. */
+void fake_cublaslt_counts(uint64_t *queries, uint64_t *products, uint64_t *with_gelu);
+
+/* Where products go; NULL: they run at once. run(closure) is called once, later, on the stream. */
+extern void (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure),
+                                     void *closure);
+
+#endif
