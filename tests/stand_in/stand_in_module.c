@@ -1,5 +1,6 @@
 /* A libtidepool_cuda.so that needs neither GPU nor CUDA: what stands between the module's door and the user is tested with
- * it (the loader, "auto", budgets, the pool, the program). Its devices are host devices that call themselves "cuda".
+ * it (the loader, "auto", budgets, the pool, the program). Its devices are host devices that call themselves "cuda"; its
+ * kernels are the CPU's, a copy of its own, with one thread.
  *
  * Where the processor has protection keys, device memory may be touched by the device's own threads only: a caller or an
  * engine that reads a slot or the region itself, as no CPU can on a GPU, is killed by SIGSEGV. And what the host lane runs
@@ -265,7 +266,6 @@ static tide_status open_device(uint32_t ordinal, const tide_device_options *opti
         return status;
     if (word("slow") != NULL)
         pin_slowly(options);
-    tide_kernels_cpu_configure((int)options->threads); /* of this file's copy */
     status = open_protected(options, device);
     if (status != TIDE_OK)
         return status;

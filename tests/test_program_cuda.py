@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""The program on a GPU's device: what it takes, says and refuses, and the host device's bits whatever the budgets.
+
+usage: test_program_cuda.py PROGRAM FOLDER      prints TAP
+FOLDER holds the libtidepool_cuda.so that stands in for CUDA's (stand_in/stand_in_module.c says what TIDE_STAND_IN knows).
+"""
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from test_program import MIB, Bench, Run, metrics_read
+
+GIB = 1 << 30
+
+
+def stand_in(words):
+    """The module's character for the runs that follow. Every run has to use the GPU's own kernels and none of the CPU's."""
+    os.environ["TIDE_STAND_IN"] = "strict " + words
+
+
+def train(bench, *options, steps=1):
+    return bench.run("--data", bench.text, "--sample", 0, "--eval-every", 0, "--steps", steps, "--batch-tokens", 512,
+                     "--threads", 1, *options)
+
+
+def check_info(bench):
+    stand_in("memory=%d" % GIB)
+    run = Run([bench.program, "info", "--json", "--threads", "1"])
+    info = json.loads(run.out) if run.status == 0 else {"cuda": {"gpus": [{}]}, "rates": {}, "devices": []}
+    gpu = info["cuda"]["gpus"][0]
+    bench.tap.ok(info["devices"] == ["host", "null", "cuda:0", "cuda:1"] and gpu.get("name") == "Stand-in" and
+                 gpu.get("granularity_bytes") == 2 * MIB and info["cuda"]["why_not"] == "",
+                 "info lists the GPUs", run)
+    rates = info["rates"]
+    bench.tap.ok(rates.get("device") == "cuda:0" and
+                 all(rates[name] > 0 for name in ("bf16_flops_per_second", "fp16_flops_per_second", "fp32_flops_per_second",
+                                                  "device_bytes_per_second", "adam_bytes_per_second", "h2d_bytes_per_second",
+                                                  "d2h_bytes_per_second", "host_adam_bytes_per_second", "map_ns", "unmap_ns")),
+                 "info measures the GPU that auto takes", run)
+    stand_in("no-driver")
+    run = Run([bench.program, "info", "--threads", "1"])
+    bench.tap.ok(run.status == 0 and "no GPU      no driver on purpose" in run.out and "on the host device" in run.out,
+                 "info says why there is no GPU and measures the host", run)
+
+
+def check_choice(bench):
+    stand_in("")
+    run = train(bench, "--model", bench.tiny)
+    bench.tap.ok(run.status == 0 and "\ndevice cuda:0, " in run.out and "cuda:0 is Stand-in" in run.out,
+                 "auto takes the GPU", run)
+    cases = [("", ("--chunk-size", "1MiB"), "chunks of 1048576 bytes: a GPU takes 2097152 or more"),
+             ("", ("--checks", "on"), "a GPU can't do --checks on"),
+             ("", ("--link-bandwidth", "1GB/s"), "a GPU can't do --link-bandwidth"),
+             ("no-gpu", (), "the driver sees no GPU")]
+    for words, options, reason in cases:
+        stand_in(words)
+        run = train(bench, "--model", bench.tiny, *options)
+        bench.tap.ok(run.status == 0 and f"auto takes the host: {reason}\n" in run.out and "\ndevice host, " in run.out,
+                     f"auto takes the host and says why: {reason}", run)
+
+
+def check_refusals(bench):
+    cases = [("", ("--checks", "on"), 2, "--checks on needs --device host"),
+             ("", ("--delays", "1"), 2, "--delays needs --device host"),
+             ("", ("--link-bandwidth", "1GB/s"), 2, "--link-bandwidth needs --device host"),
+             ("", ("--chunk-size", "1MiB"), 2, "chunk size 1048576 is too small"),
+             ("no-driver", (), 1, "no driver on purpose"),
+             ("no-vmm", (), 1, "has no virtual memory management"),
+             ("memory=%d" % MIB, (), 1, "device budget of 1048576 bytes is too small"),
+             ("memory=%d" % (8 * MIB), ("--device-memory", "1GiB"), 1, "is too large: cuda:0 has 8388608 bytes free")]
+    for words, options, status, message in cases:
+        stand_in(words)
+        options = options if "--chunk-size" in options else (*options, "--chunk-size", "2MiB")
+        run = train(bench, "--model", "gpt2-nano", "--device", "cuda:0", *options)
+        bench.tap.ok(run.status == status and message in run.err and run.err.count("\n") == 1,
+                     f"refused in one line: {message}", run)
+
+
+def check_budget(bench):
+    stand_in("memory=%d" % (32 * MIB))
+    run = train(bench, "--model", "gpt2-nano", "--device", "cuda:0", "--chunk-size", "2MiB")
+    budget = re.search(r"device budget +([\d,]+) B", run.out)
+    free = re.search(r"free on the GPU +([\d,]+) B .* less 512", run.out)
+    bench.tap.ok(run.status == 0 and budget and free and budget.group(1) == free.group(1) == f"{32 * MIB:,}",
+                 "the default budget is what the GPU has free, and the table says so", run)
+    stand_in("slow")
+    run = train(bench, "--model", bench.tiny, "--device", "cuda:0")
+    bench.tap.ok(run.status == 0 and re.fullmatch(r"pinned \d.* of host memory in 1\.\d s\n", run.err),
+                 "pinning that takes more than a second is told in one line", run)
+
+
+def check_bits(bench):
+    stand_in("")
+    seen = {}
+    for name, options in (("host", ("--device", "host")), ("everything", ("--device", "cuda:0")),
+                          ("24 MiB", ("--device", "cuda:0", "--device-memory", "24MiB")),
+                          ("updates on the device", ("--device", "cuda:0", "--device-memory", "40MiB",
+                                                     "--optimizer-placement", "device")),
+                          ("no clipping", ("--device", "cuda:0", "--device-memory", "24MiB", "--clip", "0")),
+                          ("no clipping, host", ("--device", "host", "--clip", "0"))):
+        metrics, saved = bench.folder / f"{name}.jsonl", bench.folder / name
+        run = train(bench, "--model", "gpt2-nano", "--chunk-size", "2MiB", "--metrics", metrics, "--checkpoint", saved,
+                    *options, steps=3)
+        lines = metrics_read(metrics) if run.status == 0 else []
+        seen[name] = ([(line["loss"], line["grad_norm"]) for line in lines],
+                      [(saved / "step-3" / file).read_bytes() if run.status == 0 else run.err
+                       for file in ("model.safetensors", "momentum.safetensors", "variance.safetensors")])
+        reference = seen["no clipping, host" if name == "no clipping, host" else "host"]
+        if "clipping" not in name:
+            bench.tap.ok(run.status == 0 and seen[name] == reference, f"the host device's bits: {name}", run)
+    bench.tap.ok(seen["no clipping"] == seen["no clipping, host"] != seen["host"], "the host device's bits: no clipping")
+
+
+def main():
+    os.environ["TIDEPOOL_MODULES"] = str(Path(sys.argv[2]).resolve())
+    bench = Bench(sys.argv[1], False)
+    try:
+        for check in (check_info, check_choice, check_refusals, check_budget, check_bits):
+            check(bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main()
