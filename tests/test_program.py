@@ -621,10 +621,14 @@ def section_preset(bench):
     run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--checks", "on",
                           "--metrics", metrics))
     bench.tap.ok(run.status == 0 and len(metrics_read(metrics)) == 2, "a preset trains at a quarter of its model data", run)
+    run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--dtype", "fp16",
+                          "--metrics", metrics))
+    scales = [row["loss_scale"] for row in metrics_read(metrics)] if run.status == 0 else []
+    bench.tap.ok(scales == [65536, 65536] and "loss scale 65536 (dynamic)" in run.out, "so it does in fp16", run)
     run = Run([bench.program, "info", "--json"])
     info = json.loads(run.out) if run.status == 0 else {"rates": {}, "built_with": {}}
     rates = [value for name, value in info["rates"].items() if name.endswith("per_second")]
-    bench.tap.ok(len(rates) == 6 and min(rates) > 0, "info measures every rate", run)
+    bench.tap.ok(len(rates) == 8 and min(rates) > 0, "info measures every rate", run)
     if not info["built_with"].get("jansson"):
         one_line(bench, "a config.json without jansson", 1, "jansson", "--model", bench.tiny, "--data", bench.text)
 
