@@ -64,10 +64,10 @@ static tide_adam_factors factors_at(uint64_t step)
     return tide_adam_factors_make(lr, beta1, beta2, epsilon, decay, step, scale);
 }
 
-static void update(const tide_cpu_variant *variant, const adam_state *state, bool decays, uint64_t step)
+static void update(const tide_kernels *kernels, const adam_state *state, bool decays, uint64_t step)
 {
     const tide_adamw_segment segment = segment_of(state, 0, state->elements, decays);
-    run_kernel(variant->kernels.adamw, &(tide_adamw_args){&segment, 1, factors_at(step), state->param.dtype});
+    run_kernel(kernels->adamw, &(tide_adamw_args){&segment, 1, factors_at(step), state->param.dtype});
 }
 
 /* The textbook's AdamW in float64 on one element; returns the new weight. */
@@ -82,14 +82,14 @@ static double model_update(double gradient, double weight, double *m, double *v,
 
 /* Each fp32 operation errs by 2^-24 relative. The moments take four; the step, of the size of lr, about
  * eight; the weight's own rounding two more. */
-static void check_truth(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_truth(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 1001 };
     const double unit = ldexp(1.0, -24);
     for (uint64_t step = 1; step <= 1000; step = step * 10) {
         adam_state state = state_random(COUNT, dtype), before = state_copy(&state);
         const bool decays = step != 10;
-        update(variant, &state, decays, step);
+        update(kernels, &state, decays, step);
         for (size_t i = 0; i < COUNT; i++) {
             double m = buffer_get(before.momentum, i), v = buffer_get(before.variance, i);
             const double m_size = fabs(m) + fabs(buffer_get(before.param, i));
@@ -111,10 +111,10 @@ static void an_update_matches_the_float64_model(void **state)
     for_each_configuration(check_truth);
 }
 
-static void check_param_is_rounded_master(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_param_is_rounded_master(const tide_kernels *kernels, tide_dtype dtype)
 {
     adam_state state = state_random(777, dtype);
-    update(variant, &state, true, 3);
+    update(kernels, &state, true, 3);
     for (size_t i = 0; i < state.elements; i++) {
         buffer expected = buffer_of(1, dtype);
         buffer_set(expected, 0, buffer_get(state.master, i));
@@ -124,7 +124,7 @@ static void check_param_is_rounded_master(const tide_cpu_variant *variant, tide_
     const adam_state before = state_copy(&state);
     memset(state.param.data, POISON, state.param.bytes);
     const tide_adamw_segment segment = segment_of(&state, 0, state.elements, true);
-    run_kernel(variant->kernels.restore, &(tide_restore_args){&segment, 1, dtype});
+    run_kernel(kernels->restore, &(tide_restore_args){&segment, 1, dtype});
     assert_states_same_bits(&state, &before);
     state_free(&state);
     adam_state freed = before;
@@ -168,12 +168,12 @@ static void unify_state(adam_state *state)
     unify_nans(state->variance);
 }
 
-static void check_same_bits_as(const adam_state *begin, const adam_state *expected, tide_cpu_isa isa,
+static void check_same_bits_as(const adam_state *begin, const adam_state *expected, const tide_kernels *kernels,
                                int threads)
 {
     adam_state state = state_copy(begin);
     use_threads(threads);
-    update(tide_cpu_variant_get(isa), &state, true, 7);
+    update(kernels, &state, true, 7);
     unify_state(&state);
     assert_states_same_bits(&state, expected);
     state_free(&state);
@@ -186,16 +186,20 @@ static void check_all_same_bits(size_t elements, tide_dtype dtype, bool difficul
         make_difficult(&begin);
     adam_state expected = state_copy(&begin);
     use_threads(1);
-    update(tide_cpu_variant_get(TIDE_CPU_ISA_PORTABLE), &expected, true, 7);
+    update(&tide_cpu_variant_get(TIDE_CPU_ISA_PORTABLE)->kernels, &expected, true, 7);
     unify_state(&expected);
+#if TEST_ON_CPU
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
         for (int threads = 1; tide_cpu_variant_get(isa) && threads <= 3; threads++)
-            check_same_bits_as(&begin, &expected, isa, threads);
+            check_same_bits_as(&begin, &expected, &tide_cpu_variant_get(isa)->kernels, threads);
+#else
+    check_same_bits_as(&begin, &expected, test_table(), 1);
+#endif
     state_free(&begin);
     state_free(&expected);
 }
 
-static void every_instruction_set_and_thread_count_gives_the_same_bits(void **state)
+static void cpu_and_gpu_and_every_instruction_set_and_thread_count_give_the_same_bits(void **state)
 {
     (void)state;
     const size_t sizes[] = {1, 2, 15, 16, 17, 33, 63, 16384, 16385, 70001};
@@ -203,21 +207,22 @@ static void every_instruction_set_and_thread_count_gives_the_same_bits(void **st
         for (int difficult = 0; difficult <= 1; difficult++) {
             check_all_same_bits(sizes[s], TIDE_DTYPE_BF16, difficult);
             check_all_same_bits(sizes[s], TIDE_DTYPE_FP32, difficult);
+            check_all_same_bits(sizes[s], TIDE_DTYPE_FP16, difficult);
         }
 }
 
-static void check_cut(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_cut(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 40000 };
     const size_t cuts[] = {0,  1,     2,     67,
                            68, 20011, 39999, COUNT}; /* single params and unaligned ends among them */
     enum { SEGMENTS = sizeof cuts / sizeof cuts[0] - 1 };
     adam_state whole = state_random(COUNT, dtype), cut = state_copy(&whole);
-    update(variant, &whole, true, 2);
+    update(kernels, &whole, true, 2);
     tide_adamw_segment segments[SEGMENTS];
     for (size_t s = 0; s < SEGMENTS; s++)
         segments[s] = segment_of(&cut, cuts[s], cuts[s + 1], true);
-    run_kernel(variant->kernels.adamw, &(tide_adamw_args){segments, SEGMENTS, factors_at(2), dtype});
+    run_kernel(kernels->adamw, &(tide_adamw_args){segments, SEGMENTS, factors_at(2), dtype});
     assert_states_same_bits(&cut, &whole);
     state_free(&whole);
     state_free(&cut);
@@ -240,12 +245,12 @@ static void assert_updated_between(buffer actual, buffer before, buffer updated,
     assert_int_equal(memcmp(a + to, b + to, actual.bytes - to), 0);
 }
 
-static void check_range(const tide_cpu_variant *variant, const adam_state *before, const adam_state *updated,
+static void check_range(const tide_kernels *kernels, const adam_state *before, const adam_state *updated,
                         size_t begin, size_t end)
 {
     adam_state state = state_copy(before);
     const tide_adamw_segment segment = segment_of(&state, begin, end, true);
-    run_kernel(variant->kernels.adamw, &(tide_adamw_args){&segment, 1, factors_at(2), state.param.dtype});
+    run_kernel(kernels->adamw, &(tide_adamw_args){&segment, 1, factors_at(2), state.param.dtype});
     assert_updated_between(state.param, before->param, updated->param, begin, end);
     assert_updated_between(state.master, before->master, updated->master, begin, end);
     assert_updated_between(state.momentum, before->momentum, updated->momentum, begin, end);
@@ -253,15 +258,15 @@ static void check_range(const tide_cpu_variant *variant, const adam_state *befor
     state_free(&state);
 }
 
-static void check_ranges(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_ranges(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 230 };
     const size_t lengths[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 150};
     adam_state before = state_random(COUNT, dtype), updated = state_copy(&before);
-    update(variant, &updated, true, 2);
+    update(kernels, &updated, true, 2);
     for (size_t begin = 0; begin < 70; begin += begin < 20 ? 1 : 7)
         for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++)
-            check_range(variant, &before, &updated, begin, begin + lengths[l]);
+            check_range(kernels, &before, &updated, begin, begin + lengths[l]);
     state_free(&before);
     state_free(&updated);
 }
@@ -273,13 +278,13 @@ static void an_update_of_any_range_changes_that_range_and_nothing_beside_it(void
 }
 
 /* Segments of all small sizes, none and one among them. */
-static void check_many_segments(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_many_segments(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { SEGMENTS = 400, SIZES = 211, COUNT = SEGMENTS * SIZES };
     static tide_adamw_segment segments[SEGMENTS];
     adam_state whole = state_random(COUNT, dtype), begin = state_copy(&whole);
-    update(variant, &whole, true, 2);
-    for (int threads = 1; threads <= 7; threads += 2) {
+    update(kernels, &whole, true, 2);
+    for (int threads = 1; threads <= (TEST_ON_CPU ? 7 : 1); threads += 2) {
         adam_state cut = state_copy(&begin);
         size_t covered = 0;
         for (size_t s = 0; s < SEGMENTS; s++) {
@@ -288,7 +293,7 @@ static void check_many_segments(const tide_cpu_variant *variant, tide_dtype dtyp
             covered += elements;
         }
         use_threads(threads);
-        run_kernel(variant->kernels.adamw, &(tide_adamw_args){segments, SEGMENTS, factors_at(2), dtype});
+        run_kernel(kernels->adamw, &(tide_adamw_args){segments, SEGMENTS, factors_at(2), dtype});
         assert_states_same_bits(&cut, &whole);
         state_free(&cut);
     }
@@ -302,14 +307,14 @@ static void every_element_of_many_segments_is_updated_once_by_any_number_of_thre
     for_each_configuration(check_many_segments);
 }
 
-static void check_decay_per_segment(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_decay_per_segment(const tide_kernels *kernels, tide_dtype dtype)
 {
     adam_state both = state_random(200, dtype), decayed = state_copy(&both), plain = state_copy(&both);
-    update(variant, &decayed, true, 2);
-    update(variant, &plain, false, 2);
+    update(kernels, &decayed, true, 2);
+    update(kernels, &plain, false, 2);
     const tide_adamw_segment segments[] = {segment_of(&both, 0, 100, true),
                                            segment_of(&both, 100, 200, false)};
-    run_kernel(variant->kernels.adamw, &(tide_adamw_args){segments, 2, factors_at(2), dtype});
+    run_kernel(kernels->adamw, &(tide_adamw_args){segments, 2, factors_at(2), dtype});
     const float *mixed = both.master.data, *with = decayed.master.data, *without = plain.master.data;
     assert_memory_equal(mixed, with, 100 * sizeof(float));
     assert_memory_equal(mixed + 100, without + 100, 100 * sizeof(float));
@@ -328,7 +333,7 @@ static void weight_decay_is_chosen_per_segment(void **state)
 static void no_segments_is_no_work(void **state)
 {
     (void)state;
-    run_kernel(tide_kernels_cpu()->adamw, &(tide_adamw_args){NULL, 0, factors_at(1), TIDE_DTYPE_BF16});
+    run_kernel(test_table()->adamw, &(tide_adamw_args){NULL, 0, factors_at(1), TIDE_DTYPE_BF16});
 }
 
 static void an_update_moves_28_bytes_a_bf16_parameter(void **state)
@@ -341,7 +346,7 @@ static void an_update_moves_28_bytes_a_bf16_parameter(void **state)
     assert_int_equal(tide_adamw_bytes(&full), 17 * 32);
 }
 
-#if TIDE_HAVE_OPENMP
+#if TIDE_HAVE_OPENMP && TEST_ON_CPU
 
 /* Where the tasks of a team ran. A task writes its own place only. */
 enum { TASKS = 16 };
@@ -420,17 +425,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_update_matches_the_float64_model),
         cmocka_unit_test(the_new_param_is_the_rounded_master_and_restore_makes_it_again),
-        cmocka_unit_test(every_instruction_set_and_thread_count_gives_the_same_bits),
+        cmocka_unit_test(cpu_and_gpu_and_every_instruction_set_and_thread_count_give_the_same_bits),
         cmocka_unit_test(any_cut_into_segments_gives_the_same_bits),
         cmocka_unit_test(an_update_of_any_range_changes_that_range_and_nothing_beside_it),
         cmocka_unit_test(every_element_of_many_segments_is_updated_once_by_any_number_of_threads),
         cmocka_unit_test(weight_decay_is_chosen_per_segment),
         cmocka_unit_test(no_segments_is_no_work),
         cmocka_unit_test(an_update_moves_28_bytes_a_bf16_parameter),
-#if TIDE_HAVE_OPENMP
+#if TIDE_HAVE_OPENMP && TEST_ON_CPU
         cmocka_unit_test(the_team_of_a_bound_thread_stays_on_its_processors),
         cmocka_unit_test(a_team_has_no_more_threads_than_its_caller_was_given),
 #endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_KERNEL_TESTS(tests);
 }

@@ -1,5 +1,10 @@
-/* What the kernels' tests share: poisoned and guarded buffers, random values, float64 references to compare
- * with.
+/* What the kernels' tests share: which kernels they check, poisoned and guarded buffers, random values, float64 references
+ * to compare with.
+ *
+ * Each program is built up to three times. As it is, it checks the CPU's kernels: each instruction set, one thread and
+ * three. With TEST_CUDA_ON_CPU it checks the GPU's, run on the CPU by tests/cuda_on_cpu.h; with TEST_CUDA the GPU's on a GPU,
+ * where the buffers are pinned host memory that the GPU sees at the same address, and the program is skipped where there is
+ * no GPU. So whatever a kernel is given a pointer to is a buffer (but segments, which a launcher reads).
  *
  * A buffer begins as all ones bits, a NaN in every type, so that what a kernel fails to write shows; and
  * stands between guard bytes, checked when it is freed, so that what a kernel writes beside it shows too.
@@ -20,6 +25,126 @@
 #if TIDE_HAVE_OPENMP
 #include <omp.h>
 #endif
+#if defined(TEST_CUDA) || defined(TEST_CUDA_ON_CPU)
+#include "kernels/cuda/cuda.h"
+#define TEST_ON_CPU 0
+#else
+#define TEST_ON_CPU 1
+#endif
+#if defined(TEST_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+
+/* ---- where kernels run ---- */
+
+enum { TEST_SKIPPED = 77 };
+
+#if defined(TEST_CUDA)
+
+/* Is there a GPU? Otherwise says why the program is skipped. */
+static inline bool test_place_is_there(void)
+{
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0)
+        print_message("SKIP no GPU: %s\n", error != cudaSuccess ? cudaGetErrorString(error) : "none is visible");
+    return error == cudaSuccess && count > 0;
+}
+
+static inline void *test_allocate(size_t bytes)
+{
+    void *made = NULL;
+    const cudaError_t error = cudaHostAlloc(&made, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
+    if (error != cudaSuccess)
+        fail_msg("%zu bytes of pinned memory: %s", bytes, cudaGetErrorString(error));
+    return made;
+}
+
+static inline void test_release(void *block)
+{
+    assert_int_equal(cudaFreeHost(block), cudaSuccess);
+}
+
+static inline void test_wait(void)
+{
+    const cudaError_t error = cudaStreamSynchronize(NULL);
+    if (error != cudaSuccess)
+        fail_msg("the kernel: %s", cudaGetErrorString(error));
+}
+
+#else
+
+static inline bool test_place_is_there(void)
+{
+    return true;
+}
+
+static inline void *test_allocate(size_t bytes)
+{
+    void *made = aligned_alloc(TIDE_ALIGNMENT_BYTES, bytes);
+    assert_non_null(made);
+    return made;
+}
+
+static inline void test_release(void *block)
+{
+    free(block);
+}
+
+static inline void test_wait(void)
+{
+}
+
+#endif
+
+#define RUN_KERNEL_TESTS(tests) (test_place_is_there() ? cmocka_run_group_tests(tests, NULL, NULL) : TEST_SKIPPED)
+
+/* The table that the program checks; on the CPU its best. */
+static inline const tide_kernels *test_table(void)
+{
+#if TEST_ON_CPU
+    return tide_kernels_cpu();
+#else
+    return tide_kernels_cuda();
+#endif
+}
+
+static inline void run_kernel(tide_kernel kernel, const void *arguments)
+{
+    const tide_status status = kernel(NULL, arguments);
+    if (status != TIDE_OK)
+        fail_msg("%s: %s", tide_status_name(status), tide_message());
+    test_wait();
+}
+
+/* Teams of so many threads, also where the machine has fewer processors. */
+static inline void use_threads(int threads)
+{
+    tide_kernels_cpu_configure(threads);
+#if TIDE_HAVE_OPENMP
+    omp_set_num_threads(threads);
+#endif
+}
+
+enum { TEST_DTYPES = (int)TIDE_DTYPE_FP16 + 1, TEST_MOST_THREADS = TEST_ON_CPU ? 3 : 1 };
+
+/* Call check for each configuration of the place, every dtype: on the CPU each instruction set with one thread and three. */
+static inline void for_each_configuration(void (*check)(const tide_kernels *kernels, tide_dtype dtype))
+{
+#if TEST_ON_CPU
+    for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
+        for (int threads = 1; tide_cpu_variant_get(isa) && threads <= TEST_MOST_THREADS; threads += 2) {
+            use_threads(threads);
+            for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+                check(&tide_cpu_variant_get(isa)->kernels, dtype);
+        }
+#else
+    for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+        check(test_table(), dtype);
+#endif
+}
+
+/* ---- buffers ---- */
 
 enum { GUARD_BYTES = TIDE_ALIGNMENT_BYTES, GUARD = 0xa5, POISON = 0xff };
 
@@ -31,8 +156,7 @@ typedef struct buffer {
 
 static inline buffer buffer_bytes(size_t bytes)
 {
-    char *block = aligned_alloc(TIDE_ALIGNMENT_BYTES, tide_align_up(bytes) + 2 * GUARD_BYTES);
-    assert_non_null(block);
+    char *block = test_allocate(tide_align_up(bytes) + 2 * GUARD_BYTES);
     memset(block, GUARD, tide_align_up(bytes) + 2 * GUARD_BYTES);
     memset(block + GUARD_BYTES, POISON, bytes);
     return (buffer){.data = block + GUARD_BYTES, .bytes = bytes};
@@ -58,7 +182,7 @@ static inline void buffer_check(buffer checked)
 static inline void buffer_free(buffer freed)
 {
     buffer_check(freed);
-    free((char *)freed.data - GUARD_BYTES);
+    test_release((char *)freed.data - GUARD_BYTES);
 }
 
 static inline double buffer_get(buffer from, size_t i)
@@ -117,19 +241,20 @@ static inline double *buffer_values(buffer from)
     return values;
 }
 
-/* Every element is within half a unit in the last place of its type (a bf16 keeps 8 bits: 1/256, an fp16 11) and
- * `tolerance` times the largest expected value of the expected one. */
+/* Every element is within half a unit in the last place of its type (a bf16 keeps 8 bits: 1/256, an fp16 11, down to
+ * units of 2^-24) and `tolerance` times the largest expected value of the expected one. */
 static inline void assert_close(buffer actual, const double *expected, size_t elements, double tolerance)
 {
     const double ulp = actual.dtype == TIDE_DTYPE_BF16   ? 1.01 / 256
                        : actual.dtype == TIDE_DTYPE_FP16 ? 1.01 / 2048
                                                          : 1e-7;
+    const double least = actual.dtype == TIDE_DTYPE_FP16 ? ldexp(1.01, -25) : 1e-30;
     double largest = 0.0;
     for (size_t i = 0; i < elements; i++)
         largest = fmax(largest, fabs(expected[i]));
     for (size_t i = 0; i < elements; i++) {
         const double value = buffer_get(actual, i);
-        const double allowed = ulp * fabs(expected[i]) + tolerance * largest + 1e-30;
+        const double allowed = ulp * fabs(expected[i]) + tolerance * largest + least;
         if (!(fabs(value - expected[i]) <= allowed))
             fail_msg("element %zu of %zu: %.9g, expected %.9g within %.2g", i, elements, value, expected[i],
                      allowed);
@@ -152,33 +277,6 @@ static inline void assert_same_bits(buffer a, buffer b)
 {
     assert_int_equal(a.bytes, b.bytes);
     assert_memory_equal(a.data, b.data, a.bytes);
-}
-
-static inline void run_kernel(tide_kernel kernel, const void *arguments)
-{
-    const tide_status status = kernel(NULL, arguments);
-    if (status != TIDE_OK)
-        fail_msg("%s: %s", tide_status_name(status), tide_message());
-}
-
-/* Teams of so many threads, also where the machine has fewer processors. */
-static inline void use_threads(int threads)
-{
-    tide_kernels_cpu_configure(threads);
-#if TIDE_HAVE_OPENMP
-    omp_set_num_threads(threads);
-#endif
-}
-
-/* Call check for each instruction set of this machine, both dtypes, one thread and three. */
-static inline void for_each_configuration(void (*check)(const tide_cpu_variant *variant, tide_dtype dtype))
-{
-    for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++)
-        for (int threads = 1; tide_cpu_variant_get(isa) && threads <= 3; threads += 2) {
-            use_threads(threads);
-            check(tide_cpu_variant_get(isa), TIDE_DTYPE_FP32);
-            check(tide_cpu_variant_get(isa), TIDE_DTYPE_BF16);
-        }
 }
 
 #endif

@@ -52,7 +52,7 @@ static void check_gradient(buffer logits, double *before, const loss_shape *shap
     free(expected);
 }
 
-static void check_cross_entropy(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_cross_entropy(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SHAPES; s++) {
         const loss_shape *shape = &shapes[s];
@@ -63,7 +63,8 @@ static void check_cross_entropy(const tide_cpu_variant *variant, tide_dtype dtyp
             if (i % shape->leading_dimension >= shape->vocabulary)
                 buffer_set(logits, i, (double)NAN);
         double *before = buffer_values(logits), *expected = malloc(shape->rows * sizeof *expected);
-        int32_t *targets = malloc(shape->rows * sizeof *targets);
+        buffer target_buffer = buffer_bytes(shape->rows * sizeof(int32_t));
+        int32_t *targets = target_buffer.data;
         for (size_t row = 0; row < shape->rows; row++) {
             targets[row] = (int32_t)(row * 7 % shape->vocabulary);
             expected[row] = loss_reference(before + row * shape->leading_dimension, shape->vocabulary,
@@ -73,21 +74,20 @@ static void check_cross_entropy(const tide_cpu_variant *variant, tide_dtype dtyp
             logits.data, targets, losses.data, shape->rows, shape->vocabulary, shape->leading_dimension,
             0.25f,       false,   dtype};
         const buffer unchanged = buffer_copy(logits);
-        run_kernel(variant->kernels.cross_entropy, &args);
+        run_kernel(kernels->cross_entropy, &args);
         assert_close(losses, expected, shape->rows, 1e-6);
         assert_same_bits(logits, unchanged);
 
         const buffer loss_only = buffer_copy(losses);
         args.gradient = true;
-        run_kernel(variant->kernels.cross_entropy, &args);
+        run_kernel(kernels->cross_entropy, &args);
         assert_same_bits(losses, loss_only);
         check_gradient(logits, before, shape, targets, 0.25);
-        buffer buffers[] = {logits, losses, unchanged, loss_only};
-        for (size_t i = 0; i < 4; i++)
+        buffer buffers[] = {logits, losses, unchanged, loss_only, target_buffer};
+        for (size_t i = 0; i < 5; i++)
             buffer_free(buffers[i]);
         free(before);
         free(expected);
-        free(targets);
     }
 }
 
@@ -97,20 +97,23 @@ static void cross_entropy_matches_float64_and_its_gradient_finite_differences(vo
     for_each_configuration(check_cross_entropy);
 }
 
-static void check_nonfinite(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_nonfinite(const tide_kernels *kernels, tide_dtype dtype)
 {
     const double bad[] = {(double)NAN, (double)INFINITY};
-    const int32_t target = 2;
+    buffer target = buffer_bytes(sizeof(int32_t)), loss = buffer_of(1, TIDE_DTYPE_FP32);
+    *(int32_t *)target.data = 2;
     for (size_t b = 0; b < 2; b++)
         for (size_t place = 0; place < 37; place++) {
             buffer logits = buffer_random(37, dtype, 1.0);
             buffer_set(logits, place, bad[b]);
-            float loss = 0.0f;
-            run_kernel(variant->kernels.cross_entropy,
-                       &(tide_cross_entropy_args){logits.data, &target, &loss, 1, 37, 37, 1.0f, true, dtype});
-            assert_true(isnan(loss) && isnan(buffer_get(logits, 0)));
+            buffer_set(loss, 0, 0.0);
+            run_kernel(kernels->cross_entropy,
+                       &(tide_cross_entropy_args){logits.data, target.data, loss.data, 1, 37, 37, 1.0f, true, dtype});
+            assert_true(isnan(buffer_get(loss, 0)) && isnan(buffer_get(logits, 0)));
             buffer_free(logits);
         }
+    buffer_free(target);
+    buffer_free(loss);
 }
 
 static void a_logit_that_is_not_finite_makes_loss_and_gradient_nan(void **state)
@@ -119,18 +122,20 @@ static void a_logit_that_is_not_finite_makes_loss_and_gradient_nan(void **state)
     for_each_configuration(check_nonfinite);
 }
 
-static void check_very_different_logits(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_very_different_logits(const tide_kernels *kernels, tide_dtype dtype)
 {
-    const int32_t target = 1;
+    buffer target = buffer_bytes(sizeof(int32_t)), loss = buffer_of(1, TIDE_DTYPE_FP32);
     buffer logits = buffer_of(20, dtype);
+    *(int32_t *)target.data = 1;
     for (size_t i = 0; i < 20; i++)
         buffer_set(logits, i, i == 0 ? 1000.0 : -1000.0);
-    float loss = 0.0f;
-    run_kernel(variant->kernels.cross_entropy,
-               &(tide_cross_entropy_args){logits.data, &target, &loss, 1, 20, 20, 1.0f, true, dtype});
-    assert_true(loss == 2000.0f);
+    run_kernel(kernels->cross_entropy,
+               &(tide_cross_entropy_args){logits.data, target.data, loss.data, 1, 20, 20, 1.0f, true, dtype});
+    assert_true(buffer_get(loss, 0) == 2000.0);
     assert_true(buffer_get(logits, 0) == 1.0 && buffer_get(logits, 1) == -1.0 &&
                 buffer_get(logits, 2) == 0.0);
+    buffer_free(target);
+    buffer_free(loss);
     buffer_free(logits);
 }
 
@@ -143,19 +148,21 @@ static void far_apart_logits_neither_overflow_nor_leave_crumbs(void **state)
 static void losses_are_summed_in_leaves_of_64(void **state)
 {
     (void)state;
+    buffer sum = buffer_bytes(sizeof(double));
     for (size_t rows = 0; rows <= 200; rows += 67) {
         buffer losses = buffer_random(rows, TIDE_DTYPE_FP32, 5.0);
-        double sum = 1.5, expected = 1.5;
+        double expected = *(double *)sum.data = 1.5;
         for (size_t begin = 0; begin < rows; begin += 64) {
             double leaf = 0.0;
             for (size_t row = begin; row < rows && row < begin + 64; row++)
                 leaf += buffer_get(losses, row);
             expected += leaf;
         }
-        run_kernel(tide_kernels_cpu()->loss_sum, &(tide_loss_sum_args){losses.data, &sum, rows});
-        assert_memory_equal(&sum, &expected, sizeof sum);
+        run_kernel(test_table()->loss_sum, &(tide_loss_sum_args){losses.data, sum.data, rows});
+        assert_memory_equal(sum.data, &expected, sizeof expected);
         buffer_free(losses);
     }
+    buffer_free(sum);
 }
 
 /* ---- gradient norm ---- */
@@ -180,22 +187,24 @@ static double block_reference(buffer gradient, size_t block, size_t elements)
     return sum;
 }
 
-static void check_norm(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_norm(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t sizes[] = {1, 7, 63, 64, 65, 4095, 4096, 4097, 50000};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const size_t n = sizes[s], count = tide_norm_blocks(n);
         buffer gradient = buffer_random(n, dtype, 1e-3), blocks = buffer_bytes(count * sizeof(double));
-        run_kernel(variant->kernels.gradient_norm,
+        run_kernel(kernels->gradient_norm,
                    &(tide_gradient_norm_args){gradient.data, blocks.data, 0, n, dtype});
-        double expected = 0.0, sum;
+        double expected = 0.0;
+        buffer sum = buffer_bytes(sizeof(double));
         for (size_t block = 0; block < count; block++) {
             const double reference = block_reference(gradient, block, n);
             assert_memory_equal((double *)blocks.data + block, &reference, sizeof reference);
             expected += reference;
         }
-        run_kernel(variant->kernels.norm_sum, &(tide_norm_sum_args){blocks.data, &sum, count});
-        assert_memory_equal(&sum, &expected, sizeof sum);
+        run_kernel(kernels->norm_sum, &(tide_norm_sum_args){blocks.data, sum.data, count});
+        assert_memory_equal(sum.data, &expected, sizeof expected);
+        buffer_free(sum);
         buffer_free(gradient);
         buffer_free(blocks);
     }
@@ -207,20 +216,22 @@ static void the_norm_has_the_stated_order_on_every_instruction_set(void **state)
     for_each_configuration(check_norm);
 }
 
-static void check_norm_in_pieces(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_norm_in_pieces(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 20000, BLOCKS = (COUNT + 4095) / 4096 };
     const size_t cuts[] = {0, 64, 4096, 4160, 12224, COUNT};
-    double whole[BLOCKS], pieces[BLOCKS];
+    buffer whole = buffer_bytes(BLOCKS * sizeof(double)), pieces = buffer_bytes(BLOCKS * sizeof(double));
     buffer gradient = buffer_random(COUNT, dtype, 1.0);
-    run_kernel(variant->kernels.gradient_norm,
-               &(tide_gradient_norm_args){gradient.data, whole, 0, COUNT, dtype});
+    run_kernel(kernels->gradient_norm,
+               &(tide_gradient_norm_args){gradient.data, whole.data, 0, COUNT, dtype});
     for (size_t c = 0; c + 1 < sizeof cuts / sizeof cuts[0]; c++)
-        run_kernel(variant->kernels.gradient_norm,
+        run_kernel(kernels->gradient_norm,
                    &(tide_gradient_norm_args){(char *)gradient.data + cuts[c] * tide_dtype_bytes(dtype),
-                                              pieces, cuts[c], cuts[c + 1] - cuts[c], dtype});
-    assert_memory_equal(whole, pieces, sizeof whole);
+                                              pieces.data, cuts[c], cuts[c + 1] - cuts[c], dtype});
+    assert_same_bits(whole, pieces);
     buffer_free(gradient);
+    buffer_free(whole);
+    buffer_free(pieces);
 }
 
 static void a_norm_summed_in_pieces_has_the_bits_of_the_whole(void **state)
@@ -229,15 +240,17 @@ static void a_norm_summed_in_pieces_has_the_bits_of_the_whole(void **state)
     for_each_configuration(check_norm_in_pieces);
 }
 
-static void check_norm_nonfinite(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_norm_nonfinite(const tide_kernels *kernels, tide_dtype dtype)
 {
     buffer gradient = buffer_random(5000, dtype, 1.0);
-    double blocks[2], sum;
+    buffer results = buffer_bytes(3 * sizeof(double));
+    double *blocks = results.data, *sum = blocks + 2;
     buffer_set(gradient, 4999, (double)NAN);
-    run_kernel(variant->kernels.gradient_norm,
+    run_kernel(kernels->gradient_norm,
                &(tide_gradient_norm_args){gradient.data, blocks, 0, 5000, dtype});
-    run_kernel(variant->kernels.norm_sum, &(tide_norm_sum_args){blocks, &sum, 2});
-    assert_true(isfinite(blocks[0]) && isnan(sum));
+    run_kernel(kernels->norm_sum, &(tide_norm_sum_args){blocks, sum, 2});
+    assert_true(isfinite(blocks[0]) && isnan(*sum));
+    buffer_free(results);
     buffer_free(gradient);
 }
 
@@ -258,5 +271,5 @@ int main(void)
         cmocka_unit_test(a_norm_summed_in_pieces_has_the_bits_of_the_whole),
         cmocka_unit_test(a_gradient_that_is_not_finite_shows_in_the_norm),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_KERNEL_TESTS(tests);
 }

@@ -103,7 +103,7 @@ static void check_result(const product *p)
 
 static void check_table(shape s, const manner *how)
 {
-    const tide_kernels *kernels = tide_kernels_cpu();
+    const tide_kernels *kernels = test_table();
     product p = product_make(s, how);
     size_t bytes = 0;
     assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
@@ -113,6 +113,7 @@ static void check_table(shape s, const manner *how)
     product_free(&p);
 }
 
+#if TEST_ON_CPU
 static void check_built_in(shape s, const manner *how)
 {
     for (tide_cpu_isa isa = TIDE_CPU_ISA_PORTABLE; isa < TIDE_CPU_ISA_COUNT; isa++) {
@@ -127,6 +128,8 @@ static void check_built_in(shape s, const manner *how)
     }
 }
 
+#endif
+
 /* Every way that a GPT-2 multiplies, and then some; each once, for one thread or for three, where a sanitizer watches. */
 static void for_each_manner(void (*check)(shape s, const manner *how), int threads)
 {
@@ -135,12 +138,16 @@ static void for_each_manner(void (*check)(shape s, const manner *how), int threa
         tide_dtype in, out;
     } types[] = {{TIDE_DTYPE_FP32, TIDE_DTYPE_FP32},
                  {TIDE_DTYPE_BF16, TIDE_DTYPE_FP32},
-                 {TIDE_DTYPE_BF16, TIDE_DTYPE_BF16}};
+                 {TIDE_DTYPE_BF16, TIDE_DTYPE_BF16},
+                 {TIDE_DTYPE_FP16, TIDE_DTYPE_FP32},
+                 {TIDE_DTYPE_FP16, TIDE_DTYPE_FP16}};
     for (size_t s = 0; s < SHAPES; s++)
-        for (size_t type = 0; type < 3; type++)
+        for (size_t type = 0; type < sizeof types / sizeof types[0]; type++)
             for (unsigned flags = 0; flags < 16; flags++) {
                 if ((s + type + (unsigned)(__builtin_popcount(flags) + threads / 2)) % thin != 0)
                     continue;
+                if (TEST_ON_CPU && types[type].in == TIDE_DTYPE_FP16 && (s + flags) % 4 != 0)
+                    continue; /* on the CPU fp16 goes the ways of bf16 */
                 const manner how = {.transpose_a = flags & 1,
                                     .transpose_b = flags & 2,
                                     .has_bias = (flags & 12) == 4,
@@ -155,12 +162,13 @@ static void for_each_manner(void (*check)(shape s, const manner *how), int threa
 static void the_tables_product_matches_float64(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= 3; threads += 2) {
+    for (int threads = 1; threads <= TEST_MOST_THREADS; threads += 2) {
         tide_kernels_cpu_configure(threads);
         for_each_manner(check_table, threads);
     }
 }
 
+#if TEST_ON_CPU
 static void the_built_in_product_matches_float64_on_every_instruction_set(void **state)
 {
     (void)state;
@@ -170,13 +178,15 @@ static void the_built_in_product_matches_float64_on_every_instruction_set(void *
     }
 }
 
+#endif
+
 /* The same product twice, elsewhere in memory: the same bits. */
 static void a_repeated_product_has_the_same_bits(void **state)
 {
     (void)state;
-    const tide_kernels *kernels = tide_kernels_cpu();
+    const tide_kernels *kernels = test_table();
     const manner how = {.transpose_a = true, .in_dtype = TIDE_DTYPE_BF16, .out_dtype = TIDE_DTYPE_FP32};
-    for (int threads = 1; threads <= 3; threads++) {
+    for (int threads = 1; threads <= TEST_MOST_THREADS; threads++) {
         tide_kernels_cpu_configure(threads);
         product p = product_make((shape){200, 300, 400}, &how);
         size_t bytes;
@@ -197,6 +207,7 @@ static void a_repeated_product_has_the_same_bits(void **state)
     }
 }
 
+#if TEST_ON_CPU
 static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **state)
 {
     (void)state;
@@ -218,13 +229,15 @@ static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **s
     product_free(&p);
 }
 
+#endif
+
 /* dX = dY W^T and dW += X^T dY against the slopes of sum(dY (X W)): a product's own gradient through the
  * kernel. */
 static void the_gradients_of_a_product_are_products(void **state)
 {
     (void)state;
     enum { M = 6, N = 5, K = 7 };
-    const tide_kernels *kernels = tide_kernels_cpu();
+    const tide_kernels *kernels = test_table();
     buffer x = buffer_random(M * K, 0, 1.0), w = buffer_random(K * N, 0, 1.0),
            dy = buffer_random(M * N, 0, 1.0);
     buffer dx = buffer_of(M * K, TIDE_DTYPE_FP32), dw = buffer_random(K * N, TIDE_DTYPE_FP32, 1.0);
@@ -277,7 +290,9 @@ static void the_gradients_of_a_product_are_products(void **state)
 
 /* ---- refusals ---- */
 
+#if TEST_ON_CPU
 static const manner plain = {.in_dtype = TIDE_DTYPE_FP32, .out_dtype = TIDE_DTYPE_FP32};
+#endif
 
 static void a_shape_against_the_rules_is_refused_by_name(void **state)
 {
@@ -293,12 +308,13 @@ static void a_shape_against_the_rules_is_refused_by_name(void **state)
     bad[5].accumulate = bad[5].has_bias = true;
     for (size_t i = 0; i < 6; i++) {
         size_t bytes = 12345;
-        assert_int_equal(tide_kernels_cpu()->matmul_prepare(&bad[i], &bytes), TIDE_ERROR_ARGUMENT);
+        assert_int_equal(test_table()->matmul_prepare(&bad[i], &bytes), TIDE_ERROR_ARGUMENT);
         assert_non_null(strstr(tide_message(), faults[i]));
         assert_int_equal(bytes, 12345);
     }
 }
 
+#if TEST_ON_CPU
 #if TIDE_HAVE_ONEDNN
 static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
 {
@@ -345,20 +361,30 @@ static void the_machine_is_described(void **state)
     assert_true(info->bf16_products || !info->bf16_native);
 }
 
+#endif
+
 int main(void)
 {
+#if !TEST_ON_CPU
+    if (test_place_is_there() && tide_cuda_matmul_open() != TIDE_OK) {
+        print_error("cuBLASLt: %s\n", tide_message());
+        return 1;
+    }
+#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tables_product_matches_float64),
-        cmocka_unit_test(the_built_in_product_matches_float64_on_every_instruction_set),
         cmocka_unit_test(a_repeated_product_has_the_same_bits),
-        cmocka_unit_test(the_built_in_product_has_the_same_bits_for_any_thread_count),
         cmocka_unit_test(the_gradients_of_a_product_are_products),
         cmocka_unit_test(a_shape_against_the_rules_is_refused_by_name),
+#if TEST_ON_CPU
+        cmocka_unit_test(the_built_in_product_matches_float64_on_every_instruction_set),
+        cmocka_unit_test(the_built_in_product_has_the_same_bits_for_any_thread_count),
 #if TIDE_HAVE_ONEDNN
         cmocka_unit_test(a_product_must_be_prepared_since_the_threads_were_set),
 #endif
         cmocka_unit_test(a_workspace_too_small_is_refused),
         cmocka_unit_test(the_machine_is_described),
+#endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_KERNEL_TESTS(tests);
 }

@@ -10,21 +10,21 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 /* ---- embedding ---- */
 
-static int32_t *random_tokens(size_t rows, size_t vocabulary)
+static buffer random_tokens(size_t rows, size_t vocabulary)
 {
-    int32_t *tokens = malloc(rows * sizeof *tokens);
-    assert_non_null(tokens);
+    buffer tokens = buffer_bytes(rows * sizeof(int32_t));
     for (size_t row = 0; row < rows; row++)
-        tokens[row] = (int32_t)((random_value() + 1.0) / 2.0 * (double)vocabulary);
+        ((int32_t *)tokens.data)[row] = (int32_t)((random_value() + 1.0) / 2.0 * (double)vocabulary);
     return tokens;
 }
 
-static void check_embedding(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_embedding(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { VOCABULARY = 11, LENGTH = 7 };
     for (size_t s = 0; s < SHAPES; s++) {
         const size_t rows = shapes[s].rows, width = shapes[s].width;
-        int32_t *tokens = random_tokens(rows, VOCABULARY);
+        buffer token_buffer = random_tokens(rows, VOCABULARY);
+        const int32_t *tokens = token_buffer.data;
         buffer wte = buffer_random(VOCABULARY * width, dtype, 1.0),
                wpe = buffer_random(LENGTH * width, dtype, 1.0);
         buffer out = buffer_of(rows * width, dtype);
@@ -32,12 +32,12 @@ static void check_embedding(const tide_cpu_variant *variant, tide_dtype dtype)
         for (size_t i = 0; i < rows * width; i++)
             expected[i] = buffer_get(wte, (size_t)tokens[i / width] * width + i % width) +
                           buffer_get(wpe, i / width % LENGTH * width + i % width);
-        run_kernel(variant->kernels.embedding,
+        run_kernel(kernels->embedding,
                    &(tide_embedding_args){tokens, wte.data, wpe.data, out.data, rows, LENGTH, width,
                                           VOCABULARY, dtype});
         assert_close(out, expected, rows * width, 0.0);
         free(expected);
-        free(tokens);
+        buffer_free(token_buffer);
         buffer_free(wte);
         buffer_free(wpe);
         buffer_free(out);
@@ -50,12 +50,13 @@ static void embedding_adds_token_and_position(void **state)
     for_each_configuration(check_embedding);
 }
 
-static void check_embedding_backward(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_embedding_backward(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { VOCABULARY = 11, LENGTH = 7 };
     for (size_t s = 0; s < SHAPES; s++) {
         const size_t rows = shapes[s].rows, width = shapes[s].width;
-        int32_t *tokens = random_tokens(rows, VOCABULARY);
+        buffer token_buffer = random_tokens(rows, VOCABULARY);
+        const int32_t *tokens = token_buffer.data;
         buffer dout = buffer_random(rows * width, dtype, 1.0);
         buffer dwte = buffer_random(VOCABULARY * width, TIDE_DTYPE_FP32, 1.0);
         buffer dwpe = buffer_random(LENGTH * width, TIDE_DTYPE_FP32, 1.0);
@@ -64,14 +65,14 @@ static void check_embedding_backward(const tide_cpu_variant *variant, tide_dtype
             wte_expected[(size_t)tokens[i / width] * width + i % width] += buffer_get(dout, i);
             wpe_expected[i / width % LENGTH * width + i % width] += buffer_get(dout, i);
         }
-        run_kernel(variant->kernels.embedding_backward,
+        run_kernel(kernels->embedding_backward,
                    &(tide_embedding_backward_args){tokens, dout.data, dwte.data, dwpe.data, rows, LENGTH,
                                                    width, VOCABULARY, dtype});
         assert_close(dwte, wte_expected, VOCABULARY * width, 1e-6);
         assert_close(dwpe, wpe_expected, LENGTH * width, 1e-6);
         free(wte_expected);
         free(wpe_expected);
-        free(tokens);
+        buffer_free(token_buffer);
         buffer_free(dout);
         buffer_free(dwte);
         buffer_free(dwpe);
@@ -84,17 +85,18 @@ static void embedding_backward_adds_rows_that_tokens_share(void **state)
     for_each_configuration(check_embedding_backward);
 }
 
-static void check_untouched_rows(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_untouched_rows(const tide_kernels *kernels, tide_dtype dtype)
 {
     const size_t vocabulary = 5, width = 40;
-    const int32_t tokens[] = {3, 3};
+    buffer tokens = buffer_bytes(2 * sizeof(int32_t));
+    ((int32_t *)tokens.data)[0] = ((int32_t *)tokens.data)[1] = 3;
     buffer dout = buffer_random(2 * width, dtype, 1.0);
     buffer dwte = buffer_of(vocabulary * width, TIDE_DTYPE_FP32),
            dwpe = buffer_of(2 * width, TIDE_DTYPE_FP32);
     buffer poisoned = buffer_copy(dwte);
     memset((float *)dwte.data + 3 * width, 0, width * sizeof(float));
-    run_kernel(variant->kernels.embedding_backward,
-               &(tide_embedding_backward_args){tokens, dout.data, dwte.data, dwpe.data, 2, 2, width,
+    run_kernel(kernels->embedding_backward,
+               &(tide_embedding_backward_args){tokens.data, dout.data, dwte.data, dwpe.data, 2, 2, width,
                                                vocabulary, dtype});
     assert_memory_equal(dwte.data, poisoned.data, 3 * width * sizeof(float));
     assert_memory_equal((float *)dwte.data + 4 * width, poisoned.data, width * sizeof(float));
@@ -103,6 +105,7 @@ static void check_untouched_rows(const tide_cpu_variant *variant, tide_dtype dty
     buffer_free(dwte);
     buffer_free(dwpe);
     buffer_free(poisoned);
+    buffer_free(tokens);
 }
 
 static void embedding_backward_leaves_unused_rows_alone(void **state)
@@ -181,18 +184,18 @@ static tide_layer_norm_args norm_args(const norm_case *c, tide_dtype dtype)
                                   .dtype = dtype};
 }
 
-static void check_layer_norm(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_layer_norm(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SHAPES; s++) {
         norm_case c = norm_make(shapes[s].rows, shapes[s].width, dtype);
         tide_layer_norm_args args = norm_args(&c, dtype);
-        run_kernel(variant->kernels.layer_norm, &args);
+        run_kernel(kernels->layer_norm, &args);
         assert_close(c.out, c.y, c.rows * c.width, 2e-6);
         assert_close(c.mean, c.means, c.rows, 1e-6);
         assert_close(c.rstd, c.rstds, c.rows, 2e-6);
         const buffer out = buffer_copy(c.out);
         args.mean = args.rstd = NULL;
-        run_kernel(variant->kernels.layer_norm, &args);
+        run_kernel(kernels->layer_norm, &args);
         assert_same_bits(out, c.out);
         buffer_free(out);
         norm_free(&c);
@@ -237,7 +240,7 @@ static void norm_slopes(const norm_case *c, const double *dout, double *dx, doub
         }
 }
 
-static void check_layer_norm_backward(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < 6; s++) {
         norm_case c = norm_make(shapes[s].rows, shapes[s].width, dtype);
@@ -248,14 +251,14 @@ static void check_layer_norm_backward(const tide_cpu_variant *variant, tide_dtyp
         double *dw = buffer_values(dweight), *db = buffer_values(dbias);
         norm_slopes(&c, g, dx, dw, db);
         const tide_layer_norm_args forward = norm_args(&c, dtype);
-        run_kernel(variant->kernels.layer_norm, &forward);
+        run_kernel(kernels->layer_norm, &forward);
         tide_layer_norm_backward_args args = {c.in.data,   c.weight.data, dout.data,    c.mean.data,
                                               c.rstd.data, din.data,      dweight.data, dbias.data,
                                               c.rows,      c.width,       false,        dtype};
-        run_kernel(variant->kernels.layer_norm_backward, &args);
+        run_kernel(kernels->layer_norm_backward, &args);
         /* A row of one or two is constant in theory; its slope, a difference of large numbers, is noise of
          * the rstd. */
-        assert_close(din, dx, elements, c.width <= 2 ? 1e-2 : 2e-5);
+        assert_close(din, dx, elements, c.width <= 2 ? 1e-1 : 2e-5);
         assert_close(dweight, dw, c.width, c.width <= 2 ? 1e-4 : 2e-6);
         assert_close(dbias, db, c.width, 2e-6);
 
@@ -265,12 +268,12 @@ static void check_layer_norm_backward(const tide_cpu_variant *variant, tide_dtyp
             sum[i] += dx[i];
         args.din = joined.data;
         args.accumulate = true;
-        run_kernel(variant->kernels.layer_norm_backward, &args);
-        assert_close(joined, sum, elements, c.width <= 2 ? 1e-2 : 2e-5);
+        run_kernel(kernels->layer_norm_backward, &args);
+        assert_close(joined, sum, elements, c.width <= 2 ? 1e-1 : 2e-5);
 
         args.din = dout.data;
         args.accumulate = false;
-        run_kernel(variant->kernels.layer_norm_backward, &args);
+        run_kernel(kernels->layer_norm_backward, &args);
         assert_same_bits(dout, din);
 
         double *values[] = {g, dx, dw, db, sum};
@@ -291,7 +294,7 @@ static void layer_norm_backward_matches_finite_differences(void **state)
 
 /* ---- the bias' gradient ---- */
 
-static void check_bias(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_bias(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SHAPES; s++) {
         const size_t rows = shapes[s].rows, width = shapes[s].width;
@@ -300,7 +303,7 @@ static void check_bias(const tide_cpu_variant *variant, tide_dtype dtype)
         double *expected = buffer_values(dbias);
         for (size_t i = 0; i < rows * width; i++)
             expected[i % width] += buffer_get(dout, i);
-        run_kernel(variant->kernels.bias_backward,
+        run_kernel(kernels->bias_backward,
                    &(tide_bias_backward_args){dout.data, dbias.data, rows, width, dtype});
         assert_close(dbias, expected, width, 1e-6);
         free(expected);
@@ -314,6 +317,8 @@ static void bias_backward_adds_the_column_sums(void **state)
     (void)state;
     for_each_configuration(check_bias);
 }
+
+#if TEST_ON_CPU
 
 /* ---- the same bits for any thread count ---- */
 
@@ -350,18 +355,19 @@ static void sums_over_rows_keep_their_bits_for_any_thread_count(void **state)
     (void)state;
     buffer in = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0);
     buffer dout = buffer_random(ROWS * WIDTH, TIDE_DTYPE_BF16, 1.0);
-    int32_t *tokens = random_tokens(ROWS, VOCABULARY);
-    buffer alone = sums_with(1, in, dout, tokens);
+    buffer tokens = random_tokens(ROWS, VOCABULARY);
+    buffer alone = sums_with(1, in, dout, tokens.data);
     for (int threads = 2; threads <= 5; threads++) {
-        buffer shared = sums_with(threads, in, dout, tokens);
+        buffer shared = sums_with(threads, in, dout, tokens.data);
         assert_same_bits(shared, alone);
         buffer_free(shared);
     }
-    buffer buffers[] = {in, dout, alone};
-    for (size_t i = 0; i < 3; i++)
+    buffer buffers[] = {in, dout, alone, tokens};
+    for (size_t i = 0; i < 4; i++)
         buffer_free(buffers[i]);
-    free(tokens);
 }
+
+#endif
 
 int main(void)
 {
@@ -372,7 +378,9 @@ int main(void)
         cmocka_unit_test(layer_norm_matches_float64_with_and_without_statistics),
         cmocka_unit_test(layer_norm_backward_matches_finite_differences),
         cmocka_unit_test(bias_backward_adds_the_column_sums),
+#if TEST_ON_CPU
         cmocka_unit_test(sums_over_rows_keep_their_bits_for_any_thread_count),
+#endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_KERNEL_TESTS(tests);
 }

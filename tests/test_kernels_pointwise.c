@@ -11,7 +11,7 @@ static double gelu_reference(double x)
     return x / (1.0 + exp(-2.0 * sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
-static void check_add(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_add(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
@@ -19,9 +19,9 @@ static void check_add(const tide_cpu_variant *variant, tide_dtype dtype)
         double *expected = malloc((n + 1) * sizeof *expected);
         for (size_t i = 0; i < n; i++)
             expected[i] = buffer_get(a, i) + buffer_get(b, i);
-        run_kernel(variant->kernels.add, &(tide_add_args){a.data, b.data, out.data, n, dtype});
+        run_kernel(kernels->add, &(tide_add_args){a.data, b.data, out.data, n, dtype});
         assert_close(out, expected, n, 0.0);
-        run_kernel(variant->kernels.add, &(tide_add_args){a.data, b.data, a.data, n, dtype});
+        run_kernel(kernels->add, &(tide_add_args){a.data, b.data, a.data, n, dtype});
         assert_same_bits(a, out);
         free(expected);
         buffer_free(a);
@@ -36,12 +36,12 @@ static void add_sums_and_works_in_place(void **state)
     for_each_configuration(check_add);
 }
 
-static void check_gelu(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_gelu(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
         buffer in = buffer_random(n, dtype, 8.0), out = buffer_of(n, dtype);
-        run_kernel(variant->kernels.gelu, &(tide_gelu_args){in.data, out.data, n, dtype});
+        run_kernel(kernels->gelu, &(tide_gelu_args){in.data, out.data, n, dtype});
         for (size_t i = 0; i < n; i++) {
             const double expected = gelu_reference(buffer_get(in, i));
             assert_close((buffer){(char *)out.data + i * tide_dtype_bytes(dtype), 0, dtype}, &expected, 1,
@@ -59,7 +59,7 @@ static void gelu_matches_float64_to_relative_accuracy(void **state)
     for_each_configuration(check_gelu);
 }
 
-static void check_gelu_backward(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_gelu_backward(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
@@ -71,10 +71,10 @@ static void check_gelu_backward(const tide_cpu_variant *variant, tide_dtype dtyp
             const double slope = (gelu_reference(x + step) - gelu_reference(x - step)) / (2 * step);
             expected[i] = buffer_get(dout, i) * slope;
         }
-        run_kernel(variant->kernels.gelu_backward,
+        run_kernel(kernels->gelu_backward,
                    &(tide_gelu_backward_args){in.data, dout.data, din.data, n, dtype});
         assert_close(din, expected, n, n < 100 ? 1e-5 : 1e-6); /* a lone small slope has only its own size */
-        run_kernel(variant->kernels.gelu_backward,
+        run_kernel(kernels->gelu_backward,
                    &(tide_gelu_backward_args){in.data, dout.data, dout.data, n, dtype});
         assert_same_bits(dout, din);
         free(expected);
@@ -90,18 +90,25 @@ static void gelu_backward_matches_finite_differences(void **state)
     for_each_configuration(check_gelu_backward);
 }
 
-static void check_gelu_extremes(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_gelu_extremes(const tide_kernels *kernels, tide_dtype dtype)
 {
-    (void)dtype;
-    float in[6] = {NAN, INFINITY, -30.0f, 1e4f, -1e4f, -0.0f}, out[6], din[6], one[6] = {1, 1, 1, 1, 1, 1};
-    run_kernel(variant->kernels.gelu, &(tide_gelu_args){in, out, 6, TIDE_DTYPE_FP32});
-    run_kernel(variant->kernels.gelu_backward, &(tide_gelu_backward_args){in, one, din, 6, TIDE_DTYPE_FP32});
-    assert_true(isnan(out[0]) && isnan(din[0]));
-    assert_true(isinf(out[1]));
-    assert_true(fabsf(out[2]) < 1e-30f && fabsf(din[2]) < 1e-30f);
-    assert_true(out[3] == 1e4f && din[3] == 1.0f);
-    assert_true(fabsf(out[4]) < 1e-20f && fabsf(din[4]) < 1e-20f);
-    assert_true(out[5] == 0.0f && din[5] == 0.5f);
+    const double values[6] = {(double)NAN, (double)INFINITY, -30.0, 1e4, -1e4, -0.0};
+    buffer in = buffer_of(6, dtype), one = buffer_of(6, dtype), out = buffer_of(6, dtype), din = buffer_of(6, dtype);
+    for (size_t i = 0; i < 6; i++) {
+        buffer_set(in, i, values[i]);
+        buffer_set(one, i, 1.0);
+    }
+    run_kernel(kernels->gelu, &(tide_gelu_args){in.data, out.data, 6, dtype});
+    run_kernel(kernels->gelu_backward, &(tide_gelu_backward_args){in.data, one.data, din.data, 6, dtype});
+    assert_true(isnan(buffer_get(out, 0)) && isnan(buffer_get(din, 0)));
+    assert_true(isinf(buffer_get(out, 1)));
+    assert_true(fabs(buffer_get(out, 2)) < 1e-30 && fabs(buffer_get(din, 2)) < 1e-30);
+    assert_true(buffer_get(out, 3) == buffer_get(in, 3) && buffer_get(din, 3) == 1.0);
+    assert_true(fabs(buffer_get(out, 4)) < 1e-20 && fabs(buffer_get(din, 4)) < 1e-20);
+    assert_true(buffer_get(out, 5) == 0.0 && buffer_get(din, 5) == 0.5);
+    buffer buffers[] = {in, one, out, din};
+    for (size_t i = 0; i < 4; i++)
+        buffer_free(buffers[i]);
 }
 
 static void gelu_keeps_nan_and_saturates_without_making_one(void **state)
@@ -110,14 +117,14 @@ static void gelu_keeps_nan_and_saturates_without_making_one(void **state)
     for_each_configuration(check_gelu_extremes);
 }
 
-static void check_zero_and_copy(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_zero_and_copy(const tide_kernels *kernels, tide_dtype dtype)
 {
     (void)dtype;
     for (size_t s = 0; s < SIZES; s++) {
         buffer from = buffer_random(sizes[s], TIDE_DTYPE_FP32, 1.0), to = buffer_bytes(from.bytes);
-        run_kernel(variant->kernels.copy, &(tide_copy_args){from.data, to.data, from.bytes});
+        run_kernel(kernels->copy, &(tide_copy_args){from.data, to.data, from.bytes});
         assert_same_bits(to, from);
-        run_kernel(variant->kernels.zero, &(tide_zero_args){to.data, to.bytes});
+        run_kernel(kernels->zero, &(tide_zero_args){to.data, to.bytes});
         for (size_t i = 0; i < to.bytes; i++)
             assert_int_equal(((unsigned char *)to.data)[i], 0);
         buffer_free(from);
@@ -146,7 +153,7 @@ static float nearest_bf16(float value)
     return to_below < to_above ? below : above;
 }
 
-static void check_cast(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_cast(const tide_kernels *kernels, tide_dtype dtype)
 {
     (void)dtype;
     enum { COUNT = 20000 };
@@ -157,9 +164,9 @@ static void check_cast(const tide_cpu_variant *variant, tide_dtype dtype)
         const uint32_t bits = (i / 6 * 19u) << 16 | low[i % 6];
         memcpy((float *)in.data + i, &bits, sizeof bits);
     }
-    run_kernel(variant->kernels.cast,
+    run_kernel(kernels->cast,
                &(tide_cast_args){in.data, out.data, COUNT, TIDE_DTYPE_FP32, TIDE_DTYPE_BF16});
-    run_kernel(variant->kernels.cast,
+    run_kernel(kernels->cast,
                &(tide_cast_args){out.data, back.data, COUNT, TIDE_DTYPE_BF16, TIDE_DTYPE_FP32});
     for (size_t i = 0; i < COUNT; i++) {
         const float value = ((float *)in.data)[i], rounded = ((float *)back.data)[i];
@@ -179,7 +186,7 @@ static void cast_rounds_to_nearest_even_and_keeps_nan_and_denormals(void **state
     for_each_configuration(check_cast);
 }
 
-static void check_finish(const tide_cpu_variant *variant, tide_dtype dtype)
+static void check_finish(const tide_kernels *kernels, tide_dtype dtype)
 {
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
@@ -187,12 +194,12 @@ static void check_finish(const tide_cpu_variant *variant, tide_dtype dtype)
         buffer param = buffer_of(n, dtype), expected = buffer_of(n, dtype);
         for (size_t i = 0; i < n; i++)
             buffer_set(expected, i, (double)((float *)sum.data)[i]);
-        run_kernel(variant->kernels.gradient_finish,
+        run_kernel(kernels->gradient_finish,
                    &(tide_gradient_finish_args){sum.data, param.data, n, false, dtype});
         assert_same_bits(param, expected);
         for (size_t i = 0; i < n; i++)
             buffer_set(expected, i, (double)((float *)later.data)[i] + buffer_get(expected, i));
-        run_kernel(variant->kernels.gradient_finish,
+        run_kernel(kernels->gradient_finish,
                    &(tide_gradient_finish_args){later.data, param.data, n, true, dtype});
         if (dtype == TIDE_DTYPE_FP32)
             assert_same_bits(param, expected);
@@ -224,5 +231,5 @@ int main(void)
         cmocka_unit_test(cast_rounds_to_nearest_even_and_keeps_nan_and_denormals),
         cmocka_unit_test(a_finished_gradient_replaces_the_param_or_adds_to_a_tied_one),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_KERNEL_TESTS(tests);
 }
