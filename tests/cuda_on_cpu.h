@@ -1,6 +1,6 @@
 /* CUDA's execution model on the CPU, so that the tests run the very sources that nvcc compiles.
  *
- * A .cu file of kernels/cuda is compiled with `g++ -std=c++17 -x c++ -include tests/cuda_on_cpu.h`. This header gives
+ * A .cu file of kernels/cuda is compiled with `g++ -std=c++17 -x c++ -Wno-unknown-pragmas -include tests/cuda_on_cpu.h`. This header gives
  * CUDA's words a meaning, and defines what kernels/cuda/launch.h leaves to its environment: TIDE_CUDA_LAUNCH,
  * TIDE_CUDA_SHARED, TIDE_CUDA_BARRIER, tide_cuda_shared. C files include it for the hooks at its end.
  *
@@ -38,8 +38,6 @@
 extern "C" {
 #include "tidepool/status.h"
 }
-
-#pragma GCC diagnostic ignored "-Wunknown-pragmas" /* #pragma unroll */
 
 #define __global__
 #define __device__
