@@ -48,7 +48,6 @@ static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
     tide_status status = tide_pool_make(&options, true, &shadow);
     if (status != TIDE_OK)
         return status;
-    shadow->kernels = pool->kernels; /* of one kind with the pool's; never called */
     status = register_as(pool, shadow);
     if (status == TIDE_OK)
         status = tide_pool_seal(shadow);

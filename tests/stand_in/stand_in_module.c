@@ -11,6 +11,7 @@
  *     null version options ops    the entry gives NULL, another version, other sizes
  *     no-driver no-gpu            what gpu_count finds; otherwise 2 GPUs
  *     no-vmm                      GPU 0 has none
+ *     unprepared                  no GPU can be made ready
  *     memory=N                    bytes that prepare finds free; 8 GiB otherwise
  *     fail=N                      the N-th call through the door fails, once
  *     slow                        host memory takes more than a second to pin
@@ -102,10 +103,11 @@ static tide_status cast(void *stream, const void *arguments);
 
 static tide_status prepare(uint32_t ordinal, const tide_kernels **table, uint64_t *available_bytes)
 {
-    (void)ordinal;
     const tide_status status = count_call("preparing");
     if (status != TIDE_OK)
         return status;
+    if (word("unprepared") != NULL)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "cuda:%u is not ready on purpose", ordinal);
     kernels = *tide_kernels_cpu();
     kernels.name = "cuda";
     kernels.adamw = adamw;
