@@ -41,9 +41,12 @@ static void cuda_set_describe(tide_device *device, tide_device_describe describe
     (void)device, (void)describe, (void)context;
 }
 
+/* Errors of what ran are found by looking. */
 static tide_status cuda_failure(tide_device *device)
 {
-    return tide_cuda_failure(tide_cuda_device_of(device));
+    tide_cuda_device *cuda = tide_cuda_device_of(device);
+    tide_cuda_look_at_all(cuda);
+    return tide_cuda_failure(cuda);
 }
 
 static void cuda_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)

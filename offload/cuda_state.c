@@ -5,8 +5,9 @@
  * returned on a thread of the driver: tens of microseconds of an idle GPU an event. So park() looks itself: it asks
  * each stream's oldest command (a query reads a word of memory, below a microsecond), a few times at once and then
  * every 20 to 50 microseconds, sleeping on the doorbell between, which ring(), the host lane and a failure ring. With
- * nothing on the streams it just sleeps. An event is seen late by a period at most, 4% of the time that a copy of 64
- * MiB takes.
+ * nothing on the streams, and where events are not to wake the caller, it looks every 10 milliseconds, for errors of
+ * kernels that nobody else may ask about. An event is seen late by a period at most, 4% of the time that a copy of
+ * 64 MiB takes.
  *
  * Failure. A status that a call returns when it enqueues fails the device, and so does one that a query brings from
  * what ran. After the latter CUDA's context is dead, recover() sees that by asking again, and only a new process
@@ -21,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LOOKS_AT_ONCE = 8, SLEEP_LEAST_NS = 20000, SLEEP_MOST_NS = 50000 };
+enum { LOOKS_AT_ONCE = 8, SLEEP_LEAST_NS = 20000, SLEEP_MOST_NS = 50000, SLEEP_ELSE_NS = 10000000 };
 
 /* --- state --- */
 
@@ -145,17 +146,22 @@ static struct timespec after_ns(uint64_t ns)
     return (struct timespec){.tv_sec = (time_t)(at_ns / 1000000000u), .tv_nsec = (long)(at_ns % 1000000000u)};
 }
 
-/* Sleep between two looks; the state lock is held, and given up meanwhile. With nothing to look at, until somebody
- * records an event or rings. */
+static void sleep_for(tide_cuda_device *device, uint64_t ns)
+{
+    const struct timespec until = after_ns(ns);
+    (void)pthread_cond_timedwait(&device->rung, &device->state_lock, &until); /* rung or not, the caller looks */
+}
+
+/* Between two looks for events; the state lock is held, and given up meanwhile. With nothing on the streams, whoever
+ * records an event ends the sleep. */
 static void sleep_between(tide_cuda_device *device, uint32_t looks, uint64_t *sleep_ns)
 {
     if (!something_to_look_at(device)) {
         device->asleep++;
-        pthread_cond_wait(&device->rung, &device->state_lock);
+        sleep_for(device, SLEEP_ELSE_NS);
         device->asleep--;
     } else if (looks >= LOOKS_AT_ONCE) {
-        const struct timespec until = after_ns(*sleep_ns);
-        (void)pthread_cond_timedwait(&device->rung, &device->state_lock, &until); /* rung or not, the caller looks */
+        sleep_for(device, *sleep_ns);
         *sleep_ns = *sleep_ns * 5 / 4 < SLEEP_MOST_NS ? *sleep_ns * 5 / 4 : SLEEP_MOST_NS;
     }
 }
@@ -166,15 +172,15 @@ tide_status tide_cuda_park(tide_device *device, uint64_t ticket, bool events)
     uint64_t sleep_ns = SLEEP_LEAST_NS;
     tide_cuda_state_lock(cuda);
     for (uint32_t looks = 0; !is_rung(cuda, ticket, events); looks++) {
-        if (!events) {
-            pthread_cond_wait(&cuda->rung, &cuda->state_lock);
-            continue;
-        }
         tide_cuda_state_unlock(cuda);
         tide_cuda_look_at_all(cuda);
         tide_cuda_state_lock(cuda);
-        if (!is_rung(cuda, ticket, events))
+        if (is_rung(cuda, ticket, events))
+            break;
+        if (events)
             sleep_between(cuda, looks, &sleep_ns);
+        else
+            sleep_for(cuda, SLEEP_ELSE_NS); /* failures alone are looked for */
     }
     tide_cuda_state_unlock(cuda);
     return TIDE_OK;
