@@ -515,6 +515,22 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
     assert_string_equal(changes.lines[0], "loss_scale_fixed 0 -> 1024");
 }
 
+/* So that checkpoints look as they did before there was fp16. */
+static void the_manifest_of_another_dtype_has_no_loss_scale(void **state)
+{
+    const scratch *at = *state;
+    tide_checkpoint_saved saved;
+    char path[sizeof saved.path + 16], text[8192] = "";
+    assert_int_equal(save_small(tide_files_posix(), at->dir, 5, 0, &saved), TIDE_OK);
+    snprintf(path, sizeof path, "%s/manifest.json", saved.path);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    fclose(file);
+    assert_non_null(strstr(text, "\"beta2\""));
+    assert_null(strstr(text, "loss_scale"));
+}
+
 static void a_loss_scale_is_valid_with_fp16_alone(void **unused)
 {
     (void)unused;
@@ -794,6 +810,8 @@ int main(void)
         cmocka_unit_test(another_model_data_seed_or_batch_is_refused),
         cmocka_unit_test(changed_hyperparameters_are_taken_and_named),
         cmocka_unit_test_setup_teardown(a_loss_scale_comes_back_and_a_fixed_one_is_named, scratch_make,
+                                        scratch_remove),
+        cmocka_unit_test_setup_teardown(the_manifest_of_another_dtype_has_no_loss_scale, scratch_make,
                                         scratch_remove),
         cmocka_unit_test(a_loss_scale_is_valid_with_fp16_alone),
         cmocka_unit_test(other_tensors_are_refused),

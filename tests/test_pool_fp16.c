@@ -67,6 +67,8 @@ static void train(const toy_options *options, float clip_norm, float loss_scale,
         const tide_step_result result = step(&toy, clip_norm, loss_scale);
         assert_false(result.skipped);
         assert_true(result.loss_scale == (loss_scale > 0 ? loss_scale : 1));
+        if (clip_norm == 0)
+            assert_true(result.gradient_scale == 1 / result.loss_scale);
         norms[i] = result.gradient_norm;
     }
     hashes[0] = hash_of(&toy, TIDE_SPACE_MASTER);

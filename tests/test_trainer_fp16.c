@@ -118,6 +118,11 @@ static void a_loss_scale_that_is_too_large_falls_until_it_fits(void **state)
     assert_false(report.skipped);
     assert_true(report.loss_scale >= 1024 && report.loss_scale <= 1048576);
     tide_trainer_destroy(trainer);
+
+    options.loss_scale = 256; /* and this one stays, whatever the checkpoint says */
+    trainer = open_trainer(&options);
+    assert_true(tide_trainer_state(trainer)->loss_scale == 256);
+    tide_trainer_destroy(trainer);
 }
 
 static void a_run_whose_loss_scale_can_fall_no_more_ends_after_ten_skips(void **state)
@@ -152,7 +157,8 @@ static void a_fixed_loss_scale_stays_and_ten_skips_end_the_run(void **state)
     tide_trainer_destroy(trainer);
 }
 
-/* Its second step is skipped, so that there is a loss scale to lose. Returns the state at the end. */
+/* Its second step is skipped and its third is not, so that there are a loss scale and a count to lose. Returns the state
+ * at the end. */
 static tide_train_state run(const tide_trainer_options *options, uint64_t stop, track *made)
 {
     tide_trainer *trainer = open_trainer(options);
@@ -162,7 +168,8 @@ static tide_train_state run(const tide_trainer_options *options, uint64_t stop, 
     track_steps(trainer, 1, made);
     made->losses[1] = made->norms[1] = 0; /* not finite: not to be compared */
     (void)overflow(trainer);
-    if (stop == 2) {
+    track_steps(trainer, 3, made);
+    if (stop == 3) {
         ok(tide_trainer_save(trainer, path, 0, NULL));
         tide_trainer_destroy(trainer);
         tide_trainer_options resumed = *options;
@@ -172,6 +179,7 @@ static tide_train_state run(const tide_trainer_options *options, uint64_t stop, 
         assert_int_equal(tide_trainer_resumed_get(trainer)->changes.count, 0);
     }
     assert_true(tide_trainer_state(trainer)->loss_scale == 32768);
+    assert_int_equal(tide_trainer_state(trainer)->loss_scale_good_steps, 1);
     track_steps(trainer, STEPS, made);
     track_values(trainer, made);
     const tide_train_state at_end = *tide_trainer_state(trainer);
@@ -184,7 +192,7 @@ static void a_resumed_run_goes_on_with_its_loss_scale_to_the_same_bits(void **st
     (void)state;
     const tide_trainer_options options = fp16_options(0.5);
     track truth, resumed;
-    const tide_train_state straight = run(&options, 0, &truth), in_two = run(&options, 2, &resumed);
+    const tide_train_state straight = run(&options, 0, &truth), in_two = run(&options, 3, &resumed);
     track_compare(&truth, &resumed, "resumed");
     assert_true(straight.loss_scale == in_two.loss_scale);
     assert_int_equal(straight.loss_scale_good_steps, in_two.loss_scale_good_steps);
