@@ -13,6 +13,7 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS)
     bias_columns(const typename T::stored *__restrict__ dout, float *dbias, size_t rows, size_t width)
 {
     TIDE_CUDA_SHARED(float, partials, COLUMNS_PARTIALS);
+    TIDE_CUDA_SHARED(float, groups, COLUMNS_THREADS);
     const size_t begin = columns_begin<T>();
     float sums[T::per_16_bytes] = {};
     for (size_t first = columns_row_lane(); first < rows; first += IN_FLIGHT * COLUMNS_ROW_LANES) {
@@ -26,7 +27,7 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS)
         for (unsigned i = 0; i < IN_FLIGHT; i++)
             pack_add<T>(sums, packs[i]);
     }
-    columns_fold<T>(sums, partials, dbias, width);
+    columns_fold<T>(sums, partials, groups, dbias, width);
 }
 
 template <typename T> static tide_status bias_backward(void *stream, const tide_bias_backward_args *args)

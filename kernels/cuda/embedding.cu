@@ -40,7 +40,7 @@ enum {
     LIST = 2 * TILE,
     SLICES = 8, /* of columns, a block's */
     CLASSES_MAX = 2048,
-    ROWS_PER_CLASS = 16, /* at the least, so that few rows are not scanned by many blocks */
+    ROWS_PER_CLASS = 32, /* at the least, so that few rows are not scanned by many blocks */
     POSITION_THREADS = 128,
 };
 

@@ -19,6 +19,7 @@
  * the width only. The fused operations are written out.
  */
 #include "kernels/cuda/columns.h"
+#include "kernels/cuda/reduce.h"
 
 enum {
     HELD = 4, /* packs a lane keeps */
@@ -231,8 +232,8 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS)
                           const float *__restrict__ means, const float *__restrict__ rstds, float *dweight,
                           float *dbias, size_t rows, size_t width)
 {
-    TIDE_CUDA_SHARED(float, weight_partials, COLUMNS_PARTIALS);
-    TIDE_CUDA_SHARED(float, bias_partials, COLUMNS_PARTIALS);
+    TIDE_CUDA_SHARED(float, partials, COLUMNS_PARTIALS);
+    TIDE_CUDA_SHARED(float, groups, COLUMNS_THREADS);
     const size_t begin = columns_begin<T>();
     float weight_sums[T::per_16_bytes] = {}, bias_sums[T::per_16_bytes] = {};
     for (size_t first = columns_row_lane(); first < rows; first += COLUMNS_IN_FLIGHT * COLUMNS_ROW_LANES) {
@@ -254,8 +255,8 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS)
                 bias_sums[e] += T::load(dy[i].element[e]);
             }
     }
-    columns_fold<T>(weight_sums, weight_partials, dweight, width);
-    columns_fold<T>(bias_sums, bias_partials, dbias, width);
+    columns_fold<T>(weight_sums, partials, groups, dweight, width);
+    columns_fold<T>(bias_sums, partials, groups, dbias, width);
 }
 
 template <typename T, bool WHOLE>
