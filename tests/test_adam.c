@@ -307,6 +307,95 @@ static void every_element_of_many_segments_is_updated_once_by_any_number_of_thre
     for_each_configuration(check_many_segments);
 }
 
+/* The buffer's bytes, `elements` later in a buffer that ends with them. */
+static buffer buffer_shifted(buffer from, size_t elements)
+{
+    const size_t shift = elements * tide_dtype_bytes(from.dtype);
+    buffer made = buffer_bytes(from.bytes + shift);
+    made.dtype = from.dtype;
+    memcpy((char *)made.data + shift, from.data, from.bytes);
+    return made;
+}
+
+static void assert_shifted(buffer shifted, buffer expected)
+{
+    const size_t shift = shifted.bytes - expected.bytes;
+    for (size_t i = 0; i < shift; i++)
+        assert_int_equal(((unsigned char *)shifted.data)[i], POISON);
+    assert_memory_equal((char *)shifted.data + shift, expected.data, expected.bytes);
+}
+
+static void check_shift(const tide_kernels *kernels, const adam_state *before, const adam_state *updated,
+                        const size_t shift[4])
+{
+    const tide_dtype dtype = before->param.dtype;
+    adam_state state = {buffer_shifted(before->param, shift[0]), buffer_shifted(before->master, shift[1]),
+                        buffer_shifted(before->momentum, shift[2]), buffer_shifted(before->variance, shift[3]),
+                        before->elements};
+    const tide_adamw_segment segment = {.param = (char *)state.param.data + shift[0] * tide_dtype_bytes(dtype),
+                                        .master = (float *)state.master.data + shift[1],
+                                        .momentum = (float *)state.momentum.data + shift[2],
+                                        .variance = (float *)state.variance.data + shift[3],
+                                        .elements = before->elements,
+                                        .decays = true};
+    run_kernel(kernels->adamw, &(tide_adamw_args){&segment, 1, factors_at(2), dtype});
+    assert_shifted(state.param, updated->param);
+    assert_shifted(state.master, updated->master);
+    assert_shifted(state.momentum, updated->momentum);
+    assert_shifted(state.variance, updated->variance);
+    memset(segment.param, 0, updated->param.bytes);
+    run_kernel(kernels->restore, &(tide_restore_args){&segment, 1, dtype});
+    assert_shifted(state.param, updated->param);
+    state_free(&state);
+}
+
+/* A segment's arrays are aligned to their elements and to nothing else, nor alike. */
+static void check_shifts(const tide_kernels *kernels, tide_dtype dtype)
+{
+    enum { COUNT = 4500 };
+    const size_t shifts[][4] = {{0, 0, 0, 1}, {0, 0, 2, 0}, {0, 3, 0, 0}, {1, 0, 0, 0},
+                                {3, 3, 3, 3}, {8, 4, 0, 4}, {7, 2, 6, 1}, {5, 1, 1, 1}};
+    adam_state before = state_random(COUNT, dtype), updated = state_copy(&before);
+    update(kernels, &updated, true, 2);
+    for (size_t s = 0; s < sizeof shifts / sizeof shifts[0]; s++)
+        check_shift(kernels, &before, &updated, shifts[s]);
+    state_free(&before);
+    state_free(&updated);
+}
+
+static void arrays_that_are_not_aligned_alike_give_the_same_bits(void **state)
+{
+    (void)state;
+    for_each_configuration(check_shifts);
+}
+
+/* More segments than a launch of the GPU's takes, all restored. */
+static void check_many_restored(const tide_kernels *kernels, tide_dtype dtype)
+{
+    enum { SEGMENTS = 300, SIZES = 37, COUNT = SEGMENTS * SIZES };
+    static tide_adamw_segment segments[SEGMENTS];
+    adam_state expected = state_random(COUNT, dtype);
+    update(kernels, &expected, true, 2);
+    adam_state cut = state_copy(&expected);
+    memset(cut.param.data, POISON, cut.param.bytes);
+    size_t covered = 0;
+    for (size_t s = 0; s < SEGMENTS; s++) {
+        const size_t elements = s + 1 < SEGMENTS ? s * 11 % SIZES : COUNT - covered;
+        segments[s] = segment_of(&cut, covered, covered + elements, true);
+        covered += elements;
+    }
+    run_kernel(kernels->restore, &(tide_restore_args){segments, SEGMENTS, dtype});
+    assert_states_same_bits(&cut, &expected);
+    state_free(&cut);
+    state_free(&expected);
+}
+
+static void every_element_of_many_segments_is_restored(void **state)
+{
+    (void)state;
+    for_each_configuration(check_many_restored);
+}
+
 static void check_decay_per_segment(const tide_kernels *kernels, tide_dtype dtype)
 {
     adam_state both = state_random(200, dtype), decayed = state_copy(&both), plain = state_copy(&both);
@@ -429,6 +518,8 @@ int main(void)
         cmocka_unit_test(any_cut_into_segments_gives_the_same_bits),
         cmocka_unit_test(an_update_of_any_range_changes_that_range_and_nothing_beside_it),
         cmocka_unit_test(every_element_of_many_segments_is_updated_once_by_any_number_of_threads),
+        cmocka_unit_test(arrays_that_are_not_aligned_alike_give_the_same_bits),
+        cmocka_unit_test(every_element_of_many_segments_is_restored),
         cmocka_unit_test(weight_decay_is_chosen_per_segment),
         cmocka_unit_test(no_segments_is_no_work),
         cmocka_unit_test(an_update_moves_28_bytes_a_bf16_parameter),
