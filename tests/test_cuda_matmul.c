@@ -162,7 +162,7 @@ static void operands_may_begin_at_any_row(void **state)
 
 /* ---- GELU apart ---- */
 
-enum { FUSED, NOT_SUPPORTED, NONE_FOUND };
+enum { TAKEN, NOT_SUPPORTED, NONE_FOUND };
 
 static double gelu_of(double x)
 {
@@ -195,13 +195,19 @@ static void check_declined(tide_dtype dtype)
 {
     check_apart(dtype, 32, NOT_SUPPORTED);
     check_apart(dtype, 32, NONE_FOUND);
-    check_apart(dtype, 33, FUSED); /* rows that GELU epilogues do not take */
+    check_apart(dtype, 33, TAKEN); /* rows that GELU epilogues do not take */
 }
 
 static void a_product_whose_gelu_the_library_declines_has_it_apart(void **state)
 {
     (void)state;
     for_each_dtype(check_declined);
+}
+
+static void gelu_is_apart_in_fp32(void **state)
+{
+    (void)state;
+    check_apart(TIDE_DTYPE_FP32, 32, TAKEN);
 }
 
 static void a_product_takes_gelu_along_where_the_library_does(void **state)
@@ -329,6 +335,7 @@ static void a_failing_call_of_prepare_leaves_nothing_behind(void **state)
 {
     (void)state;
     tide_matmul_args shape = small;
+    shape.in_dtype = shape.out_dtype = TIDE_DTYPE_BF16;
     shape.has_bias = true;
     shape.gelu = TIDE_MATMUL_GELU_FORWARD;
     check_failing_prepare(&shape, CUBLAS_STATUS_INTERNAL_ERROR, TIDE_ERROR_DEVICE);
@@ -374,6 +381,7 @@ int main(void)
         TEST(a_narrow_bias_is_added_to_a_wide_result),
         TEST(operands_may_begin_at_any_row),
         TEST(a_product_whose_gelu_the_library_declines_has_it_apart),
+        TEST(gelu_is_apart_in_fp32),
         TEST(a_product_takes_gelu_along_where_the_library_does),
         TEST(a_shape_is_prepared_once_and_launches_ask_nothing),
         TEST(every_shape_keeps_its_own_plan),

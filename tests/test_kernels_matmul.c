@@ -288,6 +288,67 @@ static void the_gradients_of_a_product_are_products(void **state)
         buffer_free(buffers[i]);
 }
 
+/* ---- GELU taken along ---- */
+
+#if !TEST_ON_CPU
+static double gelu_of(double x)
+{
+    return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    const double inner = 0.79788456080286535588 * (x + 0.044715 * x * x * x), t = tanh(inner);
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * x * x);
+}
+
+/* gelu_in is rounded once, like any product. The result may be made of the rounded one, or be rounded before it is multiplied
+ * by the slope (the slope is at most 1.13): another rounding, of a value as large as any. */
+static void check_gelu(shape s, const manner *how, tide_matmul_gelu way)
+{
+    const tide_kernels *kernels = test_table();
+    const size_t elements = s.m * s.n;
+    const double rounding = how->out_dtype == TIDE_DTYPE_FP32   ? 2e-6
+                            : how->out_dtype == TIDE_DTYPE_BF16 ? 1.5 / 256
+                                                                : 1.5 / 2048;
+    product p = product_make(s, how);
+    buffer gelu_in = way == TIDE_MATMUL_GELU_FORWARD ? buffer_of(elements, how->out_dtype)
+                                                     : buffer_random(elements, how->out_dtype, 3.0);
+    size_t bytes = 0;
+    p.args.gelu = way;
+    p.args.gelu_in = gelu_in.data;
+    assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+    product_give_workspace(&p, bytes);
+    run_kernel(kernels->matmul, &p.args);
+    if (way == TIDE_MATMUL_GELU_FORWARD)
+        assert_close(gelu_in, p.expected, elements, 1e-5);
+    for (size_t i = 0; i < elements; i++)
+        p.expected[i] = way == TIDE_MATMUL_GELU_FORWARD ? gelu_of(p.expected[i])
+                                                        : p.expected[i] * gelu_slope(buffer_get(gelu_in, i));
+    assert_close(p.c, p.expected, elements, rounding);
+    buffer_free(gelu_in);
+    product_free(&p);
+}
+
+static void gelu_taken_along_matches_float64(void **state)
+{
+    (void)state;
+    static const shape gelu_shapes[] = {{1, 8, 1}, {24, 32, 24}, {7, 33, 5}, {130, 264, 70}, {33, 40, 513}};
+    for (size_t s = 0; s < sizeof gelu_shapes / sizeof gelu_shapes[0]; s++)
+        for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+            for (unsigned flags = 0; flags < 8; flags++) {
+                manner how = {.transpose_a = flags & 1,
+                              .transpose_b = flags & 2,
+                              .has_bias = flags & 4,
+                              .in_dtype = dtype,
+                              .out_dtype = dtype};
+                check_gelu(gelu_shapes[s], &how, TIDE_MATMUL_GELU_FORWARD);
+                how.has_bias = false;
+                check_gelu(gelu_shapes[s], &how, TIDE_MATMUL_GELU_BACKWARD);
+            }
+}
+#endif
+
 /* ---- refusals ---- */
 
 #if TEST_ON_CPU
@@ -315,6 +376,18 @@ static void a_shape_against_the_rules_is_refused_by_name(void **state)
 }
 
 #if TEST_ON_CPU
+static void a_table_that_does_not_fuse_gelu_refuses_it(void **state)
+{
+    (void)state;
+    size_t bytes = 12345;
+    const tide_matmul_args fused = {
+        .m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .gelu = TIDE_MATMUL_GELU_FORWARD};
+    assert_false(tide_kernels_cpu()->fuses_gelu);
+    assert_int_equal(tide_kernels_cpu()->matmul_prepare(&fused, &bytes), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "GELU"));
+    assert_int_equal(bytes, 12345);
+}
+
 #if TIDE_HAVE_ONEDNN
 static void a_product_must_be_prepared_since_the_threads_were_set(void **state)
 {
@@ -376,9 +449,13 @@ int main(void)
         cmocka_unit_test(a_repeated_product_has_the_same_bits),
         cmocka_unit_test(the_gradients_of_a_product_are_products),
         cmocka_unit_test(a_shape_against_the_rules_is_refused_by_name),
+#if !TEST_ON_CPU
+        cmocka_unit_test(gelu_taken_along_matches_float64),
+#endif
 #if TEST_ON_CPU
         cmocka_unit_test(the_built_in_product_matches_float64_on_every_instruction_set),
         cmocka_unit_test(the_built_in_product_has_the_same_bits_for_any_thread_count),
+        cmocka_unit_test(a_table_that_does_not_fuse_gelu_refuses_it),
 #if TIDE_HAVE_ONEDNN
         cmocka_unit_test(a_product_must_be_prepared_since_the_threads_were_set),
 #endif

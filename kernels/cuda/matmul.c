@@ -27,7 +27,8 @@
  * Epilogues. A bias is BIAS; GELU forward is GELU_AUX(_BIAS), which writes what went in, backward DGELU, which reads it (the
  * library's GELU is GPT-2's form, with tanh). Where it has no algorithm for a shape with GELU, or gelu_in's rows are not
  * multiples of 8 elements as it wants them, the plan runs the product plainly and GELU's own kernel behind it; the caller sees
- * the same contract. With a bias the library wants it in C's type: a narrow one for an fp32 C is first widened into
+ * the same contract. So it is in fp32 always: that type is for truth, and how exact the library's tanh is it does not
+ * say. With a bias the library wants it in C's type: a narrow one for an fp32 C is first widened into
  * the workspace. Gradients of biases stay with bias_backward: the BGRAD epilogues would save a pass over dout, but they
  * overwrite where ours are added to, and come in C's type.
  *
@@ -375,7 +376,7 @@ static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **resu
         return shape_fail(TIDE_ERROR_NO_MEMORY, shape, "no memory for its plan");
     plan->shape = *shape;
     plan->bias_bytes = bias_widened ? tide_align_up(shape->n * sizeof(float)) : 0;
-    plan->gelu_apart = wants_gelu && shape->ldc % AUX_MULTIPLE != 0;
+    plan->gelu_apart = wants_gelu && (shape->out_dtype == TIDE_DTYPE_FP32 || shape->ldc % AUX_MULTIPLE != 0);
     cublasStatus_t status = plan_build(plan);
     if (declined(status) && has_aux(plan)) {
         plan->gelu_apart = true;
