@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "src/pool/internal.h"
 #include "tests/toy_model.h"
 
 #define assert_ok(call)                                                                                      \
@@ -176,6 +177,64 @@ static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
     toy_destroy(&toy);
 }
 
+/* --- faults --- */
+
+static tide_status step_and_settle(toy_model *toy, float loss_scale)
+{
+    tide_step_result result;
+    toy->loss_scale = loss_scale;
+    tide_status status = toy_step(toy, 0, false);
+    if (status == TIDE_OK)
+        status = tide_step_result_get(toy->pool, &result);
+    return status == TIDE_OK ? tide_pool_drain(toy->pool) : status;
+}
+
+/* The second step's N-th operation fails; the step is given up and, unless it has taken place, repeated. True if no fault
+ * was met. A skipped step can't tear the pool: none of its updates ever begins. */
+static bool second_step_with_fault(const toy_options *options, float loss_scale, uint64_t n,
+                                   uint64_t expected, uint64_t *tears)
+{
+    toy_model toy;
+    assert_ok(toy_create(options, &toy));
+    assert_ok(step_and_settle(&toy, 1024));
+    toy.pool->device->ops->set_fault(toy.pool->device, TIDE_FAULT_ANY, n);
+    const bool met = step_and_settle(&toy, loss_scale) != TIDE_OK;
+    toy.pool->device->ops->set_fault(toy.pool->device, 0, 0);
+    if (met && tide_step_abort(toy.pool) != TIDE_OK) {
+        assert_true(loss_scale < overflowing);
+        ++*tears;
+    } else {
+        if (met && tide_update_count(toy.pool) == 1)
+            assert_ok(step_and_settle(&toy, loss_scale));
+        if (hash_of(&toy, TIDE_SPACE_MASTER) * 31 + hash_of(&toy, TIDE_SPACE_PARAM) != expected)
+            fail_msg("fault %llu: other bits", (unsigned long long)n);
+    }
+    toy_destroy(&toy);
+    return !met;
+}
+
+/* Each operation early, then ever later ones: of a good step, and of one that is skipped and its restores. */
+static void a_fault_in_a_step_leaves_no_trace(void **state)
+{
+    (void)state;
+    for (int skipped = 0; skipped < 2; skipped++) {
+        const float loss_scale = skipped ? overflowing : 1024;
+        toy_options options = options_of(TIDE_DTYPE_FP16);
+        options.device_share = 0.1;
+        toy_model toy;
+        assert_ok(toy_create(&options, &toy));
+        assert_ok(step_and_settle(&toy, 1024));
+        assert_ok(step_and_settle(&toy, loss_scale));
+        const uint64_t expected = hash_of(&toy, TIDE_SPACE_MASTER) * 31 + hash_of(&toy, TIDE_SPACE_PARAM);
+        toy_destroy(&toy);
+        uint64_t n = 1, tears = 0;
+        while (!second_step_with_fault(&options, loss_scale, n, expected, &tears))
+            n += 1 + n / 4;
+        print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
+        assert_true(n > 60);
+    }
+}
+
 /* What an update callback is told to multiply by takes the scale out, too. */
 static tide_status note_scale(void *context, const tide_step_options *step_options, uint64_t update,
                               float gradient_scale, const tide_update_segment *segments, uint32_t count)
@@ -213,6 +272,7 @@ int main(void)
         cmocka_unit_test(an_overflow_is_skipped_and_leaves_every_weight_as_it_was),
         cmocka_unit_test(skips_at_falling_loss_scales_do_not_end_a_run),
         cmocka_unit_test(ten_skips_without_a_lower_loss_scale_end_it),
+        cmocka_unit_test(a_fault_in_a_step_leaves_no_trace),
         cmocka_unit_test(a_callers_optimizer_is_told_to_take_the_loss_scale_out),
     };
     return cmocka_run_group_tests_name("pool fp16", tests, NULL, NULL);
