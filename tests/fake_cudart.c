@@ -10,7 +10,7 @@
 fake_state fake = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .changed = PTHREAD_COND_INITIALIZER,
-    .options = {.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = UINT64_C(1) << 30},
+    .options = {.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = 256u << 20},
 };
 _Thread_local int fake_last_error;
 static _Thread_local int current_gpu; /* a start does not change it: other threads' could not be */
@@ -19,8 +19,7 @@ static _Thread_local int current_gpu; /* a start does not change it: other threa
 
 fake_cudart_options fake_cudart_defaults(void)
 {
-    return (fake_cudart_options){
-        .gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = UINT64_C(1) << 30};
+    return (fake_cudart_options){.gpus = 1, .driver = 99000, .capability = 90, .memory_bytes = 256u << 20};
 }
 
 void fake_cudart_start(const fake_cudart_options *options)

@@ -39,7 +39,7 @@ typedef struct fake_cudart_options {
     uint32_t delay_max_us; /* each command of each stream may sleep so long first; 0: none */
 } fake_cudart_options;
 
-/* One GPU of capability 9.0 with 1 GiB and a new driver. What there is before the first start, too. */
+/* One GPU of capability 9.0 with 256 MiB and a new driver. What there is before the first start, too. */
 fake_cudart_options fake_cudart_defaults(void);
 
 /* Begin anew: counts, faults, misuse and errors are forgotten; what is still live is taken away. No other thread may be
@@ -47,8 +47,8 @@ fake_cudart_options fake_cudart_defaults(void);
 void fake_cudart_start(const fake_cudart_options *options);
 
 /* The N-th call from now of the function `name` (NULL: of any) returns `error`, once: a cudaError_t or the CUresult of the
- * same number. Without `refuses`, calls that give something back do it all the same, as CUDA's may report what failed
- * before; with it they do nothing. */
+ * same number. Without `refuses`, calls that give something back or wait do it all the same, as CUDA's may report
+ * what failed before; with it they do nothing. */
 void fake_cudart_fail(const char *name, uint64_t countdown, int error, bool refuses);
 bool fake_cudart_has_failed(void);
 /* The N-th copy, fill or kernel that begins from now on fails instead, and `error` is sticky. */

@@ -147,7 +147,7 @@ extern _Thread_local int fake_last_error;
 
 /* What a call is. */
 enum {
-    FAKE_GIVES_BACK = 1u << 0, /* it does its work even where a fault is injected */
+    FAKE_GIVES_BACK = 1u << 0, /* or waits: it does its work even where a fault is injected */
     FAKE_ANY_GPU = 1u << 1,    /* it does not depend on the thread's current GPU */
     FAKE_NO_DRIVER = 1u << 2,  /* works without a driver */
 };

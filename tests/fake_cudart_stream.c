@@ -271,7 +271,7 @@ static cudaError_t stream_wait_idle(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    fake_call call = fake_enter("cudaStreamSynchronize", 0);
+    fake_call call = fake_enter("cudaStreamSynchronize", FAKE_GIVES_BACK);
     cudaError_t error = cudaSuccess;
     if (!call.refused) {
         stream = stream_of("synchronization", stream);
@@ -296,7 +296,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    fake_call call = fake_enter("cudaDeviceSynchronize", 0);
+    fake_call call = fake_enter("cudaDeviceSynchronize", FAKE_GIVES_BACK);
     const int gpu = fake_current_gpu();
     cudaError_t error = cudaSuccess;
     if (!call.refused) {
@@ -416,7 +416,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    fake_call call = fake_enter("cudaEventSynchronize", 0);
+    fake_call call = fake_enter("cudaEventSynchronize", FAKE_GIVES_BACK);
     cudaError_t error = cudaSuccess;
     if (!call.refused && !event_is_alive("synchronization", event))
         error = cudaErrorInvalidResourceHandle;

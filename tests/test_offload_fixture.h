@@ -18,6 +18,8 @@
 #ifdef TEST_ON_CUDA
 #include "offload/cuda_device.h"
 #include "tests/fake_cudart.h"
+
+#include <cuda_runtime_api.h>
 #endif
 
 enum {
@@ -118,6 +120,8 @@ static inline void fixture_close(fixture *it)
         fail_msg("left on the GPU: %s", text);
     if (fake_cudart_misuse(text, sizeof text) > 0)
         fail_msg("CUDA misused: %s", text);
+    const fake_cudart_options options = fake_cudart_defaults();
+    fake_cudart_start(&options); /* what failed is whole again */
 #endif
 }
 
@@ -152,7 +156,7 @@ typedef struct enqueued_work {
 static inline int enqueued_work_do(void *arguments)
 {
     const enqueued_work *it = arguments;
-    return it->work(it->arguments) == TIDE_OK ? 0 : 719; /* cudaErrorLaunchFailure */
+    return it->work(it->arguments) == TIDE_OK ? 0 : cudaErrorLaunchFailure;
 }
 
 static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
@@ -163,7 +167,8 @@ static inline tide_status work_run(void *stream, tide_status (*work)(const void 
         return work(arguments);
     memcpy(enqueued.arguments, arguments, bytes);
     const int error = fake_cudart_launch(stream, enqueued_work_do, &enqueued, sizeof enqueued);
-    return error == 0 ? TIDE_OK : tide_fail(TIDE_ERROR_DEVICE, "launch failed with CUDA error %d", error);
+    return error == 0 ? TIDE_OK
+                      : tide_fail(TIDE_ERROR_DEVICE, "launch: %s", cudaGetErrorName((cudaError_t)error));
 }
 #else
 static inline tide_status work_run(void *stream, tide_status (*work)(const void *), const void *arguments,
