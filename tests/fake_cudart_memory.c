@@ -70,10 +70,10 @@ void fake_range_remove(fake_range *range, const char *what)
         link = &(*link)->next;
     *link = range->next;
     range->live = false;
+    fake_range_queue(range); /* held by us */
     while (range->running > 0)
         fake_wait_changed();
-    if (range->queued == 0)
-        range_recycle(range);
+    fake_range_unqueue(range);
 }
 
 void fake_range_queue(fake_range *range)
