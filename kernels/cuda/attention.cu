@@ -30,7 +30,6 @@ template <typename T, int W> struct forward_plan {
         own = 16 * m * TIDE_ATTENTION_WARPS,
         rows = tide_stream_rows<T, W>::rows, /* keys of a tile */
         step = rows < 32 ? rows : 32,        /* keys whose scores are in registers at a time */
-        kept = W == 64 || (W == 128 && !wide),
     };
 };
 
@@ -108,7 +107,7 @@ static __device__ __forceinline__ void finish(const float (&out)[COLUMNS / 8][4]
 }
 
 template <typename T, int W>
-static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
     attention_kernel(const typename T::stored *qkv, typename T::stored *out, float *logsumexp,
                      tide_attention_shape shape)
 {
@@ -121,7 +120,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
     const int warp_first = block_first + (int)threadIdx.x / TIDE_WARP * 16 * plan::m;
     const int warp_last = warp_first + 16 * plan::m - 1;
 
-    tide_own_rows<T, W, plan::kept> own[plan::m];
+    tide_own_rows<T, W, tide_own_kept<T, W>::kept> own[plan::m];
     forward_state<plan::m, plan::columns> state;
 #pragma unroll
     for (int m = 0; m < plan::m; m++) {

@@ -204,8 +204,14 @@ static __device__ __forceinline__ void tide_fragments_load(tide_pair<T> (&a)[2][
     }
 }
 
+/* Do two tensors' own rows fit registers, beside what is summed? */
+template <typename T, int W> struct tide_own_kept {
+    enum { kept = W <= 128 && sizeof(typename T::stored) == 2 };
+};
+
 /* The rows as fragments, chunk after chunk: kept in registers, or read again each time. */
 template <typename T, int W, bool KEPT> struct tide_own_rows {
+    enum { unrolled = W / 32 }; /* an index of registers is a constant */
     tide_pair<T> fragments[W / 32][2][4];
 
     __device__ __forceinline__ void take(const tide_head_rows<const typename T::stored> &rows, int first_row)
@@ -223,6 +229,7 @@ template <typename T, int W, bool KEPT> struct tide_own_rows {
 };
 
 template <typename T, int W> struct tide_own_rows<T, W, false> {
+    enum { unrolled = 1 };
     tide_head_rows<const typename T::stored> rows;
     int first_row;
 
@@ -275,6 +282,17 @@ template <typename T, int W, int ROWS> struct tide_stream {
     };
 };
 
+/* A vector for any address: the first `inside` elements, zeros after them. A loop, since it must not cost the other case a
+ * register. */
+template <typename T>
+static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int at, const typename T::stored *from,
+                                                          int inside)
+{
+#pragma unroll 1
+    for (int i = 0; i < T::per_16_bytes; i++)
+        tile[at + i] = i < inside ? from[i] : (typename T::stored)0;
+}
+
 /* One tile from global memory, vector after vector over the block's threads: a thread's are of one column, some rows apart. */
 template <typename T, int W, int ROWS>
 static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copies, int base,
@@ -295,8 +313,7 @@ static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copi
         if (rows.vectors)
             copies.copy(at, here, down < left);
         else
-            tide_cuda_shared_store(copies.tile, (size_t)at,
-                                   tide_vector_load<T>(here, down < left ? rows.width - column : 0));
+            tide_elements_copy<T>(copies.tile, at, here, down < left ? rows.width - column : 0);
     }
 }
 

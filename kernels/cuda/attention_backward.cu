@@ -30,8 +30,8 @@ template <typename T, int W> struct backward_plan {
         own = 16 * TIDE_ATTENTION_WARPS,
         rows = tide_stream_rows<T, W>::rows,
         query_step = rows < 32 || (wide && W == 64) ? 16 : 32, /* columns of S at a time, when a warp owns queries */
-        key_step = W > 64 || wide ? 16 : 32,                   /* and of S^T, when it owns keys */
-        kept = W == 64 || (W == 128 && !wide),
+        key_step = 16,                                         /* and of S^T, when it owns keys */
+        blocks = W == 64 && !wide ? 3 : 2,                     /* that a multiprocessor's registers must hold */
     };
 };
 
@@ -88,7 +88,7 @@ static __device__ __forceinline__ void differentiate(float (&scores)[STEP / 8][4
 }
 
 template <typename T, int W>
-static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
     attention_dq_kernel(const typename T::stored *qkv, const typename T::stored *out, const typename T::stored *dout,
                         const float *logsumexp, typename T::stored *dqkv, float *all_means, tide_attention_shape shape)
 {
@@ -101,7 +101,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
     const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
     const size_t statistics = (size_t)place.head * (size_t)shape.length;
 
-    tide_own_rows<T, W, plan::kept> q[1], own_dout[1];
+    tide_own_rows<T, W, tide_own_kept<T, W>::kept> q[1], own_dout[1];
     float dq[1][plan::columns / 8][4], top[2], means[2];
     q[0].take(tide_head_in_qkv(qkv, place.head, 0, shape), first);
     own_dout[0].take(tide_head_in_out(dout, place.head, shape), first);
@@ -136,27 +136,23 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
 
 /* ---- 2. dK and dV ---- */
 
-/* The queries of a lane's columns: L / ln 2 and D; past the last query what makes a weight 0. */
+/* Statistics of the queries of a lane's columns; `beyond` for those past the last. */
 template <int STEP>
-static __device__ __forceinline__ void load_statistics(float (&top)[STEP / 8][2], float (&means)[STEP / 8][2],
-                                                       const float *logsumexp, const float *all_means, int first_query,
-                                                       int length)
+static __device__ __forceinline__ void load_statistics(float (&values)[STEP / 8][2], const float *statistics,
+                                                       int first_query, int length, float beyond)
 {
     const int query = first_query + tide_lane() % 4 * 2;
 #pragma unroll
     for (int i = 0; i < STEP / 8; i++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int at = query + 8 * i + e;
-            top[i][e] = at < length ? logsumexp[at] * LOG2_E : INFINITY;
-            means[i][e] = at < length ? all_means[at] : 0.0f;
-        }
+        for (int e = 0; e < 2; e++)
+            values[i][e] = query + 8 * i + e < length ? statistics[query + 8 * i + e] : beyond;
 }
 
 /* scores become weights, a lane's rows being keys. */
 template <typename T, int STEP>
-static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const float (&top)[STEP / 8][2], int first_key,
-                                             int first_query, float scale_log2)
+static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const float (&logsumexp)[STEP / 8][2],
+                                             int first_key, int first_query, float scale_log2)
 {
     const int key = first_key + tide_lane() / 4, query = first_query + tide_lane() % 4 * 2;
 #pragma unroll
@@ -164,12 +160,12 @@ static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const bool past = key + e / 2 * 8 <= query + 8 * i + e % 2;
-            scores[i][e] = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top[i][e % 2])) : 0.0f;
+            scores[i][e] = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -LOG2_E * logsumexp[i][e % 2])) : 0.0f;
         }
 }
 
 template <typename T, int W>
-static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
     attention_dkv_kernel(const typename T::stored *qkv, const typename T::stored *dout, const float *logsumexp,
                          const float *all_means, typename T::stored *dqkv, tide_attention_shape shape)
 {
@@ -180,7 +176,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
     const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
     const size_t statistics = (size_t)place.head * (size_t)shape.length;
 
-    tide_own_rows<T, W, plan::kept> k[1], v[1];
+    tide_own_rows<T, W, tide_own_kept<T, W>::kept> k[1], v[1];
     float dk[1][plan::columns / 8][4], dv[1][plan::columns / 8][4];
     k[0].take(tide_head_in_qkv(qkv, place.head, 1, shape), first);
     v[0].take(tide_head_in_qkv(qkv, place.head, 2, shape), first);
@@ -191,13 +187,13 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
         if (first >= shape.length || first_query >= shape.length || first_query + plan::key_step - 1 < first)
             return;
         const int granule = place.part * (plan::columns / TIDE_GRANULE);
-        float top[plan::key_step / 8][2], means[plan::key_step / 8][2];
         float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
-        load_statistics<plan::key_step>(top, means, logsumexp + statistics, all_means + statistics, first_query,
-                                        shape.length);
+        float sums[plan::key_step / 8][2], means[plan::key_step / 8][2]; /* L and D, on their way during the products */
+        load_statistics<plan::key_step>(sums, logsumexp + statistics, first_query, shape.length, INFINITY);
+        load_statistics<plan::key_step>(means, all_means + statistics, first_query, shape.length, 0.0f);
         tide_multiply_rows<T, W, 1, plan::key_step>(weights, k, tile, q);
         tide_multiply_rows<T, W, 1, plan::key_step>(dscores, v, tile, streamed_dout);
-        weigh<T, plan::key_step>(weights[0], top, first, first_query, shape.scale_log2);
+        weigh<T, plan::key_step>(weights[0], sums, first, first_query, shape.scale_log2);
         tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(dv, weights, tile, streamed_dout, granule);
 #pragma unroll
         for (int i = 0; i < plan::key_step / 8; i++)

@@ -253,7 +253,7 @@ static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8
 #pragma unroll
         for (int i = 0; i < ROWS / 8; i++)
             c[m][i][0] = c[m][i][1] = c[m][i][2] = c[m][i][3] = 0.0f;
-#pragma unroll
+#pragma unroll(Rows::unrolled)
     for (int chunk = 0; chunk < W / 32; chunk++) {
         tide_pair<T> a[M][2][4];
 #pragma unroll
