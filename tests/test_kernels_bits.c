@@ -41,6 +41,33 @@ static void check_add(const tide_kernels *kernels, tide_dtype dtype)
     }
 }
 
+/* So long that each thread of the GPU's largest grid goes round more than once, and ends in the middle of a round. */
+static void check_long(const tide_kernels *kernels, tide_dtype dtype)
+{
+    const size_t n = 2048 * 256 * 8 + 100013;
+    buffer a = difficult(n, dtype), out = buffer_of(n, dtype), copied = buffer_of(n, dtype);
+    buffer expected = buffer_of(n, dtype), sum = buffer_of(n, TIDE_DTYPE_FP32), widened = buffer_copy(sum);
+    run_kernel(kernels->add, &(tide_add_args){a.data, a.data, out.data, n, dtype});
+    run_kernel(expected_table()->add, &(tide_add_args){a.data, a.data, expected.data, n, dtype});
+    assert_same_bits(out, expected);
+    run_kernel(kernels->cast, &(tide_cast_args){out.data, sum.data, n, dtype, TIDE_DTYPE_FP32});
+    run_kernel(expected_table()->cast, &(tide_cast_args){out.data, widened.data, n, dtype, TIDE_DTYPE_FP32});
+    assert_same_bits(sum, widened);
+    run_kernel(kernels->copy, &(tide_copy_args){out.data, copied.data, out.bytes});
+    assert_same_bits(copied, out);
+    buffer buffers[] = {a, out, copied, expected, sum, widened};
+    for (size_t i = 0; i < 6; i++)
+        buffer_free(buffers[i]);
+}
+
+static void millions_of_elements_have_the_cpus_bits(void **state)
+{
+    (void)state;
+    use_threads(1);
+    for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++)
+        check_long(test_table(), dtype);
+}
+
 static void a_sum_has_the_cpus_bits(void **state)
 {
     (void)state;
@@ -170,6 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_has_the_cpus_bits),
+        cmocka_unit_test(millions_of_elements_have_the_cpus_bits),
         cmocka_unit_test(a_cast_has_the_cpus_bits_at_any_alignment),
         cmocka_unit_test(a_finished_gradient_has_the_cpus_bits),
         cmocka_unit_test(zero_and_copy_take_any_address_and_write_nothing_beside_it),

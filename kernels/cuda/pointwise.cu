@@ -16,7 +16,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
 
-enum { THREADS = 256, GRID_MAX_BLOCKS = 16384 };
+enum { THREADS = 256, GRID_MAX_BLOCKS = 2048 };
 
 /* Blocks for so many units of work; 1 or more. */
 static unsigned grid_for(size_t units)
