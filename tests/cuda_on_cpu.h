@@ -1,7 +1,7 @@
 /* CUDA's execution model on the CPU, so that the tests run the very sources that nvcc compiles.
  *
- * A .cu file of kernels/cuda is compiled with `g++ -std=c++17 -x c++ -Wno-unknown-pragmas -include tests/cuda_on_cpu.h`. This header gives
- * CUDA's words a meaning, and defines what kernels/cuda/launch.h leaves to its environment: TIDE_CUDA_LAUNCH,
+ * A .cu file of kernels/cuda is compiled with `g++ -std=c++17 -x c++ -Wno-unknown-pragmas -include tests/cuda_on_cpu.h`.
+ * This header gives CUDA's words a meaning, and defines what kernels/cuda/launch.h leaves to its environment: TIDE_CUDA_LAUNCH,
  * TIDE_CUDA_SHARED, TIDE_CUDA_BARRIER, tide_cuda_shared. C files include it for the hooks at its end.
  *
  *   grid       blocks run one after the other, forwards in one launch and backwards in the next

@@ -16,7 +16,8 @@ __global__ void where_kernel(uint32_t *out)
 
 tide_status test_where(uint32_t *out, const unsigned *grid, const unsigned *block)
 {
-    return TIDE_CUDA_LAUNCH("where", (where_kernel), dim3(grid[0], grid[1], grid[2]), dim3(block[0], block[1], block[2]), NULL, out);
+    return TIDE_CUDA_LAUNCH("where", (where_kernel), dim3(grid[0], grid[1], grid[2]),
+                            dim3(block[0], block[1], block[2]), NULL, out);
 }
 
 /* Sum of a block's integers by halving, through shared memory; every block. */

@@ -258,7 +258,8 @@ tide_status tide_cuda_gradient_finish(void *stream, const void *arguments)
 
 /* out[0, bytes) = in, or zeros where `in` is NULL, in words W. out + head is a multiple of W's size, and in + head too. */
 template <typename W>
-static __global__ void __launch_bounds__(THREADS) bytes_kernel(const unsigned char *in, unsigned char *out, size_t bytes, size_t head)
+static __global__ void __launch_bounds__(THREADS)
+    bytes_kernel(const unsigned char *in, unsigned char *out, size_t bytes, size_t head)
 {
     const size_t words = (bytes - head) / sizeof(W), tail = head + words * sizeof(W);
     const size_t first = thread_of_grid();
