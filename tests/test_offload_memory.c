@@ -143,6 +143,79 @@ static void arenas_give_their_memory_back(void **state)
     assert_true(address_space_bytes() < settled_bytes + 20 * MIB); /* a leak would be 19 x 8 MiB */
 }
 
+/* What a pinned arena was asked to pin, page by page. */
+typedef struct pins {
+    uint64_t bytes, pins;
+    int refuse; /* the n-th pin from now; 0: none */
+} pins;
+
+static tide_status pin(void *context, const char *what, void *address, uint64_t bytes)
+{
+    pins *it = context;
+    assert_string_equal(what, "buffer");
+    assert_int_equal((uintptr_t)address % 4096, 0);
+    assert_int_equal(pages_present(address, bytes), bytes / 4096); /* pinning is not what makes them */
+    if (it->refuse > 0 && --it->refuse == 0)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no more pins");
+    it->bytes += bytes;
+    it->pins++;
+    return TIDE_OK;
+}
+
+static void unpin(void *context, void *address, uint64_t bytes)
+{
+    pins *it = context;
+    assert_int_equal(pages_present(address, bytes), bytes / 4096);
+    it->bytes -= bytes;
+    it->pins--;
+}
+
+static void pinned_buffers_are_pinned_page_for_page_and_no_more(void **state)
+{
+    (void)state;
+    pins it = {0};
+    const tide_host_pinning pinning = {.pin = pin, .unpin = unpin, .context = &it, .node = TIDE_NODE_NEAREST};
+    tide_host_arena *arena;
+    void *buffers[BUFFERS];
+    uint64_t expected_bytes = 0;
+    assert_ok(tide_host_arena_create(&pinning, &arena));
+    assert_int_equal(it.bytes, 0);
+    for (int i = 0; i < BUFFERS; i++) {
+        assert_ok(tide_host_arena_allocate(arena, "buffer", buffer_bytes(i), 1, &buffers[i]));
+        expected_bytes += (buffer_bytes(i) + 4095) / 4096 * 4096;
+        assert_int_equal(it.bytes, expected_bytes);
+        assert_int_equal(it.pins, i + 1);
+    }
+    for (int i = 0; i < BUFFERS; i++)
+        tide_host_arena_free(arena, buffers[i], buffer_bytes(i));
+    assert_int_equal(it.bytes, 0);
+    assert_int_equal(it.pins, 0);
+    tide_host_arena_destroy(arena);
+}
+
+static void buffer_that_cannot_be_pinned_is_not_kept(void **state)
+{
+    (void)state;
+    uint64_t settled_bytes = 0;
+    pins it = {0};
+    const tide_host_pinning pinning = {.pin = pin, .unpin = unpin, .context = &it, .node = TIDE_NODE_NEAREST};
+    for (int round = 0; round < 30; round++) {
+        tide_host_arena *arena;
+        void *address = NULL, *untouched = &it;
+        assert_ok(tide_host_arena_create(&pinning, &arena));
+        it.refuse = 1;
+        assert_int_equal(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &untouched), TIDE_ERROR_NO_MEMORY);
+        assert_string_equal(tide_message(), "no more pins");
+        assert_ptr_equal(untouched, &it);
+        assert_ok(tide_host_arena_allocate(arena, "buffer", 8 * MIB, 1, &address));
+        tide_host_arena_free(arena, address, 8 * MIB);
+        tide_host_arena_destroy(arena);
+        if (round == 10)
+            settled_bytes = address_space_bytes();
+    }
+    assert_true(address_space_bytes() < settled_bytes + 20 * MIB);
+}
+
 static void arena_is_jemallocs_when_the_process_has_it(void **state)
 {
     (void)state;
@@ -184,11 +257,19 @@ static void binding_is_never_in_the_way(void **state)
     assert_ok(tide_host_extent_reserve(MIB, 4096, &address));
     tide_topology topology;
     assert_ok(tide_topology_read(&topology));
+    (void)tide_topology_bind_memory(address, MIB, TIDE_TOPOLOGY_NODES_MAX + 1); /* there is no such node: a wish */
     if (topology.node_count == 1) {
         assert_true(tide_topology_bind_memory(address, MIB, TIDE_NODE_NEAREST));
         assert_true(tide_topology_bind_thread(TIDE_NODE_NEAREST));
     }
     tide_host_extent_destroy(address, MIB);
+}
+
+static void pci_device_that_the_system_does_not_know_is_near_to_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(tide_topology_pci_node("ffff:ff:1f.7"), TIDE_NODE_NEAREST);
+    assert_int_equal(tide_topology_pci_node(""), TIDE_NODE_NEAREST);
 }
 
 int main(void)
@@ -200,9 +281,12 @@ int main(void)
         cmocka_unit_test(buffers_of_all_sizes_are_zeroed_apart_and_kept),
         cmocka_unit_test(buffer_freed_and_made_again_is_zeroed),
         cmocka_unit_test(arenas_give_their_memory_back),
+        cmocka_unit_test(pinned_buffers_are_pinned_page_for_page_and_no_more),
+        cmocka_unit_test(buffer_that_cannot_be_pinned_is_not_kept),
         cmocka_unit_test(arena_is_jemallocs_when_the_process_has_it),
         cmocka_unit_test(topology_agrees_with_the_system),
         cmocka_unit_test(binding_is_never_in_the_way),
+        cmocka_unit_test(pci_device_that_the_system_does_not_know_is_near_to_nothing),
     };
     return cmocka_run_group_tests_name("memory of the host device", tests, NULL, NULL);
 }
