@@ -157,9 +157,9 @@ static tide_status wait_request(tide_pool *pool)
     tide_pool_ring(pool);
     const tide_status status = tide_pool_wait(pool, request_ready);
     const uint64_t end = pool->device->ops->now_ns(pool->device);
-    const uint64_t idle_since = pool->last_compute_end_ns > begin ? pool->last_compute_end_ns : begin;
     tide_device_statistics device;
-    pool->device->ops->statistics(pool->device, &device);
+    pool->device->ops->statistics(pool->device, &device); /* a GPU's observer hears of what ended in here */
+    const uint64_t idle_since = pool->last_compute_end_ns > begin ? pool->last_compute_end_ns : begin;
     if (device.pending[TIDE_STREAM_COMPUTE] == 0 && end > idle_since) {
         pool->counters.stall_seconds += (double)(end - idle_since) * 1e-9;
         tide_pool_trace_stall(pool, idle_since, end);
