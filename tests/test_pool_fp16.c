@@ -177,6 +177,41 @@ static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
     toy_destroy(&toy);
 }
 
+/* A step, without clipping, that uses the last layer's param alone. */
+static void step_of_the_last_layer(toy_model *toy)
+{
+    const tide_step_options options = toy_step_options(0);
+    assert_ok(tide_step_begin(toy->pool, &options));
+    assert_ok(tide_op_begin(toy->pool, toy->backward[TOY_LAYERS - 1]));
+    assert_ok(tide_op_end(toy->pool));
+    assert_ok(tide_step_end(toy->pool));
+}
+
+static uint64_t train_then_leave_params_out(uint32_t delay_max_us)
+{
+    toy_options options = options_of(TIDE_DTYPE_FP16);
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.delay_max_us = delay_max_us;
+    options.pool.delay_seed = 5;
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    toy.loss_scale = 1024;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(toy_step(&toy, 0, false));
+        step_of_the_last_layer(&toy);
+    }
+    const uint64_t hash = hash_of(&toy, TIDE_SPACE_MASTER);
+    toy_destroy(&toy);
+    return hash;
+}
+
+/* Their updates, which no op waits for, are late: they run on when the next step ends, whose norm decides over others. */
+static void updates_that_no_op_waits_for_are_over_before_the_next_ones(void **state)
+{
+    (void)state;
+    assert_int_equal(train_then_leave_params_out(0), train_then_leave_params_out(3000));
+}
+
 /* --- faults --- */
 
 static tide_status step_and_settle(toy_model *toy, float loss_scale)
@@ -272,6 +307,7 @@ int main(void)
         cmocka_unit_test(an_overflow_is_skipped_and_leaves_every_weight_as_it_was),
         cmocka_unit_test(skips_at_falling_loss_scales_do_not_end_a_run),
         cmocka_unit_test(ten_skips_without_a_lower_loss_scale_end_it),
+        cmocka_unit_test(updates_that_no_op_waits_for_are_over_before_the_next_ones),
         cmocka_unit_test(a_fault_in_a_step_leaves_no_trace),
         cmocka_unit_test(a_callers_optimizer_is_told_to_take_the_loss_scale_out),
     };
