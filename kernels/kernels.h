@@ -6,8 +6,8 @@
  *
  * Rules that hold for every kernel:
  * - `dtype` is the type of activations and params; statistics (mean, rstd, logsumexp, losses) and the
- * gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 result is
- * rounded once.
+ * gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 or
+ * fp16 result is rounded once.
  * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
  *   activations are written, unless a flag says added.
  * - Matrices are row-major. Pointers are aligned to 256 bytes unless said otherwise, or point at a row
@@ -203,7 +203,7 @@ typedef struct tide_cross_entropy_args {
     const int32_t *targets; /* [rows]; alignment 4 */
     float *losses;          /* [rows] */
     size_t rows, vocabulary, leading_dimension;
-    float gradient_scale; /* 1 / tokens of the whole batch */
+    float gradient_scale; /* loss scale / tokens of the whole batch */
     bool gradient;
     tide_dtype dtype;
 } tide_cross_entropy_args;
@@ -338,7 +338,7 @@ int tide_kernels_cpu_threads(void);
 typedef struct tide_cpu_info {
     const char *processor; /* the processor's own name, e.g. "AMD EPYC 9355"; "unknown" where it has none */
     const char *instructions; /* our kernels': "avx512", "avx2" or "portable" */
-    const char *matmul;       /* who multiplies matrices: "oneDNN 2.6.0", "oneDNN 2.6.0 (fp32), built-in (bf16)", "built-in" */
+    const char *matmul;       /* who multiplies matrices: "oneDNN 2.6.0 (bf16, fp32), built-in (fp16)", "built-in" ... */
     const char
         *matmul_isa;    /* what oneDNN may use: "avx2", "avx512_core_bf16", "amx" ...; or as `instructions` */
     bool bf16_products; /* products of bf16 run as they are; false: through fp32 in the workspace */

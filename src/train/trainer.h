@@ -10,7 +10,8 @@
  * Arithmetic. Loss is the mean cross entropy over all tokens of the batch, in nats. AdamW with betas 0.9 and
  * 0.95, epsilon 1e-8 and decoupled weight decay 0.1 on matrices and embeddings (none on biases and norms),
  * the usual choice since GPT-3; global-norm clipping at 1.0; linear warm-up, then a cosine down to a tenth of
- * the learning rate. Nothing of this depends on budgets, chunk size, recompute or placement.
+ * the learning rate. In fp16 the gradients carry a loss scale (loss_scale.h), which the optimizer takes out exactly.
+ * Nothing of this depends on budgets, chunk size, recompute or placement.
  *
  * On the null device nothing is computed: there is no loss, no norm, nothing to evaluate, sample or save.
  *
