@@ -216,6 +216,27 @@ static void the_norm_has_the_stated_order_on_every_instruction_set(void **state)
     for_each_configuration(check_norm);
 }
 
+/* One leaf alone, many times: in a block's sum the last bit of a leaf is lost. */
+static void check_leaves(const tide_kernels *kernels, tide_dtype dtype)
+{
+    buffer block = buffer_bytes(sizeof(double));
+    for (size_t leaf = 0; leaf < 60; leaf++) {
+        const size_t elements = leaf % 2 == 0 ? 64 : 55;
+        buffer gradient = buffer_random(elements, dtype, 1e-3);
+        const double reference = leaf_reference(gradient, 0, elements);
+        run_kernel(kernels->gradient_norm, &(tide_gradient_norm_args){gradient.data, block.data, 0, elements, dtype});
+        assert_memory_equal(block.data, &reference, sizeof reference);
+        buffer_free(gradient);
+    }
+    buffer_free(block);
+}
+
+static void a_leaf_is_folded_in_the_stated_order(void **state)
+{
+    (void)state;
+    for_each_configuration(check_leaves);
+}
+
 static void check_norm_in_pieces(const tide_kernels *kernels, tide_dtype dtype)
 {
     enum { COUNT = 20000, BLOCKS = (COUNT + 4095) / 4096 };
@@ -268,6 +289,7 @@ int main(void)
         cmocka_unit_test(far_apart_logits_neither_overflow_nor_leave_crumbs),
         cmocka_unit_test(losses_are_summed_in_leaves_of_64),
         cmocka_unit_test(the_norm_has_the_stated_order_on_every_instruction_set),
+        cmocka_unit_test(a_leaf_is_folded_in_the_stated_order),
         cmocka_unit_test(a_norm_summed_in_pieces_has_the_bits_of_the_whole),
         cmocka_unit_test(a_gradient_that_is_not_finite_shows_in_the_norm),
     };

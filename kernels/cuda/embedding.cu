@@ -237,7 +237,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (unsigned item = threadIdx.x / WARP_LANES; item < listed * here; item += WARPS)
             add_to_token<T, WHOLE>(dout, dwte, width, item / here, first_slice + item % here, listed, list_rows,
                                    list_tokens);
-        TIDE_CUDA_BARRIER();
+        /* The next list is written, and dwte read again, behind the first barrier of collect_tile. */
     }
 }
 
