@@ -621,7 +621,7 @@ def section_preset(bench):
     run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--checks", "on",
                           "--metrics", metrics))
     bench.tap.ok(run.status == 0 and len(metrics_read(metrics)) == 2, "a preset trains at a quarter of its model data", run)
-    run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--dtype", "fp16",
+    run = bench.run(*nano(bench, "--steps", 2, "--chunk-size", "1MiB", "--device-memory", "64MiB", "--dtype", "fp16",
                           "--metrics", metrics))
     scales = [row["loss_scale"] for row in metrics_read(metrics)] if run.status == 0 else []
     bench.tap.ok(scales == [65536, 65536] and "loss scale 65536 (dynamic)" in run.out, "so it does in fp16", run)
