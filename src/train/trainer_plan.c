@@ -336,11 +336,12 @@ static uint64_t host_need(const tide_pool_plan *plan, uint64_t device_bytes)
     return at_least(plan->full_host_bytes, chunks * plan->chunk_bytes + plan->buffer_bytes);
 }
 
-/* Needed by all ops, but no more than there is; where host and device share a memory, raised to what works. */
+/* A GPU's is the pool's own choice. Where host and device share a memory it is raised to what works. */
 static uint64_t default_device(const tide_pool_plan *plan, const free_memory *memory)
 {
-    const uint64_t wanted = at_most(plan->full_device_bytes, device_most(memory));
-    return memory->device_bytes != UINT64_MAX ? wanted : at_least(wanted, plan->least_device_bytes);
+    if (memory->device_bytes != UINT64_MAX)
+        return plan->device_memory_bytes;
+    return at_least(at_most(plan->full_device_bytes, device_most(memory)), plan->least_device_bytes);
 }
 
 /* Replace budgets that were left to us. On the null device the pool's own choice is right: all that is
