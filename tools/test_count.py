@@ -3,11 +3,11 @@
 
 usage: test_count.py LABEL:STATUS=TESTLOG.json ...      STATUS: meson test's exit status
 
-A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our
-scripts). One that names none counts as one case. cmocka's skip() takes no reason: a line "skipped: REASON" that the test prints
-before it is taken as one. A program that dies, times out or fails without naming a failed case
-counts one failure more, so a crash can't hide behind the cases before it; so does a meson that failed without a failed
-case in its log, and a log that is missing. The last line reads
+A test program counts by the cases it names itself (TAP on stdout: cmocka with CMOCKA_MESSAGE_OUTPUT=TAP, and our scripts).
+One that names none counts as one case. cmocka's skip() takes no reason: a line "skipped: REASON" that the test prints before
+it is taken as one, and a line "SKIP REASON" as that of a program that skips itself. A program that dies, times out or fails
+without naming a failed case counts one failure more, so a crash can't hide behind the cases before it; so does a meson that
+failed without a failed case in its log, and a log that is missing. The last line reads
 
     N passed, N failed[, N skipped]
 
@@ -48,7 +48,8 @@ def test_verdicts(test):
     plan = PLAN.search(text)
     failed = [name for verdict, name in found if verdict == "failed"]
     if test["result"] == "SKIP":
-        return found or [("skipped", test["name"])]
+        told = re.search(r"^#?\s*SKIP\S*:? (.*)$", text, re.MULTILINE | re.IGNORECASE)
+        return found or [("skipped", f"{test['name']}: {told.group(1) if told else 'no reason given'}")]
     if plan and len(found) < int(plan.group(1)):
         found.append(("failed", f"{test['name']} ended after {len(found)} of {plan.group(1)} cases"))
     elif test["result"] not in ("OK", "EXPECTEDFAIL") and not failed:
