@@ -314,7 +314,8 @@ typedef struct tide_kernels {
     /* Make ready for products of this shape (pointers and workspace_bytes are not read) and set
      * *workspace_bytes, may be 0, to what each needs. Before training, not in the middle of it: it allocates.
      * The same shape again costs nothing. TIDE_ERROR_ARGUMENT for a shape against the rules above,
-     * TIDE_ERROR_NO_MEMORY, TIDE_ERROR_DEVICE; *workspace_bytes is set only on success. Any thread. */
+     * TIDE_ERROR_NO_MEMORY, TIDE_ERROR_DEVICE, TIDE_ERROR_UNSUPPORTED where the library has no such product;
+     * *workspace_bytes is set only on success. Any thread. */
     tide_status (*matmul_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 
     /* Constant sizes of attention's workspaces for this shape (pointers and workspace_bytes are not read); on the CPU they
