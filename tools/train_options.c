@@ -225,7 +225,8 @@ static tide_status device_check(const tide_train_settings *settings, const bool 
                          "tidepool train: %s needs --device host: the null device computes nothing",
                          settings->checks ? "--checks on" : "--delays");
     if (emulated != NULL && strncmp(settings->device, "cuda:", strlen("cuda:")) == 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device host: a GPU can't do that", emulated);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: %s needs --device host: a GPU can't do that",
+                         emulated);
     if (predict || settings->data != NULL)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
@@ -301,7 +302,8 @@ static tide_status model_open(const tide_train_settings *settings, tide_gpt2_con
     return tide_gpt2_config_check(model, "--vocab-size");
 }
 
-static void pool_options_fill(const tide_train_settings *settings, const char *device, tide_pool_options *pool)
+static void pool_options_fill(const tide_train_settings *settings, const char *device,
+                              tide_pool_options *pool)
 {
     static const tide_placement placements[] = {TIDE_PLACEMENT_AUTO, TIDE_PLACEMENT_HOST,
                                                 TIDE_PLACEMENT_DEVICE};
