@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "src/pool/internal.h"
+#include "tests/test_thin.h"
 #include "tests/toy_model.h"
 
 #define assert_ok(call)                                                                                      \
@@ -264,7 +265,7 @@ static void a_fault_in_a_step_leaves_no_trace(void **state)
         toy_destroy(&toy);
         uint64_t n = 1, tears = 0;
         while (!second_step_with_fault(&options, loss_scale, n, expected, &tears))
-            n += 1 + n / 4;
+            n += test_thin(4) + n / (4 / test_thin(2));
         print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
         assert_true(n > 60);
     }

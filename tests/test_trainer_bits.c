@@ -214,11 +214,12 @@ static void no_variant_changes_a_bit_in_fp32(void **state)
     compare_variants(TIDE_DTYPE_FP32, 0.5, 1);
 }
 
-/* Not clipped, and yet updates wait; at 65536 some step overflows. A third of the rows: each budget, each placement. */
+/* Not clipped, and yet updates wait; at 65536 some step overflows. A third of the rows (a ninth under a sanitizer):
+ * each budget, each placement. */
 static void no_variant_changes_a_bit_in_fp16(void **state)
 {
     (void)state;
-    compare_some_variants(TIDE_DTYPE_FP16, 0, 1, test_thin(2) == 1 ? 3 : 5);
+    compare_some_variants(TIDE_DTYPE_FP16, 0, 1, test_thin(2) == 1 ? 3 : 9);
 }
 
 /* The comparison itself: another seed must be seen. */
