@@ -2,7 +2,7 @@
  *
  * A warp owns 16 x M queries. Key tiles stream past (attention.h); for each
  *
- *     S = Q K^T      new maximum m'      P = 2^((S - m') c)      l = l 2^((m - m') c) + sum of P      O = O 2^((m - m') c) + P V
+ *     S = Q K^T    m' = the new maximum    w = 2^((m - m') c)    P = 2^((S - m') c)    l = l w + sum of P    O = O w + P V
  *
  * with c = 1 / (sqrt(width) ln 2), so that q is multiplied as it stands in memory and an exponential is one fused
  * multiply-add and one instruction. O, l and m are fp32 in registers; P is rounded to the element type as the second

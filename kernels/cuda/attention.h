@@ -15,8 +15,8 @@
  * are never read or written in global memory. Nor are rows beyond the sequence. A width that is a multiple of 16 bytes is
  * moved in accesses of 16 bytes, any other element by element.
  *
- * Where a warp's rows do not fit registers (fp32 from 128 on, 256 always) they are read again from global memory, through
- * the first-level cache, chunk by chunk; and from 256 on two blocks share the work of one, each making half of the output's
+ * Where a warp's rows do not fit registers (fp32, and 256 always) they are read again from global memory, through the
+ * first-level cache, chunk by chunk; and from 256 on two blocks share the work of one, each making half of the output's
  * columns. Slower, not different.
  *
  * Order of blocks: heavy tiles first, so that the last ones to finish are light; heads in groups whose streamed rows fit the
@@ -29,9 +29,13 @@
 
 enum { TIDE_ATTENTION_WARPS = 4, TIDE_ATTENTION_THREADS = TIDE_ATTENTION_WARPS * TIDE_WARP };
 
-/* Half of what the smaller GPUs of the list have of second-level cache (the RTX 3090: 6 MiB, too little to aim at; L40S 96,
- * A100 40, H200 50). */
+/* What a group of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200 (50). In the tests so
+ * little that a few heads make several groups. */
+#if defined(__CUDACC__)
 #define TIDE_ATTENTION_CACHE_BYTES ((size_t)24 << 20)
+#else
+#define TIDE_ATTENTION_CACHE_BYTES ((size_t)16 << 10)
+#endif
 
 /* A problem, the same for all three kernels. Passed to them by value. */
 struct tide_attention_shape {

@@ -18,7 +18,9 @@
  * What to expect, as arithmetic (nothing here has been timed): a warp owns 16 rows in both kernels, since dK, dV, K and V of 32
  * would fill the registers; so each B fragment is loaded once for each mma, and shared memory is the bound: 128 cycles for 64
  * mma. On an H200 that is 330 TFLOP/s of the five products that count, of which barriers, exponentials and the diagonal
- * leave half.
+ * leave half. At width 128 the second kernel's 192 registers of K, V, dK and dV leave too few for the rest: some 40 of a
+ * thread's values live in local memory. Reading V again instead costs more shuffles than that costs loads, and K and V in
+ * shared memory as much again in fragments.
  */
 #include "kernels/cuda/attention.h"
 

@@ -19,10 +19,11 @@
  *
  * Three things are instructions that only a GPU has: mma, ldmatrix, cp.async. Each has a plain path beside it which does the
  * same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32, which has no mma of its own
- * precision, always takes it: the sum is one fmaf after another in the order of k, at about a quarter of the fp32 pipe's
- * speed (32 shuffles for 64 fmaf would be free, 64 are not), and it is the truth that the others are compared with. For
- * bf16 and fp16 it runs in the tests on the CPU, and on a GPU where TIDE_CUDA_PLAIN_MMA is defined, so that the two paths
- * can be compared there: the instruction may add its 16 products in another order, nothing else may differ.
+ * precision, always takes it: one fmaf after another in the order of k. A product is then 64 shuffles and 64 fmaf a lane,
+ * and a multiprocessor shuffles a quarter as fast as it multiplies: some 14 TFLOP/s on an H200, enough for the truth
+ * that the others are compared with, and the code is the same. For bf16 and fp16 the plain path runs in the tests on the
+ * CPU, and on a GPU where TIDE_CUDA_PLAIN_MMA is defined, so that the two can be compared there: the instruction may add its
+ * 16 products in another order and exponentials (attention.h) differ in their last bit, nothing else may.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_TILE_H
 #define TIDEPOOL_KERNELS_CUDA_TILE_H
