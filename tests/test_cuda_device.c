@@ -462,7 +462,9 @@ static void each_command_may_fail_while_it_runs_and_the_device_says_so(void **st
         begin(state);
         fake_cudart_fail_command(i, cudaErrorIllegalAddress);
         assert_int_equal(life(text, sizeof text), TIDE_ERROR_DEVICE);
-        if (strstr(text, "cudaErrorIllegalAddress") == NULL)
+        /* the runtime's word, or the driver's where mapping is what meets it first */
+        if (strstr(text, "cudaErrorIllegalAddress") == NULL &&
+            strstr(text, "CUDA_ERROR_ILLEGAL_ADDRESS") == NULL)
             fail_msg("command %d: \"%s\"", (int)i, text);
         expect_nothing_left();
         strikes++;
