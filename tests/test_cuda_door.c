@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #include "offload/cuda_device.h"
 #include "offload/module.h"
 #include "tests/fake_cudart.h"

@@ -2,7 +2,7 @@
  * test_kernels_matmul.c can't see from outside. GELU's and the cast's kernels are the GPU's own, on the CPU too. */
 #include "tests/test_kernels.h"
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #include "tests/fake_cublaslt.h"
 
 #include <cublasLt.h>

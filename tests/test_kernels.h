@@ -26,7 +26,7 @@
 #include <omp.h>
 #endif
 #if defined(TEST_CUDA) || defined(TEST_CUDA_ON_CPU)
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #define TEST_ON_CPU 0
 #else
 #define TEST_ON_CPU 1

@@ -6,7 +6,7 @@
  * bisection, seven steps on constant memory. More segments take more launches; order and bits do not depend on it,
  * since no param's update depends on another's.
  *
- *     segment      ......|xxxxxxxx|xxxxxxxx|xxxxxxxx|xxx.....
+ *     segment      ......|oooooooo|oooooooo|oooooooo|ooo.....
  *     runs          0        1        2        3      4         run 0 begins at the last multiple of 16 bytes at or
  *                                                               before `param`: its first `lead` elements are not
  *                                                               the segment's

@@ -22,7 +22,7 @@
 #ifndef TIDEPOOL_KERNELS_CUDA_LAUNCH_H
 #define TIDEPOOL_KERNELS_CUDA_LAUNCH_H
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #include "kernels/fp16.h"
 
 #if defined(__CUDACC__)

@@ -37,7 +37,7 @@
  * One lock guards plans and the library's handle. It is held while a product is enqueued, since a plan's operation carries the
  * call's addresses: a few microseconds, and one stream multiplies anyway.
  */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #include "kernels/matmul_shape.h"
 
 #include <cublasLt.h>

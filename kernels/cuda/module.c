@@ -13,7 +13,7 @@
  * What CUDA reports as free after prepare still has to hold code of kernels that are loaded when first launched, and whatever
  * the driver puts aside; TIDE_MODULE_RESERVE_BYTES stay for that.
  */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #include "kernels/cuda/module_status.h"
 #include "offload/cuda_device.h"
 #include "offload/cuda_driver.h"

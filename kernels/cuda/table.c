@@ -1,5 +1,5 @@
 /* The GPU's table. */
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 
 static const tide_kernels table = {
     .name = "cuda",

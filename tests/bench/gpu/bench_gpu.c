@@ -5,7 +5,7 @@
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 #include "offload/cuda_device.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launchers.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  *
  * Everything here lives in the module libtidepool_cuda.so. C linkage.
  */
-#ifndef TIDEPOOL_KERNELS_CUDA_CUDA_H
-#define TIDEPOOL_KERNELS_CUDA_CUDA_H
+#ifndef TIDEPOOL_KERNELS_CUDA_LAUNCHERS_H
+#define TIDEPOOL_KERNELS_CUDA_LAUNCHERS_H
 
 #ifdef __cplusplus
 extern "C" {
