@@ -1,11 +1,12 @@
 #!/bin/sh
 # Builds and tests everything, on a fresh Debian 12 or a machine like it: installs what it needs, then
 #
-#   full      the whole suite, hazard checker on; the program; the example consumer against the installed library
+#   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
+#             toolkit also the CUDA module, for one architecture (nothing of it runs without a GPU: those tests say so)
 #   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration)
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
-#   bare      without oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and what does not need them passes
+#   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and what does not need them passes
 #
 # usage: tools/test.sh [CONFIGURATION ...]      build folders: build-test/ (TIDE_TEST_BUILD to move them)
 # The last line counts what really ran: "N passed, N failed[, N skipped]". Exit status 0 only if nothing failed.
@@ -65,41 +66,42 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
 # orderings away on purpose, so that its races are real. Nor the products once more with oneDNN held to AVX2: ours are
 # watched in either case, and oneDNN is not built with a sanitizer.
-units() { tests_named "$1" . | grep -vE '^program_(preset|input|signals|crashes|files|identity|delays|consumer)$|^pool_sites$|^kernels_matmul_avx2$' | tr '\n' '|' | sed 's/|$//'; }
+more_units='program_options|program_output|program_report'
+units() { tests_named "$1" . | grep -vE '^(program_.*|pool_sites|kernels_matmul_avx2|cuda_statuses)$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 run_full() {
-    configure full -Dtests=enabled && compile full && check full full . 3 || fail_count full
+    configure full -Dtests=enabled -Dgpu_architectures=90 && compile full && check full full . 3 || fail_count full
 }
 
 run_avx2() {
-    [ -f "$build/full.built" ] || { configure full -Dtests=enabled && compile full; } || { fail_count avx2; return; }
+    [ -f "$build/full.built" ] || { configure full -Dtests=enabled -Dgpu_architectures=90 && compile full; } || { fail_count avx2; return; }
     ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|trainer.*|kernels_matmul)$' 3
 }
 
 run_sanitize() {
     # jemalloc would take malloc away from the sanitizer.
     configure sanitize -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
-        -Doptimization=1 && compile sanitize || { fail_count sanitize; return; }
+        -Doptimization=1 '-Dgpu_architectures=[]' && compile sanitize || { fail_count sanitize; return; }
     ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-        check sanitize sanitize "^($(units sanitize))\$" 6
+        check sanitize sanitize "^($(units sanitize)|$more_units)\$" 6
 }
 
 run_threads() {
-    pattern='^(hazard|offload_[a-z]+|pool|pool_faults|pool_mixed|program_output)$'
-    configure threads -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 &&
-        compile threads || { fail_count threads; return; }
+    pattern='^(hazard|offload_[a-z]+|offload_cuda_host|cuda_device.*|cuda_clock|pool|pool_faults|pool_mixed|program_output)$'
+    configure threads -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
+        '-Dgpu_architectures=[]' && compile threads || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
         check threads threads "$pattern" 10
 }
 
 run_bare() {
-    configure bare -Dtests=enabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
+    configure bare -Dtests=enabled -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
         -Dopenmp=disabled && compile bare || { fail_count bare; return; }
     check bare bare '^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_(options|output|report|preset)$)' 3
 }
 
 # shellcheck disable=SC2086 # words are meant to split
-tide_packages_install $TIDE_BUILD_PACKAGES libcmocka-dev || exit 1
+tide_packages_install $TIDE_BUILD_PACKAGES g++ libcmocka-dev || exit 1
 mkdir -p "$build"
 for configuration in $wanted; do
     case $configuration in
