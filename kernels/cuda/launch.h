@@ -51,7 +51,8 @@ template <typename V, typename E> __device__ __forceinline__ void tide_cuda_shar
 
 /* --- elements --- */
 
-/* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). */
+/* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). On a GPU the conversions are
+ * its instructions, which round as bf16.h and fp16.h do; only a NaN's bits on the way to bf16 are not theirs but bf16.h's. */
 struct tide_cuda_fp32 {
     typedef float stored;
     enum { per_16_bytes = 4 };
@@ -62,13 +63,40 @@ struct tide_cuda_bf16 {
     typedef tide_bf16 stored;
     enum { per_16_bytes = 8 };
     static __device__ __forceinline__ float load(stored value) { return tide_bf16_to_float(value); }
-    static __device__ __forceinline__ stored store(float value) { return tide_bf16_from_float(value); }
+    static __device__ __forceinline__ stored store(float value)
+    {
+#if defined(__CUDA_ARCH__)
+        stored nearest;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(nearest) : "f"(value));
+        return value == value ? nearest : (stored)(__float_as_uint(value) >> 16 | 0x40u);
+#else
+        return tide_bf16_from_float(value);
+#endif
+    }
 };
 struct tide_cuda_fp16 {
     typedef tide_fp16 stored;
     enum { per_16_bytes = 8 };
-    static __device__ __forceinline__ float load(stored value) { return tide_fp16_to_float(value); }
-    static __device__ __forceinline__ stored store(float value) { return tide_fp16_from_float(value); }
+    static __device__ __forceinline__ float load(stored value)
+    {
+#if defined(__CUDA_ARCH__)
+        float same;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(same) : "h"(value));
+        return same;
+#else
+        return tide_fp16_to_float(value);
+#endif
+    }
+    static __device__ __forceinline__ stored store(float value)
+    {
+#if defined(__CUDA_ARCH__)
+        stored nearest;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(nearest) : "f"(value));
+        return nearest;
+#else
+        return tide_fp16_from_float(value);
+#endif
+    }
 };
 
 /* `function<element type>(...)` for a run-time dtype; gives its status. */
