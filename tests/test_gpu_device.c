@@ -1,0 +1,533 @@
+/* The CUDA device with the GPU's own kernels: what a GPU has to show before anything is trained on it. The device alone, on the
+ * fake runtime, is test_cuda_device.c's; the kernels alone are test_kernels_*.c's.
+ *
+ * Runs on a GPU (suite gpu) and, with the very same code, on the fake runtime with emulated kernels. Nothing here follows a
+ * device address on the CPU and no function stands in for a kernel but on the host lane. What is read late or early shows
+ * because a chain of kernels is milliseconds long (on the fake: because commands come late); addresses that the GPU remembers
+ * wrongly show because places are mapped anew while kernels run.
+ */
+#include "tests/test_gpu_rig.h"
+#include "tests/test_gpu_schedule.h"
+
+#include <pthread.h>
+
+/* --- chunks --- */
+
+enum { FEW_SLOTS = 3, PASSES = 3 };
+
+/* Fetch, add one to each number at the chunk's place, evict; the slot's event is behind it all. */
+static void chunk_visit(rig *it, uint32_t slot, uint32_t chunk)
+{
+    const tide_add_args add = rig_add_ones(it, rig_place(it, chunk));
+    assert_ok(it->ops->map(it->device, slot, rig_place(it, chunk)));
+    rig_fetch(it, TIDE_STREAM_IN, slot, chunk % HOST_SLOTS);
+    rig_order(it, FEW_SLOTS + (int)slot, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
+    rig_launch(it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->add, &add, sizeof add);
+    rig_order(it, 2 * FEW_SLOTS + (int)slot, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
+    rig_evict(it, TIDE_STREAM_OUT, chunk % HOST_SLOTS, slot);
+    rig_record(it, (int)slot, TIDE_STREAM_OUT);
+}
+
+static void chunk_leave(rig *it, uint32_t slot, uint32_t chunk)
+{
+    rig_wait(it, (int)slot);
+    assert_ok(it->ops->unmap(it->device, slot, rig_place(it, chunk)));
+}
+
+static void chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place(void **state)
+{
+    (void)state;
+    const tide_device_options options = rig_options();
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    for (uint32_t chunk = 0; chunk < HOST_SLOTS; chunk++)
+        rig_host_fill(&it, chunk, 1000.0f * (float)chunk);
+    for (uint32_t i = 0; i < PASSES * RANGE_CHUNKS; i++) {
+        if (i >= FEW_SLOTS)
+            chunk_leave(&it, i % FEW_SLOTS, (i - FEW_SLOTS) % RANGE_CHUNKS);
+        chunk_visit(&it, i % FEW_SLOTS, i % RANGE_CHUNKS);
+    }
+    it.ops->synchronize(it.device);
+    for (uint32_t chunk = 0; chunk < HOST_SLOTS; chunk++)
+        rig_host_expect(&it, chunk, 1000.0f * (float)chunk, PASSES * RANGE_CHUNKS / HOST_SLOTS);
+    rig_close(&it);
+}
+
+static void place_that_is_mapped_anew_shows_the_new_chunk(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 100, PLACE = 3 };
+    const tide_device_options options = rig_options();
+    rig it = rig_open(&options);
+    const tide_work work = {.label = "look"};
+    const tide_copy_args copy = {rig_place(&it, PLACE), it.region, 4096};
+    for (uint32_t slot = 0; slot < DEVICE_SLOTS; slot++) {
+        rig_host_fill(&it, slot, 1000.0f * (float)(slot + 1));
+        rig_fetch(&it, TIDE_STREAM_COMPUTE, slot, slot);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const uint32_t slot = round * 5 % DEVICE_SLOTS;
+        assert_ok(it.ops->map(it.device, slot, rig_place(&it, PLACE)));
+        rig_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
+        assert_ok(
+            it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, it.buffer, it.region, 4096, false));
+        rig_record(&it, 0, TIDE_STREAM_COMPUTE);
+        rig_wait(&it, 0);
+        assert_memory_equal(it.buffer, rig_host(&it, slot), 4096);
+        assert_ok(it.ops->unmap(it.device, slot, rig_place(&it, PLACE)));
+    }
+    rig_close(&it);
+}
+
+static void chunks_are_mapped_and_unmapped_while_kernels_run_on_others(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 48, OTHERS = 3 };
+    const tide_device_options options = rig_options();
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    const chain busy = rig_chain(&it, rig_place(&it, 0));
+    for (uint32_t slot = 0; slot <= OTHERS; slot++) {
+        rig_host_fill(&it, slot, 100.0f * (float)slot);
+        rig_fetch(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
+    }
+    assert_ok(it.ops->map(it.device, 0, rig_place(&it, 0)));
+    rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const uint32_t slot = 1 + round % OTHERS, chunk = 1 + round % (RANGE_CHUNKS - 1);
+        const tide_add_args add = rig_add_ones(&it, rig_place(&it, chunk));
+        assert_ok(it.ops->map(it.device, slot, rig_place(&it, chunk)));
+        rig_launch(&it, TIDE_STREAM_UPDATE, tide_kernels_cuda()->add, &add, sizeof add);
+        rig_record(&it, 1, TIDE_STREAM_UPDATE);
+        rig_wait(&it, 1);
+        assert_ok(it.ops->unmap(it.device, slot, rig_place(&it, chunk)));
+    }
+    for (uint32_t slot = 0; slot <= OTHERS; slot++)
+        rig_evict(&it, slot == 0 ? TIDE_STREAM_COMPUTE : TIDE_STREAM_UPDATE, slot, slot);
+    it.ops->synchronize(it.device);
+    rig_host_expect(&it, 0, 0.0f, CHAIN_LAUNCHES);
+    for (uint32_t slot = 1; slot <= OTHERS; slot++)
+        rig_host_expect(&it, slot, 100.0f * (float)slot, ROUNDS / OTHERS);
+    rig_close(&it);
+}
+
+/* --- order --- */
+
+/* The copy and the chain wait for each other in turn; whatever begins early takes numbers of another round. */
+static void stream_that_waits_for_an_event_sees_all_that_was_before_it(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 4 };
+    const tide_device_options options = rig_options();
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    assert_ok(it.ops->map(it.device, 2, rig_place(&it, 5)));
+    const chain busy = rig_chain(&it, rig_place(&it, 5));
+    rig_host_fill(&it, 0, 1.0f);
+    rig_fetch(&it, TIDE_STREAM_IN, 2, 0);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        rig_order(&it, 0, TIDE_STREAM_IN, TIDE_STREAM_COMPUTE);
+        rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+        rig_order(&it, 1, TIDE_STREAM_COMPUTE, TIDE_STREAM_OUT);
+        rig_evict(&it, TIDE_STREAM_OUT, 1 + round, 2);
+        rig_order(&it, 2, TIDE_STREAM_OUT, TIDE_STREAM_IN);
+        rig_fetch(&it, TIDE_STREAM_IN, 2, 1 + round);
+    }
+    it.ops->synchronize(it.device);
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        rig_host_expect(&it, 1 + round, 1.0f, (float)((round + 1) * CHAIN_LAUNCHES));
+    rig_close(&it);
+}
+
+typedef struct lane_step {
+    float *numbers;
+    float factor, term;
+} lane_step;
+
+static tide_status lane_step_run(void *stream, const void *arguments)
+{
+    const lane_step *it = arguments;
+    assert_null(stream);
+    for (int i = 0; i < CHUNK_FLOATS; i++)
+        it->numbers[i] = it->factor * it->numbers[i] + it->term;
+    return TIDE_OK;
+}
+
+static void functions_of_the_lane_run_in_order_between_copies(void **state)
+{
+    (void)state;
+    const tide_device_options options = rig_options();
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    const chain busy = rig_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
+    const lane_step twice = {rig_host(&it, 1), 2.0f, 0.0f}, less = {rig_host(&it, 1), 1.0f, -8.0f},
+                    half = {rig_host(&it, 1), 0.5f, 0.0f};
+    rig_host_fill(&it, 0, 0.0f);
+    rig_fetch(&it, TIDE_STREAM_COMPUTE, 0, 0);
+    rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+    rig_evict(&it, TIDE_STREAM_COMPUTE, 1, 0);
+    rig_record(&it, 0, TIDE_STREAM_COMPUTE);
+    rig_wait(&it, 0); /* no stream waits for the host, nor the lane for a stream */
+    rig_launch(&it, TIDE_STREAM_HOST, lane_step_run, &twice, sizeof twice);
+    rig_launch(&it, TIDE_STREAM_HOST, lane_step_run, &less, sizeof less);
+    rig_launch(&it, TIDE_STREAM_HOST, lane_step_run, &half, sizeof half);
+    rig_record(&it, 1, TIDE_STREAM_HOST);
+    rig_wait(&it, 1);
+    rig_fetch(&it, TIDE_STREAM_IN, 3, 1);
+    rig_order(&it, 2, TIDE_STREAM_IN, TIDE_STREAM_OUT);
+    rig_evict(&it, TIDE_STREAM_OUT, 2, 3);
+    it.ops->synchronize(it.device);
+    rig_host_expect(&it, 2, -4.0f, CHAIN_LAUNCHES);
+    rig_close(&it);
+}
+
+static void park_wakes_when_an_event_passes(void **state)
+{
+    (void)state;
+    const tide_device_options options = rig_options();
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    const chain busy = rig_chain(&it, it.ops->slot_address(it.device, TIDE_TIER_DEVICE, 0));
+    for (int round = 0; round < 5; round++) {
+        bool done = false;
+        rig_launch(&it, TIDE_STREAM_COMPUTE, chain_kernel, &busy, sizeof busy);
+        rig_record(&it, 0, TIDE_STREAM_COMPUTE);
+        while (!done) {
+            const uint64_t ticket = it.ops->doorbell(it.device);
+            assert_ok(it.ops->event_query(it.device, it.events[0], SITE, &done));
+            if (!done)
+                assert_ok(it.ops->park(it.device, ticket, true));
+        }
+    }
+    rig_close(&it);
+}
+
+/* --- the region and the buffers --- */
+
+/* What is freed before the region is made may be what the region is made of. */
+static void gpu_make_dirty(void)
+{
+    void *dirty;
+    assert_int_equal(cudaMalloc(&dirty, 4 * REGION_BYTES), cudaSuccess);
+    assert_int_equal(cudaMemset(dirty, 0xa5, 4 * REGION_BYTES), cudaSuccess);
+    assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+    assert_int_equal(cudaFree(dirty), cudaSuccess);
+}
+
+static void region_is_zero_when_it_is_given(void **state)
+{
+    (void)state;
+    const tide_device_options options = rig_options();
+    const tide_work work = {.label = "look"};
+    gpu_make_dirty();
+    rig it = rig_open(&options);
+    for (size_t at = 0; at < REGION_BYTES; at += BUFFER_BYTES) {
+        memset(it.buffer, 0xff, BUFFER_BYTES);
+        assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_OUT, &work, it.buffer, it.region + at,
+                                     BUFFER_BYTES, false));
+        rig_record(&it, 0, TIDE_STREAM_OUT);
+        rig_wait(&it, 0);
+        for (size_t i = 0; i < BUFFER_BYTES; i++)
+            if (it.buffer[i] != 0)
+                fail_msg("byte %zu of the region is %d", at + i, it.buffer[i]);
+    }
+    rig_close(&it);
+}
+
+static void bytes_of_a_buffer_reach_the_region_and_return(void **state)
+{
+    (void)state;
+    const struct {
+        size_t from, to, bytes;
+    } cases[] = {{0, 0, 1}, {3, 1, 5}, {7, 256, 4095}, {1, 77, 100001}};
+    const tide_device_options options = rig_options();
+    const tide_work work = {.label = "bytes"};
+    rig it = rig_open(&options);
+    char *half = it.buffer + BUFFER_BYTES / 2;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const tide_copy_args copy = {it.region + cases[i].to, it.region + CHUNK_BYTES + cases[i].from,
+                                     cases[i].bytes};
+        for (int b = 0; b < BUFFER_BYTES / 2; b++)
+            it.buffer[b] = (char)(unsigned char)(7 * b + 1);
+        memset(half, 0, BUFFER_BYTES / 2);
+        assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, it.region + cases[i].to,
+                                     it.buffer + cases[i].from, cases[i].bytes, true));
+        rig_launch(&it, TIDE_STREAM_COMPUTE, tide_kernels_cuda()->copy, &copy, sizeof copy);
+        assert_ok(it.ops->copy_bytes(it.device, TIDE_STREAM_COMPUTE, &work, half,
+                                     it.region + CHUNK_BYTES + cases[i].from, cases[i].bytes, false));
+        it.ops->synchronize(it.device);
+        assert_memory_equal(half, it.buffer + cases[i].from, cases[i].bytes);
+        assert_int_equal(half[cases[i].bytes], 0);
+    }
+    rig_close(&it);
+}
+
+/* --- budgets --- */
+
+static void budgets_are_hard(void **state)
+{
+    (void)state;
+    const tide_device_options options = rig_options();
+    void *address = NULL;
+    uint32_t object;
+    tide_device *device;
+    assert_ok(tide_device_cuda_open(&options, 0, &device));
+    const tide_device_ops *ops = device->ops;
+    const uint32_t too_many = DEVICE_SLOTS + REGION_BYTES / CHUNK_BYTES + 1;
+    assert_int_equal(ops->slots_create(device, TIDE_TIER_DEVICE, too_many), TIDE_ERROR_BUDGET);
+    assert_int_equal(ops->slots_create(device, TIDE_TIER_HOST, HOST_SLOTS + 2), TIDE_ERROR_BUDGET);
+    assert_ok(ops->slots_create(device, TIDE_TIER_DEVICE, DEVICE_SLOTS));
+    assert_ok(ops->slots_create(device, TIDE_TIER_HOST, HOST_SLOTS));
+    assert_int_equal(ops->region_create(device, REGION_BYTES + CHUNK_BYTES, &address), TIDE_ERROR_BUDGET);
+    assert_int_equal(ops->buffer_create(device, "batch", BUFFER_BYTES + CHUNK_BYTES, &address, &object),
+                     TIDE_ERROR_BUDGET);
+    assert_null(address);
+    assert_ok(ops->region_create(device, REGION_BYTES, &address));
+    assert_ok(ops->buffer_create(device, "batch", BUFFER_BYTES, &address, &object));
+    ops->close(device);
+}
+
+static uint64_t gpu_free_bytes(void)
+{
+    size_t free_bytes, total_bytes;
+    assert_int_equal(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
+    return free_bytes;
+}
+
+/* Others may use the GPU meanwhile; a slot a round would be more than they are granted. */
+static void steady_state_allocates_nothing(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 60, GRANTED = 16 };
+    const tide_device_options options = rig_options();
+    tide_memory_usage before[TIDE_TIER_COUNT], after[TIDE_TIER_COUNT];
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    chunk_visit(&it, 0, 0);
+    chunk_leave(&it, 0, 0);
+    const uint64_t free_bytes = gpu_free_bytes();
+    for (tide_tier tier = 0; tier < TIDE_TIER_COUNT; tier++)
+        it.ops->usage(it.device, tier, &before[tier]);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        chunk_visit(&it, round % FEW_SLOTS, round % RANGE_CHUNKS);
+        chunk_leave(&it, round % FEW_SLOTS, round % RANGE_CHUNKS);
+    }
+    for (tide_tier tier = 0; tier < TIDE_TIER_COUNT; tier++) {
+        it.ops->usage(it.device, tier, &after[tier]);
+        assert_int_equal(after[tier].allocations, before[tier].allocations);
+        assert_int_equal(after[tier].used_bytes, after[tier].budget_bytes);
+    }
+    assert_true(gpu_free_bytes() + GRANTED * (uint64_t)CHUNK_BYTES >= free_bytes);
+    rig_close(&it);
+}
+
+/* --- times --- */
+
+enum { CHAINS = 6, SPANS_MAX = 64 };
+
+typedef struct spans {
+    pthread_mutex_t lock;
+    int count;
+    uint64_t begin_ns[SPANS_MAX], end_ns[SPANS_MAX];
+} spans;
+
+/* Of commands on the compute stream alone. */
+static void spans_add(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
+                      uint64_t end_ns)
+{
+    spans *it = context;
+    (void)label, (void)tag;
+    pthread_mutex_lock(&it->lock);
+    if (stream == TIDE_STREAM_COMPUTE && it->count < SPANS_MAX) {
+        it->begin_ns[it->count] = begin_ns;
+        it->end_ns[it->count++] = end_ns;
+    }
+    pthread_mutex_unlock(&it->lock);
+}
+
+/* A command is longer than what CUDA's own events find inside it, and not by much; on the fake, where somebody else may have
+ * the processor between two events, not longer than all of it took. */
+static void expect_span(const spans *it, int i, float inside_ms, uint64_t wall_ns)
+{
+    const double took_ms = (double)(it->end_ns[i] - it->begin_ns[i]) * 1e-6, inside = (double)inside_ms;
+#ifdef TEST_CUDA_ON_CPU
+    const double most_ms = (double)wall_ns * 1e-6;
+#else
+    const double most_ms = fmin((double)wall_ns * 1e-6, 1.3 * inside + 0.1);
+#endif
+    if (took_ms < 0.98 * inside - 0.002 || took_ms > most_ms)
+        fail_msg("chain %d: %.3f ms of which CUDA finds %.3f; at most %.3f", i, took_ms, inside, most_ms);
+}
+
+static void chain_of_length(rig *it, uint32_t launches, cudaEvent_t begin, cudaEvent_t end)
+{
+    chain timed = rig_chain(it, it->ops->slot_address(it->device, TIDE_TIER_DEVICE, 0));
+    timed.launches = launches;
+    timed.begin = begin;
+    timed.end = end;
+    rig_launch(it, TIDE_STREAM_COMPUTE, chain_kernel, &timed, sizeof timed);
+}
+
+static void times_of_commands_are_those_that_cuda_measures(void **state)
+{
+    (void)state;
+    static spans seen;
+    cudaEvent_t events[CHAINS + 1][2];
+    tide_device_statistics statistics;
+    tide_device_options options = rig_options();
+    seen = (spans){.lock = PTHREAD_MUTEX_INITIALIZER};
+    options.observer = spans_add;
+    options.observer_context = &seen;
+    rig it = rig_open(&options);
+    rig_make_ones(&it);
+    const uint64_t first_ns = it.ops->now_ns(it.device);
+    for (int i = 0; i <= CHAINS; i++) { /* the first pays for what is loaded when it is first used */
+        for (int end = 0; end < 2; end++)
+            assert_int_equal(cudaEventCreateWithFlags(&events[i][end], cudaEventDefault), cudaSuccess);
+        chain_of_length(&it, (uint32_t)(CHAIN_LAUNCHES * (i + 1) / (CHAINS + 1)), events[i][0], events[i][1]);
+    }
+    it.ops->synchronize(it.device);
+    const uint64_t last_ns = it.ops->now_ns(it.device);
+    uint64_t sum_ns = 0, before_ns = first_ns;
+    assert_int_equal(seen.count, CHAINS + 1);
+    for (int i = 0; i <= CHAINS; i++) {
+        float inside_ms;
+        assert_true(seen.begin_ns[i] >= before_ns && seen.end_ns[i] >= seen.begin_ns[i]);
+        assert_int_equal(cudaEventElapsedTime(&inside_ms, events[i][0], events[i][1]), cudaSuccess);
+        if (i > 0)
+            expect_span(&seen, i, inside_ms, last_ns - first_ns);
+        before_ns = seen.end_ns[i];
+        sum_ns += seen.end_ns[i] - seen.begin_ns[i];
+        for (int end = 0; end < 2; end++)
+            assert_int_equal(cudaEventDestroy(events[i][end]), cudaSuccess);
+    }
+    assert_true(before_ns <= last_ns);
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.busy_ns[TIDE_STREAM_COMPUTE], sum_ns);
+    rig_close(&it);
+}
+
+/* --- the optimizer --- */
+
+enum {
+    PARAMS = 1 << 20, /* a chunk of bf16, two of fp32 */
+    STATES = 3,       /* master, momentum, variance: fp32 */
+    STATE_CHUNKS = 2,
+};
+
+/* Where an update's arrays are, at places on the GPU or in the host's memory: params first, two chunks of each state then. */
+static char *array_of(char *range, int array)
+{
+    return array == 0 ? range : range + (size_t)(STATE_CHUNKS * array) * CHUNK_BYTES;
+}
+
+/* Segments as a chunk has them: cuts at multiples of 64, a tensor's end that is none, weights that decay and biases that don't.
+ */
+enum { SEGMENTS = 4 };
+static void segments_make(tide_adamw_segment *segments, char *range, tide_dtype dtype)
+{
+    static const size_t begins[SEGMENTS + 1] = {0, 64, 704 + 64, 500032, PARAMS};
+    for (int s = 0; s < SEGMENTS; s++)
+        segments[s] = (tide_adamw_segment){
+            .param = array_of(range, 0) + begins[s] * tide_dtype_bytes(dtype),
+            .master = (float *)(void *)array_of(range, 1) + begins[s],
+            .momentum = (float *)(void *)array_of(range, 2) + begins[s],
+            .variance = (float *)(void *)array_of(range, 3) + begins[s],
+            .elements = begins[s + 1] - begins[s] - (s == 1 ? 27 : 0),
+            .decays = s != 2,
+        };
+}
+
+static void arrays_fill(char *range, tide_dtype dtype)
+{
+    static const double scales[1 + STATES] = {0.01, 1.0, 0.01, 1e-4};
+    for (int array = 0; array <= STATES; array++) {
+        const tide_dtype stored = array == 0 ? dtype : TIDE_DTYPE_FP32;
+        const buffer to = {array_of(range, array), PARAMS * tide_dtype_bytes(stored), stored};
+        for (size_t i = 0; i < PARAMS; i++) {
+            const double value = scales[array] * random_value();
+            buffer_set(to, i, array == 3 ? fabs(value) : value);
+        }
+    }
+}
+
+/* Two updates and a restore, by a table's kernels on a range; the segments are gone as soon as they are launched. */
+static void range_update(rig *it, const tide_kernels *kernels, char *range, tide_dtype dtype)
+{
+    for (uint64_t step = 1; step <= 3; step++) {
+        tide_adamw_segment segments[SEGMENTS];
+        const tide_adamw_args update = {
+            segments, SEGMENTS, tide_adam_factors_make(6e-4, 0.9, 0.95, 1e-8, 0.1, step, 0.37), dtype};
+        const tide_restore_args restore = {segments, 1, dtype};
+        const bool restores = step == 3;
+        const void *arguments = restores ? (const void *)&restore : (const void *)&update;
+        const tide_kernel kernel = restores ? kernels->restore : kernels->adamw;
+        segments_make(segments, range, dtype);
+        if (it == NULL)
+            assert_ok(kernel(NULL, arguments));
+        else
+            rig_launch(it, TIDE_STREAM_UPDATE, kernel, arguments, restores ? sizeof restore : sizeof update);
+        memset(segments, 0xff, sizeof segments);
+    }
+}
+
+static void check_adamw(rig *it, tide_dtype dtype)
+{
+    const uint32_t chunks = STATE_CHUNKS * (1 + STATES);
+    char *expected = malloc((size_t)chunks * CHUNK_BYTES);
+    assert_non_null(expected);
+    memset(expected, 0, (size_t)chunks * CHUNK_BYTES);
+    arrays_fill(expected, dtype);
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        const uint32_t slot = (chunk * 3 + 1) % DEVICE_SLOTS; /* neighbours at places, not in memory */
+        memcpy(rig_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES);
+        assert_ok(it->ops->map(it->device, slot, rig_place(it, chunk)));
+        rig_fetch(it, TIDE_STREAM_IN, slot, chunk);
+    }
+    rig_order(it, 0, TIDE_STREAM_IN, TIDE_STREAM_UPDATE);
+    range_update(it, tide_kernels_cuda(), rig_place(it, 0), dtype);
+    range_update(NULL, tide_kernels_cpu(), expected, dtype);
+    rig_order(it, 1, TIDE_STREAM_UPDATE, TIDE_STREAM_OUT);
+    for (uint32_t chunk = 0; chunk < chunks; chunk++)
+        rig_evict(it, TIDE_STREAM_OUT, chunk, (chunk * 3 + 1) % DEVICE_SLOTS);
+    it->ops->synchronize(it->device);
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        if (memcmp(rig_host(it, chunk), expected + (size_t)chunk * CHUNK_BYTES, CHUNK_BYTES) != 0)
+            fail_msg("dtype %d: chunk %u differs from the CPU's", (int)dtype, chunk);
+        assert_ok(it->ops->unmap(it->device, (chunk * 3 + 1) % DEVICE_SLOTS, rig_place(it, chunk)));
+    }
+    free(expected);
+}
+
+static void update_through_chunks_has_the_cpus_bits(void **state)
+{
+    (void)state;
+    const tide_device_options options = rig_options();
+    for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
+        rig it = rig_open(&options);
+        check_adamw(&it, dtype);
+        rig_close(&it);
+    }
+}
+
+#define gpu_test(name) cmocka_unit_test_setup(name, rig_begin)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        gpu_test(chunks_pass_through_few_slots_and_each_meets_its_kernel_at_its_place),
+        gpu_test(place_that_is_mapped_anew_shows_the_new_chunk),
+        gpu_test(chunks_are_mapped_and_unmapped_while_kernels_run_on_others),
+        gpu_test(stream_that_waits_for_an_event_sees_all_that_was_before_it),
+        gpu_test(functions_of_the_lane_run_in_order_between_copies),
+        gpu_test(park_wakes_when_an_event_passes),
+        gpu_test(region_is_zero_when_it_is_given),
+        gpu_test(bytes_of_a_buffer_reach_the_region_and_return),
+        gpu_test(budgets_are_hard),
+        gpu_test(steady_state_allocates_nothing),
+        gpu_test(times_of_commands_are_those_that_cuda_measures),
+        gpu_test(update_through_chunks_has_the_cpus_bits),
+        gpu_test(random_schedule_has_the_contents_of_a_naive_model),
+    };
+    return RUN_KERNEL_TESTS(tests);
+}
