@@ -2,22 +2,22 @@
  *
  * A warp owns 16 x M queries. Key tiles stream past (attention.h); for each
  *
- *     S = Q K^T    m' = the new maximum    w = 2^((m - m') c)    P = 2^((S - m') c)    l = l w + sum of P    O = O w + P V
+ *     S = Q K^T   m' = the new maximum   w = 2^((m - m') c)   P = 2^((S - m') c)   l = l w + sum of P   O = O w + P V
  *
  * with c = 1 / (sqrt(width) ln 2), so that q is multiplied as it stands in memory and an exponential is one fused
  * multiply-add and one instruction. O, l and m are fp32 in registers; P is rounded to the element type as the second
- * product's A. At the end O / l, and m / sqrt(width) + ln l for backward. A tile wholly in a warp's future is skipped, and only
- * tiles on the diagonal are masked: the first key tile is in nobody's future, so a maximum is never minus infinity when
- * it is used (unless a product overflows: then the row is NaN, as it is on the CPU).
+ * product's A. At the end O / l, and m / sqrt(width) + ln l for backward. A tile wholly in a warp's future is
+ * skipped, and only tiles on the diagonal are masked: the first key tile is in nobody's future, so a maximum is never
+ * minus infinity when it is used (unless a product overflows: then the row is NaN, as it is on the CPU).
  *
- * What to expect, as arithmetic (nothing here has been timed): on an H200, mma.sync gives some 60% of wgmma's rate, about 500
- * TFLOP/s of bf16. At width 64 the exponentials cost as many cycles as the products (4096 of them a tile of 64 x 64 at 16 a
- * cycle and processor, against 256 mma at one), overlapped only as far as warps drift apart, and each B fragment is
- * loaded once for two mma (M = 2: 64 cycles of shared memory for 64 of mma): 200 to 250 TFLOP/s at T of some thousands;
- * at 1024 a fifth of all products is spent on tiles of the diagonal. At width 128, M = 1 (M = 2 would need 128 registers
- * for O alone): shared memory bounds it, 128 cycles for 64, near 250. wgmma with TMA would reach twice that on this one
- * architecture, with other fragments, other tiles and nothing that a CPU could check; attention is an eighth of a gpt2's
- * step.
+ * What to expect, as arithmetic (nothing here has been timed): on an H200, mma.sync gives some 60% of wgmma's rate,
+ * about 500 TFLOP/s of bf16. At width 64 the exponentials cost as many cycles as the products (4096 of them a tile of
+ * 64 x 64 at 16 a cycle and processor, against 256 mma at one), overlapped only as far as warps drift apart, and each
+ * B fragment is loaded once for two mma (M = 2: 64 cycles of shared memory for 64 of mma): 200 to 250 TFLOP/s at T of
+ * some thousands; at 1024 a fifth of all products is spent on tiles of the diagonal. At width 128, M = 1 (M = 2 would
+ * need 128 registers for O alone): shared memory bounds it, 128 cycles for 64, near 250. wgmma with TMA would reach
+ * twice that on this one architecture, with other fragments, other tiles and nothing that a CPU could check;
+ * attention is an eighth of a gpt2's step.
  */
 #include "kernels/cuda/attention.h"
 
@@ -33,7 +33,7 @@ template <typename T, int W> struct forward_plan {
     };
 };
 
-/* What a warp knows of its queries so far: of each of a lane's two rows. The sums are the lane's own part of the row. */
+/* What a warp knows of its queries so far: of each of a lane's two rows. The sums are the lane's part of the row. */
 template <int M, int COLUMNS> struct forward_state {
     float out[M][COLUMNS / 8][4];
     float maximum[M][2], sum[M][2];
@@ -52,7 +52,7 @@ static __device__ __forceinline__ void mask_future(float (&scores)[ROWS / 8][4],
                 scores[i][e] = -INFINITY;
 }
 
-/* Online softmax of 16 rows over one tile: scores become weights, what was summed before shrinks to the new maximum. */
+/* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. */
 template <typename T, int ROWS, int COLUMNS>
 static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], float (&out)[COLUMNS / 8][4],
                                               float (&maximum)[2], float (&sum)[2], float scale_log2)

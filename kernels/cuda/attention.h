@@ -2,25 +2,27 @@
  *
  * Every one of the three kernels (forward; dQ; dK and dV) has the same shape:
  *
- *     a block of 4 warps owns rows of one head (queries, or keys); each warp 16 x M of them, as A fragments in registers;
+ *     a block of 4 warps owns rows of one head (queries, or keys); each warp 16 x M of them, as A fragments;
  *     the rows of the other kind stream through shared memory, two tensors side by side (K and V, or Q and dO),
  *     in two stages: while one pair of tiles is multiplied the next is on its way (cp.async);
  *     scores and their gradients, 16 x ROWS of a warp, live in registers and become the next product's A.
  *
- *     shared memory:  | stage 0: first tensor [ROWS, W] | second [ROWS, W] | stage 1: first | second |     at most 32 KiB
+ *     shared memory: | stage 0: first tensor [ROWS, W] | second [ROWS, W] | stage 1: first | second |  at most 32 KiB
  *
- * Every score is computed by the warp that uses it, so warps exchange nothing: two barriers a pair of tiles, for shared memory.
+ * Every score is computed by the warp that uses it, so warps exchange nothing: two barriers a pair of tiles, for
+ * shared memory.
  *
- * W is the head's width padded to 64, 128 or 256; columns beyond the width are zeros in shared memory and in fragments, and
- * are never read or written in global memory. Nor are rows beyond the sequence. A width that is a multiple of 16 bytes is
- * moved in accesses of 16 bytes, any other element by element.
+ * W is the head's width padded to 64, 128 or 256; columns beyond the width are zeros in shared memory and in
+ * fragments, and are never read or written in global memory. Nor are rows beyond the sequence. A width that is a
+ * multiple of 16 bytes is moved in accesses of 16 bytes, any other element by element.
  *
  * Where a warp's rows do not fit registers (fp32, and 256 always) they are read again from global memory, through the
- * first-level cache, chunk by chunk; and from 256 on two blocks share the work of one, each making half of the output's
- * columns. Slower, not different.
+ * first-level cache, chunk by chunk; and from 256 on two blocks share the work of one, each making half of the
+ * output's columns. Slower, not different.
  *
- * Order of blocks: heavy tiles first, so that the last ones to finish are light; heads in groups whose streamed rows fit the
- * second-level cache together. It is an order of work only: each block's result depends on nothing but its own rows.
+ * Order of blocks: heavy tiles first, so that the last ones to finish are light; heads in groups whose streamed rows
+ * fit the second-level cache together. It is an order of work only: each block's result depends on nothing but its
+ * own rows.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_ATTENTION_H
 #define TIDEPOOL_KERNELS_CUDA_ATTENTION_H
@@ -29,8 +31,8 @@
 
 enum { TIDE_ATTENTION_WARPS = 4, TIDE_ATTENTION_THREADS = TIDE_ATTENTION_WARPS * TIDE_WARP };
 
-/* What a group of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200 (50). In the tests so
- * little that a few heads make several groups. */
+/* What a group of heads may stream: about half of the second-level cache of an A100 (40 MiB) or H200 (50). In the
+ * tests so little that a few heads make several groups. */
 #if defined(__CUDACC__)
 #define TIDE_ATTENTION_CACHE_BYTES ((size_t)24 << 20)
 #else
@@ -67,8 +69,8 @@ template <typename T, typename Args> static tide_attention_shape tide_attention_
     return shape;
 }
 
-/* Blocks of one launch: every head's tiles of `own` rows, `parts` blocks each. ARGUMENT for what no kernel here can do: heads
- * wider than 256, and more blocks than a grid has (2^31 - 1: more tokens than any GPU holds). */
+/* Blocks of one launch: every head's tiles of `own` rows, `parts` blocks each. ARGUMENT for what no kernel here can
+ * do: heads wider than 256, and more blocks than a grid has (2^31 - 1: more tokens than any GPU holds). */
 template <typename Args>
 static tide_status tide_attention_blocks(const Args *args, size_t own, size_t parts, unsigned *blocks)
 {
@@ -248,7 +250,8 @@ template <typename T, int W> struct tide_own_rows<T, W, false> {
     }
 };
 
-/* rows = factor x sums, for 16 rows from first_row and COLUMNS from `column` on. The factors are of rows g and g + 8. */
+/* rows = factor x sums, for 16 rows from first_row and COLUMNS from `column` on. The factors are of rows g and g +
+ * 8. */
 template <typename T, int COLUMNS>
 static __device__ __forceinline__ void tide_sums_store(const float (&sums)[COLUMNS / 8][4], const float (&factor)[2],
                                                        const tide_head_rows<typename T::stored> &rows, int first_row,
@@ -286,8 +289,8 @@ template <typename T, int W, int ROWS> struct tide_stream {
     };
 };
 
-/* A vector for any address: the first `inside` elements, zeros after them. A loop, since it must not cost the other case a
- * register. */
+/* A vector for any address: the first `inside` elements, zeros after them. A loop, since it must not cost the other
+ * case a register. */
 template <typename T>
 static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int at, const typename T::stored *from,
                                                           int inside)
@@ -297,7 +300,8 @@ static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int
         tile[at + i] = i < inside ? from[i] : (typename T::stored)0;
 }
 
-/* One tile from global memory, vector after vector over the block's threads: a thread's are of one column, some rows apart. */
+/* One tile from global memory, vector after vector over the block's threads: a thread's are of one column, some rows
+ * apart. */
 template <typename T, int W, int ROWS>
 static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copies, int base,
                                                       const tide_head_rows<const typename T::stored> &rows,
@@ -321,10 +325,11 @@ static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copi
     }
 }
 
-/* use(first tensor's base, second's base, first row) for tiles `begin` to `end` - 1 of both tensors, all the block's threads
- * together; STEP rows of a tile at a time. Steps: 1. the next pair is sent for, into the stage that the last barrier freed;
- * 2. this pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is free. With one stage, 1
- * comes last. */
+/* use(first tensor's base, second's base, first row) for tiles `begin` to `end` - 1 of both tensors, all the block's
+ * threads together; STEP rows of a tile at a time. Steps: 1. the next pair is sent for, into the stage that the last
+ * barrier freed;
+ * 2. this pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is free. With one
+ *    stage, 1 comes last. */
 template <typename T, int W, int ROWS, int STEP, typename Use>
 static __device__ __forceinline__ void tide_stream_tiles(tide_tile<T> tile,
                                                          const tide_head_rows<const typename T::stored> &first,

@@ -2,25 +2,26 @@
  *
  *     P = 2^(S c - L / ln 2)      D = row sum of dO O      dP = dO V^T      dS = P (dP - D)
  *
- *     1. dQ, and D    a block owns queries; K and V stream past       dQ = sum of dS K / sqrt(width)
- *     2. dK and dV    a block owns keys; Q and dO stream past         dV = sum of P^T dO,  dK = sum of dS^T Q / sqrt(width)
+ *     1. dQ, and D   a block owns queries; K and V stream past   dQ = sum of dS K / sqrt(width)
+ *     2. dK and dV   a block owns keys; Q and dO stream past     dV = sum of P^T dO, dK = sum of dS^T Q / sqrt(width)
  *
- * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the workspace
- * (fp32, one a query and head) for the second. In the second everything is computed turned, S^T = K Q^T and dP^T = V dO^T: a
- * warp's rows are keys, so P^T and dS^T stand in registers as the next product's A, and no warp needs what another computed.
+ * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the
+ * workspace (fp32, one a query and head) for the second. In the second everything is computed turned, S^T = K Q^T and
+ * dP^T = V dO^T: a warp's rows are keys, so P^T and dS^T stand in registers as the next product's A, and no warp
+ * needs what another computed.
  *
- * S and dP are computed in both: 7 products where 5 would do. The alternative is one kernel that owns keys and adds its part
- * of dQ to a sum in memory: with float atomics (what most do: the order of additions, and so the bits, change from run to
- * run), or with a turnstile that lets blocks of a head add in order (the same bits, and blocks that wait for each other:
- * 4 bytes a query element written and read for every key tile). 40% more products keep the same bits, need no fp32 dQ in
- * memory, no waiting and no third pass that rounds it.
+ * S and dP are computed in both: 7 products where 5 would do. The alternative is one kernel that owns keys and adds
+ * its part of dQ to a sum in memory: with float atomics (what most do: the order of additions, and so the bits,
+ * change from run to run), or with a turnstile that lets blocks of a head add in order (the same bits, and blocks
+ * that wait for each other: 4 bytes a query element written and read for every key tile). 40% more products keep the
+ * same bits, need no fp32 dQ in memory, no waiting and no third pass that rounds it.
  *
- * What to expect, as arithmetic (nothing here has been timed): a warp owns 16 rows in both kernels, since dK, dV, K and V of 32
- * would fill the registers; so each B fragment is loaded once for each mma, and shared memory is the bound: 128 cycles for 64
- * mma. On an H200 that is 330 TFLOP/s of the five products that count, of which barriers, exponentials and the diagonal
- * leave half. At width 128 the second kernel's 192 registers of K, V, dK and dV leave too few for the rest: some 40 of a
- * thread's values live in local memory. Reading V again instead costs more shuffles than that costs loads, and K and V in
- * shared memory as much again in fragments.
+ * What to expect, as arithmetic (nothing here has been timed): a warp owns 16 rows in both kernels, since dK, dV, K
+ * and V of 32 would fill the registers; so each B fragment is loaded once for each mma, and shared memory is the
+ * bound: 128 cycles for 64 mma. On an H200 that is 330 TFLOP/s of the five products that count, of which barriers,
+ * exponentials and the diagonal leave half. At width 128 the second kernel's 192 registers of K, V, dK and dV leave
+ * too few for the rest: some 40 of a thread's values live in local memory. Reading V again instead costs more
+ * shuffles than that costs loads, and K and V in shared memory as much again in fragments.
  */
 #include "kernels/cuda/attention.h"
 
@@ -74,9 +75,9 @@ multiply_out(float (&means)[2], const Own &dout, const tide_head_rows<const type
 
 /* scores become dS: a lane's rows are queries. `top` is L / ln 2. */
 template <typename T, int STEP>
-static __device__ __forceinline__ void differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4],
-                                                     const float (&top)[2], const float (&means)[2], int first_query,
-                                                     int first_key, float scale_log2)
+static __device__ __forceinline__ void
+differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4], const float (&top)[2],
+              const float (&means)[2], int first_query, int first_key, float scale_log2)
 {
     const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
 #pragma unroll
@@ -91,8 +92,9 @@ static __device__ __forceinline__ void differentiate(float (&scores)[STEP / 8][4
 
 template <typename T, int W>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
-    attention_dq_kernel(const typename T::stored *qkv, const typename T::stored *out, const typename T::stored *dout,
-                        const float *logsumexp, typename T::stored *dqkv, float *all_means, tide_attention_shape shape)
+    attention_dq_kernel(const typename T::stored *qkv, const typename T::stored *out,
+                        const typename T::stored *dout, const float *logsumexp, typename T::stored *dqkv,
+                        float *all_means, tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
@@ -190,7 +192,8 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
             return;
         const int granule = place.part * (plan::columns / TIDE_GRANULE);
         float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
-        float sums[plan::key_step / 8][2], means[plan::key_step / 8][2]; /* L and D, on their way during the products */
+        /* L and D, on their way during the products */
+        float sums[plan::key_step / 8][2], means[plan::key_step / 8][2];
         load_statistics<plan::key_step>(sums, logsumexp + statistics, first_query, shape.length, INFINITY);
         load_statistics<plan::key_step>(means, all_means + statistics, first_query, shape.length, 0.0f);
         tide_multiply_rows<T, W, 1, plan::key_step>(weights, k, tile, q);
@@ -229,16 +232,18 @@ static tide_status differentiate_padded(void *stream, const tide_attention_backw
         return status;
     assert(args->workspace_bytes >= tide_cuda_attention_backward_workspace_bytes(args));
     status = TIDE_CUDA_LAUNCH("attention backward (dq)", (attention_dq_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS,
-                              stream, (const stored *)args->qkv, (const stored *)args->out, (const stored *)args->dout,
-                              args->logsumexp, (stored *)args->dqkv, (float *)args->workspace, shape);
+                              stream, (const stored *)args->qkv, (const stored *)args->out,
+                              (const stored *)args->dout, args->logsumexp, (stored *)args->dqkv,
+                              (float *)args->workspace, shape);
     if (status != TIDE_OK)
         return status;
-    return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (attention_dkv_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS,
-                            stream, (const stored *)args->qkv, (const stored *)args->dout, args->logsumexp,
-                            (const float *)args->workspace, (stored *)args->dqkv, shape);
+    return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (attention_dkv_kernel<T, W>), blocks,
+                            TIDE_ATTENTION_THREADS, stream, (const stored *)args->qkv, (const stored *)args->dout,
+                            args->logsumexp, (const float *)args->workspace, (stored *)args->dqkv, shape);
 }
 
-template <typename T> static tide_status differentiate_attention(void *stream, const tide_attention_backward_args *args)
+template <typename T>
+static tide_status differentiate_attention(void *stream, const tide_attention_backward_args *args)
 {
     return args->head_width <= 64    ? differentiate_padded<T, 64>(stream, args)
            : args->head_width <= 128 ? differentiate_padded<T, 128>(stream, args)

@@ -120,8 +120,8 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
 
 /* ---- backward: tokens ---- */
 
-/* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list. Returns its new length.
- * A warp looks at TILE_PER_WARP neighbours, so that rows come in order. */
+/* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list. Returns its new
+ * length. A warp looks at TILE_PER_WARP neighbours, so that rows come in order. */
 template <typename Rows, typename Tokens, typename Counts>
 static __device__ __forceinline__ unsigned collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows,
                                                         unsigned classes, unsigned listed, Rows &list_rows,

@@ -1,23 +1,25 @@
-/* What every CUDA kernel file begins with: how kernels are launched, what threads share, how elements are read and written.
+/* What every CUDA kernel file begins with: how kernels are launched, what threads share, how elements are read and
+ * written.
  *
- * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with
- * `-include tests/cuda_on_cpu.h`, which gives CUDA's words a meaning on the CPU (a fiber a thread, a block at a time), so
- * that a kernel is checked on every machine. For that, three things are said through macros, and only so:
+ * The same sources are compiled twice. nvcc makes the module's code. In the tests g++ compiles them with `-include
+ * tests/cuda_on_cpu.h`, which gives CUDA's words a meaning on the CPU (a fiber a thread, a block at a time), so that
+ * a kernel is checked on every machine. For that, three things are said through macros, and only so:
  *
  *   TIDE_CUDA_LAUNCH("gelu", (gelu_kernel<T>), grid, block, stream, arguments...)   instead of <<< >>>
- *   TIDE_CUDA_SHARED(float, sums, 32);    an array of the block's shared memory, instead of __shared__: sums[i] is checked
- *                                         against its length on the CPU, and poisoned when a block begins
+ *   TIDE_CUDA_SHARED(float, sums, 32);    an array of the block's shared memory, instead of __shared__: sums[i] is
+ *                                         checked against its length on the CPU, and poisoned when a block begins
  *   TIDE_CUDA_BARRIER()                   instead of __syncthreads()
  *
- * A pointer into shared memory, say a device function's parameter, is a tide_cuda_shared<float>: on the CPU it stays checked.
- * 16 bytes (or 4, or 8) of it at once are tide_cuda_shared_load<uint4>(sums, i) and tide_cuda_shared_store(sums, i, value),
- * where i counts elements of the array and the address is a multiple of the vector's size.
+ * A pointer into shared memory, say a device function's parameter, is a tide_cuda_shared<float>: on the CPU it stays
+ * checked. 16 bytes (or 4, or 8) of it at once are tide_cuda_shared_load<uint4>(sums, i) and
+ * tide_cuda_shared_store(sums, i, value), where i counts elements of the array and the address is a multiple of the
+ * vector's size.
  *
  * Warp shuffles and votes are CUDA's own words with the full mask; the emulation has them.
  *
- * Rules for kernels: every thread of a block reaches every barrier, every lane every shuffle; no float atomics; sums in an
- * order that depends on sizes only, so that results have the same bits on every run; 16 bytes an access wherever addresses
- * allow it; a grid that does not depend on the GPU unless the result can't.
+ * Rules for kernels: every thread of a block reaches every barrier, every lane every shuffle; no float atomics; sums
+ * in an order that depends on sizes only, so that results have the same bits on every run; 16 bytes an access
+ * wherever addresses allow it; a grid that does not depend on the GPU unless the result can't.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_LAUNCH_H
 #define TIDEPOOL_KERNELS_CUDA_LAUNCH_H
@@ -31,8 +33,8 @@
 
 #define TIDE_CUDA_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define TIDE_CUDA_BARRIER()                 __syncthreads()
-#define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                                      \
-    (TIDE_CUDA_UNPACK kernel<<<grid, block, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__),                                 \
+#define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                            \
+    (TIDE_CUDA_UNPACK kernel<<<grid, block, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__),                       \
      tide_cuda_launched(label, (int)cudaGetLastError()))
 #define TIDE_CUDA_UNPACK(...) __VA_ARGS__
 
@@ -42,7 +44,8 @@ template <typename V, typename E> __device__ __forceinline__ V tide_cuda_shared_
 {
     return *reinterpret_cast<const V *>(from + index);
 }
-template <typename V, typename E> __device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, const V &value)
+template <typename V, typename E>
+__device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, const V &value)
 {
     *reinterpret_cast<V *>(to + index) = value;
 }
@@ -51,8 +54,9 @@ template <typename V, typename E> __device__ __forceinline__ void tide_cuda_shar
 
 /* --- elements --- */
 
-/* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). On a GPU the conversions are
- * its instructions, which round as bf16.h and fp16.h do; only a NaN's bits on the way to bf16 are not theirs but bf16.h's. */
+/* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). On a GPU the
+ * conversions are its instructions, which round as bf16.h and fp16.h do; only a NaN's bits on the way to bf16 are not
+ * theirs but bf16.h's. */
 struct tide_cuda_fp32 {
     typedef float stored;
     enum { per_16_bytes = 4 };
@@ -100,9 +104,9 @@ struct tide_cuda_fp16 {
 };
 
 /* `function<element type>(...)` for a run-time dtype; gives its status. */
-#define TIDE_CUDA_BY_DTYPE(dtype, function, ...)                                                                       \
-    ((dtype) == TIDE_DTYPE_BF16   ? function<tide_cuda_bf16>(__VA_ARGS__)                                              \
-     : (dtype) == TIDE_DTYPE_FP16 ? function<tide_cuda_fp16>(__VA_ARGS__)                                              \
+#define TIDE_CUDA_BY_DTYPE(dtype, function, ...)                                                             \
+    ((dtype) == TIDE_DTYPE_BF16   ? function<tide_cuda_bf16>(__VA_ARGS__)                                    \
+     : (dtype) == TIDE_DTYPE_FP16 ? function<tide_cuda_fp16>(__VA_ARGS__)                                    \
                                   : function<tide_cuda_fp32>(__VA_ARGS__))
 
 /* 16 bytes of elements, moved in one access. The address is a multiple of 16. */

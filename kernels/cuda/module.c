@@ -1,17 +1,18 @@
-/* The module's door: tide_cuda_module, through which a process finds GPUs, makes one ready and opens it (offload/module.h).
+/* The module's door: tide_cuda_module, through which a process finds GPUs, makes one ready and opens it
+ * (offload/module.h).
  *
  * Three steps, each of which costs more than the one before:
  *
- *   gpu_count, gpu_read   ask the driver; no context is made, so looking at GPUs that others use takes none of their memory
- *   prepare               the context (some 500 MiB of device memory), cuBLASLt's handle; then what is free is measured
+ *   gpu_count, gpu_read   ask the driver; no context is made, so looking at GPUs in use takes none of their memory
+ *   prepare               the context (some 500 MiB of device memory), cuBLASLt's handle; then what is free is read
  *   open                  the device of offload/cuda_device.h on what prepare made
  *
- * Code for a GPU. nvcc's machine code runs on GPUs of the same major capability and the same minor one or a later; PTX is
- * compiled by the driver for any GPU from its capability on. A GPU that neither covers is refused here, by name, rather than
- * at its first kernel.
+ * Code for a GPU. nvcc's machine code runs on GPUs of the same major capability and the same minor one or a later;
+ * PTX is compiled by the driver for any GPU from its capability on. A GPU that neither covers is refused here, by
+ * name, rather than at its first kernel.
  *
- * What CUDA reports as free after prepare still has to hold code of kernels that are loaded when first launched, and whatever
- * the driver puts aside; TIDE_MODULE_RESERVE_BYTES stay for that.
+ * What CUDA reports as free after prepare still has to hold code of kernels that are loaded when first launched, and
+ * whatever the driver puts aside; TIDE_MODULE_RESERVE_BYTES stay for that.
  */
 #include "kernels/cuda/launchers.h"
 #include "kernels/cuda/module_status.h"

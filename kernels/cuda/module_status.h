@@ -1,5 +1,5 @@
-/* Messages inside the module. The module's code reports as all of tidepool does, with tide_fail; what it says becomes the
- * message of the calling thread in the process that opened the module, where its users read it. */
+/* Messages inside the module. The module's code reports as all of tidepool does, with tide_fail; what it says becomes
+ * the message of the calling thread in the process that opened the module, where its users read it. */
 #ifndef TIDEPOOL_KERNELS_CUDA_MODULE_STATUS_H
 #define TIDEPOOL_KERNELS_CUDA_MODULE_STATUS_H
 

@@ -10,7 +10,8 @@
 
 #include "kernels/cuda/launch.h"
 
-/* Every row of `width` elements that begins a multiple of it from `base` consists of whole packs at multiples of 16. */
+/* Every row of `width` elements that begins a multiple of it from `base` consists of whole packs at multiples of
+ * 16. */
 template <typename T> static inline bool pack_whole_rows(const void *base, size_t width)
 {
     return (uintptr_t)base % 16 == 0 && width % T::per_16_bytes == 0;

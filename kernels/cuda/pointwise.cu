@@ -1,17 +1,17 @@
 /* Kernels that go element by element: add, GELU, zero, copy, cast, and the rounding of finished gradients.
  *
- * They are bound by memory, so each is one pass over its operands, 16 bytes an access. A thread takes UNIT neighbouring
- * elements, as many as 16 bytes hold of the narrowest type that takes part, then the unit a whole grid further on. Where a
- * pointer is not a multiple of 16, and in a last unit that is cut short, it goes element by element; no element depends on
- * another, so the results are the same. With 256 threads a block and 8 blocks an SM, an add has 64 KiB of loads under way on
- * each: enough for 4.8 TB/s over 132 SMs at a microsecond of latency.
+ * They are bound by memory, so each is one pass over its operands, 16 bytes an access. A thread takes UNIT
+ * neighbouring elements, as many as 16 bytes hold of the narrowest type that takes part, then the unit a whole grid
+ * further on. Where a pointer is not a multiple of 16, and in a last unit that is cut short, it goes element by
+ * element; no element depends on another, so the results are the same. With 256 threads a block and 8 blocks an SM,
+ * an add has 64 KiB of loads under way on each: enough for 4.8 TB/s over 132 SMs at a microsecond of latency.
  *
- * zero and copy take any address. They go by words of 16 bytes, or, where the two sides of a copy do not agree modulo 16, of
- * 4 or 1; what lies before the first whole word and behind the last goes by bytes.
+ * zero and copy take any address. They go by words of 16 bytes, or, where the two sides of a copy do not agree modulo
+ * 16, of 4 or 1; what lies before the first whole word and behind the last goes by bytes.
  *
- * GELU as on the CPU: 1/2 (1 + tanh u) is 1 / (1 + e^-2u), which does not cancel. For 16-bit types the exponential and the
- * quotient are the GPU's quick ones (relative error 1e-5 at the most, where a bf16 keeps 4e-3 and an fp16 5e-4): with the
- * accurate ones the kernel would be bound by arithmetic, not by memory.
+ * GELU as on the CPU: 1/2 (1 + tanh u) is 1 / (1 + e^-2u), which does not cancel. For 16-bit types the exponential
+ * and the quotient are the GPU's quick ones (relative error 1e-5 at the most, where a bf16 keeps 4e-3 and an fp16
+ * 5e-4): with the accurate ones the kernel would be bound by arithmetic, not by memory.
  */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
@@ -130,7 +130,8 @@ template <typename T> struct sum {
 
 template <typename T, typename F>
 static __global__ void __launch_bounds__(THREADS)
-    map_kernel(const typename T::stored *a, const typename T::stored *b, typename T::stored *out, size_t elements, bool aligned)
+    map_kernel(const typename T::stored *a, const typename T::stored *b, typename T::stored *out, size_t elements,
+               bool aligned)
 {
     enum { N = T::per_16_bytes };
     for (size_t begin = thread_of_grid() * N; begin < elements; begin += threads_of_grid() * N) {
@@ -147,7 +148,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, typename F>
-static tide_status map_launch(const char *label, void *stream, const void *a, const void *b, void *out, size_t elements)
+static tide_status map_launch(const char *label, void *stream, const void *a, const void *b, void *out,
+                              size_t elements)
 {
     typedef typename T::stored stored;
     if (elements == 0)
@@ -256,7 +258,8 @@ tide_status tide_cuda_gradient_finish(void *stream, const void *arguments)
 
 /* ---- bytes at any address ---- */
 
-/* out[0, bytes) = in, or zeros where `in` is NULL, in words W. out + head is a multiple of W's size, and in + head too. */
+/* out[0, bytes) = in, or zeros where `in` is NULL, in words W. out + head is a multiple of W's size, and in + head
+ * too. */
 template <typename W>
 static __global__ void __launch_bounds__(THREADS)
     bytes_kernel(const unsigned char *in, unsigned char *out, size_t bytes, size_t head)
@@ -277,7 +280,8 @@ template <typename W>
 static tide_status bytes_launch(const char *label, void *stream, const void *in, void *out, size_t bytes)
 {
     const size_t before = (0 - (uintptr_t)out) % sizeof(W);
-    const size_t head = before < bytes ? before : bytes; /* less than a word, so the first threads of the grid do it */
+    /* Less than a word, so the first threads of the grid do it. */
+    const size_t head = before < bytes ? before : bytes;
     static_assert(sizeof(W) <= THREADS, "a grid of one block has a thread for each odd byte");
     if (bytes == 0)
         return TIDE_OK;

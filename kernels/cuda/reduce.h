@@ -26,8 +26,8 @@ static __device__ __forceinline__ float warp_largest(float value)
     return value;
 }
 
-/* The sum over the block's `lanes` threads. With a warp's worth of lanes a block may hold several groups, each its own
- * warp; nothing is shared then. */
+/* The sum over the block's `lanes` threads. With a warp's worth of lanes a block may hold several groups, each its
+ * own warp; nothing is shared then. */
 template <typename Number, typename Shared>
 static __device__ __forceinline__ Number lanes_sum(Number value, Shared &partial, unsigned lanes)
 {

@@ -1,5 +1,5 @@
-/* The result of a launch, in CUDA's own words. An error of an earlier, asynchronous command can come up here too: CUDA reports
- * it at whatever call is next, so the label names where it was noticed. */
+/* The result of a launch, in CUDA's own words. An error of an earlier, asynchronous command can come up here too:
+ * CUDA reports it at whatever call is next, so the label names where it was noticed. */
 #include "kernels/cuda/launchers.h"
 
 #include <cuda_runtime_api.h>

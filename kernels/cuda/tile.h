@@ -1,29 +1,31 @@
 /* Matrix products of a warp: what a tensor core computes, and everything around that one instruction.
  *
- * mma.m16n8k16 multiplies A [16 x 16] by B [16 x 8] and adds to C [16 x 8] in fp32. A warp's 32 lanes hold the matrices in
- * pieces. With g = lane / 4 ("which row") and t = lane % 4 ("which pair of columns") a lane holds, in pairs of neighbours:
+ * mma.m16n8k16 multiplies A [16 x 16] by B [16 x 8] and adds to C [16 x 8] in fp32. A warp's 32 lanes hold the
+ * matrices in pieces. With g = lane / 4 ("which row") and t = lane % 4 ("which pair of columns") a lane holds, in
+ * pairs of neighbours:
  *
  *     A   a[0] = row g,     k 2t, 2t+1        a[1] = row g + 8, k 2t, 2t+1
  *         a[2] = row g,     k 2t+8, 2t+9      a[3] = row g + 8, k 2t+8, 2t+9
  *     B   b[0] = column g,  k 2t, 2t+1        b[1] = column g,  k 2t+8, 2t+9
  *     C   c[0], c[1] = row g, columns 2t, 2t+1            c[2], c[3] = row g + 8, the same columns
  *
- * The four lanes of one g are a quad. Two facts make attention simple. A C of 16 columns is, rounded, the A of a next product
- * over those columns: weights never leave registers. And a pair of C, of B and of A lies at columns 8 i + 2t: four of them
- * (i = 0..3) turned within the quad are 8 whole neighbours for each lane, 16 bytes of bf16. So global memory is read and
- * written in granules of 8 elements, and fragments are made by four shuffles (tide_quad_turn).
+ * The four lanes of one g are a quad. Two facts make attention simple. A C of 16 columns is, rounded, the A of a next
+ * product over those columns: weights never leave registers. And a pair of C, of B and of A lies at columns 8 i + 2t:
+ * four of them (i = 0..3) turned within the quad are 8 whole neighbours for each lane, 16 bytes of bf16. So global
+ * memory is read and written in granules of 8 elements, and fragments are made by four shuffles (tide_quad_turn).
  *
  * A tile in shared memory is rows of W elements; its granules are permuted, granule ^= row % 8, so that 8 rows of one
- * granule lie in 8 different groups of banks, as ldmatrix reads them. B comes from it by ldmatrix, plain when k runs along
- * the row, turned (.trans) when k runs down the rows.
+ * granule lie in 8 different groups of banks, as ldmatrix reads them. B comes from it by ldmatrix, plain when k runs
+ * along the row, turned (.trans) when k runs down the rows.
  *
- * Three things are instructions that only a GPU has: mma, ldmatrix, cp.async. Each has a plain path beside it which does the
- * same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32, which has no mma of its own
- * precision, always takes it: one fmaf after another in the order of k. A product is then 64 shuffles and 64 fmaf a lane,
- * and a multiprocessor shuffles a quarter as fast as it multiplies: some 14 TFLOP/s on an H200, enough for the truth
- * that the others are compared with, and the code is the same. For bf16 and fp16 the plain path runs in the tests on the
- * CPU, and on a GPU where TIDE_CUDA_PLAIN_MMA is defined, so that the two can be compared there: the instruction may add its
- * 16 products in another order and exponentials (attention.h) differ in their last bit, nothing else may.
+ * Three things are instructions that only a GPU has: mma, ldmatrix, cp.async. Each has a plain path beside it which
+ * does the same with shuffles and plain loads: same lanes, same addresses, same fragments. fp32, which has no mma of
+ * its own precision, always takes it: one fmaf after another in the order of k. A product is then 64 shuffles and 64
+ * fmaf a lane, and a multiprocessor shuffles a quarter as fast as it multiplies: some 14 TFLOP/s on an H200, enough
+ * for the truth that the others are compared with, and the code is the same. For bf16 and fp16 the plain path runs in
+ * the tests on the CPU, and on a GPU where TIDE_CUDA_PLAIN_MMA is defined, so that the two can be compared there: the
+ * instruction may add its 16 products in another order and exponentials (attention.h) differ in their last bit,
+ * nothing else may.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_TILE_H
 #define TIDEPOOL_KERNELS_CUDA_TILE_H
@@ -110,8 +112,8 @@ template <> struct tide_pair<tide_cuda_fp32> {
     }
 };
 
-/* Between lanes 2^bit apart in a quad: the one without the bit gives `high`, the one with it gives `low`, each gets the
- * other's in that place. */
+/* Between lanes 2^bit apart in a quad: the one without the bit gives `high`, the one with it gives `low`, each gets
+ * the other's in that place. */
 template <typename T>
 static __device__ __forceinline__ void tide_quad_swap(tide_pair<T> &low, tide_pair<T> &high, int bit)
 {
@@ -134,8 +136,8 @@ template <typename T> static __device__ __forceinline__ void tide_quad_turn(tide
 
 /* ---- the product ---- */
 
-/* c += A B, every number through shuffles: for each k, the two rows' pair from this quad's lane that holds it, the two
- * columns' from theirs. */
+/* c += A B, every number through shuffles: for each k, the two rows' pair from this quad's lane that holds it, the
+ * two columns' from theirs. */
 template <typename T>
 static __device__ __forceinline__ void tide_multiply_plain(float (&c)[4], const tide_pair<T> (&a)[4],
                                                            const tide_pair<T> &b0, const tide_pair<T> &b1)
@@ -157,10 +159,10 @@ static __device__ __forceinline__ void tide_multiply_plain(float (&c)[4], const 
 }
 
 /* The instruction; volatile keeps the whole warp together at it. */
-#define TIDE_MMA(type)                                                                                                 \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                                        \
-                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                     \
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                      \
+#define TIDE_MMA(type)                                                                                       \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 "                              \
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                            \
                  : "r"(a[0].bits), "r"(a[1].bits), "r"(a[2].bits), "r"(a[3].bits), "r"(b0.bits), "r"(b1.bits))
 
 static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_pair<tide_cuda_bf16> (&a)[4],
@@ -202,8 +204,8 @@ template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int
     return row * W + (granule ^ (row & 7)) * TIDE_GRANULE;
 }
 
-/* Four 8 x 8 matrices at once. `own` is the place of the granule that this lane names: row lane % 8 of matrix lane / 8. Of each
- * matrix a lane gets the pair at row g, columns 2t and 2t + 1; turned: rows 2t and 2t + 1, column g. */
+/* Four 8 x 8 matrices at once. `own` is the place of the granule that this lane names: row lane % 8 of matrix lane /
+ * 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; turned: rows 2t and 2t + 1, column g. */
 template <typename T, bool TURNED>
 static __device__ __forceinline__ void tide_load_matrices_plain(tide_pair<T> (&out)[4], tide_tile<T> tile, int own)
 {
@@ -242,8 +244,8 @@ static __device__ __forceinline__ void tide_load_matrices(tide_pair<T> (&out)[4]
 
 /* ---- products of a warp's rows with a tile ---- */
 
-/* c[m] = rows[m] tile^T: scores. c[m] is [16 x ROWS]; rows[m] gives 32 columns of 16 rows at a time, as two As. The tile's
- * row is B's column, k runs along it. */
+/* c[m] = rows[m] tile^T: scores. c[m] is [16 x ROWS]; rows[m] gives 32 columns of 16 rows at a time, as two As. The
+ * tile's row is B's column, k runs along it. */
 template <typename T, int W, int M, int ROWS, typename Rows>
 static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8][4], const Rows (&rows)[M],
                                                           tide_tile<T> tile, int base)
@@ -276,12 +278,12 @@ static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8
     }
 }
 
-/* c[m] += weights[m] tile, for COLUMNS of the tile from granule `first` on. weights[m] is [16 x ROWS] as products leave it,
- * rounded to T here; the tile's row is k. */
+/* c[m] += weights[m] tile, for COLUMNS of the tile from granule `first` on. weights[m] is [16 x ROWS] as products
+ * leave it, rounded to T here; the tile's row is k. */
 template <typename T, int W, int M, int ROWS, int COLUMNS>
-static __device__ __forceinline__ void tide_multiply_weights(float (&c)[M][COLUMNS / 8][4],
-                                                             const float (&weights)[M][ROWS / 8][4], tide_tile<T> tile,
-                                                             int base, int first)
+static __device__ __forceinline__ void
+tide_multiply_weights(float (&c)[M][COLUMNS / 8][4], const float (&weights)[M][ROWS / 8][4], tide_tile<T> tile,
+                      int base, int first)
 {
     const int lane = tide_lane(), row = lane % 16, granule = first + lane / 16;
 #pragma unroll
@@ -308,9 +310,10 @@ static __device__ __forceinline__ void tide_multiply_weights(float (&c)[M][COLUM
 
 /* ---- copies into shared memory that run beside the arithmetic ---- */
 
-/* A thread's cp.async: copy, commit what was copied since the last commit as a group, wait until at most PENDING (0 or 1) of
- * the latest groups may still be on their way; then a barrier shows them to the block. Outside a GPU half of the copies are
- * made at once and half when they are waited for, so that a test sees both a wait and a barrier that is missing. */
+/* A thread's cp.async: copy, commit what was copied since the last commit as a group, wait until at most PENDING (0
+ * or 1) of the latest groups may still be on their way; then a barrier shows them to the block. Outside a GPU half of
+ * the copies are made at once and half when they are waited for, so that a test sees both a wait and a barrier that
+ * is missing. */
 #if defined(__CUDACC__)
 template <typename T> struct tide_async_copies {
     tide_tile<T> tile;
