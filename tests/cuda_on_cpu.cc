@@ -9,30 +9,16 @@
  *   empty      all returned: the block is done. All at one barrier: the next epoch. Anything else is divergence
  *
  * An error leaves every fiber where it is, switches back to the caller and forgets them: kernels own nothing that would
- * need unwinding. Stacks have a guard page, and begin at different offsets so that they do not share cache sets.
- * AddressSanitizer and ThreadSanitizer are told of every switch.
+ * need unwinding.
  */
-#include "tests/cuda_on_cpu.h"
+#include "tests/cuda_on_cpu_machine.h"
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
-#include <vector>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
-#if !defined(__x86_64__) && !defined(__aarch64__)
-#include <ucontext.h>
-#endif
+using namespace cuda_on_cpu;
 
 __thread cuda_on_cpu_here cuda_on_cpu_now;
 
@@ -40,195 +26,37 @@ void (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *c
 void (*cuda_on_cpu_failed)(void *stream, const char *message);
 unsigned cuda_on_cpu_seed;
 
-namespace {
+__thread machine *cuda_on_cpu::this_machine;
 
 /* CUDA's own limits. */
-enum { BLOCK_MAX_THREADS = 1024, BLOCK_MAX_Z = 64, GRID_MAX_YZ = 65535, SHARED_MAX_BYTES = 48 << 10, LANES = 32 };
-enum { STACK_BYTES = 256 << 10, STACK_COLOURS = 8, STACK_COLOUR_BYTES = 448 };
-
-/* ---- contexts: a stack and where it stopped ---- */
-
-struct context {
-#if defined(__x86_64__) || defined(__aarch64__)
-    void *stopped; /* its stack pointer */
-#else
-    ucontext_t stopped;
-#endif
-    char *stack; /* lowest address; the OS thread's own context: of its stack, learnt at the first switch */
-    size_t stack_bytes;
-    void *fake_stack; /* AddressSanitizer's */
-    void *tsan;       /* ThreadSanitizer's */
-};
-
-#if defined(__x86_64__)
-/* Save what a call preserves on this stack, note the stack pointer, go on where the other stack stopped. */
-extern "C" void cuda_on_cpu_swap(void **stopped, void *other);
-asm(".text\n.p2align 4\n.globl cuda_on_cpu_swap\n.hidden cuda_on_cpu_swap\n.type cuda_on_cpu_swap,@function\n"
-    "cuda_on_cpu_swap:\n"
-    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
-    "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
-    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n  ret\n"
-    ".size cuda_on_cpu_swap, . - cuda_on_cpu_swap\n");
-enum { SAVED_WORDS = 6, RETURN_WORD = 6 };
-#elif defined(__aarch64__)
-extern "C" void cuda_on_cpu_swap(void **stopped, void *other);
-asm(".text\n.p2align 4\n.globl cuda_on_cpu_swap\n.hidden cuda_on_cpu_swap\n.type cuda_on_cpu_swap,@function\n"
-    "cuda_on_cpu_swap:\n"
-    "  sub sp, sp, #160\n"
-    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
-    "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
-    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
-    "  mov x9, sp\n  str x9, [x0]\n  mov sp, x1\n"
-    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
-    "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
-    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
-    "  add sp, sp, #160\n  ret\n"
-    ".size cuda_on_cpu_swap, . - cuda_on_cpu_swap\n");
-enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
-#endif
-
-/* Make the context begin in `entry`, on its own stack, `colour` bytes below the top. */
-void context_begin_at(context *made, void (*entry)(), size_t colour)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(made->stack, made->stack_bytes); /* of frames that were left behind */
-    made->fake_stack = nullptr;
-#endif
-    const size_t bytes = (made->stack_bytes - colour) & ~(size_t)15;
-#if defined(__x86_64__) || defined(__aarch64__)
-    /* As if it had called swap: the saved registers, the return address, and above it the alignment that a call leaves. */
-    void **top = (void **)(void *)(made->stack + bytes) - 4;
-    void **saved = top - SAVED_WORDS;
-    memset((void *)saved, 0, (SAVED_WORDS + 4) * sizeof *saved);
-    saved[RETURN_WORD] = (void *)entry;
-    made->stopped = saved;
-#else
-    getcontext(&made->stopped);
-    made->stopped.uc_stack.ss_sp = made->stack;
-    made->stopped.uc_stack.ss_size = bytes;
-    made->stopped.uc_link = nullptr;
-    makecontext(&made->stopped, entry, 0);
-#endif
-}
-
-/* What a context does first when it runs again. `from` is the one that ran before, or NULL. */
-void context_arrived(context *self, context *from)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    const void *stack = nullptr;
-    size_t bytes = 0;
-    __sanitizer_finish_switch_fiber(self->fake_stack, &stack, &bytes);
-    if (from && !from->stack) {
-        from->stack = (char *)const_cast<void *>(stack);
-        from->stack_bytes = bytes;
-    }
-#endif
-    (void)self, (void)from;
-}
-
-/* Leave `from`, go on in `to`; returns when somebody switches back. With `forget`, `from` is never continued. */
-void context_switch(context *from, context *to, bool forget)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(forget ? nullptr : &from->fake_stack, to->stack, to->stack_bytes);
-#endif
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(to->tsan, 0);
-#endif
-    (void)forget;
-#if defined(__x86_64__) || defined(__aarch64__)
-    cuda_on_cpu_swap(&from->stopped, to->stopped);
-#else
-    swapcontext(&from->stopped, &to->stopped);
-#endif
-    context_arrived(from, nullptr);
-}
+enum { BLOCK_MAX_THREADS = 1024, BLOCK_MAX_Z = 64, GRID_MAX_YZ = 65535 };
+enum { STACK_COLOURS = 8 };
 
 /* ---- the machine ---- */
 
-struct fiber {
-    context at;
-    size_t colour;
-    uint32_t thread; /* the one to run next when it is taken from the pool */
-};
+machine::machine()
+    : launch(), threads(), queue_first(), queued(), at_barrier(), returned(), first_at_barrier(), running(), caller(),
+      blocks(), launches(), shared_bytes(), random(), arrays(), failed(), message()
+{
+    cuda_on_cpu_context_of_caller(&caller);
+}
 
-enum thread_state : uint8_t { NOT_BEGUN, CAN_RUN, AT_BARRIER, AT_EXCHANGE, RETURNED };
+machine::~machine()
+{
+    for (fiber *f : fibers) {
+        cuda_on_cpu_context_free(&f->at);
+        delete f;
+    }
+    arrays_free(this);
+}
 
-struct thread_record {
-    fiber *on; /* where it waits */
-    uint3 index;
-    thread_state state;
-    const char *what; /* "barrier" or the collective */
-    cuda_on_cpu_site site;
-};
-
-struct warp_record {
-    uint32_t arrived, exchanges, epoch;
-    size_t bytes;
-    uint32_t first; /* the lane that came first */
-    alignas(16) char gifts[2][LANES * CUDA_ON_CPU_EXCHANGE_MAX_BYTES];
-};
-
-struct machine {
-    const cuda_on_cpu_launch *launch;
-    uint32_t threads; /* in a block */
-    std::vector<thread_record> thread;
-    std::vector<warp_record> warp;
-    std::vector<uint32_t> queue; /* a ring of `threads` */
-    uint32_t queue_first, queued;
-    uint32_t at_barrier, returned;
-    uint32_t first_at_barrier;
-    fiber *running;
-    std::vector<fiber *> fibers, spare;
-    context caller;
-    uint64_t blocks, launches; /* so far */
-    size_t shared_bytes;       /* of this block */
-    uint32_t random;
-    cuda_on_cpu_array *arrays;
-    bool failed;
-    char message[512];
-
-    machine();
-    ~machine();
-};
-
-static __thread machine *this_machine; /* plain, so that it costs nothing to read */
+namespace {
 
 machine *machine_of_thread()
 {
     static thread_local machine made;
     this_machine = &made;
     return &made;
-}
-
-machine::machine()
-    : launch(), threads(), queue_first(), queued(), at_barrier(), returned(), first_at_barrier(), running(), caller(),
-      blocks(), launches(), shared_bytes(), random(), arrays(), failed(), message()
-{
-#if defined(__SANITIZE_THREAD__)
-    caller.tsan = __tsan_get_current_fiber();
-#endif
-}
-
-machine::~machine()
-{
-    for (fiber *f : fibers) {
-#if defined(__SANITIZE_ADDRESS__)
-        __asan_unpoison_memory_region(f->at.stack, f->at.stack_bytes);
-#endif
-#if defined(__SANITIZE_THREAD__)
-        __tsan_destroy_fiber(f->at.tsan);
-#endif
-        munmap(f->at.stack - sysconf(_SC_PAGESIZE), f->at.stack_bytes + (size_t)sysconf(_SC_PAGESIZE));
-        delete f;
-    }
-    for (cuda_on_cpu_array *array = arrays; array;) {
-        cuda_on_cpu_array *next = array->next;
-        free(array->data);
-        free(array->uses);
-        delete array;
-        array = next;
-    }
 }
 
 /* xorshift; never 0. */
@@ -293,7 +121,7 @@ void fiber_main()
 {
     machine *const m = this_machine;
     fiber *const self = m->running;
-    context_arrived(&self->at, &m->caller);
+    cuda_on_cpu_context_arrived(&self->at, &m->caller);
     for (;;) {
         const uint32_t thread = self->thread;
         thread_is_now(m, thread);
@@ -306,20 +134,9 @@ void fiber_main()
 
 fiber *fiber_make(machine *m)
 {
-    const size_t guard = (size_t)sysconf(_SC_PAGESIZE);
-    char *place = (char *)mmap(nullptr, guard + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (place == MAP_FAILED || mprotect(place, guard, PROT_NONE) != 0) {
-        perror("cuda_on_cpu: a fiber's stack");
-        abort();
-    }
     fiber *made = new fiber();
-    made->at.stack = place + guard;
-    made->at.stack_bytes = STACK_BYTES;
     made->colour = m->fibers.size() % 64 * 64 + m->fibers.size() / 64 % STACK_COLOURS * 4096;
-#if defined(__SANITIZE_THREAD__)
-    made->at.tsan = __tsan_create_fiber(0);
-#endif
-    context_begin_at(&made->at, fiber_main, made->colour);
+    cuda_on_cpu_context_make(&made->at, fiber_main, made->colour);
     m->fibers.push_back(made);
     return made;
 }
@@ -335,7 +152,7 @@ fiber *fiber_take(machine *m)
 
 void caller_resume(machine *m)
 {
-    context_switch(&m->running->at, &m->caller, false);
+    cuda_on_cpu_context_switch(&m->running->at, &m->caller, false);
 }
 
 bool waits_elsewhere(const thread_record *a, const thread_record *b)
@@ -404,7 +221,7 @@ void next_thread(machine *m)
     next->state = CAN_RUN;
     m->running = to;
     if (to != self)
-        context_switch(&self->at, &to->at, false);
+        cuda_on_cpu_context_switch(&self->at, &to->at, false);
     m->running = self;
 }
 
@@ -439,7 +256,7 @@ void block_run(machine *m, uint3 block)
     m->running = fiber_take(m);
     m->running->thread = queue_pop(m);
     m->thread[m->running->thread].state = CAN_RUN;
-    context_switch(&m->caller, &m->running->at, false);
+    cuda_on_cpu_context_switch(&m->caller, &m->running->at, false);
 }
 
 /* After an error: every fiber is as new. */
@@ -447,7 +264,7 @@ void fibers_forget(machine *m)
 {
     m->spare.clear();
     for (fiber *f : m->fibers) {
-        context_begin_at(&f->at, fiber_main, f->colour);
+        cuda_on_cpu_context_begin_at(&f->at, fiber_main, f->colour);
         m->spare.push_back(f);
     }
     m->queued = 0;
@@ -510,7 +327,7 @@ bool shape_is_valid(dim3 grid, dim3 block)
 [[noreturn]] void machine_abandon(machine *m)
 {
     m->failed = true;
-    context_switch(&m->running->at, &m->caller, true);
+    cuda_on_cpu_context_switch(&m->running->at, &m->caller, true);
     abort(); /* nobody comes back */
 }
 
@@ -613,49 +430,6 @@ void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site)
     if (warp->epoch == before)
         warp->epoch++;
     cuda_on_cpu_now.warp_epoch = warp->epoch;
-}
-
-cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count, size_t element_bytes,
-                                           cuda_on_cpu_site site)
-{
-    machine *m = this_machine;
-    cuda_on_cpu_array *array = *place;
-    const size_t bytes = (count * element_bytes + 15) / 16 * 16;
-    if (array && array->block == m->blocks)
-        return array;
-    if (!array) {
-        array = new cuda_on_cpu_array();
-        *array = {name, (char *)aligned_alloc(16, bytes), (cuda_on_cpu_uses *)calloc(count, sizeof(cuda_on_cpu_uses)),
-                  count, element_bytes, 0, m->arrays};
-        m->arrays = *place = array;
-    }
-    assert(array->count == count);
-    m->shared_bytes += bytes;
-    if (m->shared_bytes > SHARED_MAX_BYTES)
-        cuda_on_cpu_fail(site, "the block's shared arrays need %zu bytes with %s, a block has %d", m->shared_bytes, name,
-                         (int)SHARED_MAX_BYTES);
-    memset(array->data, 0xff, bytes);
-    array->block = m->blocks;
-    return array;
-}
-
-void cuda_on_cpu_array_fail(const cuda_on_cpu_array *array, ptrdiff_t index, const char *problem)
-{
-    cuda_on_cpu_fail({nullptr, 0}, "%s[%td] of %zu elements %s", array->name, index, array->count, problem);
-}
-
-void cuda_on_cpu_race(const cuda_on_cpu_array *array, ptrdiff_t index, const cuda_on_cpu_use *other, bool writes,
-                      bool other_wrote)
-{
-    char who[64] = "threads of several warps";
-    if (other->thread < CUDA_ON_CPU_LANES) {
-        const uint3 thread = this_machine->thread[other->thread].index;
-        snprintf(who, sizeof who, "thread (%u, %u, %u)", thread.x, thread.y, thread.z);
-    } else if (other->thread < CUDA_ON_CPU_WARPS) {
-        snprintf(who, sizeof who, "lanes of warp %u", other->thread - (uint32_t)CUDA_ON_CPU_LANES);
-    }
-    cuda_on_cpu_fail({nullptr, 0}, "race: %s %s[%td] that %s %s since the last barrier", writes ? "writes" : "reads",
-                     array->name, index, who, other_wrote ? "wrote" : "read");
 }
 
 /* A build with the runtime, or with its fake, has a better one. */

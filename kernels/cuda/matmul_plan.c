@@ -1,0 +1,292 @@
+/* What cuBLASLt is told about a shape, and what its heuristic may choose from:
+ *
+ * - Arithmetic is CUBLAS_COMPUTE_32F: sums in fp32, and fp32 inputs are multiplied as such (TF32 has a type of its
+ *   own).
+ * - Sums that are split over k are joined in fp32, in the workspace, by a pass of their own (COMPUTE_TYPE), or not
+ *   split at all. INPLACE adds to C in the order in which blocks come; OUTPUT_TYPE rounds each part to bf16: both
+ *   break a rule of kernels.h (the same bits, rounded once).
+ * - The workspace is ours and at most 32 MiB, which is what NVIDIA advises for Hopper. A workspace of the library's
+ *   own would be chosen by stream, and is what makes cuBLAS's results vary with what else runs.
+ * - Addresses are as aligned as kernels.h promises: 256 bytes, or a row further on, so the largest power of two that
+ *   divides 256 and the row. The heuristic is told per matrix, and by made-up addresses for bias and gelu_in, as it
+ *   reads their alignment from the pointers themselves.
+ *
+ * Epilogues. A bias is BIAS; GELU forward is GELU_AUX(_BIAS), which writes what went in, backward DGELU, which reads
+ * it (the library's GELU is GPT-2's form, with tanh). Where it has no algorithm for a shape with GELU, or gelu_in's
+ * rows are not multiples of 8 elements as it wants them, the plan runs the product plainly and GELU's own kernel
+ * behind it; the caller sees the same contract. So it is in fp32 always: that type is for truth, and how exact the
+ * library's tanh is it does not say. With a bias the library wants it in C's type: a narrow one for an fp32 C is
+ * first widened into the workspace. Gradients of biases stay with bias_backward: the BGRAD epilogues would save a
+ * pass over dout, but they overwrite where ours are added to, and come in C's type.
+ */
+#include "kernels/cuda/matmul_plan.h"
+
+#include <stdlib.h>
+
+enum { AUX_MULTIPLE = 8 };
+
+#define WORKSPACE_LIMIT_BYTES (UINT64_C(32) << 20)
+
+/* ---- messages ---- */
+
+static const char *type_name(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_BF16 ? "bf16" : dtype == TIDE_DTYPE_FP16 ? "fp16" : "fp32";
+}
+
+tide_status tide_cuda_matmul_fail(tide_status status, const tide_matmul_args *shape, const char *text)
+{
+    return tide_fail(status, "matmul of %zu x %zu x %zu (lda %zu, ldb %zu, ldc %zu, %s to %s): %s", shape->m,
+                     shape->n, shape->k, shape->lda, shape->ldb, shape->ldc, type_name(shape->in_dtype),
+                     type_name(shape->out_dtype), text);
+}
+
+tide_status tide_cuda_matmul_status(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return TIDE_OK;
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return TIDE_ERROR_NO_MEMORY;
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+    case CUBLAS_STATUS_ARCH_MISMATCH:
+        return TIDE_ERROR_UNSUPPORTED;
+    default:
+        return TIDE_ERROR_DEVICE;
+    }
+}
+
+tide_status tide_cuda_matmul_library_fail(const tide_matmul_args *shape, cublasStatus_t status,
+                                          const char *doing)
+{
+    return tide_fail(
+        tide_cuda_matmul_status(status),
+        "matmul of %zu x %zu x %zu (lda %zu, ldb %zu, ldc %zu, %s to %s): cuBLASLt failed %s it: %s",
+        shape->m, shape->n, shape->k, shape->lda, shape->ldb, shape->ldc, type_name(shape->in_dtype),
+        type_name(shape->out_dtype), doing, cublasLtGetStatusName(status));
+}
+
+/* ---- what a plan is made of ---- */
+
+static cudaDataType_t type_of(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_BF16 ? CUDA_R_16BF : dtype == TIDE_DTYPE_FP16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+uint32_t tide_cuda_matmul_row_alignment(size_t ld, tide_dtype dtype)
+{
+    const size_t bits = (ld * tide_dtype_bytes(dtype)) | TIDE_ALIGNMENT_BYTES;
+    return (uint32_t)(bits & (~bits + 1));
+}
+
+static cublasLtEpilogue_t epilogue_of(const tide_cuda_matmul_plan *plan)
+{
+    const bool has_bias = plan->shape.has_bias;
+    if (plan->shape.gelu == TIDE_MATMUL_GELU_NONE || plan->gelu_apart)
+        return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    if (plan->shape.gelu == TIDE_MATMUL_GELU_BACKWARD)
+        return CUBLASLT_EPILOGUE_DGELU;
+    return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+}
+
+static bool has_aux(const tide_cuda_matmul_plan *plan)
+{
+    return plan->shape.gelu != TIDE_MATMUL_GELU_NONE && !plan->gelu_apart;
+}
+
+cublasStatus_t tide_cuda_matmul_plan_point(const tide_cuda_matmul_plan *plan, const void *bias,
+                                           const void *gelu_in)
+{
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (plan->shape.has_bias)
+        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                sizeof bias);
+    if (status == CUBLAS_STATUS_SUCCESS && has_aux(plan))
+        status = cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                                &gelu_in, sizeof gelu_in);
+    return status;
+}
+
+static cublasStatus_t operation_set(const tide_cuda_matmul_plan *plan)
+{
+    const tide_matmul_args *shape = &plan->shape;
+    const int32_t turn_a = shape->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t turn_b = shape->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const uint32_t epilogue = (uint32_t)epilogue_of(plan);
+    const int64_t aux_ld = (int64_t)shape->ldc;
+    const struct {
+        cublasLtMatmulDescAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld, sizeof aux_ld}, /* last: left out without aux */
+    };
+    const size_t count = sizeof attributes / sizeof attributes[0] - !has_aux(plan);
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = cublasLtMatmulDescSetAttribute(plan->operation, attributes[i].name, attributes[i].value,
+                                                attributes[i].bytes);
+    return status;
+}
+
+/* Never followed, but the heuristic reads their alignment. */
+static cublasStatus_t operation_create(tide_cuda_matmul_plan *plan)
+{
+    const uintptr_t bias = TIDE_ALIGNMENT_BYTES;
+    const uintptr_t gelu_in = tide_cuda_matmul_row_alignment(plan->shape.ldc, plan->shape.out_dtype);
+    cublasStatus_t status = cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = operation_set(plan);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = tide_cuda_matmul_plan_point(plan, (const void *)bias, (const void *)gelu_in);
+    return status;
+}
+
+/* A stored row-major matrix of so many rows and columns, as the library sees it. */
+static cublasStatus_t layout_create(cublasLtMatrixLayout_t *layout, size_t rows, size_t columns, size_t ld,
+                                    tide_dtype dtype)
+{
+    return cublasLtMatrixLayoutCreate(layout, type_of(dtype), columns, rows, (int64_t)ld);
+}
+
+static cublasStatus_t layouts_create(tide_cuda_matmul_plan *plan)
+{
+    const tide_matmul_args *shape = &plan->shape;
+    const bool turn_a = shape->transpose_a, turn_b = shape->transpose_b;
+    cublasStatus_t status = layout_create(&plan->a, turn_a ? shape->k : shape->m,
+                                          turn_a ? shape->m : shape->k, shape->lda, shape->in_dtype);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = layout_create(&plan->b, turn_b ? shape->n : shape->k, turn_b ? shape->k : shape->n,
+                               shape->ldb, shape->in_dtype);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = layout_create(&plan->c, shape->m, shape->n, shape->ldc, shape->out_dtype);
+    return status;
+}
+
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, const tide_matmul_args *shape)
+{
+    const uint64_t workspace_bytes = WORKSPACE_LIMIT_BYTES;
+    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t a = tide_cuda_matmul_row_alignment(shape->ldb, shape->in_dtype),
+                   b = tide_cuda_matmul_row_alignment(shape->lda, shape->in_dtype);
+    const uint32_t c = tide_cuda_matmul_row_alignment(shape->ldc, shape->out_dtype);
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } attributes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c},
+    };
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0] && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, attributes[i].name, attributes[i].value,
+                                                      attributes[i].bytes);
+    return status;
+}
+
+/* NOT_SUPPORTED where the heuristic knows no algorithm, however it says so. */
+static cublasStatus_t algorithm_choose(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
+                                       cublasLtMatmulPreference_t preference)
+{
+    cublasLtMatmulHeuristicResult_t best = {0};
+    int found = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, plan->operation, plan->b, plan->a,
+                                                           plan->c, plan->c, preference, 1, &best, &found);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = found > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    assert(best.workspaceSize <= WORKSPACE_LIMIT_BYTES);
+    plan->algorithm = best.algo;
+    plan->library_bytes = best.workspaceSize;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- plans ---- */
+
+/* On ways back: a failure there follows from one that was reported, and changes nothing any more. */
+static void undo(cublasStatus_t status)
+{
+    (void)status;
+}
+
+static void layout_destroy(cublasLtMatrixLayout_t layout)
+{
+    if (layout)
+        undo(cublasLtMatrixLayoutDestroy(layout));
+}
+
+static void plan_destroy_parts(tide_cuda_matmul_plan *plan)
+{
+    layout_destroy(plan->c);
+    layout_destroy(plan->b);
+    layout_destroy(plan->a);
+    if (plan->operation)
+        undo(cublasLtMatmulDescDestroy(plan->operation));
+    plan->a = plan->b = plan->c = NULL;
+    plan->operation = NULL;
+}
+
+/* The library's part of a plan; nothing of it stays on failure. */
+static cublasStatus_t plan_build(cublasLtHandle_t library, tide_cuda_matmul_plan *plan)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasStatus_t status = operation_create(plan);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = layouts_create(plan);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulPreferenceCreate(&preference);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = preference_set(preference, &plan->shape);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = algorithm_choose(library, plan, preference);
+    if (preference)
+        undo(cublasLtMatmulPreferenceDestroy(preference));
+    if (status != CUBLAS_STATUS_SUCCESS)
+        plan_destroy_parts(plan);
+    return status;
+}
+
+/* The library declines a product by one of these; what else it says is a failure. */
+static bool declined(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+tide_status tide_cuda_matmul_plan_create(cublasLtHandle_t library, const tide_matmul_args *shape,
+                                         tide_cuda_matmul_plan **result)
+{
+    const bool wants_gelu = shape->gelu != TIDE_MATMUL_GELU_NONE;
+    const bool bias_widened = shape->has_bias && shape->in_dtype != shape->out_dtype;
+    tide_cuda_matmul_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return tide_cuda_matmul_fail(TIDE_ERROR_NO_MEMORY, shape, "no memory for its plan");
+    plan->shape = *shape;
+    plan->bias_bytes = bias_widened ? tide_align_up(shape->n * sizeof(float)) : 0;
+    plan->gelu_apart = wants_gelu && (shape->out_dtype == TIDE_DTYPE_FP32 || shape->ldc % AUX_MULTIPLE != 0);
+    cublasStatus_t status = plan_build(library, plan);
+    if (declined(status) && has_aux(plan)) {
+        plan->gelu_apart = true;
+        status = plan_build(library, plan);
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        free(plan);
+        return tide_cuda_matmul_library_fail(shape, status, "preparing");
+    }
+    *result = plan;
+    return TIDE_OK;
+}
+
+void tide_cuda_matmul_plan_destroy(tide_cuda_matmul_plan *plan)
+{
+    plan_destroy_parts(plan);
+    free(plan);
+}
