@@ -6,17 +6,20 @@
  *
  * Rules that hold for every kernel:
  * - `dtype` is the type of activations and params; statistics (mean, rstd, logsumexp, losses) and the
- * gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 or
- * fp16 result is rounded once.
+ *   gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 or
+ *   fp16 result is rounded once. Two exceptions on a GPU, for a dtype of 16 bits: attention rounds softmax's
+ *   weights, in backward their gradients (the scores') too, to the dtype, since tensor cores multiply nothing
+ *   wider; and GELU's exponential and quotient err by 1e-5 at the most, which the dtype's rounding covers.
  * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
  *   activations are written, unless a flag says added.
  * - Matrices are row-major. Pointers are aligned to 256 bytes unless said otherwise, or point at a row
- * inside.
+ *   inside.
  * - Nothing allocates. Scratch comes in `workspace`, whose constant size the table's queries give.
  * - Results have the same bits at every call: they depend on the arguments and, at most, on the thread count;
- * never on addresses or timing. Only a matmul depends on the thread count (oneDNN chooses its splits by it).
+ *   never on addresses or timing. Only a matmul depends on the thread count (oneDNN chooses its splits by it).
  * - Inputs and outputs do not overlap unless said ("may be ..."): a kernel is free to read twice.
- * - One kernel of a stream at a time. Status other than TIDE_OK: only from matmul, as said there.
+ * - One kernel of a stream at a time. Status other than TIDE_OK: from matmul, as said there; on a GPU also
+ *   TIDE_ERROR_DEVICE where a launch is refused, and TIDE_ERROR_ARGUMENT for heads that attention can't take.
  *
  * Beside each struct stand tide_<op>_flops and tide_<op>_bytes, what a launch declares: floating-point
  * operations, and bytes that must move at the least. Counts of elements and leading dimensions are in
@@ -310,6 +313,10 @@ typedef struct tide_kernels {
     tide_kernel norm_sum;
     tide_kernel adamw;
     tide_kernel restore;
+
+    /* How many rows of logits a head does best to make at once: many enough that the weight's gradient, which every such
+     * piece reads and writes whole, does not take longer than the products. A constant: it decides an order of sums. */
+    size_t logit_rows;
 
     /* Make ready for products of this shape (pointers and workspace_bytes are not read) and set
      * *workspace_bytes, may be 0, to what each needs. Before training, not in the middle of it: it allocates.

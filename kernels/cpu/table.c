@@ -16,6 +16,7 @@ const tide_cpu_variant VARIANT(variant) = {
             .matmul = VARIANT(blocked),
             .matmul_prepare = VARIANT(blocked_prepare),
 #endif
+            .logit_rows = 256,
             .bias_backward = VARIANT(bias_backward),
             .attention = VARIANT(attention),
             .attention_backward = VARIANT(attention_backward),

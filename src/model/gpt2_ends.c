@@ -1,15 +1,15 @@
 /* Both ends of a GPT-2: the embedding, and the head with the loss.
  *
  * The head's logits are the largest tensor of a GPT-2: 50257 columns a token. They are made, turned into
- * their gradient and used up in tiles of at most 256 rows, so they cost 25 MB in bf16 whatever the
- * micro-batch is. The tile is a constant: it decides the order in which the gradient of wte is summed.
+ * their gradient and used up in tiles of at most kernels->logit_rows rows, so they cost 25 MB in bf16 on the CPU (256 rows)
+ * whatever the micro-batch is. The tile is a constant: it decides the order in which the gradient of wte is summed.
  *
  *     norm  [rows, width]                 the final norm; tile by tile it becomes its own gradient
- *     tile  [256, vocabulary padded]      logits, then their gradient
+ *     tile  [rows, vocabulary padded]     logits, then their gradient
  */
 #include "src/model/gpt2_internal.h"
 
-enum { TILE_ROWS = 256, LOGIT_PAD = 64 };
+enum { LOGIT_PAD = 64 };
 
 /* Row length of the logits: whole cache lines in every dtype. */
 static size_t logits_stride(const tide_gpt2_tape *tape)
@@ -158,6 +158,11 @@ static void sum_losses(tide_gpt2_tape *tape)
                      (double)tide_loss_sum_flops(&args), (double)tide_loss_sum_bytes(&args));
 }
 
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
 /* The last residual's loss; with `gradient` the residual becomes its gradient. */
 static void head(tide_gpt2_tape *tape, bool gradient)
 {
@@ -167,11 +172,12 @@ static void head(tide_gpt2_tape *tape, bool gradient)
     void *norm = tide_gpt2_take(&tape->cursor, rows * row_bytes);
     float *mean = tide_gpt2_take(&tape->cursor, rows * sizeof(float));
     float *rstd = tide_gpt2_take(&tape->cursor, rows * sizeof(float));
-    void *tile = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, TILE_ROWS * logits_stride(tape)));
+    const size_t tile_rows_most = least(rows, tape->model->options.kernels->logit_rows);
+    void *tile = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, tile_rows_most * logits_stride(tape)));
 
     tide_gpt2_layer_norm(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, rows, x, norm, mean, rstd);
-    for (size_t first = 0; first < rows; first += TILE_ROWS) {
-        const size_t tile_rows = rows - first < TILE_ROWS ? rows - first : TILE_ROWS;
+    for (size_t first = 0; first < rows; first += tile_rows_most) {
+        const size_t tile_rows = least(rows - first, tile_rows_most);
         void *tile_norm = (void *)((uintptr_t)norm + first * row_bytes);
         make_logits(tape, tile_rows, tile_norm, tile);
         cross_entropy(tape, first, tile_rows, tile, gradient);
