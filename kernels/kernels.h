@@ -8,8 +8,8 @@
  * - `dtype` is the type of activations and params; statistics (mean, rstd, logsumexp, losses) and the
  *   gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 or
  *   fp16 result is rounded once. Two exceptions on a GPU, for a dtype of 16 bits: attention rounds softmax's
- *   weights, in backward their gradients (the scores') too, to the dtype, since tensor cores multiply nothing
- *   wider; and GELU's exponential and quotient err by 1e-5 at the most, which the dtype's rounding covers.
+ *   weights to the dtype, in backward the scores' gradients too, since tensor cores multiply nothing wider;
+ *   and exponentials, and GELU's quotient, have relative errors of up to 1e-5.
  * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
  *   activations are written, unless a flag says added.
  * - Matrices are row-major. Pointers are aligned to 256 bytes unless said otherwise, or point at a row
@@ -88,10 +88,10 @@ typedef struct tide_layer_norm_backward_args {
  * Types: a, b, bias FP32, BF16 or FP16 alike (one of them per product); C the same, or FP32 from narrow inputs.
  * accumulate needs an FP32 C.
  *
- * GELU joins a product only on a table with fuses_gelu; any other refuses it. It needs dense rows (ldc = n), a C of
- * the inputs' type, and no accumulate; BACKWARD takes no bias. gelu_in is a matrix like C. Whether gelu sees the product in
- * fp32 or rounded as gelu_in holds it, and whether BACKWARD rounds the product before it multiplies, is the table's
- * choice, the same at every launch of a shape.
+ * GELU joins a product only on a table with fuses_gelu; any other refuses it. It needs dense rows (ldc = n), a
+ * C of the inputs' type, and no accumulate; BACKWARD takes no bias. gelu_in is a matrix like C. Whether gelu
+ * sees the product in fp32 or rounded as gelu_in holds it, and whether BACKWARD rounds the product before it
+ * multiplies, is the table's choice, the same at every launch of a shape.
  *
  * The table's matmul_prepare must have seen the same shape (all but the pointers and workspace_bytes) since
  * the last tide_kernels_cpu_configure; otherwise the kernel fails with TIDE_ERROR_STATE. A workspace smaller
@@ -314,10 +314,6 @@ typedef struct tide_kernels {
     tide_kernel adamw;
     tide_kernel restore;
 
-    /* How many rows of logits a head does best to make at once: many enough that the weight's gradient, which every such
-     * piece reads and writes whole, does not take longer than the products. A constant: it decides an order of sums. */
-    size_t logit_rows;
-
     /* Make ready for products of this shape (pointers and workspace_bytes are not read) and set
      * *workspace_bytes, may be 0, to what each needs. Before training, not in the middle of it: it allocates.
      * The same shape again costs nothing. TIDE_ERROR_ARGUMENT for a shape against the rules above,
@@ -325,8 +321,8 @@ typedef struct tide_kernels {
      * *workspace_bytes is set only on success. Any thread. */
     tide_status (*matmul_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 
-    /* Constant sizes of attention's workspaces for this shape (pointers and workspace_bytes are not read); on the CPU they
-     * depend on the configured thread count. */
+    /* Constant sizes of attention's workspaces for this shape (pointers and workspace_bytes are not read); on the
+     * CPU they depend on the configured thread count. */
     size_t (*attention_workspace_bytes)(const tide_attention_args *shape);
     size_t (*attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);
 } tide_kernels;

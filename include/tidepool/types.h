@@ -11,7 +11,10 @@
 extern "C" {
 #endif
 
-/* Element types of parameters, gradients and activations. Masters, moments and accumulators are always fp32.
+/* Element types of parameters, gradients and activations. Masters, moments and accumulators are always fp32,
+ * and arithmetic is fp32 or better, rounded to the type where a tensor is written; but a GPU's attention also
+ * rounds softmax's weights to the type, for its tensor cores. FP16 reaches from 6e-8 to 65504 only: gradients
+ * in it need a loss scale.
  */
 typedef enum tide_dtype {
     TIDE_DTYPE_FP32 = 0,
