@@ -314,6 +314,10 @@ typedef struct tide_kernels {
     tide_kernel adamw;
     tide_kernel restore;
 
+    /* How many rows of logits a head does best to make at once: many enough that the weight's gradient, which every such
+     * piece reads and writes whole, does not take longer than the products. A constant: it decides an order of sums. */
+    size_t logit_rows;
+
     /* Make ready for products of this shape (pointers and workspace_bytes are not read) and set
      * *workspace_bytes, may be 0, to what each needs. Before training, not in the middle of it: it allocates.
      * The same shape again costs nothing. TIDE_ERROR_ARGUMENT for a shape against the rules above,
