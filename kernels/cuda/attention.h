@@ -250,8 +250,7 @@ template <typename T, int W> struct tide_own_rows<T, W, false> {
     }
 };
 
-/* rows = factor x sums, for 16 rows from first_row and COLUMNS from `column` on. The factors are of rows g and g +
- * 8. */
+/* rows = factor x sums, for 16 rows from first_row and COLUMNS from `column` on; factors of rows g and g + 8. */
 template <typename T, int COLUMNS>
 static __device__ __forceinline__ void tide_sums_store(const float (&sums)[COLUMNS / 8][4], const float (&factor)[2],
                                                        const tide_head_rows<typename T::stored> &rows, int first_row,
@@ -327,9 +326,8 @@ static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copi
 
 /* use(first tensor's base, second's base, first row) for tiles `begin` to `end` - 1 of both tensors, all the block's
  * threads together; STEP rows of a tile at a time. Steps: 1. the next pair is sent for, into the stage that the last
- * barrier freed;
- * 2. this pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is free. With one
- *    stage, 1 comes last. */
+ * barrier freed; 2. this pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is
+ * free. With one stage, 1 comes last. */
 template <typename T, int W, int ROWS, int STEP, typename Use>
 static __device__ __forceinline__ void tide_stream_tiles(tide_tile<T> tile,
                                                          const tide_head_rows<const typename T::stored> &first,

@@ -204,8 +204,9 @@ template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int
     return row * W + (granule ^ (row & 7)) * TIDE_GRANULE;
 }
 
-/* Four 8 x 8 matrices at once. `own` is the place of the granule that this lane names: row lane % 8 of matrix lane /
- * 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; turned: rows 2t and 2t + 1, column g. */
+/* Four 8 x 8 matrices at once. `own` is the place of the granule that this lane names: row lane % 8 of matrix
+ * lane / 8. Of each matrix a lane gets the pair at row g, columns 2t and 2t + 1; turned: rows 2t and 2t + 1, column
+ * g. */
 template <typename T, bool TURNED>
 static __device__ __forceinline__ void tide_load_matrices_plain(tide_pair<T> (&out)[4], tide_tile<T> tile, int own)
 {
