@@ -8,7 +8,8 @@
  * - `dtype` is the type of activations and params; statistics (mean, rstd, logsumexp, losses) and the
  *   gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 or
  *   fp16 result is rounded once. Two exceptions on a GPU, for a dtype of 16 bits: attention rounds softmax's
- *   weights to the dtype, in backward the scores' gradients too, since tensor cores multiply nothing wider;
+ *   weights to the dtype, in backward the scores' gradients too (in fp16 they overflow beyond 65504), since
+ *   tensor cores multiply nothing wider, and a number that is not finite reaches its whole tile of rows;
  *   and exponentials, and GELU's quotient, have relative errors of up to 1e-5.
  * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
  *   activations are written, unless a flag says added.

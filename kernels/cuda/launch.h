@@ -55,8 +55,7 @@ __device__ __forceinline__ void tide_cuda_shared_store(E *to, size_t index, cons
 /* --- elements --- */
 
 /* How a dtype is stored, and its way to fp32 and back (nearest, ties to even: the CPU's bits). On a GPU the
- * conversions are its instructions, which round as bf16.h and fp16.h do; only a NaN's bits on the way to bf16 are not
- * theirs but bf16.h's. */
+ * conversions are its instructions, which round as bf16.h and fp16.h do; where those keep a NaN's payload, so does this. */
 struct tide_cuda_fp32 {
     typedef float stored;
     enum { per_16_bytes = 4 };
@@ -86,7 +85,8 @@ struct tide_cuda_fp16 {
 #if defined(__CUDA_ARCH__)
         float same;
         asm("cvt.f32.f16 %0, %1;" : "=f"(same) : "h"(value));
-        return same;
+        const uint32_t sign = (value & 0x8000u) << 16, rest = (value & 0x7fffu) << 13;
+        return (value & 0x7fffu) > 0x7c00u ? __uint_as_float(sign | rest | 0x7fc00000u) : same;
 #else
         return tide_fp16_to_float(value);
 #endif
