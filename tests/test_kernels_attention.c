@@ -267,6 +267,92 @@ static void attention_keeps_its_bits_for_any_thread_count(void **state)
 
 #endif
 
+/* Twice the whole: three launches, so where the emulation of a GPU runs a launch's blocks forwards it runs them backwards the
+ * second time, and a GPU takes them in whatever order it likes. */
+static void check_twice(const tide_kernels *kernels, tide_dtype dtype)
+{
+    attention_case c = case_make((shape){2, 70, 2, 24}, dtype, 1.0);
+    buffer dout = buffer_random(c.rows * c.width, dtype, 1.0), out = buffer_copy(c.out);
+    buffer logsumexp = buffer_copy(c.logsumexp);
+    buffer dqkv = buffer_of(c.rows * 3 * c.width, dtype), again = buffer_copy(dqkv);
+    run_forward(kernels, &c, c.out, c.logsumexp);
+    run_backward(kernels, &c, dout, dqkv.data);
+    run_forward(kernels, &c, out, logsumexp);
+    run_backward(kernels, &c, dout, again.data);
+    assert_same_bits(out, c.out);
+    assert_same_bits(logsumexp, c.logsumexp);
+    assert_same_bits(again, dqkv);
+    buffer buffers[] = {dout, out, logsumexp, dqkv, again};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        buffer_free(buffers[i]);
+    case_free(&c);
+}
+
+static void attention_has_the_same_bits_in_every_run(void **state)
+{
+    (void)state;
+    for_each_configuration(check_twice);
+}
+
+/* ---- what a head does not see ---- */
+
+/* Is element i, of rows of one head's width or three (q, k, v) a head, of the second head or the second sequence? */
+static bool is_spoilt(const attention_case *c, size_t i, size_t tensors)
+{
+    return i / (tensors * c->width) >= c->shape.length || i % c->width / c->shape.head_width == 1;
+}
+
+static void spoil(const attention_case *c, buffer spoilt, size_t tensors)
+{
+    for (size_t i = 0; i < c->rows * tensors * c->width; i++)
+        if (is_spoilt(c, i, tensors))
+            buffer_set(spoilt, i, (double)NAN);
+}
+
+/* What is not spoilt is as it was, where there is anything to compare with. */
+static void assert_others_same(const attention_case *c, buffer after, buffer before, size_t tensors)
+{
+    for (size_t i = 0; i < c->rows * tensors * c->width; i++)
+        if (!is_spoilt(c, i, tensors) && !(buffer_get(after, i) == buffer_get(before, i)))
+            fail_msg("width %zu, element %zu: %g, was %g", c->shape.head_width, i, buffer_get(after, i),
+                     buffer_get(before, i));
+}
+
+static void check_other_heads(const tide_kernels *kernels, tide_dtype dtype, shape of)
+{
+    attention_case c = case_make(of, dtype, 1.0);
+    buffer dout = buffer_random(c.rows * c.width, dtype, 1.0);
+    buffer dqkv = buffer_of(c.rows * 3 * c.width, dtype), spoilt_dqkv = buffer_copy(dqkv);
+    run_forward(kernels, &c, c.out, c.logsumexp);
+    run_backward(kernels, &c, dout, dqkv.data);
+    buffer out = buffer_copy(c.out), logsumexp = buffer_copy(c.logsumexp);
+    spoil(&c, c.qkv, 3);
+    spoil(&c, dout, 1);
+    run_forward(kernels, &c, c.out, c.logsumexp);
+    run_backward(kernels, &c, dout, spoilt_dqkv.data);
+    assert_others_same(&c, c.out, out, 1);
+    assert_others_same(&c, spoilt_dqkv, dqkv, 3);
+    assert_memory_equal(c.logsumexp.data, logsumexp.data, of.length * sizeof(float)); /* the first head's */
+    buffer buffers[] = {dout, dqkv, spoilt_dqkv, out, logsumexp};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        buffer_free(buffers[i]);
+    case_free(&c);
+}
+
+/* Rows and columns beyond a head's own are those of others: NaNs there show whether one is used, if only times zero. A width
+ * of whole vectors, and one that is none. */
+static void check_neighbours(const tide_kernels *kernels, tide_dtype dtype)
+{
+    check_other_heads(kernels, dtype, (shape){2, 20, 2, 24});
+    check_other_heads(kernels, dtype, (shape){2, 20, 2, 14});
+}
+
+static void a_nan_stays_in_its_sequence_and_head(void **state)
+{
+    (void)state;
+    for_each_configuration(check_neighbours);
+}
+
 /* The future cannot be seen: what stands in later rows changes nothing in earlier ones. */
 static void check_causality(const tide_kernels *kernels, tide_dtype dtype)
 {
@@ -299,6 +385,8 @@ int main(void)
 #if TEST_ON_CPU
         cmocka_unit_test(attention_keeps_its_bits_for_any_thread_count),
 #endif
+        cmocka_unit_test(attention_has_the_same_bits_in_every_run),
+        cmocka_unit_test(a_nan_stays_in_its_sequence_and_head),
         cmocka_unit_test(a_query_does_not_see_the_future),
     };
     return RUN_KERNEL_TESTS(tests);
