@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { HARVEST_EVERY = 64 };
+enum { HARVEST_EVERY = 64, WAIT_SLEEP_NS = 20000 };
 
 static tide_cuda_entry *entry_at(tide_cuda_clock *clock, uint64_t sequence)
 {
@@ -51,10 +51,8 @@ static tide_status events_create(tide_cuda_clock *clock)
 {
     tide_status status = TIDE_OK;
     while (clock->event_count < TIDE_CUDA_RING_ENTRIES && status == TIDE_OK) {
-        /* Who blocks on one sleeps: what is waited for that way takes long. */
-        status =
-            tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventBlockingSync),
-                            "cudaEventCreateWithFlags");
+        status = tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventDefault),
+                                 "cudaEventCreateWithFlags");
         clock->event_count += status == TIDE_OK;
     }
     return status;
@@ -246,8 +244,13 @@ tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cuda
 
 tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence)
 {
-    if (tide_cuda_clock_passed(clock, sequence))
-        return TIDE_OK;
-    /* If it passes just now and its place is used anew, this waits for something later: too long, never too short. */
-    return tide_cuda_check(cudaEventSynchronize(entry_at(clock, sequence)->done), "cudaEventSynchronize");
+    tide_host_sleep_sharply();
+    /* If it passes just now and its place is used anew, the event is a later moment's: seen at the next look. */
+    while (!tide_cuda_clock_passed(clock, sequence)) {
+        const cudaError_t answer = cudaEventQuery(entry_at(clock, sequence)->done);
+        if (!tide_cuda_is_pending(answer))
+            return tide_cuda_check(answer, "cudaEventQuery");
+        tide_host_sleep_until(tide_host_now_ns() + WAIT_SLEEP_NS);
+    }
+    return TIDE_OK;
 }

@@ -7,7 +7,9 @@
  *
  * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, another stream
  * waits for it by waiting for the CUDA event in its place, and recording a tide_event enqueues nothing at all. All
- * CUDA events are made at open.
+ * CUDA events are made at open, and not as ones that CUDA can sleep on (cudaEventBlockingSync): such an event costs an
+ * interrupt whenever it passes, waited for or not. Where a thread has to wait it asks, and sleeps between. (One more event
+ * for such waits alone would stand behind all that is enqueued, and who waits for the oldest would find an idle GPU.)
  *
  * Times. The GPU's clock is not the host's, and CUDA tells only the time between two events, in milliseconds as a
  * float: good to half a microsecond within ten seconds, bad over hours. So each end is measured from the end before
@@ -32,8 +34,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* About as much as CUDA itself takes before a launch makes its caller wait. */
-enum { TIDE_CUDA_RING_ENTRIES = 1024 };
+/* CUDA's own queue takes about a thousand entries a stream before a launch makes its caller wait inside the driver, and a
+ * command of ours is two of them or more. So the ring is full well before: who waits, waits here. */
+enum { TIDE_CUDA_RING_ENTRIES = 256 };
 
 typedef struct tide_cuda_entry {
     cudaEvent_t done;

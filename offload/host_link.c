@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 enum { NS_PER_SECOND = 1000000000 };
@@ -30,6 +31,14 @@ void tide_host_sleep_until(uint64_t deadline_ns)
     };
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR)
         ;
+}
+
+void tide_host_sleep_sharply(void)
+{
+    static _Thread_local bool sharp;
+    if (!sharp)
+        (void)prctl(PR_SET_TIMERSLACK, 1ul); /* in ns; a wish */
+    sharp = true;
 }
 
 void tide_host_link_init(tide_host_link *link, double bytes_per_second)

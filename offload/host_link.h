@@ -30,5 +30,8 @@ void tide_host_link_copy(tide_host_link *link, void *to, const void *from, uint6
 /* Monotonic nanoseconds, and a sleep until then. */
 uint64_t tide_host_now_ns(void);
 void tide_host_sleep_until(uint64_t deadline_ns);
+/* The calling thread's sleeps end as soon after their time as the system can, from now on: left alone, Linux takes up to
+ * 50 us more (timer slack). */
+void tide_host_sleep_sharply(void);
 
 #endif
