@@ -1,10 +1,11 @@
-/* Small readers of /proc and /sys that allocate nothing, and hwloc for what the kernel does not say plainly. */
+/* Small readers of /proc and /sys (system_text.h) that allocate nothing, and hwloc for what the kernel does not say plainly. */
 #include "offload/topology.h"
 
+#include "offload/cgroup.h"
+#include "offload/system_text.h"
 #include "tide_config.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,25 +18,7 @@
 #include <hwloc.h>
 #endif
 
-enum { TEXT_BYTES = 8192, KIB = 1024 };
-
-/* The beginning of a small system file, without stdio and so without allocating. False if it can't be read.
- */
-static bool text_read(const char *path, char text[TEXT_BYTES])
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    size_t length = 0;
-    ssize_t got = 1;
-    while (got > 0 && length < TEXT_BYTES - 1) {
-        got = read(fd, text + length, TEXT_BYTES - 1 - length);
-        length += got > 0 ? (size_t)got : 0;
-    }
-    text[length] = '\0';
-    (void)close(fd); /* read only */
-    return got >= 0 && length > 0;
-}
+enum { TEXT_BYTES = TIDE_SYSTEM_TEXT_BYTES, KIB = 1024 };
 
 /* The number behind `key` in a "key: number kB" list; 0 if it is not there. */
 static uint64_t kib_find(const char *text, const char *key)
@@ -47,13 +30,13 @@ static uint64_t kib_find(const char *text, const char *key)
 static uint64_t meminfo_bytes(const char *key)
 {
     char text[TEXT_BYTES];
-    return text_read("/proc/meminfo", text) ? kib_find(text, key) : 0;
+    return tide_system_text_read("/proc/meminfo", text) ? kib_find(text, key) : 0;
 }
 
 uint64_t tide_topology_available_bytes(void)
 {
-    uint64_t bytes = meminfo_bytes("MemAvailable:");
-    return bytes > 0 ? bytes : UINT64_MAX;
+    const uint64_t machine = meminfo_bytes("MemAvailable:"), groups = tide_cgroup_available_bytes("");
+    return machine > 0 && machine < groups ? machine : groups;
 }
 
 uint32_t tide_topology_processors(void)
@@ -70,7 +53,7 @@ static void huge_page_mode(char mode[16])
 {
     char text[TEXT_BYTES];
     (void)snprintf(mode, 16, "none");
-    if (!text_read("/sys/kernel/mm/transparent_hugepage/enabled", text))
+    if (!tide_system_text_read("/sys/kernel/mm/transparent_hugepage/enabled", text))
         return;
     const char *begin = strchr(text, '[');
     const char *end = begin != NULL ? strchr(begin, ']') : NULL;
@@ -109,7 +92,7 @@ static uint32_t list_count(const char *path)
 {
     char text[TEXT_BYTES];
     uint32_t count = 0;
-    if (text_read(path, text))
+    if (tide_system_text_read(path, text))
         list_walk(text, count_one, &count);
     return count;
 }
@@ -125,7 +108,7 @@ static void node_read(void *context, uint32_t os_index)
     (void)snprintf(path, sizeof path, "/sys/devices/system/node/node%" PRIu32 "/cpulist", os_index);
     node->processors = list_count(path);
     (void)snprintf(path, sizeof path, "/sys/devices/system/node/node%" PRIu32 "/meminfo", os_index);
-    if (!text_read(path, text))
+    if (!tide_system_text_read(path, text))
         return;
     node->memory_bytes = kib_find(text, "MemTotal:");
     node->free_bytes = kib_find(text, "MemFree:");
@@ -134,7 +117,7 @@ static void node_read(void *context, uint32_t os_index)
 static void nodes_read(tide_topology *topology)
 {
     char text[TEXT_BYTES];
-    if (text_read("/sys/devices/system/node/online", text))
+    if (tide_system_text_read("/sys/devices/system/node/online", text))
         list_walk(text, node_read, topology);
     if (topology->node_count > 0)
         return;
@@ -150,7 +133,7 @@ static void processor_name(char name[64])
 {
     char text[TEXT_BYTES];
     (void)snprintf(name, 64, "unknown");
-    const char *found = text_read("/proc/cpuinfo", text) ? strstr(text, "model name") : NULL;
+    const char *found = tide_system_text_read("/proc/cpuinfo", text) ? strstr(text, "model name") : NULL;
     const char *begin = found != NULL ? strchr(found, ':') : NULL;
     if (begin == NULL)
         return;
@@ -285,7 +268,7 @@ int32_t tide_topology_pci_node(const char *bus_id)
     int length = snprintf(path, sizeof path, "/sys/bus/pci/devices/%.32s/numa_node", bus_id);
     for (int i = 0; i < length; i++) /* CUDA writes the digits in capitals, /sys in small letters */
         path[i] = (char)tolower((unsigned char)path[i]);
-    const long node = text_read(path, text) ? strtol(text, NULL, 10) : TIDE_NODE_NEAREST;
+    const long node = tide_system_text_read(path, text) ? strtol(text, NULL, 10) : TIDE_NODE_NEAREST;
     return node >= 0 && node < INT32_MAX ? (int32_t)node : TIDE_NODE_NEAREST;
 }
 
@@ -296,7 +279,7 @@ tide_status tide_topology_read(tide_topology *topology)
     if (read.memory_bytes == 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "/proc/meminfo does not say how much memory the machine has");
-    read.available_bytes = meminfo_bytes("MemAvailable:");
+    read.available_bytes = tide_topology_available_bytes();
     read.huge_page_bytes = meminfo_bytes("Hugepagesize:");
     read.page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     read.processors = tide_topology_processors();

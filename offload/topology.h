@@ -25,7 +25,7 @@ typedef struct tide_topology {
     uint32_t cores;      /* physical; 0 if unknown */
     uint32_t processors; /* logical, that this process may use */
     uint64_t memory_bytes;
-    uint64_t available_bytes; /* what can be had without swapping */
+    uint64_t available_bytes; /* as tide_topology_available_bytes */
     uint64_t page_bytes;
     uint64_t huge_page_bytes;        /* 0: none */
     char transparent_huge_pages[16]; /* "always", "madvise", "never" or "none" */
@@ -40,7 +40,8 @@ tide_status tide_topology_read(tide_topology *topology);
 
 /* Logical processors the calling thread may use, at least 1: the process's unless the thread was bound. */
 uint32_t tide_topology_processors(void);
-/* Memory that can be had without swapping; UINT64_MAX if the system does not say. */
+/* Memory that can be had without swapping and within the limits of this process's control groups (cgroup.h); UINT64_MAX if
+ * the system does not say. */
 uint64_t tide_topology_available_bytes(void);
 bool tide_topology_has_huge_pages(void);
 
