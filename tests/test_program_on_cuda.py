@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The program on the CUDA module: the same bits whatever the budgets, and nearly the host's.
+
+usage: test_program_on_cuda.py PROGRAM FOLDER fake|gpu          prints TAP
+FOLDER holds the libtidepool_cuda.so. fake: that of tests/cuda/fake, which tells on stderr what breaks CUDA's rules: a run is
+right only if it says nothing there. gpu: the one for real GPUs; all is skipped where there is none.
+"""
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from test_program import MIB, TENSOR_FILES, Bench, Run, metrics_read
+
+STEPS = 2
+# 45 MiB of model data in chunks of 2 MiB, some 24 of them; the tight budget holds a few beside the region.
+MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 256, "n_head": 4, "n_positions": 32, "vocab_size": 256,
+         "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
+ROOM_BYTES = 8 * MIB
+# What the module says where there is no GPU; anything else that it may say is a failure.
+NO_GPU = re.compile("no NVIDIA driver|driver is too old|there is no cuda:0")
+# What may stand on stderr when all is well.
+PINNED = re.compile(r"(pinned [0-9.]+ .*iB of host memory in [0-9.]+ s\n)?")
+
+
+def train(bench, device, *options):
+    return bench.run("--model", bench.folder / "model.json", "--data", bench.text, "--device", device, "--steps", STEPS,
+                     "--batch-tokens", 64, "--sample", 0, "--eval-every", 0, "--chunk-size", "2MiB", "--threads", 1, *options)
+
+
+def tight(bench, *options):
+    """A budget near the least one, which a refusal names: how much the region takes is the GPU's libraries' business."""
+    refusal = train(bench, "cuda:0", "--device-memory", "1MiB", *options)
+    least = re.search(r"the least budget is (\d+) bytes", refusal.err)
+    bench.tap.ok(least is not None, f"{' '.join(options)}: the least budget is named", refusal)
+    return ("--device-memory", int(least.group(1)) + ROOM_BYTES if least else 20 * MIB)
+
+
+class Outcome:
+    """Losses and norms, every tensor's bytes, and what moved."""
+
+    def __init__(self, bench, name, *options, device="cuda:0"):
+        folder, metrics = bench.folder / name, bench.folder / f"{name}.jsonl"
+        self.run = train(bench, device, "--checkpoint", folder, "--metrics", metrics, *options)
+        self.good = self.run.status == 0 and PINNED.fullmatch(self.run.err) is not None
+        lines = metrics_read(metrics) if self.good else []
+        self.values = [(line["loss"], line["grad_norm"]) for line in lines]
+        self.tensors = [(folder / f"step-{STEPS}" / file).read_bytes() for file in TENSOR_FILES] if self.good else []
+        self.moved = sum(line["h2d_bytes"] + line["d2h_bytes"] for line in lines)
+
+    def same_as(self, other):
+        return self.good and other.good and self.values == other.values and self.tensors == other.tensors
+
+    def near(self, other):
+        return self.good and other.good and all(abs(a - b) <= 0.01 * abs(b) for ours, theirs in zip(self.values, other.values)
+                                                for a, b in zip(ours, theirs))
+
+
+def check_dtype(bench, dtype):
+    given = ("--dtype", dtype)
+    budget = tight(bench, *given)
+    host = Outcome(bench, f"{dtype}-host", *given, device="host")
+    full = Outcome(bench, f"{dtype}-full", *given)
+    little = Outcome(bench, f"{dtype}-tight", *given, *budget)
+    bench.tap.ok(full.near(host), f"{dtype}: losses and norms are the host device's within a hundredth",
+                 f"{full.values}\n{host.values}\n{full.run}")
+    bench.tap.ok(little.same_as(full) and little.moved > 2 * full.moved,
+                 f"{dtype}: the same bits in little memory, where chunks move",
+                 f"moved {full.moved} {little.moved}\n{little.run}")
+    return full, budget
+
+
+def check_variants(bench, full, budget):
+    for name, options in (("updates-on-the-device", (*budget, "--optimizer-placement", "device")),
+                          ("updates-on-the-host", ("--optimizer-placement", "host")),
+                          ("without-prefetch", (*budget, "--prefetch", "off")),
+                          ("manager-off", ("--manager", "off"))):
+        outcome = Outcome(bench, name, *options)
+        bench.tap.ok(outcome.same_as(full), f"the same bits: {name}", outcome.run)
+
+
+def no_gpu(program):
+    """Why there is none, as the module tells it; "" if there is one. (Measuring one takes a second, refusing none.)"""
+    run = Run([program, "info", "--device", "cuda:0"])
+    if run.status == 0:
+        return ""
+    if NO_GPU.search(run.err):
+        return run.err.strip().removeprefix("tidepool info: ")
+    sys.exit(f"a GPU that can't be used: {run}")
+
+
+def main():
+    os.environ["TIDEPOOL_MODULES"] = str(Path(sys.argv[2]).resolve())
+    why = no_gpu(sys.argv[1]) if sys.argv[3] == "gpu" else ""
+    if why:
+        print(f"1..0 # SKIP no GPU: {why}")
+        return
+    bench = Bench(sys.argv[1], False)
+    (bench.folder / "model.json").write_text(json.dumps(MODEL))
+    try:
+        check_variants(bench, *check_dtype(bench, "bf16"))
+        for dtype in ("fp16", "fp32"):
+            check_dtype(bench, dtype)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main()
