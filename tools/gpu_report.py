@@ -50,6 +50,14 @@ def figures_of(folder):
             continue
 
 
+def sanitized_told(lines):
+    """How many runs were right, how many had no GPU; each that failed by name."""
+    failed = [line for line in lines if line.startswith("not ok")]
+    skipped = sum("# SKIP" in line for line in lines)
+    right = len(lines) - len(failed) - skipped
+    return ", ".join([f"{right} ok", f"{skipped} skipped"] * bool(lines) + failed) or "nothing ran"
+
+
 def table(report):
     lines = [f"# GPU check, {report['date']}", "", f"{report['gpu']}; commit {report['commit']}; `{report['command']}`", "",
              "| part | result |", "|---|---|"]
@@ -58,7 +66,9 @@ def table(report):
         if part == "test" and report["tests"]:
             told += ": " + ", ".join(f"{count} {key}" for key, count in report["tests"].items())
         if part == "sanitize":
-            told += ": " + (", ".join(report["sanitized"]) or "nothing ran")
+            told += ": " + sanitized_told(report["sanitized"])
+        if part == "bench" and not report["figures"]:
+            told += ": nothing measured"
         lines.append(f"| {part} | {told} |")
     if report["probe"]:
         lines += ["", "| probe | |", "|---|---|"]
