@@ -88,6 +88,12 @@ void tide_cuda_driver_undo(const tide_cuda_driver *driver, CUresult error, const
 
 /* --- the driver --- */
 
+/* Does CUDA say with this that the driver has no such call? It may also answer so without an error. */
+static bool is_missing(cudaError_t error)
+{
+    return error == cudaErrorSymbolNotFound || error == cudaErrorNotSupported || error == cudaErrorInvalidValue;
+}
+
 /* `entry` is where a pointer to a function is kept. CUDA, as dlsym, gives it as a pointer to an object. */
 static tide_status entry_find(const char *name, const char *gpu, void *entry)
 {
@@ -95,7 +101,7 @@ static tide_status entry_find(const char *name, const char *gpu, void *entry)
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     const cudaError_t error =
         cudaGetDriverEntryPointByVersion(name, &address, INTERFACE_VERSION, cudaEnableDefault, &found);
-    if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice)
+    if (error != cudaSuccess && !is_missing(error))
         return tide_cuda_check(error, gpu);
     if (error != cudaSuccess || found != cudaDriverEntryPointSuccess || address == NULL) {
         last_error_forget();
@@ -163,11 +169,13 @@ tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordin
 
 tide_status tide_cuda_use(uint32_t ordinal)
 {
-    static _Thread_local uint32_t current; /* ordinal + 1; 0: not said yet */
-    if (current == ordinal + 1)
-        return TIDE_OK;
-    const tide_status status = tide_cuda_check(cudaSetDevice((int)ordinal), "cudaSetDevice");
-    if (status == TIDE_OK)
-        current = ordinal + 1;
+    /* A thread that never said so may be told GPU 0 without having its context. */
+    static _Thread_local bool said;
+    int current = -1;
+    tide_status status = tide_cuda_check(cudaGetDevice(&current), "cudaGetDevice");
+    if (status != TIDE_OK || (said && current == (int)ordinal))
+        return status;
+    status = tide_cuda_check(cudaSetDevice((int)ordinal), "cudaSetDevice");
+    said = said || status == TIDE_OK;
     return status;
 }

@@ -47,7 +47,8 @@ tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordin
 /* What to ask that memory for: device memory of that GPU, physically there. */
 CUmemAllocationProp tide_cuda_allocation(uint32_t ordinal);
 
-/* Make the GPU current on the calling thread, unless it is. DEVICE, NO_MEMORY, UNSUPPORTED. */
+/* Make the GPU current on the calling thread, unless it is: CUDA is asked each time (a read of the thread's own), as
+ * whoever else the thread works for may have chosen another since. DEVICE, NO_MEMORY, UNSUPPORTED. */
 tide_status tide_cuda_use(uint32_t ordinal);
 
 /* TIDE_OK if `error` is cudaSuccess; else a status with the message "what: cudaErrorName: CUDA's words". NO_MEMORY
