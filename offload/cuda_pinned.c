@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 enum {
@@ -22,16 +23,28 @@ enum {
 
 /* --- one registration --- */
 
-/* What may stand in the way, as the system tells it. */
+/* Registered pages take page tables on the GPU. Where that does not answer, its word is not needed. */
+static void gpu_free_text(char text[32])
+{
+    size_t available = 0, total = 0;
+    const tide_status status = tide_cuda_check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    (void)snprintf(text, 32, status == TIDE_OK ? "%zu" : "unknown", available);
+}
+
+/* What may stand in the way, as the system tells it: added to the message. */
 static tide_status limits_add(tide_status status)
 {
     struct rlimit locked;
-    char limit[32] = "unlimited";
+    char limit[32] = "unlimited", message[MESSAGE_BYTES], gpu[32];
+    (void)snprintf(message, sizeof message, "%s", tide_message());
+    gpu_free_text(gpu);
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
         (void)snprintf(limit, sizeof limit, "%" PRIu64, (uint64_t)locked.rlim_cur);
     return tide_fail(
-        status, "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64 " bytes available",
-        tide_message(), limit, tide_topology_available_bytes());
+        status,
+        "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64
+        " bytes available, the GPU %s free",
+        message, limit, tide_topology_available_bytes(), gpu);
 }
 
 tide_status tide_cuda_pin(const char *what, void *address, uint64_t bytes)
@@ -211,6 +224,8 @@ tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uin
         status = tide_host_extent_back("host slots", bytes, HUGE_PAGE_BYTES, how->node, &base);
     if (status != TIDE_OK)
         return status;
+    /* A wish. Without it a fork would copy all of it, page by page: pinned pages can't be shared until one writes. */
+    (void)madvise(base, bytes, MADV_DONTFORK);
     made.base = base;
     made.slots_per_piece = slots_per_piece(count, chunk_bytes, how->threads);
     status = pieces_pin(&made, how);

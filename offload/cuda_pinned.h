@@ -4,6 +4,8 @@
  *   extent   [ slot 0 | slot 1 | ... | ............. | slot H-1 ]
  *   pieces   [      piece 0       |      piece 1     |   ...    ]   whole slots, at most 1 GiB, one registration each
  *
+ * A forked child does not get the extent (MADV_DONTFORK); its addresses are nothing there.
+ *
  * A copy is of a slot or a part of it and so never spans two registrations, which CUDA refuses. Pieces are made by
  * several threads on that node, each touching and then registering one at a time: touching first makes the pages
  * there where they belong (registering would make them one by one, on whichever node), and in 4 to 32 threads both

@@ -156,6 +156,7 @@ static void pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing(vo
     expect_words("0 of 12582912 bytes");
     expect_words("limit of locked memory");
     expect_words("available");
+    expect_words("the GPU 67108864 free");
     (void)fake_cudart_live(text, sizeof text);
     assert_string_equal(text, clean);
     assert_ok(it.ops->slots_create(it.device, TIDE_TIER_HOST, HOST_SLOTS));
