@@ -41,12 +41,11 @@ static void cuda_set_describe(tide_device *device, tide_device_describe describe
     (void)device, (void)describe, (void)context;
 }
 
-/* Errors of what ran are found by looking. */
+/* What is known: to ask the streams would cost every op of the caller's a query each. Who enqueues, queries or parks looks
+ * often enough. */
 static tide_status cuda_failure(tide_device *device)
 {
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_cuda_look_at_all(cuda);
-    return tide_cuda_failure(cuda);
+    return tide_cuda_failure(tide_cuda_device_of(device));
 }
 
 static void cuda_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)
@@ -254,6 +253,7 @@ static void lane_failed(void *context, tide_status status)
 static tide_status lane_open(tide_cuda_device *device)
 {
     const tide_lane_options lane = {.threads = device->threads,
+                                    .threads_set = device->options.threads_set,
                                     .node = device->node,
                                     .observer = device->options.observer,
                                     .observer_context = device->options.observer_context,

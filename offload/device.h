@@ -127,6 +127,8 @@ typedef struct tide_device_options {
     uint64_t host_memory_bytes;   /* hard budget of the HOST tier: slots and buffers */
     uint64_t chunk_bytes;         /* a power of two, 256 KiB to 1 GiB */
     uint32_t threads;             /* of the host lane and of kernels; 0: one per core */
+    void (*threads_set)(int);     /* cuda only: omp_set_num_threads of the process, which the module, loaded with names of its
+                                     own, may not find; NULL: it looks */
 
     /* host device only, up to delay_max_us (a GPU refuses them: UNSUPPORTED) */
     double link_bytes_per_second; /* each way; 0: not throttled */
@@ -256,7 +258,9 @@ typedef struct tide_device_ops {
 
     /* Block until every stream is idle (failed commands included); the caller is then ordered after all. */
     void (*synchronize)(tide_device *device);
-    /* The device's failure, TIDE_OK if none; writes the message of the failed command. */
+    /* The device's failure, TIDE_OK if none; writes the message of the failed command. Costs nothing: what a command that
+     * ran met is there from the moment the device knows of it, on a GPU when it next looks (at some of the launches and
+     * copies, at queries, waits, statistics, while a thread is parked, and in synchronize()). */
     tide_status (*failure)(tide_device *device);
     /* After synchronize(): forget the failure if the device can go on, else return it. */
     tide_status (*recover)(tide_device *device);

@@ -177,8 +177,10 @@ static void *lane_main(void *argument)
 {
     tide_lane *lane = argument;
     const uint32_t threads = thread_place(lane);
-    if (omp_set_num_threads != NULL)
-        omp_set_num_threads((int)threads);
+    void (*const threads_set)(int) =
+        lane->options.threads_set != NULL ? lane->options.threads_set : omp_set_num_threads;
+    if (threads_set != NULL)
+        threads_set((int)threads);
     lock(lane);
     lane->runs = true;
     pthread_cond_broadcast(&lane->progress);

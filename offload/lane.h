@@ -19,8 +19,9 @@
 enum { TIDE_LANE_COMMANDS = 256 };
 
 typedef struct tide_lane_options {
-    uint32_t threads; /* for parallel regions inside functions; > 0 */
-    int32_t node;     /* topology.h */
+    uint32_t threads;         /* for parallel regions inside functions; > 0 */
+    void (*threads_set)(int); /* omp_set_num_threads; NULL: the one found here, if any */
+    int32_t node;             /* topology.h */
     tide_device_observer observer;
     void *observer_context;
     /* On the lane's thread, which holds no lock then: a recorded moment has passed; a function has failed, and
