@@ -110,6 +110,18 @@ static tide_status zero_in(tide_pool *pool, const tide_command *command)
     return status;
 }
 
+/* A call failed after the mapping. What was enqueued before it may still run and touch the place: it has to end first. The
+ * failure is told before the device may say more. */
+static tide_status fetch_undo(tide_pool *pool, const tide_command *command, char *place, tide_status status)
+{
+    tide_pool_fail(pool, status);
+    tide_pool_unlock(pool);
+    pool->device->ops->synchronize(pool->device);
+    const tide_status undone = pool->device->ops->unmap(pool->device, command->device_slot, place);
+    tide_pool_lock(pool);
+    return undone == TIDE_OK ? status : undone;
+}
+
 static tide_status fetch(tide_pool *pool, const tide_command *command)
 {
     char *place = place_of(pool, command->chunk);
@@ -125,10 +137,7 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
         status = copy_in(pool, command);
     else if (command->zero)
         status = zero_in(pool, command);
-    if (status == TIDE_OK)
-        return TIDE_OK;
-    const tide_status undone = pool->device->ops->unmap(pool->device, command->device_slot, place);
-    return undone == TIDE_OK ? status : undone;
+    return status == TIDE_OK ? TIDE_OK : fetch_undo(pool, command, place, status);
 }
 
 /* Enqueue the copy out of an EVICT or a WRITE_BACK. */
