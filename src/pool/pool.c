@@ -2,10 +2,11 @@
  */
 #include "src/pool/internal.h"
 
+#include "offload/topology.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024, MAX_PARTS = 1 << 20 };
 #define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
@@ -115,12 +116,6 @@ static tide_status chunk_check(const tide_pool_options *options, const tide_targ
                      (unsigned long long)target->chunk_bytes_min);
 }
 
-static uint32_t online_cores(void)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores < 1 ? 1 : (uint32_t)cores;
-}
-
 tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_pool **result)
 {
     tide_pool_options copy = *options;
@@ -131,7 +126,7 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     copy.staging_bytes = (copy.staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) / (2 * TIDE_ALIGNMENT_BYTES) *
                          (2 * TIDE_ALIGNMENT_BYTES);
     if (copy.threads == 0)
-        copy.threads = online_cores();
+        copy.threads = tide_topology_processors();
     if (copy.update == NULL)
         copy.update_states = 2;
     tide_target target;
