@@ -60,6 +60,10 @@ typedef struct tide_module {
 
 #define TIDE_MODULE_RESERVE_BYTES (UINT64_C(512) << 20)
 
+/* Registering host memory takes page tables in device memory, about 2 MiB a GiB of 4 KiB pages: budgets reckon with twice
+ * that, a byte for so many of the host's. Not in what prepare() says, which knows no host budget. */
+#define TIDE_MODULE_HOST_BYTES_A_TABLE_BYTE UINT64_C(256)
+
 /* The module's one exported symbol, of this type, is "tide_cuda_module". NULL if the versions differ. */
 typedef const tide_module *(*tide_module_entry)(const tide_module_host *host, uint32_t version);
 

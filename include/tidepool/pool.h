@@ -187,6 +187,8 @@ typedef struct tide_pool_plan {
     uint64_t least_host_bytes;              /* smallest host budget that works with this device budget */
     uint64_t full_device_bytes;             /* device budget with which everything is resident */
     uint64_t full_host_bytes;               /* host budget with which nothing ever spills */
+    uint64_t device_available_bytes;        /* most that a default device budget is: what a GPU has free, less what pinning
+                                               the host budget takes there. UINT64_MAX: no memory of its own */
     const char *largest_op;                 /* the op that decides least_device_bytes; pool's string */
     uint64_t largest_op_bytes;              /* its chunks */
     uint64_t device_memory_bytes;           /* budgets in force */

@@ -267,6 +267,16 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
     return (uint32_t)(slots < most ? slots : most);
 }
 
+/* What a default device budget may take: registering host memory takes page tables on the device. */
+static uint64_t device_available(const tide_pool *pool, uint64_t host_bytes)
+{
+    const uint64_t available = pool->target.available_bytes;
+    const uint64_t tables = host_bytes / TIDE_MODULE_HOST_BYTES_A_TABLE_BYTE;
+    if (available == UINT64_MAX)
+        return UINT64_MAX;
+    return available > tables ? available - tables : 0;
+}
+
 tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, const tide_manager *manager,
                                 uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
                                 tide_pool_plan *plan)
@@ -285,9 +295,13 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, cons
     plan->largest_op_bytes = needs.largest_op_slots * chunk;
     plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;
     plan->full_device_bytes = full_device * chunk + plan->region_bytes;
+    /* The host's default depends on the device's slots: here it counts as what it may be at most. */
+    const uint64_t all = largest(full_host, tide_layout_chunk_count(layout) + UINT64_C(1));
+    plan->device_available_bytes =
+        device_available(pool, host_memory_bytes != 0 ? host_memory_bytes : all * chunk + plan->buffer_bytes);
     plan->device_memory_bytes = device_memory_bytes != 0
                                     ? device_memory_bytes
-                                    : least(plan->full_device_bytes, pool->target.available_bytes);
+                                    : least(plan->full_device_bytes, plan->device_available_bytes);
     plan->device_slots = slots_of(plan->device_memory_bytes, plan->region_bytes, chunk, full_device);
     if (refuse && plan->device_slots < needs.device_slots)
         return refuse_device(pool, plan, plan->device_memory_bytes);
@@ -298,8 +312,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, cons
     const uint64_t elsewhere =
         needs.total_slots > plan->device_slots ? needs.total_slots - plan->device_slots : 0;
     const uint64_t least_host = largest(needs.host_slots, elsewhere);
-    const uint64_t most_host =
-        largest(least_host, largest(full_host, tide_layout_chunk_count(layout) + UINT64_C(1)));
+    const uint64_t most_host = largest(least_host, all);
     plan->least_host_bytes = least_host * chunk + plan->buffer_bytes;
     plan->full_host_bytes = largest(least_host, full_host) * chunk + plan->buffer_bytes;
     plan->host_memory_bytes = host_memory_bytes != 0 ? host_memory_bytes : plan->full_host_bytes;

@@ -67,7 +67,7 @@ typedef struct tide_trainer_options {
  * 1, recompute auto, 16 evaluation batches, tide_pool_options_default. data is NULL. */
 void tide_trainer_options_default(tide_trainer_options *options);
 
-/* MemAvailable of /proc/meminfo, bytes; 0 if it can't be read. */
+/* Host memory that can be had (offload/topology.h), bytes; 0 if the system does not say. */
 uint64_t tide_trainer_free_memory(void);
 
 /* Where every byte goes, fixed at create.
@@ -76,7 +76,7 @@ uint64_t tide_trainer_free_memory(void);
  * most a quarter of free memory, but raised to the least that works where a quarter is below it; host = what it
  * needs beside the device budget in force (chosen or given), at most 80% of the free memory which that leaves,
  * and never raised: where even that is too little, create refuses. A GPU: device = what the run needs, at most
- * device_available_bytes, never raised; host = what the run needs beside it, at most 80% of free memory. Null device: what
+ * pool.device_available_bytes, never raised; host = what the run needs beside it, at most 80% of free memory. Null device: what
  * the run needs, both.
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +

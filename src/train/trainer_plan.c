@@ -23,6 +23,7 @@
  */
 #include "src/train/trainer_internal.h"
 
+#include "offload/topology.h"
 #include "src/pool/target.h"
 #include "src/train/loss_scale.h"
 
@@ -184,15 +185,8 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
 
 uint64_t tide_trainer_free_memory(void)
 {
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (!file)
-        return 0;
-    char line[128];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
-        continue;
-    fclose(file);
-    return kib * 1024;
+    const uint64_t bytes = tide_topology_available_bytes();
+    return bytes != UINT64_MAX ? bytes : 0;
 }
 
 /* --- building --- */
@@ -254,6 +248,11 @@ typedef struct free_memory {
 
 /* --- recompute --- */
 
+static uint64_t at_most(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Device bytes that ops use when `kept` blocks keep their activations, given the plan when none does. */
 static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept)
 {
@@ -287,6 +286,8 @@ static tide_status kept_automatically(const tide_trainer_options *options, uint6
     const tide_status status = plan_for(options, recompute, &none_kept);
     if (status != TIDE_OK)
         return status;
+    if (options->pool.device_memory_bytes == 0)
+        limit_bytes = at_most(limit_bytes, none_kept.device_available_bytes);
     uint32_t blocks = options->model.layers;
     while (blocks > 0 && device_need(&none_kept, saved_block_bytes, blocks) > limit_bytes)
         blocks--;
@@ -314,11 +315,6 @@ static tide_status choose_recompute(const tide_trainer_options *options, uint64_
 }
 
 /* --- budgets --- */
-
-static uint64_t at_most(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 static uint64_t at_least(uint64_t a, uint64_t b)
 {
