@@ -1,0 +1,162 @@
+/* The CUDA device as a guest in somebody's process, on a fake CUDA runtime: beside other users of the GPUs, in threads that
+ * are not its own, in processes that fork, and quick where it is asked often.
+ */
+#include "test_offload_fixture.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void another_librarys_choice_of_gpu_does_not_last(void **state)
+{
+    (void)state;
+    fake_cudart_options gpu = fake_cudart_defaults();
+    gpu.gpus = 2;
+    gpu.gpu = 0;
+    fake_cudart_start(&gpu);
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    int current = -1;
+    assert_int_equal(cudaSetDevice(1), cudaSuccess);
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    assert_int_equal(cudaGetDevice(&current), cudaSuccess);
+    assert_int_equal(current, 0);
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&ran), 1);
+    fixture_close(&it); /* no call was meant for the other GPU */
+}
+
+static void gpu_that_is_current_is_not_set_again(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    const uint64_t before = fake_cudart_count("cudaSetDevice");
+    for (int i = 0; i < 10; i++)
+        assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    assert_int_equal(fake_cudart_count("cudaSetDevice"), before);
+    it.ops->synchronize(it.device);
+    fixture_close(&it);
+}
+
+static void asking_for_a_failure_asks_no_stream(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate held = {0};
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &held));
+    const uint64_t before = fake_cudart_count(NULL);
+    for (int i = 0; i < 10; i++)
+        assert_ok(it.ops->failure(it.device));
+    assert_int_equal(fake_cudart_count(NULL), before);
+    atomic_store(&held.open, true);
+    it.ops->synchronize(it.device);
+    fixture_close(&it);
+}
+
+static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    fake_cudart_fail_command(1, cudaErrorIllegalAddress);
+    for (int i = 0; i < 1000 && it.ops->failure(it.device) == TIDE_OK; i++)
+        (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran);
+    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
+    it.ops->synchronize(it.device);
+    fixture_close(&it);
+}
+
+/* Not counting on times: that the thread's sleeps were made sharp. */
+static void *park_once(void *context)
+{
+    fixture *it = context;
+    const uint64_t ticket = it->ops->doorbell(it->device);
+    it->ops->ring(it->device);
+    assert_ok(it->ops->park(it->device, ticket, true));
+    return prctl(PR_GET_TIMERSLACK) == 1 ? it : NULL;
+}
+
+static void thread_that_parks_sleeps_sharply(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    pthread_t thread;
+    void *sharp = NULL;
+    assert_int_equal(prctl(PR_SET_TIMERSLACK, 50000ul), 0); /* which a new thread inherits */
+    assert_int_equal(pthread_create(&thread, NULL, park_once, &it), 0);
+    assert_int_equal(pthread_join(thread, &sharp), 0);
+    assert_ptr_equal(sharp, &it);
+    fixture_close(&it);
+}
+
+/* Waiting by CUDA itself would spin, or take an interrupt for every event there is. */
+static void thread_that_waits_for_an_event_sleeps_between_looks(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    const uint64_t before = fake_cudart_count("cudaEventSynchronize");
+    for (int i = 0; i < 300; i++)
+        assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_int_equal(atomic_load(&ran), 300);
+    assert_int_equal(fake_cudart_count("cudaEventSynchronize"), before);
+    fixture_close(&it);
+}
+
+static atomic_int threads_wanted;
+
+static void threads_note(int count)
+{
+    atomic_store(&threads_wanted, count);
+}
+
+/* A module that was loaded with names of its own may not see the process's OpenMP. */
+static void lane_sets_its_threads_by_the_function_that_it_is_given(void **state)
+{
+    (void)state;
+    tide_device_options options = options_small();
+    options.threads = 3;
+    options.threads_set = threads_note;
+    fixture it = fixture_open(&options);
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&threads_wanted), 3);
+    fixture_close(&it);
+}
+
+static void forked_child_has_no_host_slots(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    unsigned char pages[CHUNK_BYTES / 4096];
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(mincore(own(&it, TIDE_TIER_HOST, 0), CHUNK_BYTES, pages) != 0 && errno == ENOMEM ? 0 : 1);
+    int ended = -1;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_int_equal(mincore(own(&it, TIDE_TIER_HOST, 0), CHUNK_BYTES, pages), 0);
+    fixture_close(&it);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_librarys_choice_of_gpu_does_not_last),
+        cmocka_unit_test(gpu_that_is_current_is_not_set_again),
+        cmocka_unit_test(asking_for_a_failure_asks_no_stream),
+        cmocka_unit_test(caller_that_only_launches_meets_the_failure_of_a_kernel),
+        cmocka_unit_test(thread_that_parks_sleeps_sharply),
+        cmocka_unit_test(thread_that_waits_for_an_event_sleeps_between_looks),
+        cmocka_unit_test(lane_sets_its_threads_by_the_function_that_it_is_given),
+        cmocka_unit_test(forked_child_has_no_host_slots),
+    };
+    return cmocka_run_group_tests_name("the CUDA device as a guest", tests, NULL, NULL);
+}
