@@ -192,6 +192,16 @@ static void a_driver_without_a_call_is_refused_by_the_calls_name(void **state)
     assert_refused(module, 1, TIDE_ERROR_UNSUPPORTED, "cuMemSetAccess");
 }
 
+static void a_look_up_that_fails_is_no_missing_call(void **state)
+{
+    (void)state;
+    tide_gpu gpu;
+    const tide_module *module = module_on(two_gpus());
+    fake_cudart_fail("cudaGetDriverEntryPointByVersion", 3, cudaErrorUnknown, true);
+    assert_int_equal(module->gpu_read(1, &gpu), TIDE_ERROR_DEVICE);
+    assert_non_null(strstr(message, "cudaErrorUnknown"));
+}
+
 /* The test's build has code for "sm_75 sm_89 ptx_100". */
 static void a_gpu_that_no_code_runs_on_is_refused_with_what_there_is(void **state)
 {
@@ -285,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_gpu_is_described_without_a_context),
         cmocka_unit_test(a_gpu_without_vmm_is_listed_and_refused_by_name),
         cmocka_unit_test(a_driver_without_a_call_is_refused_by_the_calls_name),
+        cmocka_unit_test(a_look_up_that_fails_is_no_missing_call),
         cmocka_unit_test(a_gpu_that_no_code_runs_on_is_refused_with_what_there_is),
         cmocka_unit_test(every_failing_call_is_reported_and_a_later_try_succeeds),
         cmocka_unit_test(what_is_available_leaves_the_reserve),
