@@ -9,7 +9,7 @@
  * the slot's own, whichever it draws; CUDA lets the two meet at commands' bounds. All numbers are positive, for a NaN's bits are
  * nobody's promise.
  */
-#include "tests/test_gpu_schedule.h"
+#include "tests/test_gpu_cases.h"
 #include "tests/test_gpu_rig.h"
 
 #ifdef TEST_CUDA_ON_CPU

@@ -1,0 +1,10 @@
+/* Cases of test_gpu_device.c that have a file of their own, in cmocka's form. */
+#ifndef TIDEPOOL_TESTS_TEST_GPU_CASES_H
+#define TIDEPOOL_TESTS_TEST_GPU_CASES_H
+
+/* test_gpu_schedule.c */
+void random_schedule_has_the_contents_of_a_naive_model(void **state);
+/* test_gpu_update.c */
+void update_through_chunks_has_the_cpus_bits(void **state);
+
+#endif
