@@ -272,7 +272,7 @@ static void attention_keeps_its_bits_for_any_thread_count(void **state)
  * second time, and a GPU takes them in whatever order it likes. */
 static void check_twice(const tide_kernels *kernels, tide_dtype dtype)
 {
-    attention_case c = case_make((shape){2, 70, 2, 24}, dtype, 1.0);
+    attention_case c = case_make((shape){1, 70, 2, 24}, dtype, 1.0);
     buffer dout = buffer_random(c.rows * c.width, dtype, 1.0), out = buffer_copy(c.out);
     buffer logsumexp = buffer_copy(c.logsumexp);
     buffer dqkv = buffer_of(c.rows * 3 * c.width, dtype), again = buffer_copy(dqkv);
