@@ -22,7 +22,7 @@ using namespace cuda_on_cpu;
 
 __thread cuda_on_cpu_here cuda_on_cpu_now;
 
-void (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
+int (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 void (*cuda_on_cpu_failed)(void *stream, const char *message);
 unsigned cuda_on_cpu_seed;
 
@@ -333,6 +333,12 @@ bool shape_is_valid(dim3 grid, dim3 block)
 
 } // namespace
 
+/* A build with the runtime, or with its fake, has a better one. */
+extern "C" __attribute__((weak)) tide_status tide_cuda_launched(const char *label, int error)
+{
+    return error == 0 ? TIDE_OK : tide_fail(TIDE_ERROR_DEVICE, "%s: CUDA error %d", label, error);
+}
+
 tide_status cuda_on_cpu_start(cuda_on_cpu_launch *launch)
 {
     tide_status status = TIDE_OK;
@@ -341,8 +347,8 @@ tide_status cuda_on_cpu_start(cuda_on_cpu_launch *launch)
                            launch->label, launch->grid.x, launch->grid.y, launch->grid.z, launch->block.x,
                            launch->block.y, launch->block.z);
     } else if (cuda_on_cpu_enqueue) {
-        cuda_on_cpu_enqueue(launch->stream, launch->label, launch_run_queued, launch);
-        return TIDE_OK;
+        const char *label = launch->label; /* the launch may be over before the call is */
+        return tide_cuda_launched(label, cuda_on_cpu_enqueue(launch->stream, label, launch_run_queued, launch));
     } else {
         const char *message = launch_run(launch);
         if (message)
@@ -430,10 +436,4 @@ void cuda_on_cpu_warp_barrier(cuda_on_cpu_site site)
     if (warp->epoch == before)
         warp->epoch++;
     cuda_on_cpu_now.warp_epoch = warp->epoch;
-}
-
-/* A build with the runtime, or with its fake, has a better one. */
-extern "C" __attribute__((weak)) tide_status tide_cuda_launched(const char *label, int error)
-{
-    return error == 0 ? TIDE_OK : tide_fail(TIDE_ERROR_DEVICE, "%s: CUDA error %d", label, error);
 }

@@ -419,8 +419,8 @@ extern "C" {
 #endif
 
 /* NULL: a launch runs at once, in its caller. Otherwise it is handed over, and `run(closure)` runs it, on any thread, once:
- * launches on different threads may run at the same time. */
-extern void (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
+ * launches on different threads may run at the same time. Returns 0, or the cudaError_t that the launch ends with. */
+extern int (*cuda_on_cpu_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 
 /* Told when a launch that was handed over ends with an error, on the thread that ran it. NULL: the process aborts. */
 extern void (*cuda_on_cpu_failed)(void *stream, const char *message);

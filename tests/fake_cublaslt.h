@@ -35,8 +35,9 @@ size_t fake_cublaslt_misuse(char *text, size_t text_bytes);
 /* Since the start: queries of the heuristic, products, and among those the ones with a GELU epilogue. */
 void fake_cublaslt_counts(uint64_t *queries, uint64_t *products, uint64_t *with_gelu);
 
-/* Where products go; NULL: they run at once. run(closure) is called once, later, on the stream. */
-extern void (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure),
-                                     void *closure);
+/* Where products go; NULL: they run at once. run(closure) is called once, later, on the stream. Returns 0, or the cudaError_t
+ * of the launch: then the product fails. */
+extern int (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure),
+                                    void *closure);
 
 #endif

@@ -14,7 +14,7 @@
 
 enum { SPLIT_K = 128, SPLITS_MAX = 4, WORKSPACE_ALIGNMENT = 256 };
 
-void (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
+int (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 
 /* What hides in a cublasLtMatmulAlgo_t. */
 typedef struct algorithm {
@@ -346,9 +346,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
         return CUBLAS_STATUS_ALLOC_FAILED;
     *run = made;
     fake_cublaslt_count_product(has_gelu(&made.p));
+    int error = 0;
     if (fake_cublaslt_enqueue)
-        fake_cublaslt_enqueue(stream, "matmul", run_product, run);
+        error = fake_cublaslt_enqueue(stream, "matmul", run_product, run);
     else
         run_product(run);
-    return CUBLAS_STATUS_SUCCESS;
+    return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -68,10 +68,11 @@ size_t fake_cudart_live(char *text, size_t text_bytes);
 /* How often the rules were broken since the start; `text` gets the first case. */
 size_t fake_cudart_misuse(char *text, size_t text_bytes);
 
-/* Kernels. run(closure) on the stream's thread; skipped after a failure. */
-void fake_cudart_enqueue(void *stream, const char *label, void (*run)(void *closure), void *closure);
+/* Kernels. run(closure) on the stream's thread; skipped after a failure. Returns what a launch would leave as error, and takes
+ * it away, as launches' callers do: 0 or a cudaError_t. */
+int fake_cudart_enqueue(void *stream, const char *label, void (*run)(void *closure), void *closure);
 /* The same with arguments that are copied, at most FAKE_CUDART_INLINE_BYTES; what run() returns, if not 0, becomes the
- * sticky error. Returns what a launch would leave as error: 0 or a cudaError_t. */
+ * sticky error. Returns the same. */
 int fake_cudart_launch(void *stream, int (*run)(void *arguments), const void *arguments, size_t bytes);
 
 #endif

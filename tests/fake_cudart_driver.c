@@ -282,6 +282,8 @@ static CUresult memory_unmap(CUdeviceptr ptr, size_t size)
     char *place = address_of(ptr);
     if (call.refused)
         return fake_leave_driver(call, error);
+    if (fake.sticky != 0 && fake_range_find(FAKE_MAPPING, place, 1) == NULL)
+        return fake_leave_driver(call, error); /* nobody was told whether the first try did it */
     if (!is_filled_by_whole_mappings(place, size))
         error = refuse("cuMemUnmap", "the addresses are not those of whole mappings");
     for (uint64_t done = 0; error == CUDA_SUCCESS && done < size;) {

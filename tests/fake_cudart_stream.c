@@ -458,7 +458,7 @@ static cudaError_t launch(const fake_command *command, cudaStream_t stream)
     return fake_leave(call, error);
 }
 
-void fake_cudart_enqueue(void *stream, const char *label, void (*run)(void *closure), void *closure)
+int fake_cudart_enqueue(void *stream, const char *label, void (*run)(void *closure), void *closure)
 {
     const fake_command command = {.kind = FAKE_KERNEL, .run = run, .closure = closure};
     if (fake_last_error != 0) {
@@ -467,11 +467,12 @@ void fake_cudart_enqueue(void *stream, const char *label, void (*run)(void *clos
                      cudaGetErrorName((cudaError_t)fake_last_error));
         pthread_mutex_unlock(&fake.lock);
     }
-    if (launch(&command, stream) == cudaSuccess)
-        return;
-    pthread_mutex_lock(&fake.lock);
-    closure_keep(closure);
-    pthread_mutex_unlock(&fake.lock);
+    if (launch(&command, stream) != cudaSuccess) {
+        pthread_mutex_lock(&fake.lock);
+        closure_keep(closure);
+        pthread_mutex_unlock(&fake.lock);
+    }
+    return (int)cudaGetLastError();
 }
 
 int fake_cudart_launch(void *stream, int (*run)(void *arguments), const void *arguments, size_t bytes)

@@ -297,10 +297,17 @@ static struct handed {
 static unsigned handed_count;
 static char failure[512];
 
-static void keep(void *stream, const char *label, void (*run)(void *closure), void *closure)
+static int keep(void *stream, const char *label, void (*run)(void *closure), void *closure)
 {
     assert_non_null(label);
     handed[handed_count++] = (struct handed){stream, run, closure};
+    return 0;
+}
+
+static int keep_and_fail(void *stream, const char *label, void (*run)(void *closure), void *closure)
+{
+    (void)keep(stream, label, run, closure);
+    return 719;
 }
 
 static void note_failure(void *stream, const char *message)
@@ -340,6 +347,18 @@ static void launches_that_are_handed_over_run_on_other_threads_at_the_same_time(
         assert_int_equal(out[0][b], THREADS);
         assert_int_equal(out[1][b], 2 * THREADS);
     }
+}
+
+static void a_launch_that_is_not_taken_fails(void **state)
+{
+    uint32_t in[THREADS] = {0}, out = 0;
+    (void)state;
+    handed_count = 0;
+    cuda_on_cpu_enqueue = keep_and_fail;
+    assert_int_equal(test_sum(in, &out, 1), TIDE_ERROR_DEVICE);
+    assert_non_null(strstr(tide_message(), "719"));
+    cuda_on_cpu_enqueue = NULL;
+    run_handed(&handed[0]); /* so that it is given back */
 }
 
 static void an_error_in_a_launch_that_was_handed_over_is_told(void **state)
@@ -417,6 +436,7 @@ int main(void)
         cmocka_unit_test(writing_what_others_read_is_a_race),
         cmocka_unit_test(more_shared_memory_than_a_block_has_is_found),
         cmocka_unit_test(launches_that_are_handed_over_run_on_other_threads_at_the_same_time),
+        cmocka_unit_test(a_launch_that_is_not_taken_fails),
         cmocka_unit_test(an_error_in_a_launch_that_was_handed_over_is_told),
         cmocka_unit_test(a_block_of_256_threads_with_ten_barriers_takes_less_than_a_millisecond),
     };

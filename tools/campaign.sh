@@ -1,7 +1,7 @@
 #!/bin/sh
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
-# long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, and all cases of what tools/test.sh
-# thins under sanitizers. Writes a dated result into docs/measurements/.
+# long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, and all cases of
+# what tools/test.sh thins under sanitizers. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [ROUNDS-OF-FUZZING]      default 1000000
 set -u
