@@ -68,7 +68,7 @@ def check_refusals(bench):
              ("", ("--chunk-size", "1MiB"), 2, "chunk size 1048576 is too small"),
              ("no-driver", (), 1, "no driver on purpose"),
              ("no-vmm", (), 1, "has no virtual memory management"),
-             ("memory=%d" % MIB, (), 1, "device budget of 1048576 bytes is too small"),
+             ("memory=%d" % MIB, (), 1, "bytes is too small: op "),
              ("memory=%d" % (8 * MIB), ("--device-memory", "1GiB"), 1, "is too large: cuda:0 has 8388608 bytes free")]
     for words, options, status, message in cases:
         stand_in(words)
@@ -83,8 +83,9 @@ def check_budget(bench):
     run = train(bench, "--model", "gpt2-nano", "--device", "cuda:0", "--chunk-size", "2MiB")
     budget = re.search(r"device budget +([\d,]+) B", run.out)
     free = re.search(r"free on the GPU +([\d,]+) B .* less 512", run.out)
-    bench.tap.ok(run.status == 0 and budget and free and budget.group(1) == free.group(1) == f"{32 * MIB:,}",
-                 "the default budget is what the GPU has free, and the table says so", run)
+    default = int(budget.group(1).replace(",", "")) if budget else 0
+    bench.tap.ok(run.status == 0 and free and free.group(1) == f"{32 * MIB:,}" and 31 * MIB < default < 32 * MIB,
+                 "the default budget is what the GPU has free, less the page tables of the host's, and the table says so", run)
     stand_in("slow")
     run = train(bench, "--model", bench.tiny, "--device", "cuda:0")
     bench.tap.ok(run.status == 0 and re.fullmatch(r"pinned \d.* of host memory in 1\.\d s\n", run.err),

@@ -2,7 +2,7 @@
 # Builds and tests everything, on a fresh Debian 12 or a machine like it: installs what it needs, then
 #
 #   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
-#             toolkit also the CUDA module, for one architecture (nothing of it runs without a GPU: those tests say so)
+#             toolkit also the CUDA module, as PTX (nothing of it runs without a GPU: those tests say so)
 #   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration)
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
@@ -35,10 +35,19 @@ configure() { # LABEL OPTIONS...
     fi || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
-compile() { # LABEL: ninja speaks only when it fails
-    rm -f "$build/$1.built"
-    ninja --quiet -C "$build/$1" >"$build/$1.log" 2>&1 || { tail -n 40 "$build/$1.log"; return 1; }
-    : >"$build/$1.built"
+compile() { # LABEL [TARGET ...]: ninja speaks only when it fails
+    label=$1; shift
+    rm -f "$build/$label.built"
+    ninja --quiet -C "$build/$label" "$@" >"$build/$label.log" 2>&1 || { tail -n 40 "$build/$label.log"; return 1; }
+    : >"$build/$label.built"
+}
+
+programs_of() { # LABEL PATTERN: the programs of the tests that match, for ninja
+    meson introspect --tests "$build/$1" | python3 -c '
+import json, os, re, sys
+for test in json.load(sys.stdin):
+    if re.search(sys.argv[2], test["name"]) and test["cmd"][0].startswith(sys.argv[1] + os.sep):
+        print(os.path.relpath(test["cmd"][0], sys.argv[1]))' "$(realpath "$build/$1")" "$2"
 }
 
 tests_named() { # LABEL PATTERN: the names of tests that match
@@ -70,11 +79,11 @@ more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|pool_sites|kernels_matmul_avx2|cuda_statuses)$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 run_full() {
-    configure full -Dtests=enabled -Dgpu_architectures=90 && compile full && check full full . 3 || fail_count full
+    configure full -Dtests=enabled -Dgpu_architectures=ptx90 && compile full && check full full . 3 || fail_count full
 }
 
 run_avx2() {
-    [ -f "$build/full.built" ] || { configure full -Dtests=enabled -Dgpu_architectures=90 && compile full; } || { fail_count avx2; return; }
+    [ -f "$build/full.built" ] || { configure full -Dtests=enabled -Dgpu_architectures=ptx90 && compile full; } || { fail_count avx2; return; }
     ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|trainer.*|kernels_matmul)$' 3
 }
 
@@ -87,17 +96,18 @@ run_sanitize() {
 }
 
 run_threads() {
-    pattern='^(hazard|offload_[a-z]+|offload_cuda_host|cuda_device.*|cuda_clock|pool|pool_faults|pool_mixed|program_output)$'
+    pattern='^(hazard|offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|pool|pool_faults|pool_mixed|program_output)$'
     configure threads -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-        '-Dgpu_architectures=[]' && compile threads || { fail_count threads; return; }
+        '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
         check threads threads "$pattern" 10
 }
 
 run_bare() {
+    pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_(options|output|report|preset)$)'
     configure bare -Dtests=enabled -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
-        -Dopenmp=disabled && compile bare || { fail_count bare; return; }
-    check bare bare '^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_(options|output|report|preset)$)' 3
+        -Dopenmp=disabled && compile bare tools/tidepool src/libtidepool.so $(programs_of bare "$pattern") || { fail_count bare; return; }
+    check bare bare "$pattern" 3
 }
 
 # shellcheck disable=SC2086 # words are meant to split
