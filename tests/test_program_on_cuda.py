@@ -58,7 +58,7 @@ class Outcome:
 
 
 def check_dtype(bench, dtype):
-    given = ("--dtype", dtype, *(("--loss-scale", 1024) if dtype == "fp16" else ()))  # the first scale would overflow
+    given = ("--dtype", dtype, *(("--loss-scale", "1024") if dtype == "fp16" else ()))  # the first scale would overflow
     budget = tight(bench, *given)
     host = Outcome(bench, f"{dtype}-host", *given, device="host")
     full = Outcome(bench, f"{dtype}-full", *given)
