@@ -51,8 +51,11 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" 150 
 meson setup "$build-sanitize" -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
     -Doptimization=1 '-Dgpu_architectures=[]' >"$build.log" 2>&1
 thinned="kernels_matmul pool_faults trainer_bits trainer_faults"
+# The GPU's kernels on the CPU, which tools/test.sh does not compile with a sanitizer.
+on_cpu=$([ -e "$build/tests/cuda/test_adam_cuda_on_cpu" ] && printf '%s ' kernels_pointwise kernels_norms kernels_loss kernels_attention kernels_large adam)
 # shellcheck disable=SC2046 # words are meant to split
-ninja -C "$build-sanitize" tests/fuzz_files $(printf 'tests/test_%s ' $thinned) >"$build.log" 2>&1 || {
+ninja -C "$build-sanitize" tests/fuzz_files $(printf 'tests/test_%s ' $thinned) \
+    $([ -z "$on_cpu" ] || printf 'tests/cuda/test_%s_cuda_on_cpu ' $on_cpu) >"$build.log" 2>&1 || {
     tail -n 40 "$build.log"
     exit 1
 }
@@ -61,6 +64,9 @@ TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 e
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 for name in $thinned; do
     run "sanitized_$name" env TIDE_TEST_ALL=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
+done
+for name in $on_cpu; do
+    run "sanitized_${name}_on_cpu" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/cuda/test_${name}_cuda_on_cpu"
 done
 meson setup "$build-threads" -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
     '-Dgpu_architectures=[]' >"$build.log" 2>&1
