@@ -48,7 +48,7 @@ def test_verdicts(test):
     plan = PLAN.search(text)
     failed = [name for verdict, name in found if verdict == "failed"]
     if test["result"] == "SKIP":
-        told = re.search(r"^#?\s*SKIP\S*:? (.*)$", text, re.MULTILINE | re.IGNORECASE)
+        told = re.search(r"(?:^|#)\s*SKIP\S*:? (.*)$", text, re.MULTILINE | re.IGNORECASE)
         return found or [("skipped", f"{test['name']}: {told.group(1) if told else 'no reason given'}")]
     if plan and len(found) < int(plan.group(1)):
         found.append(("failed", f"{test['name']} ended after {len(found)} of {plan.group(1)} cases"))
