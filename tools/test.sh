@@ -42,12 +42,16 @@ compile() { # LABEL [TARGET ...]: ninja speaks only when it fails
     : >"$build/$label.built"
 }
 
-programs_of() { # LABEL PATTERN: the programs of the tests that match, for ninja
-    meson introspect --tests "$build/$1" | python3 -c '
+programs_of() { # LABEL PATTERN: the programs of the tests that match and what those load, for ninja
+    meson introspect --tests --targets "$build/$1" | python3 -c '
 import json, os, re, sys
-for test in json.load(sys.stdin):
-    if re.search(sys.argv[2], test["name"]) and test["cmd"][0].startswith(sys.argv[1] + os.sep):
-        print(os.path.relpath(test["cmd"][0], sys.argv[1]))' "$(realpath "$build/$1")" "$2"
+told = json.load(sys.stdin)
+files = {target["id"]: target["filename"][0] for target in told["targets"]}
+for test in told["tests"]:
+    if re.search(sys.argv[2], test["name"]):
+        for path in [test["cmd"][0]] + [files[name] for name in test["depends"] if name in files]:
+            if path.startswith(sys.argv[1] + os.sep):
+                print(os.path.relpath(path, sys.argv[1]))' "$(realpath "$build/$1")" "$2" | sort -u
 }
 
 tests_named() { # LABEL PATTERN: the names of tests that match
@@ -75,9 +79,9 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
 # orderings away on purpose, so that its races are real. Nor the products once more with oneDNN held to AVX2: ours are
 # watched in either case, and oneDNN is not built with a sanitizer. The GPU's kernels on the CPU, whose shared memory and order are
-# watched in every configuration, are left to tools/campaign.sh: they take minutes to compile with one.
+# watched in every configuration, and trainer_bits, which is long, are left to tools/campaign.sh.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|pool_sites|kernels_matmul_avx2|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul|cuda_device_kernels)$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|pool_sites|kernels_matmul_avx2|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul|cuda_device_kernels|trainer_bits)$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 run_full() {
     configure full -Dtests=enabled -Dgpu_architectures=ptx90 && compile full && check full full . 3 || fail_count full
