@@ -113,7 +113,7 @@ run_threads() {
 run_bare() {
     pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload|layout|manager|pool|data|program_(options|output|report|preset)$)'
     configure bare -Dtests=enabled -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
-        -Dopenmp=disabled && compile bare tools/tidepool src/libtidepool.so $(programs_of bare "$pattern") || { fail_count bare; return; }
+        -Dopenmp=disabled && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
     check bare bare "$pattern" 3
 }
 
