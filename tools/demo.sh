@@ -16,7 +16,7 @@ mkdir -p "$folder"
 
 echo "building in $folder/build"
 [ -f "$folder/build/build.ninja" ] ||
-    meson setup "$folder/build" --buildtype=release -Dtests=disabled >"$folder/build.log" 2>&1 ||
+    meson setup "$folder/build" --buildtype=release -Dtests=disabled -Dcuda=disabled >"$folder/build.log" 2>&1 ||
     { tail -n 20 "$folder/build.log"; exit 1; }
 ninja -C "$folder/build" >"$folder/build.log" 2>&1 || { tail -n 40 "$folder/build.log"; exit 1; }
 
