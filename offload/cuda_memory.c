@@ -129,7 +129,7 @@ tide_status tide_cuda_memory_slots_create(tide_cuda_memory *memory, uint32_t cou
     assert(memory->handles == NULL);
     if (count == 0)
         return TIDE_OK;
-    void *own;
+    void *own = NULL;
     uint32_t made = 0;
     memory->handles = calloc(count, sizeof *memory->handles);
     if (memory->handles == NULL)

@@ -121,7 +121,7 @@ tide_status tide_host_extent_touch(const char *what, void *address, uint64_t byt
 tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t alignment_bytes, int32_t node,
                                   void **address)
 {
-    void *base;
+    void *base = NULL;
     tide_status status = tide_host_extent_reserve(bytes, alignment_bytes, &base);
     if (status != TIDE_OK)
         return status;
@@ -144,7 +144,7 @@ undo_reserve:
 tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
                                     uint32_t threads, void **address)
 {
-    void *base;
+    void *base = NULL;
     tide_status status = tide_host_extent_check_available(what, bytes);
     if (status == TIDE_OK)
         status = tide_host_extent_back(what, bytes, alignment_bytes, TIDE_NODE_NEAREST, &base);

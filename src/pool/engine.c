@@ -508,7 +508,7 @@ static bool awaits_device(const tide_pool *pool)
 
 /* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
  * nobody.) */
-static inline bool device_owes_nothing(const tide_pool *pool)
+__attribute__((unused)) static bool device_owes_nothing(const tide_pool *pool)
 {
     tide_device_statistics device;
     pool->device->ops->statistics(pool->device, &device);
