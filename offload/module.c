@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = PATH_MAX, TEXT_BYTES = 1024, FOLDERS = 3 };
+enum { PATH_BYTES = PATH_MAX, TEXT_BYTES = 1024, FOLDERS = 5 };
 
 #define FILE_NAME "libtidepool_cuda.so"
 
@@ -52,18 +52,29 @@ static bool own_file(char path[PATH_BYTES])
     return length > 0;
 }
 
+/* A folder as it is seen from where this code lies; "" if there is none. */
+static void seen_from(const char *own_folder, const char *relative, char folder[PATH_BYTES])
+{
+    char joined[PATH_BYTES];
+    const int length = snprintf(joined, sizeof joined, "%s/%s", own_folder, relative);
+    if (length >= PATH_BYTES || realpath(joined, folder) == NULL)
+        folder[0] = 0;
+}
+
 /* Folders to look in, in order; "" where there is none. */
 static void list_folders(char folders[FOLDERS][PATH_BYTES])
 {
+    memset(folders, 0, sizeof(char[FOLDERS][PATH_BYTES]));
     const char *named = getenv("TIDEPOOL_MODULES");
     snprintf(folders[0], PATH_BYTES, "%s", named != NULL ? named : "");
-    char path[PATH_BYTES];
-    folders[1][0] = 0;
-    if (own_file(path) && strrchr(path, '/') != NULL) {
-        *strrchr(path, '/') = 0;
-        snprintf(folders[1], PATH_BYTES, "%s", path);
+    char own[PATH_BYTES];
+    if (own_file(own) && strrchr(own, '/') != NULL) {
+        *strrchr(own, '/') = 0;
+        seen_from(own, ".", folders[1]);
+        seen_from(own, "../kernels/cuda", folders[2]); /* in a build folder: programs and library lie one deep */
+        seen_from(own, TIDE_LIBRARY_FROM_PROGRAM, folders[3]);
     }
-    snprintf(folders[2], PATH_BYTES, "%s", TIDE_LIBRARY_FOLDER);
+    snprintf(folders[4], PATH_BYTES, "%s", TIDE_LIBRARY_FOLDER);
 }
 
 /* The first file that is there. */

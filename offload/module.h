@@ -8,8 +8,9 @@
  * The module carries its own copy of what it needs of offload/ and nothing of chunk/ or src/. It is opened once a process
  * and stays: CUDA does not like to be unloaded.
  *
- * Looked for in this order: the folder in TIDEPOOL_MODULES; the folder this code was loaded from (the build tree's, or where
- * the library is installed); the installation's library folder; wherever the dynamic linker looks.
+ * Looked for in this order: the folder in TIDEPOOL_MODULES; the folder this code was loaded from (through symbolic links);
+ * kernels/cuda of the build folder that it lies in; the library folder beside the program's, wherever the installation was
+ * moved to; the one it was made for; wherever the dynamic linker looks.
  */
 #ifndef TIDE_OFFLOAD_MODULE_H
 #define TIDE_OFFLOAD_MODULE_H

@@ -90,16 +90,6 @@ static void a_module_is_opened_from_the_folder_named(void **state)
     assert_string_equal(text, "ok: ");
 }
 
-static void without_a_module_the_message_says_where_it_looked(void **state)
-{
-    (void)state;
-    char text[TEXT_BYTES];
-    apart("/nowhere", "", open_module_twice, text);
-    assert_says(text, "unsupported: no CUDA module: libtidepool_cuda.so is not in /nowhere, ");
-    assert_says(text, "/tests, ");
-    assert_says(text, TIDE_LIBRARY_FOLDER);
-}
-
 /* A folder with one file, or one link, that is named as the module is. */
 static void make_folder(char folder[64], const char *link_to)
 {
@@ -482,7 +472,6 @@ int main(int count, char **arguments)
     begin_anew(arguments);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_module_is_opened_from_the_folder_named),
-        cmocka_unit_test(without_a_module_the_message_says_where_it_looked),
         cmocka_unit_test(a_file_that_is_no_library_is_refused_in_the_linkers_words),
         cmocka_unit_test(a_library_without_the_door_is_refused),
         cmocka_unit_test(another_version_or_build_is_refused),

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """The program on a GPU's device: what it takes, says and refuses, and the host device's bits whatever the budgets.
 
-usage: test_program_cuda.py PROGRAM FOLDER      prints TAP
-FOLDER holds the libtidepool_cuda.so that stands in for CUDA's (stand_in/stand_in_module.c says what TIDE_STAND_IN knows).
+usage: test_program_cuda.py PROGRAM FOLDER LIBDIR BINDIR      prints TAP
+FOLDER holds the libtidepool_cuda.so that stands in for CUDA's (stand_in/stand_in_module.c says what TIDE_STAND_IN knows);
+LIBDIR and BINDIR are the installation's, seen from its prefix.
 """
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -43,6 +46,41 @@ def check_info(bench):
     run = Run([bench.program, "info", "--threads", "1"])
     bench.tap.ok(run.status == 0 and "no GPU      no driver on purpose" in run.out and "on the host device" in run.out,
                  "info says why there is no GPU and measures the host", run)
+
+
+def check_places(bench):
+    """Where the program finds its module when TIDEPOOL_MODULES says nothing: with "no-driver" the module that was found says so."""
+    module, (libdir, bindir) = Path(os.environ["TIDEPOOL_MODULES"]) / "libtidepool_cuda.so", sys.argv[3:5]
+    environment = {name: value for name, value in os.environ.items() if name != "TIDEPOOL_MODULES"}
+    environment["TIDE_STAND_IN"] = "no-driver"
+
+    def laid_out(name, program_folder, module_folder):
+        for folder in (program_folder, module_folder):
+            (bench.folder / name / folder).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(bench.program, bench.folder / name / program_folder / "tidepool")
+        shutil.copy2(module, bench.folder / name / module_folder)
+        return bench.folder / name / program_folder / "tidepool"
+
+    def said(program, folder):
+        return subprocess.run([program, "train", "--device", "cuda:0", "--model", bench.tiny, "--data", bench.text], cwd=folder,
+                              env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+
+    built = laid_out("build", "tools", "kernels/cuda")
+    installed = laid_out("installed", bindir, libdir)
+    moved = Path(shutil.copytree(bench.folder / "installed", bench.folder / "moved")) / bindir / "tidepool"
+    link = bench.folder / "link"
+    link.symlink_to(installed)
+    alone = laid_out("alone", "bin", "elsewhere")
+    for name, program, folder in (("in a build folder", built, built.parent), ("from another folder", built, "/"),
+                                  ("installed", installed, "/"), ("installed and moved", moved, "/"),
+                                  ("through a symbolic link", link, "/"), ("by a relative name", f"./{link.name}", link.parent)):
+        err = said(program, folder)
+        bench.tap.ok("no driver on purpose" in err, f"the program finds its module: {name}")
+        if "no driver on purpose" not in err:
+            print("# " + err.strip())
+    err = said(alone, "/")
+    bench.tap.ok(f"no CUDA module: libtidepool_cuda.so is not in {alone.parent}, " in err and err.count("\n") == 1,
+                 "without a module one line says where it looked")
 
 
 def check_choice(bench):
@@ -118,7 +156,7 @@ def main():
     os.environ["TIDEPOOL_MODULES"] = str(Path(sys.argv[2]).resolve())
     bench = Bench(sys.argv[1], False)
     try:
-        for check in (check_info, check_choice, check_refusals, check_budget, check_bits):
+        for check in (check_info, check_places, check_choice, check_refusals, check_budget, check_bits):
             check(bench)
     finally:
         bench.close()
