@@ -6,6 +6,7 @@
  * After each test nothing is live on the fake GPU and no rule of CUDA's was broken.
  */
 #include "test_offload_fixture.h"
+#include "test_thin.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -869,7 +870,7 @@ static void model_begin(fixture *it, model *m, uint64_t seed)
 static void random_schedules_under_delays_have_the_contents_of_a_naive_model(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= 12; seed += test_thin(4)) {
         fake_cudart_options gpu = gpu_small();
         gpu.delay_seed = seed;
         gpu.delay_max_us = 40;

@@ -146,7 +146,7 @@ static void faults_of_any_kind(const toy_options *options, float clip, uint64_t 
 {
     uint64_t n = 1, tears = 0;
     while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &tears))
-        n += n < 40 / test_thin(5) ? 1 : 7 * test_thin(5);
+        n += n < 40 / test_thin(10) ? 1 : 7 * test_thin(10);
     print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
     assert_true(n > 50);
 }
@@ -160,7 +160,7 @@ static void faults_of_each_kind(const toy_options *options, float clip, uint64_t
     for (int kind = 0; kind < FAULT_KINDS; kind++) {
         uint64_t n = 1;
         while (!third_step_with_fault(options, clip, kinds[kind], n, expected, &tears))
-            n *= 2 * test_thin(2);
+            n *= 2 * test_thin(4);
         if (n <= least[kind])
             fail_msg("%llu was past the last operation of kind %d", (unsigned long long)n, kind);
     }

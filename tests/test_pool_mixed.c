@@ -3,6 +3,7 @@
  * at the end is what the good steps alone leave in a pool with room for everything. And what steps are said to have moved
  * adds up to what the pool moved.
  */
+#include "tests/test_thin.h"
 #include "tests/toy_model.h"
 
 #include <setjmp.h>
@@ -95,7 +96,7 @@ static uint64_t run(const course *drawn, bool tight, unsigned seed)
     return masters * 31 + params;
 }
 
-static unsigned first_seed = 1, seeds = SEEDS;
+static unsigned first_seed = 1, seeds;
 
 static void what_goes_wrong_between_good_steps_leaves_no_trace(void **state)
 {
@@ -150,8 +151,7 @@ static void what_steps_moved_adds_up_to_what_the_pool_moved(void **state)
 /* usage: test_pool_mixed [SEEDS [FIRST_SEED]] */
 int main(int count, char **arguments)
 {
-    if (count > 1)
-        seeds = (unsigned)strtoul(arguments[1], NULL, 10);
+    seeds = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : SEEDS / test_thin(3);
     if (count > 2)
         first_seed = (unsigned)strtoul(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {

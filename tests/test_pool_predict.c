@@ -14,6 +14,7 @@
 
 #include "src/pool/internal.h"
 #include "tests/interpose.h"
+#include "tests/test_thin.h"
 
 #define assert_ok(call)                                                                                      \
     do {                                                                                                     \
@@ -616,8 +617,10 @@ static void check_host(double share, double link_bytes_per_second, float clip_no
 static void on_the_host_device_the_prediction_is_near_what_happens(void **state)
 {
     (void)state;
-    check_host(1, 1e9, 1);
-    check_host(0.3, 200e6, 0);
+    if (test_thin(2) == 1) { /* this watches a clock: a sanitizer has seen all of it after one */
+        check_host(1, 1e9, 1);
+        check_host(0.3, 200e6, 0);
+    }
     check_host(0.3, 50e6, 1);
 }
 
