@@ -29,7 +29,7 @@ LD_LIBRARY_PATH=$(dirname "$(find "$work/root" -name libtidepool.so)"); export L
 ok $? "the installed program runs"
 
 mkdir "$work/consumer" && cp "$source/example_consumer/mlp.c" "$source/example_consumer/Makefile" "$work/consumer/" &&
-    make -s -C "$work/consumer" >"$work/make.log" 2>&1
+    make -s -C "$work/consumer" CFLAGS="-O3 -Wall -Wextra -Werror" >"$work/make.log" 2>&1
 ok $? "the example builds against the installed library alone"
 sed 's/^/# /' "$work/make.log"
 

@@ -1,21 +1,55 @@
 #!/bin/sh
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
-# long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, and all cases of
-# what tools/test.sh thins under sanitizers. Writes a dated result into docs/measurements/.
+# long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, the GPU's kernels compiled for
+# every architecture, and all cases of what tools/test.sh thins under sanitizers. Writes a dated result into docs/measurements/.
 #
-# usage: tools/campaign.sh [ROUNDS-OF-FUZZING]      default 1000000
+# usage: tools/campaign.sh [--quick] [ROUNDS-OF-FUZZING]      default 1000000
+# --quick takes a slice of each part, in minutes, to see that the campaign itself works; its result stays in the build folder.
+# Build folders: build-test/campaign* (TIDE_TEST_BUILD to move them). Exit status 1 if anything failed, 2 for usage.
+# shellcheck disable=SC2086 # words are meant to split
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/packages.sh
 build=${TIDE_TEST_BUILD:-$PWD/build-test}/campaign
-fuzz_rounds=${1:-1000000}
 program=$build/tools/tidepool
-result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
-# shellcheck disable=SC2086 # words are meant to split
-tide_packages_install $TIDE_BUILD_PACKAGES g++ libcmocka-dev || exit 1
+
+quick=""
+[ "${1:-}" != --quick ] || { quick=yes; shift; }
+if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
+    echo "tools/campaign.sh: what is '$*'? (usage: tools/campaign.sh [--quick] [ROUNDS-OF-FUZZING])" >&2
+    exit 2
+fi
+if [ -z "$quick" ]; then
+    whole=--full sequences="200000 1000000" mixtures="150 1000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    sanitized="kernels_matmul pool_faults trainer_bits trainer_faults"
+    on_cpu="kernels_pointwise kernels_norms kernels_loss kernels_attention kernels_large adam"
+    result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
+    TIDE_TEST_ALL=1; export TIDE_TEST_ALL
+else
+    whole="" sequences="500 1000" mixtures="1 1000" fuzz_rounds=${1:-1000} architectures=ptx90
+    sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
+fi
+
+build_in() { # FOLDER OPTION... -- TARGET...
+    folder=$1; shift
+    options=""
+    while [ "$1" != -- ]; do options="$options $1"; shift; done
+    shift
+    if [ -f "$folder/build.ninja" ]; then verb=configure; else verb=setup; fi
+    meson $verb "$folder" -Dwerror=true -Dtests=enabled $options >"$build.log" 2>&1 && ninja -C "$folder" "$@" >"$build.log" 2>&1 ||
+        { tail -n 40 "$build.log"; exit 1; }
+}
+
+has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
+
+tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
-meson setup "$build" -Dtests=enabled >"$build.log" 2>&1 || meson configure "$build" >"$build.log" 2>&1
-ninja -C "$build" >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
+build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed
+# Where there is a CUDA toolkit: the module, and the module of the tests.
+module="" fake=""
+if has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
+if has_target "$build" tests/cuda/fake/libtidepool_cuda.so; then fake=tests/cuda/fake/libtidepool_cuda.so; fi
+[ -z "$module$fake" ] || ninja -C "$build" $module $fake >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
 
 run() { # NAME COMMAND...: TAP into a log, counted
     name=$1; shift
@@ -34,46 +68,37 @@ run() { # NAME COMMAND...: TAP into a log, counted
 
 : >"$build/rows"
 total_failed=0
-run identity tests/test_program.py "$program" identity --full
-run crashes tests/test_program.py "$program" crashes --full
-run files tests/test_program.py "$program" files --full
-run delays tests/test_program.py "$program" delays --full
-run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" 200000 1000000
-# The build above has compiled the GPU's kernels for every architecture, where there is a toolkit: without a warning, as warnings
-# are errors. The module loads without a driver.
-[ ! -e "$build/kernels/cuda/libtidepool_cuda.so" ] ||
-    run architectures sh -c "TIDEPOOL_MODULES=$build/kernels/cuda $program info --device host >/dev/null && echo ok 1 - every architecture"
-# Where the build could make the module of the tests: it needs the CUDA toolkit's headers.
-[ ! -e "$build/tests/cuda/fake/libtidepool_cuda.so" ] ||
-    run cuda_faults env TIDE_TEST_ALL=1 tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
-run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" 150 1000
-# A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP.
-meson setup "$build-sanitize" -Dtests=enabled -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
-    -Doptimization=1 '-Dgpu_architectures=[]' >"$build.log" 2>&1
-thinned="kernels_matmul pool_faults trainer_bits trainer_faults"
-# The GPU's kernels on the CPU, which tools/test.sh does not compile with a sanitizer.
-on_cpu=$([ -e "$build/tests/cuda/test_adam_cuda_on_cpu" ] && printf '%s ' kernels_pointwise kernels_norms kernels_loss kernels_attention kernels_large adam)
-# shellcheck disable=SC2046 # words are meant to split
-ninja -C "$build-sanitize" tests/fuzz_files $(printf 'tests/test_%s ' $thinned) \
-    $([ -z "$on_cpu" ] || printf 'tests/cuda/test_%s_cuda_on_cpu ' $on_cpu) >"$build.log" 2>&1 || {
-    tail -n 40 "$build.log"
-    exit 1
-}
+for section in identity crashes files delays; do
+    run $section tests/test_program.py "$program" $section $whole
+done
+run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
+# It was compiled above, without a warning, as warnings are errors; it loads without a driver.
+[ -z "$module" ] || run architectures sh -c "$program info --device host | grep -q 'no CUDA module' || echo ok 1 - $architectures"
+[ -z "$fake" ] || run cuda_faults tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
+run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
+# A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP. The GPU's kernels on the CPU are what
+# tools/test.sh does not compile with a sanitizer.
+[ -n "$fake" ] || on_cpu=""
+build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
+    '-Dgpu_architectures=[]' -- tests/fuzz_files $(printf 'tests/test_%s ' $sanitized) \
+    $([ -z "$on_cpu" ] || printf 'tests/cuda/test_%s_cuda_on_cpu ' $on_cpu)
 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66"
 export ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
-for name in $thinned; do
-    run "sanitized_$name" env TIDE_TEST_ALL=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
+for name in $sanitized; do
+    run "sanitized_$name" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
 done
 for name in $on_cpu; do
     run "sanitized_${name}_on_cpu" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/cuda/test_${name}_cuda_on_cpu"
 done
-meson setup "$build-threads" -Dtests=enabled -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-    '-Dgpu_architectures=[]' >"$build.log" 2>&1
-ninja -C "$build-threads" tests/test_pool_faults >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
-run threads_pool_faults env TIDE_TEST_ALL=1 OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_pool_faults"
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
-
+if [ -z "$quick" ]; then # tools/test.sh has run the slice of it
+    build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
+        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults
+    for name in pool pool_faults; do
+        run "threads_$name" env OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_$name"
+    done
+fi
 {
     echo "# Campaign of $(date -u +%Y-%m-%d)"
     echo

@@ -3,7 +3,9 @@
 # this machine's own C headers with a device budget of at most a quarter of the model data.
 #
 # usage: tools/demo.sh      everything it makes stays in .demo/ (TIDE_DEMO_FOLDER to move it)
+# TIDE_DEMO_STEPS=40 makes it short; CC=clang builds with clang.
 set -eu
+[ $# -eq 0 ] || { echo "tools/demo.sh: takes no arguments (given: $*)" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 . tools/packages.sh
 folder=${TIDE_DEMO_FOLDER:-$PWD/.demo}

@@ -4,13 +4,15 @@
 usage: demo_summary.py TRAIN.log METRICS.jsonl
 
 Exit status 1 if the demo did not show what it is there to show: a device budget of at most a quarter of the model data,
-device memory within it, and a validation loss well below (under 0.8 of) the text's unigram entropy.
+device memory within it, and a validation loss well below (under 0.8 of) the text's unigram entropy; below it at all, in
+a run that was asked for fewer steps.
 """
 import json
 import re
 import sys
 
 MIB = 1 << 20
+FULL_STEPS = 500
 
 
 def number(log, pattern):
@@ -38,7 +40,7 @@ def main():
     print(f"stall share           {100 * stall / seconds:10.1f} %     of {seconds:.0f} s in {len(rows)} steps, "
           f"{sum(row['tokens'] for row in rows) / seconds:.0f} tokens/s")
     print(f"validation loss       {loss:10.3f} nats  the text's unigram entropy is {entropy:.3f}")
-    good = 4 * budget <= model and peak <= budget and loss < 0.8 * entropy
+    good = 4 * budget <= model and peak <= budget and loss < (0.8 if len(rows) >= FULL_STEPS else 1) * entropy
     print("demo: " + ("done" if good else "FAILED: see the table"))
     return 0 if good else 1
 

@@ -1,6 +1,8 @@
-# Sourced by demo.sh and test.sh: install what a build needs, on Debian and its relatives.
+# Sourced by the scripts that build: install what a build needs, on Debian and its relatives.
 #
 #   tide_packages_install PACKAGE...    does nothing when all are there; says what it installs; as root or through sudo
+#   TIDE_BUILD_PACKAGES                 for the product; the compiler is gcc, or the clang that CC names
+#   TIDE_TEST_PACKAGES                  for the tests, beside those
 
 tide_packages_missing() {
     for package in "$@"; do
@@ -32,4 +34,19 @@ tide_packages_install() {
         $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-TIDE_BUILD_PACKAGES="gcc libc6-dev make meson ninja-build pkg-config python3 libhwloc-dev libjansson-dev libjemalloc-dev libdnnl-dev"
+# clang's OpenMP and sanitizers are packages of their own, and both compilers have to be of one family to link together.
+case $(basename "${CC:-gcc}") in
+clang*)
+    version=$(basename "$CC" | sed 's/^clang//')
+    CXX=${CXX:-$(dirname "$CC" | sed 's|^\.$||; s|.$|&/|')clang++$version}
+    export CC CXX
+    tide_compiler="clang$version libomp$version-dev"
+    tide_compiler_tests="libclang-rt$version-dev"
+    ;;
+*)
+    tide_compiler=gcc
+    tide_compiler_tests=g++
+    ;;
+esac
+TIDE_BUILD_PACKAGES="$tide_compiler libc6-dev make meson ninja-build pkg-config python3 libhwloc-dev libjansson-dev libjemalloc-dev libdnnl-dev"
+TIDE_TEST_PACKAGES="$tide_compiler_tests libcmocka-dev"

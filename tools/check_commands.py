@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Runs every command that the given pages show, as their reader would: what users run is what is tested.
+
+usage: check_commands.py [--keep] FOLDER PAGE.md ...
+
+FOLDER (made anew) gets a clean copy of the tree: what git tracks and what it does not ignore. A page's indented blocks are its
+commands, one a line (a backslash at the end goes on); what follows "  #" is for the reader. Other text in a block of its own is
+fenced. Commands run in the copy's root, page after page, with a home folder of their own in FOLDER, whose .local/bin comes first
+in PATH. All have to end with status 0. What is changed, so that it ends in minutes and needs no GPU:
+
+    --steps N                     becomes --steps 2; the demo makes 40 steps (TIDE_DEMO_STEPS)
+    meson setup                   builds the CUDA module for one architecture where the line names it, else not at all
+    tools/test.sh                 gets --list: the whole suite is what .ci/run has run before
+    "# ... hours", "# ... figures"   gets --quick
+    "# ... needs a GPU"           may end in one line that says that there is no GPU, once its options have been read
+    "# ... needs nvcc"            is skipped where there is none
+
+It then makes sure that it can fail (a wrong option, a wrong script, a wrong line for a GPU) and that no script under tools/ is
+one that neither CI nor these pages run. Prints TAP; the last line counts: "N passed, N failed[, N skipped]". --keep leaves FOLDER.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NO_GPU = re.compile(r"^[^\n]*no (NVIDIA|CUDA|GPU|driver)[^\n]*\n$")
+TIMEOUT_SECONDS = 1200
+TEXT = "a reader who follows these lines should find that each of them works.\n" * 2000
+
+
+def commands(page):
+    """(line number, command, comment) of each command of a page."""
+    found, fenced, before, held = [], False, "", ""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        indented = line.startswith("    ") and not fenced and (before == "" or before.startswith("    "))
+        before = line if indented or not line.strip() else "text"
+        if not indented or not line.strip():
+            continue
+        held += line.strip()
+        if held.endswith("\\"):
+            held = held[:-1]
+            continue
+        command, _, comment = re.sub(r"\s+#\s", "  # ", held, count=1).partition("  # ")
+        found.append((number, command.strip(), comment))
+        held = ""
+    return found
+
+
+def adapted(command, comment):
+    """What is run, and whether it may end for want of a GPU."""
+    given = re.sub(r"--steps \d+", "--steps 2", command)
+    if "meson setup" in given and "-Dgpu_architectures" not in given:
+        given = re.sub(r"(meson setup \S+)", r"\1 '-Dgpu_architectures=[]'", given)
+    if re.match(r"(\S+=\S+ )*tools/test\.sh\b", given):
+        given = given.replace("tools/test.sh", "tools/test.sh --list", 1)
+    if re.search(r"\b(hours|figures)\b", comment):
+        given += " --quick"
+    return given, "needs a GPU" in comment
+
+
+def lacks_nvcc(comment):
+    return "needs nvcc" in comment and not shutil.which("nvcc") and not Path("/usr/local/cuda/bin/nvcc").exists()
+
+
+class Copy:
+    """A clean copy of the tree, and a reader's shell in it."""
+
+    def __init__(self, folder):
+        self.folder, self.tree, self.home = folder, folder / "tree", folder / "home"
+        shutil.rmtree(folder, ignore_errors=True)
+        self.tree.mkdir(parents=True)
+        (self.home / ".local/bin").mkdir(parents=True)
+        names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                               capture_output=True, check=True).stdout.split(b"\0")
+        for name in sorted({os.fsdecode(name) for name in names if name}):
+            if (ROOT / name).is_file():
+                (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.tree / name)
+        (self.tree / "book.txt").write_text(TEXT, encoding="utf-8")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDE")}
+        self.environment.update(HOME=str(self.home), TIDE_DEMO_STEPS="40", PATH=f"{self.home}/.local/bin:{os.environ['PATH']}")
+
+    def run(self, command):
+        try:
+            return subprocess.run(["bash", "-c", command], cwd=self.tree, env=self.environment, stdin=subprocess.DEVNULL, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace", timeout=TIMEOUT_SECONDS, check=False)
+        except subprocess.TimeoutExpired as late:
+            said = [(text or b"").decode(errors="replace") for text in (late.stdout, late.stderr)]
+            return subprocess.CompletedProcess(command, 124, said[0], f"{said[1]}\nno end after {TIMEOUT_SECONDS} s")
+
+    def works(self, command, comment=""):
+        """Whether a line does what its page says, and the run."""
+        given, wants_gpu = adapted(command, comment)
+        run = self.run(given)
+        return run.returncode == 0 or (wants_gpu and NO_GPU.match(run.stderr) is not None), given, run
+
+
+class Tap:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+
+    def skip(self, name, why):
+        self.skipped += 1
+        print(f"# skipped: {name}: {why}", flush=True)
+
+    def ok(self, good, name, run=None):
+        self.passed += good
+        self.failed += not good
+        print(f"{'ok' if good else 'not ok'} {self.passed + self.failed} - {name}", flush=True)
+        if not good and run is not None:
+            tail = (run.stdout + run.stderr).splitlines()[-40:]
+            print("\n".join(f"# {line[:300]}" for line in [f"status {run.returncode}", *tail]), flush=True)
+
+
+def check_pages(copy, pages, tap):
+    ran = []
+    for page in pages:
+        for number, command, comment in commands(page):
+            if lacks_nvcc(comment):
+                tap.skip(f"{page.name}:{number}: {command}", "no nvcc here")
+                ran.append(command)
+                continue
+            began = time.monotonic()
+            good, given, run = copy.works(command, comment)
+            ran.append(given)
+            tap.ok(good, f"{page.name}:{number}: {command} ({'' if given == command else 'as: ' + given + '; '}"
+                         f"{time.monotonic() - began:.0f} s)", run)
+    return ran
+
+
+def check_that_it_can_fail(copy, tap):
+    for wrong, comment in (("tidepool train --modle gpt2 --data book.txt", ""), ("tools/demo.sh --fast", ""), ("tools/no_such.sh", ""),
+                           ("tools/test.sh fulll", ""), ("tools/bench.sh --speed", "figures"), ("tools/campaign.sh --all", "hours"),
+                           ("tools/gpu_check.sh --al", "needs a GPU"),
+                           ("tidepool train --device cuda:0 --data book.txt --stps 2", "needs a GPU")):
+        good, _, run = copy.works(wrong, comment)
+        tap.ok(not good, f"a wrong line is refused: {wrong}", run)
+
+
+def check_scripts(ran, tap):
+    """A script under tools/ is run by a page, by .ci/run, or by one that is."""
+    scripts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tools").iterdir()
+               if path.suffix in (".sh", ".py") and path.is_file()}
+    reached, texts = set(), [(ROOT / ".ci/run").read_text(encoding="utf-8"), *ran]
+    while texts:
+        text = texts.pop()
+        for name in scripts:
+            if name not in reached and re.search(rf"\btools/{re.escape(name)}\b", text):
+                reached.add(name)
+                texts.append(re.sub(r"(?m)^\s*#.*$", "", scripts[name]))
+    for name in sorted(scripts):
+        tap.ok(name in reached, f"tools/{name} is run by CI")
+
+
+def main():
+    arguments = sys.argv[1:]
+    keep = "--keep" in arguments
+    arguments = [argument for argument in arguments if argument != "--keep"]
+    pages = [Path(name) for name in arguments[1:]]
+    if not pages or not all(page.is_file() for page in pages):
+        print("check_commands.py: usage: check_commands.py [--keep] FOLDER PAGE.md ...", file=sys.stderr)
+        return 2
+    copy, tap = Copy(Path(arguments[0]).resolve()), Tap()
+    ran = check_pages(copy, pages, tap)
+    tap.ok(len(ran) > 0, f"the pages show {len(ran)} commands")
+    check_that_it_can_fail(copy, tap)
+    check_scripts(ran, tap)
+    if not keep and tap.failed == 0:
+        shutil.rmtree(copy.folder)
+    print(f"{tap.passed} passed, {tap.failed} failed" + (f", {tap.skipped} skipped" if tap.skipped else ""))
+    return 1 if tap.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
