@@ -20,7 +20,7 @@
 static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream)
 {
     uint64_t events = 0;
-    tide_status status = tide_cuda_use(device->ordinal);
+    tide_status status = tide_cuda_break(device, tide_cuda_use(device->ordinal)); /* tells of kernels that failed */
     if (status != TIDE_OK)
         return status;
     pthread_mutex_lock(&device->streams[stream].lock);
@@ -316,7 +316,7 @@ tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wa
 
 static tide_status gpu_wait(tide_cuda_device *device, tide_cuda_moment moment)
 {
-    tide_status status = tide_cuda_use(device->ordinal);
+    tide_status status = tide_cuda_break(device, tide_cuda_use(device->ordinal));
     if (status != TIDE_OK)
         return status;
     tide_cuda_look(device, moment.stream);
