@@ -39,9 +39,16 @@ static uintptr_t libgomp_begin, libgomp_end;
 static int find_libgomp(struct dl_phdr_info *info, size_t bytes, void *unused);
 #endif
 
+static int is_libomp(struct dl_phdr_info *info, size_t bytes, void *unused)
+{
+    (void)bytes;
+    (void)unused;
+    return strstr(info->dlpi_name, "libomp.") != NULL;
+}
+
 bool interpose_active(void)
 {
-    return INTERPOSE_POSSIBLE;
+    return INTERPOSE_POSSIBLE && dl_iterate_phdr(is_libomp, NULL) == 0;
 }
 
 void interpose_arm(void)

@@ -183,7 +183,7 @@ static void memory_that_fails_at_create_and_seal_leaves_nothing_behind(void **st
 {
     (void)state;
     if (!interpose_active()) {
-        print_message("skipped: malloc is the sanitizer's own in this build\n");
+        print_message(INTERPOSE_SKIPPED);
         skip();
     }
     toy_options options = toy_options_default();
