@@ -102,10 +102,11 @@ class Run:
 
 
 class Bench:
-    """The program, a scratch folder, data sets and models."""
+    """The program, a scratch folder, data sets and models. Runs are on `device` where they name none; "": as the program chooses."""
 
-    def __init__(self, program, full):
+    def __init__(self, program, full, device="host"):
         self.program = program
+        self.device = device
         self.full = full
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-test-"))
         self.tap = Tap()
@@ -126,7 +127,8 @@ class Bench:
                 "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
 
     def command(self, *options):
-        return [self.program, "train", *map(str, options)]
+        device = ("--device", self.device) if self.device and "--device" not in options else ()
+        return [self.program, "train", *device, *map(str, options)]
 
     def run(self, *options):
         return Run(self.command(*options))

@@ -154,7 +154,7 @@ def check_bits(bench):
 
 def main():
     os.environ["TIDEPOOL_MODULES"] = str(Path(sys.argv[2]).resolve())
-    bench = Bench(sys.argv[1], False)
+    bench = Bench(sys.argv[1], False, device="")
     try:
         for check in (check_info, check_places, check_choice, check_refusals, check_budget, check_bits):
             check(bench)
