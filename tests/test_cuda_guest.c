@@ -64,7 +64,7 @@ static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state
     fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorIllegalAddress);
-    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
+    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran); /* may meet it already */
     for (int current; cudaGetDevice(&current) == cudaSuccess;) /* until the stream has come to it */
         (void)usleep(100);
     assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);

@@ -51,7 +51,7 @@ def check_info(bench):
 def check_places(bench):
     """Where the program finds its module when TIDEPOOL_MODULES says nothing: with "no-driver" the module that was found says so."""
     module, (libdir, bindir) = Path(os.environ["TIDEPOOL_MODULES"]) / "libtidepool_cuda.so", sys.argv[3:5]
-    environment = {name: value for name, value in os.environ.items() if name != "TIDEPOOL_MODULES"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("TIDEPOOL_MODULES", "LD_LIBRARY_PATH")}
     environment["TIDE_STAND_IN"] = "no-driver"
 
     def laid_out(name, program_folder, module_folder):
