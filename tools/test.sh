@@ -106,7 +106,8 @@ run_sanitize() {
         -Doptimization=1 '-Dgpu_architectures=[]' || { fail_count sanitize; return; }
     pattern="^($(units sanitize)|$more_units)\$"
     compile sanitize $(programs_of sanitize "$pattern") || { fail_count sanitize; return; }
-    ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+    LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0" \
+        ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
         check sanitize sanitize "$pattern" 6
 }
 
