@@ -206,6 +206,15 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op);
 tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
 /* Are all requested chunks resident and pinned? */
 bool tide_manager_ready(const tide_manager *manager);
+/* What a request that is not ready waits for. */
+typedef enum tide_request_wait {
+    TIDE_REQUEST_READY = 0, /* nothing, or no request is open */
+    TIDE_REQUEST_WORK,      /* an update or a restore of one of its chunks */
+    TIDE_REQUEST_SLOT,      /* a device slot: fewer are free than it lacks */
+    TIDE_REQUEST_MOVE,      /* a chunk that is on its way, or about to be */
+} tide_request_wait;
+
+tide_request_wait tide_manager_request_wait(const tide_manager *manager);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);

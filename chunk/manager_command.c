@@ -91,6 +91,16 @@ uint32_t tide_manager_requested_slots(const tide_manager *manager)
     return slots;
 }
 
+tide_request_wait tide_manager_request_wait(const tide_manager *manager)
+{
+    if (!manager->request.open || manager->request.ready)
+        return TIDE_REQUEST_READY;
+    if (tide_manager_request_waits_for_work(manager))
+        return TIDE_REQUEST_WORK;
+    const uint32_t free = manager->places.tier[TIDE_TIER_DEVICE].free_count;
+    return tide_manager_requested_slots(manager) > free ? TIDE_REQUEST_SLOT : TIDE_REQUEST_MOVE;
+}
+
 /* Step 1b. `*blocked`: some chunk has no slot, nor one coming. */
 static bool fetch_requested(tide_manager *m, bool *blocked, tide_command *command)
 {

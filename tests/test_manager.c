@@ -362,6 +362,45 @@ static void both_tiers_just_enough_hold_each_chunk_once(void **state)
     clean_up();
 }
 
+static tide_request_wait waits_for(void)
+{
+    return tide_manager_request_wait(f.manager);
+}
+
+static void a_request_says_what_it_waits_for(void **state)
+{
+    (void)state;
+    arrange(3, 0, 0);
+    add_chain(3, true);
+    seal(2, 40, TIDE_PLACEMENT_HOST, false);
+    step_begin(true, true);
+    assert_int_equal(waits_for(), TIDE_REQUEST_READY);
+    assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
+    assert_int_equal(waits_for(), TIDE_REQUEST_MOVE); /* a slot is free */
+    run_engine();
+    assert_int_equal(waits_for(), TIDE_REQUEST_READY);
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    run_op(1);
+    tide_command evict;
+    assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_OK);
+    assert_int_equal(waits_for(), TIDE_REQUEST_SLOT);
+    assert_true(tide_manager_next(f.manager, &evict));
+    assert_int_equal(waits_for(), TIDE_REQUEST_SLOT); /* it is being emptied */
+    tide_manager_done(f.manager, evict.id, TIDE_OK);
+    assert_int_equal(waits_for(), TIDE_REQUEST_MOVE);
+    run_engine();
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    run_ops(3, 5);
+    step_end();
+    assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+    step_begin(true, true);
+    assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
+    assert_int_equal(waits_for(), TIDE_REQUEST_WORK);
+    run_engine();
+    assert_int_equal(waits_for(), TIDE_REQUEST_READY);
+    clean_up();
+}
+
 /* --- prefetch --- */
 
 static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
@@ -1053,6 +1092,7 @@ int main(void)
         cmocka_unit_test(a_clean_chunk_leaves_when_it_is_needed_nearly_as_late),
         cmocka_unit_test(device_state_is_next_used_by_its_update),
         cmocka_unit_test(both_tiers_just_enough_hold_each_chunk_once),
+        cmocka_unit_test(a_request_says_what_it_waits_for),
         cmocka_unit_test(prefetch_brings_the_next_chunks_in_order_of_use),
         cmocka_unit_test(prefetch_never_displaces_a_nearer_chunk),
         cmocka_unit_test(prefetch_brings_back_what_an_update_or_an_access_took_away),

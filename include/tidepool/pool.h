@@ -93,7 +93,8 @@ typedef struct tide_trace_event {
     const char *from; /* tier or state left; "" if none */
     const char *to;
     uint64_t bytes;
-    const char *reason; /* "demand", "prefetch", "update", "restore", "access", "spill" or "" */
+    const char *reason; /* "demand", "prefetch", "update", "restore", "access", "spill" or ""; of a stall its
+                           tide_stall_cause_name */
 } tide_trace_event;
 
 /* Called from the pool's threads, possibly several at once; must be short and must not call the pool. */
@@ -285,12 +286,27 @@ TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param);
 
 /* --- what it did --- */
 
+/* Why compute stood still within steps. */
+typedef enum tide_stall_cause {
+    TIDE_STALL_LINK = 0, /* the copy of what it needs was under way */
+    TIDE_STALL_ROOM,     /* no device slot was free for what it needs: one was being emptied */
+    TIDE_STALL_UPDATE,   /* what it needs was waiting for its optimizer step, or for being restored, or in it */
+    TIDE_STALL_NORM,     /* the step before was not over until its gradient norm was on the host */
+    TIDE_STALL_MAP,      /* what it needs was being mapped, or a slot for it unmapped */
+    TIDE_STALL_CALLER,   /* nothing held it: from a training step's first op to its end the caller was late to enqueue */
+    TIDE_STALL_CAUSE_COUNT,
+} tide_stall_cause;
+
+/* "link", "room", "update", "norm", "map", "caller". Static. */
+TIDE_API const char *tide_stall_cause_name(tide_stall_cause cause);
+
 /* Sums since seal. Seconds of the null device are virtual. */
 typedef struct tide_pool_counters {
     uint64_t steps;
     double seconds; /* the device's clock, for differences */
-    double compute_seconds;
-    double stall_seconds; /* compute held back by a move, or op begin blocked by one */
+    double compute_seconds; /* its stream's, without the norm's copy to the host, which is a stall */
+    double stall_seconds; /* in which compute stood still though a step was on: the sum of the next, exactly */
+    double stall_seconds_by[TIDE_STALL_CAUSE_COUNT];
     double adam_host_seconds;
     double adam_device_seconds;
     uint64_t h2d_bytes;
@@ -318,7 +334,7 @@ TIDE_API bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide
 
 typedef struct tide_pool_prediction {
     double step_seconds;
-    double stall_seconds;  /* of it: compute held back by a move */
+    double stall_seconds;  /* of it: as counted in tide_pool_counters, all causes but the caller */
     uint64_t times_played; /* so far, by this pool: grows when the answer was worked out anew */
 } tide_pool_prediction;
 

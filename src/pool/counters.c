@@ -47,19 +47,11 @@ static const char *copy_reason(const char *label)
     return "";
 }
 
-/* What is done for an update belongs to the step whose gradients it uses. */
+/* What is done for an update belongs to the step whose gradients it uses. (A stall is the step's that it holds up.) */
 static bool is_of_update(const char *reason)
 {
     return strcmp(reason, tide_reason_name(TIDE_REASON_UPDATE)) == 0 ||
            strcmp(reason, tide_reason_name(TIDE_REASON_RESTORE)) == 0;
-}
-
-/* What the compute stream waited for. */
-static const char *stall_reason(uint32_t site)
-{
-    if (site == TIDE_SITE_COMPUTE_UPDATE)
-        return tide_reason_name(TIDE_REASON_UPDATE);
-    return site == TIDE_SITE_COMPUTE_IN ? tide_reason_name(TIDE_REASON_DEMAND) : "";
 }
 
 static void trace_at(tide_pool *pool, uint64_t t_ns, const char *event, tide_chunk chunk, const char *from,
@@ -69,7 +61,7 @@ static void trace_at(tide_pool *pool, uint64_t t_ns, const char *event, tide_chu
     const bool of_chunk = chunk != TIDE_CHUNK_NONE;
     const tide_trace_event traced = {
         .t_ns = t_ns,
-        .step = is_of_update(reason) ? pool->let_go_step : pool->steps,
+        .step = of_chunk && is_of_update(reason) ? pool->let_go_step : pool->steps,
         .moment = pool->moment,
         .op = op == NULL ? "" : op,
         .event = event,
@@ -101,16 +93,12 @@ static void trace_copy(tide_pool *pool, tide_stream stream, const char *label, u
     trace_at(pool, end_ns, "copy end", tag, from, to, bytes, reason);
 }
 
-static void trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns, const char *reason)
+void tide_pool_trace_stall(tide_pool *pool, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns)
 {
-    trace_at(pool, begin_ns, "stall begin", TIDE_CHUNK_NONE, "", "", 0, reason);
-    trace_at(pool, end_ns, "stall end", TIDE_CHUNK_NONE, "", "", 0, reason);
-}
-
-void tide_pool_trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns)
-{
-    if (pool->options.trace != NULL)
-        trace_stall(pool, begin_ns, end_ns, tide_reason_name(TIDE_REASON_DEMAND));
+    if (pool->options.trace == NULL)
+        return;
+    trace_at(pool, begin_ns, "stall begin", TIDE_CHUNK_NONE, "", "", 0, tide_stall_cause_name(cause));
+    trace_at(pool, end_ns, "stall end", TIDE_CHUNK_NONE, "", "", 0, tide_stall_cause_name(cause));
 }
 
 /* --- durations --- */
@@ -163,24 +151,28 @@ static void measure_command(tide_pool *pool, tide_stream stream, const char *lab
                          update_bytes(pool, tag));
 }
 
+static tide_status remap(tide_pool *pool, tide_status (*call)(tide_device *, uint32_t, void *),
+                         uint32_t series, uint32_t slot, void *place)
+{
+    tide_stall_mapping(pool, true);
+    tide_pool_unlock(pool);
+    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
+    const tide_status status = call(pool->device, slot, place);
+    if (status == TIDE_OK)
+        tide_measure_add(&pool->measure, series, pool->device->ops->now_ns(pool->device) - begin_ns, 1);
+    tide_pool_lock(pool);
+    tide_stall_mapping(pool, false);
+    return status;
+}
+
 tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place)
 {
-    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
-    const tide_status status = pool->device->ops->map(pool->device, slot, place);
-    if (status == TIDE_OK)
-        tide_measure_add(&pool->measure, TIDE_SERIES_MAP, pool->device->ops->now_ns(pool->device) - begin_ns,
-                         1);
-    return status;
+    return remap(pool, pool->device->ops->map, TIDE_SERIES_MAP, slot, place);
 }
 
 tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place)
 {
-    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
-    const tide_status status = pool->device->ops->unmap(pool->device, slot, place);
-    if (status == TIDE_OK)
-        tide_measure_add(&pool->measure, TIDE_SERIES_UNMAP,
-                         pool->device->ops->now_ns(pool->device) - begin_ns, 1);
-    return status;
+    return remap(pool, pool->device->ops->unmap, TIDE_SERIES_UNMAP, slot, place);
 }
 
 /* On the streams' threads. */
@@ -190,20 +182,15 @@ void tide_pool_observe(void *context, tide_stream stream, const char *label, uin
     tide_pool *pool = context;
     const bool wait = strcmp(label, "wait") == 0;
     if (stream == TIDE_STREAM_COMPUTE)
-        pool->last_compute_end_ns = end_ns;
+        tide_stall_observe(pool, label, tag, wait, begin_ns, end_ns);
     if (label == tide_label_adam_host)
         pool->adam_ns[0] += end_ns - begin_ns;
     else if (label == tide_label_adam_device)
         pool->adam_ns[1] += end_ns - begin_ns;
     if (!wait)
         measure_command(pool, stream, label, tag, end_ns - begin_ns);
-    if (pool->options.trace == NULL)
-        return;
-    if (wait && stream == TIDE_STREAM_COMPUTE && end_ns > begin_ns) {
-        trace_stall(pool, begin_ns, end_ns, stall_reason(tag));
-    } else if (!wait && (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT)) {
+    if (pool->options.trace != NULL && !wait && (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT))
         trace_copy(pool, stream, label, tag, begin_ns, end_ns);
-    }
 }
 
 /* --- moves --- */
@@ -242,11 +229,19 @@ void tide_pool_count_command(tide_pool *pool, const tide_command *command)
 
 /* --- sums and records --- */
 
+static void stalls_sum(tide_pool_counters *counters)
+{
+    counters->stall_seconds = 0;
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        counters->stall_seconds += counters->stall_seconds_by[cause];
+}
+
 void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *sums)
 {
     tide_device_statistics device;
     tide_memory_usage device_memory, host_memory;
     tide_manager_counters manager;
+    const uint64_t norm_copy_ns = pool->stalls.norm_copy_ns;
     pool->device->ops->statistics(pool->device, &device);
     pool->device->ops->usage(pool->device, TIDE_TIER_DEVICE, &device_memory);
     pool->device->ops->usage(pool->device, TIDE_TIER_HOST, &host_memory);
@@ -254,8 +249,10 @@ void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *sums)
     *sums = pool->counters;
     sums->steps = pool->steps;
     sums->seconds = (double)pool->device->ops->now_ns(pool->device) * 1e-9;
-    sums->compute_seconds = (double)device.busy_ns[TIDE_STREAM_COMPUTE] * 1e-9;
-    sums->stall_seconds += (double)device.wait_ns[TIDE_STREAM_COMPUTE] * 1e-9;
+    sums->compute_seconds = (double)(device.busy_ns[TIDE_STREAM_COMPUTE] - norm_copy_ns) * 1e-9;
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        sums->stall_seconds_by[cause] = (double)pool->stalls.ns[cause] * 1e-9;
+    stalls_sum(sums);
     sums->adam_host_seconds = (double)pool->adam_ns[0] * 1e-9;
     sums->adam_device_seconds = (double)pool->adam_ns[1] * 1e-9;
     sums->re_recordings = manager.re_recordings;
@@ -273,7 +270,9 @@ static void close_record(tide_step_record *closing, const tide_pool_counters *no
     of->steps = 1;
     of->seconds = now->seconds - closing->begin.seconds;
     of->compute_seconds = now->compute_seconds - closing->begin.compute_seconds;
-    of->stall_seconds = now->stall_seconds - closing->begin.stall_seconds;
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        of->stall_seconds_by[cause] = now->stall_seconds_by[cause] - closing->begin.stall_seconds_by[cause];
+    stalls_sum(of);
     of->re_recordings = now->re_recordings - closing->begin.re_recordings;
     of->zero_gradients = now->zero_gradients - closing->begin.zero_gradients;
     of->skipped = now->skipped - closing->begin.skipped;

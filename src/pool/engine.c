@@ -43,8 +43,13 @@ void tide_pool_ring(tide_pool *pool)
         pool->device->ops->ring(pool->device);
         return;
     }
+    const bool holds = pool->step_open; /* mappings, made here, take the caller's time */
+    if (holds)
+        tide_stall_hold(pool);
     while (tide_pool_engine_step(pool)) {
     }
+    if (holds)
+        tide_stall_release(pool);
 }
 
 void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status)
@@ -127,9 +132,7 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
     char *place = place_of(pool, command->chunk);
     if (command->in_place)
         return copy_in(pool, command);
-    tide_pool_unlock(pool);
     tide_status status = tide_pool_map(pool, command->device_slot, place);
-    tide_pool_lock(pool);
     if (status != TIDE_OK)
         return status;
     tide_pool_trace(pool, "map", command->chunk, "", "device", 0, tide_reason_name(command->reason));
@@ -237,10 +240,7 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
         return false;
     open_remove(pool, i);
     if (status == TIDE_OK) {
-        char *place = place_of(pool, open.command.chunk);
-        tide_pool_unlock(pool);
-        status = tide_pool_unmap(pool, open.command.device_slot, place);
-        tide_pool_lock(pool);
+        status = tide_pool_unmap(pool, open.command.device_slot, place_of(pool, open.command.chunk));
         if (status == TIDE_OK)
             tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
                             tide_reason_name(open.command.reason));
@@ -494,6 +494,7 @@ bool tide_pool_engine_step(tide_pool *pool)
                                        pool->op_name == NULL ? "(none)" : pool->op_name));
         return true;
     }
+    tide_stall_look(pool);
     return moved;
 }
 

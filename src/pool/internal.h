@@ -12,6 +12,7 @@
  *   access.c    param_set, param_get, read, write
  *   resident.c  manager off
  *   order.c     which stream waits for which
+ *   stall.c     when compute stood still, and why
  *   counters.c  counters of a step, trace events
  *   measure.c   how long parts of a step take, and in which order its ops run
  *   predict.c   plays steps with those durations in virtual time, on a shadow: a pool of its own
@@ -139,6 +140,19 @@ typedef struct tide_access_request {
     bool fresh[2];
 } tide_access_request;
 
+/* See stall.c. */
+typedef struct tide_stalls {
+    _Atomic uint64_t ns[TIDE_STALL_CAUSE_COUNT]; /* so far */
+    _Atomic uint64_t compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
+    _Atomic uint64_t norm_copy_ns;   /* likewise: of the stream's busy time, the norm's way to the host */
+    _Atomic uint64_t settled_ns;     /* idle time before is counted, or nobody's */
+    _Atomic uint64_t late_until_ns;  /* [caller] idle time after is not the caller's */
+    bool held;                       /* [lock] the caller is held up */
+    bool mapping;                    /* [lock] the engine maps or unmaps */
+    tide_stall_cause cause;          /* [lock] of what holds the caller up, */
+    uint64_t since_ns;               /* [lock] and since when */
+} tide_stalls;
+
 /* A step's counters while they can still grow. */
 typedef struct tide_step_record {
     uint64_t step;
@@ -253,8 +267,8 @@ struct tide_pool {
     uint64_t update_record;                          /* [lock] number of the record whose updates run */
     uint64_t adam_counted_ns[2];                     /* [lock] of adam_ns, what records have got */
     uint64_t calls_at_step_begin;                    /* [lock] */
-    _Atomic uint64_t last_compute_end_ns;            /* the observer writes it */
-    _Atomic uint64_t adam_ns[2];                     /* likewise: host lane, update stream */
+    _Atomic uint64_t adam_ns[2]; /* the observer writes it: host lane, update stream */
+    tide_stalls stalls;
 };
 
 /* --- pool.c --- */
@@ -337,6 +351,8 @@ bool tide_pool_norm_poll(tide_pool *pool);
 void tide_pool_updates_let_go(tide_pool *pool);
 /* Note which params got no gradient in the step that ends. With the lock. */
 void tide_pool_zero_gradients_mark(tide_pool *pool);
+/* No norm is on its way. */
+bool tide_pool_norm_known(const tide_pool *pool);
 /* The last step's norm has been acted on (resident updates: enqueued). */
 bool tide_pool_norm_settled(const tide_pool *pool);
 /* Wait until the last step's norm is known and its updates are done. With the lock. */
@@ -344,12 +360,30 @@ tide_status tide_pool_settle(tide_pool *pool);
 /* No update of the last step is open. */
 bool tide_pool_updates_done(const tide_pool *pool);
 
+/* --- stall.c --- */
+
+/* A command of the compute stream, or a wait at site `tag`, began and ended. The observer. */
+void tide_stall_observe(tide_pool *pool, const char *label, uint32_t tag, bool is_wait, uint64_t begin_ns,
+                        uint64_t end_ns);
+/* A training step's first op begins: from now on idle time is the caller's, if nobody else's. Caller's thread. */
+void tide_stall_ops_begin(tide_pool *pool);
+/* From now on it is not: the step has ended, or is given up. */
+void tide_stall_ops_end(tide_pool *pool);
+/* Something holds the caller up from here to release: idle time is that one's. All with the lock. */
+void tide_stall_hold(tide_pool *pool);
+void tide_stall_release(tide_pool *pool);
+/* The cause may have changed. Costs nothing while nobody is held up. */
+void tide_stall_look(tide_pool *pool);
+/* The engine begins to map or unmap, or has ended it. */
+void tide_stall_mapping(tide_pool *pool, bool mapping);
+/* tide_pool_wait, during which the caller is held up. */
+tide_status tide_stall_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
+
 /* --- counters.c --- */
 
 void tide_pool_observe(void *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
                        uint64_t end_ns);
-/* The caller's op was held back from `begin_ns` to `end_ns`, outside the compute stream. */
-void tide_pool_trace_stall(tide_pool *pool, uint64_t begin_ns, uint64_t end_ns);
+void tide_pool_trace_stall(tide_pool *pool, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns);
 void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const char *from, const char *to,
                      uint64_t bytes, const char *reason);
 /* A training step's first op: closes the record before and opens one. With the lock. */
@@ -371,7 +405,9 @@ const char *tide_pool_copy_label(const tide_command *command);
 extern const char tide_label_adam_host[], tide_label_adam_device[];
 extern const char tide_label_gradient_finish[], tide_label_gradient_norm[];
 extern const char tide_label_zero_region[], tide_label_write[];
-/* The device's map and unmap, measured. Engine, without the lock. */
+/* The norm's copy to the host: the compute stream carries it, but computes nothing. */
+extern const char tide_label_norm_to_host[];
+/* The device's map and unmap, measured. Engine, with the lock, which is dropped meanwhile. */
 tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place);
 tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place);
 

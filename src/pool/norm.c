@@ -40,7 +40,7 @@ static tide_status copy_to_host(tide_pool *pool)
     const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, pool->region_object),
                                     tide_writes(TIDE_OBJECT_BUFFER, pool->mailbox_object)};
     const tide_work work = {
-        .label = "norm to host", .tag = UINT32_MAX, .accesses = accesses, .access_count = 2};
+        .label = tide_label_norm_to_host, .tag = UINT32_MAX, .accesses = accesses, .access_count = 2};
     tide_status status = pool->device->ops->copy_bytes(
         pool->device, TIDE_STREAM_COMPUTE, &work, pool->mailbox,
         pool->region + pool->region_layout.scalars_offset, sizeof(double), false);
@@ -52,10 +52,14 @@ static tide_status copy_to_host(tide_pool *pool)
     return status;
 }
 
+bool tide_pool_norm_known(const tide_pool *pool)
+{
+    return pool->norm_phase == TIDE_NORM_IDLE || pool->norm_phase == TIDE_NORM_KNOWN;
+}
+
 bool tide_pool_norm_settled(const tide_pool *pool)
 {
-    return (pool->norm_phase == TIDE_NORM_IDLE || pool->norm_phase == TIDE_NORM_KNOWN) &&
-           pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
+    return tide_pool_norm_known(pool) && pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
 }
 
 tide_status tide_pool_settle(tide_pool *pool)
@@ -201,11 +205,6 @@ bool tide_pool_norm_poll(tide_pool *pool)
 
 /* --- the caller's side --- */
 
-static bool norm_known(const tide_pool *pool)
-{
-    return pool->norm_phase == TIDE_NORM_IDLE || pool->norm_phase == TIDE_NORM_KNOWN;
-}
-
 /* The first param with a norm block that is not finite; NULL if none. Reads the blocks through the staging
  * buffer. */
 static const char *find_nonfinite(tide_pool *pool)
@@ -243,7 +242,7 @@ tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
     if (!pool->sealed || pool->steps == 0 || pool->step_open)
         return tide_fail(TIDE_ERROR_STATE, "pool: no ended training step has a result");
     tide_pool_lock(pool);
-    tide_status status = tide_pool_wait(pool, norm_known);
+    tide_status status = tide_stall_wait(pool, tide_pool_norm_known);
     if (status == TIDE_ERROR_NONFINITE)
         status = nonfinite(pool, "updates had begun, so the pool is torn");
     else if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)

@@ -145,26 +145,12 @@ static bool request_ready(const tide_pool *pool)
     return tide_manager_ready(pool->manager);
 }
 
-/* Wait for the request; what of it the compute stream spent idle is a stall. */
 static tide_status wait_request(tide_pool *pool)
 {
-    if (tide_manager_ready(pool->manager)) {
-        if (tide_manager_may_act(pool->manager))
-            tide_pool_ring(pool);
-        return tide_pool_failure(pool);
-    }
-    const uint64_t begin = pool->device->ops->now_ns(pool->device);
-    tide_pool_ring(pool);
-    const tide_status status = tide_pool_wait(pool, request_ready);
-    const uint64_t end = pool->device->ops->now_ns(pool->device);
-    tide_device_statistics device;
-    pool->device->ops->statistics(pool->device, &device); /* a GPU's observer hears of what ended in here */
-    const uint64_t idle_since = pool->last_compute_end_ns > begin ? pool->last_compute_end_ns : begin;
-    if (device.pending[TIDE_STREAM_COMPUTE] == 0 && end > idle_since) {
-        pool->counters.stall_seconds += (double)(end - idle_since) * 1e-9;
-        tide_pool_trace_stall(pool, idle_since, end);
-    }
-    return status;
+    const bool ready = request_ready(pool);
+    if (!ready || tide_manager_may_act(pool->manager))
+        tide_pool_ring(pool);
+    return ready ? tide_pool_failure(pool) : tide_stall_wait(pool, request_ready);
 }
 
 /* --- begin, slice --- */
@@ -176,7 +162,7 @@ tide_status tide_pool_begin_backward(tide_pool *pool)
     if (pool->backward_begun || !pool->step.training || tide_pool_step_waits(pool, &pool->step))
         return TIDE_OK;
     pool->backward_begun = true;
-    const tide_status status = tide_pool_wait(pool, tide_pool_updates_done);
+    const tide_status status = tide_stall_wait(pool, tide_pool_updates_done);
     if (status != TIDE_OK)
         return status;
     tide_pool_updates_let_go(pool);
@@ -207,8 +193,10 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
 {
     tide_pool_op *opened = &pool->ops[op];
     tide_status status = TIDE_OK;
-    if (!pool->first_op_begun && pool->step.training)
+    if (!pool->first_op_begun && pool->step.training) {
         tide_pool_record_begin(pool);
+        tide_stall_ops_begin(pool);
+    }
     pool->first_op_begun = true;
     if (opened->description.pass != TIDE_PASS_FORWARD)
         status = tide_pool_begin_backward(pool);

@@ -136,7 +136,7 @@ static void take_measurements(tide_pool *pool)
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
-    tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
+    tide_status status = tide_stall_wait(pool, tide_pool_norm_settled);
     if (status == TIDE_OK)
         take_measurements(pool);
     if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
@@ -205,7 +205,7 @@ static tide_status end_locked(tide_pool *pool)
     /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
      * no backward op to wait for them. */
     if (training)
-        status = waits ? tide_pool_wait(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
+        status = waits ? tide_stall_wait(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
     if (status != TIDE_OK)
         return status;
     tide_manager_counters calls;
@@ -239,6 +239,7 @@ tide_status tide_step_end(tide_pool *pool)
     status = end_locked(pool);
     if (status == TIDE_OK) {
         pool->step_open = false;
+        tide_stall_ops_end(pool);
         if (pool->step.training || tide_manager_may_act(pool->manager))
             tide_pool_ring(pool);
     }
@@ -269,6 +270,7 @@ tide_status tide_pool_give_up(tide_pool *pool)
 {
     pool->abort_training = pool->step_open && pool->step.training;
     pool->step_open = pool->op_open = false;
+    tide_stall_ops_end(pool);
     pool->op_name = NULL;
     pool->slice = UINT32_MAX;
     pool->op_access_count = 0;
