@@ -25,9 +25,11 @@ import time
 from pathlib import Path
 
 METRICS_FIELDS = ("step loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds stall_seconds "
-                  "predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions "
+                  "stall_link_seconds stall_room_seconds stall_update_seconds stall_norm_seconds stall_map_seconds "
+                  "stall_caller_seconds predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions "
                   "demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak "
                   "skipped").split()
+STALL_CAUSES = "link room update norm map caller".split()
 TRACE_FIELDS = "t_ns step moment op event chunk space from to bytes reason".split()
 TENSOR_FILES = ("model.safetensors", "momentum.safetensors", "variance.safetensors")
 MIB = 1 << 20
@@ -606,6 +608,14 @@ def accounting_check(bench):
     bench.tap.ok(summary is not None and summary.groups() == (f"{seconds:.2f}", f"{6 * 256 / seconds:.0f}",
                                                               f"{100 * stall / seconds:.1f}"),
                  "the summary is the sum of the metrics", f"{seconds} s, {stall} s stalled\n{run}")
+    causes = [sum(row[f"stall_{cause}_seconds"] for row in rows) for cause in STALL_CAUSES]
+    bench.tap.ok(all(sum(row[f"stall_{cause}_seconds"] for cause in STALL_CAUSES) == row["stall_seconds"] for row in rows),
+                 "a step's stall is the sum of its causes, exactly", rows)
+    named = re.search(r"^6 steps in .* stall [0-9.]+%(?: \(([^)]*)\))?; to the device", run.out, re.MULTILINE)
+    expected = [f"{cause} {100 * part / seconds:.1f}" for part, cause in
+                sorted(zip(causes, STALL_CAUSES), reverse=True) if 100 * part / seconds >= 0.5]
+    bench.tap.ok(named is not None and (named.group(1) or "") == ", ".join(expected),
+                 "the summary names the causes, the largest first", f"{expected}\n{run}")
     lines = re.findall(r"^step .*  (\d+) tokens/s", run.out, re.MULTILINE)
     bench.tap.ok(len(lines) == 6 and lines == [f"{row['tokens_per_second']:.0f}" for row in rows], "so is every step's line", run)
 

@@ -85,7 +85,8 @@ static void a_metrics_line_joins_report_and_counters(void **state)
                                   .loss_scale = 1,
                                   .predicted_step_seconds = NAN,
                                   .predicted_stall_seconds = NAN};
-    tide_pool_counters counters = {.seconds = 2, .h2d_bytes = 10};
+    tide_pool_counters counters = {
+        .seconds = 2, .stall_seconds = 21, .stall_seconds_by = {1, 2, 3, 4, 5, 6}, .h2d_bytes = 10};
     (void)state;
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_begin(metrics, false), TIDE_OK);
@@ -98,6 +99,10 @@ static void a_metrics_line_joins_report_and_counters(void **state)
     char *text = file_text();
     assert_int_equal(strncmp(text, "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,", 37), 0);
     assert_int_equal(count_of(text, "\"tokens_per_second\":50,"), 2);
+    assert_int_equal(count_of(text, "\"stall_seconds\":21,\"stall_link_seconds\":1,\"stall_room_seconds\":2,"
+                                    "\"stall_update_seconds\":3,\"stall_norm_seconds\":4,"
+                                    "\"stall_map_seconds\":5,\"stall_caller_seconds\":6,"),
+                     2);
     assert_int_equal(count_of(text, "\"h2d_bytes\":10,"), 2);
     assert_int_equal(count_of(text, "\"loss_scale\":1,"), 1);
     assert_int_equal(count_of(text, "\"loss_scale\":32768,"), 1);

@@ -102,12 +102,46 @@ static void a_budget_that_its_parts_pass_is_refused(void **state)
     free(text);
 }
 
+/* What a run of steps with these counters says. The caller frees it. */
+static char *lines_of(const tide_pool_counters *counters, uint32_t count)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const tide_pool_plan plan = {.device_memory_bytes = 1};
+    tide_progress progress = {.out = open_memstream(&text, &bytes), .steps = count, .step_tokens = 100};
+    for (uint32_t i = 0; i < count; i++)
+        tide_progress_step(&progress, &(tide_trainer_report){.step = i + 1}, &counters[i]);
+    tide_progress_end(&progress, &plan);
+    fclose(progress.out);
+    return text;
+}
+
+static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
+{
+    (void)state;
+    const tide_pool_counters counters[] = {
+        {.seconds = 1, .stall_seconds = 0.128, .stall_seconds_by = {.002, 0, .113, .010, .003, 0}},
+        {.seconds = 3, .stall_seconds = 0.004, .stall_seconds_by = {0, 0, .004}},
+        {.seconds = 1, .stall_seconds = 1, .stall_seconds_by = {.1, .2, .1, .1, .1, .4}},
+        {.seconds = 0}};
+    char *text = lines_of(counters, 4);
+    assert_non_null(strstr(text, " stall 13% (update 11, norm 1)  moved"));
+    assert_non_null(strstr(text, " stall 0%  moved"));
+    assert_non_null(
+        strstr(text, " stall 100% (caller 40, room 20, link 10, update 10, norm 10, map 10)  moved"));
+    assert_non_null(strstr(text,
+                           "5.00 s, 80 tokens/s, stall 22.6% (caller 8.0, update 4.3, room 4.0, norm 2.2, "
+                           "map 2.1, link 2.0); to the device"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_adds_up_is_printed_with_every_part),
         cmocka_unit_test(every_byte_forgotten_or_counted_twice_is_refused),
         cmocka_unit_test(a_budget_that_its_parts_pass_is_refused),
+        cmocka_unit_test(a_stall_names_its_causes_of_half_a_percent_and_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

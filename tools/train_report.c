@@ -218,20 +218,47 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
                                 .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
 }
 
+enum { STALL_TEXT_BYTES = 128 };
+
+static int largest(const double seconds[TIDE_STALL_CAUSE_COUNT])
+{
+    int found = 0;
+    for (int cause = 1; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        found = seconds[cause] > seconds[found] ? cause : found;
+    return found;
+}
+
+/* "12% (update 11, norm 1)": of it, each cause that takes at least half a percent of the time, the largest first. */
+static const char *stall_format(const tide_pool_counters *of, int digits, char text[STALL_TEXT_BYTES])
+{
+    const double percent = of->seconds > 0 ? 100 / of->seconds : 0;
+    double left[TIDE_STALL_CAUSE_COUNT];
+    memcpy(left, of->stall_seconds_by, sizeof left);
+    int length = snprintf(text, STALL_TEXT_BYTES, "%.*f%%", digits, percent * of->stall_seconds), named = 0;
+    for (int cause = largest(left); percent * left[cause] >= 0.5; cause = largest(left)) {
+        length += snprintf(text + length, STALL_TEXT_BYTES - (size_t)length, "%s%s %.*f",
+                           named++ == 0 ? " (" : ", ", tide_stall_cause_name((tide_stall_cause)cause), digits,
+                           percent * left[cause]);
+        left[cause] = 0;
+    }
+    if (named > 0)
+        snprintf(text + length, STALL_TEXT_BYTES - (size_t)length, ")");
+    return text;
+}
+
 static void step_print(const tide_progress *progress, const tide_trainer_report *report,
                        const tide_pool_counters *counters)
 {
     FILE *out = progress->out;
-    char moved[TIDE_UNITS_TEXT_BYTES];
+    char moved[TIDE_UNITS_TEXT_BYTES], stall[STALL_TEXT_BYTES];
     double seconds = counters->seconds;
     fprintf(out, "step %llu/%llu", (unsigned long long)report->step, (unsigned long long)progress->steps);
     if (progress->computes)
         fprintf(out, "  loss %.4f  norm %.4f", report->loss, report->gradient_norm);
     if (progress->scales)
         fprintf(out, "  scale %g", report->loss_scale);
-    fprintf(out, "  lr %.3g  %.0f tokens/s  stall %.0f%%  moved %s%s\n", report->lr,
-            seconds > 0 ? (double)progress->step_tokens / seconds : 0,
-            seconds > 0 ? 100 * counters->stall_seconds / seconds : 0,
+    fprintf(out, "  lr %.3g  %.0f tokens/s  stall %s  moved %s%s\n", report->lr,
+            seconds > 0 ? (double)progress->step_tokens / seconds : 0, stall_format(counters, 0, stall),
             tide_size_format(counters->h2d_bytes + counters->d2h_bytes, moved),
             report->skipped ? "  SKIPPED: the norm is not finite" : "");
 }
@@ -242,6 +269,8 @@ static void sum_add(tide_progress *progress, const tide_pool_counters *counters)
     progress->lines++;
     sum->seconds += counters->seconds;
     sum->stall_seconds += counters->stall_seconds;
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        sum->stall_seconds_by[cause] += counters->stall_seconds_by[cause];
     sum->h2d_bytes += counters->h2d_bytes;
     sum->d2h_bytes += counters->d2h_bytes;
     sum->device_bytes_peak = counters->device_bytes_peak; /* peaks are the run's so far */
@@ -273,17 +302,16 @@ void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan)
 {
     char h2d[TIDE_UNITS_TEXT_BYTES], d2h[TIDE_UNITS_TEXT_BYTES], device[TIDE_UNITS_TEXT_BYTES],
         device_budget[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], host_budget[TIDE_UNITS_TEXT_BYTES],
-        steps[TIDE_UNITS_TEXT_BYTES];
+        steps[TIDE_UNITS_TEXT_BYTES], stall[STALL_TEXT_BYTES];
     const tide_pool_counters *sum = &progress->sum;
     double tokens = (double)(progress->lines * progress->step_tokens);
     if (progress->lines == 0)
         return;
     tide_progress_line(
-        progress, "%s%s in %.2f s, %.0f tokens/s, stall %.1f%%; to the device %s, to the host %s",
+        progress, "%s%s in %.2f s, %.0f tokens/s, stall %s; to the device %s, to the host %s",
         progress->computes ? "" : "predicted: ", tide_count_noun(progress->lines, "step", steps),
-        sum->seconds, sum->seconds > 0 ? tokens / sum->seconds : 0,
-        sum->seconds > 0 ? 100 * sum->stall_seconds / sum->seconds : 0, tide_size_format(sum->h2d_bytes, h2d),
-        tide_size_format(sum->d2h_bytes, d2h));
+        sum->seconds, sum->seconds > 0 ? tokens / sum->seconds : 0, stall_format(sum, 1, stall),
+        tide_size_format(sum->h2d_bytes, h2d), tide_size_format(sum->d2h_bytes, d2h));
     tide_progress_line(
         progress, "peaks: device %s of %s, host %s of %s", tide_size_format(sum->device_bytes_peak, device),
         tide_size_format(plan->device_memory_bytes, device_budget),

@@ -297,8 +297,12 @@ typedef enum tide_stall_cause {
     TIDE_STALL_CAUSE_COUNT,
 } tide_stall_cause;
 
-/* "link", "room", "update", "norm", "map", "caller". Static. */
-TIDE_API const char *tide_stall_cause_name(tide_stall_cause cause);
+/* As metrics, traces and the console spell it. */
+static inline const char *tide_stall_cause_name(tide_stall_cause cause)
+{
+    static const char *const names[] = {"link", "room", "update", "norm", "map", "caller"};
+    return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
+}
 
 /* Sums since seal. Seconds of the null device are virtual. */
 typedef struct tide_pool_counters {

@@ -32,14 +32,6 @@
 
 const char tide_label_norm_to_host[] = "norm to host";
 
-const char *tide_stall_cause_name(tide_stall_cause cause)
-{
-    static const char *const names[TIDE_STALL_CAUSE_COUNT] = {
-        [TIDE_STALL_LINK] = "link", [TIDE_STALL_ROOM] = "room", [TIDE_STALL_UPDATE] = "update",
-        [TIDE_STALL_NORM] = "norm", [TIDE_STALL_MAP] = "map",   [TIDE_STALL_CALLER] = "caller"};
-    return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
-}
-
 static uint64_t later(uint64_t a_ns, uint64_t b_ns)
 {
     return a_ns > b_ns ? a_ns : b_ns;

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,6 +63,16 @@ tide_status tide_metrics_begin(tide_metrics *metrics, bool append)
     return status == TIDE_OK && append ? tail_repair(metrics) : status;
 }
 
+static void stalls_add(tide_json_line *line, const tide_pool_counters *counters)
+{
+    char name[32];
+    tide_json_real(line, "stall_seconds", counters->stall_seconds);
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++) {
+        snprintf(name, sizeof name, "stall_%s_seconds", tide_stall_cause_name((tide_stall_cause)cause));
+        tide_json_real(line, name, counters->stall_seconds_by[cause]);
+    }
+}
+
 static bool line_build(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,
                        const tide_pool_counters *counters, size_t *bytes)
 {
@@ -78,7 +89,7 @@ static bool line_build(tide_metrics *metrics, const tide_trainer_report *report,
     tide_json_real(&line, "tokens_per_second",
                    counters->seconds > 0 ? (double)tokens / counters->seconds : 0);
     tide_json_real(&line, "compute_seconds", counters->compute_seconds);
-    tide_json_real(&line, "stall_seconds", counters->stall_seconds);
+    stalls_add(&line, counters);
     tide_json_real(&line, "predicted_step_seconds", report->predicted_step_seconds);
     tide_json_real(&line, "predicted_stall_seconds", report->predicted_stall_seconds);
     tide_json_count(&line, "h2d_bytes", counters->h2d_bytes);
@@ -118,7 +129,7 @@ tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *
     size_t bytes = 0;
     assert(metrics->file.begun);
     bool complete = line_build(metrics, report, tokens, counters, &bytes);
-    assert(complete && "23 numbers of at most 24 characters and their names fit");
+    assert(complete && "29 numbers of at most 24 characters and their names fit");
     (void)complete;
     return bytes_write(metrics, metrics->line, bytes);
 }

@@ -1,8 +1,10 @@
 /* --metrics FILE: JSON Lines, one object a training step, in the order of the steps.
  *
  *     step loss grad_norm lr loss_scale tokens step_seconds tokens_per_second compute_seconds stall_seconds
- *     predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes evictions
- *     demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak skipped
+ *     stall_link_seconds stall_room_seconds stall_update_seconds stall_norm_seconds stall_map_seconds
+ *     stall_caller_seconds predicted_step_seconds predicted_stall_seconds h2d_bytes d2h_bytes collective_bytes
+ *     evictions demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak
+ *     host_bytes_peak skipped
  *
  * A step's updates may run inside the next step, so a line has two halves: what the trainer reports when the
  * step returns, and the step's share of the pool's counters, known when its last update has ended. The caller
