@@ -31,6 +31,9 @@ def main():
     entropy = number(log, r"unigram entropy ([0-9.]+)")
     seconds = sum(row["step_seconds"] for row in rows)
     stall = sum(row["stall_seconds"] for row in rows)
+    causes = {cause: sum(row[f"stall_{cause}_seconds"] for row in rows)
+              for cause in ("link", "room", "update", "norm", "map", "caller")}
+    named = sorted((cause for cause in causes if causes[cause] >= 0.005 * seconds), key=causes.get, reverse=True)
     moved = sum(row["h2d_bytes"] + row["d2h_bytes"] for row in rows)
     peak = max(row["device_bytes_peak"] for row in rows)
     print()
@@ -39,6 +42,8 @@ def main():
     print(f"moved                 {moved / MIB:10.1f} MiB   {moved / MIB / len(rows):.1f} MiB a step")
     print(f"stall share           {100 * stall / seconds:10.1f} %     of {seconds:.0f} s in {len(rows)} steps, "
           f"{sum(row['tokens'] for row in rows) / seconds:.0f} tokens/s")
+    for cause in named:
+        print(f"  {cause:<20}{100 * causes[cause] / seconds:10.1f} %")
     print(f"validation loss       {loss:10.3f} nats  the text's unigram entropy is {entropy:.3f}")
     good = 4 * budget <= model and peak <= budget and loss < (0.8 if len(rows) >= FULL_STEPS else 1) * entropy
     print("demo: " + ("done" if good else "FAILED: see the table"))
