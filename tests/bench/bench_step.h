@@ -39,14 +39,6 @@ void step_parts_close(step_parts_rig *rig);
 
 /* --- bench_step_session.c --- */
 
-typedef enum step_stall {
-    STEP_STALL_FETCH = 0, /* the compute stream waited for a copy to the device */
-    STEP_STALL_UPDATE,    /* ... for an update on the device */
-    STEP_STALL_OUT,       /* ... for a copy from the device */
-    STEP_STALL_BEGIN,     /* op begin or slice was held back while the compute stream had nothing to do */
-    STEP_STALL_COUNT,
-} step_stall;
-
 typedef struct step_session_options {
     bool timed;
     bool manager_off;
@@ -67,7 +59,7 @@ typedef struct step_counts {
     double compute_seconds; /* the compute stream was busy (timed: occupied) */
     double update_seconds;  /* likewise the update stream */
     double host_params;     /* updated on the host */
-    double stall_seconds[STEP_STALL_COUNT];
+    double stall_seconds[TIDE_STALL_CAUSE_COUNT];
     double overslept_seconds; /* timed: the compute stream's, given back (bench_step_timed.c) */
 } step_counts;
 

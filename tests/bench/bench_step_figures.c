@@ -104,13 +104,13 @@ static void add_limits(note *to, const step_sample *of)
 
 static void add_stalls(note *to, const step_counts *counts)
 {
-    const double *stall = counts->stall_seconds;
     double idle = counts->seconds - counts->compute_seconds;
-    for (int i = 0; i < STEP_STALL_COUNT; i++)
-        idle -= stall[i];
-    add(to, "stalls: fetch %.0f update %.0f out %.0f begin %.0f, else idle %.0f; ",
-        stall[STEP_STALL_FETCH] * 1e3, stall[STEP_STALL_UPDATE] * 1e3, stall[STEP_STALL_OUT] * 1e3,
-        stall[STEP_STALL_BEGIN] * 1e3, idle * 1e3);
+    add(to, "stalls:");
+    for (int i = 0; i < TIDE_STALL_CAUSE_COUNT; i++) {
+        add(to, " %s %.0f", tide_stall_cause_name((tide_stall_cause)i), counts->stall_seconds[i] * 1e3);
+        idle -= counts->stall_seconds[i];
+    }
+    add(to, ", else idle %.0f; ", idle * 1e3);
 }
 
 /* Where the host updates every param, each must go out and come in; what is on its way where the measured steps begin

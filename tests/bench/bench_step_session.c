@@ -24,22 +24,11 @@ struct step_session {
     tide_pool *pool;
     tide_gpt2 *model; /* timed: owned */
     tide_trainer_plan plan;
-    pthread_t caller;
-    _Atomic uint64_t stall_ns[STEP_STALL_COUNT];
     _Atomic uint64_t op_ns[STEP_OPS_MAX]; /* of the ops' own kernels */
     _Atomic bool measuring;
 };
 
 /* --- traces --- */
-
-static step_stall stall_cause(const step_session *session, const char *reason)
-{
-    if (pthread_equal(pthread_self(), session->caller))
-        return STEP_STALL_BEGIN;
-    if (strcmp(reason, tide_reason_name(TIDE_REASON_UPDATE)) == 0)
-        return STEP_STALL_UPDATE;
-    return reason[0] == '\0' ? STEP_STALL_OUT : STEP_STALL_FETCH;
-}
 
 static void trace_line(const step_session *session, const tide_trace_event *event)
 {
@@ -53,13 +42,8 @@ static void trace_line(const step_session *session, const tide_trace_event *even
 
 static void trace(void *context, const tide_trace_event *event)
 {
-    static _Thread_local uint64_t begin_ns;
-    step_session *session = context;
-    if (strcmp(event->event, "stall begin") == 0)
-        begin_ns = event->t_ns;
-    else if (strcmp(event->event, "stall end") == 0)
-        session->stall_ns[stall_cause(session, event->reason)] += event->t_ns - begin_ns;
-    if (session->options.trace != NULL && session->measuring)
+    const step_session *session = context;
+    if (session->measuring)
         trace_line(session, event);
 }
 
@@ -138,9 +122,8 @@ step_session *step_session_open(const step_session_options *options)
     if (session == NULL)
         bench_die("no memory for a session");
     session->options = *options;
-    session->caller = pthread_self();
     tide_trainer_options of_trainer = trainer_options(options);
-    of_trainer.pool.trace = trace;
+    of_trainer.pool.trace = options->trace == NULL ? NULL : trace;
     of_trainer.pool.trace_context = session;
     if (options->timed)
         open_timed(session, &of_trainer);
@@ -286,8 +269,8 @@ static void counts_of(const step_session *session, const sums *begin, const sums
     counts->overslept_seconds = (double)(end->timed.overslept_ns - begin->timed.overslept_ns) * 1e-9 / steps;
     counts->host_params = (double)session->plan.pool.params -
                           (double)(end->timed.update_params - begin->timed.update_params) / steps;
-    for (int i = 0; i < STEP_STALL_COUNT; i++)
-        counts->stall_seconds[i] = (double)session->stall_ns[i] * 1e-9 / steps;
+    for (int i = 0; i < TIDE_STALL_CAUSE_COUNT; i++)
+        counts->stall_seconds[i] = (end->pool.stall_seconds_by[i] - begin->pool.stall_seconds_by[i]) / steps;
 }
 
 double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX])
@@ -316,8 +299,6 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
         bench_die("1 to %d steps are measured at a time", STEPS_MAX);
     for (unsigned i = 0; i < settle; i++)
         step_session_step(session, clip);
-    for (int i = 0; i < STEP_STALL_COUNT; i++)
-        session->stall_ns[i] = 0;
     sums_get(session, &begin);
     if (session->options.trace != NULL)
         fprintf(session->options.trace, "{\"link_rate\":%.0f,\"clip\":%g}\n", session->options.link_rate,
