@@ -12,217 +12,38 @@
  *     ahead      the same, asking for the memory some lines ahead by prefetch instructions
  *     dealt      as together, in runs dealt to the threads in turn
  *     apart      one array after the other
- *     copied     half of each array onto the other half by streaming stores, which spare the write its read
+ *     copied     half of each array onto the other half by streaming stores, which spare the write its read: half as much
+ *     memcpy     the same by the C library
+ *
+ * What a pattern is credited for is counted, not claimed: it runs once on small arrays where all that it moves shows as a
+ * changed element, which was read (or its other half was) and written. A pattern that moves half is told for half.
+ *
+ * Reading alone and writing alone take turns with them, as second yardsticks (bench_memory.h says what must hold between
+ * them, on any machine): `limits agree` is the worst of those relations between them and the limit.
  *
  * All patterns and the update itself take turns, round after round. The figure of a pattern is the median over the rounds
  * of its time over the update's time in that round: a machine that slows down for a while slows both. The least over the
  * patterns is told.
  */
+#include "tests/bench/bench_adam.h"
 #include "kernels/cpu/cpu.h"
-#include "offload/host_slots.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define EACH_ISA __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EACH_ISA
-#endif
-
-enum {
-    MI = 1 << 20,
-    RUN_ELEMENTS = 16384,
-    ROUNDS_MAX = 200,
-    BLOCK_ELEMENTS = 64,
-    AHEAD_ELEMENTS = 384,
-    ARRAYS = 4,
-};
-
-/* The arrays of one pass, in slots of their own: param, then master, momentum, variance. */
-typedef struct arrays {
-    tide_host_slots slots[ARRAYS];
-    tide_dtype dtype;
-    size_t elements;
-} arrays;
-
-static size_t element_bytes(const arrays *a, int array)
-{
-    return array == 0 ? tide_dtype_bytes(a->dtype) : sizeof(float);
-}
-
-static double bytes_moved(const arrays *a)
-{
-    double bytes = 0;
-    for (int i = 0; i < ARRAYS; i++)
-        bytes += 2.0 * (double)element_bytes(a, i) * (double)a->elements;
-    return bytes;
-}
-
-/* ---- patterns of the limit ---- */
-
-/* In place, one array: 16-bit elements change a bit, floats are multiplied by a one that the compiler does not know. */
-EACH_ISA static void touch_floats(float *values, size_t count, float one)
-{
-    for (size_t i = 0; i < count; i++)
-        values[i] *= one;
-}
-
-EACH_ISA static void touch_halves(uint16_t *values, size_t count, uint16_t bits)
-{
-    for (size_t i = 0; i < count; i++)
-        values[i] ^= bits;
-}
-
-/* The four of a pass side by side, in blocks of which each asks for those `ahead` elements further on; 0: for none. */
-#define ASK_FOR(array, line_elements)                                                                        \
-    for (size_t line = 0; line < BLOCK_ELEMENTS; line += (line_elements))                                    \
-    __builtin_prefetch(&(array)[block + ahead + line])
-
-EACH_ISA static void touch_four_bf16(uint16_t *restrict param, float *restrict master,
-                                     float *restrict momentum, float *restrict variance, size_t count,
-                                     size_t ahead, float one)
-{
-    for (size_t block = 0; block < count; block += BLOCK_ELEMENTS) {
-        if (ahead > 0) {
-            ASK_FOR(param, 32);
-            ASK_FOR(master, 16);
-            ASK_FOR(momentum, 16);
-            ASK_FOR(variance, 16);
-        }
-        for (size_t i = block; i < block + BLOCK_ELEMENTS; i++) {
-            param[i] ^= 1;
-            master[i] *= one;
-            momentum[i] *= one;
-            variance[i] *= one;
-        }
-    }
-}
-
-EACH_ISA static void touch_four_fp32(float *restrict param, float *restrict master, float *restrict momentum,
-                                     float *restrict variance, size_t count, size_t ahead, float one)
-{
-    for (size_t block = 0; block < count; block += BLOCK_ELEMENTS) {
-        if (ahead > 0) {
-            ASK_FOR(param, 16);
-            ASK_FOR(master, 16);
-            ASK_FOR(momentum, 16);
-            ASK_FOR(variance, 16);
-        }
-        for (size_t i = block; i < block + BLOCK_ELEMENTS; i++) {
-            param[i] *= one;
-            master[i] *= one;
-            momentum[i] *= one;
-            variance[i] *= one;
-        }
-    }
-}
-
-static void *at(const arrays *a, int array, size_t element)
-{
-    return (char *)tide_host_slots_address(&a->slots[array], 0) + element * element_bytes(a, array);
-}
-
-static const volatile float one = 1.0f;
-
-/* `count` is a multiple of the block. */
-static void touch_four(const arrays *a, size_t begin, size_t count, size_t ahead)
-{
-    if (a->dtype == TIDE_DTYPE_BF16)
-        touch_four_bf16(at(a, 0, begin), at(a, 1, begin), at(a, 2, begin), at(a, 3, begin), count, ahead,
-                        one);
-    else
-        touch_four_fp32(at(a, 0, begin), at(a, 1, begin), at(a, 2, begin), at(a, 3, begin), count, ahead,
-                        one);
-}
-
-static void share_together(const arrays *a, size_t begin, size_t count)
-{
-    touch_four(a, begin, count, 0);
-}
-
-static void share_ahead(const arrays *a, size_t begin, size_t count)
-{
-    touch_four(a, begin, count, AHEAD_ELEMENTS);
-}
-
-static void share_apart(const arrays *a, size_t begin, size_t count)
-{
-    for (int i = 0; i < ARRAYS; i++)
-        if (element_bytes(a, i) == sizeof(float))
-            touch_floats(at(a, i, begin), count, one);
-        else
-            touch_halves(at(a, i, begin), count, 1);
-}
-
-/* `bytes` is a multiple of 64. */
-static void stream_copy(char *to, const char *from, size_t bytes)
-{
-#if defined(__x86_64__)
-    for (size_t i = 0; i < bytes; i += 64)
-        for (size_t part = 0; part < 64; part += 16)
-            _mm_stream_si128((__m128i *)(to + i + part), _mm_load_si128((const __m128i *)(from + i + part)));
-    _mm_sfence();
-#else
-    memcpy(to, from, bytes);
-#endif
-}
-
-static void share_copied(const arrays *a, size_t begin, size_t count)
-{
-    for (int i = 0; i < ARRAYS; i++)
-        stream_copy(at(a, i, (begin + a->elements) / 2), at(a, i, begin / 2),
-                    count / 2 * element_bytes(a, i));
-}
-
-/* Run `share` on equal contiguous parts, one a thread. */
-static void run_shares(const arrays *a, int threads,
-                       void (*share)(const arrays *, size_t begin, size_t count))
-{
-    const size_t part = a->elements / (size_t)threads / 256 * 256;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int t = 0; t < threads; t++)
-        share(a, (size_t)t * part, t + 1 == threads ? a->elements - (size_t)t * part : part);
-}
-
-static void limit_together(const arrays *a, int threads)
-{
-    run_shares(a, threads, share_together);
-}
-
-static void limit_ahead(const arrays *a, int threads)
-{
-    run_shares(a, threads, share_ahead);
-}
-
-static void limit_dealt(const arrays *a, int threads)
-{
-    (void)threads; /* a build without OpenMP has one */
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (size_t run = 0; run < a->elements / RUN_ELEMENTS; run++)
-        touch_four(a, run * RUN_ELEMENTS, RUN_ELEMENTS, 0);
-}
-
-static void limit_apart(const arrays *a, int threads)
-{
-    run_shares(a, threads, share_apart);
-}
-
-static void limit_copied(const arrays *a, int threads)
-{
-    run_shares(a, threads, share_copied);
-}
+enum { MI = 1 << 20, ROUNDS_MAX = 200 };
 
 /* ---- ours ---- */
 
-static void ours(const arrays *a, int threads)
+static void ours(const adam_arrays *a, int threads)
 {
-    const tide_adamw_segment segment = {.param = at(a, 0, 0),
-                                        .master = at(a, 1, 0),
-                                        .momentum = at(a, 2, 0),
-                                        .variance = at(a, 3, 0),
+    const tide_adamw_segment segment = {.param = adam_at(a, 0, 0),
+                                        .master = adam_at(a, 1, 0),
+                                        .momentum = adam_at(a, 2, 0),
+                                        .variance = adam_at(a, 3, 0),
                                         .elements = a->elements,
                                         .decays = true};
     const tide_adamw_args args = {.segments = &segment,
@@ -234,21 +55,9 @@ static void ours(const arrays *a, int threads)
         bench_die("adamw: %s", tide_message());
 }
 
-typedef struct pattern {
-    const char *name;
-    void (*run)(const arrays *a, int threads);
-} pattern;
-
-static const pattern patterns[] = {{"together", limit_together},
-                                   {"ahead", limit_ahead},
-                                   {"dealt", limit_dealt},
-                                   {"apart", limit_apart},
-                                   {"copied", limit_copied}};
-enum { PATTERNS = sizeof patterns / sizeof patterns[0] };
-
 /* ---- measuring ---- */
 
-static double seconds_of(void (*run)(const arrays *, int), const arrays *a, int threads)
+static double seconds_of(void (*run)(const adam_arrays *, int), const adam_arrays *a, int threads)
 {
     const double begin = bench_seconds();
     run(a, threads);
@@ -256,51 +65,55 @@ static double seconds_of(void (*run)(const arrays *, int), const arrays *a, int 
 }
 
 /* Ordinary values: neither denormals nor infinities, which some machines work on more slowly. */
-static void fill(const arrays *a)
+static void fill(const adam_arrays *a)
 {
     for (size_t i = 0; i < a->elements; i++) {
         const float value = 0.001f * (float)(1 + i % 997) * (i % 2 ? 1.0f : -1.0f);
         if (a->dtype == TIDE_DTYPE_BF16)
-            *(tide_bf16 *)at(a, 0, i) = tide_bf16_from_float(value);
+            *(tide_bf16 *)adam_at(a, 0, i) = tide_bf16_from_float(value);
         else
-            *(float *)at(a, 0, i) = value;
-        *(float *)at(a, 1, i) = value;
-        *(float *)at(a, 2, i) = 0.1f * value;
-        *(float *)at(a, 3, i) = value * value;
+            *(float *)adam_at(a, 0, i) = value;
+        *(float *)adam_at(a, 1, i) = value;
+        *(float *)adam_at(a, 2, i) = 0.1f * value;
+        *(float *)adam_at(a, 3, i) = value * value;
     }
 }
 
-static arrays arrays_make(tide_dtype dtype, size_t elements, int threads)
-{
-    arrays made = {.dtype = dtype, .elements = elements};
-    for (int i = 0; i < ARRAYS; i++)
-        if (tide_host_slots_create(&made.slots[i], 1, elements * element_bytes(&made, i),
-                                   (uint32_t)threads) != TIDE_OK)
-            bench_die("%s", tide_message());
-    fill(&made);
-    return made;
-}
-
-static void arrays_free(arrays *a)
-{
-    for (int i = 0; i < ARRAYS; i++)
-        tide_host_slots_destroy(&a->slots[i]);
-}
+/* ---- rounds ---- */
 
 typedef struct rounds {
     int count;
+    double parts[ADAM_PATTERNS]; /* of a pass that the patterns move */
     double ours[ROUNDS_MAX];
-    double pattern[PATTERNS][ROUNDS_MAX];
+    double pattern[ADAM_PATTERNS]
+                  [ROUNDS_MAX]; /* seconds for a whole pass, at the rate of the part that it moves */
+    double read[ROUNDS_MAX], write[ROUNDS_MAX]; /* alone: all bytes once that way */
 } rounds;
 
+/* All bytes of the arrays, once each way. */
+static bench_memory_times measure_alone(const adam_arrays *a, int threads)
+{
+    bench_memory_times sum = {0};
+    for (int i = 0; i < ADAM_ARRAYS; i++) {
+        const bench_memory_times one_array = bench_memory_measure(
+            adam_at(a, i, 0), adam_at(a, i, 0), a->elements * adam_element_bytes(a, i), threads);
+        sum.read_seconds += one_array.read_seconds;
+        sum.write_seconds += one_array.write_seconds;
+    }
+    return sum;
+}
+
 /* One round more than is kept: the first wakes threads and fills translation caches. */
-static void measure(const arrays *a, int threads, rounds *r)
+static void measure(const adam_arrays *a, int threads, rounds *r)
 {
     for (int round = -1; round < r->count; round++) {
         const int kept = round < 0 ? 0 : round;
         r->ours[kept] = seconds_of(ours, a, threads);
-        for (int p = 0; p < PATTERNS; p++)
-            r->pattern[p][kept] = seconds_of(patterns[p].run, a, threads);
+        for (int p = 0; p < ADAM_PATTERNS; p++)
+            r->pattern[p][kept] = seconds_of(adam_patterns[p].run, a, threads) / r->parts[p];
+        const bench_memory_times alone = measure_alone(a, threads);
+        r->read[kept] = alone.read_seconds;
+        r->write[kept] = alone.write_seconds;
     }
 }
 
@@ -312,27 +125,68 @@ static double median_ratio(const rounds *r, int p)
     return bench_median(ratios, (size_t)r->count);
 }
 
-static void figure(const arrays *a, int threads, int round_count, const char *name, bench_bound bound)
+static int limit_of(const rounds *r)
 {
-    rounds r = {.count = round_count};
-    measure(a, threads, &r);
     int best = 0;
-    double ratio[PATTERNS], gigabytes[PATTERNS];
-    for (int p = 0; p < PATTERNS; p++) {
-        ratio[p] = median_ratio(&r, p);
-        gigabytes[p] = bytes_moved(a) / bench_median(r.pattern[p], (size_t)round_count) / 1e9;
-        best = ratio[p] < ratio[best] ? p : best;
-    }
+    for (int p = 1; p < ADAM_PATTERNS; p++)
+        best = median_ratio(r, p) < median_ratio(r, best) ? p : best;
+    return best;
+}
+
+static double median_of(const double values[], int count)
+{
+    double sorted[ROUNDS_MAX];
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    return bench_median(sorted, (size_t)count);
+}
+
+static double gigabytes_of(const adam_arrays *a, const double seconds[], int count)
+{
+    return adam_bytes_moved(a) / median_of(seconds, count) / 1e9;
+}
+
+/* The limit against reading and writing alone. */
+static void print_agreement(const adam_arrays *a, const rounds *r, int limit, const char *name)
+{
+    const double bytes = adam_bytes_moved(a) / 2;
+    const bench_memory_times alone = {.read_seconds = median_of(r->read, r->count),
+                                      .write_seconds = median_of(r->write, r->count)};
+    const double seconds = median_of(r->pattern[limit], r->count);
+    const char *relation;
+    const double agreement = bench_memory_agreement(&alone, (size_t)bytes, seconds, bytes, &relation);
+    char full_name[64];
+    snprintf(full_name, sizeof full_name, "%s, limits agree", name);
+    bench_figure(full_name, agreement, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
+                 "GB/s: reading alone %.2f, writing alone %.2f, the limit (%s) each way %.2f; above 1: %s",
+                 bytes / alone.read_seconds / 1e9, bytes / alone.write_seconds / 1e9,
+                 adam_patterns[limit].name, bytes / seconds / 1e9, relation);
+}
+
+static void figure(const adam_arrays *a, const rounds *r, int threads, const char *name, bench_bound bound)
+{
+    const int limit = limit_of(r);
     char shapes[256] = "";
-    for (int p = 0, length = 0; p < PATTERNS; p++)
+    for (int p = 0, length = 0; p < ADAM_PATTERNS; p++)
         length += snprintf(shapes + length, sizeof shapes - (size_t)length, "%s%s %.2f", p > 0 ? ", " : "",
-                           patterns[p].name, gigabytes[p]);
-    const double seconds = bench_median(r.ours, (size_t)round_count);
+                           adam_patterns[p].name, gigabytes_of(a, r->pattern[p], r->count));
+    const double gigabytes = gigabytes_of(a, r->ours, r->count),
+                 bytes = adam_bytes_moved(a) / (double)a->elements;
     bench_figure(
-        name, ratio[best], "ratio", bound, 0.90,
+        name, median_ratio(r, limit), "ratio", bound, 0.90,
         "%d threads, %.0f Mi parameters of %.0f bytes: %.3g parameters/s, %.2f GB/s; limit %s (GB/s: %s)",
-        threads, (double)a->elements / MI, bytes_moved(a) / (double)a->elements,
-        (double)a->elements / seconds, bytes_moved(a) / seconds / 1e9, patterns[best].name, shapes);
+        threads, (double)a->elements / MI, bytes, gigabytes * 1e9 / bytes, gigabytes,
+        adam_patterns[limit].name, shapes);
+    print_agreement(a, r, limit, name);
+}
+
+static void measure_figures(const adam_arrays *a, int threads, int round_count, const char *name,
+                            bench_bound bound)
+{
+    static rounds r;
+    r.count = round_count;
+    adam_count_parts(a->dtype, threads, r.parts);
+    measure(a, threads, &r);
+    figure(a, &r, threads, name, bound);
 }
 
 static void print_figures(size_t elements, int threads, int round_count)
@@ -344,23 +198,25 @@ static void print_figures(size_t elements, int threads, int round_count)
                  {TIDE_DTYPE_FP32, "fp32 all threads", "fp32 1 thread"}};
     bench_begin("adam");
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        arrays a = arrays_make(kinds[k].dtype, elements, threads);
-        figure(&a, threads, round_count, kinds[k].all, BENCH_AT_LEAST);
-        figure(&a, 1, round_count, kinds[k].single, BENCH_NO_BOUND);
-        arrays_free(&a);
+        adam_arrays a = adam_arrays_make(kinds[k].dtype, elements, threads);
+        fill(&a);
+        measure_figures(&a, threads, round_count, kinds[k].all, BENCH_AT_LEAST);
+        measure_figures(&a, 1, round_count, kinds[k].single, BENCH_NO_BOUND);
+        adam_arrays_free(&a);
     }
     bench_end();
 }
 
 static void print_ours_only(size_t elements, int threads, int round_count)
 {
-    arrays a = arrays_make(TIDE_DTYPE_BF16, elements, threads);
+    adam_arrays a = adam_arrays_make(TIDE_DTYPE_BF16, elements, threads);
+    fill(&a);
     double seconds[ROUNDS_MAX];
     (void)seconds_of(ours, &a, threads);
     for (int i = 0; i < round_count; i++)
         seconds[i] = seconds_of(ours, &a, threads);
     printf("%.6g\n", (double)elements / bench_median(seconds, (size_t)round_count));
-    arrays_free(&a);
+    adam_arrays_free(&a);
 }
 
 typedef struct options {
