@@ -10,12 +10,17 @@
  * there is, so nothing is in a cache that was not left there by what is compared.
  *
  * The throttled link is measured against what it is told to be, at a quarter and a half of the plain rate.
+ *
+ * Second yardsticks, `limits agree`: memcpy against reading and writing alone (bench_memory.h), both ways against one, the
+ * throttled rate against the device's own bytes and busy time; a pool's limit against that of the queued copies.
  */
 #include "tests/bench/bench_copy.h"
 
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_memory.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +125,7 @@ static double engine_seconds(rig *it, unsigned directions)
 typedef struct plain {
     const rig *rig;
     direction direction;
+    uint64_t chunks; /* to copy, around and around where there are not so many */
     pthread_barrier_t *start;
     double begin, end;
 } plain;
@@ -128,27 +134,29 @@ static void *plain_main(void *argument)
 {
     plain *it = argument;
     const rig *r = it->rig;
-    const uint64_t offset = r->half * (uint64_t)ROUND_BYTES;
-    char *to = (it->direction == IN ? r->device_side[IN] : r->host_side[OUT]) + offset;
-    const char *from = (it->direction == IN ? r->host_side[IN] : r->device_side[OUT]) + offset;
+    char *to = it->direction == IN ? r->device_side[IN] : r->host_side[OUT];
+    const char *from = it->direction == IN ? r->host_side[IN] : r->device_side[OUT];
     (void)pthread_barrier_wait(it->start);
     it->begin = bench_seconds();
-    for (uint32_t i = 0; i < r->chunks; i++)
-        memcpy(to + i * r->chunk_bytes, from + i * r->chunk_bytes, r->chunk_bytes);
+    for (uint64_t i = 0; i < it->chunks; i++) {
+        const uint64_t at = (r->half * r->chunks + i) % (2 * (uint64_t)r->chunks) * r->chunk_bytes;
+        memcpy(to + at, from + at, r->chunk_bytes);
+    }
     it->end = bench_seconds();
     return NULL;
 }
 
-/* From when the first thread begins to when the last ends. */
-static double plain_seconds(rig *r, unsigned directions)
+/* So many chunks each way, at once: from when the first thread begins to when the last ends. */
+static double plain_seconds_of(rig *r, const uint64_t chunks[DIRECTIONS])
 {
     plain work[DIRECTIONS];
     pthread_t threads[DIRECTIONS];
     pthread_barrier_t start;
     unsigned count = 0;
     for (unsigned d = 0; d < DIRECTIONS; d++)
-        if (directions & 1U << d)
-            work[count++] = (plain){.rig = r, .direction = (direction)d, .start = &start};
+        if (chunks[d] > 0)
+            work[count++] =
+                (plain){.rig = r, .direction = (direction)d, .chunks = chunks[d], .start = &start};
     (void)pthread_barrier_init(&start, NULL, count);
     for (unsigned i = 0; i < count; i++)
         if (pthread_create(&threads[i], NULL, plain_main, &work[i]) != 0)
@@ -164,17 +172,24 @@ static double plain_seconds(rig *r, unsigned directions)
     return end - begin;
 }
 
+static double plain_seconds(rig *r, unsigned directions)
+{
+    const uint64_t chunks[DIRECTIONS] = {directions & 1U << IN ? r->chunks : 0,
+                                         directions & 1U << OUT ? r->chunks : 0};
+    return plain_seconds_of(r, chunks);
+}
+
+double bench_copy_plain_seconds(rig *it, uint64_t in_bytes, uint64_t out_bytes)
+{
+    const uint64_t chunks[DIRECTIONS] = {in_bytes / it->chunk_bytes, out_bytes / it->chunk_bytes};
+    return plain_seconds_of(it, chunks);
+}
+
 /* --- figures --- */
 
 static double rate(unsigned directions, double seconds)
 {
     return (double)ROUND_BYTES * __builtin_popcount(directions) / seconds;
-}
-
-double bench_copy_plain_rate(rig *it, bool both)
-{
-    const unsigned directions = both ? 1U << IN | 1U << OUT : 1U << IN;
-    return rate(directions, plain_seconds(it, directions));
 }
 
 /* Engine's rate over plain rate for one chunk size and mode; the plain rate goes out, too. */
@@ -212,8 +227,49 @@ static void bench_streams(rig *it, int rounds, double plain_rates[MODES])
     }
 }
 
-/* What a link of `share` of the plain rate each way carries, of what it should. */
-static void bench_throttled(unsigned mode, double share, double plain_rate, int rounds)
+/* Memcpy, the limit, against reading and writing the same memory alone, by one thread; and both ways at once against
+ * one way: no less, as the other may wait, and no more than the two together. */
+static void bench_limits(rig *it, const double plain_rates[MODES], int rounds)
+{
+    double reads[ROUNDS_MAX], writes[ROUNDS_MAX], copies[ROUNDS_MAX];
+    char name[48];
+    const char *relation;
+    for (int i = 0; i < rounds; i++) {
+        const bench_memory_times alone =
+            bench_memory_measure(it->host_side[IN], it->device_side[IN], ROUND_BYTES, 1);
+        reads[i] = alone.read_seconds;
+        writes[i] = alone.write_seconds;
+        copies[i] = plain_seconds(it, 1U << IN);
+    }
+    const bench_memory_times alone = {bench_median(reads, (size_t)rounds),
+                                      bench_median(writes, (size_t)rounds)};
+    const double seconds = bench_median(copies, (size_t)rounds);
+    const double value = bench_memory_agreement(&alone, ROUND_BYTES, seconds, ROUND_BYTES, &relation);
+    snprintf(name, sizeof name, "limits agree, one way, %" PRIu64 " MiB", it->chunk_bytes >> 20);
+    bench_figure(name, value, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
+                 "GB/s: memcpy %.2f, reading alone %.2f, writing alone %.2f; above 1: %s",
+                 rate(1, seconds) * 1e-9, rate(1, alone.read_seconds) * 1e-9,
+                 rate(1, alone.write_seconds) * 1e-9, relation);
+    const double in = plain_rates[0], out = plain_rates[1], both = plain_rates[2];
+    snprintf(name, sizeof name, "limits agree, both ways, %" PRIu64 " MiB", it->chunk_bytes >> 20);
+    bench_figure(name, fmax(both / (in + out), fmin(in, out) / both), "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
+                 "GB/s: in %.2f, out %.2f, both at once %.2f", in * 1e-9, out * 1e-9, both * 1e-9);
+}
+
+/* What the device counted in `rounds`, by its own clock. */
+static double own_rate(const rig *it, direction d, int rounds)
+{
+    tide_device_statistics counted;
+    it->ops->statistics(it->device, &counted);
+    const uint64_t bytes = d == IN ? counted.h2d_bytes : counted.d2h_bytes;
+    if (bytes != (uint64_t)ROUND_BYTES * (uint64_t)rounds)
+        bench_die("the device counted %" PRIu64 " bytes of %d rounds", bytes, rounds);
+    return (double)bytes / ((double)counted.busy_ns[d == IN ? TIDE_STREAM_IN : TIDE_STREAM_OUT] * 1e-9);
+}
+
+/* What a link of `share` of the plain rate each way carries, of what it should; `fastest`: the most that the device's own
+ * counts claim. */
+static void bench_throttled(unsigned mode, double share, double plain_rate, int rounds, double *fastest)
 {
     double ratios[ROUNDS_MAX];
     char name[48];
@@ -222,6 +278,9 @@ static void bench_throttled(unsigned mode, double share, double plain_rate, int 
     rig it = rig_open(4 << 20, link_rate);
     for (int round = 0; round < rounds; round++)
         ratios[round] = rate(directions, engine_seconds(&it, directions)) / (link_rate * ways);
+    for (unsigned d = 0; d < DIRECTIONS; d++)
+        if (directions & 1U << d)
+            *fastest = fmax(*fastest, own_rate(&it, (direction)d, rounds) / link_rate);
     rig_close(&it);
     snprintf(name, sizeof name, "throttled to %.0f%%, %s", 100 * share, direction_names[mode]);
     bench_figure(name, bench_median(ratios, (size_t)rounds), "ratio", BENCH_AT_LEAST, 0.95,
@@ -235,11 +294,17 @@ static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
     const int few = quick ? 3 : 9;
     rig it = rig_open(chunk_bytes, 0);
     bench_streams(&it, quick ? 9 : ROUNDS_MAX, plain_rates);
+    bench_limits(&it, plain_rates, few);
     bench_copy_pool(&it, chunk_bytes, few);
     rig_close(&it);
+    double fastest = 0;
     for (size_t i = 0; throttled && i < sizeof shares / sizeof shares[0]; i++)
         for (unsigned mode = 0; mode < MODES; mode++)
-            bench_throttled(mode, shares[i], plain_rates[mode], few);
+            bench_throttled(mode, shares[i], plain_rates[mode], few, &fastest);
+    if (throttled)
+        bench_figure(
+            "limits agree, throttled", fastest, "ratio", BENCH_AT_MOST, 1.02,
+            "bytes over busy time as the device counts them, against the rate that it was told, at most");
 }
 
 int main(int argc, char **argv)
