@@ -54,8 +54,9 @@
 #include <unistd.h>
 
 enum { SETTLE_STEPS = 3, SETTLED_STEPS = 1, BUDGETS = 4, DEVICE_SPEED = 20 };
+enum { OWN_BYTES = 12 }; /* a param: zeros, rounding and norm of its gradient, by the pool's own kernels */
 
-static const unsigned budgets[BUDGETS] = {STEP_REQUIRED_BUDGET, 100, 50, 15};
+static const unsigned budget_percents[BUDGETS] = {STEP_REQUIRED_BUDGET, 100, 50, 15};
 /* Of the limit without the link; 0: not throttled. */
 static const double link_shares[STEP_LINKS] = {0, 0.5, 1, 2};
 
@@ -186,6 +187,33 @@ static bool is_chosen(const bench *it, const step_row *of)
            (chosen->clip < 0 || (chosen->clip > 0) == (of->clip > 0));
 }
 
+/* The row in virtual time, with the durations that its limits are made of. Where nothing is shared the limits are those of
+ * copies that take no core. */
+static void play(const bench *it, const step_row *of, const tide_pool_plan *budgets,
+                 const step_limit_inputs *inputs, step_sample *made)
+{
+    const bool real = of->form == STEP_FORM_REAL;
+    const double scale = real ? inputs->compute_seconds / (sum_of(it->op_seconds) + it->own_seconds) : 1;
+    double op_seconds[STEP_OPS_MAX];
+    for (int i = 0; i < STEP_OPS_MAX; i++)
+        op_seconds[i] = real ? it->op_seconds[i] * scale : it->timed_seconds[i];
+    const step_null_options options = {
+        .budgets = budgets,
+        .clips = inputs->clips,
+        .op_seconds = op_seconds,
+        .device_rate = real ? OWN_BYTES * inputs->params / (it->own_seconds * scale) : it->device_rate,
+        .link_seconds_per_byte = {inputs->link_seconds_per_byte[0], inputs->link_seconds_per_byte[1]},
+        .adam_seconds_per_param = inputs->parts.adam_seconds_per_param,
+        .map_seconds = inputs->parts.map_seconds,
+        .params = inputs->params,
+        .data = it->data,
+        .trace = it->trace};
+    made->played = step_null_played(&options);
+    step_limit_inputs alone = *inputs;
+    alone.form = STEP_FORM_DMA;
+    made->played_limits = step_limit_of(&alone, &made->played.counts);
+}
+
 /* Measure one row on an open session, its parts around it. */
 static step_sample run_round(bench *it, step_session *session, const step_row *of, unsigned settle)
 {
@@ -208,6 +236,7 @@ static step_sample run_round(bench *it, step_session *session, const step_row *o
     else
         link_seconds(&inputs.parts, of->link_rate, inputs.link_seconds_per_byte);
     made.limits = step_limit_of(&inputs, &made.counts);
+    play(it, of, step_session_plan(session), &inputs, &made);
     return made;
 }
 
@@ -225,7 +254,6 @@ static step_rounds run_row(bench *it, step_session *session, const step_row *of)
  * the pool's own kernels included, takes share x Adam for all params. */
 static void scale_device(bench *it, double share)
 {
-    enum { OWN_BYTES = 12 }; /* a param: zeros, rounding and norm of its gradient */
     it->device_rate = DEVICE_SPEED * 28 / it->parts.adam_seconds_per_param;
     const double own = (double)it->plan.params * OWN_BYTES / it->device_rate;
     const double target = share * (double)it->plan.params * it->parts.adam_seconds_per_param;
@@ -289,7 +317,7 @@ static void run_form(bench *it, step_form form, double share)
             run_pair(it,
                      (step_row){.form = form,
                                 .share = share,
-                                .budget = budgets[budget],
+                                .budget = budget_percents[budget],
                                 .link = link,
                                 .link_rate = rates[link]},
                      rates);

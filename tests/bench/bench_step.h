@@ -3,6 +3,7 @@
  *   bench_step.c          options, rows, rounds
  *   bench_step_figures.c  what is printed of a row
  *   bench_step_limit.c    what no step can be faster than
+ *   bench_step_null.c     the same step in virtual time, where nothing shares anything
  *   bench_step_parts.c    copies, maps and Adam, each alone
  *   bench_step_session.c  a pool of gpt2 under a budget, its steps, what it counted
  *   bench_step_timed.c    a device that takes time and no core; what a device updates
@@ -84,6 +85,8 @@ tide_pool *step_session_pool(const step_session *session);
 void step_session_check(step_session *session);
 void step_session_close(step_session *session);
 
+/* Recompute is fixed, so that every budget computes the same: it is what `auto` chooses where params do not fit. */
+tide_trainer_options step_trainer_options(uint64_t device_bytes, const char *data);
 /* A sequence of so many tokens is a step: 256, or 32 where the machine has no instructions for products of bf16 and
  * compute would hide everything else. */
 uint32_t step_tokens(void);
@@ -119,6 +122,36 @@ step_limit step_limit_of(const step_limit_inputs *inputs, const step_counts *cou
 /* A throttled copy takes its time on the link or its memcpy's, whichever is longer. */
 double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte);
 
+/* --- bench_step_null.c --- */
+
+/* What is under way while compute is idle: the first of these. */
+typedef enum step_idle {
+    STEP_IDLE_UPDATE = 0, /* an update, on the host or the device */
+    STEP_IDLE_OUT,
+    STEP_IDLE_IN,
+    STEP_IDLE_ELSE,
+    STEP_IDLE_COUNT,
+} step_idle;
+
+typedef struct step_null_options {
+    const tide_pool_plan *budgets; /* of the measured session */
+    bool clips;
+    const double *op_seconds; /* [STEP_OPS_MAX] */
+    double device_rate;       /* bytes a second of the pool's own kernels */
+    double link_seconds_per_byte[2], adam_seconds_per_param, map_seconds;
+    double params;
+    const char *data;
+    FILE *trace; /* NULL: none */
+} step_null_options;
+
+typedef struct step_null_play {
+    step_counts counts; /* stalls and what only a pool counts: 0 */
+    double idle_seconds[STEP_IDLE_COUNT];
+} step_null_play;
+
+/* A settled step's mean in virtual time. */
+step_null_play step_null_played(const step_null_options *options);
+
 /* --- bench_step_figures.c --- */
 
 enum { STEP_LINKS = 4, STEP_ROUNDS_MAX = 3, STEP_REQUIRED_BUDGET = 25 };
@@ -138,6 +171,8 @@ typedef struct step_row {
 typedef struct step_sample {
     step_counts counts;
     step_limit limits;
+    step_null_play played; /* with the same durations, where nothing is shared */
+    step_limit played_limits;
 } step_sample;
 
 typedef struct step_rounds {

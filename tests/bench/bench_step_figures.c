@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define TRUSTED_RATIO 0.97
+#define LOST_MOST     1.05
+#define SHARED_MOST   1.10
 
 const char *const step_form_names[STEP_FORMS] = {"real", "timed", "dma"};
 const char *const step_link_names[STEP_LINKS] = {"free", "half", "even", "slow"};
@@ -170,6 +172,54 @@ static void print_ordered(const step_row *row, const char *name, const median *o
     print_figure(name, of, bounded, &text);
 }
 
+/* --- in virtual time --- */
+
+static double lost_ratio(const step_sample *of)
+{
+    return of->played.counts.seconds / fmax(of->played_limits.all, of->played_limits.ordered);
+}
+
+static double shared_ratio(const step_sample *of)
+{
+    return of->counts.seconds / of->played.counts.seconds;
+}
+
+/* What the schedule loses where nothing is shared, and what compute waits for there. */
+static void print_lost(const char *row_name_of, const step_rounds *found, bool bounded)
+{
+    const median lost = median_of(found, lost_ratio);
+    const step_null_play *played = &lost.sample->played;
+    const step_limit *limits = &lost.sample->played_limits;
+    const double *idle = played->idle_seconds;
+    char name[96];
+    note text = {.length = 0};
+    snprintf(name, sizeof name, "%s, null device", row_name_of);
+    if (lost.count > 1)
+        add(&text, "median of %u (%.3f to %.3f); ", lost.count, lost.least, lost.most);
+    add(&text, "ms in virtual time: step %.0f, its order demands %.0f, its slowest resource (%s) %.0f; ",
+        played->counts.seconds * 1e3, limits->ordered * 1e3, limits->by, limits->all * 1e3);
+    add(&text, "compute %.0f, idle while an update runs %.0f, else a copy out %.0f, in %.0f, else %.0f; ",
+        limits->compute * 1e3, idle[STEP_IDLE_UPDATE] * 1e3, idle[STEP_IDLE_OUT] * 1e3,
+        idle[STEP_IDLE_IN] * 1e3, idle[STEP_IDLE_ELSE] * 1e3);
+    add(&text, "MB: in %.0f out %.0f", played->counts.h2d_bytes * 1e-6, played->counts.d2h_bytes * 1e-6);
+    bench_figure(name, lost.value, "ratio", bounded ? BENCH_AT_MOST : BENCH_NO_BOUND, LOST_MOST, "%s",
+                 text.text);
+}
+
+static void print_shared(const char *row_name_of, const step_rounds *found, bool bounded)
+{
+    const median shared = median_of(found, shared_ratio);
+    char name[96];
+    note text = {.length = 0};
+    snprintf(name, sizeof name, "%s, against the null device", row_name_of);
+    if (shared.count > 1)
+        add(&text, "median of %u (%.2f to %.2f); ", shared.count, shared.least, shared.most);
+    add(&text, "measured %.0f ms, %.0f where nothing is shared: what the machine lacks",
+        shared.sample->counts.seconds * 1e3, shared.sample->played.counts.seconds * 1e3);
+    bench_figure(name, shared.value, "ratio", bounded ? BENCH_AT_MOST : BENCH_NO_BOUND, SHARED_MOST, "%s",
+                 text.text);
+}
+
 /* Rows of other devices than the recorded one are bounded by what their order demands, if it demands anything. */
 void step_row_print(const step_row *row, const step_rounds *found, double params, uint64_t budget_bytes)
 {
@@ -183,4 +233,6 @@ void step_row_print(const step_row *row, const step_rounds *found, double params
     print_plain(row, name, &plain, required && (as_recorded || !demanded), params);
     if (demanded)
         print_ordered(row, ordered_name, &ordered, required, budget_bytes);
+    print_lost(name, found, required);
+    print_shared(name, found, false);
 }

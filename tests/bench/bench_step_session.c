@@ -73,19 +73,24 @@ uint32_t step_tokens(void)
     return tide_kernels_cpu_info()->bf16_native ? 256 : 32;
 }
 
-/* Recompute is fixed, so that every budget computes the same: it is what `auto` chooses where params do not fit. */
-static tide_trainer_options trainer_options(const step_session_options *options)
+tide_trainer_options step_trainer_options(uint64_t device_bytes, const char *data)
 {
     tide_trainer_options made;
     tide_trainer_options_default(&made);
     step_ok(tide_gpt2_config_open("gpt2", &made.model), "gpt2");
-    made.data = options->data;
+    made.data = data;
     made.seq_len = step_tokens();
     made.batch_tokens = made.seq_len;
     made.recompute = TIDE_RECOMPUTE_ALL;
     made.pool.chunk_bytes = STEP_CHUNK_BYTES;
     made.pool.threads = bench_threads();
-    made.pool.device_memory_bytes = options->device_bytes;
+    made.pool.device_memory_bytes = device_bytes;
+    return made;
+}
+
+static tide_trainer_options trainer_options(const step_session_options *options)
+{
+    tide_trainer_options made = step_trainer_options(options->device_bytes, options->data);
     made.pool.link_bytes_per_second = options->link_rate;
     made.pool.manager_off = options->manager_off;
     return made;
