@@ -13,7 +13,7 @@ static tide_status slots_create(tide_slots *slots, uint32_t count)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u slots", count);
     slots->count = slots->free_count = count;
     for (uint32_t i = 0; i < count; i++) {
-        slots->free[i] = count - 1 - i;
+        slots->free[i] = i;
         slots->holder[i] = TIDE_CHUNK_NONE;
     }
     return TIDE_OK;
@@ -60,7 +60,9 @@ uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
     assert(chunk < places->chunk_count);
     assert(slots->free_count > 0 && place->slot[tier] == TIDE_SLOT_NONE);
     assert(!place->valid[tier]);
-    uint32_t slot = slots->free[--slots->free_count];
+    uint32_t slot = slots->free[slots->free_first];
+    slots->free_first = (slots->free_first + 1) % slots->count;
+    slots->free_count--;
     assert(slots->holder[slot] == TIDE_CHUNK_NONE);
     slots->holder[slot] = chunk;
     place->slot[tier] = slot;
@@ -95,7 +97,7 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     assert(place->pins[tier] == 0);
     assert(slots->free_count < slots->count);
     slots->holder[slot] = TIDE_CHUNK_NONE;
-    slots->free[slots->free_count++] = slot;
+    slots->free[(slots->free_first + slots->free_count++) % slots->count] = slot;
     place->slot[tier] = TIDE_SLOT_NONE;
     place->valid[tier] = false;
     if (tier == TIDE_TIER_DEVICE && place->stale) {
@@ -130,6 +132,11 @@ void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
 }
 
+static bool is_free(const tide_slots *slots, uint32_t slot)
+{
+    return slot < slots->count && slots->holder[slot] == TIDE_CHUNK_NONE;
+}
+
 static bool slots_agree(const tide_places *places, tide_tier tier)
 {
     const tide_slots *slots = &places->tier[tier];
@@ -142,7 +149,7 @@ static bool slots_agree(const tide_places *places, tide_tier tier)
         holding++;
     }
     for (uint32_t i = 0; i < slots->free_count; i++)
-        if (slots->free[i] >= slots->count || slots->holder[slots->free[i]] != TIDE_CHUNK_NONE)
+        if (!is_free(slots, slots->free[(slots->free_first + i) % slots->count]))
             return false;
     return slots->free_count + holding == slots->count;
 }

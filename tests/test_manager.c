@@ -430,7 +430,8 @@ static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
         run_engine();
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
-    assert_in_range(counters().demand_fetches, demanded, demanded + 1); /* until what stays is what the plan says */
+    assert_in_range(counters().demand_fetches, demanded,
+                    demanded + 1); /* until what stays is what the plan says */
     clean_up();
 }
 
@@ -823,7 +824,7 @@ static void auto_places_the_first_chunks_state_in_the_margin(void **state)
     (void)state;
     arrange(4, 0, 0);
     add_chain(4, true);
-    seal(4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's three */
+    seal(4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true);            /* room for one chunk's three */
     assert_true(tide_manager_updates_on_device(f.manager, 0)); /* complete last, wanted first */
     assert_false(tide_manager_updates_on_device(f.manager, 1));
     clean_up();
@@ -847,7 +848,7 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_true(tide_manager_updates_on_device(f.manager, chunk));
     const uint64_t planned = counters().plans;
-    tide_manager_set_update_seconds(f.manager, 3, 1); /* three to one */
+    tide_manager_set_update_seconds(f.manager, 3, 1);          /* three to one */
     assert_true(tide_manager_updates_on_device(f.manager, 3)); /* not while it may be owed */
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
@@ -1080,12 +1081,31 @@ static void everything_can_be_pinned_at_once(void **state)
     clean_up();
 }
 
+/* Its last user may still be under way, and whoever gets it would wait. */
+static void a_slot_given_back_last_is_taken_last(void **state)
+{
+    (void)state;
+    const uint32_t slots[TIDE_TIER_COUNT] = {3, 3};
+    tide_places places;
+    assert_int_equal(tide_places_create(&places, 4, slots), TIDE_OK);
+    const uint32_t first = tide_places_take(&places, 0, TIDE_TIER_HOST);
+    const uint32_t second = tide_places_take(&places, 1, TIDE_TIER_HOST);
+    tide_places_release(&places, 1, TIDE_TIER_HOST);
+    tide_places_release(&places, 0, TIDE_TIER_HOST);
+    const uint32_t third = tide_places_take(&places, 2, TIDE_TIER_HOST);
+    assert_true(third != first && third != second);
+    assert_int_equal(tide_places_take(&places, 3, TIDE_TIER_HOST), second);
+    assert_int_equal(tide_places_take(&places, 0, TIDE_TIER_HOST), first);
+    tide_places_destroy(&places);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evicting_a_clean_chunk_copies_nothing),
         cmocka_unit_test(evicting_a_chunk_with_a_gradient_copies_it),
         cmocka_unit_test(a_chunk_without_content_is_zeroed_not_copied),
+        cmocka_unit_test(a_slot_given_back_last_is_taken_last),
         cmocka_unit_test(without_a_recording_the_least_recently_used_leaves),
         cmocka_unit_test(with_a_recording_the_farthest_next_use_leaves_wrapping_around),
         cmocka_unit_test(no_more_victims_leave_than_slots_are_missing),
