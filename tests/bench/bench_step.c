@@ -147,7 +147,10 @@ static double sum_of(const double op_seconds[STEP_OPS_MAX])
 static step_shares shares_beside(step_shares of_ops, double op_seconds, double own_seconds)
 {
     const double part = op_seconds / (op_seconds + own_seconds);
-    return (step_shares){.forward = of_ops.forward * part, .head = of_ops.head * part};
+    return (step_shares){.forward = of_ops.forward * part,
+                         .head = of_ops.head * part,
+                         .last_forward = of_ops.last_forward * part,
+                         .first_backward = of_ops.first_backward * part};
 }
 
 static uint64_t budget_of(const bench *it, unsigned percent)

@@ -73,9 +73,9 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
 /* One step with nothing else under way and its update left out: seconds of the compute stream, and of each op's own
  * kernels (op_seconds may be NULL). Manager off. */
 double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX]);
-/* What part of the ops' seconds lies before the head, and what part the head takes. */
+/* What part of the ops' seconds lies before the head, what part the head takes, and its two neighbours. */
 typedef struct step_shares {
-    double forward, head;
+    double forward, head, last_forward, first_backward;
 } step_shares;
 
 step_shares step_session_shares(const step_session *session, const double op_seconds[STEP_OPS_MAX]);

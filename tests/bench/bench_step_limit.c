@@ -17,34 +17,72 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
     return bytes * (rate > 0 ? fmax(1 / rate, copy_seconds_per_byte) : copy_seconds_per_byte);
 }
 
-/* What the order of a step demands, however well the rest overlaps. A param that the host updates has its way out
- * between backward and its update and its way in between that and its next use, with 2 bytes or more; one that the device
- * updates may stay there, and no way is demanded.
+/* What the order of a step demands of any schedule that moves no more bytes, however well the rest overlaps. A param that
+ * the host updates has its way out between backward and its update and its way in between that and its next use, with 2
+ * bytes or more; one that the device updates may stay there, and no way is demanded.
  *
+ *   any        while the head runs none of those ways is gone, if the host updates every param: what forward used is there,
+ *              no gradient is complete, and of what is there nothing can go that backward does not need again. So all of
+ *              the slower direction comes on top of the head. And where the device can't hold all (in is more than every
+ *              param once), nothing comes in either until the first op of backward has made a chunk of gradients and that
+ *              has left.
  *   clipping   every update waits for the norm, and every param is used before the head is done with its forward:
- *              between a step's last op and the next one's head lie all updates, and the way of what the host wrote to
- *              the device. The head and backward come on top.
- *   none       while the head runs none of those ways is gone: what forward used is there, no gradient is complete. So
- *              the slower direction comes on top of the head. And wte's gradient is complete after the last op and wte
- *              is used by the first: its way out, its updates and its way back (one after the other chunk by chunk, so
- *              the slowest counts) come on top of all compute, where it is known that the host updates it (all).
+ *              between a step's last op and the next one's head lie all updates, the way of what the host wrote to the
+ *              device, and, behind the last of both, a chunk's way in or its update and the last op before the head. The
+ *              head and backward come on top.
+ *   none       wte's gradient is complete after the last op and wte is used by the first: its way out, its updates and
+ *              its way back (one after the other chunk by chunk, so the slowest counts, and one chunk's of the others)
+ *              come on top of all compute, where it is known that the host updates it (all).
  */
+
+enum { CHUNK_PARAMS = STEP_CHUNK_BYTES / 2 };
+
+static bool host_updates_all(const step_limit_inputs *of, const step_counts *counts)
+{
+    return counts->host_params > 0.999 * of->params;
+}
+
+static double around_head(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
+{
+    const double head = made->compute * of->shares.head,
+                 chunk_out = STEP_CHUNK_BYTES * of->link_seconds_per_byte[1];
+    if (!host_updates_all(of, counts))
+        return head +
+               2 * counts->host_params * fmax(of->link_seconds_per_byte[0], of->link_seconds_per_byte[1]);
+    const bool held_back = counts->h2d_bytes > 2 * of->params + STEP_CHUNK_BYTES;
+    const double in = made->in + (held_back ? made->compute * of->shares.first_backward + chunk_out : 0);
+    return head + fmax(in, made->out);
+}
+
+/* Of updates and their ways before the head; the last chunk's share in each but the slowest comes on top. */
+static double before_head(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
+{
+    /* In the real form both sides update on the same cores. */
+    const double updates =
+        of->form == STEP_FORM_REAL ? made->adam + made->update : fmax(made->adam, made->update);
+    const double in = 2 * counts->host_params * of->link_seconds_per_byte[0];
+    if (!host_updates_all(of, counts))
+        return fmax(updates, in);
+    return fmax(updates + STEP_CHUNK_BYTES * of->link_seconds_per_byte[0],
+                in + CHUNK_PARAMS * of->parts.adam_seconds_per_param) +
+           made->compute * of->shares.last_forward;
+}
+
+static double around_wte(const step_limit_inputs *of)
+{
+    const double adam = of->parts.adam_seconds_per_param, *link = of->link_seconds_per_byte;
+    const double ways[] = {2 * link[1], adam, 2 * link[0]};
+    const double slowest = fmax(ways[0], fmax(ways[1], ways[2]));
+    const double others = ways[0] + ways[1] + ways[2] - slowest;
+    return of->wte_params * slowest + fmin(CHUNK_PARAMS, of->wte_params) * others;
+}
+
 static double ordered_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
-    const double *link = of->link_seconds_per_byte;
-    const double host_bytes = 2 * counts->host_params;
-    if (of->clips) {
-        /* In the real form both sides update on the same cores. */
-        const double updates =
-            of->form == STEP_FORM_REAL ? made->adam + made->update : fmax(made->adam, made->update);
-        return made->compute * (1 - of->shares.forward) + fmax(updates, host_bytes * link[0]);
-    }
-    const double slower = fmax(link[0], link[1]);
-    const double around_head = made->compute * of->shares.head + host_bytes * slower;
-    if (counts->host_params < of->params)
-        return around_head;
-    const double wte = of->wte_params * fmax(of->parts.adam_seconds_per_param, 2 * slower);
-    return fmax(made->compute + wte, around_head);
+    const double head = around_head(of, counts, made);
+    if (of->clips)
+        return fmax(made->compute * (1 - of->shares.forward) + before_head(of, counts, made), head);
+    return host_updates_all(of, counts) ? fmax(made->compute + around_wte(of), head) : head;
 }
 
 step_limit step_limit_of(const step_limit_inputs *of, const step_counts *counts)

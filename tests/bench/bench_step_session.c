@@ -161,7 +161,10 @@ step_shares step_session_shares(const step_session *session, const double op_sec
         all += seconds;
         forward += i < order->head ? seconds : 0;
     }
-    return (step_shares){.forward = forward / all, .head = op_seconds[model->ops[order->head].handle] / all};
+    return (step_shares){.forward = forward / all,
+                         .head = op_seconds[model->ops[order->head].handle] / all,
+                         .last_forward = op_seconds[model->ops[order->head - 1].handle] / all,
+                         .first_backward = op_seconds[model->ops[order->head + 1].handle] / all};
 }
 
 const tide_pool_plan *step_session_plan(const step_session *session)
