@@ -6,11 +6,12 @@
 # usage: tools/bench.sh [--peers] [--quick] [--out FILE] [NAME ...]
 #   NAME     adam, copy, manager, policy, step; none: all that exist
 #   --peers  Adam also against DeepSpeed's and PyTorch's (tests/bench/adam_peers.py; needs PyPI)
-#   --quick  fewer rounds: to see that all runs, not for figures
+#   --quick  fewer rounds and rows: to see that all runs, not for figures; two minutes on two cores, once it is built
 #   --out    the JSON file (build-bench/bench.json); `tests/bench/assemble.py --markdown FILE` makes a table of it for docs
 #
-# Exit status: 0 if every requirement is met, 1 if a figure is missed or a benchmark did not finish, 2 for usage. Use a
-# machine that does nothing else: the load average before the run is in the file.
+# Exit status: 0 if every requirement is met, 1 if a figure is missed or a benchmark did not finish, 2 for usage. With
+# --quick figures are not judged: 0 if every benchmark finished and what it printed is well-formed. Use a machine that
+# does nothing else: the load average before the run is in the file.
 set -u
 here=$PWD
 cd "$(dirname "$0")/.." || exit 1

@@ -298,7 +298,8 @@ static void bench_chunks(uint64_t chunk_bytes, bool throttled, bool quick)
     bench_copy_pool(&it, chunk_bytes, few);
     rig_close(&it);
     double fastest = 0;
-    for (size_t i = 0; throttled && i < sizeof shares / sizeof shares[0]; i++)
+    const size_t share_count = quick ? 1 : sizeof shares / sizeof shares[0];
+    for (size_t i = 0; throttled && i < share_count; i++)
         for (unsigned mode = 0; mode < MODES; mode++)
             bench_throttled(mode, shares[i], plain_rates[mode], few, &fastest);
     if (throttled)

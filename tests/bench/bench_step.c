@@ -5,9 +5,9 @@
  *
  * gpt2 (124M), bf16, chunks of 4 MiB, 256 tokens a step (32 without bf16 instructions), every block recomputed.
  * Device budgets are shares of the model data (14 bytes a param) and hard: the region (accumulators, workspace) is in
- * them. A share below the least that works is raised to it. --quick takes some required rows only, one round each. The
- * other options are for looking into single rows: the rest is left out, and --trace writes what every stream and chunk
- * did in the measured steps (JSON Lines).
+ * them. A share below the least that works is raised to it. --quick takes some required rows only, one round of one step
+ * each. The other options are for looking into single rows: the rest is left out, and --trace writes what every stream and
+ * chunk did in the measured steps (JSON Lines).
  *
  * Three forms
  *
@@ -447,6 +447,7 @@ static choice parse(int count, char **words)
     int first = 1;
     if (count > 1 && strcmp(words[1], "--quick") == 0) {
         chosen.quick = true;
+        chosen.steps = 1;
         first = 2;
     }
     for (int i = first; i < count; i += 2) {
