@@ -92,18 +92,22 @@ bench_memory_times bench_memory_measure(void *from, void *to, size_t bytes, int 
                                                       seconds_of(write_share, to, bytes, threads))};
 }
 
+double bench_memory_claim(const bench_memory_times *alone, size_t alone_bytes, double seconds, double bytes,
+                          const char **relation)
+{
+    const double part = bytes / (double)alone_bytes / seconds;
+    const double reads = alone->read_seconds * part, writes = alone->write_seconds * part;
+    *relation = reads > writes ? "reads faster than reading alone" : "writes faster than writing alone";
+    return fmax(reads, writes);
+}
+
 double bench_memory_agreement(const bench_memory_times *alone, size_t alone_bytes, double seconds,
                               double bytes, const char **relation)
 {
-    const double part = bytes / (double)alone_bytes;
-    const double reading = alone->read_seconds * part, writing = alone->write_seconds * part;
-    const double ratios[] = {reading / seconds, writing / seconds, seconds / (reading + writing)};
-    static const char *const relations[] = {"reads faster than reading alone",
-                                            "writes faster than writing alone",
-                                            "slower than reading, then writing"};
-    int largest = 0;
-    for (int i = 1; i < 3; i++)
-        largest = ratios[i] > ratios[largest] ? i : largest;
-    *relation = relations[largest];
-    return ratios[largest];
+    const double claim = bench_memory_claim(alone, alone_bytes, seconds, bytes, relation);
+    const double both_seconds = (alone->read_seconds + alone->write_seconds) * bytes / (double)alone_bytes;
+    if (seconds / both_seconds <= claim)
+        return claim;
+    *relation = "slower than reading, then writing";
+    return seconds / both_seconds;
 }

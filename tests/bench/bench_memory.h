@@ -23,7 +23,11 @@ typedef struct bench_memory_times {
  * each way. What lies at `to` is overwritten by ordinary small floats of any width. */
 bench_memory_times bench_memory_measure(void *from, void *to, size_t bytes, int threads);
 
-/* The largest of the relations above for a pass that took `seconds` to read and write `bytes` each, and which it is. */
+/* For a pass that took `seconds` to read and write `bytes` each: the larger of the first two relations, which holds
+ * for whoever moves memory, and which it is. */
+double bench_memory_claim(const bench_memory_times *alone, size_t alone_bytes, double seconds, double bytes,
+                          const char **relation);
+/* The largest of all three: for what is to be the fastest that the machine can. */
 double bench_memory_agreement(const bench_memory_times *alone, size_t alone_bytes, double seconds,
                               double bytes, const char **relation);
 

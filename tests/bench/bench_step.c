@@ -26,8 +26,13 @@
  *          and the limits count that very rate.
  *
  * These limits know no order. A step has one: see bench_step_limit.c. Where it demands more than the limit there is a
- * second figure, `in order`, which is what is left to be gained; the faster device and dma have only that one bounded,
- * or the first where the order demands no more.
+ * second figure, `in order`.
+ *
+ * Two figures more set apart what the schedule loses from what the machine lacks. `null device`: the row played in virtual
+ * time with the very durations of its limits (bench_step_null.c), over the larger of limit and order: what the schedule
+ * loses, required of every row at 25%, on any machine. `against the null device`: the measured step over that one. Here
+ * two cores have three jobs: it is required where copies and maps take little of the cores. `limits agree`: no step played
+ * beats what its order demands, and Adam alone agrees with reading and writing alone (bench_memory.h).
  *
  * Parts are measured alone, by the clock, before and after each round: compute as what a step with everything resident
  * keeps the compute stream busy, on all cores and with nothing to update (the median of three steps); copies by memcpy
@@ -47,6 +52,7 @@
  */
 #include "tests/bench/bench_step.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -349,6 +355,14 @@ static bool wants_form(const bench *it, step_form form)
     return it->chosen.form == NULL || strcmp(it->chosen.form, step_form_names[form]) == 0;
 }
 
+static void print_parts_agreement(bench *it)
+{
+    const char *relation;
+    const double value = step_parts_agreement(it->rig, &relation);
+    bench_figure("limits agree, Adam", value, "ratio", BENCH_AT_MOST, BENCH_AGREEMENT,
+                 "Adam alone against reading and writing its bytes alone; above 1: %s", relation);
+}
+
 static void run(bench *it)
 {
     static const double shares[] = {0, 1.0};
@@ -370,6 +384,8 @@ static void run(bench *it)
                 run_form(it, form, shares[i]);
         }
     }
+    step_limits_print();
+    print_parts_agreement(it);
     bench_end();
     step_parts_close(it->rig);
 }

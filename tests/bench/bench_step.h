@@ -36,6 +36,8 @@ typedef struct step_parts_rig step_parts_rig;
 step_parts_rig *step_parts_open(void);
 /* The medians of a few repetitions, now. No pool works meanwhile. */
 void step_parts_measure(step_parts_rig *rig, step_parts *parts);
+/* How Adam, of which limits are made, stands to reading and writing alone: bench_memory.h. No pool works meanwhile. */
+double step_parts_agreement(step_parts_rig *rig, const char **relation);
 void step_parts_close(step_parts_rig *rig);
 
 /* --- bench_step_session.c --- */
@@ -182,6 +184,9 @@ typedef struct step_rounds {
 
 /* The one with the median ratio to its limit. */
 const step_sample *step_rounds_median(const step_rounds *rounds);
+/* How far the largest of the limits lies above what was played in virtual time, over all rows printed: a limit that a step
+ * beats is none. Nothing if there was no row. */
+void step_limits_print(void);
 /* `params`: all that are trained, wherever they are updated. */
 void step_row_print(const step_row *row, const step_rounds *found, double params, uint64_t budget_bytes);
 

@@ -22,10 +22,10 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
  * bytes or more; one that the device updates may stay there, and no way is demanded.
  *
  *   any        while the head runs none of those ways is gone, if the host updates every param: what forward used is there,
- *              no gradient is complete, and of what is there nothing can go that backward does not need again. So all of
- *              the slower direction comes on top of the head. And where the device can't hold all (in is more than every
- *              param once), nothing comes in either until the first op of backward has made a chunk of gradients and that
- *              has left.
+ *              no gradient is complete, and of what is there nothing can go that backward does not need again. So the head,
+ *              and for what follows gradients the first op of backward, come on top of all of the slower direction, and of
+ *              all updates, which follow a chunk's way out. And where the device can't hold all (in is more than every
+ *              param once), nothing comes in either until that first chunk has left.
  *   clipping   every update waits for the norm, and every param is used before the head is done with its forward:
  *              between a step's last op and the next one's head lie all updates, the way of what the host wrote to the
  *              device, and, behind the last of both, a chunk's way in or its update and the last op before the head. The
@@ -44,14 +44,14 @@ static bool host_updates_all(const step_limit_inputs *of, const step_counts *cou
 
 static double around_head(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
-    const double head = made->compute * of->shares.head,
-                 chunk_out = STEP_CHUNK_BYTES * of->link_seconds_per_byte[1];
+    const double *link = of->link_seconds_per_byte;
+    const double head = made->compute * of->shares.head, chunk_out = STEP_CHUNK_BYTES * link[1];
     if (!host_updates_all(of, counts))
-        return head +
-               2 * counts->host_params * fmax(of->link_seconds_per_byte[0], of->link_seconds_per_byte[1]);
+        return head + 2 * counts->host_params * fmax(link[0], link[1]);
+    const double first = made->compute * of->shares.first_backward;
     const bool held_back = counts->h2d_bytes > 2 * of->params + STEP_CHUNK_BYTES;
-    const double in = made->in + (held_back ? made->compute * of->shares.first_backward + chunk_out : 0);
-    return head + fmax(in, made->out);
+    const double in = made->in + (held_back ? first + chunk_out : 0);
+    return head + fmax(in, first + fmax(made->out, chunk_out + made->adam));
 }
 
 /* Of updates and their ways before the head; the last chunk's share in each but the slowest comes on top. */

@@ -4,6 +4,7 @@
  * with all segments at once, so that the limit knows nothing of chunks.
  */
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_memory.h"
 #include "tests/bench/bench_step.h"
 
 #include <stdlib.h>
@@ -130,4 +131,20 @@ void step_parts_measure(step_parts_rig *rig, step_parts *parts)
     parts->map_seconds = bench_median(map, REPETITIONS) / SLOTS;
     parts->adam_seconds_per_param =
         bench_median(adam, REPETITIONS) / ((double)STATE_SLOTS * SEGMENT_ELEMENTS);
+}
+
+/* The host's slots are one after the other and full of what Adam reads and writes. */
+double step_parts_agreement(step_parts_rig *rig, const char **relation)
+{
+    double reads[REPETITIONS], writes[REPETITIONS], adam[REPETITIONS];
+    const size_t bytes = (size_t)SLOTS * STEP_CHUNK_BYTES;
+    for (int i = 0; i < REPETITIONS; i++) {
+        const bench_memory_times alone =
+            bench_memory_measure(host_slot(rig, 0), host_slot(rig, 0), bytes, (int)bench_threads());
+        reads[i] = alone.read_seconds;
+        writes[i] = alone.write_seconds;
+        adam[i] = adam_all(rig);
+    }
+    const bench_memory_times alone = {bench_median(reads, REPETITIONS), bench_median(writes, REPETITIONS)};
+    return bench_memory_agreement(&alone, bytes, bench_median(adam, REPETITIONS), (double)bytes, relation);
 }
