@@ -26,6 +26,8 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
  *              and for what follows gradients the first op of backward, come on top of all of the slower direction, and of
  *              all updates, which follow a chunk's way out. And where the device can't hold all (in is more than every
  *              param once), nothing comes in either until that first chunk has left.
+ *              With that, what comes in again in backward does so between its first chunk's leaving and its end; and as
+ *              much of what forward needs between its first block's end and its last one's begin.
  *   clipping   every update waits for the norm, and every param is used before the head is done with its forward:
  *              between a step's last op and the next one's head lie all updates, the way of what the host wrote to the
  *              device, and, behind the last of both, a chunk's way in or its update and the last op before the head. The
@@ -77,12 +79,37 @@ static double around_wte(const step_limit_inputs *of)
     return of->wte_params * slowest + fmin(CHUNK_PARAMS, of->wte_params) * others;
 }
 
+/* What comes in again in backward because the device can't hold all. As much of what forward needs had no place there
+ * before forward began. */
+static double again_seconds(const step_limit_inputs *of, const step_counts *counts)
+{
+    if (!host_updates_all(of, counts))
+        return 0;
+    return fmax(0, counts->h2d_bytes - 2 * of->params) * of->link_seconds_per_byte[0];
+}
+
+static double forward_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
+{
+    const double again = again_seconds(of, counts), op = made->compute * of->shares.last_forward;
+    return fmax(made->compute * of->shares.forward, again > 0 ? op + again + op : 0);
+}
+
+static double backward_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
+{
+    const double again = again_seconds(of, counts), first = made->compute * of->shares.first_backward;
+    const double compute = made->compute * (1 - of->shares.forward - of->shares.head);
+    return fmax(compute, again > 0 ? first + STEP_CHUNK_BYTES * of->link_seconds_per_byte[1] + again : 0);
+}
+
 static double ordered_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
-    const double head = around_head(of, counts, made);
+    const double around = around_head(of, counts, made), head = made->compute * of->shares.head;
+    const double backward = backward_seconds(of, counts, made);
     if (of->clips)
-        return fmax(made->compute * (1 - of->shares.forward) + before_head(of, counts, made), head);
-    return host_updates_all(of, counts) ? fmax(made->compute + around_wte(of), head) : head;
+        return fmax(head + backward + before_head(of, counts, made), around);
+    if (!host_updates_all(of, counts))
+        return around;
+    return fmax(forward_seconds(of, counts, made) + head + backward + around_wte(of), around);
 }
 
 step_limit step_limit_of(const step_limit_inputs *of, const step_counts *counts)
