@@ -186,6 +186,16 @@ static double shared_ratio(const step_sample *of)
     return of->counts.seconds / of->played.counts.seconds;
 }
 
+static const char *largest_idle(const double idle[STEP_IDLE_COUNT])
+{
+    static const char *const names[STEP_IDLE_COUNT] = {"an update runs", "a copy out is under way",
+                                                       "a copy in is under way", "nothing else is done"};
+    int largest = 0;
+    for (int i = 1; i < STEP_IDLE_COUNT; i++)
+        largest = idle[i] > idle[largest] ? i : largest;
+    return names[largest];
+}
+
 /* What the schedule loses where nothing is shared, and what compute waits for there. */
 static void print_lost(const char *row_name_of, const step_rounds *found, bool bounded)
 {
@@ -203,6 +213,9 @@ static void print_lost(const char *row_name_of, const step_rounds *found, bool b
     add(&text, "compute %.0f, idle while an update runs %.0f, else a copy out %.0f, in %.0f, else %.0f; ",
         limits->compute * 1e3, idle[STEP_IDLE_UPDATE] * 1e3, idle[STEP_IDLE_OUT] * 1e3,
         idle[STEP_IDLE_IN] * 1e3, idle[STEP_IDLE_ELSE] * 1e3);
+    if (lost.value > LOST_MOST)
+        add(&text, "it loses %.0f, and compute stands idle most while %s; ",
+            (played->counts.seconds - fmax(limits->all, limits->ordered)) * 1e3, largest_idle(idle));
     add(&text, "MB: in %.0f out %.0f", played->counts.h2d_bytes * 1e-6, played->counts.d2h_bytes * 1e-6);
     bench_figure(name, lost.value, "ratio", bounded ? BENCH_AT_MOST : BENCH_NO_BOUND, LOST_MOST, "%s",
                  text.text);
