@@ -227,9 +227,9 @@ static void bench_streams(rig *it, int rounds, double plain_rates[MODES])
     }
 }
 
-/* Memcpy, the limit as the device's copies are made by it, against reading and writing the same memory alone, by one thread.
- * It may be slower than the two together, and a copy by streaming stores faster (host_link.c): that is told. And both ways at once against
- * one way: no less, as the other may wait, and no more than the two together. */
+/* Memcpy, the limit as the device's copies are made by it, against reading and writing the same memory alone, by one
+ * thread. It may be slower than the two together, and a copy by streaming stores faster (host_link.c): that is told. And
+ * both ways at once against one way: no less, as the other may wait, and no more than the two together. */
 static void bench_limits(rig *it, const double plain_rates[MODES], int rounds)
 {
     double reads[ROUNDS_MAX], writes[ROUNDS_MAX], copies[ROUNDS_MAX];

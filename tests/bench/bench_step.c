@@ -30,9 +30,9 @@
  *
  * Two figures more set apart what the schedule loses from what the machine lacks. `null device`: the row played in virtual
  * time with the very durations of its limits (bench_step_null.c), over the larger of limit and order: what the schedule
- * loses, required of every row at 25%, on any machine. `against the null device`: the measured step over that one. Here
- * two cores have three jobs: it is required where copies and maps take little of the cores. `limits agree`: no step played
- * beats what its order demands, and Adam alone agrees with reading and writing alone (bench_memory.h).
+ * loses, required of every row at 25%, on any machine. `against the null device`: the measured step over that one. Two
+ * cores with three jobs lack one: it is required where copies and maps take little of the cores. `limits agree`: no step
+ * played beats what its order demands, and Adam alone agrees with reading and writing alone (bench_memory.h).
  *
  * Parts are measured alone, by the clock, before and after each round: compute as what a step with everything resident
  * keeps the compute stream busy, on all cores and with nothing to update (the median of three steps); copies by memcpy
