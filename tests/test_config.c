@@ -278,6 +278,24 @@ static void any_range_of_a_param_gives_the_same_values(void **unused)
     assert_memory_not_equal(whole, parts, sizeof whole);
 }
 
+/* The model that a seed stands for stays what it was when the vector was written. */
+static void initial_values_of_a_seed_never_change(void **unused)
+{
+    (void)unused;
+    const tide_gpt2_config config = preset("gpt2-nano");
+    uint64_t hash = 0;
+    for (size_t i = 0; i < tide_gpt2_param_count(&config); i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(&config, i, &param);
+        float *values = malloc(param.elements * sizeof *values);
+        assert_non_null(values);
+        tide_gpt2_init_range(&config, 42, i, 0, param.elements, values);
+        hash = tide_hash_bytes(hash, values, param.elements * sizeof *values);
+        free(values);
+    }
+    assert_int_equal(hash, 0x7b812af1c936f69f);
+}
+
 /* Mean within 5 standard errors, deviation within 2%, fourth moment within 10% of a normal's. */
 static void assert_normal(const tide_gpt2_config *config, tide_gpt2_role role, double deviation)
 {
@@ -331,6 +349,7 @@ int main(void)
         cmocka_unit_test(every_index_is_its_roles_and_decay_spares_biases_and_norms),
         cmocka_unit_test(philox_matches_its_published_vectors),
         cmocka_unit_test(any_range_of_a_param_gives_the_same_values),
+        cmocka_unit_test(initial_values_of_a_seed_never_change),
         cmocka_unit_test(initial_values_have_gpt2s_distributions),
     };
     sim_memory_take_jansson();

@@ -3,6 +3,7 @@
 #include "kernels/matmul_shape.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -46,9 +47,16 @@ static tide_cpu_isa best_isa(void)
     return TIDE_CPU_ISA_PORTABLE;
 }
 
+/* Asked for once: in a virtual machine the question goes to the one below. */
 const tide_cpu_variant *tide_cpu_variant_best(void)
 {
-    return tide_cpu_variant_get(best_isa());
+    static _Atomic(const tide_cpu_variant *) best;
+    const tide_cpu_variant *known = atomic_load_explicit(&best, memory_order_relaxed);
+    if (known == NULL) {
+        known = tide_cpu_variant_get(best_isa());
+        atomic_store_explicit(&best, known, memory_order_relaxed);
+    }
+    return known;
 }
 
 const tide_kernels *tide_kernels_cpu(void)

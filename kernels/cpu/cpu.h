@@ -22,12 +22,22 @@ typedef enum tide_cpu_isa {
     TIDE_CPU_ISA_COUNT,
 } tide_cpu_isa;
 
+/* A stream of random numbers, and what its normals are multiplied by (normals.c). */
+typedef struct tide_normals_args {
+    uint32_t key[2];    /* Philox's */
+    uint32_t stream[2]; /* the last two words of its counter; the first two are the block's number */
+    double deviation;
+} tide_normals_args;
+
 /* One instruction set's kernels. `blocked` is the built-in matrix product with its workspace query: the
  * table's own in a build without oneDNN, and on a CPU without AVX-512. */
 typedef struct tide_cpu_variant {
     tide_kernels kernels;
     tide_kernel blocked;
     size_t (*blocked_workspace_bytes)(void);
+    /* Four values a block of the stream, from `first_block` on: standard normals times the deviation, rounded once. The same
+     * bits from every variant. No kernel of a stream: it runs in the caller. */
+    void (*normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values);
 } tide_cpu_variant;
 
 /* A variant, or NULL when this machine or this build does not have it. */

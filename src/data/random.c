@@ -7,11 +7,11 @@
  *     counter = { block low, block high, item, use }     key = { seed low, seed high }
  *
  * Philox was chosen over a splitmix-based hash of the counter because it is published with test vectors and
- * passes BigCrush for every key; it costs about 10 multiplications a block of four words, little beside the
- * logarithm of a normal.
+ * passes BigCrush for every key; it costs about 10 multiplications a block of four words (kernels/philox.h).
  *
  * Normals come from Box-Muller in double precision: two words give two values, without rejection, so that
- * element i needs no neighbour. The tails end at sqrt(2 x 32 x ln 2) = 6.66 deviations.
+ * element i needs no neighbour. The tails end at sqrt(2 x 32 x ln 2) = 6.66 deviations. The CPU's kernels make
+ * them in vectors (kernels/cpu/normals.c).
  *
  * The permutation is a balanced Feistel network of eight rounds over [0, 4^half_bits), with cycle walking: a
  * result outside [0, size) is sent through again until it falls inside, which keeps it a bijection. The range
@@ -20,34 +20,19 @@
  */
 #include "src/data/random.h"
 
+#include "kernels/cpu/cpu.h"
+#include "kernels/philox.h"
+
 #include <assert.h>
-#include <math.h>
+#include <string.h>
 
-enum { PHILOX_ROUNDS = 10, FEISTEL_ROUNDS = 8 };
-
-#define PHILOX_MULTIPLIER_0 0xD2511F53u
-#define PHILOX_MULTIPLIER_1 0xCD9E8D57u
-#define PHILOX_WEYL_0       0x9E3779B9u
-#define PHILOX_WEYL_1       0xBB67AE85u
+enum { FEISTEL_ROUNDS = 8, BLOCK_WORDS = 4 };
 
 void tide_random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4])
 {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
-        uint64_t product0 = (uint64_t)PHILOX_MULTIPLIER_0 * c0;
-        uint64_t product1 = (uint64_t)PHILOX_MULTIPLIER_1 * c2;
-        c0 = (uint32_t)(product1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)product1;
-        c2 = (uint32_t)(product0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)product0;
-        k0 += PHILOX_WEYL_0;
-        k1 += PHILOX_WEYL_1;
-    }
-    words[0] = c0;
-    words[1] = c1;
-    words[2] = c2;
-    words[3] = c3;
+    memcpy(words, counter, BLOCK_WORDS * sizeof *words);
+    for (uint32_t round = 0; round < TIDE_PHILOX_ROUNDS; round++)
+        tide_philox_round(&words[0], &words[1], &words[2], &words[3], key, round);
 }
 
 void tide_random_block(uint64_t seed, tide_random_use use, uint32_t item, uint64_t block, uint32_t words[4])
@@ -66,30 +51,26 @@ double tide_random_uniform(uint64_t seed, tide_random_use use, uint32_t item, ui
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-/* Four independent standard normals from one block. */
-static void block_normals(const uint32_t words[4], double normals[4])
-{
-    static const double turn = 6.283185307179586476925 * 0x1p-32;
-    for (int pair = 0; pair < 4; pair += 2) {
-        double radius = sqrt(-2.0 * log(((double)words[pair] + 1.0) * 0x1p-32));
-        double angle = (double)words[pair + 1] * turn;
-        normals[pair] = radius * cos(angle);
-        normals[pair + 1] = radius * sin(angle);
-    }
-}
-
 void tide_random_normals(uint64_t seed, tide_random_use use, uint32_t item, uint64_t first, uint64_t count,
                          double deviation, float *values)
 {
-    uint64_t done = 0;
-    while (done < count) {
-        uint32_t words[4];
-        double normals[4];
-        uint64_t element = first + done;
-        tide_random_block(seed, use, item, element / 4, words);
-        block_normals(words, normals);
-        for (uint64_t lane = element % 4; lane < 4 && done < count; lane++)
-            values[done++] = (float)(normals[lane] * deviation);
+    const tide_cpu_variant *cpu = tide_cpu_variant_best();
+    const tide_normals_args args = {.key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
+                                    .stream = {item, (uint32_t)use},
+                                    .deviation = deviation};
+    for (uint64_t done = 0; done < count;) {
+        const uint64_t element = first + done, lane = element % BLOCK_WORDS;
+        const uint64_t blocks = lane == 0 ? (count - done) / BLOCK_WORDS : 0;
+        if (blocks > 0) {
+            cpu->normals(&args, element / BLOCK_WORDS, blocks, values + done);
+            done += blocks * BLOCK_WORDS;
+            continue;
+        }
+        /* The range begins or ends inside a block. */
+        float block[BLOCK_WORDS];
+        cpu->normals(&args, element / BLOCK_WORDS, 1, block);
+        for (uint64_t at = lane; at < BLOCK_WORDS && done < count; at++)
+            values[done++] = block[at];
     }
 }
 
