@@ -29,11 +29,18 @@ typedef struct access_args {
 
 /* --- functions on the host lane --- */
 
+/* By all threads of the lane; it can't fail. */
+static void zero_slot(void *slot, uint64_t bytes)
+{
+    const tide_zero_args zero = {.data = slot, .bytes = bytes};
+    (void)tide_kernels_cpu()->zero(NULL, &zero);
+}
+
 static void zero_fresh(const tide_job *job)
 {
     for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
         if (job->fresh[i] != NULL)
-            memset(job->fresh[i], 0, job->pool->plan.chunk_bytes);
+            zero_slot(job->fresh[i], job->pool->plan.chunk_bytes);
     }
 }
 
@@ -114,17 +121,17 @@ static tide_status run_access(void *stream, const void *arguments)
     const tide_access_request *request = &access->request;
     for (int i = 0; i < 2; i++) {
         if (request->fresh[i])
-            memset(request->slots[i], 0, access->chunk_bytes);
+            zero_slot(request->slots[i], access->chunk_bytes);
     }
     if (request->space == TIDE_SPACE_PARAM)
         return access_param(access);
     float *values = (float *)request->slots[0] + request->offset_elements;
-    if (!request->set) {
-        memcpy(request->values, values, request->count * sizeof *values);
-        return TIDE_OK;
-    }
-    memcpy(values, request->values, request->count * sizeof *values);
-    return request->space == TIDE_SPACE_MASTER ? access_param(access) : TIDE_OK;
+    const tide_copy_args copy = {.in = request->set ? request->values : values,
+                                 .out = request->set ? values : request->values,
+                                 .bytes = request->count * sizeof *values};
+    const tide_status status = access->kernels->copy(NULL, &copy);
+    const bool rounds = request->set && request->space == TIDE_SPACE_MASTER;
+    return status == TIDE_OK && rounds ? access_param(access) : status;
 }
 
 /* --- building a job --- */
