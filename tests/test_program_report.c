@@ -1,10 +1,11 @@
-/* The table of bytes adds up, or the run is refused. */
+/* The table of bytes adds up, or the run is refused; and what takes long at start is told. */
 #include "tools/train_report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -135,11 +136,36 @@ static void a_stall_names_its_causes_of_half_a_percent_and_more(void **state)
     free(text);
 }
 
+/* What takes less than a second is not worth a line. */
+static void what_takes_long_at_start_gets_a_line_each(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    tide_making making;
+    tide_making_begin(&making, out);
+    tide_making_show(&making, "host slots", 0, 4096);
+    usleep(1050000);
+    tide_making_show(&making, "host slots", 4096, 4096);
+    tide_making_show(&making, "region", 0, 512);
+    tide_making_show(&making, "region", 512, 512);
+    tide_making_end(&making);
+    tide_making_end(&making);
+    assert_int_equal(fclose(out), 0);
+    const char line[] = "made 4 KiB of host slots in ";
+    assert_memory_equal(text, line, sizeof line - 1);
+    assert_string_equal(strchr(text, '\n'), "\n");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_adds_up_is_printed_with_every_part),
         cmocka_unit_test(every_byte_forgotten_or_counted_twice_is_refused),
+        cmocka_unit_test(what_takes_long_at_start_gets_a_line_each),
         cmocka_unit_test(a_budget_that_its_parts_pass_is_refused),
         cmocka_unit_test(a_stall_names_its_causes_of_half_a_percent_and_more),
     };

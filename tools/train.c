@@ -47,7 +47,7 @@ typedef struct train_run {
     tide_trace *trace;     /* NULL: none wanted */
     char device[TIDE_TARGET_NAME_BYTES];
     char no_gpu[TIDE_TARGET_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
-    tide_pinning pinning;
+    tide_making making;
     tide_progress progress;
     bool folder_made;                               /* the checkpoint folder did not exist */
     uint64_t first_step;                            /* done before this run */
@@ -287,11 +287,11 @@ static void run_print(const train_run *run)
 
 static tide_status trainer_open(train_run *run)
 {
-    run->options.pool.progress = tide_pinning_show;
-    run->options.pool.progress_context = &run->pinning;
-    tide_pinning_begin(&run->pinning, stderr);
+    run->options.pool.progress = tide_making_show;
+    run->options.pool.progress_context = &run->making;
+    tide_making_begin(&run->making, stderr);
     tide_status status = tide_trainer_create(&run->options, &run->trainer);
-    tide_pinning_end(&run->pinning);
+    tide_making_end(&run->making);
     if (status != TIDE_OK)
         return status;
     device_print(run);

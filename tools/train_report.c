@@ -325,7 +325,7 @@ void tide_progress_close(tide_progress *progress)
     progress->bar_shown = false;
 }
 
-/* ---- memory that takes seconds to make ---- */
+/* ---- what takes seconds at start ---- */
 
 static const double silent_seconds = 1, redraw_seconds = 0.1;
 
@@ -336,37 +336,40 @@ static double clock_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-void tide_pinning_begin(tide_pinning *pinning, FILE *out)
+void tide_making_begin(tide_making *making, FILE *out)
 {
-    *pinning = (tide_pinning){.out = out, .terminal = isatty(fileno(out)) != 0};
+    *making = (tide_making){.out = out, .terminal = isatty(fileno(out)) != 0};
 }
 
-void tide_pinning_show(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
+void tide_making_show(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
 {
-    tide_pinning *pinning = context;
+    tide_making *making = context;
     char done[TIDE_UNITS_TEXT_BYTES], total[TIDE_UNITS_TEXT_BYTES];
     const double now = clock_seconds();
-    if (pinning->begin_s == 0)
-        pinning->begin_s = now;
-    pinning->last_s = now;
-    pinning->bytes = done_bytes;
-    if (!pinning->terminal || now - pinning->begin_s < silent_seconds ||
-        now - pinning->drawn_s < redraw_seconds)
+    if (making->what == NULL || strcmp(making->what, what) != 0) {
+        tide_making_end(making);
+        making->what = what;
+        making->begin_s = now;
+    }
+    making->last_s = now;
+    making->bytes = done_bytes;
+    if (!making->terminal || now - making->begin_s < silent_seconds || now - making->drawn_s < redraw_seconds)
         return;
-    fprintf(pinning->out, "\r\033[Kpinning %s: %s of %s", what, tide_size_format(done_bytes, done),
+    fprintf(making->out, "\r\033[Kmaking %s: %s of %s", what, tide_size_format(done_bytes, done),
             tide_size_format(total_bytes, total));
-    fflush(pinning->out);
-    pinning->drawn_s = now;
+    fflush(making->out);
+    making->drawn_s = now;
 }
 
-void tide_pinning_end(tide_pinning *pinning)
+void tide_making_end(tide_making *making)
 {
     char bytes[TIDE_UNITS_TEXT_BYTES];
-    const double seconds = pinning->last_s - pinning->begin_s;
-    if (pinning->drawn_s != 0)
-        fputs("\r\033[K", pinning->out);
-    else if (seconds >= silent_seconds)
-        fprintf(pinning->out, "pinned %s of host memory in %.1f s\n", tide_size_format(pinning->bytes, bytes),
-                seconds);
-    pinning->drawn_s = 0;
+    const double seconds = making->last_s - making->begin_s;
+    if (making->drawn_s != 0)
+        fputs("\r\033[K", making->out);
+    else if (making->what != NULL && seconds >= silent_seconds)
+        fprintf(making->out, "made %s of %s in %.1f s\n", tide_size_format(making->bytes, bytes),
+                making->what, seconds);
+    making->drawn_s = 0;
+    making->what = NULL;
 }

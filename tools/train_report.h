@@ -36,21 +36,22 @@ void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan);
 /* Leave the terminal with nothing half-written on it. Also before tide_progress_begin, on zeros. */
 void tide_progress_close(tide_progress *progress);
 
-/* ---- memory that takes seconds to make ---- */
+/* ---- what takes seconds at start ---- */
 
-/* What is shown of pinning that takes more than a second: on a terminal a line that moves and then goes; elsewhere one line
- * at the end. */
-typedef struct tide_pinning {
+/* What is shown of slots, the region and initial values in the making, each if it takes more than a second: on a terminal a
+ * line that moves and then goes; elsewhere one line when the next begins or all are made. */
+typedef struct tide_making {
     FILE *out;
     bool terminal;
-    double begin_s, last_s; /* of the first and the last call, by a clock that only goes on; 0: none */
+    const char *what;       /* is being made; NULL: nothing */
+    double begin_s, last_s; /* of its first and latest call, by a clock that only goes on */
     double drawn_s;         /* when the line was drawn; 0: none stands there */
     uint64_t bytes;         /* so far */
-} tide_pinning;
+} tide_making;
 
-void tide_pinning_begin(tide_pinning *pinning, FILE *out);
-/* A tide_progress_callback; `pinning` is a tide_pinning. */
-void tide_pinning_show(void *pinning, const char *what, uint64_t done_bytes, uint64_t total_bytes);
-void tide_pinning_end(tide_pinning *pinning);
+void tide_making_begin(tide_making *making, FILE *out);
+/* A tide_progress_callback; `making` is a tide_making. */
+void tide_making_show(void *making, const char *what, uint64_t done_bytes, uint64_t total_bytes);
+void tide_making_end(tide_making *making);
 
 #endif

@@ -100,8 +100,8 @@ typedef struct tide_trace_event {
 /* Called from the pool's threads, possibly several at once; must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
-/* Called by tide_pool_seal while memory is made that takes seconds, as a GPU's pinned host slots do: of `total_bytes` of
- * `what`, `done_bytes` are there. From threads of the pool, too, one call at a time; must not call the pool. */
+/* Called by tide_pool_seal while memory is made that takes seconds ("host slots", say): of `total_bytes` of `what`, a
+ * constant, `done_bytes` are there. From threads of the pool, too, one call at a time; must not call the pool. */
 typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
 
 /* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. */

@@ -184,32 +184,59 @@ static void make_range(const init_range *range)
     tide_team_run(slices, range->count, init_slice, range);
 }
 
-static tide_status init_param(tide_gpt2 *model, uint64_t seed, size_t index, float *values)
+/* Initial values on their way into the pool. */
+typedef struct init_work {
+    tide_gpt2 *model;
+    uint64_t seed;
+    float *values;                   /* [INIT_RANGE_ELEMENTS] */
+    tide_progress_callback progress; /* or NULL */
+    void *progress_context;
+    uint64_t done_elements, elements;
+} init_work;
+
+static void init_tell(const init_work *work)
 {
+    if (work->progress != NULL)
+        work->progress(work->progress_context, "initial values", work->done_elements * sizeof(float),
+                       work->elements * sizeof(float));
+}
+
+static tide_status init_param(init_work *work, size_t index)
+{
+    tide_gpt2 *model = work->model;
     tide_gpt2_param param;
     tide_gpt2_param_describe(&model->options.config, index, &param);
     for (uint64_t first = 0; first < param.elements; first += INIT_RANGE_ELEMENTS) {
         const uint64_t left = param.elements - first;
         const uint64_t count = left < INIT_RANGE_ELEMENTS ? left : INIT_RANGE_ELEMENTS;
-        const init_range range = {&model->options.config, seed, index, first, count, values};
+        const init_range range = {&model->options.config, work->seed, index, first, count, work->values};
         make_range(&range);
         const tide_status status =
-            tide_param_set(model->pool, model->params[index], TIDE_SPACE_MASTER, first, count, values);
+            tide_param_set(model->pool, model->params[index], TIDE_SPACE_MASTER, first, count, work->values);
         if (status != TIDE_OK)
             return status;
+        work->done_elements += count;
+        init_tell(work);
     }
     return TIDE_OK;
 }
 
-tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed)
+tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed, tide_progress_callback progress,
+                           void *progress_context)
 {
-    float *values = malloc(INIT_RANGE_ELEMENTS * sizeof *values);
-    if (!values)
+    init_work work = {.model = model,
+                      .seed = seed,
+                      .values = malloc(INIT_RANGE_ELEMENTS * sizeof *work.values),
+                      .progress = progress,
+                      .progress_context = progress_context,
+                      .elements = tide_gpt2_element_count(&model->options.config)};
+    if (!work.values)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %d initial values", INIT_RANGE_ELEMENTS);
     tide_status status = TIDE_OK;
+    init_tell(&work);
     for (size_t i = 0; status == TIDE_OK && i < tide_gpt2_param_count(&model->options.config); i++)
-        status = init_param(model, seed, i, values);
-    free(values);
+        status = init_param(&work, i);
+    free(work.values);
     return status;
 }
 

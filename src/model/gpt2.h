@@ -64,8 +64,10 @@ tide_param tide_gpt2_param_handle(const tide_gpt2 *model, size_t index);
 /* Floating-point operations of a training step's ops, recompute included. */
 double tide_gpt2_step_flops(const tide_gpt2 *model);
 
-/* GPT-2's initial values into all params. No step may be open. */
-TIDE_NODISCARD tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed);
+/* GPT-2's initial values into all params. No step may be open. `progress`, unless NULL, is told of "initial values", in bytes
+ * of fp32, by the caller's thread. */
+TIDE_NODISCARD tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed, tide_progress_callback progress,
+                                          void *progress_context);
 
 /* Copy the tokens of one batch (micro-batch after micro-batch) into the region. Inside a step, before its
  * ops. Every token is below vocab_size. */

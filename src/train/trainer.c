@@ -86,7 +86,8 @@ static tide_status fill(tide_trainer *trainer, const tide_trainer_options *optio
         if (status != TIDE_OK || trainer->resumed.resumed)
             return status;
     }
-    return tide_gpt2_init(trainer->model, options->seed);
+    return tide_gpt2_init(trainer->model, options->seed, options->pool.progress,
+                          options->pool.progress_context);
 }
 
 tide_status tide_trainer_create(const tide_trainer_options *options, tide_trainer **trainer)

@@ -229,7 +229,7 @@ static void pin_slowly(const tide_device_options *options)
 {
     const struct timespec pause = {.tv_nsec = 300000000};
     for (uint64_t i = 0; i <= 4 && options->progress != NULL; i++) {
-        options->progress(options->progress_context, "host slots", options->host_memory_bytes / 4 * i,
+        options->progress(options->progress_context, "pinned host slots", options->host_memory_bytes / 4 * i,
                           options->host_memory_bytes);
         nanosleep(&pause, NULL);
     }
