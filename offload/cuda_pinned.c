@@ -120,7 +120,8 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     const tide_cuda_pinning *how = work->how;
     char *address = piece_address(slots, piece);
     const uint64_t bytes = piece_bytes(slots, piece);
-    tide_status status = tide_host_extent_touch("host slots", address, bytes, 1);
+    const tide_first_touch alone = {.threads = 1};
+    tide_status status = tide_host_extent_touch("host slots", address, bytes, &alone);
     if (status == TIDE_OK)
         status = tide_cuda_pin("host slots", address, bytes);
     if (status != TIDE_OK)
@@ -129,7 +130,8 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     work->pinned[piece] = true;
     work->done_bytes += bytes;
     if (how->progress != NULL)
-        how->progress(how->progress_context, "host slots", work->done_bytes, slots->count * slots->chunk_bytes);
+        how->progress(how->progress_context, "pinned host slots", work->done_bytes,
+                      slots->count * slots->chunk_bytes);
     pthread_mutex_unlock(&work->lock);
     return TIDE_OK;
 }

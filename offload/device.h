@@ -109,8 +109,8 @@ typedef void (*tide_device_observer)(void *context, tide_stream stream, const ch
  * process ends: it may only read and format. */
 typedef void (*tide_device_describe)(void *context, const void *address, char *text, size_t text_bytes);
 
-/* Called while memory is made that takes seconds (a GPU's pinned slots): of `total_bytes` of `what`, `done_bytes` are there.
- * On threads of the device's own too, one call at a time; must not call the device. */
+/* Called while memory is made that takes seconds (slots, the region): of `total_bytes` of `what`, a constant, `done_bytes`
+ * are there. On threads of the device's own too, one call at a time; must not call the device. */
 typedef void (*tide_device_progress)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
 
 /* Which operations fault injection counts. */
@@ -151,7 +151,7 @@ typedef struct tide_device_options {
 
     tide_device_observer observer; /* may be NULL */
     void *observer_context;
-    tide_device_progress progress; /* may be NULL; cuda only: elsewhere it takes no time worth telling */
+    tide_device_progress progress; /* may be NULL; null: never called */
     void *progress_context;
 } tide_device_options;
 

@@ -199,7 +199,7 @@ tide_status tide_host_arena_allocate(tide_host_arena *arena, const char *name, u
         status = addresses_take(arena, name, whole_bytes, &base);
     if (status != TIDE_OK)
         return status;
-    status = tide_host_extent_touch(name, base, whole_bytes, threads);
+    status = tide_host_extent_touch(name, base, whole_bytes, &(tide_first_touch){.threads = threads});
     if (status == TIDE_OK && arena->pinning.pin != NULL)
         status = arena->pinning.pin(arena->pinning.context, name, base, whole_bytes);
     if (status != TIDE_OK)

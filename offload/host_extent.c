@@ -16,7 +16,7 @@ enum {
     HUGE_PAGE_BYTES = 2 << 20,
     PAGE_BYTES = 4096,
     TOUCH_THREADS_MAX = 16,
-    TOUCH_STRIPE_MIN_BYTES = 32 << 20, /* below that a thread costs more than it saves */
+    TOUCH_PIECE_BYTES = 32 << 20, /* for less a thread costs more than it saves */
 };
 
 tide_status tide_host_extent_check_available(const char *what, uint64_t bytes)
@@ -58,64 +58,95 @@ void tide_host_extent_destroy(void *address, uint64_t bytes)
 
 /* --- first touch --- */
 
-typedef struct stripe {
+/* Pieces of an extent, each taken by the next thread that is free. */
+typedef struct touching {
     char *base;
     uint64_t bytes;
-    int error;
-} stripe;
+    const char *what;
+    const tide_first_touch *how;
+
+    pthread_mutex_t lock; /* guards the rest */
+    uint64_t next_bytes;  /* offset of the next piece */
+    uint64_t done_bytes;
+    int error; /* of the first failure */
+} touching;
 
 /* Ask the kernel for the pages, which reports where touching would kill; older kernels can't, so touch there.
  */
-static void *stripe_touch(void *argument)
+static int touch_piece(char *base, uint64_t bytes)
 {
-    stripe *it = argument;
 #ifdef MADV_POPULATE_WRITE
-    if (madvise(it->base, it->bytes, MADV_POPULATE_WRITE) == 0)
-        return NULL;
-    if (errno != EINVAL) {
-        it->error = errno;
-        return NULL;
-    }
+    if (madvise(base, bytes, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    if (errno != EINVAL)
+        return errno;
 #endif
-    for (uint64_t offset = 0; offset < it->bytes; offset += PAGE_BYTES)
-        *(volatile char *)(it->base + offset) = 0;
+    for (uint64_t offset = 0; offset < bytes; offset += PAGE_BYTES)
+        *(volatile char *)(base + offset) = 0;
+    return 0;
+}
+
+/* 0: there is none left. */
+static uint64_t piece_take(touching *work, uint64_t *offset)
+{
+    pthread_mutex_lock(&work->lock);
+    *offset = work->error == 0 ? work->next_bytes : work->bytes;
+    const uint64_t left = work->bytes - *offset, bytes = left < TOUCH_PIECE_BYTES ? left : TOUCH_PIECE_BYTES;
+    work->next_bytes = *offset + bytes;
+    pthread_mutex_unlock(&work->lock);
+    return bytes;
+}
+
+static void piece_done(touching *work, uint64_t bytes, int error)
+{
+    const tide_first_touch *how = work->how;
+    pthread_mutex_lock(&work->lock);
+    work->done_bytes += bytes;
+    if (work->error == 0)
+        work->error = error;
+    if (error == 0 && how->progress != NULL)
+        how->progress(how->progress_context, work->what, work->done_bytes, work->bytes);
+    pthread_mutex_unlock(&work->lock);
+}
+
+static void *touch_pieces(void *argument)
+{
+    touching *work = argument;
+    uint64_t offset;
+    for (uint64_t bytes; (bytes = piece_take(work, &offset)) > 0;)
+        piece_done(work, bytes, touch_piece(work->base + offset, bytes));
     return NULL;
 }
 
-static uint32_t stripe_count(uint64_t bytes, uint32_t threads)
+/* The caller's thread among them, so that none need be had. */
+static uint32_t touch_threads(uint64_t bytes, uint32_t threads)
 {
-    uint64_t count = bytes / TOUCH_STRIPE_MIN_BYTES;
-    count = count < threads ? count : threads;
-    count = count < TOUCH_THREADS_MAX ? count : TOUCH_THREADS_MAX;
-    return count > 0 ? (uint32_t)count : 1;
+    const uint64_t pieces = (bytes + TOUCH_PIECE_BYTES - 1) / TOUCH_PIECE_BYTES;
+    const uint64_t count = pieces < threads ? pieces : threads;
+    return count < TOUCH_THREADS_MAX ? (uint32_t)count : TOUCH_THREADS_MAX;
 }
 
-tide_status tide_host_extent_touch(const char *what, void *address, uint64_t bytes, uint32_t threads)
+tide_status tide_host_extent_touch(const char *what, void *address, uint64_t bytes,
+                                   const tide_first_touch *how)
 {
-    stripe stripes[TOUCH_THREADS_MAX];
+    assert(how->threads > 0);
+    touching work = {.base = address, .bytes = bytes, .what = what, .how = how};
     pthread_t helpers[TOUCH_THREADS_MAX];
-    uint32_t count = stripe_count(bytes, threads);
-    uint64_t stripe_bytes = bytes / count / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    const uint32_t threads = touch_threads(bytes, how->threads);
     uint32_t started = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bool last = i + 1 == count;
-        stripes[i] =
-            (stripe){(char *)address + i * stripe_bytes, last ? bytes - i * stripe_bytes : stripe_bytes, 0};
-    }
-    while (started + 1 < count &&
-           pthread_create(&helpers[started], NULL, stripe_touch, &stripes[started]) == 0)
+    (void)pthread_mutex_init(&work.lock, NULL);
+    if (how->progress != NULL)
+        how->progress(how->progress_context, what, 0, bytes);
+    while (started + 1 < threads && pthread_create(&helpers[started], NULL, touch_pieces, &work) == 0)
         started++;
-    for (uint32_t i = started; i < count; i++) /* the last stripe, and those no thread could be had for */
-        (void)stripe_touch(&stripes[i]);
-    int error = 0;
+    (void)touch_pieces(&work);
     for (uint32_t i = 0; i < started; i++)
         (void)pthread_join(helpers[i], NULL);
-    for (uint32_t i = 0; i < count; i++)
-        error = stripes[i].error != 0 ? stripes[i].error : error;
-    if (error == 0)
+    pthread_mutex_destroy(&work.lock);
+    if (work.error == 0)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_NO_MEMORY, "%s: the system has no %" PRIu64 " bytes: %s", what, bytes,
-                     strerror(error));
+                     strerror(work.error));
 }
 
 tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t alignment_bytes, int32_t node,
@@ -142,7 +173,7 @@ undo_reserve:
 }
 
 tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
-                                    uint32_t threads, void **address)
+                                    const tide_first_touch *how, void **address)
 {
     void *base = NULL;
     tide_status status = tide_host_extent_check_available(what, bytes);
@@ -150,7 +181,7 @@ tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t a
         status = tide_host_extent_back(what, bytes, alignment_bytes, TIDE_NODE_NEAREST, &base);
     if (status != TIDE_OK)
         return status;
-    status = tide_host_extent_touch(what, base, bytes, threads);
+    status = tide_host_extent_touch(what, base, bytes, how);
     if (status != TIDE_OK)
         goto undo_back;
     *address = base;

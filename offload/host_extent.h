@@ -7,9 +7,14 @@
 #ifndef TIDE_OFFLOAD_HOST_EXTENT_H
 #define TIDE_OFFLOAD_HOST_EXTENT_H
 
-#include "tidepool/types.h"
+#include "offload/device.h"
 
-#include <stdbool.h>
+/* Who touches memory, and who is told of it. */
+typedef struct tide_first_touch {
+    uint32_t threads;              /* at least 1; at most 16 of them, and only for much memory */
+    tide_device_progress progress; /* may be NULL */
+    void *progress_context;
+} tide_first_touch;
 
 /* Reserve addresses, nothing behind them: any touch faults. `bytes` is a multiple of the page size,
  * `alignment_bytes` a power of two. NO_MEMORY. */
@@ -17,11 +22,12 @@ tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, v
 /* Memory of zeros that is not touched yet, on `node` (topology.h) when it will be. NO_MEMORY. */
 tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t alignment_bytes, int32_t node,
                                   void **address);
-/* Memory of zeros on the nearest node. `what` names it in messages; `threads` > 0 touch it. NO_MEMORY. */
+/* Memory of zeros on the nearest node. `what` names it in messages and to who is told. NO_MEMORY. */
 tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
-                                    uint32_t threads, void **address);
+                                    const tide_first_touch *how, void **address);
 /* Touch zeroed memory that lies behind addresses already. NO_MEMORY. */
-tide_status tide_host_extent_touch(const char *what, void *address, uint64_t bytes, uint32_t threads);
+tide_status tide_host_extent_touch(const char *what, void *address, uint64_t bytes,
+                                   const tide_first_touch *how);
 void tide_host_extent_destroy(void *address, uint64_t bytes);
 
 /* NO_MEMORY if the system says that it can't have that many bytes now: a message instead of the killer's

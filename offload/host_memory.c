@@ -1,7 +1,7 @@
 /* The system calls behind slots, places and the region; what may be called when is checked by the callers. */
 #include "offload/host_memory.h"
 
-#include "offload/host_extent.h"
+#include "offload/topology.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, HUGE_PAGE_BYTES = 2 << 20 };
 
 void tide_host_memory_init(tide_host_memory *memory, uint64_t chunk_bytes)
 {
@@ -42,10 +42,10 @@ static bool move(const tide_host_memory *memory, void *from, void *to)
     return mremap(from, memory->chunk_bytes, memory->chunk_bytes, flags, to) == to;
 }
 
-/* Map slots of the file at `address`, whatever is there. */
-static bool map_file(int memfd, void *address, uint64_t bytes, uint64_t offset_bytes)
+/* Map slots of the file at `address`, whatever is there; `populate` is MAP_POPULATE or 0. */
+static bool map_file(int memfd, void *address, uint64_t bytes, uint64_t offset_bytes, int populate)
 {
-    const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    const int flags = MAP_SHARED | MAP_FIXED | populate;
     return mmap(address, bytes, PROT_READ | PROT_WRITE, flags, memfd, (off_t)offset_bytes) == address;
 }
 
@@ -59,7 +59,8 @@ static bool is_mapped(void *address)
 static bool own_is_there(const tide_host_memory *memory, uint32_t slot)
 {
     void *own = tide_host_memory_slot(memory, slot);
-    return is_mapped(own) || map_file(memory->memfd, own, memory->chunk_bytes, slot * memory->chunk_bytes);
+    return is_mapped(own) ||
+           map_file(memory->memfd, own, memory->chunk_bytes, slot * memory->chunk_bytes, MAP_POPULATE);
 }
 
 /* Does this system move shared memory? Try it with the first slot, there and back. If not, maps are slower. */
@@ -77,23 +78,47 @@ static tide_status try_to_move(tide_host_memory *memory)
     return tide_fail(TIDE_ERROR_NO_MEMORY, "device slot 0 could not be mapped again: %s", strerror(errno));
 }
 
-/* Give the file all its pages now, and their own places. */
-static tide_status slots_fill(int memfd, uint64_t bytes, uint64_t chunk_bytes, char **own)
+/* Where huge pages of shared memory are for who asks, they come with the first touch, and one that fails is told (Linux
+ * 5.14). From the file itself they would be small. */
+static bool touch_makes_pages(void *own, uint64_t bytes, uint64_t chunk_bytes)
 {
-    tide_status status = tide_host_extent_check_available("device slots", bytes);
-    if (status != TIDE_OK)
-        return status;
-    int error = posix_fallocate(memfd, 0, (off_t)bytes);
+#ifdef MADV_POPULATE_WRITE
+    return chunk_bytes >= HUGE_PAGE_BYTES && tide_topology_has_shared_huge_pages() &&
+           madvise(own, bytes, MADV_HUGEPAGE) == 0 && madvise(own, PAGE_BYTES, MADV_POPULATE_WRITE) == 0;
+#else
+    (void)own, (void)bytes, (void)chunk_bytes;
+    return false;
+#endif
+}
+
+/* Give the file all its pages. The file's own call takes them, or says that there are not so many; it clears none. */
+static tide_status file_fill(int memfd, void *own, uint64_t bytes, uint64_t chunk_bytes,
+                             const tide_first_touch *how)
+{
+    const int error =
+        touch_makes_pages(own, bytes, chunk_bytes) ? 0 : posix_fallocate(memfd, 0, (off_t)bytes);
     if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: the system has no %" PRIu64 " bytes: %s", bytes,
                          strerror(error));
+    return tide_host_extent_touch("device slots", own, bytes, how);
+}
+
+/* The file, all of it there, at the slots' own places. */
+static tide_status slots_fill(int memfd, uint64_t bytes, uint64_t chunk_bytes, const tide_first_touch *how,
+                              char **own)
+{
     void *base;
-    status = tide_host_extent_reserve(bytes, chunk_bytes, &base);
+    tide_status status = tide_host_extent_check_available("device slots", bytes);
+    if (status == TIDE_OK)
+        status = tide_host_extent_reserve(bytes, chunk_bytes, &base);
     if (status != TIDE_OK)
         return status;
-    if (!map_file(memfd, base, bytes, 0)) {
+    if (ftruncate(memfd, (off_t)bytes) == 0 && map_file(memfd, base, bytes, 0, 0))
+        status = file_fill(memfd, base, bytes, chunk_bytes, how);
+    else
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: %" PRIu64 " bytes could not be mapped: %s",
                            bytes, strerror(errno));
+    if (status != TIDE_OK) {
         tide_host_extent_destroy(base, bytes);
         return status;
     }
@@ -101,7 +126,8 @@ static tide_status slots_fill(int memfd, uint64_t bytes, uint64_t chunk_bytes, c
     return TIDE_OK;
 }
 
-tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t count)
+tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t count,
+                                          const tide_first_touch *how)
 {
     assert(memory->memfd < 0);
     int memfd = memfd_create("tidepool-device-slots", MFD_CLOEXEC);
@@ -110,7 +136,7 @@ tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t cou
                          "no memory file for device slots: %s", strerror(errno));
     char *own = NULL;
     tide_status status =
-        count > 0 ? slots_fill(memfd, count * memory->chunk_bytes, memory->chunk_bytes, &own) : TIDE_OK;
+        count > 0 ? slots_fill(memfd, count * memory->chunk_bytes, memory->chunk_bytes, how, &own) : TIDE_OK;
     if (status != TIDE_OK)
         goto undo_memfd;
     memory->memfd = memfd;
@@ -126,12 +152,13 @@ undo_memfd:
     return status;
 }
 
-tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t bytes, uint32_t threads)
+tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t bytes,
+                                           const tide_first_touch *how)
 {
     assert(memory->region == NULL);
     void *base;
     uint64_t whole_bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-    tide_status status = tide_host_extent_create("region", whole_bytes, 2u << 20, threads, &base);
+    tide_status status = tide_host_extent_create("region", whole_bytes, HUGE_PAGE_BYTES, how, &base);
     if (status != TIDE_OK)
         return status;
     memory->region = base;
@@ -149,8 +176,9 @@ static bool place_clear(const tide_host_memory *memory, void *place)
 tide_status tide_host_memory_map(tide_host_memory *memory, uint32_t slot, void *place)
 {
     assert(slot < memory->slot_count);
-    const bool mapped = (memory->moves && move(memory, tide_host_memory_slot(memory, slot), place)) ||
-                        map_file(memory->memfd, place, memory->chunk_bytes, slot * memory->chunk_bytes);
+    const bool mapped =
+        (memory->moves && move(memory, tide_host_memory_slot(memory, slot), place)) ||
+        map_file(memory->memfd, place, memory->chunk_bytes, slot * memory->chunk_bytes, MAP_POPULATE);
     if (mapped)
         return TIDE_OK;
     int error = errno;

@@ -19,9 +19,7 @@
 #ifndef TIDE_OFFLOAD_HOST_MEMORY_H
 #define TIDE_OFFLOAD_HOST_MEMORY_H
 
-#include "tidepool/types.h"
-
-#include <stdbool.h>
+#include "offload/host_extent.h"
 
 typedef struct tide_host_memory {
     uint64_t chunk_bytes;
@@ -37,9 +35,11 @@ void tide_host_memory_init(tide_host_memory *memory, uint64_t chunk_bytes);
 void tide_host_memory_destroy(tide_host_memory *memory);
 
 /* Once each. NO_MEMORY, UNSUPPORTED (no memfd): nothing changed. */
-tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t count);
+tide_status tide_host_memory_slots_create(tide_host_memory *memory, uint32_t count,
+                                          const tide_first_touch *how);
 void tide_host_memory_slots_destroy(tide_host_memory *memory);
-tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t bytes, uint32_t threads);
+tide_status tide_host_memory_region_create(tide_host_memory *memory, uint64_t bytes,
+                                           const tide_first_touch *how);
 
 /* Callers have checked slot and place. NO_MEMORY (the system's limit of mappings): the place is as before. INTERNAL: a place
  * or the slot's own is lost. */

@@ -22,6 +22,14 @@ static tide_status hazard_objects_add(tide_host_device *device, tide_object_kind
     return status;
 }
 
+/* Large memory is touched by all threads, and told of. */
+static tide_first_touch touch_how(const tide_host_device *device)
+{
+    return (tide_first_touch){.threads = device->threads,
+                              .progress = device->options.progress,
+                              .progress_context = device->options.progress_context};
+}
+
 /* --- slots --- */
 
 static tide_status device_slots_make(tide_host_device *device, uint32_t count)
@@ -29,7 +37,8 @@ static tide_status device_slots_make(tide_host_device *device, uint32_t count)
     tide_status status = tide_mappings_slots_add(&device->mappings, count);
     if (status != TIDE_OK)
         return status;
-    status = tide_host_memory_slots_create(&device->memory, count);
+    const tide_first_touch how = touch_how(device);
+    status = tide_host_memory_slots_create(&device->memory, count, &how);
     if (status != TIDE_OK)
         tide_mappings_slots_remove(&device->mappings);
     return status;
@@ -39,6 +48,12 @@ static void device_slots_undo(tide_host_device *device)
 {
     tide_host_memory_slots_destroy(&device->memory);
     tide_mappings_slots_remove(&device->mappings);
+}
+
+static tide_status host_slots_make(tide_host_device *device, uint32_t count)
+{
+    const tide_first_touch how = touch_how(device);
+    return tide_host_slots_create(&device->host_slots, count, device->options.chunk_bytes, &how);
 }
 
 static tide_status slots_make_locked(tide_host_device *device, tide_tier tier, uint32_t count)
@@ -51,9 +66,7 @@ static tide_status slots_make_locked(tide_host_device *device, tide_tier tier, u
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "making slots");
     if (status == TIDE_OK)
-        status = on_device ? device_slots_make(device, count)
-                           : tide_host_slots_create(&device->host_slots, count, device->options.chunk_bytes,
-                                                    device->threads);
+        status = on_device ? device_slots_make(device, count) : host_slots_make(device, count);
     if (status != TIDE_OK)
         return status;
     status =
@@ -150,8 +163,9 @@ static tide_status region_create_locked(tide_host_device *device, uint64_t bytes
     tide_status status = tide_ledger_check(ledger, TIDE_TIER_DEVICE, "region", bytes);
     if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "making the region");
+    const tide_first_touch how = touch_how(device);
     if (status == TIDE_OK)
-        status = tide_host_memory_region_create(&device->memory, bytes, device->threads);
+        status = tide_host_memory_region_create(&device->memory, bytes, &how);
     if (status != TIDE_OK)
         return status;
     device->region_bytes = bytes;

@@ -2,7 +2,7 @@
 #ifndef TIDE_OFFLOAD_HOST_SLOTS_H
 #define TIDE_OFFLOAD_HOST_SLOTS_H
 
-#include "tidepool/types.h"
+#include "offload/host_extent.h"
 
 typedef struct tide_host_slots {
     char *base;
@@ -12,7 +12,7 @@ typedef struct tide_host_slots {
 
 /* NO_MEMORY: nothing changed. */
 tide_status tide_host_slots_create(tide_host_slots *slots, uint32_t count, uint64_t chunk_bytes,
-                                   uint32_t threads);
+                                   const tide_first_touch *how);
 void tide_host_slots_destroy(tide_host_slots *slots);
 
 static inline void *tide_host_slots_address(const tide_host_slots *slots, uint32_t slot)

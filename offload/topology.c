@@ -48,12 +48,14 @@ uint32_t tide_topology_processors(void)
     return online > 0 ? (uint32_t)online : 1;
 }
 
+static const char private_mode_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+
 /* The word in brackets of "always [madvise] never". */
-static void huge_page_mode(char mode[16])
+static void huge_page_mode(const char *path, char mode[16])
 {
     char text[TEXT_BYTES];
     (void)snprintf(mode, 16, "none");
-    if (!tide_system_text_read("/sys/kernel/mm/transparent_hugepage/enabled", text))
+    if (!tide_system_text_read(path, text))
         return;
     const char *begin = strchr(text, '[');
     const char *end = begin != NULL ? strchr(begin, ']') : NULL;
@@ -64,8 +66,15 @@ static void huge_page_mode(char mode[16])
 bool tide_topology_has_huge_pages(void)
 {
     char mode[16];
-    huge_page_mode(mode);
+    huge_page_mode(private_mode_path, mode);
     return strcmp(mode, "always") == 0 || strcmp(mode, "madvise") == 0;
+}
+
+bool tide_topology_has_shared_huge_pages(void)
+{
+    char mode[16];
+    huge_page_mode("/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode);
+    return strcmp(mode, "never") != 0 && strcmp(mode, "deny") != 0 && strcmp(mode, "none") != 0;
 }
 
 /* Calls `each` for every number of a list such as "0-3,8,10-11". */
@@ -286,7 +295,7 @@ tide_status tide_topology_read(tide_topology *topology)
     read.cores = cores_count();
     read.can_bind = TIDE_HAVE_HWLOC;
     processor_name(read.processor);
-    huge_page_mode(read.transparent_huge_pages);
+    huge_page_mode(private_mode_path, read.transparent_huge_pages);
     nodes_read(&read);
     *topology = read;
     return TIDE_OK;

@@ -43,7 +43,9 @@ uint32_t tide_topology_processors(void);
 /* Memory that can be had without swapping and within the limits of this process's control groups (cgroup.h); UINT64_MAX if
  * the system does not say. */
 uint64_t tide_topology_available_bytes(void);
+/* Does private, or shared, memory that asks for huge pages get them? */
 bool tide_topology_has_huge_pages(void);
+bool tide_topology_has_shared_huge_pages(void);
 
 /* A NUMA node by the system's number, or the nearest: the first of those whose processors the calling thread may use. */
 enum { TIDE_NODE_NEAREST = -1 };

@@ -8,6 +8,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +39,71 @@ static void extent_is_present_aligned_zeroed_and_exact(void **state)
 {
     (void)state;
     void *address;
-    size_t bytes = 70 * MIB + 4096; /* several stripes for four threads, and not a whole huge page */
-    assert_ok(tide_host_extent_create("test", bytes, 2 * MIB, 4, &address));
+    size_t bytes = 70 * MIB + 4096; /* pieces for three threads, and not a whole huge page */
+    assert_ok(tide_host_extent_create("test", bytes, 2 * MIB, &(tide_first_touch){.threads = 4}, &address));
     assert_int_equal((uintptr_t)address % (2 * MIB), 0);
     assert_int_equal(pages_present(address, bytes), bytes / 4096);
     for (size_t i = 0; i < bytes; i += 512)
         assert_int_equal(((char *)address)[i], 0);
     tide_host_extent_destroy(address, bytes);
+}
+
+/* What a touch told. */
+typedef struct told {
+    uint64_t calls, done_bytes, total_bytes;
+    atomic_int inside; /* calls at this moment */
+    bool in_order;
+} told;
+
+static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
+{
+    told *it = context;
+    const bool first = it->calls++ == 0;
+    it->in_order &= atomic_fetch_add(&it->inside, 1) == 0 && strcmp(what, "test") == 0 &&
+                    (first ? done_bytes == 0 : done_bytes > it->done_bytes);
+    usleep(1000);
+    it->done_bytes = done_bytes;
+    it->total_bytes = total_bytes;
+    atomic_fetch_sub(&it->inside, 1);
+}
+
+static void touching_tells_from_nothing_to_all_one_call_at_a_time(void **state)
+{
+    (void)state;
+    void *address;
+    const size_t bytes = 200 * MIB;
+    told it = {.in_order = true};
+    const tide_first_touch how = {.threads = 4, .progress = tell, .progress_context = &it};
+    assert_ok(tide_host_extent_create("test", bytes, 2 * MIB, &how, &address));
+    assert_true(it.in_order);
+    assert_true(it.calls > 4);
+    assert_int_equal(it.done_bytes, bytes);
+    assert_int_equal(it.total_bytes, bytes);
+    tide_host_extent_destroy(address, bytes);
+}
+
+/* Behind the last page of a file a touch kills, were it not for the system's telling (since Linux 5.14). */
+static void touching_what_is_not_there_is_a_status(void **state)
+{
+    (void)state;
+#ifdef MADV_POPULATE_WRITE
+    const size_t bytes = 100 * MIB;
+    const int file = memfd_create("half", MFD_CLOEXEC);
+    assert_true(file >= 0);
+    assert_int_equal(ftruncate(file, (off_t)bytes / 2), 0);
+    void *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(address != MAP_FAILED);
+    assert_int_equal(madvise(address, 4096, MADV_POPULATE_WRITE), 0);
+    told it = {.in_order = true};
+    const tide_first_touch how = {.threads = 3, .progress = tell, .progress_context = &it};
+    assert_int_equal(tide_host_extent_touch("test", address, bytes, &how), TIDE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(tide_message(), "test: the system has no 104857600 bytes: "));
+    assert_true(it.done_bytes < bytes);
+    munmap(address, bytes);
+    close(file);
+#else
+    skip();
+#endif
 }
 
 static void reserved_addresses_hold_no_memory(void **state)
@@ -61,12 +120,12 @@ static void host_slots_lie_one_after_the_other(void **state)
 {
     (void)state;
     tide_host_slots slots = {0};
-    assert_ok(tide_host_slots_create(&slots, 5, 256 * KIB, 2));
+    assert_ok(tide_host_slots_create(&slots, 5, 256 * KIB, &(tide_first_touch){.threads = 2}));
     char *first = tide_host_slots_address(&slots, 0), *last = tide_host_slots_address(&slots, 4);
     assert_int_equal(last - first, MIB);
     assert_int_equal(pages_present(first, 5 * 256 * KIB), 5 * 64);
     tide_host_slots_destroy(&slots);
-    assert_ok(tide_host_slots_create(&slots, 0, 256 * KIB, 2));
+    assert_ok(tide_host_slots_create(&slots, 0, 256 * KIB, &(tide_first_touch){.threads = 2}));
     tide_host_slots_destroy(&slots);
 }
 
@@ -276,6 +335,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(extent_is_present_aligned_zeroed_and_exact),
+        cmocka_unit_test(touching_tells_from_nothing_to_all_one_call_at_a_time),
+        cmocka_unit_test(touching_what_is_not_there_is_a_status),
         cmocka_unit_test(reserved_addresses_hold_no_memory),
         cmocka_unit_test(host_slots_lie_one_after_the_other),
         cmocka_unit_test(buffers_of_all_sizes_are_zeroed_apart_and_kept),

@@ -192,7 +192,7 @@ adam_arrays adam_arrays_make(tide_dtype dtype, size_t elements, int threads)
     adam_arrays made = {.dtype = dtype, .elements = elements};
     for (int i = 0; i < ADAM_ARRAYS; i++)
         if (tide_host_slots_create(&made.slots[i], 1, elements * adam_element_bytes(&made, i),
-                                   (uint32_t)threads) != TIDE_OK)
+                                   &(tide_first_touch){.threads = (uint32_t)threads}) != TIDE_OK)
             bench_die("%s", tide_message());
     return made;
 }
