@@ -1,6 +1,7 @@
 /* The DEVICE tier's memory on the host device.
  *
- *   memfd     [ slot 0 | slot 1 | ... ]            the physical memory, all pages present from the start
+ *   memfd     [ slot 0 | slot 1 | ... ]            the physical memory, all pages present from the start, huge ones where
+ *                                                  the system has them for shared memory
  *   own       [ slot 0 | slot 1 | ... ]            mapped for ever: the slots' own places
  *   range     [ . . | chunk | . . . | chunk ]      PROT_NONE, with slots of the memfd at chunks' places
  *   region    private memory

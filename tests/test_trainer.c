@@ -173,6 +173,41 @@ static void initial_values_are_the_generators_for_any_thread_count(void **state)
     }
 }
 
+/* Bytes told of, by what they are. */
+typedef struct told {
+    uint64_t device_slots, host_slots, region, values;
+} told;
+
+static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
+{
+    told *it = context;
+    uint64_t *kind = strcmp(what, "device slots") == 0     ? &it->device_slots
+                     : strcmp(what, "host slots") == 0     ? &it->host_slots
+                     : strcmp(what, "region") == 0         ? &it->region
+                     : strcmp(what, "initial values") == 0 ? &it->values
+                                                           : NULL;
+    assert_non_null(kind);
+    assert_true(done_bytes <= total_bytes && (done_bytes == 0 || done_bytes > *kind));
+    *kind = done_bytes;
+}
+
+static void all_that_is_made_at_start_is_told(void **state)
+{
+    const fixture *f = *state;
+    told it = {0};
+    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    options.pool.progress = tell;
+    options.pool.progress_context = &it;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
+    assert_int_equal(it.device_slots, plan->device_slots * plan->chunk_bytes);
+    assert_int_equal(it.host_slots, plan->host_slots * plan->chunk_bytes);
+    assert_true(it.region >= plan->region_bytes);
+    assert_int_equal(it.values, 4 * tide_gpt2_element_count(&options.model));
+    tide_trainer_destroy(trainer);
+}
+
 /* --- learning --- */
 
 static void training_learns_and_evaluation_sees_it(void **state)
@@ -466,6 +501,7 @@ int main(void)
         cmocka_unit_test(twenty_fp32_steps_are_pytorchs),
         cmocka_unit_test(twenty_bf16_steps_follow_pytorchs),
         cmocka_unit_test(twenty_fp16_steps_follow_pytorchs),
+        cmocka_unit_test(all_that_is_made_at_start_is_told),
         cmocka_unit_test(initial_values_are_the_generators_for_any_thread_count),
         cmocka_unit_test(training_learns_and_evaluation_sees_it),
         cmocka_unit_test(a_sample_is_a_function_of_model_and_seed),
