@@ -70,6 +70,7 @@ for name in $names; do targets="$targets tests/bench/bench_$name"; done
 
 # Without assertions: figures are of what users run.
 build_all() {
+    tide_build_folder "$build" || return 1
     if [ -f "$build/build.ninja" ]; then
         meson configure "$build" --buildtype=release -Db_ndebug=true -Dtests=enabled
     else

@@ -15,6 +15,7 @@ device_memory=16MiB # a quarter of gpt2-nano's 65 MiB of model data
 # shellcheck disable=SC2086 # words are meant to split
 tide_packages_install $TIDE_BUILD_PACKAGES
 mkdir -p "$folder"
+tide_build_folder "$folder/build"
 
 echo "building in $folder/build"
 [ -f "$folder/build/build.ninja" ] ||
@@ -35,7 +36,11 @@ sys.stdout.buffer.write(text)' >"$folder/headers.txt"
 echo "text: $(wc -c <"$folder/headers.txt") bytes of C headers"
 
 rm -f "$folder/metrics.jsonl"
-"$folder/build/tools/tidepool" train --model gpt2-nano --data "$folder/headers.txt" --steps "$steps" \
+{ "$folder/build/tools/tidepool" train --model gpt2-nano --data "$folder/headers.txt" --steps "$steps" \
     --chunk-size 1MiB --device-memory $device_memory --micro-batch 2 --lr 1e-3 --eval-every 100 --sample 300 \
-    --metrics "$folder/metrics.jsonl" | tee "$folder/train.log"
-exec python3 tools/demo_summary.py "$folder/train.log" "$folder/metrics.jsonl"
+    --metrics "$folder/metrics.jsonl" || echo "training ended with status $?"; } | tee "$folder/train.log"
+if grep -q '^training ended with status' "$folder/train.log"; then
+    echo "demo: FAILED: see above" >&2
+    exit 1
+fi
+exec python3 tools/demo_summary.py "$folder/train.log" "$folder/metrics.jsonl" "$steps"

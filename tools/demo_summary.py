@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The demo's last lines: what was trained, within which budget, what moved, how long compute waited.
 
-usage: demo_summary.py TRAIN.log METRICS.jsonl
+usage: demo_summary.py TRAIN.log METRICS.jsonl STEPS-ASKED-FOR
 
-Exit status 1 if the demo did not show what it is there to show: a device budget of at most a quarter of the model data,
+Exit status 1 if the demo did not show what it is there to show: all its steps, a device budget of at most a quarter of the model data,
 device memory within it, and a validation loss well below (under 0.8 of) the text's unigram entropy; below it at all, in
 a run that was asked for fewer steps.
 """
@@ -27,6 +27,7 @@ def main():
     rows = [json.loads(line) for line in open(sys.argv[2], encoding="utf-8")]
     model = number(log, r"model data +([0-9,]+) B")
     budget = number(log, r"device budget +([0-9,]+) B")
+    steps = int(sys.argv[3])
     loss = number(log, r"validation after step \d+: loss ([0-9.]+)")
     entropy = number(log, r"unigram entropy ([0-9.]+)")
     seconds = sum(row["step_seconds"] for row in rows)
@@ -45,7 +46,8 @@ def main():
     for cause in named:
         print(f"  {cause:<20}{100 * causes[cause] / seconds:10.1f} %")
     print(f"validation loss       {loss:10.3f} nats  the text's unigram entropy is {entropy:.3f}")
-    good = 4 * budget <= model and peak <= budget and loss < (0.8 if len(rows) >= FULL_STEPS else 1) * entropy
+    good = (len(rows) == steps and 4 * budget <= model and peak <= budget and
+            loss < (0.8 if steps >= FULL_STEPS else 1) * entropy)
     print("demo: " + ("done" if good else "FAILED: see the table"))
     return 0 if good else 1
 

@@ -15,6 +15,7 @@
 # part that ran was right or had nothing to run on, 1 if not, 2 for usage or without a GPU.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+. tools/packages.sh # for CXX, of CC's family; it installs nothing here
 build=$PWD/build-gpu
 out=""
 deps=$PWD/.deps

@@ -1,6 +1,7 @@
 # Sourced by the scripts that build: install what a build needs, on Debian and its relatives.
 #
 #   tide_packages_install PACKAGE...    does nothing when all are there; says what it installs; as root or through sudo
+#   tide_build_folder FOLDER            made for another compiler than CC names, a build folder goes
 #   TIDE_BUILD_PACKAGES                 for the product; the compiler is gcc, or the clang that CC names
 #   TIDE_TEST_PACKAGES                  for the tests, beside those
 
@@ -32,6 +33,11 @@ tide_packages_install() {
     # shellcheck disable=SC2086 # words are meant to split
     $as_root DEBIAN_FRONTEND=noninteractive apt-get update -qq &&
         $as_root DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+tide_build_folder() {
+    [ "$(cat "$1/.compiler" 2>/dev/null)" = "${CC:-}" ] || rm -rf "$1"
+    mkdir -p "$1" && echo "${CC:-}" >"$1/.compiler"
 }
 
 # clang's OpenMP and sanitizers are packages of their own, and both compilers have to be of one family to link together.

@@ -6,7 +6,7 @@
 #   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration)
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
-#   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and what does not need them passes
+#   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and one test of each part passes
 #
 # usage: tools/test.sh [--list] [CONFIGURATION ...]      build folders: build-test/ (TIDE_TEST_BUILD to move them)
 # --list names the configurations that would run, a line each, and does no more. CC=clang builds with clang.
@@ -39,6 +39,7 @@ fail_count() { # LABEL: what could not even run counts as one failure
 configure() { # LABEL OPTIONS...
     label=$1; shift
     say "$label: building"
+    tide_build_folder "$build/$label" || return 1
     if [ -f "$build/$label/build.ninja" ]; then verb=configure; else verb=setup; fi
     meson $verb "$build/$label" -Dwerror=true -Dtests=enabled "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
 }
@@ -112,7 +113,7 @@ run_sanitize() {
 }
 
 run_threads() {
-    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|pool|pool_faults|pool_mixed|program_output)$'
+    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|pool|pool_faults|pool_mixed|pool_stall|program_output)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
         '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
