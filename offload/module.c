@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = PATH_MAX, TEXT_BYTES = 1024, FOLDERS = 5 };
@@ -61,6 +62,13 @@ static void seen_from(const char *own_folder, const char *relative, char folder[
         folder[0] = 0;
 }
 
+/* Nobody else's: what lies beside a program that was copied to a common folder may be anybody's. */
+static bool is_trusted(const char *folder)
+{
+    struct stat about;
+    return stat(folder, &about) == 0 && (about.st_uid == 0 || about.st_uid == geteuid());
+}
+
 /* Folders to look in, in order; "" where there is none. */
 static void list_folders(char folders[FOLDERS][PATH_BYTES])
 {
@@ -71,8 +79,11 @@ static void list_folders(char folders[FOLDERS][PATH_BYTES])
     if (own_file(own) && strrchr(own, '/') != NULL) {
         *strrchr(own, '/') = 0;
         seen_from(own, ".", folders[1]);
-        seen_from(own, "../kernels/cuda", folders[2]); /* in a build folder: programs and library lie one deep */
-        seen_from(own, TIDE_LIBRARY_FROM_PROGRAM, folders[3]);
+        seen_from(own, TIDE_LIBRARY_FROM_PROGRAM, folders[2]);
+        seen_from(own, "../kernels/cuda",
+                  folders[3]); /* in a build folder: programs and library lie one deep */
+        if (!is_trusted(folders[3]))
+            folders[3][0] = 0;
     }
     snprintf(folders[4], PATH_BYTES, "%s", TIDE_LIBRARY_FOLDER);
 }

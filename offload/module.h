@@ -9,8 +9,8 @@
  * and stays: CUDA does not like to be unloaded.
  *
  * Looked for in this order: the folder in TIDEPOOL_MODULES; the folder this code was loaded from (through symbolic links);
- * kernels/cuda of the build folder that it lies in; the library folder beside the program's, wherever the installation was
- * moved to; the one it was made for; wherever the dynamic linker looks.
+ * the library folder beside the program's, wherever the installation was moved to; kernels/cuda of the build folder that it
+ * lies in, if that is root's or this user's; the library folder it was made for; wherever the dynamic linker looks.
  */
 #ifndef TIDE_OFFLOAD_MODULE_H
 #define TIDE_OFFLOAD_MODULE_H

@@ -293,7 +293,8 @@ typedef enum tide_stall_cause {
     TIDE_STALL_UPDATE,   /* what it needs was waiting for its optimizer step, or for being restored, or in it */
     TIDE_STALL_NORM,     /* the step before was not over until its gradient norm was on the host */
     TIDE_STALL_MAP,      /* what it needs was being mapped, or a slot for it unmapped */
-    TIDE_STALL_CALLER,   /* nothing held it: from a training step's first op to its end the caller was late to enqueue */
+    TIDE_STALL_CALLER,   /* nothing held it: within a training step the caller was late to enqueue an op's next kernel (on the
+                            host device with what its threads take to wake) */
     TIDE_STALL_CAUSE_COUNT,
 } tide_stall_cause;
 

@@ -249,7 +249,9 @@ void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *sums)
     *sums = pool->counters;
     sums->steps = pool->steps;
     sums->seconds = (double)pool->device->ops->now_ns(pool->device) * 1e-9;
-    sums->compute_seconds = (double)(device.busy_ns[TIDE_STREAM_COMPUTE] - norm_copy_ns) * 1e-9;
+    /* On the host device the copy is told of before it counts as busy. */
+    const uint64_t busy_ns = device.busy_ns[TIDE_STREAM_COMPUTE];
+    sums->compute_seconds = busy_ns > norm_copy_ns ? (double)(busy_ns - norm_copy_ns) * 1e-9 : 0;
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
         sums->stall_seconds_by[cause] = (double)pool->stalls.ns[cause] * 1e-9;
     stalls_sum(sums);

@@ -239,7 +239,8 @@ tide_status tide_step_end(tide_pool *pool)
     status = end_locked(pool);
     if (status == TIDE_OK) {
         pool->step_open = false;
-        tide_stall_ops_end(pool);
+        if (pool->step.training)
+            tide_stall_ops_end(pool);
         if (pool->step.training || tide_manager_may_act(pool->manager))
             tide_pool_ring(pool);
     }
@@ -270,7 +271,8 @@ tide_status tide_pool_give_up(tide_pool *pool)
 {
     pool->abort_training = pool->step_open && pool->step.training;
     pool->step_open = pool->op_open = false;
-    tide_stall_ops_end(pool);
+    if (pool->abort_training)
+        tide_stall_ops_end(pool);
     pool->op_name = NULL;
     pool->slice = UINT32_MAX;
     pool->op_access_count = 0;
