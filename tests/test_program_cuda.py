@@ -126,7 +126,7 @@ def check_budget(bench):
                  "the default budget is what the GPU has free, less the page tables of the host's, and the table says so", run)
     stand_in("slow")
     run = train(bench, "--model", bench.tiny, "--device", "cuda:0")
-    bench.tap.ok(run.status == 0 and re.fullmatch(r"made \d.* of pinned host slots in 1\.\d s\n", run.err),
+    bench.tap.ok(run.status == 0 and run.err == "" and sum("of pinned host slots in 1." in line for line in run.made) == 1,
                  "pinning that takes more than a second is told in one line", run)
 
 
