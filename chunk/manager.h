@@ -7,9 +7,9 @@
  * Program order. The manager thinks in the order in which commands are handed out; the executor keeps that
  * order true on asynchronous streams. So a command is done
  *
- *   FETCH, WRITE_BACK  when the mapping stands and the copy is enqueued (who uses the slot waits for the copy)
- *   EVICT              when the last use has been seen and the place is unmapped (the copy out may still run:
- *                      whoever uses either slot next waits for it)
+ *   FETCH              when the mapping stands and the copy is enqueued (who uses the slot waits for the copy)
+ *   WRITE_BACK         when the copy has been seen to end
+ *   EVICT              when the last use, the copy out included, has been seen and the place is unmapped
  *   UPDATE, RESTORE    host: when the host lane has finished; device: when it is enqueued. A host task's chunks may stand,
  *                      stale, in device slots; copies of them out have been seen to end
  *   ACCESS             when the caller's own work on the host slots is over

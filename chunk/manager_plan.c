@@ -332,7 +332,8 @@ static bool host_slot_can_be_had(const tide_manager *m)
 static bool may_leave(tide_manager *m, tide_chunk chunk, bool host_slot)
 {
     const tide_place *place = &m->places.chunks[chunk];
-    const bool wanted = m->marks[chunk] & (TIDE_MARK_REQUESTED | TIDE_MARK_GATHER_DEVICE);
+    const bool wanted = m->marks[chunk] & TIDE_MARK_GATHER_DEVICE ||
+                        (m->marks[chunk] & TIDE_MARK_REQUESTED && !tide_manager_must_leave(m, chunk));
     if (wanted || (!place->busy && !tide_place_is_movable(place))) {
         m->marks[chunk] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
         return false;
@@ -357,14 +358,20 @@ static bool let_go(tide_manager *m, tide_chunk chunk, tide_command *command)
     return command->chunk == chunk;
 }
 
-/* The smaller, the sooner it leaves: what costs no copy; what is needed soonest of that whose use is over on the device;
- * the rest as their uses will be over. */
+/* The smaller, the sooner it leaves: what costs no copy; what the open op waits for; of that whose use is over on the
+ * device, what is needed soonest, but behind it what only gets a copy and can't be updated yet (the norm is not known, and
+ * no slot comes free); the rest as their uses will be over. */
 static uint64_t leaving_rank(const tide_manager *m, tide_chunk chunk)
 {
+    const uint64_t band = (uint64_t)1 << 40;
     if (!tide_place_is_dirty(&m->places.chunks[chunk]))
         return 0;
-    const bool over = m->leaving.ends[chunk] <= m->ends_passed;
-    return over ? 1 + tide_manager_next_use(m, chunk) : UINT64_MAX / 2 + m->leaving.ends[chunk];
+    if (m->marks[chunk] & TIDE_MARK_REQUESTED)
+        return 1;
+    if (m->leaving.ends[chunk] > m->ends_passed)
+        return 4 * band + m->leaving.ends[chunk];
+    const bool no_hurry = !(m->marks[chunk] & TIDE_MARK_LEAVING) && !tide_manager_has_work(m, chunk);
+    return (no_hurry ? 3 : 2) * band + tide_manager_next_use(m, chunk);
 }
 
 /* Of the queue, by that rank, what a mark of `marks` is on. Chunks that are wanted again, and those that nothing is left to

@@ -193,7 +193,8 @@ static void request_chunks(tide_manager *m, const tide_chunk *chunks, uint32_t c
         assert(!(m->marks[chunks[i]] & TIDE_MARK_REQUESTED));
         request->pins[request->pin_count++] = chunks[i];
         m->marks[chunks[i]] |= TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
-        m->marks[chunks[i]] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING);
+        if (!tide_manager_must_leave(m, chunks[i]))
+            m->marks[chunks[i]] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING);
     }
     request->ready = false;
 }

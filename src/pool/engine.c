@@ -5,7 +5,7 @@
  *
  *   FETCH        map (outside the lock; not where the slot stands already), enqueue the copy on the in stream behind the
  *                marks of both slots: done
- *   WRITE_BACK   enqueue the copy on the out stream: done
+ *   WRITE_BACK   enqueue the copy on the out stream; open until it has been seen to end: done
  *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have
  *                been seen; unmap (outside the lock): done
  *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished
@@ -144,7 +144,7 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
 }
 
 /* Enqueue the copy out of an EVICT or a WRITE_BACK. */
-static tide_status copy_out(tide_pool *pool, const tide_command *command)
+static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64_t *number)
 {
     tide_marks *from = &pool->device_marks[command->device_slot], *to = &pool->host_marks[command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
@@ -156,13 +156,12 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command)
     if (status == TIDE_OK)
         status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST,
                                               command->host_slot, command->device_slot, bytes);
-    uint64_t number;
     if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_OUT, &number);
+        status = tide_order_record(&pool->order, TIDE_STREAM_OUT, number);
     if (status != TIDE_OK)
         return status;
-    tide_marks_set(from, TIDE_STREAM_OUT, number, false);
-    tide_marks_set(to, TIDE_STREAM_OUT, number, true);
+    tide_marks_set(from, TIDE_STREAM_OUT, *number, false);
+    tide_marks_set(to, TIDE_STREAM_OUT, *number, true);
     pool->link_used = true;
     tide_pool_count_bytes(pool, command, 0, bytes);
     return TIDE_OK;
@@ -170,11 +169,13 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command)
 
 /* --- open commands --- */
 
-static void open_add(tide_pool *pool, const tide_command *command, tide_pool_command_phase phase)
+/* `number` is that of its copy out, if it has one. */
+static void open_add(tide_pool *pool, const tide_command *command, tide_pool_command_phase phase,
+                     uint64_t number)
 {
     assert(pool->open_count < TIDE_COMMANDS_OPEN_MAX);
     pool->open[pool->open_count++] =
-        (tide_pool_command){.command = *command, .phase = phase, .job = UINT32_MAX};
+        (tide_pool_command){.command = *command, .phase = phase, .number = number, .job = UINT32_MAX};
 }
 
 static void open_remove(tide_pool *pool, uint32_t i)
@@ -185,25 +186,25 @@ static void open_remove(tide_pool *pool, uint32_t i)
 static void issue(tide_pool *pool, const tide_command *command)
 {
     tide_status status = TIDE_OK;
+    uint64_t number = 0;
     switch (command->kind) {
     case TIDE_COMMAND_FETCH:
         tide_pool_command_done(pool, command, fetch(pool, command));
         return;
     case TIDE_COMMAND_WRITE_BACK:
-        tide_pool_command_done(pool, command, copy_out(pool, command));
-        return;
     case TIDE_COMMAND_EVICT:
         if (command->copy)
-            status = copy_out(pool, command);
+            status = copy_out(pool, command, &number);
         if (status != TIDE_OK)
             tide_pool_command_done(pool, command, status);
         else
-            open_add(pool, command, TIDE_OPEN_UNMAP);
+            open_add(pool, command, command->kind == TIDE_COMMAND_EVICT ? TIDE_OPEN_UNMAP : TIDE_OPEN_COPY,
+                     number);
         return;
     case TIDE_COMMAND_UPDATE:
     case TIDE_COMMAND_RESTORE:
     case TIDE_COMMAND_ACCESS:
-        open_add(pool, command, TIDE_OPEN_READY);
+        open_add(pool, command, TIDE_OPEN_READY, 0);
         return;
     }
 }
@@ -245,6 +246,20 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
             tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
                             tide_reason_name(open.command.reason));
     }
+    tide_pool_command_done(pool, &open.command, status);
+    return true;
+}
+
+/* The lane may read what was copied out only when that has been seen. */
+static bool poll_copy(tide_pool *pool, uint32_t i)
+{
+    const tide_pool_command open = pool->open[i];
+    bool passed;
+    const tide_status status =
+        tide_order_query(&pool->order, TIDE_STREAM_OUT, open.number, TIDE_SITE_LANE_OUT, &passed);
+    if (status == TIDE_OK && !passed)
+        return false;
+    open_remove(pool, i);
     tide_pool_command_done(pool, &open.command, status);
     return true;
 }
@@ -303,6 +318,8 @@ static bool poll_lane(tide_pool *pool, uint32_t i)
 static bool poll_one(tide_pool *pool, uint32_t i)
 {
     switch (pool->open[i].phase) {
+    case TIDE_OPEN_COPY:
+        return poll_copy(pool, i);
     case TIDE_OPEN_UNMAP:
         return poll_unmap(pool, i);
     case TIDE_OPEN_READY:

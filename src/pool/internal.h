@@ -95,6 +95,7 @@ enum {
 /* A command that waits for something before it is done. */
 typedef enum tide_pool_command_phase {
     TIDE_OPEN_NONE = 0,
+    TIDE_OPEN_COPY,  /* for its copy out */
     TIDE_OPEN_UNMAP, /* for the last use of its slot */
     TIDE_OPEN_READY, /* a task, for a free job and for its slots' copies */
     TIDE_OPEN_LANE,  /* for the host lane to finish it */

@@ -242,15 +242,6 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
 
 /* --- starting --- */
 
-static tide_status seen(tide_pool *pool, tide_stream stream, uint64_t number, tide_wait_site site, bool *all)
-{
-    bool passed;
-    const tide_status status = tide_order_query(&pool->order, stream, number, site, &passed);
-    if (status == TIDE_OK && !passed)
-        *all = false;
-    return status;
-}
-
 static bool task_writes(const tide_pool *pool, const tide_command *command, uint32_t i)
 {
     if (command->kind == TIDE_COMMAND_ACCESS)
@@ -258,20 +249,18 @@ static bool task_writes(const tide_pool *pool, const tide_command *command, uint
     return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].fresh;
 }
 
-/* Have the copies that matter to a host task been seen to pass? */
+/* Have the copies that matter to a host task been seen to pass? Those into its slots have: their commands are done. */
 static tide_status host_slots_ready(tide_pool *pool, const tide_command *command, bool *ready)
 {
+    tide_status status = TIDE_OK;
     *ready = true;
-    for (uint32_t i = 0; i < command->task_count; i++) {
-        const tide_marks *marks = &pool->host_marks[command->task[i].slot];
-        tide_status status =
-            seen(pool, TIDE_STREAM_OUT, marks->written[TIDE_STREAM_OUT], TIDE_SITE_LANE_OUT, ready);
-        if (status == TIDE_OK && task_writes(pool, command, i))
-            status = seen(pool, TIDE_STREAM_IN, marks->used[TIDE_STREAM_IN], TIDE_SITE_LANE_IN, ready);
-        if (status != TIDE_OK)
-            return status;
+    for (uint32_t i = 0; i < command->task_count && *ready && status == TIDE_OK; i++) {
+        if (task_writes(pool, command, i))
+            status = tide_order_query(&pool->order, TIDE_STREAM_IN,
+                                      pool->host_marks[command->task[i].slot].used[TIDE_STREAM_IN],
+                                      TIDE_SITE_LANE_IN, ready);
     }
-    return TIDE_OK;
+    return status;
 }
 
 /* What a task touches: its chunks' slots, and the job's table if it has a job. */
