@@ -358,20 +358,18 @@ static bool let_go(tide_manager *m, tide_chunk chunk, tide_command *command)
     return command->chunk == chunk;
 }
 
-/* The smaller, the sooner it leaves: what costs no copy; what the open op waits for; of that whose use is over on the
- * device, what is needed soonest, but behind it what only gets a copy and can't be updated yet (the norm is not known, and
- * no slot comes free); the rest as their uses will be over. */
+/* The smaller, the sooner it leaves: what costs no copy; of that whose use is over on the device, what is needed soonest,
+ * but behind it what only gets a copy and can't be updated yet (the norm is not known, and no slot comes free); the rest as
+ * their uses will be over. */
 static uint64_t leaving_rank(const tide_manager *m, tide_chunk chunk)
 {
     const uint64_t band = (uint64_t)1 << 40;
     if (!tide_place_is_dirty(&m->places.chunks[chunk]))
         return 0;
-    if (m->marks[chunk] & TIDE_MARK_REQUESTED)
-        return 1;
     if (m->leaving.ends[chunk] > m->ends_passed)
-        return 4 * band + m->leaving.ends[chunk];
+        return 3 * band + m->leaving.ends[chunk];
     const bool no_hurry = !(m->marks[chunk] & TIDE_MARK_LEAVING) && !tide_manager_has_work(m, chunk);
-    return (no_hurry ? 3 : 2) * band + tide_manager_next_use(m, chunk);
+    return (no_hurry ? 2 : 1) * band + tide_manager_next_use(m, chunk);
 }
 
 /* Of the queue, by that rank, what a mark of `marks` is on. Chunks that are wanted again, and those that nothing is left to

@@ -60,8 +60,6 @@
 #include <unistd.h>
 
 enum { SETTLE_STEPS = 3, SETTLED_STEPS = 1, BUDGETS = 4, DEVICE_SPEED = 20 };
-enum { OWN_BYTES = 12 }; /* a param: zeros, rounding and norm of its gradient, by the pool's own kernels */
-
 static const unsigned budget_percents[BUDGETS] = {STEP_REQUIRED_BUDGET, 100, 50, 15};
 /* Of the limit without the link; 0: not throttled. */
 static const double link_shares[STEP_LINKS] = {0, 0.5, 1, 2};
@@ -84,7 +82,7 @@ typedef struct bench {
     tide_pool_plan plan; /* sizes; its budgets are not used */
     step_parts_rig *rig;
     step_session *reference;
-    uint64_t wte_elements;
+    step_sizes sizes;
     double op_seconds[STEP_OPS_MAX]; /* of the resident step */
     step_shares op_shares;           /* of their sum */
     double own_seconds;              /* of the resident step: the pool's own kernels on the compute stream */
@@ -149,16 +147,6 @@ static double sum_of(const double op_seconds[STEP_OPS_MAX])
     return sum;
 }
 
-/* The pool's own kernels are no op's: what lies before the head and in it is less of all compute than of the ops. */
-static step_shares shares_beside(step_shares of_ops, double op_seconds, double own_seconds)
-{
-    const double part = op_seconds / (op_seconds + own_seconds);
-    return (step_shares){.forward = of_ops.forward * part,
-                         .head = of_ops.head * part,
-                         .last_forward = of_ops.last_forward * part,
-                         .first_backward = of_ops.first_backward * part};
-}
-
 static uint64_t budget_of(const bench *it, unsigned percent)
 {
     const uint64_t bytes = it->plan.model_bytes / 100 * percent;
@@ -206,16 +194,17 @@ static void play(const bench *it, const step_row *of, const tide_pool_plan *budg
     double op_seconds[STEP_OPS_MAX];
     for (int i = 0; i < STEP_OPS_MAX; i++)
         op_seconds[i] = real ? it->op_seconds[i] * scale : it->timed_seconds[i];
+    tide_trainer_options trainer = step_trainer_options(budgets->device_memory_bytes, it->data);
+    trainer.pool.host_memory_bytes = budgets->host_memory_bytes;
     const step_null_options options = {
-        .budgets = budgets,
+        .trainer = &trainer,
         .clips = inputs->clips,
         .op_seconds = op_seconds,
-        .device_rate = real ? OWN_BYTES * inputs->params / (it->own_seconds * scale) : it->device_rate,
+        .device_rate = real ? inputs->sizes.own_bytes / (it->own_seconds * scale) : it->device_rate,
         .link_seconds_per_byte = {inputs->link_seconds_per_byte[0], inputs->link_seconds_per_byte[1]},
         .adam_seconds_per_param = inputs->parts.adam_seconds_per_param,
         .map_seconds = inputs->parts.map_seconds,
-        .params = inputs->params,
-        .data = it->data,
+        .params = inputs->sizes.params,
         .trace = it->trace};
     made->played = step_null_played(&options);
     step_limit_inputs alone = *inputs;
@@ -235,8 +224,7 @@ static step_sample run_round(bench *it, step_session *session, const step_row *o
     step_limit_inputs inputs = {.form = of->form,
                                 .clips = of->clip > 0,
                                 .cores = it->cores,
-                                .params = (double)it->plan.params,
-                                .wte_params = (double)it->wte_elements,
+                                .sizes = it->sizes,
                                 .shares = it->shares,
                                 .parts = mean_parts(&before, &it->parts),
                                 .compute_seconds = (compute_before + it->compute_seconds) / 2};
@@ -264,12 +252,12 @@ static step_rounds run_row(bench *it, step_session *session, const step_row *of)
 static void scale_device(bench *it, double share)
 {
     it->device_rate = DEVICE_SPEED * 28 / it->parts.adam_seconds_per_param;
-    const double own = (double)it->plan.params * OWN_BYTES / it->device_rate;
+    const double own = it->sizes.own_bytes / it->device_rate;
     const double target = share * (double)it->plan.params * it->parts.adam_seconds_per_param;
     const double sum = sum_of(it->op_seconds);
     for (int i = 0; i < STEP_OPS_MAX; i++)
         it->timed_seconds[i] = it->op_seconds[i] * (share > 0 ? (target - own) / sum : 1);
-    it->shares = shares_beside(it->op_shares, sum_of(it->timed_seconds), own);
+    it->shares = step_shares_beside(it->op_shares, sum_of(it->timed_seconds), own, &it->sizes);
 }
 
 static step_session *open_session(bench *it, const step_row *of)
@@ -320,7 +308,7 @@ static void run_form(bench *it, step_form form, double share)
     if (form != STEP_FORM_REAL)
         scale_device(it, share);
     else
-        it->shares = shares_beside(it->op_shares, sum_of(it->op_seconds), it->own_seconds);
+        it->shares = step_shares_beside(it->op_shares, sum_of(it->op_seconds), it->own_seconds, &it->sizes);
     for (unsigned budget = 0; budget < BUDGETS; budget++) {
         for (unsigned link = 0; link < STEP_LINKS; link++)
             run_pair(it,
@@ -371,8 +359,9 @@ static void run(bench *it)
     it->rig = step_parts_open();
     it->reference = step_session_open(&resident);
     record_ops(it);
-    it->op_shares = step_session_shares(it->reference, it->op_seconds);
-    it->wte_elements = tide_param_elements(step_session_pool(it->reference), 0);
+    const tide_gpt2 *model = step_session_model(it->reference);
+    it->op_shares = step_shares_of(model, it->op_seconds);
+    it->sizes = step_sizes_of(&model->options.config, (double)it->plan.params);
     bench_begin("step");
     if (wants_form(it, STEP_FORM_REAL))
         run_form(it, STEP_FORM_REAL, 0);

@@ -75,13 +75,8 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
 /* One step with nothing else under way and its update left out: seconds of the compute stream, and of each op's own
  * kernels (op_seconds may be NULL). Manager off. */
 double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX]);
-/* What part of the ops' seconds lies before the head, what part the head takes, and its two neighbours. */
-typedef struct step_shares {
-    double forward, head, last_forward, first_backward;
-} step_shares;
-
-step_shares step_session_shares(const step_session *session, const double op_seconds[STEP_OPS_MAX]);
 const tide_pool_plan *step_session_plan(const step_session *session);
+const tide_gpt2 *step_session_model(const step_session *session);
 tide_pool *step_session_pool(const step_session *session);
 /* Dies unless values of the first and the last param are finite. Waits for updates. */
 void step_session_check(step_session *session);
@@ -97,6 +92,27 @@ void step_plan(tide_pool_plan *plan);
 
 /* --- bench_step_limit.c --- */
 
+/* In params; bytes are of the pool's own kernels on the compute stream. */
+typedef struct step_sizes {
+    double params, wte_params, block_params;
+    double own_bytes, last_bytes; /* of a step; of its last op, the embedding's backward */
+} step_sizes;
+
+step_sizes step_sizes_of(const tide_gpt2_config *config, double params);
+
+/* What part of compute lies before the head, what part the head takes, its two neighbours, and a step's first op and its
+ * last, with what follows it before the norm. */
+typedef struct step_shares {
+    double forward, head, last_forward, first_backward;
+    double embedding, last_backward;
+} step_shares;
+
+/* Of the ops' seconds alone. */
+step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_OPS_MAX]);
+/* Of all compute, where the pool's own kernels take `own_seconds` beside the ops' `op_seconds`. */
+step_shares step_shares_beside(step_shares of_ops, double op_seconds, double own_seconds,
+                               const step_sizes *sizes);
+
 /* bench_step.c says what they are. */
 typedef enum step_form { STEP_FORM_REAL = 0, STEP_FORM_TIMED, STEP_FORM_DMA, STEP_FORMS } step_form;
 
@@ -104,7 +120,7 @@ typedef struct step_limit_inputs {
     step_form form;
     bool clips;
     uint32_t cores;
-    double params, wte_params;
+    step_sizes sizes;
     step_shares shares; /* of compute, the pool's own kernels included */
     step_parts parts;
     double link_seconds_per_byte[2]; /* to the device, from it */
@@ -136,13 +152,13 @@ typedef enum step_idle {
 } step_idle;
 
 typedef struct step_null_options {
-    const tide_pool_plan *budgets; /* of the measured session */
+    const tide_trainer_options
+        *trainer; /* of the measured session, budgets included; the device is the null device */
     bool clips;
     const double *op_seconds; /* [STEP_OPS_MAX] */
     double device_rate;       /* bytes a second of the pool's own kernels */
     double link_seconds_per_byte[2], adam_seconds_per_param, map_seconds;
     double params;
-    const char *data;
     FILE *trace; /* NULL: none */
 } step_null_options;
 

@@ -26,22 +26,67 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
  *              and for what follows gradients the first op of backward, come on top of all of the slower direction, and of
  *              all updates, which follow a chunk's way out. And where the device can't hold all (in is more than every
  *              param once), nothing comes in either until that first chunk has left.
- *              With that, what comes in again in backward does so between its first chunk's leaving and its end; and as
- *              much of what forward needs between its first block's end and its last one's begin.
+ *              With that, what comes in again in backward does so between its first chunk's leaving and its last op;
+ *              and as much of what forward needs between its first block's end and its last one's begin.
+ *   always     wte's gradient is complete after the last op and wte is used by the first: its way out, its updates and
+ *              its way back (one after the other chunk by chunk, so the slowest counts, and one chunk's of the others)
+ *              come on top of all compute, where it is known that the host updates it (all). The first block's, used by
+ *              the second op, is complete an op before: so the ways of both, but for that op and the first.
  *   clipping   every update waits for the norm, and every param is used before the head is done with its forward:
  *              between a step's last op and the next one's head lie all updates, the way of what the host wrote to the
  *              device, and, behind the last of both, a chunk's way in or its update and the last op before the head. The
- *              head and backward come on top.
- *   none       wte's gradient is complete after the last op and wte is used by the first: its way out, its updates and
- *              its way back (one after the other chunk by chunk, so the slowest counts, and one chunk's of the others)
- *              come on top of all compute, where it is known that the host updates it (all).
+ *              head and backward come on top. The first block's updates wait for the last op, too.
  */
 
 enum { CHUNK_PARAMS = STEP_CHUNK_BYTES / 2 };
 
+/* Bytes a param: of a gradient that has an accumulator zeros 4, rounding 6, norm 2; of one that is added to what stands in its
+ * place 2 more. wte's are two, the head's and then the embedding's, which has the step's last op. */
+enum { FIRST_GRADIENT_BYTES = 12, SECOND_GRADIENT_BYTES = 14 };
+
+step_sizes step_sizes_of(const tide_gpt2_config *config, double params)
+{
+    const double wte = (double)config->vocab_size * config->width;
+    return (step_sizes){.params = params,
+                        .wte_params = wte,
+                        .block_params = (12.0 * config->width + 13) * config->width,
+                        .own_bytes = FIRST_GRADIENT_BYTES * params + SECOND_GRADIENT_BYTES * wte,
+                        .last_bytes = SECOND_GRADIENT_BYTES * wte};
+}
+
+step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_OPS_MAX])
+{
+    const tide_gpt2_order *order = &model->order;
+    double forward = 0, all = 0;
+    for (uint32_t i = order->embedding; i <= order->embedding_backward; i++) {
+        const double seconds = op_seconds[model->ops[i].handle];
+        all += seconds;
+        forward += i < order->head ? seconds : 0;
+    }
+    return (step_shares){.forward = forward / all,
+                         .head = op_seconds[model->ops[order->head].handle] / all,
+                         .last_forward = op_seconds[model->ops[order->head - 1].handle] / all,
+                         .first_backward = op_seconds[model->ops[order->head + 1].handle] / all,
+                         .embedding = op_seconds[model->ops[order->embedding].handle] / all,
+                         .last_backward = op_seconds[model->ops[order->embedding_backward].handle] / all};
+}
+
+step_shares step_shares_beside(step_shares of_ops, double op_seconds, double own_seconds,
+                               const step_sizes *sizes)
+{
+    const double part = op_seconds / (op_seconds + own_seconds);
+    return (step_shares){.forward = of_ops.forward * part,
+                         .head = of_ops.head * part,
+                         .last_forward = of_ops.last_forward * part,
+                         .first_backward = of_ops.first_backward * part,
+                         .embedding = of_ops.embedding * part,
+                         .last_backward =
+                             of_ops.last_backward * part + (1 - part) * sizes->last_bytes / sizes->own_bytes};
+}
+
 static bool host_updates_all(const step_limit_inputs *of, const step_counts *counts)
 {
-    return counts->host_params > 0.999 * of->params;
+    return counts->host_params > 0.999 * of->sizes.params;
 }
 
 static double around_head(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
@@ -51,7 +96,7 @@ static double around_head(const step_limit_inputs *of, const step_counts *counts
     if (!host_updates_all(of, counts))
         return head + 2 * counts->host_params * fmax(link[0], link[1]);
     const double first = made->compute * of->shares.first_backward;
-    const bool held_back = counts->h2d_bytes > 2 * of->params + STEP_CHUNK_BYTES;
+    const bool held_back = counts->h2d_bytes > 2 * of->sizes.params + STEP_CHUNK_BYTES;
     const double in = made->in + (held_back ? first + chunk_out : 0);
     return head + fmax(in, first + fmax(made->out, chunk_out + made->adam));
 }
@@ -70,46 +115,57 @@ static double before_head(const step_limit_inputs *of, const step_counts *counts
            made->compute * of->shares.last_forward;
 }
 
-static double around_wte(const step_limit_inputs *of)
+static double ways_of(const step_limit_inputs *of, double params)
 {
     const double adam = of->parts.adam_seconds_per_param, *link = of->link_seconds_per_byte;
     const double ways[] = {2 * link[1], adam, 2 * link[0]};
     const double slowest = fmax(ways[0], fmax(ways[1], ways[2]));
     const double others = ways[0] + ways[1] + ways[2] - slowest;
-    return of->wte_params * slowest + fmin(CHUNK_PARAMS, of->wte_params) * others;
+    return params * slowest + fmin(CHUNK_PARAMS, params) * others;
+}
+
+/* From the last op's end to the next step's forward; that one's first op is counted there. */
+static double between_steps(const step_limit_inputs *of, const step_limit *made)
+{
+    const double head_start = of->clips ? 0 : made->compute * of->shares.last_backward;
+    return fmax(ways_of(of, of->sizes.wte_params),
+                ways_of(of, of->sizes.wte_params + of->sizes.block_params) - head_start -
+                    made->compute * of->shares.embedding);
 }
 
 /* What comes in again in backward because the device can't hold all. As much of what forward needs had no place there
- * before forward began. */
+ * before forward began, but for a chunk whose place kept activations take meanwhile, and the last one, which is not full. */
 static double again_seconds(const step_limit_inputs *of, const step_counts *counts)
 {
     if (!host_updates_all(of, counts))
         return 0;
-    return fmax(0, counts->h2d_bytes - 2 * of->params) * of->link_seconds_per_byte[0];
+    return fmax(0, counts->h2d_bytes - 2 * of->sizes.params) * of->link_seconds_per_byte[0];
 }
 
 static double forward_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
-    const double again = again_seconds(of, counts), op = made->compute * of->shares.last_forward;
+    const double again = again_seconds(of, counts) - 2 * STEP_CHUNK_BYTES * of->link_seconds_per_byte[0];
+    const double op = made->compute * of->shares.last_forward;
     return fmax(made->compute * of->shares.forward, again > 0 ? op + again + op : 0);
 }
 
 static double backward_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
     const double again = again_seconds(of, counts), first = made->compute * of->shares.first_backward;
+    const double last = made->compute * of->shares.last_backward;
     const double compute = made->compute * (1 - of->shares.forward - of->shares.head);
-    return fmax(compute, again > 0 ? first + STEP_CHUNK_BYTES * of->link_seconds_per_byte[1] + again : 0);
+    return fmax(compute,
+                again > 0 ? first + STEP_CHUNK_BYTES * of->link_seconds_per_byte[1] + again + last : 0);
 }
 
 static double ordered_seconds(const step_limit_inputs *of, const step_counts *counts, const step_limit *made)
 {
     const double around = around_head(of, counts, made), head = made->compute * of->shares.head;
     const double backward = backward_seconds(of, counts, made);
-    if (of->clips)
-        return fmax(head + backward + before_head(of, counts, made), around);
-    if (!host_updates_all(of, counts))
-        return around;
-    return fmax(forward_seconds(of, counts, made) + head + backward + around_wte(of), around);
+    double between = of->clips ? before_head(of, counts, made) : 0;
+    if (host_updates_all(of, counts))
+        between = fmax(between, between_steps(of, made) + forward_seconds(of, counts, made));
+    return between > 0 ? fmax(head + backward + between, around) : around;
 }
 
 step_limit step_limit_of(const step_limit_inputs *of, const step_counts *counts)
@@ -120,7 +176,7 @@ step_limit step_limit_of(const step_limit_inputs *of, const step_counts *counts)
     const bool real = of->form == STEP_FORM_REAL;
     step_limit made = {
         .compute = real ? of->compute_seconds : counts->compute_seconds,
-        .update = real ? (of->params - counts->host_params) * adam_seconds : counts->update_seconds,
+        .update = real ? (of->sizes.params - counts->host_params) * adam_seconds : counts->update_seconds,
         .in = counts->h2d_bytes * of->link_seconds_per_byte[0],
         .out = counts->d2h_bytes * of->link_seconds_per_byte[1],
         .adam = counts->host_params * adam_seconds,

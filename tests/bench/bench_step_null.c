@@ -118,11 +118,9 @@ static void imitate(tide_pool *pool, const step_null_options *options)
 
 static void open_session(null_session *it, const step_null_options *options)
 {
-    tide_trainer_options wanted = step_trainer_options(options->budgets->device_memory_bytes, options->data),
-                         resolved;
+    tide_trainer_options wanted = *options->trainer, resolved;
     tide_trainer_plan plan;
     wanted.pool.device = "null";
-    wanted.pool.host_memory_bytes = options->budgets->host_memory_bytes;
     step_ok(tide_trainer_resolve(&wanted, &resolved), "null device");
     step_ok(tide_trainer_build(&resolved, &it->pool, &it->model, &plan), "null device");
     imitate(it->pool, options);

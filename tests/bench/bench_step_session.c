@@ -151,25 +151,14 @@ void step_session_close(step_session *session)
     free(session);
 }
 
-step_shares step_session_shares(const step_session *session, const double op_seconds[STEP_OPS_MAX])
-{
-    const tide_gpt2 *model = session->options.timed ? session->model : session->trainer->model;
-    const tide_gpt2_order *order = &model->order;
-    double forward = 0, all = 0;
-    for (uint32_t i = order->embedding; i <= order->embedding_backward; i++) {
-        const double seconds = op_seconds[model->ops[i].handle];
-        all += seconds;
-        forward += i < order->head ? seconds : 0;
-    }
-    return (step_shares){.forward = forward / all,
-                         .head = op_seconds[model->ops[order->head].handle] / all,
-                         .last_forward = op_seconds[model->ops[order->head - 1].handle] / all,
-                         .first_backward = op_seconds[model->ops[order->head + 1].handle] / all};
-}
-
 const tide_pool_plan *step_session_plan(const step_session *session)
 {
     return &session->plan.pool;
+}
+
+const tide_gpt2 *step_session_model(const step_session *session)
+{
+    return session->options.timed ? session->model : session->trainer->model;
 }
 
 tide_pool *step_session_pool(const step_session *session)
