@@ -196,6 +196,33 @@ static void updates_of_what_a_step_does_not_use_are_update(void **state)
     }
 }
 
+/* Between two ops the caller has everything updated that the step before still owes. */
+static void a_drain_within_a_step_is_update(void **state)
+{
+    (void)state;
+    rig_options options = options_of("null");
+    rig r;
+    tide_pool_counters step;
+    uint64_t number;
+    options.clip_norm = 1;
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 20e-3;
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1}));
+    run_op(&r, r.forward[0]);
+    assert_ok(tide_pool_drain(r.pool));
+    run_op(&r, r.backward[0]);
+    assert_ok(tide_step_end(r.pool));
+    assert_ok(tide_pool_drain(r.pool));
+    for (int i = 0; i < 2; i++)
+        assert_true(tide_pool_step_counters_take(r.pool, &number, &step));
+    assert_int_equal(number, 2);
+    assert_true(step.stall_seconds > (LAYERS - 1) * 20e-3);
+    assert_seconds("drain", &step, step.stall_seconds_by[TIDE_STALL_UPDATE], step.stall_seconds);
+    tide_pool_destroy(r.pool);
+}
+
 /* Sleeping, evaluating, setting values and giving a step up: what the pool does for these is theirs, and no step's. */
 static void the_time_between_steps_is_nobodys(void **state)
 {
@@ -349,6 +376,7 @@ int main(void)
         cmocka_unit_test(slow_mapping_is_map),
         cmocka_unit_test(a_caller_that_sleeps_is_caller),
         cmocka_unit_test(updates_of_what_a_step_does_not_use_are_update),
+        cmocka_unit_test(a_drain_within_a_step_is_update),
         cmocka_unit_test(the_time_between_steps_is_nobodys),
         cmocka_unit_test(a_wait_is_cut_where_its_cause_changes),
         cmocka_unit_test(a_chunk_that_comes_after_its_update_waits_for_both),

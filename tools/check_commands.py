@@ -3,10 +3,11 @@
 
 usage: check_commands.py [--keep] FOLDER PAGE.md ...
 
-FOLDER (made anew) gets a clean copy of the tree: what git tracks and what it does not ignore. A page's indented blocks are its
-commands, one a line (a backslash at the end goes on); what follows "  #" is for the reader. Other text in a block of its own is
-fenced; a page whose commands can't all be seen so is refused. Commands run in the copy's root, page after page, with a home folder of their own in FOLDER, whose .local/bin comes first
-in PATH. All have to end with status 0. What is changed, so that it ends in minutes and needs no GPU:
+FOLDER (made anew) gets a clean copy of the tree: what git tracks and what it does not ignore. A page's indented blocks are
+its commands, one a line (a backslash at the end goes on); what follows "  #" is for the reader. Other text in a block of its
+own is fenced; a page whose commands can't all be seen so is refused. Commands run in the copy's root, page after page, with a
+home folder of their own in FOLDER, whose .local/bin comes first in PATH. All have to end with status 0. What is changed, so
+that it ends in minutes and needs no GPU:
 
     --steps N                     becomes --steps 2; the demo makes 40 steps (TIDE_DEMO_STEPS)
     meson setup                   builds the CUDA module for one architecture: the line's, or as PTX; tests by name need none
@@ -15,8 +16,9 @@ in PATH. All have to end with status 0. What is changed, so that it ends in minu
     "# ... needs a GPU"           may end in one line that says that there is no GPU, once its options have been read
     "# ... needs nvcc"            may end with words about nvcc where there is none, but not for its options
 
-The installed program is then called from another folder. It makes sure that it can fail (wrong options, a wrong configuration, wrong lines for a GPU) and that no script under tools/ is
-one that neither CI nor these pages run. Prints TAP; the last line counts: "N passed, N failed". --keep leaves FOLDER.
+The installed program is then called from another folder. It makes sure that it can fail (wrong options, a wrong
+configuration, wrong lines for a GPU) and that no script under tools/ is one that neither CI nor these pages run. Prints TAP;
+the last line counts: "N passed, N failed". --keep leaves FOLDER.
 """
 import os
 import re

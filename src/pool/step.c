@@ -315,6 +315,12 @@ tide_status tide_step_abort(tide_pool *pool)
     return status;
 }
 
+static tide_status drain(tide_pool *pool)
+{
+    const tide_status status = tide_pool_settle(pool);
+    return status == TIDE_OK ? tide_pool_wait(pool, tide_pool_updates_ended) : status;
+}
+
 tide_status tide_pool_drain(tide_pool *pool)
 {
     if (!pool->sealed)
@@ -324,10 +330,13 @@ tide_status tide_pool_drain(tide_pool *pool)
                          "drain: op %s is open, and its params may be what an update waits for",
                          pool->ops[pool->op].description.name);
     tide_pool_lock(pool);
-    tide_status status = tide_pool_settle(pool);
-    if (status == TIDE_OK)
-        status = tide_pool_wait(pool, tide_pool_updates_ended);
-    if (status == TIDE_OK && !pool->step_open)
+    const bool within_step = pool->step_open;
+    if (within_step)
+        tide_stall_hold(pool);
+    const tide_status status = drain(pool);
+    if (within_step)
+        tide_stall_release(pool);
+    else if (status == TIDE_OK)
         tide_pool_record_close(pool);
     tide_pool_unlock(pool);
     return status;
