@@ -11,29 +11,6 @@
 
 #include <cmocka.h>
 
-typedef struct fixture {
-    char folder[64];
-    char text[96];
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = calloc(1, sizeof *f);
-    folder_make(f->folder);
-    snprintf(f->text, sizeof f->text, "%s/text", f->folder);
-    text_write(f->text, 40000);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    folder_remove(f->folder);
-    free(f);
-    return 0;
-}
-
 /* --- PyTorch --- */
 
 /* Eight sequences to train on, all in every batch, so that the order of shuffling is of no matter; a ninth for
@@ -61,10 +38,10 @@ static void set_golden_values(tide_trainer *trainer)
     }
 }
 
-static tide_trainer *open_golden(const fixture *f, tide_dtype dtype)
+static tide_trainer *open_golden(tide_dtype dtype)
 {
     char path[96];
-    snprintf(path, sizeof path, "%s/golden.bin", f->folder);
+    snprintf(path, sizeof path, "%s/golden.bin", folder);
     write_golden_data(path);
     tide_trainer_options options = small_options(path, dtype);
     options.model = golden_config();
@@ -94,12 +71,11 @@ static void check_step(int step, const tide_trainer_report *report, const gpt2_g
 }
 
 /* `early` holds for the first steps, `all` for every one, `typical` for the root mean square over all. */
-static void check_twenty_steps(const fixture *f, tide_dtype dtype, tolerance early, tolerance all,
-                               tolerance typical)
+static void check_twenty_steps(tide_dtype dtype, tolerance early, tolerance all, tolerance typical)
 {
     gpt2_golden golden;
     golden_load(&golden);
-    tide_trainer *trainer = open_golden(f, dtype);
+    tide_trainer *trainer = open_golden(dtype);
     tolerance squares = {0};
     for (int step = 0; step < GOLDEN_STEPS; step++) {
         tide_trainer_report report;
@@ -117,7 +93,8 @@ static void check_twenty_steps(const fixture *f, tide_dtype dtype, tolerance ear
 static void twenty_fp32_steps_are_pytorchs(void **state)
 {
     const tolerance tight = {1e-4, 1e-4};
-    check_twenty_steps(*state, TIDE_DTYPE_FP32, tight, tight, tight);
+    (void)state;
+    check_twenty_steps(TIDE_DTYPE_FP32, tight, tight, tight);
 }
 
 /* Three steps in, losses are within 0.001 and norms within 0.25%: arithmetic alone. Then this run, with its high
@@ -128,7 +105,8 @@ static void twenty_fp32_steps_are_pytorchs(void **state)
 static void twenty_bf16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0015, 0.004}, all = {0.013, 0.11}, typical = {0.0055, 0.048};
-    check_twenty_steps(*state, TIDE_DTYPE_BF16, early, all, typical);
+    (void)state;
+    check_twenty_steps(TIDE_DTYPE_BF16, early, all, typical);
 }
 
 /* fp16 rounds eight times as finely as bf16, and its first steps are that much nearer; what learning then enlarges is a
@@ -137,7 +115,8 @@ static void twenty_bf16_steps_follow_pytorchs(void **state)
 static void twenty_fp16_steps_follow_pytorchs(void **state)
 {
     const tolerance early = {0.0004, 0.001}, all = {0.005, 0.04}, typical = {0.0022, 0.015};
-    check_twenty_steps(*state, TIDE_DTYPE_FP16, early, all, typical);
+    (void)state;
+    check_twenty_steps(TIDE_DTYPE_FP16, early, all, typical);
 }
 
 /* --- initial values --- */
@@ -161,9 +140,9 @@ static void check_initial_values(tide_trainer *trainer, size_t index)
 /* Made in slices, by any number of threads: the largest tensors here have three. */
 static void initial_values_are_the_generators_for_any_thread_count(void **state)
 {
-    const fixture *f = *state;
+    (void)state;
     for (uint32_t threads = 1; threads <= 3; threads++) {
-        tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+        tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
         options.pool.threads = threads;
         tide_trainer *trainer;
         ok(tide_trainer_create(&options, &trainer));
@@ -193,9 +172,9 @@ static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t 
 
 static void all_that_is_made_at_start_is_told(void **state)
 {
-    const fixture *f = *state;
+    (void)state;
     told it = {0};
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.progress = tell;
     options.pool.progress_context = &it;
     tide_trainer *trainer;
@@ -212,8 +191,8 @@ static void all_that_is_made_at_start_is_told(void **state)
 
 static void training_learns_and_evaluation_sees_it(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.steps = 40;
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
@@ -230,8 +209,8 @@ static void training_learns_and_evaluation_sees_it(void **state)
 
 static void a_sample_is_a_function_of_model_and_seed(void **state)
 {
-    const fixture *f = *state;
-    const tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
     tide_sample_options sample;
@@ -254,7 +233,8 @@ static void a_sample_is_a_function_of_model_and_seed(void **state)
 
 static void shards_take_no_prompt_and_show_token_numbers(void **state)
 {
-    tide_trainer *trainer = open_golden(*state, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer *trainer = open_golden(TIDE_DTYPE_BF16);
     tide_sample_options sample;
     tide_sample_options_default(&sample);
     sample.tokens = 3;
@@ -283,8 +263,8 @@ static void check_refused(const tide_trainer_options *options, tide_status expec
 
 static void batches_that_do_not_divide_are_refused(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.batch_tokens = 250;
     check_refused(&options, TIDE_ERROR_ARGUMENT, "250");
     options.batch_tokens = 256;
@@ -294,8 +274,8 @@ static void batches_that_do_not_divide_are_refused(void **state)
 
 static void sequences_beyond_the_context_are_refused(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.seq_len = 65;
     options.batch_tokens = 65 * 8;
     check_refused(&options, TIDE_ERROR_ARGUMENT, "context is 64");
@@ -303,16 +283,16 @@ static void sequences_beyond_the_context_are_refused(void **state)
 
 static void text_needs_a_vocabulary_of_256(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.model.vocab_size = 200;
     check_refused(&options, TIDE_ERROR_ARGUMENT, "256");
 }
 
 static void numbers_out_of_range_are_refused(void **state)
 {
-    const fixture *f = *state;
-    const tide_trainer_options right = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    const tide_trainer_options right = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer_options options = right;
     options.lr = NAN;
     check_refused(&options, TIDE_ERROR_ARGUMENT, "learning rate");
@@ -332,8 +312,8 @@ static void numbers_out_of_range_are_refused(void **state)
 
 static void a_refused_device_budget_names_one_that_works(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.device_memory_bytes = 1;
     check_refused(&options, TIDE_ERROR_BUDGET, "the least budget is ");
     const uint64_t least = number_in_message("the least budget is ");
@@ -348,8 +328,8 @@ static void a_refused_device_budget_names_one_that_works(void **state)
 
 static void a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_that_does(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.batch_tokens = 64 * 1024;
     options.pool.device_memory_bytes = 8 << 20;
@@ -387,8 +367,8 @@ static tide_trainer_plan plan_of(const tide_trainer_options *options)
 
 static void defaults_follow_from_the_model_and_the_run_alone(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.seq_len = options.micro_batch_sequences = 0;
     options.batch_tokens = 0;
     options.warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT;
@@ -414,8 +394,8 @@ static uint32_t recomputed_at(tide_trainer_options *options, uint64_t device_mem
 
 static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.batch_tokens = 1024;
     const uint32_t all = recomputed_at(&options, 5 << 20), some = recomputed_at(&options, 10 << 20);
     const uint32_t none = recomputed_at(&options, 64 << 20);
@@ -426,8 +406,8 @@ static void auto_recomputes_only_what_the_budget_does_not_hold(void **state)
 
 static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.free_memory_bytes = UINT64_C(1) << 34;
     const tide_trainer_plan ample = plan_of(&options);
     assert_int_equal(ample.pool.device_memory_bytes, ample.pool.full_device_bytes);
@@ -440,8 +420,8 @@ static void default_budgets_are_what_is_needed_up_to_their_share(void **state)
 
 static void a_default_device_budget_is_raised_to_the_least_that_works(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.free_memory_bytes = 4 << 20;
     options.pool.host_memory_bytes = 64 << 20;
     const tide_trainer_plan plan = plan_of(&options);
@@ -453,8 +433,8 @@ static void a_default_device_budget_is_raised_to_the_least_that_works(void **sta
 /* Exactly 80% of what the device leaves: enough for the least host budget, and then a little less. */
 static void a_default_host_budget_is_a_share_and_not_raised(void **state)
 {
-    const fixture *f = *state;
-    tide_trainer_options options = small_options(f->text, TIDE_DTYPE_BF16);
+    (void)state;
+    tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     options.pool.device_memory_bytes = 4 << 20;
     options.free_memory_bytes = UINT64_C(1) << 34;
     const uint64_t fifth = plan_of(&options).pool.least_host_bytes / 4 + 1;
@@ -468,7 +448,7 @@ static void a_default_host_budget_is_a_share_and_not_raised(void **state)
 
 static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
 {
-    const fixture *f = *state;
+    (void)state;
     tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);
     options.pool.device = "null";
     options.pool.hazard_check = options.pool.guard = false;
@@ -482,12 +462,12 @@ static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
         assert_true(isnan(report.loss) && isnan(report.gradient_norm));
     }
     double loss;
-    char *text;
+    char *sampled;
     tide_sample_options sample;
     tide_sample_options_default(&sample);
     assert_int_equal(tide_trainer_evaluate(trainer, &loss), TIDE_ERROR_STATE);
-    assert_int_equal(tide_trainer_sample(trainer, &sample, &text), TIDE_ERROR_STATE);
-    assert_int_equal(tide_trainer_save(trainer, f->folder, 0, NULL), TIDE_ERROR_STATE);
+    assert_int_equal(tide_trainer_sample(trainer, &sample, &sampled), TIDE_ERROR_STATE);
+    assert_int_equal(tide_trainer_save(trainer, folder, 0, NULL), TIDE_ERROR_STATE);
     tide_pool_counters counters;
     ok(tide_pool_drain(tide_trainer_pool(trainer)));
     ok(tide_pool_counters_get(tide_trainer_pool(trainer), &counters));
@@ -519,5 +499,5 @@ int main(void)
         cmocka_unit_test(a_default_host_budget_is_a_share_and_not_raised),
         cmocka_unit_test(the_null_device_steps_without_loss_and_saves_nothing),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
 }

@@ -23,9 +23,6 @@
 
 enum { FIRST_STEPS = 2, MORE_STEPS = 6, WAITING_MAX = 16 };
 
-static char folder[64];
-static char text[96];
-
 /* --- oneDNN --- */
 
 #if TIDE_HAVE_ONEDNN
@@ -199,28 +196,12 @@ static void what_onednn_takes_it_gives_back(void **state)
 #endif
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    find_execute();
-    folder_make(folder);
-    snprintf(text, sizeof text, "%s/text", folder);
-    text_write(text, 40000);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 int main(void)
 {
+    find_execute();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(after_two_steps_nothing_is_allocated),
         cmocka_unit_test(what_onednn_takes_it_gives_back),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
 }

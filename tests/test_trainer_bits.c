@@ -63,9 +63,6 @@ static const variant variants[] = {
 
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
 
-static char folder[64];
-static char text[96];
-
 static void describe(const variant *v, char what[160])
 {
     snprintf(what, 160, "memory %s, chunks %u KiB, prefetch %d, recompute %d, placement %d",
@@ -416,22 +413,6 @@ static void a_folder_without_a_checkpoint_starts_anew(void **state)
     tide_trainer_destroy(trainer);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    snprintf(text, sizeof text, "%s/text", folder);
-    text_write(text, 40000);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,5 +428,5 @@ int main(void)
         cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
         cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
 }

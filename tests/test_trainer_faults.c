@@ -18,9 +18,6 @@
 
 enum { STEPS = 4, SHARD_TOKENS = 32 * 80 + 1 };
 
-static char folder[64];
-static char text[96];
-
 /* A device that holds two fifths of the model data, and few operations a step: each of them may fail. */
 static tide_trainer_options tight_options(double clip)
 {
@@ -392,22 +389,6 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
     tide_trainer_destroy(trainer);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    snprintf(text, sizeof text, "%s/text", folder);
-    text_write(text, 40000);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,5 +404,5 @@ int main(void)
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
 }

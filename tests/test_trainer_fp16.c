@@ -16,9 +16,6 @@
 
 enum { STEPS = 6, BATCH_TOKENS = 128 };
 
-static char folder[64];
-static char text[96];
-
 static tide_trainer_options fp16_options(double clip)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_FP16);
@@ -246,9 +243,6 @@ static void loss_scales_that_make_no_sense_are_refused(void **state)
 
 int main(void)
 {
-    folder_make(folder);
-    snprintf(text, sizeof text, "%s/text", folder);
-    text_write(text, 40000);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_overflow_halves_the_loss_scale_and_moves_no_weight),
         cmocka_unit_test(a_loss_scale_that_is_too_large_falls_until_it_fits),
@@ -258,7 +252,5 @@ int main(void)
         cmocka_unit_test(a_run_hardly_depends_on_its_loss_scale),
         cmocka_unit_test(loss_scales_that_make_no_sense_are_refused),
     };
-    const int failed = cmocka_run_group_tests_name("trainer fp16", tests, NULL, NULL);
-    folder_remove(folder);
-    return failed;
+    return cmocka_run_group_tests_name("trainer fp16", tests, rig_set_up, rig_tear_down);
 }

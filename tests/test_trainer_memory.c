@@ -6,14 +6,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static char folder[64];
-static char text[96];
 
 static tide_trainer_options plain_options(void)
 {
@@ -109,27 +105,11 @@ static void between_steps_every_failing_request_is_survived(void **state)
     tide_trainer_destroy(trainer);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    folder_make(folder);
-    snprintf(text, sizeof text, "%s/text", folder);
-    text_write(text, 40000);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    folder_remove(folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creation_survives_every_failing_request),
         cmocka_unit_test(between_steps_every_failing_request_is_survived),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
 }

@@ -20,11 +20,7 @@ void ok(tide_status status)
 
 /* --- files --- */
 
-void folder_make(char path[64])
-{
-    snprintf(path, 64, "/tmp/tide-trainer-XXXXXX");
-    assert_non_null(mkdtemp(path));
-}
+char folder[64], text[96];
 
 static int remove_one(const char *path, const struct stat *about, int kind, struct FTW *where)
 {
@@ -34,22 +30,33 @@ static int remove_one(const char *path, const struct stat *about, int kind, stru
     return remove(path);
 }
 
-void folder_remove(const char *path)
+int rig_tear_down(void **state)
 {
-    assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    (void)state;
+    return nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-void text_write(const char *path, size_t bytes)
+static void text_write(void)
 {
     static const char *const words[] = {"the ",  "tide ", "comes ", "and ",
                                         "goes ", "pool ", "chunk ", "moves\n"};
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(text, "wb");
     assert_non_null(file);
-    for (uint64_t i = 0; (size_t)ftell(file) < bytes; i++) {
+    for (uint64_t i = 0; ftell(file) < 40000; i++) {
         const size_t word = (size_t)(tide_random_uniform(1, TIDE_RANDOM_USE_TEST, 0, i) * 8);
         assert_true(fputs(words[word], file) >= 0);
     }
     assert_int_equal(fclose(file), 0);
+}
+
+int rig_set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/tide-trainer-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(text, sizeof text, "%s/text", folder);
+    text_write();
+    return 0;
 }
 
 void shard_write(const char *path, const int32_t *tokens, uint32_t count)

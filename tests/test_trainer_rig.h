@@ -7,12 +7,11 @@
 
 void ok(tide_status status);
 
-/* A fresh folder, and its removal with everything in it. */
-void folder_make(char path[64]);
-void folder_remove(const char *path);
-
-/* A text of `bytes` with a structure that can be learnt: words drawn from a small dictionary. */
-void text_write(const char *path, size_t bytes);
+/* A group's fresh folder and in it a text of 40,000 bytes with a structure that can be learnt: words drawn from
+ * a small dictionary. Tearing down removes the folder with everything in it. */
+extern char folder[64], text[96];
+int rig_set_up(void **state);
+int rig_tear_down(void **state);
 /* A shard in llm.c's format. */
 void shard_write(const char *path, const int32_t *tokens, uint32_t count);
 
