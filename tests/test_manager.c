@@ -74,10 +74,22 @@ static void seal(uint32_t device, uint32_t host, tide_placement placement, bool 
     tide_manager_check_deeply(f.manager, true);
 }
 
-static void clean_up(void)
+static int clean_up(void **state)
 {
+    (void)state;
     tide_manager_destroy(f.manager);
     tide_layout_destroy(f.layout);
+    memset(&f, 0, sizeof f);
+    return 0;
+}
+
+/* A chain alone, sealed. */
+static void arrange_chain(uint32_t params, bool backward, uint32_t device, uint32_t host,
+                          tide_placement placement, bool prefetch)
+{
+    arrange(params, 0, 0);
+    add_chain(params, backward);
+    seal(device, host, placement, prefetch);
 }
 
 /* --- acting --- */
@@ -191,9 +203,7 @@ static uint32_t count(tide_command_kind kind)
 static void evicting_a_clean_chunk_copies_nothing(void **state)
 {
     (void)state;
-    arrange(3, 0, 0);
-    add_chain(3, false);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(3, false, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     forward_pass(0, 2);
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
@@ -201,15 +211,12 @@ static void evicting_a_clean_chunk_copies_nothing(void **state)
     assert_true(find(TIDE_COMMAND_FETCH, 0)->copy);
     assert_int_equal(counters().clean_drops, 1);
     assert_int_equal(counters().demand_fetches, 3);
-    clean_up();
 }
 
 static void evicting_a_chunk_with_a_gradient_copies_it(void **state)
 {
     (void)state;
-    arrange(3, 0, 0);
-    add_chain(3, true);
-    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(3, true, 1, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, true);
     run_ops(0, 3);
@@ -218,29 +225,23 @@ static void evicting_a_chunk_with_a_gradient_copies_it(void **state)
     run_op(4);
     assert_true(find(TIDE_COMMAND_EVICT, 2)->copy);
     assert_true(residency(2).host_valid);
-    clean_up();
 }
 
 static void a_chunk_without_content_is_zeroed_not_copied(void **state)
 {
     (void)state;
-    arrange(2, 0, 0);
-    add_chain(2, false);
-    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, false, 1, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(false, false);
     begin(0);
     assert_false(f.log[0].copy);
     assert_true(f.log[0].zero);
     assert_true(residency(0).pinned);
-    clean_up();
 }
 
 static void without_a_recording_the_least_recently_used_leaves(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, false);
-    seal(3, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(4, false, 3, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(false, false);
     run_ops(0, 2);
@@ -248,15 +249,12 @@ static void without_a_recording_the_least_recently_used_leaves(void **state)
     run_op(3);
     assert_non_null(find(TIDE_COMMAND_EVICT, 1));
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
-    clean_up();
 }
 
 static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, false);
-    seal(3, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(4, false, 3, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     forward_pass(0, 3); /* recorded; now 1, 2, 3 are there */
     step_begin(false, false);
@@ -268,27 +266,22 @@ static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void *
     f.log_count = 0;
     run_op(3); /* 0 comes first in the next step, 2 last */
     assert_non_null(find(TIDE_COMMAND_EVICT, 2));
-    clean_up();
 }
 
 static void no_more_victims_leave_than_slots_are_missing(void **state)
 {
-    (void)state;
     tide_command command, another;
-    arrange(3, 0, 0);
-    add_chain(3, false);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(3, false, 2, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(false, false);
     run_ops(0, 1);
     assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_OK);
     assert_true(tide_manager_next(f.manager, &command));
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
     assert_false(tide_manager_next(f.manager, &another)); /* the slot is on its way */
-    clean_up();
+    clean_up(state);
 
-    arrange(3, 0, 0);
-    add_chain(3, true);
-    seal(5, 20, TIDE_PLACEMENT_DEVICE, false); /* three params, and an update needs three more */
+    /* Three params, and an update needs three more. */
+    arrange_chain(3, true, 5, 20, TIDE_PLACEMENT_DEVICE, false);
     step_begin(true, true);
     run_ops(0, 5);
     step_end();
@@ -301,15 +294,12 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
     assert_int_equal(command.chunk, 2);
     assert_false(tide_manager_next(f.manager, &another));
-    clean_up();
 }
 
 static void a_clean_chunk_leaves_when_it_is_needed_nearly_as_late(void **state)
 {
     (void)state;
-    arrange(6, 0, 0);
-    add_chain(6, false);
-    seal(5, 40, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(6, false, 5, 40, TIDE_PLACEMENT_HOST, false);
     for (uint32_t i = 0; i < 5; i++)
         access_chunk(i, WRITE);
     forward_pass(0, 5); /* param 5 has zeros that only the device holds */
@@ -318,15 +308,13 @@ static void a_clean_chunk_leaves_when_it_is_needed_nearly_as_late(void **state)
     run_op(0); /* 5 is needed in 4 moments, 4 in 3 */
     assert_int_equal(count(TIDE_COMMAND_EVICT), 1);
     assert_non_null(find(TIDE_COMMAND_EVICT, 4));
-    clean_up();
 }
 
 static void device_state_is_next_used_by_its_update(void **state)
 {
     (void)state;
-    arrange(2, 0, 0);
-    add_chain(2, true); /* moments: 0 forward, 1 forward, 1 backward, 0 backward */
-    seal(9, 20, TIDE_PLACEMENT_DEVICE, false);
+    arrange_chain(2, true, 9, 20, TIDE_PLACEMENT_DEVICE, false);
+    /* moments: 0 forward, 1 forward, 1 backward, 0 backward */
     step_begin(true, true);
     run_ops(0, 3);
     step_end();
@@ -335,15 +323,12 @@ static void device_state_is_next_used_by_its_update(void **state)
     run_engine();
     assert_int_equal(tide_manager_remoteness(f.manager, 2 + 1), 2); /* after its last */
     assert_int_equal(tide_manager_remoteness(f.manager, 2 + 0), 3);
-    clean_up();
 }
 
 static void both_tiers_just_enough_hold_each_chunk_once(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, true);
-    seal(2, 15, TIDE_PLACEMENT_HOST, false); /* 16 chunks and one */
+    arrange_chain(4, true, 2, 15, TIDE_PLACEMENT_HOST, false); /* 16 chunks and one */
     for (int step = 0; step < 3; step++) {
         step_begin(true, true);
         run_ops(0, 7);
@@ -359,7 +344,6 @@ static void both_tiers_just_enough_hold_each_chunk_once(void **state)
     }
     assert_in_range(twice, 0, 1);
     assert_true(counters().spills > 0);
-    clean_up();
 }
 
 static tide_request_wait waits_for(void)
@@ -370,9 +354,7 @@ static tide_request_wait waits_for(void)
 static void a_request_says_what_it_waits_for(void **state)
 {
     (void)state;
-    arrange(3, 0, 0);
-    add_chain(3, true);
-    seal(2, 40, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(3, true, 2, 40, TIDE_PLACEMENT_HOST, false);
     step_begin(true, true);
     assert_int_equal(waits_for(), TIDE_REQUEST_READY);
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
@@ -398,7 +380,6 @@ static void a_request_says_what_it_waits_for(void **state)
     assert_int_equal(waits_for(), TIDE_REQUEST_WORK);
     run_engine();
     assert_int_equal(waits_for(), TIDE_REQUEST_READY);
-    clean_up();
 }
 
 /* --- prefetch --- */
@@ -406,9 +387,7 @@ static void a_request_says_what_it_waits_for(void **state)
 static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
 {
     (void)state;
-    arrange(6, 0, 0);
-    add_chain(6, false);
-    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(6, false, 3, 40, TIDE_PLACEMENT_HOST, true);
     set_all_params();
     forward_pass(0, 5);
     forward_pass(0, 5);
@@ -432,15 +411,12 @@ static void prefetch_brings_the_next_chunks_in_order_of_use(void **state)
     }
     assert_in_range(counters().demand_fetches, demanded,
                     demanded + 1); /* until what stays is what the plan says */
-    clean_up();
 }
 
 static void prefetch_never_displaces_a_nearer_chunk(void **state)
 {
     (void)state;
-    arrange(6, 0, 0);
-    add_chain(6, false);
-    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(6, false, 3, 40, TIDE_PLACEMENT_HOST, true);
     set_all_params();
     forward_pass(0, 5);
     step_begin(false, false);
@@ -453,15 +429,12 @@ static void prefetch_never_displaces_a_nearer_chunk(void **state)
             assert_int_equal(counters().demand_fetches, demanded);
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     }
-    clean_up();
 }
 
 static void prefetch_brings_back_what_an_update_or_an_access_took_away(void **state)
 {
     (void)state;
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(4, 20, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(2, true, 4, 20, TIDE_PLACEMENT_HOST, true);
     step_begin(true, false);
     run_ops(0, 3);
     step_end();
@@ -471,16 +444,13 @@ static void prefetch_brings_back_what_an_update_or_an_access_took_away(void **st
     access_chunk(1, WRITE);
     assert_true(residency(1).device_valid && residency(1).host_valid);
     assert_int_equal(find(TIDE_COMMAND_ACCESS, 1)->task_count, 1);
-    clean_up();
 }
 
 static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **state)
 {
     (void)state;
     tide_command command, update = {.id = 0};
-    arrange(1, 0, 0);
-    add_chain(1, true);
-    seal(4, 20, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(1, true, 4, 20, TIDE_PLACEMENT_HOST, true);
     step_begin(true, false);
     run_ops(0, 1);
     step_end();
@@ -496,15 +466,12 @@ static void prefetch_passes_by_a_chunk_under_update_and_returns_for_it(void **st
     tide_manager_done(f.manager, update.id, TIDE_OK);
     run_engine();
     assert_true(residency(0).device_valid);
-    clean_up();
 }
 
 static void prefetch_leaves_complete_gradients_alone_until_their_update(void **state)
 {
     (void)state;
-    arrange(6, 0, 0);
-    add_chain(6, true);
-    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(6, true, 3, 40, TIDE_PLACEMENT_HOST, true);
     set_all_params();
     for (int step = 0; step < 3; step++) {
         step_begin(true, true);
@@ -518,23 +485,19 @@ static void prefetch_leaves_complete_gradients_alone_until_their_update(void **s
         assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
         run_engine();
     }
-    clean_up();
 }
 
 static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
 {
     (void)state;
     tide_command command;
-    arrange(6, 0, 0);
-    add_chain(6, false);
-    seal(3, 40, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(6, false, 3, 40, TIDE_PLACEMENT_HOST, true);
     forward_pass(0, 5);
     step_begin(false, false);
     begin(0);
     run_engine();
     assert_true(f.manager->idle && f.manager->prefetch_idle);
     assert_false(tide_manager_next(f.manager, &command));
-    clean_up();
 }
 
 /* --- the schedule --- */
@@ -542,9 +505,7 @@ static void prefetch_costs_no_walk_when_there_is_nothing_to_do(void **state)
 static void a_changed_op_order_goes_on_and_is_counted_once(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, false);
-    seal(2, 20, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(4, false, 2, 20, TIDE_PLACEMENT_HOST, true);
     forward_pass(0, 3);
     step_begin(false, false);
     run_op(0);
@@ -560,15 +521,12 @@ static void a_changed_op_order_goes_on_and_is_counted_once(void **state)
     run_op(3);
     step_end();
     assert_int_equal(counters().re_recordings, 1); /* the new order was recorded */
-    clean_up();
 }
 
 static void a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none(void **state)
 {
     (void)state;
-    arrange(3, 0, 0);
-    add_chain(3, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(3, true, 2, 20, TIDE_PLACEMENT_HOST, true);
     step_begin(true, false);
     run_ops(0, 5);
     step_end();
@@ -580,7 +538,6 @@ static void a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none(void
     forward_pass(0, 1);
     assert_int_equal(counters().re_recordings, 1);
     run_engine();
-    clean_up();
 }
 
 /* --- states --- */
@@ -594,16 +551,13 @@ static void illegal_transitions_name_the_tensor(void **state)
     assert_non_null(strstr(tide_message(), "wte"));
     assert_int_equal(tide_tensor_check("wpe", TIDE_TENSOR_FREE, TIDE_TENSOR_HOLD_AFTER_FWD),
                      TIDE_ERROR_STATE);
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(true, true);
     run_ops(0, 2);
     assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_ERROR_STATE);
     assert_non_null(strstr(tide_message(), "param1"));
     assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD_AFTER_BWD);
     assert_int_equal(tide_manager_param_state(f.manager, 0), TIDE_TENSOR_HOLD_AFTER_FWD);
-    clean_up();
 }
 
 static void calls_in_the_wrong_order_are_refused_and_change_nothing(void **state)
@@ -633,7 +587,6 @@ static void calls_in_the_wrong_order_are_refused_and_change_nothing(void **state
     assert_int_equal(tide_manager_step_end(f.manager), TIDE_ERROR_STATE);
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
     step_end();
-    clean_up();
 }
 
 static void bad_ops_are_refused_naming_op_and_tensor(void **state)
@@ -655,7 +608,6 @@ static void bad_ops_are_refused_naming_op_and_tensor(void **state)
     d.checkpoint_count = 1;
     assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "ckpt0"));
-    clean_up();
 }
 
 static void a_dead_checkpoint_is_never_copied(void **state)
@@ -686,7 +638,6 @@ static void a_dead_checkpoint_is_never_copied(void **state)
     assert_int_equal(count(TIDE_COMMAND_FETCH), 3);
     for (uint32_t i = 0; i < f.log_count; i++)
         assert_false(f.log[i].copy || f.log[i].zero);
-    clean_up();
 }
 
 /* --- gradients --- */
@@ -709,7 +660,6 @@ static void a_tied_gradient_is_added_and_complete_at_the_last_op(void **state)
     assert_int_equal(tide_manager_begin(f.manager, head), TIDE_ERROR_STATE); /* no READ after conversion */
     run_op(embedding);
     assert_int_equal(tide_manager_updates_open(f.manager), 1);
-    clean_up();
 }
 
 static void an_accumulator_is_kept_while_a_later_op_reads_the_param(void **state)
@@ -727,15 +677,12 @@ static void an_accumulator_is_kept_while_a_later_op_reads_the_param(void **state
     run_op(last);
     assert_true(tide_manager_param_has_gradient(f.manager, 0));
     assert_false(residency(0).host_valid);
-    clean_up();
 }
 
 static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
 {
     (void)state;
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(true, false);
     run_op(0);
     run_op(1);
@@ -746,7 +693,6 @@ static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
     assert_int_equal(counters().zero_gradients, 1);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
-    clean_up();
 }
 
 /* --- updates --- */
@@ -754,9 +700,7 @@ static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
 static void an_update_starts_in_backward_or_waits_for_its_release(void **state)
 {
     (void)state;
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(true, false);
     run_ops(0, 2);
     run_engine();
@@ -776,15 +720,12 @@ static void an_update_starts_in_backward_or_waits_for_its_release(void **state)
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
     assert_int_equal(find(TIDE_COMMAND_UPDATE, ALL)->chunk, 0); /* forward order */
-    clean_up();
 }
 
 static void an_op_waits_for_its_own_update_only(void **state)
 {
     (void)state;
-    arrange(3, 0, 0);
-    add_chain(3, true);
-    seal(3, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(3, true, 3, 20, TIDE_PLACEMENT_HOST, false);
     step_begin(true, false);
     run_ops(0, 5);
     step_end();
@@ -794,16 +735,12 @@ static void an_op_waits_for_its_own_update_only(void **state)
     assert_non_null(find(TIDE_COMMAND_UPDATE, 2)); /* before 0 and 1 */
     assert_null(find(TIDE_COMMAND_UPDATE, 0));
     assert_int_equal(tide_manager_updates_open(f.manager), 2);
-    clean_up();
 }
 
 static void a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones(void **state)
 {
-    (void)state;
     for (int on_device = 0; on_device < 2; on_device++) {
-        arrange(1, 0, 0);
-        add_chain(1, true);
-        seal(5, 20, on_device ? TIDE_PLACEMENT_DEVICE : TIDE_PLACEMENT_HOST, false);
+        arrange_chain(1, true, 5, 20, on_device ? TIDE_PLACEMENT_DEVICE : TIDE_PLACEMENT_HOST, false);
         step_begin(true, false);
         run_ops(0, 1);
         step_end();
@@ -815,19 +752,16 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
             assert_int_equal(residency(chunk).device_valid, on_device);
             assert_int_equal(residency(chunk).host_valid, !on_device);
         }
-        clean_up();
+        clean_up(state);
     }
 }
 
 static void auto_places_the_first_chunks_state_in_the_margin(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, true);
-    seal(4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true);            /* room for one chunk's three */
-    assert_true(tide_manager_updates_on_device(f.manager, 0)); /* complete last, wanted first */
+    arrange_chain(4, true, 4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's three */
+    assert_true(tide_manager_updates_on_device(f.manager, 0));        /* complete last, wanted first */
     assert_false(tide_manager_updates_on_device(f.manager, 1));
-    clean_up();
 }
 
 static void train_one_step(void)
@@ -841,9 +775,7 @@ static void train_one_step(void)
 static void auto_lets_both_sides_end_their_updates_together(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, true);
-    seal(4 + 1 + 12, 20, TIDE_PLACEMENT_AUTO, true); /* room for everything */
+    arrange_chain(4, true, 4 + 1 + 12, 20, TIDE_PLACEMENT_AUTO, true); /* room for everything */
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_true(tide_manager_updates_on_device(f.manager, chunk));
@@ -861,15 +793,12 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
     train_one_step();
     assert_int_equal(find(TIDE_COMMAND_UPDATE, 2)->tier, TIDE_TIER_DEVICE);
     assert_int_equal(find(TIDE_COMMAND_UPDATE, 3)->tier, TIDE_TIER_HOST);
-    clean_up();
 }
 
 static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(void **state)
 {
     (void)state;
-    arrange(4, 0, 0);
-    add_chain(4, true);
-    seal(4, 20, TIDE_PLACEMENT_HOST, true);
+    arrange_chain(4, true, 4, 20, TIDE_PLACEMENT_HOST, true);
     for (int step = 0; step < 3; step++)
         train_one_step();
     f.log_count = 0;
@@ -883,7 +812,6 @@ static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(vo
         assert_int_equal(fetch->device_slot, find(TIDE_COMMAND_WRITE_BACK, chunk)->device_slot);
         assert_true(residency(chunk).device_valid && residency(chunk).host_valid);
     }
-    clean_up();
 }
 
 /* --- skip, abort, failures --- */
@@ -891,9 +819,7 @@ static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(vo
 static void a_skipped_step_rewrites_what_held_gradients(void **state)
 {
     (void)state;
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, true);
     run_ops(0, 2); /* param 1 has a gradient, param 0 none */
@@ -906,7 +832,6 @@ static void a_skipped_step_rewrites_what_held_gradients(void **state)
     assert_int_equal(tide_manager_param_state(f.manager, 0), TIDE_TENSOR_HOLD);
     assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD);
     assert_false(tide_manager_param_has_gradient(f.manager, 1));
-    clean_up();
 }
 
 static void an_update_that_was_never_started_tears_nothing(void **state)
@@ -914,9 +839,7 @@ static void an_update_that_was_never_started_tears_nothing(void **state)
     (void)state;
     bool gave_up, torn;
     tide_command command = {.kind = TIDE_COMMAND_FETCH};
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, true);
     run_ops(0, 3);
@@ -932,16 +855,13 @@ static void an_update_that_was_never_started_tears_nothing(void **state)
     assert_true(gave_up && !torn);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_RESTORE), 2);
-    clean_up();
 }
 
 static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
 {
     (void)state;
     bool gave_up, torn;
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, false);
     run_ops(0, 2);
@@ -958,16 +878,13 @@ static void an_abort_is_exact_before_an_update_and_torn_after(void **state)
     assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
     assert_true(torn);
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
-    clean_up();
 }
 
 static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
 {
     (void)state;
     bool gave_up, torn;
-    arrange(2, 0, 0);
-    add_chain(2, true);
-    seal(2, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(true, false);
     run_ops(0, 3);
@@ -982,7 +899,6 @@ static void an_abort_lets_the_updates_of_the_step_before_go_on(void **state)
     assert_int_equal(tide_manager_updates_open(f.manager), open);
     run_engine();
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
-    clean_up();
 }
 
 static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
@@ -990,9 +906,7 @@ static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
     (void)state;
     bool gave_up, torn;
     tide_command command;
-    arrange(2, 0, 0);
-    add_chain(2, false);
-    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(2, false, 1, 20, TIDE_PLACEMENT_HOST, false);
     set_all_params();
     step_begin(false, false);
     assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
@@ -1009,7 +923,6 @@ static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
     tide_manager_done(f.manager, command.id, TIDE_ERROR_DEVICE);
     assert_true(residency(0).device_valid);
     assert_int_equal(counters().evictions, 0);
-    clean_up();
 }
 
 /* --- the host request --- */
@@ -1017,9 +930,7 @@ static void a_failed_command_leaves_the_chunk_where_it_was(void **state)
 static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device(void **state)
 {
     (void)state;
-    arrange(1, 0, 0);
-    add_chain(1, false);
-    seal(1, 20, TIDE_PLACEMENT_HOST, false);
+    arrange_chain(1, false, 1, 20, TIDE_PLACEMENT_HOST, false);
     forward_pass(0, 0); /* zeros that only the device has */
     access_chunk(0, READ);
     assert_non_null(find(TIDE_COMMAND_WRITE_BACK, 0));
@@ -1030,7 +941,6 @@ static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_th
     access_chunk(1, READ); /* MASTER never had a value */
     assert_true(find(TIDE_COMMAND_ACCESS, 1)->task[0].fresh);
     assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
-    clean_up();
 }
 
 /* --- budgets --- */
@@ -1059,7 +969,6 @@ static void budgets_below_the_needs_are_refused(void **state)
     assert_int_equal(tide_manager_seal(f.manager, &options[0]), TIDE_ERROR_BUDGET);
     assert_non_null(strstr(tide_message(), "wide"));
     seal(2, 11, TIDE_PLACEMENT_HOST, false);
-    clean_up();
 }
 
 static void everything_can_be_pinned_at_once(void **state)
@@ -1078,7 +987,6 @@ static void everything_can_be_pinned_at_once(void **state)
     assert_int_equal(tide_manager_host_request(f.manager, &use, 1), TIDE_ERROR_STATE);
     assert_int_equal(tide_manager_unpin_all(f.manager), TIDE_OK);
     forward_pass(0, 1);
-    clean_up();
 }
 
 /* Its last user may still be under way, and whoever gets it would wait. */
@@ -1099,49 +1007,51 @@ static void a_slot_given_back_last_is_taken_last(void **state)
     tide_places_destroy(&places);
 }
 
+#define CASE(function) cmocka_unit_test_teardown(function, clean_up)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(evicting_a_clean_chunk_copies_nothing),
-        cmocka_unit_test(evicting_a_chunk_with_a_gradient_copies_it),
-        cmocka_unit_test(a_chunk_without_content_is_zeroed_not_copied),
+        CASE(evicting_a_clean_chunk_copies_nothing),
+        CASE(evicting_a_chunk_with_a_gradient_copies_it),
+        CASE(a_chunk_without_content_is_zeroed_not_copied),
         cmocka_unit_test(a_slot_given_back_last_is_taken_last),
-        cmocka_unit_test(without_a_recording_the_least_recently_used_leaves),
-        cmocka_unit_test(with_a_recording_the_farthest_next_use_leaves_wrapping_around),
-        cmocka_unit_test(no_more_victims_leave_than_slots_are_missing),
-        cmocka_unit_test(a_clean_chunk_leaves_when_it_is_needed_nearly_as_late),
-        cmocka_unit_test(device_state_is_next_used_by_its_update),
-        cmocka_unit_test(both_tiers_just_enough_hold_each_chunk_once),
-        cmocka_unit_test(a_request_says_what_it_waits_for),
-        cmocka_unit_test(prefetch_brings_the_next_chunks_in_order_of_use),
-        cmocka_unit_test(prefetch_never_displaces_a_nearer_chunk),
-        cmocka_unit_test(prefetch_brings_back_what_an_update_or_an_access_took_away),
-        cmocka_unit_test(prefetch_passes_by_a_chunk_under_update_and_returns_for_it),
-        cmocka_unit_test(prefetch_leaves_complete_gradients_alone_until_their_update),
-        cmocka_unit_test(prefetch_costs_no_walk_when_there_is_nothing_to_do),
-        cmocka_unit_test(a_changed_op_order_goes_on_and_is_counted_once),
-        cmocka_unit_test(a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none),
-        cmocka_unit_test(illegal_transitions_name_the_tensor),
-        cmocka_unit_test(calls_in_the_wrong_order_are_refused_and_change_nothing),
-        cmocka_unit_test(bad_ops_are_refused_naming_op_and_tensor),
-        cmocka_unit_test(a_dead_checkpoint_is_never_copied),
-        cmocka_unit_test(a_tied_gradient_is_added_and_complete_at_the_last_op),
-        cmocka_unit_test(an_accumulator_is_kept_while_a_later_op_reads_the_param),
-        cmocka_unit_test(a_param_without_gradient_gets_zeros_and_is_counted),
-        cmocka_unit_test(an_update_starts_in_backward_or_waits_for_its_release),
-        cmocka_unit_test(an_op_waits_for_its_own_update_only),
-        cmocka_unit_test(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
-        cmocka_unit_test(auto_places_the_first_chunks_state_in_the_margin),
-        cmocka_unit_test(auto_lets_both_sides_end_their_updates_together),
-        cmocka_unit_test(a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough),
-        cmocka_unit_test(a_skipped_step_rewrites_what_held_gradients),
-        cmocka_unit_test(an_update_that_was_never_started_tears_nothing),
-        cmocka_unit_test(an_abort_is_exact_before_an_update_and_torn_after),
-        cmocka_unit_test(an_abort_lets_the_updates_of_the_step_before_go_on),
-        cmocka_unit_test(a_failed_command_leaves_the_chunk_where_it_was),
-        cmocka_unit_test(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),
-        cmocka_unit_test(budgets_below_the_needs_are_refused),
-        cmocka_unit_test(everything_can_be_pinned_at_once),
+        CASE(without_a_recording_the_least_recently_used_leaves),
+        CASE(with_a_recording_the_farthest_next_use_leaves_wrapping_around),
+        CASE(no_more_victims_leave_than_slots_are_missing),
+        CASE(a_clean_chunk_leaves_when_it_is_needed_nearly_as_late),
+        CASE(device_state_is_next_used_by_its_update),
+        CASE(both_tiers_just_enough_hold_each_chunk_once),
+        CASE(a_request_says_what_it_waits_for),
+        CASE(prefetch_brings_the_next_chunks_in_order_of_use),
+        CASE(prefetch_never_displaces_a_nearer_chunk),
+        CASE(prefetch_brings_back_what_an_update_or_an_access_took_away),
+        CASE(prefetch_passes_by_a_chunk_under_update_and_returns_for_it),
+        CASE(prefetch_leaves_complete_gradients_alone_until_their_update),
+        CASE(prefetch_costs_no_walk_when_there_is_nothing_to_do),
+        CASE(a_changed_op_order_goes_on_and_is_counted_once),
+        CASE(a_shorter_step_is_a_change_and_an_evaluation_in_between_is_none),
+        CASE(illegal_transitions_name_the_tensor),
+        CASE(calls_in_the_wrong_order_are_refused_and_change_nothing),
+        CASE(bad_ops_are_refused_naming_op_and_tensor),
+        CASE(a_dead_checkpoint_is_never_copied),
+        CASE(a_tied_gradient_is_added_and_complete_at_the_last_op),
+        CASE(an_accumulator_is_kept_while_a_later_op_reads_the_param),
+        CASE(a_param_without_gradient_gets_zeros_and_is_counted),
+        CASE(an_update_starts_in_backward_or_waits_for_its_release),
+        CASE(an_op_waits_for_its_own_update_only),
+        CASE(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
+        CASE(auto_places_the_first_chunks_state_in_the_margin),
+        CASE(auto_lets_both_sides_end_their_updates_together),
+        CASE(a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough),
+        CASE(a_skipped_step_rewrites_what_held_gradients),
+        CASE(an_update_that_was_never_started_tears_nothing),
+        CASE(an_abort_is_exact_before_an_update_and_torn_after),
+        CASE(an_abort_lets_the_updates_of_the_step_before_go_on),
+        CASE(a_failed_command_leaves_the_chunk_where_it_was),
+        CASE(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),
+        CASE(budgets_below_the_needs_are_refused),
+        CASE(everything_can_be_pinned_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
