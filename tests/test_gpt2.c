@@ -287,22 +287,29 @@ static float *copy_gradients(const rig *r, uint64_t *count)
     return all;
 }
 
-static void recompute_changes_no_bit(tide_dtype dtype)
+/* A step made in two ways. */
+static void the_same_bits(tide_dtype dtype, const tide_kernels *const tables[2], const bool recompute[2])
 {
     float *gradients[2];
     double losses[2];
     uint64_t count = 0;
-    for (int recompute = 0; recompute < 2; recompute++) {
+    for (int i = 0; i < 2; i++) {
         rig r;
-        rig_open(&r, dtype, recompute, 2);
-        losses[recompute] = rig_step(&r);
-        gradients[recompute] = copy_gradients(&r, &count);
+        rig_open_on(&r, tables[i], dtype, recompute[i], 2);
+        losses[i] = rig_step(&r);
+        gradients[i] = copy_gradients(&r, &count);
         rig_close(&r);
     }
     assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
     assert_memory_equal(gradients[0], gradients[1], count * sizeof(float));
     free(gradients[0]);
     free(gradients[1]);
+}
+
+static void recompute_changes_no_bit(tide_dtype dtype)
+{
+    const tide_kernels *tables[2] = {tide_kernels_cpu(), tide_kernels_cpu()};
+    the_same_bits(dtype, tables, (const bool[2]){false, true});
 }
 
 static void recompute_changes_no_bit_in_fp32(void **state)
@@ -393,35 +400,17 @@ static tide_status refused_gelu(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_STATE, "a GELU of its own where products take it along");
 }
 
-static void gelu_inside_products_changes_no_bit(tide_dtype dtype, bool recompute)
+static void gelu_inside_products_is_the_same_step(void **state)
 {
+    (void)state;
     tide_kernels fusing = *tide_kernels_cpu();
     fusing.fuses_gelu = true;
     fusing.matmul_prepare = fused_prepare;
     fusing.matmul = fused_matmul;
     fusing.gelu = fusing.gelu_backward = refused_gelu;
     const tide_kernels *tables[2] = {tide_kernels_cpu(), &fusing};
-    float *gradients[2];
-    double losses[2];
-    uint64_t count = 0;
-    for (int fused = 0; fused < 2; fused++) {
-        rig r;
-        rig_open_on(&r, tables[fused], dtype, recompute, 2);
-        losses[fused] = rig_step(&r);
-        gradients[fused] = copy_gradients(&r, &count);
-        rig_close(&r);
-    }
-    assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
-    assert_memory_equal(gradients[0], gradients[1], count * sizeof(float));
-    free(gradients[0]);
-    free(gradients[1]);
-}
-
-static void gelu_inside_products_is_the_same_step(void **state)
-{
-    (void)state;
-    gelu_inside_products_changes_no_bit(TIDE_DTYPE_BF16, false);
-    gelu_inside_products_changes_no_bit(TIDE_DTYPE_FP32, true);
+    the_same_bits(TIDE_DTYPE_BF16, tables, (const bool[2]){false, false});
+    the_same_bits(TIDE_DTYPE_FP32, tables, (const bool[2]){true, true});
 }
 
 /* --- finite differences --- */
