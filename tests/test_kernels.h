@@ -261,18 +261,6 @@ static inline void assert_close(buffer actual, const double *expected, size_t el
     }
 }
 
-/* ||actual - expected|| <= tolerance ||expected|| */
-static inline void assert_norm_close(buffer actual, const double *expected, size_t elements, double tolerance)
-{
-    double difference = 0.0, norm = 0.0;
-    for (size_t i = 0; i < elements; i++) {
-        difference += pow(buffer_get(actual, i) - expected[i], 2);
-        norm += pow(expected[i], 2);
-    }
-    if (!(sqrt(difference) <= tolerance * sqrt(norm) + 1e-30))
-        fail_msg("relative norm of the error %.3g, allowed %.3g", sqrt(difference / norm), tolerance);
-}
-
 static inline void assert_same_bits(buffer a, buffer b)
 {
     assert_int_equal(a.bytes, b.bytes);

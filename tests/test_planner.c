@@ -338,45 +338,6 @@ static void what_all_fits_moves_only_for_updates(void **state)
     }
 }
 
-/* Three chunks are held together in three slots; a fourth has to wait for the end of it. */
-static void a_moment_may_need_every_slot(void **state)
-{
-    (void)state;
-    static const tide_trace_use uses[] = {
-        {0, 0, 0, 1}, {0, 1, 0, 0}, {1, 2, 0, 0}, {1, 3, 0, 0}, {2, 1, 0, 0}};
-    static planned made;
-    plan_given(uses, 5, 4, 3, &made);
-    made.seed = 0;
-    check_by_replay(&made);
-    check_pairing(&made);
-    check_early_fetches(&made);
-    assert_true(made.plan->leaves[1]); /* 1 makes room for 2 and 3 while 0 is held */
-}
-
-static void chunks_that_are_never_used_never_move(void **state)
-{
-    (void)state;
-    static const tide_trace_use uses[] = {{0, 40, 0, 0}, {1, 90, 0, 0}, {2, 40, 0, 0}};
-    static planned made;
-    plan_given(uses, 3, PLANNED_CHUNKS_MAX, 2, &made);
-    check_by_replay(&made);
-    assert_int_equal(made.plan->fetch_count, 0);
-}
-
-/* Dead checkpoints are neither copied out nor in, even where each takes the other's slot. */
-static void dead_content_is_never_copied(void **state)
-{
-    (void)state;
-    static const uint32_t creates = TIDE_TRACE_CREATES | TIDE_TRACE_MODIFIES;
-    const tide_trace_use uses[] = {
-        {0, 0, creates, 0}, {1, 0, TIDE_TRACE_ENDS, 0}, {2, 1, creates, 0}, {3, 1, TIDE_TRACE_ENDS, 0}};
-    static planned made;
-    plan_given(uses, 4, 2, 1, &made);
-    check_by_replay(&made);
-    assert_int_equal(made.plan->fetch_count, 2);
-    assert_int_equal(made.plan->copies_in + made.plan->copies_out, 0);
-}
-
 /* --- purity, memory --- */
 
 static void the_same_trace_gives_the_same_plan(void **state)
@@ -451,9 +412,6 @@ int main(void)
         cmocka_unit_test(a_chunk_changed_on_the_host_is_the_first_to_give_its_slot_up),
         cmocka_unit_test(a_chunk_that_leaves_unmodified_is_not_copied_out),
         cmocka_unit_test(what_all_fits_moves_only_for_updates),
-        cmocka_unit_test(a_moment_may_need_every_slot),
-        cmocka_unit_test(chunks_that_are_never_used_never_move),
-        cmocka_unit_test(dead_content_is_never_copied),
         cmocka_unit_test(the_same_trace_gives_the_same_plan),
         cmocka_unit_test(memory_that_runs_out_in_create_is_a_status_and_leaks_nothing),
         cmocka_unit_test(building_a_plan_allocates_nothing),
