@@ -283,15 +283,18 @@ static void what_cannot_be_read_back_is_not_written(void **unused)
 
 /* ---- the newest one ---- */
 
-static void a_missing_or_empty_folder_holds_none(void **state)
+static void a_folder_that_is_missing_empty_or_full_of_other_things_holds_none(void **state)
 {
     const scratch *at = *state;
-    tide_checkpoint_found found = {.exists = true};
-    assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
-    assert_false(found.exists);
-    assert_int_equal(mkdir(at->dir, 0777), 0);
-    assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
-    assert_false(found.exists);
+    char notes[256];
+    snprintf(notes, sizeof notes, "%s/notes", at->dir);
+    for (int made = 0; made < 3; made++) {
+        tide_checkpoint_found found = {.exists = true};
+        if (made > 0)
+            assert_int_equal(mkdir(made == 1 ? at->dir : notes, 0777), 0);
+        assert_int_equal(tide_checkpoint_newest(tide_files_posix(), at->dir, &found), TIDE_OK);
+        assert_false(found.exists);
+    }
 }
 
 static void steps_are_compared_as_numbers(void **unused)
@@ -799,7 +802,8 @@ int main(void)
                                         scratch_remove),
         cmocka_unit_test(a_callbacks_failure_is_passed_on_and_leaves_no_trace),
         cmocka_unit_test(what_cannot_be_read_back_is_not_written),
-        cmocka_unit_test_setup_teardown(a_missing_or_empty_folder_holds_none, scratch_make, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_folder_that_is_missing_empty_or_full_of_other_things_holds_none,
+                                        scratch_make, scratch_remove),
         cmocka_unit_test(steps_are_compared_as_numbers),
         cmocka_unit_test(a_folder_without_a_manifest_is_passed_over_and_may_be_replaced),
         cmocka_unit_test(damage_to_the_newest_is_named_not_passed_over),

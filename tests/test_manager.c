@@ -634,10 +634,49 @@ static void a_dead_checkpoint_is_never_copied(void **state)
         assert_true(tide_manager_ready(f.manager));
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
         assert_int_equal(tide_manager_checkpoint_state(f.manager, op, 0), TIDE_TENSOR_FREE);
+        assert_int_equal(f.manager->ends, op + 1); /* a slice is no end */
     }
     assert_int_equal(count(TIDE_COMMAND_FETCH), 3);
     for (uint32_t i = 0; i < f.log_count; i++)
         assert_false(f.log[i].copy || f.log[i].zero);
+}
+
+static void run_slices(tide_op op, uint32_t count)
+{
+    begin(op);
+    for (uint32_t slice = 0; slice < count; slice++) {
+        assert_int_equal(tide_manager_slice(f.manager, slice), TIDE_OK);
+        run_engine();
+        assert_true(tide_manager_ready(f.manager));
+    }
+}
+
+static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
+{
+    (void)state;
+    arrange(1, 1, 3);
+    const tide_use uses[] = {{.tensor = 0, .access = WRITE}, {.tensor = 0, .access = READ | LAST}};
+    for (int i = 0; i < 2; i++) {
+        tide_op op;
+        const tide_op_description d = {.name = "slices",
+                                       .pass = TIDE_PASS_FORWARD,
+                                       .checkpoints = &uses[i],
+                                       .checkpoint_count = 1,
+                                       .slices = 3};
+        assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_OK);
+    }
+    seal(2, 20, TIDE_PLACEMENT_HOST, true);
+    step_begin(false, false);
+    for (tide_op op = 0; op < 2; op++) {
+        run_slices(op, 3);
+        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    }
+    step_end(); /* recorded */
+    f.log_count = 0;
+    step_begin(false, false);
+    run_slices(0, 2);
+    assert_true(find(TIDE_COMMAND_EVICT, 4)->copy);
+    assert_int_equal(find(TIDE_COMMAND_FETCH, 6)->reason, TIDE_REASON_PREFETCH);
 }
 
 /* --- gradients --- */
@@ -943,6 +982,21 @@ static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_th
     assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
 }
 
+static void the_host_sees_a_chunk_after_the_update_it_is_owed(void **state)
+{
+    (void)state;
+    arrange_chain(2, true, 2, 20, TIDE_PLACEMENT_HOST, false);
+    set_all_params();
+    step_begin(true, true);
+    run_ops(0, 3);
+    step_end();
+    assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+    f.log_count = 0;
+    access_chunk(0, READ); /* of both, the one that would have come last */
+    assert_non_null(find(TIDE_COMMAND_UPDATE, 0));
+    assert_true(find(TIDE_COMMAND_UPDATE, 0) < find(TIDE_COMMAND_ACCESS, 0));
+}
+
 /* --- budgets --- */
 
 static void budgets_below_the_needs_are_refused(void **state)
@@ -1035,6 +1089,7 @@ int main(void)
         CASE(calls_in_the_wrong_order_are_refused_and_change_nothing),
         CASE(bad_ops_are_refused_naming_op_and_tensor),
         CASE(a_dead_checkpoint_is_never_copied),
+        CASE(what_a_slice_wrote_leaves_for_what_comes_next),
         CASE(a_tied_gradient_is_added_and_complete_at_the_last_op),
         CASE(an_accumulator_is_kept_while_a_later_op_reads_the_param),
         CASE(a_param_without_gradient_gets_zeros_and_is_counted),
@@ -1050,6 +1105,7 @@ int main(void)
         CASE(an_abort_lets_the_updates_of_the_step_before_go_on),
         CASE(a_failed_command_leaves_the_chunk_where_it_was),
         CASE(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),
+        CASE(the_host_sees_a_chunk_after_the_update_it_is_owed),
         CASE(budgets_below_the_needs_are_refused),
         CASE(everything_can_be_pinned_at_once),
     };

@@ -149,13 +149,15 @@ static void ranges_are_whole_chunks_and_parts_lie_inside_the_region(void **state
     (void)state;
     fixture it = fixture_small();
     void *address = NULL;
-    uint32_t object;
+    uint32_t object, other;
     assert_int_equal(it.ops->reserve(it.device, CHUNK_BYTES + 4096, &address), TIDE_ERROR_ARGUMENT);
     assert_int_equal(it.ops->reserve(it.device, 0, &address), TIDE_ERROR_ARGUMENT);
     assert_null(address);
     assert_int_equal(it.ops->region_object(it.device, "x", 1, REGION_BYTES, &object), TIDE_ERROR_ARGUMENT);
     assert_int_equal(it.ops->region_object(it.device, "x", UINT64_MAX, 2, &object), TIDE_ERROR_ARGUMENT);
     assert_ok(it.ops->region_object(it.device, "x", REGION_BYTES - 1, 1, &object));
+    assert_ok(it.ops->region_object(it.device, "y", REGION_BYTES - 1, 1, &other));
+    assert_int_equal(other, object + 1);
     fixture_close(&it);
 }
 
