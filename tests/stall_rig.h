@@ -3,15 +3,9 @@
 #define TIDE_TESTS_STALL_RIG_H
 
 #include "src/pool/internal.h"
+#include "tests/assert_ok.h"
 
 #include <stdatomic.h>
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_ = (call);                                                                  \
-        if (status_ != TIDE_OK)                                                                              \
-            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
-    } while (0)
 
 enum {
     LAYERS = 5,

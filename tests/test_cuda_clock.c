@@ -3,15 +3,10 @@
  */
 #include "offload/cuda_clock.h"
 #include "offload/host_link.h"
+#include "tests/assert_ok.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-#define assert_ok(call) assert_int_equal((call), TIDE_OK)
 
 /* --- the GPU --- */
 

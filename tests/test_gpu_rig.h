@@ -7,6 +7,7 @@
 #ifndef TIDEPOOL_TESTS_TEST_GPU_RIG_H
 #define TIDEPOOL_TESTS_TEST_GPU_RIG_H
 
+#include "tests/assert_ok.h"
 #include "tests/test_kernels.h"
 
 #include "offload/cuda_device.h"
@@ -36,13 +37,6 @@ enum {
     CHAIN_LAUNCHES = 1000, /* milliseconds */
 #endif
 };
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_of_call = (call);                                                           \
-        if (status_of_call != TIDE_OK)                                                                       \
-            fail_msg("%s: %s", tide_status_name(status_of_call), tide_message());                            \
-    } while (0)
 
 typedef struct rig {
     tide_device *device;

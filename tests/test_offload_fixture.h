@@ -5,15 +5,12 @@
 #define TIDE_TESTS_TEST_OFFLOAD_FIXTURE_H
 
 #include "offload/device.h"
+#include "tests/assert_ok.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #ifdef TEST_ON_CUDA
 #include "offload/cuda_device.h"
@@ -36,13 +33,6 @@ enum {
     SITE = 1,
     OTHER_SITE = 2,
 };
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        tide_status status_of_call = (call);                                                                 \
-        if (status_of_call != TIDE_OK)                                                                       \
-            fail_msg("%s: %s", tide_status_name(status_of_call), tide_message());                            \
-    } while (0)
 
 typedef struct fixture {
     tide_device *device;

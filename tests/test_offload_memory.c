@@ -5,22 +5,16 @@
 #include "offload/host_extent.h"
 #include "offload/host_slots.h"
 #include "offload/topology.h"
+#include "tests/assert_ok.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 enum { KIB = 1024, MIB = 1024 * KIB };
-
-#define assert_ok(call) assert_int_equal((call), TIDE_OK)
 
 /* Pages of [address, address + bytes) that are in memory. */
 static size_t pages_present(void *address, size_t bytes)

@@ -1,23 +1,11 @@
 /* The pool on the host device, with every check on: the same bits whatever the budgets, and exact aborts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/assert_ok.h"
 #include "tests/test_thin.h"
 #include "tests/toy_model.h"
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_ = (call);                                                                  \
-        if (status_ != TIDE_OK)                                                                              \
-            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
-    } while (0)
 
 enum { STEPS = 4 };
 

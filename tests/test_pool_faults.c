@@ -1,27 +1,15 @@
 /* Every operation fails once, the N-th for N = 1, 2, 3 ... until a run meets no fault: a clear status each time,
  * nothing lost, and what follows has the bits of the undisturbed run. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/pool/internal.h"
+#include "tests/assert_ok.h"
 #include "tests/interpose.h"
 #include "tests/test_thin.h"
 #include "tests/toy_model.h"
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_ = (call);                                                                  \
-        if (status_ != TIDE_OK)                                                                              \
-            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
-    } while (0)
 
 static const tide_space fp32_spaces[] = {TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM, TIDE_SPACE_VARIANCE};
 

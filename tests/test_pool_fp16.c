@@ -1,25 +1,13 @@
 /* What fp16 and a loss scale mean to the pool: 14 bytes a param, updates that wait for the norm, a scale that leaves no bit
  * behind, overflows that are skipped exactly, and when skipping ends a run. The bits of fp16 over budgets are test_pool's.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
 #include "src/pool/internal.h"
+#include "tests/assert_ok.h"
 #include "tests/test_thin.h"
 #include "tests/toy_model.h"
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_ = (call);                                                                  \
-        if (status_ != TIDE_OK)                                                                              \
-            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
-    } while (0)
 
 static const float overflowing = 1 << 24; /* the toy's gradients are about 0.1 */
 

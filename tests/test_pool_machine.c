@@ -2,24 +2,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* processors a thread may use */
 #endif
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <sched.h>
 #include <stdatomic.h>
 
 #include "src/pool/internal.h"
+#include "tests/assert_ok.h"
 #include "tests/toy_model.h"
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_ = (call);                                                                  \
-        if (status_ != TIDE_OK)                                                                              \
-            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
-    } while (0)
 
 /* As a cpuset leaves them: the machine has more. */
 static void threads_are_the_processors_that_the_process_may_use(void **state)

@@ -1,11 +1,5 @@
 /* Predictions against what is then measured: on the null device, where both are the same virtual time, and on the host
  * device with kernels that only sleep and a throttled link. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,15 +7,9 @@
 #include <time.h>
 
 #include "src/pool/internal.h"
+#include "tests/assert_ok.h"
 #include "tests/interpose.h"
 #include "tests/test_thin.h"
-
-#define assert_ok(call)                                                                                      \
-    do {                                                                                                     \
-        const tide_status status_ = (call);                                                                  \
-        if (status_ != TIDE_OK)                                                                              \
-            fail_msg("%s: %s: %s", #call, tide_status_name(status_), tide_message());                        \
-    } while (0)
 
 enum { LAYERS = 6, SLICES = 4, SAVED_BYTES = 100000, MS = 1000000, RUN_STEPS_MAX = 64, BYTES_PER_NS = 10 };
 
