@@ -173,12 +173,24 @@ static uint32_t count_parts(const tide_manager *m, tide_chunk chunk)
     return parts;
 }
 
-/* Chunks whose update the device would end at the same time as the host the others. Not known yet: all. */
+/* Chunks whose state the host has room for, with a copy of each. */
+static uint32_t host_updates_max(const tide_manager *m)
+{
+    return m->options.host_slots /
+           ((tide_manager_task_slots(m) - 1) * tide_layout_parts_per_chunk(m->layout) + 1);
+}
+
+/* Chunks whose update the device would end at the same time as the host the others, but no fewer than the host has no room
+ * for. Not known yet: all. */
 static uint32_t balanced_updates(const tide_manager *m)
 {
     const uint32_t chunks = tide_layout_space_chunks(m->layout, TIDE_SPACE_PARAM);
     const double host = m->update_seconds[TIDE_TIER_HOST], device = m->update_seconds[TIDE_TIER_DEVICE];
-    return host > 0 && device > 0 ? (uint32_t)(chunks * (host / (host + device)) + 0.5) : chunks;
+    if (!(host > 0 && device > 0))
+        return chunks;
+    const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
+    const uint32_t elsewhere = host_updates_max(m);
+    return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
 /* AUTO: as many chunks' state as fits where nothing else wants to be, and as lets both sides end together. The first

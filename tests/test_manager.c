@@ -834,6 +834,18 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
     assert_int_equal(find(TIDE_COMMAND_UPDATE, 3)->tier, TIDE_TIER_HOST);
 }
 
+static void auto_leaves_the_host_no_more_updates_than_it_has_room_for(void **state)
+{
+    (void)state;
+    /* The host: room for two, three chunks of state and one's own. */
+    arrange_chain(4, true, 4 + 1 + 12, 2 * 4, TIDE_PLACEMENT_AUTO, true);
+    train_one_step();
+    tide_manager_set_update_seconds(f.manager, 1, 3); /* three to one on the host, had it the room */
+    train_one_step();
+    for (tide_chunk chunk = 0; chunk < 4; chunk++)
+        assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < 2);
+}
+
 static void a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough(void **state)
 {
     (void)state;
@@ -1098,6 +1110,7 @@ int main(void)
         CASE(a_host_update_leaves_only_host_copies_and_a_device_update_only_device_ones),
         CASE(auto_places_the_first_chunks_state_in_the_margin),
         CASE(auto_lets_both_sides_end_their_updates_together),
+        CASE(auto_leaves_the_host_no_more_updates_than_it_has_room_for),
         CASE(a_chunk_updated_on_the_host_keeps_its_slot_where_there_are_enough),
         CASE(a_skipped_step_rewrites_what_held_gradients),
         CASE(an_update_that_was_never_started_tears_nothing),

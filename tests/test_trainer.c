@@ -475,6 +475,50 @@ static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
     tide_trainer_destroy(trainer);
 }
 
+/* Bytes that six steps move, after two. */
+static uint64_t moved_bytes(const tide_trainer_options *options, tide_pool_plan *plan)
+{
+    tide_trainer *trainer;
+    tide_pool_counters before = {0}, after;
+    ok(tide_trainer_create(options, &trainer));
+    tide_pool *pool = tide_trainer_pool(trainer);
+    for (int step = 0; step < 8; step++) {
+        if (step == 2)
+            ok(tide_pool_counters_get(pool, &before));
+        ok(tide_trainer_step(trainer, NULL));
+    }
+    ok(tide_pool_drain(pool));
+    ok(tide_pool_counters_get(pool, &after));
+    *plan = tide_trainer_plan_get(trainer)->pool;
+    tide_trainer_destroy(trainer);
+    return after.h2d_bytes + after.d2h_bytes - before.h2d_bytes - before.d2h_bytes;
+}
+
+/* Beside device budgets from one that does not hold what ops use to one that holds all. A slot less would move more. */
+static void a_default_host_budget_moves_no_more_than_room_for_everything(void **state)
+{
+    (void)state;
+    enum { STRIDE = 3 };
+    tide_pool_plan plan, ample;
+    tide_trainer_options options = small_options(NULL, TIDE_DTYPE_BF16);
+    options.pool.device = "null";
+    options.pool.hazard_check = options.pool.guard = false;
+    (void)moved_bytes(&options, &plan);
+    const uint64_t least_bytes = plan.least_device_bytes, full_bytes = plan.full_device_bytes;
+    for (tide_placement placement = TIDE_PLACEMENT_AUTO; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
+        options.pool.placement = placement;
+        for (uint64_t bytes = least_bytes; bytes < full_bytes; bytes += STRIDE * plan.chunk_bytes) {
+            options.pool.device_memory_bytes = bytes;
+            options.pool.host_memory_bytes = 0;
+            const uint64_t moved = moved_bytes(&options, &plan);
+            options.pool.host_memory_bytes = UINT64_C(1) << 30;
+            assert_int_equal(moved, moved_bytes(&options, &ample));
+            assert_true(plan.host_slots <= ample.host_slots);
+        }
+    }
+    assert_true(plan.host_slots * 4 < ample.host_slots); /* a device that holds nearly all */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_default_device_budget_is_raised_to_the_least_that_works),
         cmocka_unit_test(a_default_host_budget_is_a_share_and_not_raised),
         cmocka_unit_test(the_null_device_steps_without_loss_and_saves_nothing),
+        cmocka_unit_test(a_default_host_budget_moves_no_more_than_room_for_everything),
     };
     return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);
 }

@@ -187,7 +187,7 @@ typedef struct tide_pool_plan {
     uint64_t least_device_bytes;            /* smallest device budget that works */
     uint64_t least_host_bytes;              /* smallest host budget that works with this device budget */
     uint64_t full_device_bytes;             /* device budget with which everything is resident */
-    uint64_t full_host_bytes;               /* host budget with which nothing ever spills */
+    uint64_t full_host_bytes;               /* most host memory that a run takes beside this device budget */
     uint64_t device_available_bytes;        /* most that a default device budget is: what a GPU has free, less what pinning
                                                the host budget takes there. UINT64_MAX: no memory of its own */
     const char *largest_op;                 /* the op that decides least_device_bytes; pool's string */
@@ -201,7 +201,7 @@ typedef struct tide_pool_plan {
 } tide_pool_plan;
 
 /* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device
- * budget to plan for, 0 for the options' own (after seal it is not looked at); least_host_bytes depends on it.
+ * budget to plan for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it.
  * STATE if no param or op is registered. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */

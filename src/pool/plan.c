@@ -177,17 +177,36 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Slots with which nothing ever has to move: what is used on the device there, and all else on the host. */
-static void full_slots(const tide_pool *pool, const tide_layout *layout, const tide_slot_needs *needs,
-                       uint64_t *device, uint64_t *host)
+/* What ops use. */
+static uint64_t used_chunks(const tide_layout *layout)
 {
-    const uint64_t all = tide_layout_chunk_count(layout);
-    const uint64_t used_there = (uint64_t)tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) +
-                                tide_layout_space_chunks(layout, TIDE_SPACE_CHECKPOINT);
+    return (uint64_t)tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) +
+           tide_layout_space_chunks(layout, TIDE_SPACE_CHECKPOINT);
+}
+
+/* Device slots with which nothing ever has to move: for what is used there, and one. */
+static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layout,
+                                  const tide_slot_needs *needs)
+{
     const bool state_there = tide_pool_placement(pool) != TIDE_PLACEMENT_HOST;
-    *device = largest(needs->device_slots, state_there ? all + 1 : used_there + 1);
-    *host = largest(needs->host_slots,
-                    state_there ? 0 : all - used_there + tide_layout_space_chunks(layout, TIDE_SPACE_PARAM));
+    return largest(needs->device_slots,
+                   (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
+}
+
+/* The most host slots that a run takes beside so many on the device: with one fewer more would move. A device that does not
+ * hold what ops use takes turns with all chunks. One that does holds in its margin the state of as many PARAM chunks as fit
+ * (tide_manager_place_updates); the host has the state of the others and, when it updates one, a copy of that. */
+static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout, uint64_t device_slots)
+{
+    const uint64_t all = tide_layout_chunk_count(layout), used = used_chunks(layout), state = all - used;
+    const uint64_t each = (1 + (uint64_t)pool->options.update_states) * tide_layout_parts_per_chunk(layout);
+    if (device_slots <= used)
+        return all;
+    const uint64_t margin = tide_pool_placement(pool) == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
+    if (margin >= state)
+        return 0;
+    const uint64_t there = margin / each;
+    return state - there * each + tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) - there;
 }
 
 /* How the message names the need; with a chunk size that would do, if any. */
@@ -287,8 +306,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, cons
     tide_slot_needs needs;
     tide_manager_needs(manager, tide_pool_placement(pool), &needs);
     const uint64_t chunk = plan->chunk_bytes;
-    uint64_t full_device, full_host;
-    full_slots(pool, layout, &needs, &full_device, &full_host);
+    const uint64_t full_device = full_device_slots(pool, layout, &needs);
     if (pool->options.manager_off)
         needs.device_slots = (uint32_t)full_device;
     plan->largest_op = pool->ops[needs.largest_op].description.name;
@@ -296,7 +314,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, cons
     plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;
     plan->full_device_bytes = full_device * chunk + plan->region_bytes;
     /* The host's default depends on the device's slots: here it counts as what it may be at most. */
-    const uint64_t all = largest(full_host, tide_layout_chunk_count(layout) + UINT64_C(1));
+    const uint64_t all = tide_layout_chunk_count(layout);
     plan->device_available_bytes =
         device_available(pool, host_memory_bytes != 0 ? host_memory_bytes : all * chunk + plan->buffer_bytes);
     plan->device_memory_bytes = device_memory_bytes != 0
@@ -314,7 +332,8 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, cons
     const uint64_t least_host = largest(needs.host_slots, elsewhere);
     const uint64_t most_host = largest(least_host, all);
     plan->least_host_bytes = least_host * chunk + plan->buffer_bytes;
-    plan->full_host_bytes = largest(least_host, full_host) * chunk + plan->buffer_bytes;
+    plan->full_host_bytes =
+        largest(least_host, full_host_slots(pool, layout, plan->device_slots)) * chunk + plan->buffer_bytes;
     plan->host_memory_bytes = host_memory_bytes != 0 ? host_memory_bytes : plan->full_host_bytes;
     plan->host_slots = slots_of(plan->host_memory_bytes, plan->buffer_bytes, chunk, most_host);
     if (refuse && plan->host_slots < least_host)

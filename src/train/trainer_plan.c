@@ -321,17 +321,6 @@ static uint64_t at_least(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Host bytes with which the run needs no more: room for every chunk, unless the device holds all anyway. */
-static uint64_t host_need(const tide_pool_plan *plan, uint64_t device_bytes)
-{
-    if (device_bytes >= plan->full_device_bytes)
-        return plan->full_host_bytes;
-    uint64_t chunks = 1;
-    for (int space = 0; space < TIDE_SPACE_COUNT; space++)
-        chunks += plan->chunks[space];
-    return at_least(plan->full_host_bytes, chunks * plan->chunk_bytes + plan->buffer_bytes);
-}
-
 /* A GPU's is the pool's own choice. Where host and device share a memory it is raised to what works. */
 static uint64_t default_device(const tide_pool_plan *plan, const free_memory *memory)
 {
@@ -362,7 +351,7 @@ static tide_status choose_budgets(const tide_trainer_options *options, const fre
     const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device;
     const uint64_t rest = memory->host_bytes - at_most(shared, memory->host_bytes);
     if (host == 0)
-        host = at_least(at_most(host_need(&plan, device), rest / 5 * 4), 1);
+        host = at_least(at_most(plan.full_host_bytes, rest / 5 * 4), 1);
     return tide_pool_set_budgets(pool, device, host);
 }
 
