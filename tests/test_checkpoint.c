@@ -90,9 +90,9 @@ static void a_tensor_larger_than_the_buffer_comes_back(void **state)
     assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->dir, &saved_state, &model, 0, pull_values,
                                           &step, &saved),
                      TIDE_OK);
-    assert_int_equal(
-        tide_checkpoint_load(tide_files_posix(), saved.path, NULL, &model, push_values, &sink, &loaded, NULL),
-        TIDE_OK);
+    assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, NULL, &model, push_values, NULL,
+                                          &sink, &loaded, NULL),
+                     TIDE_OK);
     assert_int_equal(sink.wrong, 0);
     assert_int_equal(sink.pushed, TIDE_CHECKPOINT_SPACES * tide_checkpoint_tensor_elements(&tensor));
 }
@@ -426,7 +426,7 @@ static tide_status load_as_run(const tide_files *files, const tide_train_state *
                                tide_train_changes *changes)
 {
     tide_train_state state;
-    return tide_checkpoint_load(files, "ckpt/step-2", current, &small_model, push_values, sink, &state,
+    return tide_checkpoint_load(files, "ckpt/step-2", current, &small_model, push_values, NULL, sink, &state,
                                 changes);
 }
 
@@ -510,7 +510,7 @@ static void a_loss_scale_comes_back_and_a_fixed_one_is_named(void **state)
     run.loss_scale = 1, run.loss_scale_good_steps = 0;
     run.loss_scale_fixed = 1024;
     assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, &run, &small_model, push_values,
-                                          &sink, &found, &changes),
+                                          NULL, &sink, &found, &changes),
                      TIDE_OK);
     assert_true(found.dtype == TIDE_DTYPE_FP16 && found.loss_scale == 2048 && found.loss_scale_fixed == 0);
     assert_int_equal(found.loss_scale_good_steps, 1999);
@@ -564,17 +564,17 @@ static void other_tensors_are_refused(void **unused)
     memcpy(changed, small_tensors, sizeof changed);
     changed[0].shape[0] = 3, changed[0].shape[1] = 5;
     assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
-                                          &sink, &state, NULL),
+                                          NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("wte.weight has shape [5, 3], the model needs [3, 5]");
     changed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}};
     assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
-                                          &sink, &state, NULL),
+                                          NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("wpe.weight is missing");
     model = (tide_checkpoint_tensors){small_tensors, 2};
     assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
-                                          &sink, &state, NULL),
+                                          NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("3 tensors, the model has 2");
     assert_int_equal(sink.pushed, 0);
@@ -766,7 +766,7 @@ static void every_failing_memory_request_is_reported(void **unused)
         tide_status load_status = save_status;
         if (save_status == TIDE_OK)
             load_status = tide_checkpoint_load(sim_files_table(disk), "ckpt/step-3", NULL, &small_model,
-                                               push_values, &sink, &state, NULL);
+                                               push_values, NULL, &sink, &state, NULL);
         met = sim_memory_failed();
         bool in_parser = sim_memory_failed_in_jansson() && save_status == TIDE_OK;
         sim_memory_heal();

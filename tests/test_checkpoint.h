@@ -90,7 +90,7 @@ static inline tide_status save_small(const tide_files *files, const char *dir, u
 static inline tide_status load_small(const tide_files *files, const char *path, value_sink *sink)
 {
     tide_train_state state;
-    return tide_checkpoint_load(files, path, NULL, &small_model, push_values, sink, &state, NULL);
+    return tide_checkpoint_load(files, path, NULL, &small_model, push_values, NULL, sink, &state, NULL);
 }
 
 /* Everything is there and is that step's. */
@@ -99,7 +99,7 @@ static inline bool loads_as(const tide_files *files, const char *path, uint64_t 
     value_sink sink = {.step = step};
     tide_train_state state;
     tide_status status =
-        tide_checkpoint_load(files, path, NULL, &small_model, push_values, &sink, &state, NULL);
+        tide_checkpoint_load(files, path, NULL, &small_model, push_values, NULL, &sink, &state, NULL);
     return status == TIDE_OK && state.step == step && sink.wrong == 0 &&
            sink.pushed == SMALL_ELEMENTS * TIDE_CHECKPOINT_SPACES;
 }

@@ -154,20 +154,23 @@ static void initial_values_are_the_generators_for_any_thread_count(void **state)
 
 /* Bytes told of, by what they are. */
 typedef struct told {
-    uint64_t device_slots, host_slots, region, values;
+    uint64_t device_slots, host_slots, region, values, loaded, to_load;
 } told;
 
 static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
 {
     told *it = context;
-    uint64_t *kind = strcmp(what, "device slots") == 0     ? &it->device_slots
-                     : strcmp(what, "host slots") == 0     ? &it->host_slots
-                     : strcmp(what, "region") == 0         ? &it->region
-                     : strcmp(what, "initial values") == 0 ? &it->values
-                                                           : NULL;
+    uint64_t *kind = strcmp(what, "device slots") == 0                 ? &it->device_slots
+                     : strcmp(what, "host slots") == 0                 ? &it->host_slots
+                     : strcmp(what, "region") == 0                     ? &it->region
+                     : strcmp(what, "initial values") == 0             ? &it->values
+                     : strcmp(what, "values from the checkpoint") == 0 ? &it->loaded
+                                                                       : NULL;
     assert_non_null(kind);
     assert_true(done_bytes <= total_bytes && (done_bytes == 0 || done_bytes > *kind));
     *kind = done_bytes;
+    if (kind == &it->loaded)
+        it->to_load = total_bytes;
 }
 
 static void all_that_is_made_at_start_is_told(void **state)
@@ -184,6 +187,19 @@ static void all_that_is_made_at_start_is_told(void **state)
     assert_int_equal(it.host_slots, plan->host_slots * plan->chunk_bytes);
     assert_true(it.region >= plan->region_bytes);
     assert_int_equal(it.values, 4 * tide_gpt2_element_count(&options.model));
+    assert_int_equal(it.loaded, 0);
+
+    char path[96];
+    snprintf(path, sizeof path, "%s/told", f->folder);
+    tide_checkpoint_saved saved;
+    ok(tide_trainer_save(trainer, path, 0, &saved));
+    tide_trainer_destroy(trainer);
+    it = (told){0};
+    options.resume_dir = path;
+    ok(tide_trainer_create(&options, &trainer));
+    assert_int_equal(it.values, 0);
+    assert_in_range(it.loaded, 12 * tide_gpt2_element_count(&options.model), saved.bytes);
+    assert_int_equal(it.loaded, it.to_load);
     tide_trainer_destroy(trainer);
 }
 

@@ -38,7 +38,7 @@ void tide_progress_close(tide_progress *progress);
 
 /* ---- what takes seconds at start ---- */
 
-/* What is shown of slots, the region and initial values in the making, each if it takes more than a second: on a terminal a
+/* What is shown of slots, the region and first values in the making, each if it takes more than a second: on a terminal a
  * line that moves and then goes; elsewhere one line when the next begins or all are made. */
 typedef struct tide_making {
     FILE *out;

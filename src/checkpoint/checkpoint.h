@@ -48,6 +48,9 @@ typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_c
 typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_checkpoint_space space,
                                              uint64_t first, uint64_t count, const float *values);
 
+/* Load checks and then pushes all bytes of the tensor files: each pass counts half of them. `context` is write's. */
+typedef void (*tide_checkpoint_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
+
 typedef struct tide_checkpoint_saved {
     char path[TIDE_CHECKPOINT_PATH_BYTES]; /* DIR/step-N */
     uint64_t bytes;
@@ -91,11 +94,12 @@ TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const c
  * truncated, altered, or contradicting itself: which file, what MISMATCH     another model, data, seed or
  * batch: the field and both values IO, UNSUPPORTED, NO_MEMORY other        what `write` returned Before the
  * first push nothing has changed; a failure after it (`write` failed, or the disk did) leaves the caller's
- * tensors partly loaded. */
+ * tensors partly loaded. `progress`, unless NULL, is told of both. */
 TIDE_NODISCARD tide_status tide_checkpoint_load(const tide_files *files, const char *path,
                                                 const tide_train_state *current,
                                                 const tide_checkpoint_tensors *tensors,
-                                                tide_checkpoint_write write, void *context,
+                                                tide_checkpoint_write write,
+                                                tide_checkpoint_progress progress, void *context,
                                                 tide_train_state *state, tide_train_changes *changes);
 
 #endif

@@ -209,6 +209,10 @@ tide_status tide_checkpoint_newest(const tide_files *files, const char *dir, tid
 
 typedef struct loading {
     const tide_checkpoint_tensors *tensors;
+    tide_checkpoint_write write;
+    tide_checkpoint_progress progress; /* or NULL */
+    void *context;
+    uint64_t read_bytes, files_bytes; /* so far, in the end twice; of all files */
     file_reader readers[TIDE_CHECKPOINT_SPACES];
     uint64_t data_starts[TIDE_CHECKPOINT_SPACES]; /* where a file's data begins */
     uint64_t *offsets;                            /* [space][tensor], from data_starts */
@@ -216,8 +220,14 @@ typedef struct loading {
     size_t buffer_elements;
 } loading;
 
-static tide_status checksum_check(const loading *load, const file_reader *reader,
-                                  const tide_manifest_file *file)
+static void load_tell(loading *load, uint64_t bytes)
+{
+    load->read_bytes += bytes;
+    if (load->progress != NULL)
+        load->progress(load->context, load->read_bytes / 2, load->files_bytes);
+}
+
+static tide_status checksum_check(loading *load, const file_reader *reader, const tide_manifest_file *file)
 {
     uint32_t crc = 0;
     size_t buffer_bytes = load->buffer_elements * sizeof *load->buffer;
@@ -228,6 +238,7 @@ static tide_status checksum_check(const loading *load, const file_reader *reader
         if (status != TIDE_OK)
             return status;
         crc = tide_crc32c(crc, load->buffer, count);
+        load_tell(load, count);
     }
     if (crc != file->crc32c)
         return tide_fail(TIDE_ERROR_CORRUPT,
@@ -276,11 +287,12 @@ static tide_status space_check(loading *load, const tide_files *files, const cha
         status = checksum_check(load, reader, file);
     if (status == TIDE_OK)
         status = header_check(load, space);
+    if (status == TIDE_OK)
+        load_tell(load, load->data_starts[space]);
     return status;
 }
 
-static tide_status push_tensor(const loading *load, tide_checkpoint_space space, size_t tensor,
-                               tide_checkpoint_write write, void *context)
+static tide_status push_tensor(loading *load, tide_checkpoint_space space, size_t tensor)
 {
     uint64_t elements = tide_checkpoint_tensor_elements(&load->tensors->tensors[tensor]);
     uint64_t start = load->data_starts[space] + load->offsets[(size_t)space * load->tensors->count + tensor];
@@ -290,34 +302,41 @@ static tide_status push_tensor(const loading *load, tide_checkpoint_space space,
         tide_status status = reader_get(&load->readers[space], start + first * sizeof(float), load->buffer,
                                         (size_t)count * sizeof(float));
         if (status == TIDE_OK)
-            status = write(context, tensor, space, first, count, load->buffer);
+            status = load->write(load->context, tensor, space, first, count, load->buffer);
         if (status != TIDE_OK)
             return status;
+        load_tell(load, count * sizeof(float));
     }
     return TIDE_OK;
 }
 
 static tide_status check_and_push(loading *load, const tide_files *files, const char *path,
-                                  const tide_manifest *manifest, tide_checkpoint_write write, void *context)
+                                  const tide_manifest *manifest)
 {
     tide_status status = TIDE_OK;
+    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
+        load->files_bytes += manifest->files[space].bytes;
+    load_tell(load, 0);
     for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++)
         status = space_check(load, files, path, space, &manifest->files[space]);
     for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
         for (size_t tensor = 0; tensor < load->tensors->count && status == TIDE_OK; tensor++)
-            status = push_tensor(load, space, tensor, write, context);
+            status = push_tensor(load, space, tensor);
     }
     return status;
 }
 
 static tide_status load_tensors(const tide_files *files, const char *path, const tide_manifest *manifest,
                                 const tide_checkpoint_tensors *tensors, tide_checkpoint_write write,
-                                void *context)
+                                tide_checkpoint_progress progress, void *context)
 {
     loading *load = calloc(1, sizeof *load);
     if (load == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to load it", path);
     load->tensors = tensors;
+    load->write = write;
+    load->progress = progress;
+    load->context = context;
     for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
         load->readers[space].handle = NO_HANDLE;
     load->buffer_elements = tide_checkpoint_buffer_elements(tensors);
@@ -328,7 +347,7 @@ static tide_status load_tensors(const tide_files *files, const char *path, const
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %zu bytes",
                            path, load->buffer_elements * sizeof *load->buffer);
     else
-        status = check_and_push(load, files, path, manifest, write, context);
+        status = check_and_push(load, files, path, manifest);
     for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
         reader_close(&load->readers[space]);
     free(load->offsets);
@@ -339,7 +358,8 @@ static tide_status load_tensors(const tide_files *files, const char *path, const
 
 tide_status tide_checkpoint_load(const tide_files *files, const char *path, const tide_train_state *current,
                                  const tide_checkpoint_tensors *tensors, tide_checkpoint_write write,
-                                 void *context, tide_train_state *state, tide_train_changes *changes)
+                                 tide_checkpoint_progress progress, void *context, tide_train_state *state,
+                                 tide_train_changes *changes)
 {
     tide_manifest manifest;
     tide_train_changes differences = {0};
@@ -351,7 +371,7 @@ tide_status tide_checkpoint_load(const tide_files *files, const char *path, cons
     if (status == TIDE_OK && current != NULL)
         status = tide_train_state_compare(&manifest.state, current, path, &differences);
     if (status == TIDE_OK)
-        status = load_tensors(files, path, &manifest, tensors, write, context);
+        status = load_tensors(files, path, &manifest, tensors, write, progress, context);
     if (status != TIDE_OK)
         return status;
     *state = manifest.state;

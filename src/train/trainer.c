@@ -100,6 +100,8 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     if (!made)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a trainer");
     made->files = resolved.files;
+    made->progress = resolved.pool.progress;
+    made->progress_context = resolved.pool.progress_context;
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
     made->computes = !tide_trainer_device_is_null(resolved.pool.device);

@@ -21,7 +21,9 @@ struct tide_trainer {
     tide_trainer_resumed resumed;
     uint32_t eval_batches;
     bool computes;
-    bool predicts; /* its reports tell what the pool predicts */
+    bool predicts;                   /* its reports tell what the pool predicts */
+    tide_progress_callback progress; /* the pool's; or NULL */
+    void *progress_context;
     int32_t *inputs, *targets; /* [batch_tokens] each: the batch on its way to the region */
 };
 

@@ -59,6 +59,13 @@ static tide_status write_values(void *context, size_t tensor, tide_checkpoint_sp
     return tide_param_set(trainer->pool, param, pool_space[space], first, count, values);
 }
 
+static void tell_loaded(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const tide_trainer *trainer = context;
+    if (trainer->progress != NULL)
+        trainer->progress(trainer->progress_context, "values from the checkpoint", done_bytes, total_bytes);
+}
+
 tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned keep,
                               tide_checkpoint_saved *saved)
 {
@@ -98,7 +105,7 @@ static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found
         return status;
     tide_train_state loaded;
     status = tide_checkpoint_load(trainer->files, found->path, &trainer->state, &list.tensors, write_values,
-                                  trainer, &loaded, &trainer->resumed.changes);
+                                  tell_loaded, trainer, &loaded, &trainer->resumed.changes);
     tensor_list_free(&list);
     if (status == TIDE_OK)
         status = tide_update_count_set(trainer->pool, loaded.adam_step);
