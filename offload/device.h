@@ -186,7 +186,7 @@ typedef struct tide_device_ops {
     /* --- memory: at start only. BUDGET if it would pass the tier's budget, NO_MEMORY if the system has none
      * --- */
 
-    /* Make all slots of a tier, physically present, numbered from 0. Once per tier. */
+    /* Make all slots of a tier, physically present, numbered from 0; the host's hold zeros. Once per tier. */
     tide_status (*slots_create)(tide_device *device, tide_tier tier, uint32_t count);
     /* Reserve a range of device addresses for a space, a multiple of chunk_bytes. Nothing is mapped. */
     tide_status (*reserve)(tide_device *device, uint64_t bytes, void **address);

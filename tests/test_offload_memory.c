@@ -118,6 +118,8 @@ static void host_slots_lie_one_after_the_other(void **state)
     char *first = tide_host_slots_address(&slots, 0), *last = tide_host_slots_address(&slots, 4);
     assert_int_equal(last - first, MIB);
     assert_int_equal(pages_present(first, 5 * 256 * KIB), 5 * 64);
+    for (size_t i = 0; i < 5 * 256 * KIB; i++)
+        assert_int_equal(first[i], 0);
     tide_host_slots_destroy(&slots);
     assert_ok(tide_host_slots_create(&slots, 0, 256 * KIB, &(tide_first_touch){.threads = 2}));
     tide_host_slots_destroy(&slots);

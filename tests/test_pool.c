@@ -152,6 +152,29 @@ static void evaluation_in_between_changes_nothing(void **state)
     assert_int_equal(hashes[0], hashes[1]);
 }
 
+/* On the host, in slots that held other values, and in slots that held none. */
+static void state_that_was_never_set_is_zero(void **state)
+{
+    (void)state;
+    for (int least = 0; least < 2; least++) {
+        toy_options options = toy_options_default();
+        options.device_share = 1;
+        options.least_host = least;
+        options.pool.placement = least ? TIDE_PLACEMENT_AUTO : TIDE_PLACEMENT_HOST;
+        toy_model toy;
+        assert_ok(toy_create(&options, &toy));
+        for (int l = 0; l < TOY_LAYERS; l++) {
+            static float values[200000];
+            assert_true(toy.elements[l] <= 200000);
+            assert_ok(
+                tide_param_get(toy.pool, toy.params[l], TIDE_SPACE_MOMENTUM, 0, toy.elements[l], values));
+            for (uint64_t i = 0; i < toy.elements[l]; i++)
+                assert_true(values[i] == 0);
+        }
+        toy_destroy(&toy);
+    }
+}
+
 static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
 {
     (void)state;
@@ -222,6 +245,7 @@ int main(void)
         cmocka_unit_test(adversarial_delays_change_nothing),
         cmocka_unit_test(an_aborted_step_leaves_no_trace),
         cmocka_unit_test(evaluation_in_between_changes_nothing),
+        cmocka_unit_test(state_that_was_never_set_is_zero),
         cmocka_unit_test(a_budget_below_the_least_is_refused_with_what_would_do),
         cmocka_unit_test(the_null_device_runs_the_same_step),
     };

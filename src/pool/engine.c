@@ -149,6 +149,7 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64
     tide_marks *from = &pool->device_marks[command->device_slot], *to = &pool->host_marks[command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
     const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
+    to->filled = true;
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_OUT);
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, from, false);
     if (status == TIDE_OK)

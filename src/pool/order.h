@@ -53,6 +53,7 @@ enum {
 typedef struct tide_marks {
     uint64_t written[TIDE_STREAM_COUNT]; /* number of the last write on each stream, 0: none */
     uint64_t used[TIDE_STREAM_COUNT];    /* of the last read or write */
+    bool filled;                         /* a host slot: no longer the zeros that it was made of */
 } tide_marks;
 
 enum { TIDE_ORDER_RING = 256 }; /* recorded pieces a stream remembers; older ones count as the oldest */

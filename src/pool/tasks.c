@@ -186,6 +186,18 @@ static void *slot_of(const tide_pool *pool, const tide_command *command, uint32_
     return tide_pool_reach(pool, command->tier, command->task[i].slot, command->task[i].chunk);
 }
 
+/* Is a task to zero its i-th slot first? Not a host slot that has the zeros it was made of; from now on it has not. */
+static bool zeroes(tide_pool *pool, const tide_command *command, uint32_t i)
+{
+    const tide_task_chunk *item = &command->task[i];
+    if (command->tier == TIDE_TIER_DEVICE)
+        return item->fresh;
+    tide_marks *marks = &pool->host_marks[item->slot];
+    const bool zeroed = item->fresh && marks->filled;
+    marks->filled = true;
+    return zeroed;
+}
+
 /* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
 static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_job *job)
 {
@@ -231,7 +243,8 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
             job->zero_segments[job->zero_count++] = i;
     }
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
-        job->fresh[i] = i < command->task_count && command->task[i].fresh ? slot_of(pool, command, i) : NULL;
+        job->fresh[i] =
+            i < command->task_count && zeroes(pool, command, i) ? slot_of(pool, command, i) : NULL;
     job->step = pool->update_step;
     job->update = pool->updates;
     job->factors =
@@ -386,7 +399,7 @@ static tide_status start_access(tide_pool *pool, tide_pool_command *open)
     assert(request != NULL && open->command.task_count <= 2);
     for (uint32_t i = 0; i < open->command.task_count; i++) {
         request->slots[i] = slot_of(pool, &open->command, i);
-        request->fresh[i] = open->command.task[i].fresh;
+        request->fresh[i] = zeroes(pool, &open->command, i);
     }
     const access_args arguments = {.request = *request,
                                    .kernels = tide_kernels_cpu(),
