@@ -190,7 +190,7 @@ static void all_that_is_made_at_start_is_told(void **state)
     assert_int_equal(it.loaded, 0);
 
     char path[96];
-    snprintf(path, sizeof path, "%s/told", f->folder);
+    snprintf(path, sizeof path, "%s/told", folder);
     tide_checkpoint_saved saved;
     ok(tide_trainer_save(trainer, path, 0, &saved));
     tide_trainer_destroy(trainer);
