@@ -213,6 +213,9 @@ typedef struct tide_device_ops {
     /* Take it away. The caller has seen all uses of the slot pass, copies included: commands may reach a mapped slot at
      * its place. The checker verifies it. */
     tide_status (*unmap)(tide_device *device, uint32_t slot, void *place);
+    /* Both at once, from one place to another, where that costs less; else NULL. What unmap and map ask for has to hold.
+     * On failure the slot is where it was. */
+    tide_status (*remap)(tide_device *device, uint32_t slot, void *from, void *to);
     /* In stream order, make the mapped chunk at `place` inaccessible (or accessible again). For tests: a use
      * after its holder's end faults. A no-op unless options.guard. */
     tide_status (*guard)(tide_device *device, tide_stream stream, void *place, bool accessible);

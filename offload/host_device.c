@@ -213,6 +213,7 @@ static const tide_device_ops host_ops = {
     .slot_address = tide_host_slot_address,
     .map = tide_host_map,
     .unmap = tide_host_unmap,
+    .remap = tide_host_remap,
     .guard = tide_host_guard,
     .launch = tide_host_launch,
     .copy_slot = tide_host_copy_slot,

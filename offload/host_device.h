@@ -79,6 +79,7 @@ void tide_host_setup_undo(tide_host_device *device);
 /* host_residency.c */
 tide_status tide_host_map(tide_device *device, uint32_t slot, void *place);
 tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place);
+tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void *to);
 tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
 
 /* host_command.c */

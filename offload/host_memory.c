@@ -214,6 +214,24 @@ tide_status tide_host_memory_unmap(tide_host_memory *memory, uint32_t slot, void
     return tide_fail(TIDE_ERROR_NO_MEMORY, "the place %p could not be unmapped: %s", place, strerror(errno));
 }
 
+tide_status tide_host_memory_remap(tide_host_memory *memory, uint32_t slot, void *from, void *to)
+{
+    if (memory->moves && mprotect(from, memory->chunk_bytes, PROT_READ | PROT_WRITE) == 0 &&
+        move(memory, from, to)) {
+        if (place_clear(memory, from))
+            return TIDE_OK;
+        return tide_fail(TIDE_ERROR_INTERNAL, "the place %p could not be unmapped: %s", from,
+                         strerror(errno));
+    }
+    tide_status status = tide_host_memory_map(memory, slot, to);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_host_memory_unmap(memory, slot, from);
+    if (status != TIDE_OK && !place_clear(memory, to))
+        return tide_fail(TIDE_ERROR_INTERNAL, "the place %p was lost: %s", to, strerror(errno));
+    return status;
+}
+
 tide_status tide_host_memory_protect(tide_host_memory *memory, void *place, bool accessible)
 {
     if (mprotect(place, memory->chunk_bytes, accessible ? PROT_READ | PROT_WRITE : PROT_NONE) == 0)

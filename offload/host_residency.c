@@ -4,6 +4,8 @@
  */
 #include "offload/host_device.h"
 
+#include <inttypes.h>
+
 static tide_status check_unmap(tide_host_device *device, uint32_t slot)
 {
     tide_host_streams_lock(&device->streams);
@@ -75,6 +77,40 @@ tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place)
     tide_host_device *host = tide_host_device_of(device);
     pthread_mutex_lock(&host->memory_lock);
     tide_status status = unmap_locked(host, slot, place);
+    fail_if_lost(host, status);
+    pthread_mutex_unlock(&host->memory_lock);
+    return status;
+}
+
+/* The tables know a slot at one place: it is taken away first, and put back where it is in the end. */
+static tide_status remap_locked(tide_host_device *device, uint32_t slot, void *from, void *to)
+{
+    tide_status status = tide_mappings_take_check(&device->mappings, slot, from);
+    if (status != TIDE_OK)
+        return status;
+    tide_mappings_take(&device->mappings, slot, from);
+    status = tide_mappings_put_check(&device->mappings, slot, to);
+    if (status == TIDE_OK && to == from)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "device slot %" PRIu32 " is mapped at %p already", slot, to);
+    if (status == TIDE_OK)
+        status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "mapping a slot elsewhere");
+    if (status == TIDE_OK)
+        status = check_unmap(device, slot);
+    if (status == TIDE_OK)
+        status = tide_host_memory_remap(&device->memory, slot, from, to);
+    tide_mappings_put(&device->mappings, slot, status == TIDE_OK ? to : from);
+    if (status != TIDE_OK)
+        return status;
+    count_one(device, &device->statistics.unmaps);
+    count_one(device, &device->statistics.maps);
+    return TIDE_OK;
+}
+
+tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void *to)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    pthread_mutex_lock(&host->memory_lock);
+    tide_status status = remap_locked(host, slot, from, to);
     fail_if_lost(host, status);
     pthread_mutex_unlock(&host->memory_lock);
     return status;

@@ -196,6 +196,12 @@ static void unmapping_waits_for_the_eviction_too(void **state)
     assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
     assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 2)), TIDE_ERROR_HAZARD);
     assert_non_null(strstr(tide_message(), "evict 3 on stream out, which read it"));
+    it.ops->synchronize(it.device);
+    assert_ok(it.ops->recover(it.device));
+    if (it.ops->remap != NULL) {
+        assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, 0, 1, CHUNK_BYTES));
+        assert_int_equal(it.ops->remap(it.device, 1, place(&it, 2), place(&it, 4)), TIDE_ERROR_HAZARD);
+    }
     fixture_close(&it);
 }
 

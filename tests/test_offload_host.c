@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -203,6 +204,58 @@ static void misplacing_is_refused(void **state)
 }
 
 #ifndef TEST_ON_CUDA
+/* What the system says to a read there; a use would end the test. */
+static bool is_accessible(const char *address)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const bool accessible = write(ends[1], address, 1) == 1;
+    assert_int_equal(close(ends[0]) | close(ends[1]), 0);
+    return accessible;
+}
+
+/* Also where the system does not move mappings. */
+static void a_slot_goes_from_place_to_place_in_one_call(void **state)
+{
+    (void)state;
+    for (int moves = 1; moves >= 0; moves--) {
+        fixture it = fixture_small();
+        tide_host_device_of(it.device)->memory.moves &= moves != 0;
+        assert_ok(it.ops->map(it.device, 2, place(&it, 5)));
+        memset(place(&it, 5), 7, CHUNK_BYTES);
+        assert_ok(it.ops->remap(it.device, 2, place(&it, 5), place(&it, 1)));
+        assert_int_equal(place(&it, 1)[CHUNK_BYTES - 1], 7);
+        assert_false(is_accessible(place(&it, 5)));
+        place(&it, 1)[0] = 8;
+        assert_int_equal(own(&it, TIDE_TIER_DEVICE, 2)[0], 8);
+        assert_ok(it.ops->map(it.device, 1, place(&it, 5)));
+        assert_ok(it.ops->unmap(it.device, 2, place(&it, 1)));
+        assert_false(is_accessible(place(&it, 1)));
+        assert_int_equal(own(&it, TIDE_TIER_DEVICE, 2)[CHUNK_BYTES - 1], 7);
+        fixture_close(&it);
+    }
+}
+
+static void a_slot_that_cannot_go_elsewhere_stays(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    assert_ok(it.ops->map(it.device, 1, place(&it, 3)));
+    assert_ok(it.ops->map(it.device, 2, place(&it, 4)));
+    memset(place(&it, 3), 7, CHUNK_BYTES);
+    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 4)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 5), place(&it, 6)), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->remap(it.device, 3, place(&it, 3), place(&it, 5)), TIDE_ERROR_ARGUMENT);
+    it.ops->set_fault(it.device, TIDE_FAULT_MAP, 1);
+    assert_int_equal(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 5)), TIDE_ERROR_DEVICE);
+    assert_int_equal(place(&it, 3)[10], 7);
+    assert_false(is_accessible(place(&it, 5)));
+    assert_ok(it.ops->remap(it.device, 1, place(&it, 3), place(&it, 5)));
+    assert_int_equal(place(&it, 5)[10], 7);
+    fixture_close(&it);
+}
+
 static void guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone(void **state)
 {
     (void)state;
@@ -1061,6 +1114,10 @@ int main(void)
         cmocka_unit_test(ranges_are_whole_chunks_and_parts_lie_inside_the_region),
         cmocka_unit_test(slot_has_one_content_at_its_own_place_and_the_chunks),
         cmocka_unit_test(misplacing_is_refused),
+#ifndef TEST_ON_CUDA
+        cmocka_unit_test(a_slot_goes_from_place_to_place_in_one_call),
+        cmocka_unit_test(a_slot_that_cannot_go_elsewhere_stays),
+#endif
 #ifndef TEST_ON_CUDA
         cmocka_unit_test(guard_of_a_mapping_that_is_gone_leaves_the_next_one_alone),
 #endif

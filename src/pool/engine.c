@@ -7,7 +7,9 @@
  *                marks of both slots: done
  *   WRITE_BACK   enqueue the copy on the out stream; open until it has been seen to end: done
  *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have
- *                been seen; unmap (outside the lock): done
+ *                been seen; unmap (outside the lock): done. Where one call takes a slot from place to place (remap), the
+ *                place is left as it is, and done: if the next command fetches into that slot, it is one call, else the
+ *                place is unmapped before anything else is done
  *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished
  *                (tasks.c); on the device done when enqueued
  *
@@ -127,12 +129,51 @@ static tide_status fetch_undo(tide_pool *pool, const tide_command *command, char
     return undone == TIDE_OK ? status : undone;
 }
 
+static bool takes_left_slot(const tide_pool *pool, const tide_command *command)
+{
+    return pool->left_place != NULL && command->kind == TIDE_COMMAND_FETCH && !command->in_place &&
+           command->device_slot == pool->left_slot && place_of(pool, command->chunk) != pool->left_place;
+}
+
+static tide_status unmap_left(tide_pool *pool)
+{
+    if (pool->left_place == NULL)
+        return TIDE_OK;
+    const tide_status status = tide_pool_unmap(pool, pool->left_slot, pool->left_place);
+    if (status == TIDE_OK)
+        pool->left_place = NULL;
+    return status;
+}
+
+/* The slot's chunk has gone. Unmap, now or soon. */
+static tide_status leave_place(tide_pool *pool, uint32_t slot, char *place)
+{
+    if (pool->device->ops->remap == NULL)
+        return tide_pool_unmap(pool, slot, place);
+    const tide_status status = unmap_left(pool);
+    if (status != TIDE_OK)
+        return status;
+    pool->left_place = place;
+    pool->left_slot = slot;
+    return TIDE_OK;
+}
+
+static tide_status map_fetched(tide_pool *pool, const tide_command *command, char *place)
+{
+    if (!takes_left_slot(pool, command))
+        return tide_pool_map(pool, command->device_slot, place);
+    const tide_status status = tide_pool_remap(pool, command->device_slot, pool->left_place, place);
+    if (status == TIDE_OK)
+        pool->left_place = NULL;
+    return status;
+}
+
 static tide_status fetch(tide_pool *pool, const tide_command *command)
 {
     char *place = place_of(pool, command->chunk);
     if (command->in_place)
         return copy_in(pool, command);
-    tide_status status = tide_pool_map(pool, command->device_slot, place);
+    tide_status status = map_fetched(pool, command, place);
     if (status != TIDE_OK)
         return status;
     tide_pool_trace(pool, "map", command->chunk, "", "device", 0, tide_reason_name(command->reason));
@@ -242,7 +283,7 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
         return false;
     open_remove(pool, i);
     if (status == TIDE_OK) {
-        status = tide_pool_unmap(pool, open.command.device_slot, place_of(pool, open.command.chunk));
+        status = leave_place(pool, open.command.device_slot, place_of(pool, open.command.chunk));
         if (status == TIDE_OK)
             tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
                             tide_reason_name(open.command.reason));
@@ -333,7 +374,7 @@ static bool poll_one(tide_pool *pool, uint32_t i)
     return false;
 }
 
-/* Up to the first unmap, which is slow: what came meanwhile may be more urgent. */
+/* Up to the first unmap, which is slow, or leaves a place to the next fetch: what came meanwhile may be more urgent. */
 static bool poll_open(tide_pool *pool)
 {
     bool moved = false;
@@ -473,6 +514,13 @@ static bool ask_next(tide_pool *pool, tide_command *command)
     return false;
 }
 
+static void settle_left(tide_pool *pool)
+{
+    const tide_status status = unmap_left(pool);
+    if (status != TIDE_OK)
+        tide_pool_fail(pool, status);
+}
+
 static bool issue_next(tide_pool *pool)
 {
     bool moved = false;
@@ -480,9 +528,12 @@ static bool issue_next(tide_pool *pool)
     /* In resident mode (manager off) the manager is not asked while a step is open. */
     while (pool->failure == TIDE_OK && !(pool->resident && pool->step_open) &&
            pool->open_count < TIDE_COMMANDS_OPEN_MAX && ask_next(pool, &command)) {
+        if (!takes_left_slot(pool, &command))
+            settle_left(pool);
         issue(pool, &command);
         moved = true;
     }
+    settle_left(pool);
     /* A request becomes ready inside next(), without a command. */
     pthread_cond_broadcast(&pool->progress);
     return moved;

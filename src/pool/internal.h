@@ -221,6 +221,8 @@ struct tide_pool {
     tide_marks *device_marks, *host_marks;          /* [lock] per slot */
     tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
     uint32_t open_count;                            /* [lock] */
+    char *left_place;                               /* [engine] an evicted chunk's, still mapped; NULL: none */
+    uint32_t left_slot;                             /* [engine] the slot there, free */
     bool link_used;                                 /* [lock] copies may be under way */
     uint64_t op_ends;                          /* [lock] ops ended since seal, as the manager counts them */
     uint64_t op_ends_passed;                   /* [lock] of those, seen to be over on the compute stream */
@@ -411,6 +413,7 @@ extern const char tide_label_norm_to_host[];
 /* The device's map and unmap, measured. Engine, with the lock, which is dropped meanwhile. */
 tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place);
 tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place);
+tide_status tide_pool_remap(tide_pool *pool, uint32_t slot, void *from, void *to);
 
 /* --- access.c --- */
 
