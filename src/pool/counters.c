@@ -151,45 +151,6 @@ static void measure_command(tide_pool *pool, tide_stream stream, const char *lab
                          update_bytes(pool, tag));
 }
 
-static tide_status change_mapping(tide_pool *pool, tide_status (*call)(tide_device *, uint32_t, void *),
-                                  uint32_t series, uint32_t slot, void *place)
-{
-    tide_stall_mapping(pool, true);
-    tide_pool_unlock(pool);
-    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
-    const tide_status status = call(pool->device, slot, place);
-    if (status == TIDE_OK)
-        tide_measure_add(&pool->measure, series, pool->device->ops->now_ns(pool->device) - begin_ns, 1);
-    tide_pool_lock(pool);
-    tide_stall_mapping(pool, false);
-    return status;
-}
-
-tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place)
-{
-    return change_mapping(pool, pool->device->ops->map, TIDE_SERIES_MAP, slot, place);
-}
-
-tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place)
-{
-    return change_mapping(pool, pool->device->ops->unmap, TIDE_SERIES_UNMAP, slot, place);
-}
-
-/* Half of it is the unmap's: what predicts a device knows the two alone. */
-tide_status tide_pool_remap(tide_pool *pool, uint32_t slot, void *from, void *to)
-{
-    tide_stall_mapping(pool, true);
-    tide_pool_unlock(pool);
-    const uint64_t begin_ns = pool->device->ops->now_ns(pool->device);
-    const tide_status status = pool->device->ops->remap(pool->device, slot, from, to);
-    const uint64_t half_ns = (pool->device->ops->now_ns(pool->device) - begin_ns) / 2;
-    for (uint32_t series = TIDE_SERIES_MAP; status == TIDE_OK && series <= TIDE_SERIES_UNMAP; series++)
-        tide_measure_add(&pool->measure, series, half_ns, 1);
-    tide_pool_lock(pool);
-    tide_stall_mapping(pool, false);
-    return status;
-}
-
 /* On the streams' threads. */
 void tide_pool_observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
                        uint64_t end_ns)

@@ -129,51 +129,12 @@ static tide_status fetch_undo(tide_pool *pool, const tide_command *command, char
     return undone == TIDE_OK ? status : undone;
 }
 
-static bool takes_left_slot(const tide_pool *pool, const tide_command *command)
-{
-    return pool->left_place != NULL && command->kind == TIDE_COMMAND_FETCH && !command->in_place &&
-           command->device_slot == pool->left_slot && place_of(pool, command->chunk) != pool->left_place;
-}
-
-static tide_status unmap_left(tide_pool *pool)
-{
-    if (pool->left_place == NULL)
-        return TIDE_OK;
-    const tide_status status = tide_pool_unmap(pool, pool->left_slot, pool->left_place);
-    if (status == TIDE_OK)
-        pool->left_place = NULL;
-    return status;
-}
-
-/* The slot's chunk has gone. Unmap, now or soon. */
-static tide_status leave_place(tide_pool *pool, uint32_t slot, char *place)
-{
-    if (pool->device->ops->remap == NULL)
-        return tide_pool_unmap(pool, slot, place);
-    const tide_status status = unmap_left(pool);
-    if (status != TIDE_OK)
-        return status;
-    pool->left_place = place;
-    pool->left_slot = slot;
-    return TIDE_OK;
-}
-
-static tide_status map_fetched(tide_pool *pool, const tide_command *command, char *place)
-{
-    if (!takes_left_slot(pool, command))
-        return tide_pool_map(pool, command->device_slot, place);
-    const tide_status status = tide_pool_remap(pool, command->device_slot, pool->left_place, place);
-    if (status == TIDE_OK)
-        pool->left_place = NULL;
-    return status;
-}
-
 static tide_status fetch(tide_pool *pool, const tide_command *command)
 {
     char *place = place_of(pool, command->chunk);
     if (command->in_place)
         return copy_in(pool, command);
-    tide_status status = map_fetched(pool, command, place);
+    tide_status status = tide_pool_place_take(pool, command->device_slot, place);
     if (status != TIDE_OK)
         return status;
     tide_pool_trace(pool, "map", command->chunk, "", "device", 0, tide_reason_name(command->reason));
@@ -283,7 +244,7 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
         return false;
     open_remove(pool, i);
     if (status == TIDE_OK) {
-        status = leave_place(pool, open.command.device_slot, place_of(pool, open.command.chunk));
+        status = tide_pool_place_leave(pool, open.command.device_slot, place_of(pool, open.command.chunk));
         if (status == TIDE_OK)
             tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
                             tide_reason_name(open.command.reason));
@@ -514,11 +475,10 @@ static bool ask_next(tide_pool *pool, tide_command *command)
     return false;
 }
 
-static void settle_left(tide_pool *pool)
+static bool takes_left_slot(const tide_pool *pool, const tide_command *command)
 {
-    const tide_status status = unmap_left(pool);
-    if (status != TIDE_OK)
-        tide_pool_fail(pool, status);
+    return command->kind == TIDE_COMMAND_FETCH && !command->in_place &&
+           tide_pool_place_is_next(pool, command->device_slot, place_of(pool, command->chunk));
 }
 
 static bool issue_next(tide_pool *pool)
@@ -529,11 +489,11 @@ static bool issue_next(tide_pool *pool)
     while (pool->failure == TIDE_OK && !(pool->resident && pool->step_open) &&
            pool->open_count < TIDE_COMMANDS_OPEN_MAX && ask_next(pool, &command)) {
         if (!takes_left_slot(pool, &command))
-            settle_left(pool);
+            tide_pool_place_settle(pool);
         issue(pool, &command);
         moved = true;
     }
-    settle_left(pool);
+    tide_pool_place_settle(pool);
     /* A request becomes ready inside next(), without a command. */
     pthread_cond_broadcast(&pool->progress);
     return moved;

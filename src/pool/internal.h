@@ -221,8 +221,8 @@ struct tide_pool {
     tide_marks *device_marks, *host_marks;          /* [lock] per slot */
     tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
     uint32_t open_count;                            /* [lock] */
-    char *left_place;                               /* [engine] an evicted chunk's, still mapped; NULL: none */
-    uint32_t left_slot;                             /* [engine] the slot there, free */
+    char *left_place;   /* [engine] an evicted chunk's, still mapped; NULL: none */
+    uint32_t left_slot; /* [engine] the slot there, free */
     bool link_used;                                 /* [lock] copies may be under way */
     uint64_t op_ends;                          /* [lock] ops ended since seal, as the manager counts them */
     uint64_t op_ends_passed;                   /* [lock] of those, seen to be over on the compute stream */
@@ -410,10 +410,17 @@ extern const char tide_label_gradient_finish[], tide_label_gradient_norm[];
 extern const char tide_label_zero_region[], tide_label_write[];
 /* The norm's copy to the host: the compute stream carries it, but computes nothing. */
 extern const char tide_label_norm_to_host[];
-/* The device's map and unmap, measured. Engine, with the lock, which is dropped meanwhile. */
-tide_status tide_pool_map(tide_pool *pool, uint32_t slot, void *place);
-tide_status tide_pool_unmap(tide_pool *pool, uint32_t slot, void *place);
-tide_status tide_pool_remap(tide_pool *pool, uint32_t slot, void *from, void *to);
+
+/* --- place.c: the engine's, with the lock, which is dropped while the device maps --- */
+
+/* Map a slot, which is nowhere, or left. */
+tide_status tide_pool_place_take(tide_pool *pool, uint32_t slot, char *place);
+/* All uses of it have been seen to pass. Unmap now, or as soon as the next command is known. */
+tide_status tide_pool_place_leave(tide_pool *pool, uint32_t slot, char *place);
+/* Would taking this slot there take it on from where it is left? */
+bool tide_pool_place_is_next(const tide_pool *pool, uint32_t slot, const char *place);
+/* Unmap what is left. On failure the pool has failed, and it stays left. */
+void tide_pool_place_settle(tide_pool *pool);
 
 /* --- access.c --- */
 
