@@ -93,6 +93,8 @@ static tide_status remap_locked(tide_host_device *device, uint32_t slot, void *f
     if (status == TIDE_OK && to == from)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "device slot %" PRIu32 " is mapped at %p already", slot, to);
     if (status == TIDE_OK)
+        status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "unmapping a slot");
+    if (status == TIDE_OK)
         status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "mapping a slot elsewhere");
     if (status == TIDE_OK)
         status = check_unmap(device, slot);
