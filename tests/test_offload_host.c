@@ -46,7 +46,8 @@ static void options_out_of_range_are_refused(void **state)
     options = options_small();
     options.device_memory_bytes = CHUNK_BYTES - 1;
     char words[80];
-    (void)snprintf(words, sizeof words, "device memory budget of %d bytes is below one chunk", CHUNK_BYTES - 1);
+    (void)snprintf(words, sizeof words, "device memory budget of %d bytes is below one chunk",
+                   CHUNK_BYTES - 1);
     expect_refused(options, words);
     options = options_small();
     options.host_memory_bytes = 0;

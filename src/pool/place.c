@@ -64,7 +64,8 @@ static tide_status unmap_left(tide_pool *pool)
 
 tide_status tide_pool_place_leave(tide_pool *pool, uint32_t slot, char *place)
 {
-    if (pool->device->ops->remap == NULL || pool->options.skip_wait_site > 0) /* the checker is to see it now */
+    /* In a proof that a wait is needed, the checker has to see it now. */
+    if (pool->device->ops->remap == NULL || pool->options.skip_wait_site > 0)
         return unmap(pool, slot, place);
     const tide_status status = unmap_left(pool);
     if (status != TIDE_OK)

@@ -1,8 +1,8 @@
 /* One step after another: a batch by step number, the model's ops, the optimizer's result.
  *
- * The number of steps done is all there is of position: the batch, the learning rate and the random numbers
- * are functions of it. (In fp16 the loss scale is another: it moves when a step has been made, never when one failed.) So a step that failed and was aborted can be repeated, and a resumed run goes on as if
- * it had never stopped.
+ * The number of steps done is all there is of position: the batch, the learning rate and the random numbers are functions of
+ * it. (In fp16 the loss scale is another: it moves when a step has been made, never when one failed.) So a step that failed
+ * and was aborted can be repeated, and a resumed run goes on as if it had never stopped.
  *
  * The loss is read after the step's end has been queued: by then the norm's kernels and, without clipping,
  * the updates are on their way, and the read waits for compute alone.

@@ -10,14 +10,10 @@
  * the next, so fewer come in than leave, and the way with more to carry sets the time.
  *
  * What bounds it: memory, and the cores. Where every core copies, whatever else runs takes their time: on two cores of a
- * virtual machine, both ways, 4 MiB, the engine has 55 ms of a round's 370 (2 x 185), the caller 12, compute's thread 7,
- * the copies 246; plain ones, 326. Of the engine's, two thirds were maps and unmaps: each 2 MiB moved interrupts every core
- * that runs a thread of the process (host_memory.h), which makes 64 MiB copies 7% longer, too. So a slot that is wanted
- * at once goes from place to place, with half of the interrupts: before and after, medians of three runs and two,
- *
- *   in and out, 4 MiB   0.82   0.89        in, 64 MiB   0.986   1.006        in and out, 64 MiB   0.91   0.96
- *
- * One to four slots spared by the plan instead of one: no difference that is more than the noise.
+ * virtual machine, both ways, 4 MiB, the engine had 55 ms of a round's 370 (2 x 185), the caller 12, compute's thread 7,
+ * the copies 246; plain ones, 326. Two thirds of the engine's were maps and unmaps: each 2 MiB moved interrupts every core
+ * that runs a thread of the process (host_memory.h), which makes copies longer, too. So a slot that is wanted at once goes
+ * from place to place, with half of the interrupts (src/pool/place.c).
  */
 #include "tests/bench/bench_copy.h"
 
