@@ -185,8 +185,8 @@ void tide_manager_needs(const tide_manager *manager, tide_placement placement, t
 tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
 
 /* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With AUTO placement state
- * moves, chunk by chunk as updates are done, so that both tiers end their updates together as far as device slots allow;
- * by small differences it does not move. */
+ * moves, chunk by chunk as updates are done, so that both tiers end their updates together as far as device slots, and the
+ * host's, allow; by small differences it does not move. */
 void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds);
 
 /* --- a step --- */

@@ -24,12 +24,11 @@
 #include "chunk/tensor.h"
 #include "chunk/use_set.h"
 
-#define TIDE_OP_NONE UINT32_MAX
+#define TIDE_OP_NONE  UINT32_MAX
 
 enum {
     TIDE_OPEN_COMMANDS_MAX = 256,
-    TIDE_OPEN_TASKS_MAX =
-        2, /* updates and restores handed out at a time, per tier: one runs, one follows at once */
+    TIDE_OPEN_TASKS_MAX = 2, /* updates and restores handed out at a time, per tier: one runs, one follows */
 };
 
 typedef struct tide_op_record {
@@ -269,8 +268,7 @@ void tide_manager_fetch(tide_manager *manager, tide_chunk chunk, tide_reason rea
 void tide_manager_evict(tide_manager *manager, tide_chunk chunk, bool copy, tide_reason reason,
                         tide_command *command);
 /* Copy a dirty chunk out; it stays. There is a free host slot. */
-void tide_manager_write_back(tide_manager *manager, tide_chunk chunk, tide_reason reason,
-                             tide_command *command);
+void tide_manager_write_back(tide_manager *manager, tide_chunk chunk, tide_reason reason, tide_command *command);
 /* Is there a slot for it: a free one, or its own? */
 bool tide_manager_has_slot_for(const tide_manager *manager, tide_chunk chunk);
 /* Evict, without a copy, a chunk whose slot holds nothing of worth. False if a rule allows none. */

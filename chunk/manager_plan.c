@@ -369,7 +369,8 @@ static uint64_t leaving_rank(const tide_manager *m, tide_chunk chunk)
     if (m->leaving.ends[chunk] > m->ends_passed)
         return 3 * band + m->leaving.ends[chunk];
     const bool no_hurry = !(m->marks[chunk] & TIDE_MARK_LEAVING) && !tide_manager_has_work(m, chunk);
-    return (no_hurry ? 2 : 1) * band + tide_manager_next_use(m, chunk);
+    const bool requested = m->marks[chunk] & TIDE_MARK_REQUESTED; /* its next use is the one after */
+    return (no_hurry ? 2 : 1) * band + (requested ? 0 : tide_manager_next_use(m, chunk));
 }
 
 /* Of the queue, by that rank, what a mark of `marks` is on. Chunks that are wanted again, and those that nothing is left to

@@ -364,7 +364,7 @@ bool tide_manager_next_work(tide_manager *manager, bool first_only, tide_command
         tried[tier] = true;
         if (manager->tasks_running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
-        if (tier == TIDE_TIER_HOST && manager->out_busy)
+        if (tier == TIDE_TIER_HOST && manager->out_busy && !first_only)
             continue; /* what is under way comes first; then the queue of those that leave decides */
         tide_task task = work_task(manager, chunk);
         if (gather(manager, &task, command))

@@ -100,8 +100,9 @@ typedef struct tide_trace_event {
 /* Called from the pool's threads, possibly several at once; must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
-/* Called by tide_pool_seal while memory is made that takes seconds ("host slots", say): of `total_bytes` of `what`, a
- * constant, `done_bytes` are there. From threads of the pool, too, one call at a time; must not call the pool. */
+/* Called while something is made that takes seconds: memory, by tide_pool_seal ("host slots", say), or values, by who sets
+ * them. Of `total_bytes` of `what`, a constant, `done_bytes` are there. From threads of the pool, too, one call at a time;
+ * must not call the pool. */
 typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
 
 /* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. */
@@ -187,7 +188,8 @@ typedef struct tide_pool_plan {
     uint64_t least_device_bytes;            /* smallest device budget that works */
     uint64_t least_host_bytes;              /* smallest host budget that works with this device budget */
     uint64_t full_device_bytes;             /* device budget with which everything is resident */
-    uint64_t full_host_bytes;               /* most host memory that a run takes beside this device budget */
+    uint64_t full_host_bytes;               /* host budget that a run uses up beside this device budget, where
+                                               the device updates what it has room for */
     uint64_t device_available_bytes;        /* most that a default device budget is: what a GPU has free, less what pinning
                                                the host budget takes there. UINT64_MAX: no memory of its own */
     const char *largest_op;                 /* the op that decides least_device_bytes; pool's string */

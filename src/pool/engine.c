@@ -489,7 +489,7 @@ static bool issue_next(tide_pool *pool)
     while (pool->failure == TIDE_OK && !(pool->resident && pool->step_open) &&
            pool->open_count < TIDE_COMMANDS_OPEN_MAX && ask_next(pool, &command)) {
         if (!takes_left_slot(pool, &command))
-            tide_pool_place_settle(pool);
+            tide_pool_place_settle(pool); /* if that fails, the manager's command is its last */
         issue(pool, &command);
         moved = true;
     }

@@ -89,8 +89,7 @@ enum {
     TIDE_JOBS_MAX = 8,           /* tasks in flight */
     TIDE_STEP_RECORDS_MAX = 8,
     TIDE_OP_ENDS_MAX = 256, /* ops that the caller is ahead of the device; older ones count as the oldest */
-    TIDE_SKIPS_MAX =
-        10, /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
+    TIDE_SKIPS_MAX = 10,    /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
 };
 
 /* A command that waits for something before it is done. */
@@ -145,15 +144,14 @@ typedef struct tide_access_request {
 /* See stall.c. */
 typedef struct tide_stalls {
     _Atomic uint64_t ns[TIDE_STALL_CAUSE_COUNT]; /* so far */
-    _Atomic uint64_t
-        compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
-    _Atomic uint64_t norm_copy_ns;  /* likewise: of the stream's busy time, the norm's way to the host */
-    _Atomic uint64_t settled_ns;    /* idle time before is counted, or nobody's */
-    _Atomic uint64_t late_until_ns; /* [caller] idle time after is not the caller's */
-    bool held;                      /* [lock] the caller is held up */
-    bool mapping;                   /* [lock] the engine maps or unmaps */
-    tide_stall_cause cause;         /* [lock] of what holds the caller up, */
-    uint64_t since_ns;              /* [lock] and since when */
+    _Atomic uint64_t compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
+    _Atomic uint64_t norm_copy_ns;   /* likewise: of the stream's busy time, the norm's way to the host */
+    _Atomic uint64_t settled_ns;     /* idle time before is counted, or nobody's */
+    _Atomic uint64_t late_until_ns;  /* [caller] idle time after is not the caller's */
+    bool held;                       /* [lock] the caller is held up */
+    bool mapping;                    /* [lock] the engine maps or unmaps */
+    tide_stall_cause cause;          /* [lock] of what holds the caller up, */
+    uint64_t since_ns;               /* [lock] and since when */
 } tide_stalls;
 
 /* A step's counters while they can still grow. */
@@ -223,9 +221,9 @@ struct tide_pool {
     tide_marks *device_marks, *host_marks;          /* [lock] per slot */
     tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
     uint32_t open_count;                            /* [lock] */
-    char *left_place;                          /* [engine] an evicted chunk's, still mapped; NULL: none */
-    uint32_t left_slot;                        /* [engine] the slot there, free */
-    bool link_used;                            /* [lock] copies may be under way */
+    char *left_place;                               /* [engine] an evicted chunk's, still mapped; NULL: none */
+    uint32_t left_slot;                             /* [engine] the slot there, free */
+    bool link_used;                                 /* [lock] copies may be under way */
     uint64_t op_ends;                          /* [lock] ops ended since seal, as the manager counts them */
     uint64_t op_ends_passed;                   /* [lock] of those, seen to be over on the compute stream */
     uint64_t op_end_numbers[TIDE_OP_ENDS_MAX]; /* [lock] a ring: their last pieces of the compute stream */
@@ -272,7 +270,7 @@ struct tide_pool {
     uint64_t update_record;                          /* [lock] number of the record whose updates run */
     uint64_t adam_counted_ns[2];                     /* [lock] of adam_ns, what records have got */
     uint64_t calls_at_step_begin;                    /* [lock] */
-    _Atomic uint64_t adam_ns[2];                     /* the observer writes it: host lane, update stream */
+    _Atomic uint64_t adam_ns[2]; /* the observer writes it: host lane, update stream */
     tide_stalls stalls;
 };
 

@@ -88,6 +88,10 @@ tide_status tide_pool_place_take(tide_pool *pool, uint32_t slot, char *place)
 
 void tide_pool_place_settle(tide_pool *pool)
 {
+    if (pool->left_place == NULL)
+        return;
+    /* A request may be ready: its caller need not wait for an unmap. */
+    pthread_cond_broadcast(&pool->progress);
     const tide_status status = unmap_left(pool);
     if (status != TIDE_OK)
         tide_pool_fail(pool, status);

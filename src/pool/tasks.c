@@ -1,9 +1,9 @@
 /* Tasks: updates, restores and host accesses.
  *
- * A task's chunks are in slots of one tier, pinned there by the manager. On the host the engine first sees
- * the copies into and out of those slots pass (no stream waits for the host, and the host must not read what
- * is still arriving), then gives the host lane one function that does the whole part of the chunk in one
- * pass. On the device the update stream waits for the slots' marks and gets a few kernels.
+ * A task's chunks are in slots of one tier, pinned there by the manager. No stream waits for the host: copies into its slots
+ * have been seen to end before the manager hands a task out, and the engine sees those out of them end. Then it gives the
+ * host lane one function that does the whole part of the chunk in one pass. On the device the update stream waits for the
+ * slots' marks and gets a few kernels.
  *
  * A job is what the function reads: a table of segments in a buffer that device and host reach. Jobs are few;
  * a task waits for a free one.
