@@ -488,17 +488,28 @@ static uint64_t copies_ns(fixture *it, int count)
     return it->ops->now_ns(it->device) - begin_ns;
 }
 
+/* The fewest nanoseconds of some tries: a machine with other work is late now and then, a link that adds up is always. */
+static uint64_t copies_least_ns(fixture *it, int count, uint64_t enough_ns)
+{
+    uint64_t least_ns = UINT64_MAX;
+    for (int i = 0; i < 10 && least_ns > enough_ns; i++) {
+        const uint64_t took_ns = copies_ns(it, count);
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    return least_ns;
+}
+
 static void link_carries_its_rate_each_way(void **state)
 {
     (void)state;
     tide_device_options options = options_small();
     options.link_bytes_per_second = 10.0 * CHUNK_BYTES; /* 100 ms a chunk */
     fixture it = fixture_open(&options);
-    uint64_t took_ns = copies_ns(&it, 3);
-    assert_in_range(took_ns, 299000000, 590000000); /* 600 ms if the ways shared it */
+    const uint64_t enough_ns = 590000000; /* 600 ms if the ways shared it */
+    assert_in_range(copies_least_ns(&it, 3, enough_ns), 299000000, enough_ns);
     tide_device_statistics statistics;
     it.ops->statistics(it.device, &statistics);
-    assert_in_range(statistics.busy_ns[TIDE_STREAM_IN], 200000000, 590000000); /* late to begin under load */
+    assert_true(statistics.busy_ns[TIDE_STREAM_IN] >= 200000000); /* late to begin under load */
     fixture_close(&it);
 }
 
@@ -511,7 +522,8 @@ static void link_goes_on_while_its_sender_sleeps_in(void **state)
     options.delay_seed = 1;
     options.delay_max_us = 10000;
     fixture it = fixture_open(&options);
-    assert_in_range(copies_ns(&it, 40), 399000000, 500000000); /* 600 ms if lateness added up */
+    const uint64_t enough_ns = 500000000; /* 600 ms if lateness added up */
+    assert_in_range(copies_least_ns(&it, 40, enough_ns), 399000000, enough_ns);
     fixture_close(&it);
 }
 
