@@ -186,16 +186,27 @@ tide_status tide_manager_skip_updates(tide_manager *manager)
 
 /* --- requests: pins --- */
 
-static void request_chunks(tide_manager *m, const tide_chunk *chunks, uint32_t count)
+/* What is wanted on the device stays there, but for what has to be updated on the host first. */
+static void let_stay(tide_manager *m, const tide_chunk *chunks, uint32_t count)
 {
-    tide_request *request = &m->request;
     for (uint32_t i = 0; i < count; i++) {
-        assert(!(m->marks[chunks[i]] & TIDE_MARK_REQUESTED));
-        request->pins[request->pin_count++] = chunks[i];
-        m->marks[chunks[i]] |= TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
         if (!tide_manager_must_leave(m, chunks[i]))
             m->marks[chunks[i]] &= (uint8_t) ~(TIDE_MARK_LEAVING | TIDE_MARK_WRITING);
     }
+}
+
+static void request_chunks(tide_manager *m, const tide_chunk *chunks, uint32_t count)
+{
+    tide_request *request = &m->request;
+    uint32_t marks = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(!(m->marks[chunks[i]] & TIDE_MARK_REQUESTED));
+        request->pins[request->pin_count++] = chunks[i];
+        marks |= m->marks[chunks[i]];
+        m->marks[chunks[i]] |= TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
+    }
+    if (marks & (TIDE_MARK_LEAVING | TIDE_MARK_WRITING))
+        let_stay(m, chunks, count);
     request->ready = false;
 }
 
