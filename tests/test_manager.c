@@ -268,6 +268,24 @@ static void with_a_recording_the_farthest_next_use_leaves_wrapping_around(void *
     assert_non_null(find(TIDE_COMMAND_EVICT, 2));
 }
 
+static void a_chunk_that_is_to_leave_stays_if_it_is_used_again_first(void **state)
+{
+    (void)state;
+    arrange_chain(4, false, 2, 20, TIDE_PLACEMENT_HOST, true);
+    set_all_params();
+    forward_pass(0, 3); /* recorded */
+    forward_pass(0, 3); /* by the plan */
+    run_engine();
+    step_begin(false, false);
+    run_op(0); /* is to leave, but nobody asks what is next */
+    assert_int_equal(tide_manager_begin(f.manager, 0), TIDE_OK);
+    assert_true(tide_manager_ready(f.manager));
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    f.log_count = 0;
+    run_engine(); /* another order than recorded: nothing is planned any more */
+    assert_int_equal(count(TIDE_COMMAND_EVICT), 0);
+}
+
 static void no_more_victims_leave_than_slots_are_missing(void **state)
 {
     tide_command command, another;
@@ -1084,6 +1102,7 @@ int main(void)
         cmocka_unit_test(a_slot_given_back_last_is_taken_last),
         CASE(without_a_recording_the_least_recently_used_leaves),
         CASE(with_a_recording_the_farthest_next_use_leaves_wrapping_around),
+        CASE(a_chunk_that_is_to_leave_stays_if_it_is_used_again_first),
         CASE(no_more_victims_leave_than_slots_are_missing),
         CASE(a_clean_chunk_leaves_when_it_is_needed_nearly_as_late),
         CASE(device_state_is_next_used_by_its_update),
