@@ -90,9 +90,7 @@ static tide_status register_ops(toy_model *toy)
                                         .param_count = 1,
                                         .checkpoints = &saved,
                                         .checkpoint_count = 1,
-                                        .slices = TOY_SLICES,
-                                        .flops = 1e6,
-                                        .bytes = 1e6};
+                                        .slices = TOY_SLICES};
         status = tide_op_register(toy->pool, &op, &toy->forward[l]);
     }
     const tide_use tied = {toy->params[0], TIDE_ACCESS_READ | TIDE_ACCESS_GRAD};

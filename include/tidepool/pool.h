@@ -1,36 +1,30 @@
-/* The pool: params, gradients, optimizer state and activation checkpoints of one model, on one device and its
- * host.
+/* The pool: params, gradients, optimizer state and activation checkpoints of one model, on one device and its host.
  *
- * A caller with a training loop of its own describes the model once, then steps:
+ * A training loop of your own. You bring the model (params, ops, kernels) and the loop; the pool decides where every byte
+ * lies, moves it and runs the optimizer. This page is in the order in which you need it; docs/own_loop.md walks through a
+ * whole program.
  *
- *     tide_pool_create            budgets, chunk size, dtype, declared non-model bytes
- *     tide_param_register ...     in creation order: the order in which forward uses them
- *     tide_checkpoint_register    activations that outlive an op, one part a micro-batch
- *     tide_op_register ...        in the order in which a training step runs them
- *     tide_pool_seal              fixes every address and every byte; nothing is allocated afterwards
- *     tide_param_set ...          initial values
- *
- *     tide_step_begin             hyperparameters of this step
- *       tide_op_begin             blocks until the op's params are mapped and their copies enqueued
- *         tide_op_slice(m)        one micro-batch's part of the op's checkpoints
- *           tide_launch ...       kernels, in order, on the compute stream
- *       tide_op_end               the op's gradients are rounded into the params' own places
- *     tide_step_end               backward is over; returns without waiting for the updates
- *     tide_step_result            loss of a step is the caller's; the norm and whether it was skipped is the
- * pool's
- *
- * Addresses. A param's device address (tide_param_data) never changes in the life of the pool, but it may be
- * touched only by kernels of ops that acquired it. Inside a BACKWARD or BOTH op with access GRAD the gradient
- * is an fp32 accumulator (tide_param_gradient), zero when first touched in a step, to which kernels add.
+ *     1  options       tide_pool_options_default, tide_pool_create
+ *     2  the model     tide_param_register, tide_checkpoint_register, tide_op_register
+ *     3  memory        tide_pool_plan_get, tide_pool_set_budgets, tide_pool_seal
+ *     4  values        tide_param_set, tide_param_get
+ *     5  a step        tide_step_begin ... tide_step_end
+ *     6  an op         tide_op_begin, tide_op_slice, tide_launch, tide_op_end; gradients; checkpoints
+ *     7  the region    tide_region, tide_workspace, tide_write, tide_read
+ *     8  afterwards    tide_step_result_get, tide_pool_drain
+ *     9  failures      tide_step_abort
+ *    10  an optimizer of your own
+ *    11  what it did   counters, traces, predictions
  *
  * Results never depend on budgets, chunk size, prefetch or placement: not by one bit.
  *
- * Threads. One thread drives a pool. Kernels and update callbacks run on the pool's threads.
+ * Threads. One thread drives a pool: all calls but tide_message are its. Kernels and callbacks run on the pool's threads.
  *
- * Errors. Every call returns a status and leaves a message (tide_message). After a failure inside the engine
- * every call but tide_step_abort, tide_param_set/get and tide_pool_destroy returns it; after tide_step_abort
- * the step can be repeated with the bits of an undisturbed run, unless the pool is torn (an update had
- * begun): then all params and states have to be set anew first.
+ * Errors. Every call returns a status and leaves a message (tide_message). ARGUMENT: what you gave is wrong, also a NULL
+ * where none is allowed; STATE: not now. Neither changes anything. Where no status is returned, a NULL pool gives NULL,
+ * false or 0. Other failures are sticky: section 9.
+ *
+ * Sizes are in bytes, counts in elements, times in seconds or, where the name says so, nanoseconds.
  */
 #ifndef TIDEPOOL_POOL_H
 #define TIDEPOOL_POOL_H
@@ -44,60 +38,21 @@ extern "C" {
 #endif
 
 typedef struct tide_pool tide_pool;
-typedef uint32_t tide_param;
+typedef uint32_t tide_param; /* numbers that registration gives */
 typedef uint32_t tide_checkpoint;
 typedef uint32_t tide_op;
 
-/* --- options --- */
+/* ==== 1  Options ==== */
 
-/* One piece of a param inside a chunk, given to an update callback. All pointers are `elements` long. */
-typedef struct tide_update_segment {
-    tide_param param;
-    uint64_t first_element; /* counted from the param's start */
-    uint64_t elements;
-    void *values;       /* pool dtype: the gradient on entry, the new param on return */
-    float *master;      /* fp32 param, read and written */
-    float *states[2];   /* momentum, variance: zero before the first update */
-    bool zero_gradient; /* no op made a gradient: take it as zero, `values` holds the param */
-    bool decay;         /* the param was registered with weight decay */
-} tide_update_segment;
+typedef struct tide_step_options tide_step_options;     /* section 5 */
+typedef struct tide_update_segment tide_update_segment; /* section 10 */
+typedef struct tide_trace_event tide_trace_event;       /* section 11 */
 
-typedef struct tide_step_options {
-    bool training; /* false: a forward-only pass; the rest is not used */
-    float learning_rate;
-    float beta1, beta2, epsilon;
-    float weight_decay; /* decoupled; params registered with it */
-    float clip_norm;    /* global gradient norm to clip to; 0: no clipping, and updates run during backward, but for fp16 */
-    float loss_scale;   /* what the caller has multiplied the gradient of its loss by, so that small gradients keep their
-                           digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
-} tide_step_options;
-
-/* An optimizer of the caller's: updates one chunk's segments. `gradient_scale` is what to multiply gradients
- * by, clip factor over loss scale; `update` counts from 1. Runs on a host thread; must not call the pool. A status other than OK
- * tears the pool. Results are the caller's to keep independent of how segments are cut: chunk size decides
- * that. */
+/* Your optimizer: section 10. */
 typedef tide_status (*tide_update_callback)(void *context, const tide_step_options *step, uint64_t update,
-                                            float gradient_scale, const tide_update_segment *segments,
-                                            uint32_t count);
+                                            float gradient_scale, const tide_update_segment *segments, uint32_t count);
 
-/* What happened to a chunk, for traces. Strings are static. */
-typedef struct tide_trace_event {
-    uint64_t t_ns;
-    uint64_t step;
-    uint32_t moment;   /* ops and slices begun in this step so far */
-    const char *op;    /* name of the open op, "" if none */
-    const char *event; /* "map", "unmap", "copy begin", "copy end", "pin", "unpin", "state", "stall begin",
-                          "stall end", "update begin", "update end" */
-    uint32_t chunk;    /* index inside its space; UINT32_MAX if the event is of no chunk */
-    tide_space space;
-    const char *from; /* tier or state left; "" if none */
-    const char *to;
-    uint64_t bytes;
-    const char *reason; /* "demand", "prefetch", "update", "restore", "access", "spill" or ""; of a stall its
-                           tide_stall_cause_name */
-} tide_trace_event;
-
-/* Called from the pool's threads, possibly several at once; must be short and must not call the pool. */
+/* Section 11. From the pool's threads, several at once; must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
 /* Called while something is made that takes seconds: memory, by tide_pool_seal ("host slots", say), or values, by who sets
@@ -105,7 +60,8 @@ typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event
  * must not call the pool. */
 typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. */
+/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. Finite; 0: what
+ * it stands for takes no time. */
 typedef struct tide_machine {
     double flops_per_second;
     double device_bytes_per_second;
@@ -115,74 +71,95 @@ typedef struct tide_machine {
     double link_out_bytes_per_second; /* device to host; 0: as the other way */
 } tide_machine;
 
+enum {
+    TIDE_THREADS_MAX = 1024,
+    TIDE_DELAY_MAX_US = 1000000,
+};
+
 typedef struct tide_pool_options {
-    const char *device; /* "host", "null", "cuda:N" */
+    const char *device; /* "host", "null", "cuda:N"; copied */
     uint64_t device_memory_bytes; /* hard budgets; 0: what the pool needs to keep everything where it is used, on a GPU
                                      at most what it has free when the pool is created */
     uint64_t host_memory_bytes;
     uint64_t chunk_bytes;    /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
     tide_dtype dtype;        /* of all params */
-    uint64_t nonmodel_bytes; /* of the region, for the caller (tide_region) */
+    uint64_t nonmodel_bytes; /* of the region, for you (tide_region) */
     uint64_t staging_bytes;  /* host buffer for tide_write and tide_read; 0: 1 MiB */
     bool prefetch;
     bool predict;     /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
     bool manager_off; /* benchmarks: everything mapped once, op begin and end make no residency work;
                          needs a device budget that holds all */
     tide_placement placement;
-    uint32_t threads;             /* of kernels and of the host optimizer; 0: one per core */
-    double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. 0: no limit */
+    uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core */
+    double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
     tide_machine machine;         /* null device only */
     tide_update_callback update;  /* NULL: the built-in AdamW */
     void *update_context;
-    uint32_t update_states;    /* fp32 states the callback uses, 0 to 2; AdamW: ignored, 2 */
+    uint32_t update_states;    /* fp32 states the callback uses, 0 to 2; AdamW: not looked at, 2 */
     tide_trace_callback trace; /* may be NULL */
     void *trace_context;
     tide_progress_callback progress; /* may be NULL */
     void *progress_context;
 
     /* checks, for tests and debugging (host device; a GPU refuses them at seal, and a throttle of copies) */
-    bool hazard_check;   /* prove every ordering between streams; costs host time */
-    bool guard;          /* a use after the last holder's end faults at once */
-    bool fault_handler;  /* a fault first names the chunk, param and op */
-    uint64_t delay_seed; /* adversarial delays on every stream */
-    uint32_t delay_max_us;
+    bool hazard_check;     /* prove every ordering between streams; costs host time */
+    bool guard;            /* a use after the last holder's end faults at once */
+    bool fault_handler;    /* a fault first names the chunk, param, op and kernel */
+    uint64_t delay_seed;   /* adversarial delays on every stream */
+    uint32_t delay_max_us; /* 0: none; at most TIDE_DELAY_MAX_US */
     uint32_t skip_wait_site; /* break the ordering at this site on purpose */
 } tide_pool_options;
 
-/* Host device, 64 MiB chunks, bf16, prefetch, automatic placement, budgets 0. */
+/* Host device, 64 MiB chunks, bf16, prefetch, automatic placement, budgets 0. NULL: nothing. */
 TIDE_API void tide_pool_options_default(tide_pool_options *options);
-
-/* --- set-up --- */
 
 /* A pool with copied options. ARGUMENT naming the option, or a GPU that is not there; UNSUPPORTED for a device that this
  * machine can't offer, with the reason; NO_MEMORY. A GPU is made ready here: its context and libraries exist afterwards,
  * and stay for the life of the process, which can use one GPU. Sets the thread count of the CPU's kernels, which is the
  * process's: one pool at a time may run. */
 TIDE_API tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool);
-/* Waits for running work, frees everything. NULL allowed. Never fails. */
+/* Waits for running work, frees everything. In any state; NULL allowed. Never fails. */
 TIDE_API void tide_pool_destroy(tide_pool *pool);
 
-/* Register a param of `rank` dimensions (1 to 4). The name is copied, unique. `decay`: weight decay applies.
+/* ==== 2  The model: described once, before seal ====
+ *
+ * Params in the order in which forward first uses them: neighbours share chunks. Ops in the order in which a training
+ * step runs them. What is refused is not registered; what is registered stays.
  */
-TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape,
-                                         uint32_t rank, bool decay, tide_param *param);
-/* Register an activation tensor of `parts` parts (micro-batches) of `part_bytes` each. */
-TIDE_API tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts,
-                                              uint64_t part_bytes, tide_checkpoint *checkpoint);
-/* Register an op, in the order in which a training step runs them (see tide_op_description). */
+
+/* A param of `rank` dimensions (1 to 4), each at least 1, in all at most 2^48 elements. The name is copied, and unique.
+ * `decay`: the optimizer's weight decay applies to it. All params are trainable: a step updates every one. */
+TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
+                                         bool decay, tide_param *param);
+
+/* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` each. The name is
+ * copied, and unique among checkpoints. */
+TIDE_API tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
+                                              tide_checkpoint *checkpoint);
+
+/* An op (tide_op_description in types.h: pass, params and checkpoints with access, slices, workspace). ARGUMENT, naming
+ * op and tensor: no name; an unknown pass; a tensor that is not registered or named twice; an access that does not fit;
+ * GRAD in a FORWARD op; slices that are not the parts of every checkpoint.
+ *
+ * Ops for evaluation or sampling alone (FORWARD) may be registered anywhere, after the others, too. */
 TIDE_API tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op);
+
+TIDE_API bool tide_param_find(const tide_pool *pool, const char *name, tide_param *param);
+TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param); /* 0 for an unknown number */
+
+/* ==== 3  Memory ==== */
 
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
     uint64_t params;      /* elements of all params */
-    uint64_t model_bytes; /* 14 (bf16, fp16) or 16 (fp32) bytes a param */
+    uint64_t model_bytes; /* 14 (bf16, fp16) or 16 (fp32) bytes a param; by a callback's states 4 or 8 less */
     uint64_t chunk_bytes;
     uint32_t chunks[TIDE_SPACE_COUNT];
     uint64_t space_bytes[TIDE_SPACE_COUNT]; /* used by tensors */
     uint64_t region_bytes;                  /* all of it */
     uint64_t nonmodel_bytes;                /* of the region: declared */
     uint64_t workspace_bytes;               /* of the region: largest op's workspace and accumulators */
-    uint64_t kept_accumulator_bytes;        /* of the region: accumulators kept between ops */
+    uint64_t kept_accumulator_bytes;        /* of the region: accumulators that several ops share */
     uint64_t scalar_bytes;                  /* of the region: norm blocks and scalars */
     uint64_t buffer_bytes;                  /* host buffers */
     uint64_t least_device_bytes;            /* smallest device budget that works */
@@ -202,49 +179,146 @@ typedef struct tide_pool_plan {
                                 move some of it to the host */
 } tide_pool_plan;
 
-/* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device
- * budget to plan for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it.
- * STATE if no param or op is registered. */
+/* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device budget to plan
+ * for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it. STATE if no param
+ * or no op is registered. ARGUMENT if it all is more than can be counted. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
-TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
-                                           uint64_t host_memory_bytes);
-/* Fix everything, allocate everything, start the engine. BUDGET names the op, its need, the budget, the least
- * budget that works and, where there is one, a chunk size with which the given one would. Params are zero
- * until set. */
+TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes);
+/* Fix every address and every byte, allocate everything, start the engine: nothing is allocated afterwards. STATE as for
+ * the plan, or sealed already. BUDGET names the op, its need, the budget, the least budget that works and, where there is
+ * one, a chunk size with which the given one would. NO_MEMORY. After a failure it can be tried again, with other budgets. */
 TIDE_API tide_status tide_pool_seal(tide_pool *pool);
 
-/* --- values, when no step is open --- */
+/* ==== 4  Values, when no step is open ==== */
 
-/* Copy `count` values from element `first` of a param, whatever the budget. Space MASTER: the fp32 value;
- * setting it also sets the param (rounded). MOMENTUM, VARIANCE: optimizer state. PARAM (get only): the
- * rounded value. Setting the whole range of every param in every fp32 space, each param's values in order
- * from element 0 on, heals a torn pool. Waits for the last step's updates. On a pool that failed, the step is
- * given up first, as tide_step_abort does. */
-TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
-                                    uint64_t count, const float *values);
-TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
-                                    uint64_t count, float *values);
-/* How many updates the params have seen: bias correction counts from it. Part of a checkpoint. The step that
- * ended last counts once its norm is known (tide_step_result_get). */
+/* Copy `count` values from element `first` of a param, whatever the budget. Space MASTER: the fp32 value; setting it also
+ * sets the param (rounded). MOMENTUM, VARIANCE: optimizer state, as far as the optimizer has any. PARAM (get only): the
+ * rounded value. All are zero until set. Waits for the last step's updates. On a pool that has failed the step is given up
+ * first, as tide_step_abort does, and sets of everything heal a torn pool (section 9). */
+TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
+                                    const float *values);
+TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
+                                    float *values);
+
+/* How many updates the params have seen: bias correction counts from it. Part of a checkpoint, like the values. The step
+ * that ended last counts once its norm is known (tide_step_result_get). Setting it (at most TIDE_UPDATES_MAX) waits for
+ * the last step's updates. */
+#define TIDE_UPDATES_MAX (UINT64_C(1) << 53)
 TIDE_API tide_status tide_update_count_set(tide_pool *pool, uint64_t updates);
 TIDE_API uint64_t tide_update_count(const tide_pool *pool);
 
-/* --- a step --- */
-
-TIDE_API tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options);
-/* Blocks until the op's params are mapped and their copies enqueued, not until they have arrived. STATE: see
- * tide_op_description (an op out of its pass, a READ after the param's place holds its gradient; both named).
+/* ==== 5  A step ====
+ *
+ *     tide_step_begin
+ *         tide_write ...            the batch, into the region
+ *         tide_op_begin             an op: its params are mapped, their copies enqueued
+ *             tide_op_slice(m)      one micro-batch's part of the op's checkpoints
+ *                 tide_launch ...   kernels, in order
+ *         tide_op_end               gradients that are complete are rounded into the params' own places
+ *         ...
+ *     tide_step_end                 backward is over; returns without waiting for the updates
+ *
+ * A training step updates every param, by
+ *
+ *     norm  = sqrt(sum over all params of gradient^2) / loss_scale       in float64, of the gradients as rounded
+ *     scale = min(1, clip_norm / (norm + 1e-6)) / loss_scale             without clipping 1 / loss_scale
+ *
+ *     g  = gradient scale
+ *     m' = beta1 m + (1 - beta1) g
+ *     v' = beta2 v + (1 - beta2) g^2
+ *     w' = w - learning_rate weight_decay w - learning_rate (m' / (1 - beta1^t)) / (sqrt(v' / (1 - beta2^t)) + epsilon)
+ *
+ * which is AdamW (Loshchilov and Hutter 2019; clipping as PyTorch's clip_grad_norm_) of update t = 1, 2, ... in fp32, w
+ * being MASTER; the param is w' rounded. The decay term is for params registered with decay. A param that no op gave a
+ * gradient is updated, too, with gradient 0: it decays, and its moments fade.
+ *
+ * When updates run. With clipping, and always in fp16, they wait for the norm: a step whose norm is not finite is skipped
+ * (params as before, the update is not counted). Without, each begins as soon as its gradients are complete, beside the
+ * rest of backward; a norm that is not finite then tears the pool (section 9). In either case an op of the next step waits
+ * for those of its own params only.
  */
-TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
-TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
-TIDE_API tide_status tide_op_end(tide_pool *pool);
+struct tide_step_options {
+    bool training; /* false: a forward-only pass (FORWARD ops, no updates); the rest is not looked at */
+    float learning_rate;         /* finite, at least 0 */
+    float beta1, beta2, epsilon; /* [0, 1), [0, 1), above 0 and finite */
+    float weight_decay;          /* decoupled; finite, at least 0 */
+    float clip_norm;  /* global gradient norm to clip to, at least 0. 0: no clipping. INFINITY: no clipping, but updates wait
+                         for the norm, so that a step that is not finite is skipped */
+    float loss_scale; /* what you have multiplied the gradient of your loss by, so that small gradients keep their
+                         digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
+}; /* where the optimizer is your own, all but training, clip_norm and loss_scale are its own: handed on unlooked-at */
+
+/* ARGUMENT naming the value that is out of range and its range; STATE: a step is open; NONFINITE: ten steps in a row were
+ * skipped (tide_step_result_get). Waits until the last step's norm is known. */
+TIDE_API tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options);
+/* STATE, and the step stays open: an op is open; or a gradient waits for an op that has not run (section 6, named). */
 TIDE_API tide_status tide_step_end(tide_pool *pool);
-/* Give up the open step, or the last one if it has ended and its updates are not over: as if it had not begun.
- * Exact while no update has begun; otherwise the pool is torn and STATE says so. A step whose updates are all
- * done has taken place (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step
- * before alone. Clears a sticky failure if the device can go on. Waits for running work. */
-TIDE_API tide_status tide_step_abort(tide_pool *pool);
+
+/* ==== 6  An op ====
+ *
+ * Ops may run in another order than they are registered in, more than once, or not at all, from step to step, as far as
+ * the rules of gradients and checkpoints allow. (An order that repeats is planned; another is carried out on demand.)
+ *
+ * Gradients. Of a param's ops, those that are BACKWARD or BOTH and use it, the last one registered is its closing op.
+ *
+ *     its place holds     from                          what an op may do
+ *     the values          the update, or set            READ them; GRAD: add to tide_param_gradient, which is fp32, zero
+ *                                                       when first touched in a step, and shared by all ops of the step
+ *     the gradient        the end of its closing op     nothing
+ *     the values          the step's update
+ *
+ * So a gradient is summed in fp32, over micro-batches and over the ops of a tied param alike, and rounded once. With
+ * access GRAD alone an op does not see the values. The rules are kept by tide_op_begin, with STATE, naming op and param:
+ *
+ *     - after its closing op has ended with a gradient, no op may use the param in this step;
+ *     - no op may close a param that the closing op of another, unclosed gradient still needs, nor add to a gradient whose
+ *       closing op could not run any more. Run in the order in which they are registered, ops never meet this.
+ *
+ * A param with a gradient whose closing op has not run keeps tide_step_end from ending the step.
+ *
+ * Checkpoints. An op's slice m holds part m of each of its checkpoints, for this slice only. Slices may be taken in any
+ * order, again, or left out. A part is dead at the begin of a step, alive once a slice with WRITE was taken, and dead after
+ * one with LAST and at the step's end; READ of a dead part is STATE. WRITE without READ finds anything there.
+ *
+ * Kernels. On a stream, in order. Inside an op they may touch its params (places to read, tide_param_gradient to add to),
+ * the current slice's checkpoints, the workspace and the region; between ops the region alone. Of what is outside nothing
+ * is checked but by options.guard and options.hazard_check.
+ */
+
+/* Blocks until the op's params are mapped and their copies enqueued, not until they have arrived: kernels wait for them on
+ * the device. STATE: no step is open, or an op is; an op that is not FORWARD in a forward-only pass; the rules above. */
+TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
+/* Take slice `slice` of the open op; the one before is let go. ARGUMENT: the op has no such slice. */
+TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
+/* STATE if no op is open. */
+TIDE_API tide_status tide_op_end(tide_pool *pool);
+
+/* Enqueue a kernel; returns before it has run. `arguments` (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied; `name` is
+ * not, and lives as long as the pool. `flops` and `bytes` of memory traffic, finite and at least 0, are what the null
+ * device takes time for; elsewhere time is measured, and 0 does. A kernel's failure is met by a later call, with the names
+ * of the kernel and its op. STATE: no step is open. */
+TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
+                                 size_t argument_bytes, double flops, double bytes);
+
+/* Device addresses, fixed at seal. NULL for an unknown number or before seal. A param's place and a checkpoint's part may
+ * be touched by kernels of ops that hold them, and by nobody else. */
+TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
+TIDE_API void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part);
+/* The fp32 accumulator of a param of which the open op has GRAD; NULL otherwise. */
+TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
+
+/* ==== 7  The region: device memory that never moves ==== */
+
+TIDE_API void *tide_region(const tide_pool *pool);    /* your nonmodel_bytes, 256-byte aligned; NULL before seal */
+TIDE_API void *tide_workspace(const tide_pool *pool); /* the open op's workspace_bytes, content undefined; else NULL */
+/* Copy `bytes` between your memory and your nonmodel_bytes of the region, in order with kernels. A write's source may be
+ * reused at once; a read waits for the kernels before it. ARGUMENT: not inside. A write enqueued behind a kernel that
+ * fails may be dropped with it: the failure is met by a later call. In or between steps. */
+TIDE_API tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes);
+TIDE_API tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t bytes);
+
+/* ==== 8  Afterwards ==== */
 
 typedef struct tide_step_result {
     double gradient_norm; /* global, before clipping; of the gradients without the loss scale */
@@ -252,41 +326,58 @@ typedef struct tide_step_result {
     float loss_scale;     /* as given at the step's begin; 1 if none */
     bool skipped;         /* the norm was not finite: params unchanged */
     uint32_t skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
-    uint64_t zero_gradients; /* trainable params that no op gave a gradient in this step */
+    uint64_t zero_gradients; /* params that no op gave a gradient in this step */
 } tide_step_result;
 
-/* Wait until the norm of the last ended training step is known. NONFINITE, naming step and param, if a
- * gradient was not finite and updates had begun (no clipping, not fp16; the pool is torn), or ten steps in a row
- * were skipped, none of them at a lower loss scale than the one before. */
+/* Wait until the norm of the training step that ended last is known. NONFINITE, naming step and param, if a gradient was
+ * not finite and updates had begun (no clipping, not fp16: the pool is torn), or if ten steps in a row were skipped, none
+ * of them at a lower loss scale than the one before; tide_step_abort begins that count anew. STATE: a step is open, none
+ * has ended yet, or the last was given up. */
 TIDE_API tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result);
-/* Wait until all updates are done, on the device too. STATE inside an op: an update may be waiting for its
- * params. */
+/* Wait until all updates of the step that ended last are done, on the device, too. STATE inside an op: an update may be
+ * waiting for its params. */
 TIDE_API tide_status tide_pool_drain(tide_pool *pool);
 
-/* --- inside a step --- */
+/* ==== 9  Failures ====
+ *
+ * After a failure that is not ARGUMENT or STATE (a kernel's, a copy's, memory, an optimizer's) every call that works on
+ * the pool returns it, but for
+ *
+ *     tide_step_abort          gives the step up and, if the device can go on, clears the failure
+ *     tide_param_set, _get     do the same first
+ *     tide_pool_destroy
+ *
+ * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
+ * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, the pool is torn: STATE
+ * says so, as do all calls of sections 5 to 8 from then on, until every element of every param has been set anew, in every
+ * space that the optimizer uses (each param's elements in order, from 0 on). Set the update count, too: it may have counted
+ * the torn step. A step whose updates are all done has taken place (tide_update_count tells). Giving up a forward-only pass
+ * leaves the updates of the step before alone.
+ */
 
-/* Enqueue a kernel on the compute stream; returns before it has run. Arguments (at most
- * TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. Inside an op it may touch the op's params, the current slice's
- * checkpoints, the workspace and the region; between ops the region only. `name` is static. */
-TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
-                                 size_t argument_bytes, double flops, double bytes);
-/* Enqueue a copy from caller memory into the region (the source may be reused at once), in stream order. */
-TIDE_API tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes);
-/* Wait for the compute stream, copy from the region into caller memory. */
-TIDE_API tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t bytes);
+/* Give up the open step or, between steps, the last one if its updates are not over; waits for running work. OK also if
+ * there was nothing to give up. Begins the count of skipped steps anew. STATE: torn. */
+TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
-/* Device addresses, fixed at seal. NULL for an unknown number or before seal. */
-TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
-TIDE_API void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part);
-TIDE_API void *tide_region(const tide_pool *pool); /* nonmodel_bytes, 256-byte aligned */
-TIDE_API void *
-tide_workspace(const tide_pool *pool); /* of the open op, its workspace_bytes; NULL between ops */
-/* The fp32 accumulator of a param whose gradient the open op makes; NULL otherwise. */
-TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
-TIDE_API bool tide_param_find(const tide_pool *pool, const char *name, tide_param *param);
-TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param);
+/* ==== 10  An optimizer of your own ====
+ *
+ * options.update is called once a step for each piece of a chunk, from one thread of the pool at a time, on the host,
+ * beside kernels and the next step; it must not call the pool. `update` is t, counted from 1; `gradient_scale` is what to
+ * multiply gradients by. A status other than OK fails the step, and the pool is torn. Chunk size decides how params are
+ * cut into segments: let no result depend on it.
+ */
+struct tide_update_segment { /* consecutive elements of a param. All pointers are `elements` long. */
+    tide_param param;
+    uint64_t first_element; /* counted from the param's start */
+    uint64_t elements;
+    void *values;       /* pool dtype: the gradient on entry, the new param on return */
+    float *master;      /* fp32 param, read and written */
+    float *states[2];   /* zero before the first update; NULL beyond options.update_states */
+    bool zero_gradient; /* no op made a gradient: take it as zero, `values` holds the param */
+    bool decay;         /* the param was registered with weight decay */
+};
 
-/* --- what it did --- */
+/* ==== 11  What it did ==== */
 
 /* Why compute stood still within steps. */
 typedef enum tide_stall_cause {
@@ -306,6 +397,23 @@ static inline const char *tide_stall_cause_name(tide_stall_cause cause)
     static const char *const names[] = {"link", "room", "update", "norm", "map", "caller"};
     return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
 }
+
+/* What happened to a chunk, for options.trace. Strings are static, but for `op`, which is the pool's. */
+struct tide_trace_event {
+    uint64_t t_ns;
+    uint64_t step;
+    uint32_t moment;   /* ops and slices begun in this step so far */
+    const char *op;    /* name of the open op, "" if none */
+    const char *event; /* "map", "unmap", "copy begin", "copy end", "pin", "unpin", "state", "stall begin",
+                          "stall end", "update begin", "update end" */
+    uint32_t chunk;    /* index inside its space; UINT32_MAX if the event is of no chunk */
+    tide_space space;
+    const char *from; /* tier or state left; "" if none */
+    const char *to;
+    uint64_t bytes;
+    const char *reason; /* "demand", "prefetch", "update", "restore", "access", "spill" or ""; of a stall its
+                           tide_stall_cause_name */
+};
 
 /* Sums since seal. Seconds of the null device are virtual. */
 typedef struct tide_pool_counters {

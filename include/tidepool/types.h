@@ -70,11 +70,10 @@ typedef enum tide_pass {
 
 /* What an op does with a param or with its part of a CHECKPOINT tensor. */
 enum {
-    TIDE_ACCESS_READ = 1u << 0, /* needs the values */
-    TIDE_ACCESS_GRAD = 1u << 1, /* params: makes the gradient */
-    TIDE_ACCESS_WRITE =
-        1u << 2, /* checkpoints: overwrites the part; without READ its old content is not needed */
-    TIDE_ACCESS_LAST = 1u << 3, /* checkpoints: dead afterwards, never copied out */
+    TIDE_ACCESS_READ = 1u << 0,  /* needs the values */
+    TIDE_ACCESS_GRAD = 1u << 1,  /* params of BACKWARD and BOTH ops: adds to the gradient */
+    TIDE_ACCESS_WRITE = 1u << 2, /* checkpoints: overwrites the part; without READ its old content is not needed */
+    TIDE_ACCESS_LAST = 1u << 3,  /* checkpoints, beside READ or WRITE: dead afterwards, never copied out */
 };
 
 typedef struct tide_use {
@@ -82,18 +81,17 @@ typedef struct tide_use {
     uint32_t access; /* TIDE_ACCESS_... */
 } tide_use;
 
-/* An op, described once before seal, in the order in which ops run. */
+/* An op, described once before seal (tide_op_register, which copies all of it). pool.h, section 6, says what each access
+ * gives and when. */
 typedef struct tide_op_description {
-    const char *name; /* copied */
+    const char *name; /* for messages and traces; need not be unique */
     tide_pass pass;
-    const tide_use *params;
+    const tide_use *params; /* each param once; none: NULL allowed */
     uint32_t param_count;
-    const tide_use *checkpoints; /* every one has `slices` parts; slice m acquires part m of each */
+    const tide_use *checkpoints; /* each once; every one has `slices` parts, and slice m acquires part m of each */
     uint32_t checkpoint_count;
     uint32_t slices;          /* micro-batches; 0 if checkpoint_count is 0 */
-    uint64_t workspace_bytes; /* of the region, for this op's kernels */
-    double flops;             /* of the whole op, for predictions */
-    double bytes;
+    uint64_t workspace_bytes; /* of the region, for this op's kernels; at most 2^50 */
 } tide_op_description;
 
 /* Where the optimizer runs and keeps its state. Never changes a bit of the result. */

@@ -7,7 +7,7 @@
  *   gpt2_ends.c    embedding, head, logits
  *
  * A tape runs one op's code for one micro-batch. The same code runs twice in a model's life: measuring, when
- * the op is registered (nothing is launched; products are prepared, operations, bytes and workspace are
+ * the op is registered (nothing is launched; products are prepared, operations and workspace are
  * counted), and then for real. So no shape can be launched that was not prepared, and no workspace be used
  * that was not declared. While measuring, addresses are offsets from zero and are never followed.
  *
@@ -26,7 +26,7 @@ typedef struct tide_gpt2_op {
     uint32_t layer;
     tide_gpt2_op_code code;
     uint64_t workspace_bytes;
-    double flops, bytes; /* of all micro-batches */
+    double flops; /* of all micro-batches */
 } tide_gpt2_op;
 
 /* Which ops of the array belong to what. */
@@ -61,7 +61,7 @@ struct tide_gpt2_tape {
     uintptr_t workspace, cursor; /* start, and the first byte that nobody has taken */
     uint64_t workspace_bytes;    /* running: as declared */
     uint64_t scratch_bytes;      /* measuring: the most a kernel asked for; running: what is left */
-    double flops, bytes;         /* measuring: counted */
+    double flops;                /* measuring: counted */
 };
 
 /* A block's activations, all that backward needs. */

@@ -175,7 +175,6 @@ static tide_status measure(tide_gpt2 *model, tide_gpt2_op *op, uint32_t sequence
     if (op->workspace_bytes < workspace_bytes)
         op->workspace_bytes = workspace_bytes;
     op->flops = tape.flops * model->options.micro_batches;
-    op->bytes = tape.bytes * model->options.micro_batches;
     return tape.status;
 }
 
@@ -207,8 +206,6 @@ static tide_status register_op(tide_gpt2 *model, const declaration *declared, ui
         .checkpoint_count = declared->checkpoint_count,
         .slices = model->options.micro_batches,
         .workspace_bytes = op->workspace_bytes,
-        .flops = op->flops,
-        .bytes = op->bytes,
     };
     const tide_status registered = tide_op_register(model->pool, &description, &op->handle);
     if (registered == TIDE_OK)

@@ -220,8 +220,7 @@ void step_timed_install_copies(tide_pool *pool, const double seconds_per_byte[2]
 tide_status step_timed_launch(tide_pool *pool, double seconds)
 {
     const occupation timed = occupation_from_now(seconds);
-    const tide_op_description *op = &pool->ops[pool->op].description;
-    return tide_launch(pool, "timed op", run_op, &timed, sizeof timed, op->flops, op->bytes);
+    return tide_launch(pool, "timed op", run_op, &timed, sizeof timed, 0, 0);
 }
 
 step_timed_sums step_timed_sums_get(void)

@@ -184,9 +184,7 @@ static tide_status register_op(model *m, const char *kind, int layer, tide_pass 
                                        .checkpoints = checkpoints,
                                        .checkpoint_count = checkpoint_count,
                                        .slices = MICRO_BATCHES,
-                                       .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0,
-                                       .flops =
-                                           2.0 * BATCH * WIDTH * WIDTH * (pass == TIDE_PASS_FORWARD ? 1 : 2)};
+                                       .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0};
     return tide_op_register(m->pool, &description, op);
 }
 
