@@ -27,8 +27,6 @@ static void init_params(tide_manager *m)
 {
     for (uint32_t i = 0; i < tide_layout_params(m->layout); i++) {
         tide_param_record *param = &m->params[i];
-        *param = (tide_param_record){
-            .last_read = TIDE_OP_NONE, .first_grad = TIDE_OP_NONE, .last_grad = TIDE_OP_NONE};
         tide_layout_param_chunks(m->layout, i, TIDE_SPACE_PARAM, &param->first, &param->last);
         for (tide_chunk chunk = param->first; chunk <= param->last; chunk++)
             m->counts[chunk].in[TIDE_TENSOR_FREE]++;
@@ -79,7 +77,7 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
     if (!m)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
     m->layout = layout;
-    if (!allocate_tables(m)) {
+    if (!allocate_tables(m) || tide_gradients_create(&m->gradients, layout) != TIDE_OK) {
         tide_manager_destroy(m);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for tables of %u chunks",
                          tide_layout_chunk_count(layout));
@@ -98,6 +96,7 @@ void tide_manager_destroy(tide_manager *manager)
         return;
     for (uint32_t i = 0; i < manager->op_count; i++)
         tide_op_record_free(&manager->ops[i]);
+    tide_gradients_destroy(&manager->gradients);
     tide_places_destroy(&manager->places);
     tide_schedule_destroy(&manager->schedule);
     tide_manager_plans_destroy(manager);
@@ -260,7 +259,7 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     manager->request.pins = pins;
     manager->options = *options;
     manager->sealed = true;
-    tide_manager_fix_conversions(manager);
+    tide_manager_fix_modified(manager);
     for (tide_chunk chunk = 0; tide_manager_is_param_chunk(manager, chunk); chunk++)
         manager->works[chunk].parts = count_parts(manager, chunk);
     manager->updates_balanced = balanced_updates(manager);
@@ -315,6 +314,11 @@ void tide_manager_set_part_state(tide_manager *manager, uint32_t tensor, uint32_
 }
 
 /* --- queries --- */
+
+tide_gradients *tide_manager_gradients(tide_manager *manager)
+{
+    return &manager->gradients;
+}
 
 bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param)
 {

@@ -50,12 +50,11 @@
 #ifndef TIDE_CHUNK_MANAGER_H
 #define TIDE_CHUNK_MANAGER_H
 
+#include "chunk/gradients.h"
 #include "chunk/layout.h"
 #include "chunk/planner.h"
 
 typedef struct tide_manager tide_manager;
-
-typedef uint32_t tide_op;
 
 /* Tensor states, as in PatrickStar. Params: FREE until the first value, then HOLD between steps. */
 typedef enum tide_tensor_state {
@@ -198,8 +197,7 @@ void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds,
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait);
 
 /* Request an op's params (and no slice yet). Ready at once if all is resident. STATE, naming op or param: no
- * step, an op is open, a backward op in a forward-only pass, a READ of a param whose place holds its gradient
- * by now. */
+ * step, an op is open, a backward op in a forward-only pass, as tide_gradients_check. */
 tide_status tide_manager_begin(tide_manager *manager, tide_op op);
 /* Request slice `slice` of the open op's CHECKPOINT tensors; the slice before is released. STATE: the op is
  * not ready; READ of a part that is FREE (names the tensor); ARGUMENT: slice out of range. */
@@ -219,8 +217,8 @@ tide_request_wait tide_manager_request_wait(const tide_manager *manager);
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
 /* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
- * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, or if
- * a chunk still owes the update of an earlier step: an op that uses it would have waited, but none of this
+ * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
+ * tide_gradients_check_end, or if a chunk still owes the update of an earlier step: an op that uses it would have waited, but none of this
  * step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait: let the step's updates run, or drop them and rewrite the params from MASTER (a skipped
@@ -288,12 +286,10 @@ tide_status tide_manager_unpin_all(tide_manager *manager);
 
 /* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
 const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training);
-/* The op at whose end the accumulator that `op` makes for `param` is rounded into the param's place: the last
- * op of the backward that READs the param if that comes later, else `op` itself. Fixed after all ops are
- * added. */
-tide_op tide_manager_conversion_op(const tide_manager *manager, tide_op op, uint32_t param);
-/* Does the param's place hold (part of) its gradient? Then a further accumulator is added to it, else it
- * replaces. */
+/* Where the gradients of the step are. The manager's, which keeps them in step with its own ops; while all is pinned
+ * (tide_manager_pin_all) no ops are its own, and the owner does. */
+tide_gradients *tide_manager_gradients(tide_manager *manager);
+/* Does the param's place hold its gradient? */
 bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param);
 /* Was the param's gradient taken as zero at the last step end? */
 bool tide_manager_param_is_zero_gradient(const tide_manager *manager, uint32_t param);

@@ -1,7 +1,7 @@
 /* The manager's own structures, shared by its files and opened by its tests.
  *
  *   manager.c           set-up, needs, seal, queries, validity
- *   manager_op.c        what ops use, fixed before seal: chunk sets, conversions
+ *   manager_op.c        what ops use, fixed before seal: chunk sets
  *   manager_step.c      steps, ops, slices: states and pins; abort
  *   manager_slots.c     where a slot comes from: victims, duplicates, spills
  *   manager_work.c      updates, restores and the host request: bringing a task's chunks together
@@ -17,14 +17,13 @@
 #ifndef TIDE_CHUNK_MANAGER_INTERNAL_H
 #define TIDE_CHUNK_MANAGER_INTERNAL_H
 
+#include "chunk/gradients.h"
 #include "chunk/manager.h"
 #include "chunk/planner.h"
 #include "chunk/residency.h"
 #include "chunk/schedule.h"
 #include "chunk/tensor.h"
 #include "chunk/use_set.h"
-
-#define TIDE_OP_NONE  UINT32_MAX
 
 enum {
     TIDE_OPEN_COMMANDS_MAX = 256,
@@ -50,15 +49,10 @@ typedef struct tide_op_record {
 typedef struct tide_param_record {
     tide_tensor_state state;
     tide_chunk first, last; /* PARAM chunks */
-    tide_op last_read;      /* last BACKWARD or BOTH op that READs it, TIDE_OP_NONE if none */
-    tide_op first_grad;
-    tide_op last_grad;
-    bool kept_accumulator; /* a GRAD op ended whose accumulator converts later */
-    bool has_gradient;     /* (part of) the gradient stands in its place */
+    bool has_gradient;      /* the gradient stands in its place */
     bool zero_gradient;
     uint32_t open_chunks;   /* chunks whose update or restore is still owed for this gradient */
     uint64_t gradient_step; /* the step that made it (or took it as zero); 0 before the first */
-    uint64_t complete_step; /* the step that completed it */
 } tide_param_record;
 
 typedef enum tide_work_kind { TIDE_WORK_NONE = 0, TIDE_WORK_UPDATE, TIDE_WORK_RESTORE } tide_work_kind;
@@ -177,6 +171,7 @@ struct tide_manager {
     bool update_failed;     /* one changed params without finishing */
     uint64_t step;          /* counts steps of both kinds */
     uint64_t training_step; /* the last one that was a training step */
+    tide_gradients gradients;
     tide_request request;
     tide_task host_request; /* count 0: none */
     bool host_request_running;
@@ -235,12 +230,8 @@ static inline bool tide_manager_has_work(const tide_manager *manager, tide_chunk
 /* --- manager_op.c --- */
 
 void tide_op_record_free(tide_op_record *op);
-/* Does the end of `op` round a gradient into the param's place, if all ops run in order? */
-bool tide_manager_op_converts(const tide_manager *manager, tide_op op, const tide_use *use);
-/* The op whose conversion makes the param's gradient complete, TIDE_OP_NONE if it never is. */
-tide_op tide_manager_completion_op(const tide_manager *manager, uint32_t param);
 /* Fill `modifies` of every op. */
-void tide_manager_fix_conversions(tide_manager *manager);
+void tide_manager_fix_modified(tide_manager *manager);
 /* tide_moment_chunks of the schedule; owner: the manager. */
 const tide_chunk *tide_manager_moment_chunks(const void *owner, tide_moment moment, uint32_t *count);
 

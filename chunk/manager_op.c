@@ -1,13 +1,4 @@
-/* What ops use, fixed before seal: their chunk sets, and at which op each gradient is rounded into place.
- *
- * Conversion. An accumulator that op g makes for param p cannot be rounded into p's place while a later op of
- * the backward still READs p. With R the last BACKWARD or BOTH op that READs p:
- *
- *   g <= R   the accumulator is kept and converts at the end of R
- *   g > R    it converts at the end of g
- *
- * so the first conversion is at max(R, first GRAD op) and the gradient is complete at max(R, last GRAD op).
- */
+/* What ops use, fixed before seal: their chunk sets, and which chunks their ends change. */
 #include "chunk/manager_internal.h"
 
 #include <assert.h>
@@ -191,19 +182,6 @@ static bool grow_ops(tide_manager *m)
     return true;
 }
 
-/* A later op only ever moves a param's last READ and last GRAD. */
-static void note_param_use(tide_manager *m, tide_op op, tide_pass pass, const tide_use *use)
-{
-    tide_param_record *param = &m->params[use->tensor];
-    if (use->access & TIDE_ACCESS_READ && pass != TIDE_PASS_FORWARD)
-        param->last_read = op;
-    if (use->access & TIDE_ACCESS_GRAD) {
-        param->last_grad = op;
-        if (param->first_grad == TIDE_OP_NONE)
-            param->first_grad = op;
-    }
-}
-
 tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op)
 {
     tide_status status = check_description(manager, description);
@@ -216,46 +194,25 @@ tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description
         tide_op_record_free(&record);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", description->name);
     }
+    status = tide_gradients_add_op(&manager->gradients, record.name, record.pass, record.params,
+                                   record.param_count);
+    if (status != TIDE_OK) {
+        tide_op_record_free(&record);
+        return status;
+    }
     *op = manager->op_count++;
     manager->ops[*op] = record;
-    for (uint32_t i = 0; i < record.param_count; i++)
-        note_param_use(manager, *op, record.pass, &record.params[i]);
     return TIDE_OK;
 }
 
-/* --- conversions --- */
-
-tide_op tide_manager_conversion_op(const tide_manager *manager, tide_op op, uint32_t param)
-{
-    assert(op < manager->op_count && param < tide_layout_params(manager->layout));
-    tide_op last_read = manager->params[param].last_read;
-    return last_read != TIDE_OP_NONE && last_read > op ? last_read : op;
-}
-
-bool tide_manager_op_converts(const tide_manager *manager, tide_op op, const tide_use *use)
-{
-    const tide_param_record *param = &manager->params[use->tensor];
-    if (use->access & TIDE_ACCESS_GRAD && tide_manager_conversion_op(manager, op, use->tensor) == op)
-        return true;
-    return param->last_read == op && param->first_grad < op;
-}
-
-tide_op tide_manager_completion_op(const tide_manager *manager, uint32_t param)
-{
-    const tide_param_record *record = &manager->params[param];
-    if (record->last_grad == TIDE_OP_NONE)
-        return TIDE_OP_NONE;
-    return tide_manager_conversion_op(manager, record->last_grad, param);
-}
-
-void tide_manager_fix_conversions(tide_manager *manager)
+void tide_manager_fix_modified(tide_manager *manager)
 {
     for (tide_op op = 0; op < manager->op_count; op++) {
         tide_op_record *record = &manager->ops[op];
         manager->seen_stamp++;
         for (uint32_t i = 0; i < record->param_count; i++) {
             const tide_param_record *param = &manager->params[record->params[i].tensor];
-            if (tide_manager_op_converts(manager, op, &record->params[i]))
+            if (tide_gradients_may_close(&manager->gradients, op, record->params[i].tensor))
                 add_range(manager, NULL, 0, param->first, param->last);
         }
         for (uint32_t i = 0; i < record->chunk_count; i++)

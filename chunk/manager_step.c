@@ -6,7 +6,7 @@
  * modify PARAM chunks, only WRITE modifies CHECKPOINT chunks).
  *
  * At op end a param becomes
- *   HOLD_AFTER_BWD   if this op's conversion completes its gradient
+ *   HOLD_AFTER_BWD   if this op closes its gradient
  *   HOLD_AFTER_FWD   else, until step end
  * and a checkpoint part FREE after LAST, else HOLD.
  */
@@ -36,19 +36,18 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
         manager->updates_begun = 0;
     }
     manager->walk.plan = NULL;
+    tide_gradients_begin(&manager->gradients);
     tide_schedule_begin(&manager->schedule, training);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
 
-/* The gradient is complete: note what its chunks owe and, if updates do not wait, let complete chunks go. */
-static void complete_param(tide_manager *m, uint32_t p)
+/* The place holds this step's gradient, or zero is taken for it: its chunks owe an update, or a restore. */
+static void take_gradient(tide_manager *m, tide_param_record *param, bool made)
 {
-    tide_param_record *param = &m->params[p];
-    if (param->open_chunks == 0)
-        param->open_chunks = param->last - param->first + 1;
-    param->gradient_step = param->complete_step = m->step;
-    tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD_AFTER_BWD);
+    param->has_gradient = made;
+    param->gradient_step = m->step;
+    param->open_chunks = param->last - param->first + 1;
 }
 
 /* All its gradients are complete, and its update has not begun. The counts alone do not tell: a param stays
@@ -59,7 +58,7 @@ static bool chunk_is_complete(const tide_manager *m, tide_chunk chunk)
     if (m->works[chunk].step == m->step || !tide_tensor_counts_complete(&m->counts[chunk]))
         return false;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(m->layout, chunk); i++)
-        if (m->params[tide_layout_chunk_segment(m->layout, chunk, i).param].complete_step != m->step)
+        if (m->params[tide_layout_chunk_segment(m->layout, chunk, i).param].gradient_step != m->step)
             return false;
     return true;
 }
@@ -86,13 +85,12 @@ static void end_gradients(tide_manager *m)
 {
     for (uint32_t p = 0; p < tide_layout_params(m->layout); p++) {
         tide_param_record *param = &m->params[p];
-        param->kept_accumulator = false;
-        param->zero_gradient = false;
-        if (param->complete_step == m->step)
+        param->zero_gradient = param->gradient_step != m->step;
+        if (!param->zero_gradient)
             continue;
-        param->zero_gradient = !param->has_gradient;
-        m->counters.zero_gradients += param->zero_gradient;
-        complete_param(m, p);
+        m->counters.zero_gradients++;
+        take_gradient(m, param, false);
+        tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD_AFTER_BWD);
     }
     for (uint32_t p = 0; p < tide_layout_params(m->layout); p++)
         start_complete_chunks(m, &m->params[p]);
@@ -106,7 +104,6 @@ static void rest_params(tide_manager *m)
         bool resting = state == TIDE_TENSOR_FREE || state == TIDE_TENSOR_HOLD;
         if (!resting && (state != TIDE_TENSOR_HOLD_AFTER_BWD || m->params[p].open_chunks == 0))
             tide_manager_set_param_state(m, p, TIDE_TENSOR_HOLD);
-        m->params[p].kept_accumulator = false;
     }
 }
 
@@ -125,6 +122,9 @@ tide_status tide_manager_step_end(tide_manager *manager)
         return tide_fail(TIDE_ERROR_STATE, "step end: no step is open");
     if (manager->request.open)
         return tide_fail(TIDE_ERROR_STATE, "step end: op %s is open", manager->ops[manager->request.op].name);
+    const tide_status gradients = tide_gradients_check_end(&manager->gradients);
+    if (gradients != TIDE_OK)
+        return gradients;
     if (manager->training && has_older_work(manager, &owing))
         return tide_fail(TIDE_ERROR_STATE, "step end: chunk %u still owes the update of the step before",
                          owing);
@@ -284,20 +284,7 @@ static void note_moment(tide_manager *m, tide_op op, uint32_t slice)
 
 /* --- ops --- */
 
-static tide_status check_param(const tide_manager *m, const tide_op_record *op, const tide_use *use)
-{
-    const tide_param_record *param = &m->params[use->tensor];
-    const char *name = tide_layout_param_name(m->layout, use->tensor);
-    if (use->access & TIDE_ACCESS_READ && param->gradient_step == m->step)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "op %s reads param %s, whose place has held its gradient in this step", op->name,
-                         name);
-    if (param->complete_step == m->step)
-        return tide_tensor_check(name, TIDE_TENSOR_HOLD_AFTER_BWD, TIDE_TENSOR_COMPUTE);
-    return TIDE_OK;
-}
-
-static tide_status check_begin(const tide_manager *m, tide_op op)
+static tide_status check_begin(tide_manager *m, tide_op op)
 {
     if (op >= m->op_count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "begin: there is no op %u", op);
@@ -310,10 +297,7 @@ static tide_status check_begin(const tide_manager *m, tide_op op)
     if (!m->training && record->pass != TIDE_PASS_FORWARD)
         return tide_fail(TIDE_ERROR_STATE, "begin of op %s: it goes backward, the pass is forward only",
                          record->name);
-    tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < record->param_count && status == TIDE_OK; i++)
-        status = check_param(m, record, &record->params[i]);
-    return status;
+    return tide_gradients_check(&m->gradients, op);
 }
 
 tide_status tide_manager_begin(tide_manager *manager, tide_op op)
@@ -335,35 +319,16 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op)
     return TIDE_OK;
 }
 
-/* The accumulator that this use made, or one kept by an earlier op, goes into the param's place. */
-static void convert(tide_manager *m, tide_op op, const tide_use *use)
-{
-    tide_param_record *param = &m->params[use->tensor];
-    bool own = use->access & TIDE_ACCESS_GRAD && tide_manager_conversion_op(m, op, use->tensor) == op;
-    bool kept = param->kept_accumulator && param->last_read == op;
-    if (use->access & TIDE_ACCESS_GRAD && !own)
-        param->kept_accumulator = true;
-    if (kept)
-        param->kept_accumulator = false;
-    if (!own && !kept)
-        return;
-    if (!param->has_gradient)
-        param->open_chunks = param->last - param->first + 1;
-    param->has_gradient = true;
-    param->gradient_step = m->step;
-}
-
 static void end_param(tide_manager *m, tide_op op, const tide_use *use)
 {
     tide_param_record *param = &m->params[use->tensor];
-    if (m->ops[op].pass != TIDE_PASS_FORWARD)
-        convert(m, op, use);
-    if (param->gradient_step == m->step && tide_manager_completion_op(m, use->tensor) == op) {
-        complete_param(m, use->tensor);
-        start_complete_chunks(m, param);
-    } else {
+    if (!tide_gradients_closes(&m->gradients, op, use)) {
         tide_manager_set_param_state(m, use->tensor, TIDE_TENSOR_HOLD_AFTER_FWD);
+        return;
     }
+    take_gradient(m, param, true);
+    tide_manager_set_param_state(m, use->tensor, TIDE_TENSOR_HOLD_AFTER_BWD);
+    start_complete_chunks(m, param);
 }
 
 static tide_tensor_state state_after_slice(const tide_use *use)
@@ -399,6 +364,7 @@ tide_status tide_manager_end(tide_manager *manager)
     request->open = request->ready = false;
     for (uint32_t i = 0; i < manager->ops[op].param_count; i++)
         end_param(manager, op, &manager->ops[op].params[i]);
+    tide_gradients_end(&manager->gradients, op);
     tide_manager_use_ended(manager, manager->ops[op].chunks, manager->ops[op].chunk_count,
                            request->param_use);
     tide_manager_changed(manager);
@@ -513,13 +479,15 @@ static bool gives_up_training(const tide_manager *m)
 }
 
 /* The end of the open op may have begun: what it would have rounded into places has to be restored too. */
-static void note_open_conversions(tide_manager *m)
+static void note_open_roundings(tide_manager *m)
 {
     const tide_request *request = &m->request;
-    if (!request->open || request->pinned_count == 0 || m->ops[request->op].pass == TIDE_PASS_FORWARD)
+    if (!request->open || request->pinned_count == 0)
         return;
-    for (uint32_t i = 0; i < m->ops[request->op].param_count; i++)
-        convert(m, request->op, &m->ops[request->op].params[i]);
+    const tide_op_record *op = &m->ops[request->op];
+    for (uint32_t i = 0; i < op->param_count; i++)
+        if (tide_gradients_closes(&m->gradients, request->op, &op->params[i]))
+            take_gradient(m, &m->params[op->params[i].tensor], true);
 }
 
 /* "Manager off" that was still being prepared is given up, too. */
@@ -537,7 +505,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     if (tide_manager_commands_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open",
                          tide_manager_commands_open(manager));
-    note_open_conversions(manager);
+    note_open_roundings(manager);
     bool gives_up = gives_up_training(manager);
     bool tears = manager->update_failed || (gives_up && manager->updates_begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */

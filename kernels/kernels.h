@@ -221,16 +221,6 @@ typedef struct tide_loss_sum_args {
 
 /* ---- gradients of params ---- */
 
-/* Round an accumulator into the param's own place: param = round(accumulator), or, with `add` (a tied param's
- * later gradient), param = round(param + accumulator), the sum in fp32. */
-typedef struct tide_gradient_finish_args {
-    const float *accumulator;
-    void *param;
-    size_t elements;
-    bool add;
-    tide_dtype dtype;
-} tide_gradient_finish_args;
-
 enum { TIDE_NORM_LEAF_ELEMENTS = 64, TIDE_NORM_BLOCK_ELEMENTS = 4096 };
 
 /* Sums of squares of a tensor's stored gradient, one float64 a block of 4096 elements:
@@ -309,7 +299,6 @@ typedef struct tide_kernels {
     tide_kernel cast;
     tide_kernel cross_entropy;
     tide_kernel loss_sum;
-    tide_kernel gradient_finish;
     tide_kernel gradient_norm;
     tide_kernel norm_sum;
     tide_kernel adamw;
@@ -517,16 +506,6 @@ static inline uint64_t tide_loss_sum_flops(const tide_loss_sum_args *args)
 static inline uint64_t tide_loss_sum_bytes(const tide_loss_sum_args *args)
 {
     return (uint64_t)args->rows * sizeof(float);
-}
-
-static inline uint64_t tide_gradient_finish_flops(const tide_gradient_finish_args *args)
-{
-    return args->add ? (uint64_t)args->elements : 0;
-}
-
-static inline uint64_t tide_gradient_finish_bytes(const tide_gradient_finish_args *args)
-{
-    return (uint64_t)args->elements * (sizeof(float) + (args->add ? 2u : 1u) * tide_dtype_bytes(args->dtype));
 }
 
 static inline uint64_t tide_gradient_norm_flops(const tide_gradient_norm_args *args)

@@ -562,27 +562,27 @@ static const tide_use *find_use(const naive_op *op, uint32_t param)
     return NULL;
 }
 
-static tide_op conversion_of(const naive_manager *n, tide_op op, uint32_t param)
+static tide_op closing_op(const naive_manager *n, uint32_t param)
 {
-    tide_op at = op;
-    for (tide_op later = op; later < n->op_count; later++) {
-        const tide_use *use = find_use(&n->ops[later], param);
-        if (use && use->access & TIDE_ACCESS_READ && n->ops[later].pass != TIDE_PASS_FORWARD)
-            at = later;
-    }
-    return at;
+    for (tide_op op = n->op_count; op-- > 0;)
+        if (n->ops[op].pass != TIDE_PASS_FORWARD && find_use(&n->ops[op], param))
+            return op;
+    return NONE;
 }
 
-/* Are all conversions that the registered ops will ever make at or before `op`, and one of them at it? */
-static bool completes_at(const naive_manager *n, tide_op op, uint32_t param)
+static bool closes(const naive_manager *n, tide_op op, uint32_t param)
 {
-    tide_op last = NONE;
-    for (tide_op g = 0; g < n->op_count; g++) {
-        const tide_use *use = find_use(&n->ops[g], param);
-        if (use && use->access & TIDE_ACCESS_GRAD)
-            last = conversion_of(n, g, param);
-    }
-    return last == op;
+    const tide_use *use = find_use(&n->ops[op], param);
+    return closing_op(n, param) == op && (n->added_now[param] || use->access & TIDE_ACCESS_GRAD);
+}
+
+tide_op naive_waited_for(const naive_manager *n)
+{
+    tide_op first = NONE;
+    for (uint32_t p = 0; p < n->params; p++)
+        if (n->added_now[p] && !n->closed_now[p] && closing_op(n, p) < first)
+            first = closing_op(n, p);
+    return first;
 }
 
 static uint32_t count_parts(const naive_manager *n, tide_chunk chunk)
@@ -607,7 +607,7 @@ static void owe_complete_chunks(naive_manager *n)
     for (tide_chunk chunk = 0; chunk < param_chunks(n) && !n->updates_wait; chunk++) {
         bool complete = !n->updated_early[chunk];
         for (uint32_t p = 0; p < n->params; p++)
-            complete &= n->complete_now[p] || !overlaps(n, p, chunk);
+            complete &= n->closed_now[p] || n->is_zero_now[p] || !overlaps(n, p, chunk);
         if (complete)
             owe(n, chunk, TIDE_COMMAND_UPDATE);
     }
@@ -632,7 +632,7 @@ bool naive_owes_older(const naive_manager *n)
 bool naive_has_new_gradient(const naive_manager *n)
 {
     for (uint32_t p = 0; p < n->params; p++)
-        if (n->converted_now[p] && holds(n, p, NAIVE_GRADIENT_REAL))
+        if (n->closed_now[p] && holds(n, p, NAIVE_GRADIENT_REAL))
             return true;
     return false;
 }
@@ -650,10 +650,10 @@ void naive_step_begin(naive_manager *n, bool training, bool updates_wait)
     n->step_open = true;
     n->training = training;
     n->step++;
-    memset(n->accumulator, 0, sizeof n->accumulator);
+    memset(n->added_now, 0, sizeof n->added_now);
+    memset(n->closed_now, 0, sizeof n->closed_now);
+    memset(n->is_zero_now, 0, sizeof n->is_zero_now);
     if (training) {
-        memset(n->converted_now, 0, sizeof n->converted_now);
-        memset(n->complete_now, 0, sizeof n->complete_now);
         n->updates_begun = 0;
         n->training_step = n->step;
         n->updates_wait = updates_wait;
@@ -662,13 +662,40 @@ void naive_step_begin(naive_manager *n, bool training, bool updates_wait)
     compare(n, true);
 }
 
+/* Is a param of the op closed, or will it be by `next`? */
+static bool is_over(const naive_manager *n, tide_op op, tide_op next)
+{
+    for (uint32_t p = 0; p < n->params; p++)
+        if (find_use(&n->ops[op], p) &&
+            (n->closed_now[p] || (next != NONE && find_use(&n->ops[next], p) && closes(n, next, p))))
+            return true;
+    return false;
+}
+
+/* Once `next` has begun: can the closing op of this gradient run, and those of all gradients that it adds to? */
+static bool can_close(const naive_manager *n, uint32_t param, tide_op next)
+{
+    const tide_op closing = closing_op(n, param);
+    bool can = !is_over(n, closing, next);
+    for (uint32_t p = 0; p < n->params && can; p++) {
+        const tide_use *use = find_use(&n->ops[closing], p);
+        if (use && use->access & TIDE_ACCESS_GRAD && closing_op(n, p) != closing)
+            can = can_close(n, p, next);
+    }
+    return can;
+}
+
 static bool may_begin(const naive_manager *n, tide_op op)
 {
     if (!n->training)
         return n->ops[op].pass == TIDE_PASS_FORWARD;
-    for (uint32_t i = 0; i < n->ops[op].param_count; i++) {
-        const tide_use *use = &n->ops[op].params[i];
-        if (n->complete_now[use->tensor] || (use->access & TIDE_ACCESS_READ && n->converted_now[use->tensor]))
+    if (is_over(n, op, NONE))
+        return false;
+    for (uint32_t p = 0; p < n->params; p++) {
+        const tide_use *use = find_use(&n->ops[op], p);
+        const bool waits = n->added_now[p] && !n->closed_now[p];
+        if ((waits || (use && use->access & TIDE_ACCESS_GRAD)) && closing_op(n, p) != op &&
+            !can_close(n, p, op))
             return false;
     }
     return true;
@@ -757,23 +784,17 @@ void naive_check_ready(naive_manager *n)
     }
 }
 
-/* All accumulators that convert at the end of `op` go into the param's place. */
-static void convert(naive_manager *n, tide_op op, uint32_t param)
+/* What the op closes goes into its place. */
+static void close_gradients(naive_manager *n, tide_op op)
 {
-    tide_chunk first, last;
-    bool converts = false;
-    for (tide_op g = 0; g < n->op_count; g++)
-        if (n->accumulator[g][param] && conversion_of(n, g, param) == op) {
-            n->accumulator[g][param] = false;
-            converts = true;
+    for (uint32_t p = 0; p < n->params; p++) {
+        if (!find_use(&n->ops[op], p) || !closes(n, op, p))
+            continue;
+        n->closed_now[p] = true;
+        for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++) {
+            n->gradient[p][chunk] = NAIVE_GRADIENT_REAL;
+            new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
         }
-    if (!converts)
-        return;
-    n->converted_now[param] = true;
-    param_range(n, param, &first, &last);
-    for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        n->gradient[param][chunk] = NAIVE_GRADIENT_REAL;
-        new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
     }
 }
 
@@ -782,17 +803,12 @@ void naive_end(naive_manager *n)
     tide_op index = n->open_op;
     const naive_op *op = &n->ops[index];
     end_slice(n);
+    close_gradients(n, index);
     for (uint32_t i = 0; i < op->param_count; i++) {
-        const tide_use *use = &op->params[i];
-        EXPECT(tide_manager_conversion_op(n->manager, index, use->tensor) ==
-                   conversion_of(n, index, use->tensor),
-               "param %u converts elsewhere", use->tensor);
-        if (use->access & TIDE_ACCESS_GRAD)
-            n->accumulator[index][use->tensor] = true;
-        convert(n, index, use->tensor);
-        n->used_now[use->tensor] = n->has_value[use->tensor] = true;
-        if (n->converted_now[use->tensor] && completes_at(n, index, use->tensor))
-            n->complete_now[use->tensor] = n->stands_complete[use->tensor] = true;
+        const uint32_t p = op->params[i].tensor;
+        n->added_now[p] |= (op->params[i].access & TIDE_ACCESS_GRAD) != 0;
+        n->used_now[p] = n->has_value[p] = true;
+        n->stands_complete[p] |= n->closed_now[p];
     }
     n->open_op = NONE;
     expect_status(n, tide_manager_end(n->manager), true, "end");
@@ -809,30 +825,31 @@ static void close_step(naive_manager *n)
     n->step_open = false;
 }
 
-/* No op made its gradient complete: what there is of it is all. */
-static void take_as_complete(naive_manager *n, uint32_t param)
+static void take_as_zero(naive_manager *n, uint32_t p)
 {
-    tide_chunk first, last;
-    param_range(n, param, &first, &last);
-    for (tide_chunk chunk = first; chunk <= last; chunk++)
-        n->gradient[param][chunk] = n->converted_now[param] ? NAIVE_GRADIENT_REAL : NAIVE_GRADIENT_ZERO;
-    n->complete_now[param] = n->stands_complete[param] = n->has_value[param] = true;
+    for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++)
+        n->gradient[p][chunk] = NAIVE_GRADIENT_ZERO;
+    n->is_zero_now[p] = n->stands_complete[p] = n->has_value[p] = true;
 }
 
-void naive_step_end(naive_manager *n)
+bool naive_step_end(naive_manager *n)
 {
-    expect_status(n, tide_manager_step_end(n->manager), true, "step end");
+    const bool may = naive_waited_for(n) == NONE;
+    expect_status(n, tide_manager_step_end(n->manager), may, "step end");
+    if (!may)
+        return false;
+    for (uint32_t p = 0; p < n->params && n->training; p++) {
+        n->is_zero[p] = !n->closed_now[p];
+        if (n->is_zero[p])
+            take_as_zero(n, p);
+    }
     if (n->training) {
-        for (uint32_t p = 0; p < n->params; p++) {
-            n->is_zero[p] = !n->converted_now[p];
-            if (!n->complete_now[p])
-                take_as_complete(n, p);
-        }
         owe_complete_chunks(n);
         n->release_owed = n->updates_wait;
     }
     close_step(n);
     compare(n, true);
+    return true;
 }
 
 static bool chunk_has_gradient(const naive_manager *n, tide_chunk chunk)
@@ -882,18 +899,6 @@ static bool owes_updates(const naive_manager *n)
     return false;
 }
 
-/* An op that was pinned may have come as far as its roundings. */
-static void convert_open_op(naive_manager *n)
-{
-    for (uint32_t i = 0; op_is_pinned(n) && i < n->ops[n->open_op].param_count; i++) {
-        const tide_use *use = &n->ops[n->open_op].params[i];
-        n->has_value[use->tensor] = true;
-        if (use->access & TIDE_ACCESS_GRAD)
-            n->accumulator[n->open_op][use->tensor] = true;
-        convert(n, n->open_op, use->tensor);
-    }
-}
-
 /* Params are undefined, and nothing is owed. */
 static void tear(naive_manager *n)
 {
@@ -908,7 +913,11 @@ static void tear(naive_manager *n)
 
 void naive_abort(naive_manager *n, bool *torn)
 {
-    convert_open_op(n);
+    if (op_is_pinned(n)) { /* it may have come as far as its roundings */
+        close_gradients(n, n->open_op);
+        for (uint32_t i = 0; i < n->ops[n->open_op].param_count; i++)
+            n->has_value[n->ops[n->open_op].params[i].tensor] = true;
+    }
     bool gives_up = n->step_open ? n->training : n->release_owed || owes_updates(n);
     bool tears = n->update_failed || (gives_up && n->updates_begun > 0);
     bool gave_up = !gives_up;

@@ -82,11 +82,11 @@ typedef struct naive_manager {
     uint32_t op_count;
     bool part_live[NAIVE_TENSORS_MAX][NAIVE_PARTS_MAX];
 
-    /* gradients: one accumulator per (op that ran, param) until it converts */
-    bool accumulator[NAIVE_OPS_MAX][NAIVE_PARAMS_MAX];
+    /* gradients */
+    bool added_now[NAIVE_PARAMS_MAX];  /* in the open step: its accumulator holds something */
+    bool closed_now[NAIVE_PARAMS_MAX]; /* and that went into its place */
+    bool is_zero_now[NAIVE_PARAMS_MAX]; /* or zero is taken for it */
     uint8_t gradient[NAIVE_PARAMS_MAX][NAIVE_CHUNKS_MAX]; /* naive_gradient, in the param's PARAM chunks */
-    bool converted_now[NAIVE_PARAMS_MAX];                 /* in the open step */
-    bool complete_now[NAIVE_PARAMS_MAX];
     bool stands_complete[NAIVE_PARAMS_MAX]; /* some chunk of it still waits for its update or restore */
     bool is_zero[NAIVE_PARAMS_MAX];
     bool used_now[NAIVE_PARAMS_MAX]; /* by an op of the open step that has ended */
@@ -131,7 +131,9 @@ bool naive_slice(naive_manager *naive, uint32_t slice);
 /* The request has become ready: what it sees must be the truth. */
 void naive_check_ready(naive_manager *naive);
 void naive_end(naive_manager *naive);
-void naive_step_end(naive_manager *naive);
+bool naive_step_end(naive_manager *naive);
+/* The op that was registered first of those that gradients wait for; UINT32_MAX if none does. */
+tide_op naive_waited_for(const naive_manager *naive);
 void naive_release(naive_manager *naive, bool skip);
 void naive_abort(naive_manager *naive, bool *torn);
 void naive_host_request(naive_manager *naive, const tide_use *uses, uint32_t count);

@@ -107,32 +107,6 @@ static void a_cast_has_the_cpus_bits_at_any_alignment(void **state)
     for_each_configuration(check_casts);
 }
 
-static void check_finish(const tide_kernels *kernels, tide_dtype dtype)
-{
-    for (size_t s = 0; s < SIZES; s++)
-        for (unsigned shift = 0; shift < 2; shift++) {
-            const size_t n = sizes[s], skipped = shift * tide_dtype_bytes(dtype);
-            buffer sum = difficult(n, TIDE_DTYPE_FP32), param = buffer_random(n + shift, dtype, 1.0);
-            buffer expected = buffer_copy(param);
-            for (unsigned add = 0; add < 2; add++) {
-                run_kernel(kernels->gradient_finish,
-                           &(tide_gradient_finish_args){sum.data, (char *)param.data + skipped, n, add, dtype});
-                run_kernel(expected_table()->gradient_finish,
-                           &(tide_gradient_finish_args){sum.data, (char *)expected.data + skipped, n, add, dtype});
-                assert_same_bits(param, expected);
-            }
-            buffer_free(sum);
-            buffer_free(param);
-            buffer_free(expected);
-        }
-}
-
-static void a_finished_gradient_has_the_cpus_bits(void **state)
-{
-    (void)state;
-    for_each_configuration(check_finish);
-}
-
 /* `from` copied to `to` + shifts, then zeroed there: nothing beside it changes. */
 static void check_bytes_at(const tide_kernels *kernels, size_t bytes, size_t shift_in, size_t shift_out)
 {
@@ -199,7 +173,6 @@ int main(void)
         cmocka_unit_test(a_sum_has_the_cpus_bits),
         cmocka_unit_test(millions_of_elements_have_the_cpus_bits),
         cmocka_unit_test(a_cast_has_the_cpus_bits_at_any_alignment),
-        cmocka_unit_test(a_finished_gradient_has_the_cpus_bits),
         cmocka_unit_test(zero_and_copy_take_any_address_and_write_nothing_beside_it),
         cmocka_unit_test(a_norm_has_the_cpus_bits),
     };

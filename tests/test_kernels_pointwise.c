@@ -186,40 +186,6 @@ static void cast_rounds_to_nearest_even_and_keeps_nan_and_denormals(void **state
     for_each_configuration(check_cast);
 }
 
-static void check_finish(const tide_kernels *kernels, tide_dtype dtype)
-{
-    for (size_t s = 0; s < SIZES; s++) {
-        const size_t n = sizes[s];
-        buffer sum = buffer_random(n, TIDE_DTYPE_FP32, 1.0), later = buffer_random(n, TIDE_DTYPE_FP32, 1.0);
-        buffer param = buffer_of(n, dtype), expected = buffer_of(n, dtype);
-        for (size_t i = 0; i < n; i++)
-            buffer_set(expected, i, (double)((float *)sum.data)[i]);
-        run_kernel(kernels->gradient_finish,
-                   &(tide_gradient_finish_args){sum.data, param.data, n, false, dtype});
-        assert_same_bits(param, expected);
-        for (size_t i = 0; i < n; i++)
-            buffer_set(expected, i, (double)((float *)later.data)[i] + buffer_get(expected, i));
-        run_kernel(kernels->gradient_finish,
-                   &(tide_gradient_finish_args){later.data, param.data, n, true, dtype});
-        if (dtype == TIDE_DTYPE_FP32)
-            assert_same_bits(param, expected);
-        else
-            for (size_t i = 0; i < n;
-                 i++) /* the reference's float64 sum is rounded to fp32, then to bf16: the same */
-                assert_true(buffer_get(param, i) == buffer_get(expected, i));
-        buffer_free(sum);
-        buffer_free(later);
-        buffer_free(param);
-        buffer_free(expected);
-    }
-}
-
-static void a_finished_gradient_replaces_the_param_or_adds_to_a_tied_one(void **state)
-{
-    (void)state;
-    for_each_configuration(check_finish);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,7 +195,6 @@ int main(void)
         cmocka_unit_test(gelu_keeps_nan_and_saturates_without_making_one),
         cmocka_unit_test(zero_and_copy_write_all_bytes_and_no_others),
         cmocka_unit_test(cast_rounds_to_nearest_even_and_keeps_nan_and_denormals),
-        cmocka_unit_test(a_finished_gradient_replaces_the_param_or_adds_to_a_tied_one),
     };
     return RUN_KERNEL_TESTS(tests);
 }

@@ -25,7 +25,7 @@ static tide_trainer_plan sound_plan(void)
                                  .space_bytes = {2048, 4000, 4000, 4000, 500},
                                  .nonmodel_bytes = 1024,
                                  .workspace_bytes = 2048,
-                                 .kept_accumulator_bytes = 256,
+                                 .shared_accumulator_bytes = 256,
                                  .scalar_bytes = 256,
                                  .region_bytes = 3584,
                                  .buffer_bytes = 100,
@@ -70,7 +70,7 @@ static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
                                 &plan.logits_bytes,
                                 &plan.pool.nonmodel_bytes,
                                 &plan.pool.workspace_bytes,
-                                &plan.pool.kept_accumulator_bytes,
+                                &plan.pool.shared_accumulator_bytes,
                                 &plan.pool.scalar_bytes,
                                 &plan.pool.region_bytes,
                                 &plan.pool.space_bytes[TIDE_SPACE_CHECKPOINT]};

@@ -95,7 +95,7 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
     uint64_t nonmodel[] = {plan->token_bytes, plan->loss_bytes, plan->logits_bytes};
-    uint64_t region[] = {pool->nonmodel_bytes, pool->workspace_bytes, pool->kept_accumulator_bytes,
+    uint64_t region[] = {pool->nonmodel_bytes, pool->workspace_bytes, pool->shared_accumulator_bytes,
                          pool->scalar_bytes};
     tide_status status = sum_check("the trainer's part of the region", pool->nonmodel_bytes, nonmodel, 3);
     if (status == TIDE_OK)
@@ -105,7 +105,7 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     plan_line(out, 6, "losses", plan->loss_bytes, "");
     plan_line(out, 6, "logits for sampling", plan->logits_bytes, "");
     plan_line(out, 6, "workspace and accumulators", pool->workspace_bytes, "of the op that needs most");
-    plan_line(out, 6, "accumulators kept", pool->kept_accumulator_bytes, "between ops");
+    plan_line(out, 6, "shared accumulators", pool->shared_accumulator_bytes, "of gradients that several ops make");
     plan_line(out, 6, "norm and scalars", pool->scalar_bytes, "");
     return status;
 }

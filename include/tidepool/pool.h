@@ -159,7 +159,7 @@ typedef struct tide_pool_plan {
     uint64_t region_bytes;                  /* all of it */
     uint64_t nonmodel_bytes;                /* of the region: declared */
     uint64_t workspace_bytes;               /* of the region: largest op's workspace and accumulators */
-    uint64_t kept_accumulator_bytes;        /* of the region: accumulators that several ops share */
+    uint64_t shared_accumulator_bytes;      /* of the region: accumulators that several ops share */
     uint64_t scalar_bytes;                  /* of the region: norm blocks and scalars */
     uint64_t buffer_bytes;                  /* host buffers */
     uint64_t least_device_bytes;            /* smallest device budget that works */
@@ -272,10 +272,11 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * access GRAD alone an op does not see the values. The rules are kept by tide_op_begin, with STATE, naming op and param:
  *
  *     - after its closing op has ended with a gradient, no op may use the param in this step;
- *     - no op may close a param that the closing op of another, unclosed gradient still needs, nor add to a gradient whose
- *       closing op could not run any more. Run in the order in which they are registered, ops never meet this.
+ *     - the step must stay able to end: no op may begin that would leave a gradient waiting for a closing op which could
+ *       not run any more, by the rule before. Run in the order in which they are registered, ops never meet this.
  *
- * A param with a gradient whose closing op has not run keeps tide_step_end from ending the step.
+ * A gradient whose closing op has not run keeps tide_step_end from ending the step; in the order of registration, the
+ * missing closing ops can still run.
  *
  * Checkpoints. An op's slice m holds part m of each of its checkpoints, for this slice only. Slices may be taken in any
  * order, again, or left out. A part is dead at the begin of a step, alive once a slice with WRITE was taken, and dead after

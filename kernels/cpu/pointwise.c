@@ -1,4 +1,4 @@
-/* Kernels that go element by element: add, GELU, zero, copy, cast, and the rounding of finished gradients.
+/* Kernels that go element by element: add, GELU, zero, copy, cast.
  *
  * They are bound by memory, so each is one pass over its operands. A thread takes whole runs of RUN_ELEMENTS,
  * and no element depends on another, so any thread count gives the same bits.
@@ -184,33 +184,5 @@ tide_status VARIANT(cast)(void *stream, const void *arguments)
     (void)stream;
     assert(args->elements == 0 || (args->in && args->out));
     tide_team_run(run_count(args->elements), args->elements, cast_task, args);
-    return TIDE_OK;
-}
-
-/* ---- a finished gradient goes into its param's place ---- */
-
-LANES_INLINE void finish_run(const tide_gradient_finish_args *args, size_t begin, size_t end,
-                             tide_dtype dtype)
-{
-    for (size_t i = begin; i < end; i += LANES) {
-        lanes gradient = lanes_load_until(args->accumulator, i, end, TIDE_DTYPE_FP32);
-        if (args->add)
-            gradient += lanes_load_until(args->param, i, end, dtype);
-        lanes_store_until(args->param, i, end, gradient, dtype);
-    }
-}
-
-static void finish_task(const void *arguments, size_t run)
-{
-    const tide_gradient_finish_args *args = arguments;
-    BY_DTYPE(args->dtype, finish_run, args, run * RUN_ELEMENTS, run_end(run, args->elements));
-}
-
-tide_status VARIANT(gradient_finish)(void *stream, const void *arguments)
-{
-    const tide_gradient_finish_args *args = arguments;
-    (void)stream;
-    assert(args->elements == 0 || (args->accumulator && args->param));
-    tide_team_run(run_count(args->elements), args->elements, finish_task, args);
     return TIDE_OK;
 }

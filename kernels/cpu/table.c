@@ -28,7 +28,6 @@ const tide_cpu_variant VARIANT(variant) = {
             .cast = VARIANT(cast),
             .cross_entropy = VARIANT(cross_entropy),
             .loss_sum = VARIANT(loss_sum),
-            .gradient_finish = VARIANT(gradient_finish),
             .gradient_norm = VARIANT(gradient_norm),
             .norm_sum = VARIANT(norm_sum),
             .adamw = VARIANT(adamw),

@@ -24,7 +24,6 @@ tide_status VARIANT(copy)(void *stream, const void *arguments);
 tide_status VARIANT(cast)(void *stream, const void *arguments);
 tide_status VARIANT(cross_entropy)(void *stream, const void *arguments);
 tide_status VARIANT(loss_sum)(void *stream, const void *arguments);
-tide_status VARIANT(gradient_finish)(void *stream, const void *arguments);
 tide_status VARIANT(gradient_norm)(void *stream, const void *arguments);
 tide_status VARIANT(norm_sum)(void *stream, const void *arguments);
 tide_status VARIANT(adamw)(void *stream, const void *arguments);

@@ -29,7 +29,6 @@ tide_status tide_cuda_copy(void *stream, const void *arguments);
 tide_status tide_cuda_cast(void *stream, const void *arguments);
 tide_status tide_cuda_cross_entropy(void *stream, const void *arguments);
 tide_status tide_cuda_loss_sum(void *stream, const void *arguments);
-tide_status tide_cuda_gradient_finish(void *stream, const void *arguments);
 tide_status tide_cuda_gradient_norm(void *stream, const void *arguments);
 tide_status tide_cuda_norm_sum(void *stream, const void *arguments);
 tide_status tide_cuda_adamw(void *stream, const void *arguments);

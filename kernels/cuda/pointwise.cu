@@ -193,48 +193,42 @@ tide_status tide_cuda_gelu_backward(void *stream, const void *arguments)
     return TIDE_CUDA_BY_DTYPE(args->dtype, gelu_backward_launch, stream, args);
 }
 
-/* ---- out = in in another type, or, with `add`, out = out + in ---- */
+/* ---- out = in in another type ---- */
 
 template <typename From, typename To>
 static __global__ void __launch_bounds__(THREADS)
-    cast_kernel(const typename From::stored *in, typename To::stored *out, size_t elements, bool add, bool aligned)
+    cast_kernel(const typename From::stored *in, typename To::stored *out, size_t elements, bool aligned)
 {
     enum { N = unit<From, To>::elements };
     for (size_t begin = thread_of_grid() * N; begin < elements; begin += threads_of_grid() * N) {
         const bool whole = aligned && begin + N <= elements;
-        float x[N], y[N];
+        float x[N];
         unit_load<From, N>(x, in, begin, elements, whole);
-        if (add) {
-            unit_load<To, N>(y, out, begin, elements, whole);
-#pragma unroll
-            for (unsigned e = 0; e < N; e++)
-                x[e] += y[e];
-        }
         unit_store<To, N>(out, x, begin, elements, whole);
     }
 }
 
 template <typename From, typename To>
-static tide_status cast_launch(const char *label, void *stream, const void *in, void *out, size_t elements, bool add)
+static tide_status cast_launch(void *stream, const tide_cast_args *args)
 {
     enum { N = unit<From, To>::elements };
-    if (elements == 0)
+    if (args->elements == 0)
         return TIDE_OK;
-    assert(in && out);
-    return TIDE_CUDA_LAUNCH(label, (cast_kernel<From, To>), grid_for((elements + N - 1) / N), THREADS, stream,
-                            (const typename From::stored *)in, (typename To::stored *)out, elements, add,
-                            is_aligned(in, out, NULL));
+    assert(args->in && args->out);
+    return TIDE_CUDA_LAUNCH("cast", (cast_kernel<From, To>), grid_for((args->elements + N - 1) / N), THREADS, stream,
+                            (const typename From::stored *)args->in, (typename To::stored *)args->out, args->elements,
+                            is_aligned(args->in, args->out, NULL));
 }
 
 template <typename From> static tide_status cast_from(void *stream, const tide_cast_args *args)
 {
     switch (args->out_dtype) {
     case TIDE_DTYPE_BF16:
-        return cast_launch<From, tide_cuda_bf16>("cast", stream, args->in, args->out, args->elements, false);
+        return cast_launch<From, tide_cuda_bf16>(stream, args);
     case TIDE_DTYPE_FP16:
-        return cast_launch<From, tide_cuda_fp16>("cast", stream, args->in, args->out, args->elements, false);
+        return cast_launch<From, tide_cuda_fp16>(stream, args);
     default:
-        return cast_launch<From, tide_cuda_fp32>("cast", stream, args->in, args->out, args->elements, false);
+        return cast_launch<From, tide_cuda_fp32>(stream, args);
     }
 }
 
@@ -242,18 +236,6 @@ tide_status tide_cuda_cast(void *stream, const void *arguments)
 {
     const tide_cast_args *args = (const tide_cast_args *)arguments;
     return TIDE_CUDA_BY_DTYPE(args->in_dtype, cast_from, stream, args);
-}
-
-template <typename T> static tide_status gradient_finish_launch(void *stream, const tide_gradient_finish_args *args)
-{
-    return cast_launch<tide_cuda_fp32, T>("gradient_finish", stream, args->accumulator, args->param, args->elements,
-                                          args->add);
-}
-
-tide_status tide_cuda_gradient_finish(void *stream, const void *arguments)
-{
-    const tide_gradient_finish_args *args = (const tide_gradient_finish_args *)arguments;
-    return TIDE_CUDA_BY_DTYPE(args->dtype, gradient_finish_launch, stream, args);
 }
 
 /* ---- bytes at any address ---- */

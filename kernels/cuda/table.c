@@ -22,7 +22,6 @@ static const tide_kernels table = {
     .cast = tide_cuda_cast,
     .cross_entropy = tide_cuda_cross_entropy,
     .loss_sum = tide_cuda_loss_sum,
-    .gradient_finish = tide_cuda_gradient_finish,
     .gradient_norm = tide_cuda_gradient_norm,
     .norm_sum = tide_cuda_norm_sum,
     .adamw = tide_cuda_adamw,

@@ -131,7 +131,7 @@ static uint32_t compute_series(const tide_pool *pool, const char *label, uint32_
     const bool begins = label == tide_label_zero_region || label == tide_label_write;
     if (tag == pool->op_count)
         return begins ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
-    if (label == tide_label_gradient_finish || label == tide_label_gradient_norm)
+    if (label == tide_label_gradient_rounding || label == tide_label_gradient_norm)
         return tide_series_of_end(&pool->measure, tag);
     return label == tide_label_zero_region ? tide_series_of_begin(&pool->measure, tag)
                                            : tide_series_of_op(tag);

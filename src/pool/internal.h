@@ -46,10 +46,7 @@ typedef struct tide_pool_param {
     uint64_t first_block;               /* [fixed] of the norm's blocks */
     tide_chunk first_chunk, last_chunk; /* [fixed] in the PARAM space */
     uint64_t data_offset_bytes;         /* [fixed] from the PARAM space's start */
-    uint64_t kept_offset_bytes;         /* [fixed] of the kept accumulator in the region; UINT64_MAX: none */
-    tide_op kept_until;  /* [fixed] the op at whose end the kept accumulator is rounded into the place */
-    bool kept_dirty;     /* [caller] the kept accumulator holds something of this step */
-    bool has_gradient;   /* [caller] the place holds (part of) the gradient */
+    uint64_t shared_offset_bytes;       /* [fixed] of an accumulator that several ops share; UINT64_MAX: none */
     bool zero_gradient;  /* [lock] no op made a gradient in the step whose updates run */
     uint64_t covered[3]; /* [caller] while torn: elements set anew, per fp32 space */
 } tide_pool_param;
@@ -63,9 +60,7 @@ typedef struct tide_pool_checkpoint {
 
 typedef struct tide_pool_op {
     tide_op_description description; /* its arrays and name are the pool's copies */
-    uint64_t *accumulator_offsets; /* [fixed] in the region, per param use with GRAD; UINT64_MAX otherwise */
-    uint64_t accumulator_bytes;    /* of those that end with the op: workspace + this is the op's need of the
-                                      region */
+    uint64_t *accumulator_offsets; /* [fixed] in the region, per param use; UINT64_MAX: no op makes its gradient */
     tide_chunk *held;              /* [caller] the chunk behind each access; TIDE_CHUNK_NONE: the region */
     tide_access *accesses;    /* [caller] what a launch in this op declares: the region, params, the slice */
     uint32_t access_capacity; /* [fixed] */
@@ -76,8 +71,8 @@ typedef struct tide_region_layout {
     uint64_t nonmodel_bytes;
     uint64_t workspace_offset;
     uint64_t workspace_bytes; /* the largest op's workspace and accumulators */
-    uint64_t kept_offset;
-    uint64_t kept_bytes;
+    uint64_t shared_offset; /* accumulators that several ops share */
+    uint64_t shared_bytes;
     uint64_t blocks_offset;
     uint64_t blocks_count;
     uint64_t scalars_offset;
@@ -246,6 +241,7 @@ struct tide_pool {
     bool resident_restore;  /* [lock] the parts left are restored, not updated */
     tide_step_options step; /* [caller] of the open step */
     tide_step_options update_step; /* [lock] of the step whose updates run */
+    float update_scale;            /* [lock] likewise: what they multiply gradients by */
     _Atomic uint64_t steps;        /* training steps begun; the caller writes it, traces read it */
     _Atomic uint32_t moment;       /* in the open step; likewise */
     _Atomic(const char *) op_name; /* likewise; NULL between ops */
@@ -256,7 +252,9 @@ struct tide_pool {
 
     tide_norm_phase norm_phase; /* [lock] */
     uint64_t norm_number;       /* [lock] */
-    tide_step_result result;    /* [lock] of the last ended training step */
+    uint64_t zero_gradients;    /* [lock] params without one in the training step that ended last */
+    tide_step_result result;    /* [lock] of that step, */
+    bool has_result;            /* [lock] once its norm is known, until another begins or it is given up */
     uint32_t skipped_in_row;    /* [lock] */
     double skipped_scale;       /* [lock] loss scale of the last step skipped */
 
@@ -294,9 +292,9 @@ void tide_pool_unlock(tide_pool *pool);
 tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout,
                                    tide_manager **manager);
 /* The region's layout; sets accumulator offsets of ops and params. Needs a manager with all ops. */
-void tide_pool_region_plan(tide_pool *pool, const tide_manager *manager, tide_region_layout *region);
+void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_layout *region);
 /* Budgets in force, slots and refusals; fills `plan` whole. */
-tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, const tide_manager *manager,
+tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide_manager *manager,
                                 uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
                                 tide_pool_plan *plan);
 /* A caller's optimizer runs on the host, manager off on the device. */
@@ -351,8 +349,8 @@ tide_status tide_pool_norm_enqueue(tide_pool *pool);
 /* If the norm has arrived: decide on clipping or skipping and let the updates go. Engine. True if it did. */
 bool tide_pool_norm_poll(tide_pool *pool);
 /* Updates of the step before are over, those of this one may begin: fix what they use. With the lock. */
-void tide_pool_updates_let_go(tide_pool *pool);
-/* Note which params got no gradient in the step that ends. With the lock. */
+void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale);
+/* Note which params got no gradient in the step that ends; updates of the step before are over. With the lock. */
 void tide_pool_zero_gradients_mark(tide_pool *pool);
 /* No norm is on its way. */
 bool tide_pool_norm_known(const tide_pool *pool);
@@ -406,7 +404,7 @@ void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
 const char *tide_pool_copy_label(const tide_command *command);
 /* Labels of work whose seconds are the optimizer's; of what the pool does at an op's end, and at begins. */
 extern const char tide_label_adam_host[], tide_label_adam_device[];
-extern const char tide_label_gradient_finish[], tide_label_gradient_norm[];
+extern const char tide_label_gradient_rounding[], tide_label_gradient_norm[];
 extern const char tide_label_zero_region[], tide_label_write[];
 /* The norm's copy to the host: the compute stream carries it, but computes nothing. */
 extern const char tide_label_norm_to_host[];

@@ -79,25 +79,24 @@ bool tide_pool_updates_done(const tide_pool *pool)
            pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
 }
 
-void tide_pool_updates_let_go(tide_pool *pool)
+void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale)
 {
     tide_pool_record_updated(pool, true);
     pool->updates++;
     pool->let_go_step = pool->steps;
     pool->update_step = pool->step;
+    pool->update_scale = gradient_scale;
     pool->update_record = pool->records_begun;
-    for (uint32_t i = 0; i < pool->param_count; i++)
-        pool->params[i].zero_gradient = false;
 }
 
 void tide_pool_zero_gradients_mark(tide_pool *pool)
 {
-    uint64_t count = 0;
+    const tide_gradients *gradients = tide_manager_gradients(pool->manager);
+    pool->zero_gradients = 0;
     for (uint32_t i = 0; i < pool->param_count; i++) {
-        pool->params[i].zero_gradient = !pool->params[i].has_gradient;
-        count += pool->params[i].zero_gradient;
+        pool->params[i].zero_gradient = !gradients->params[i].is_closed;
+        pool->zero_gradients += pool->params[i].zero_gradient;
     }
-    pool->result.zero_gradients = count;
 }
 
 /* As PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. A max of 0 does not clip. */
@@ -120,7 +119,6 @@ static tide_status skip(tide_pool *pool)
 {
     const double scale = (double)pool->result.loss_scale;
     pool->result.skipped = true;
-    pool->result.gradient_scale = 0;
     pool->counters.skipped++;
     const bool lower = pool->skipped_in_row > 0 && scale < pool->skipped_scale;
     pool->skipped_in_row = lower ? 1 : pool->skipped_in_row + 1;
@@ -137,8 +135,7 @@ static tide_status let_go(tide_pool *pool)
     pool->result.gradient_scale =
         clip_factor(pool->result.gradient_norm, pool->step.clip_norm) / pool->result.loss_scale;
     pool->skipped_in_row = 0;
-    tide_pool_updates_let_go(pool);
-    tide_pool_zero_gradients_mark(pool);
+    tide_pool_updates_let_go(pool, pool->result.gradient_scale);
     if (pool->resident)
         return start_resident_tasks(pool, false);
     return tide_manager_release_updates(pool->manager);
@@ -148,6 +145,7 @@ static tide_status let_go(tide_pool *pool)
 static tide_status check_immediate(tide_pool *pool, bool finite)
 {
     pool->skipped_in_row = finite ? 0 : pool->skipped_in_row;
+    pool->result.gradient_scale = pool->update_scale;
     if (finite)
         return pool->resident ? start_resident_tasks(pool, false) : TIDE_OK;
     tide_pool_tear(pool);
@@ -164,9 +162,11 @@ static tide_status decide(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     const double square = pool->device->ops->has_data ? pool->mailbox[0] : 0.0;
-    pool->result.loss_scale = tide_pool_loss_scale(&pool->step);
-    pool->result.gradient_norm = sqrt(square) / (double)pool->result.loss_scale;
-    pool->result.skipped = false;
+    const float loss_scale = tide_pool_loss_scale(&pool->step);
+    pool->result = (tide_step_result){.gradient_norm = sqrt(square) / (double)loss_scale,
+                                      .loss_scale = loss_scale,
+                                      .zero_gradients = pool->zero_gradients};
+    pool->has_result = true;
     const bool finite = isfinite(square);
     if (!tide_pool_step_waits(pool, &pool->step))
         return check_immediate(pool, finite);
@@ -239,14 +239,18 @@ static tide_status nonfinite(tide_pool *pool, const char *what)
 
 tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
 {
-    if (!pool->sealed || pool->steps == 0 || pool->step_open)
-        return tide_fail(TIDE_ERROR_STATE, "pool: no ended training step has a result");
+    if (!pool->sealed || pool->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "step result: %s",
+                         pool->sealed ? "a step is open" : "the pool is not sealed");
     tide_pool_lock(pool);
     tide_status status = tide_stall_wait(pool, tide_pool_norm_known);
     if (status == TIDE_ERROR_NONFINITE)
         status = nonfinite(pool, "updates had begun, so the pool is torn");
     else if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = nonfinite(pool, "ten steps in a row were skipped");
+    if (status == TIDE_OK && !pool->has_result)
+        status =
+            tide_fail(TIDE_ERROR_STATE, "step result: no training step has ended, or the last was given up");
     if (status == TIDE_OK)
         *result = pool->result;
     tide_pool_unlock(pool);

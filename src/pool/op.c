@@ -1,16 +1,16 @@
 /* Ops and slices, and the gradients' way into the params' own places.
  *
  * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller,
- * waits for the copies. An op ends by enqueuing, for each param whose last reader in this backward it is, the
- * rounding of the accumulator into the param's place and the norm of what then stands there; then a record
- * closes the op's work, and its number is the mark that evictions and updates of the op's chunks wait for.
+ * waits for the copies. An op ends by enqueuing, for each gradient that it closes (chunk/gradients.h), the rounding of the
+ * accumulator into the param's place and the norm of what then stands there; then a record closes the op's work, and its
+ * number is the mark that evictions and updates of the op's chunks wait for.
  */
 #include "src/pool/internal.h"
 
 #include <assert.h>
 #include <string.h>
 
-const char tide_label_gradient_finish[] = "gradient finish", tide_label_gradient_norm[] = "gradient norm";
+const char tide_label_gradient_rounding[] = "gradient rounding", tide_label_gradient_norm[] = "gradient norm";
 
 /* --- an op's chunks --- */
 
@@ -165,28 +165,24 @@ tide_status tide_pool_begin_backward(tide_pool *pool)
     const tide_status status = tide_stall_wait(pool, tide_pool_updates_done);
     if (status != TIDE_OK)
         return status;
-    tide_pool_updates_let_go(pool);
-    pool->result.gradient_scale = 1 / tide_pool_loss_scale(&pool->step);
+    for (uint32_t i = 0; i < pool->param_count; i++)
+        pool->params[i].zero_gradient = false;
+    tide_pool_updates_let_go(pool, 1 / tide_pool_loss_scale(&pool->step));
     return TIDE_OK;
 }
 
+/* What an accumulator holds when it is first touched in a step. */
 static tide_status zero_accumulators(tide_pool *pool, const tide_pool_op *op)
 {
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        const uint64_t offset = op->accumulator_offsets[i];
-        tide_pool_param *param = &pool->params[op->description.params[i].tensor];
-        if (offset == UINT64_MAX)
-            continue;
-        const bool kept = offset == param->kept_offset_bytes;
-        if (kept && param->kept_dirty)
-            continue;
-        const tide_status status = tide_pool_zero_region(pool, offset, param->elements * sizeof(float));
-        if (status != TIDE_OK)
-            return status;
-        if (kept)
-            param->kept_dirty = true;
+    const tide_gradients *gradients = tide_manager_gradients(pool->manager);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
+        const tide_use use = op->description.params[i];
+        if (use.access & TIDE_ACCESS_GRAD && !gradients->params[use.tensor].is_added)
+            status = tide_pool_zero_region(pool, op->accumulator_offsets[i],
+                                           pool->params[use.tensor].elements * sizeof(float));
     }
-    return TIDE_OK;
+    return status;
 }
 
 static tide_status begin_op_locked(tide_pool *pool, tide_op op)
@@ -200,8 +196,9 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
     pool->first_op_begun = true;
     if (opened->description.pass != TIDE_PASS_FORWARD)
         status = tide_pool_begin_backward(pool);
-    if (status == TIDE_OK && !pool->resident)
-        status = tide_manager_begin(pool->manager, op);
+    if (status == TIDE_OK)
+        status = pool->resident ? tide_gradients_check(tide_manager_gradients(pool->manager), op)
+                                : tide_manager_begin(pool->manager, op);
     if (status != TIDE_OK)
         return status;
     pool->op_open = true;
@@ -280,8 +277,8 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 
 /* --- gradients into place --- */
 
-/* The accesses of a conversion: the region, and the param's slots for writing. */
-static tide_status conversion_accesses(tide_pool *pool, tide_pool_op *op, tide_param param)
+/* The accesses of a rounding: the region, and the param's slots for writing. */
+static tide_status rounding_accesses(tide_pool *pool, tide_pool_op *op, tide_param param)
 {
     tide_chunk first, last;
     param_chunks(pool, param, &first, &last);
@@ -300,64 +297,67 @@ static tide_status conversion_accesses(tide_pool *pool, tide_pool_op *op, tide_p
 }
 
 /* The accumulator into the param's place, and the norm of what stands there then. */
-static tide_status launch_conversion(tide_pool *pool, const tide_pool_op *op, tide_pool_param *param,
-                                     tide_param number, uint64_t accumulator_offset)
+static tide_status launch_rounding(tide_pool *pool, const tide_pool_op *op, const tide_pool_param *param,
+                                   tide_param number, uint64_t accumulator_offset)
 {
-    const tide_gradient_finish_args finish = {.accumulator =
-                                                  (const float *)(void *)(pool->region + accumulator_offset),
-                                              .param = tide_param_data(pool, number),
-                                              .elements = param->elements,
-                                              .add = param->has_gradient,
-                                              .dtype = pool->options.dtype};
+    const tide_cast_args rounding = {.in = pool->region + accumulator_offset,
+                                     .out = tide_param_data(pool, number),
+                                     .elements = param->elements,
+                                     .in_dtype = TIDE_DTYPE_FP32,
+                                     .out_dtype = pool->options.dtype};
     const tide_gradient_norm_args norm = {
-        .gradient = finish.param,
+        .gradient = rounding.out,
         .blocks = (double *)(void *)(pool->region + pool->region_layout.blocks_offset) + param->first_block,
         .first_element = 0,
         .elements = param->elements,
         .dtype = pool->options.dtype};
-    const tide_status finished = tide_pool_compute_launch(
-        pool, tide_label_gradient_finish, pool->kernels->gradient_finish, &finish, sizeof finish,
-        (double)tide_gradient_finish_flops(&finish), (double)tide_gradient_finish_bytes(&finish),
-        op->accesses, pool->op_param_accesses);
-    if (finished != TIDE_OK)
-        return finished;
-    param->has_gradient = true;
-    /* A tied param's norm is taken again when more is added: the blocks are set anew. */
+    const tide_status rounded = tide_pool_compute_launch(
+        pool, tide_label_gradient_rounding, pool->kernels->cast, &rounding, sizeof rounding, 0,
+        (double)tide_cast_bytes(&rounding), op->accesses, pool->op_param_accesses);
+    if (rounded != TIDE_OK)
+        return rounded;
     return tide_pool_compute_launch(pool, tide_label_gradient_norm, pool->kernels->gradient_norm, &norm,
                                     sizeof norm, (double)tide_gradient_norm_flops(&norm),
                                     (double)tide_gradient_norm_bytes(&norm), op->accesses,
                                     pool->op_param_accesses);
 }
 
-static tide_status convert(tide_pool *pool, tide_pool_op *op, tide_param number, uint64_t accumulator_offset)
+static tide_status round_gradient(tide_pool *pool, tide_pool_op *op, tide_param number,
+                                  uint64_t accumulator_offset)
 {
-    tide_pool_param *param = &pool->params[number];
-    const tide_status status = conversion_accesses(pool, op, number);
+    const tide_status status = rounding_accesses(pool, op, number);
     if (status != TIDE_OK)
         return status;
     /* The caller's thread may have to wait for room in the stream: not with the lock, which the engine needs to go on. */
     tide_pool_unlock(pool);
-    const tide_status launched = launch_conversion(pool, op, param, number, accumulator_offset);
+    const tide_status launched = launch_rounding(pool, op, &pool->params[number], number, accumulator_offset);
     tide_pool_lock(pool);
     return launched;
 }
 
-static tide_status convert_gradients(tide_pool *pool, tide_pool_op *op)
+static tide_status close_gradients(tide_pool *pool, tide_pool_op *op)
 {
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        const tide_use use = op->description.params[i];
-        tide_pool_param *param = &pool->params[use.tensor];
-        tide_status status = TIDE_OK;
-        if (param->kept_dirty && param->kept_until == pool->op) {
-            status = convert(pool, op, use.tensor, param->kept_offset_bytes);
-            param->kept_dirty = status != TIDE_OK;
-        } else if (op->accumulator_offsets[i] != UINT64_MAX &&
-                   op->accumulator_offsets[i] != param->kept_offset_bytes)
-            status = convert(pool, op, use.tensor, op->accumulator_offsets[i]);
-        if (status != TIDE_OK)
-            return status;
+    const tide_gradients *gradients = tide_manager_gradients(pool->manager);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
+        const tide_use *use = &op->description.params[i];
+        if (tide_gradients_closes(gradients, pool->op, use))
+            status = round_gradient(pool, op, use->tensor, op->accumulator_offsets[i]);
     }
-    return TIDE_OK;
+    return status;
+}
+
+/* The manager, or with everything pinned its gradients alone, know that the op is over. */
+static tide_status end_op(tide_pool *pool)
+{
+    if (pool->resident) {
+        tide_gradients_end(tide_manager_gradients(pool->manager), pool->op);
+        return TIDE_OK;
+    }
+    const tide_status status = tide_manager_end(pool->manager);
+    if (status == TIDE_OK)
+        pool->op_end_numbers[++pool->op_ends % TIDE_OP_ENDS_MAX] = pool->order.recorded[TIDE_STREAM_COMPUTE];
+    return status;
 }
 
 tide_status tide_op_end(tide_pool *pool)
@@ -371,15 +371,11 @@ tide_status tide_op_end(tide_pool *pool)
     tide_pool_lock(pool);
     status = release_slice(pool, op);
     if (status == TIDE_OK && op->description.pass != TIDE_PASS_FORWARD)
-        status = convert_gradients(pool, op);
+        status = close_gradients(pool, op);
     if (status == TIDE_OK)
         status = release_chunks(pool, op, 0, pool->op_param_accesses);
-    if (status == TIDE_OK && !pool->resident) {
-        status = tide_manager_end(pool->manager);
-        if (status == TIDE_OK)
-            pool->op_end_numbers[++pool->op_ends % TIDE_OP_ENDS_MAX] =
-                pool->order.recorded[TIDE_STREAM_COMPUTE];
-    }
+    if (status == TIDE_OK)
+        status = end_op(pool);
     if (status == TIDE_OK) {
         tide_measure_op(&pool->measure, pool->op, TIDE_SCRIPT_END);
         pool->op_open = false;

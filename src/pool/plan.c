@@ -1,6 +1,6 @@
 /* Where every byte goes: the region, the slots, the budgets, and what is refused.
  *
- *     region   | non-model | kept accumulators | norm blocks | scalars | workspace and accumulators of the open op |
+ *     region   | non-model | shared accumulators | norm blocks | scalars | workspace and accumulators of the open op |
  *     device   budget >= device_slots x chunk + region
  *     host     budget >= host_slots x chunk + buffers (staging, mailbox, segment tables)
  *
@@ -76,50 +76,36 @@ destroy_layout:
     return status;
 }
 
-/* Accumulators that outlive their op get a place of their own, once per param. */
-static uint64_t plan_kept(tide_pool *pool, const tide_manager *manager, uint64_t offset)
+/* Accumulators that several ops share get a place of their own. */
+static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, uint64_t offset)
 {
-    for (uint32_t i = 0; i < pool->param_count; i++)
-        pool->params[i].kept_offset_bytes = UINT64_MAX;
-    for (uint32_t i = 0; i < pool->op_count; i++) {
-        const tide_op_description *op = &pool->ops[i].description;
-        for (uint32_t j = 0; j < op->param_count; j++) {
-            tide_pool_param *param = &pool->params[op->params[j].tensor];
-            if ((op->params[j].access & TIDE_ACCESS_GRAD) == 0 || param->kept_offset_bytes != UINT64_MAX ||
-                tide_manager_conversion_op(manager, i, op->params[j].tensor) == i)
-                continue;
-            param->kept_offset_bytes = offset;
-            param->kept_until = tide_manager_conversion_op(manager, i, op->params[j].tensor);
-            offset += tide_align_up(param->elements * sizeof(float));
-        }
+    for (uint32_t i = 0; i < pool->param_count; i++) {
+        pool->params[i].shared_offset_bytes = UINT64_MAX;
+        if (!tide_gradients_is_shared(gradients, i))
+            continue;
+        pool->params[i].shared_offset_bytes = offset;
+        offset += tide_align_up(pool->params[i].elements * sizeof(float));
     }
     return offset;
 }
 
 /* The op's workspace, then the accumulators that end with the op. Returns the bytes of both. */
-static uint64_t plan_op(tide_pool *pool, tide_op number, uint64_t workspace_offset)
+static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_offset)
 {
-    tide_pool_op *op = &pool->ops[number];
     uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
-    const uint64_t begin = offset;
     for (uint32_t j = 0; j < op->description.param_count; j++) {
         const tide_use use = op->description.params[j];
-        op->accumulator_offsets[j] = UINT64_MAX;
-        if ((use.access & TIDE_ACCESS_GRAD) == 0)
-            continue;
         const tide_pool_param *param = &pool->params[use.tensor];
-        if (param->kept_offset_bytes != UINT64_MAX && number <= param->kept_until) {
-            op->accumulator_offsets[j] = param->kept_offset_bytes;
+        op->accumulator_offsets[j] = param->shared_offset_bytes;
+        if ((use.access & TIDE_ACCESS_GRAD) == 0 || param->shared_offset_bytes != UINT64_MAX)
             continue;
-        }
         op->accumulator_offsets[j] = offset;
         offset += tide_align_up(param->elements * sizeof(float));
     }
-    op->accumulator_bytes = offset - begin;
     return offset - workspace_offset;
 }
 
-void tide_pool_region_plan(tide_pool *pool, const tide_manager *manager, tide_region_layout *region)
+void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < pool->param_count; i++) {
@@ -127,16 +113,16 @@ void tide_pool_region_plan(tide_pool *pool, const tide_manager *manager, tide_re
         blocks += tide_norm_blocks(pool->params[i].elements);
     }
     region->nonmodel_bytes = tide_align_up(pool->options.nonmodel_bytes);
-    region->kept_offset = region->nonmodel_bytes;
-    const uint64_t kept_end = plan_kept(pool, manager, region->kept_offset);
-    region->kept_bytes = kept_end - region->kept_offset;
-    region->blocks_offset = kept_end;
+    region->shared_offset = region->nonmodel_bytes;
+    const uint64_t shared_end = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
+    region->shared_bytes = shared_end - region->shared_offset;
+    region->blocks_offset = shared_end;
     region->blocks_count = blocks;
     region->scalars_offset = region->blocks_offset + tide_align_up(blocks * sizeof(double));
     region->workspace_offset = region->scalars_offset + SCALAR_BYTES;
     region->workspace_bytes = 0;
     for (uint32_t i = 0; i < pool->op_count; i++) {
-        const uint64_t bytes = plan_op(pool, i, region->workspace_offset);
+        const uint64_t bytes = plan_op(pool, &pool->ops[i], region->workspace_offset);
         if (region->workspace_bytes < bytes)
             region->workspace_bytes = bytes;
     }
@@ -275,7 +261,7 @@ static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_po
     plan->region_bytes = region->total_bytes;
     plan->nonmodel_bytes = region->nonmodel_bytes;
     plan->workspace_bytes = region->workspace_bytes;
-    plan->kept_accumulator_bytes = region->kept_bytes;
+    plan->shared_accumulator_bytes = region->shared_bytes;
     plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
     plan->buffer_bytes = tide_pool_buffer_bytes(pool, layout);
 }
@@ -296,7 +282,7 @@ static uint64_t device_available(const tide_pool *pool, uint64_t host_bytes)
     return available > tables ? available - tables : 0;
 }
 
-tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, const tide_manager *manager,
+tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide_manager *manager,
                                 uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
                                 tide_pool_plan *plan)
 {

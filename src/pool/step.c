@@ -167,8 +167,11 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         pool->first_op_begun = false;
         pool->backward_begun = false;
         pool->moment = 0;
+        if (pool->resident)
+            tide_gradients_begin(tide_manager_gradients(pool->manager));
         if (options->training) {
             pool->steps++;
+            pool->has_result = false;
             tide_measure_step_begin(&pool->measure, tide_pool_step_waits(pool, options));
         }
         tide_manager_counters calls;
@@ -178,24 +181,8 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
     tide_pool_unlock(pool);
     if (status != TIDE_OK || !options->training)
         return status;
-    for (uint32_t i = 0; i < pool->param_count; i++)
-        pool->params[i].has_gradient = pool->params[i].kept_dirty = false;
     return tide_pool_zero_region(pool, pool->region_layout.blocks_offset,
                                  pool->region_layout.blocks_count * sizeof(double));
-}
-
-/* An accumulator that waits for a later op's end, which never came, would be lost without a word. */
-static tide_status check_accumulators(const tide_pool *pool)
-{
-    for (uint32_t i = 0; i < pool->param_count; i++) {
-        const tide_pool_param *param = &pool->params[i];
-        if (param->kept_dirty)
-            return tide_fail(
-                TIDE_ERROR_STATE,
-                "step end: the gradient of param %s waits for the end of op %s, which has not run",
-                param->name, pool->ops[param->kept_until].description.name);
-    }
-    return TIDE_OK;
 }
 
 static tide_status end_locked(tide_pool *pool)
@@ -211,8 +198,7 @@ static tide_status end_locked(tide_pool *pool)
     tide_manager_counters calls;
     tide_manager_counters_get(pool->manager, &calls);
     pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
-    /* Where updates do not wait the chunks of params without a gradient are updated from here on. */
-    if (training && !waits)
+    if (training)
         tide_pool_zero_gradients_mark(pool);
     if (!pool->resident)
         status = tide_manager_step_end(pool->manager);
@@ -231,8 +217,7 @@ tide_status tide_step_end(tide_pool *pool)
     if (!pool->step_open || pool->op_open)
         return tide_fail(TIDE_ERROR_STATE, "step end: %s",
                          pool->op_open ? "an op is open" : "no step is open");
-    if (pool->step.training)
-        status = check_accumulators(pool);
+    status = tide_gradients_check_end(tide_manager_gradients(pool->manager));
     if (status != TIDE_OK)
         return status;
     tide_pool_lock(pool);
@@ -255,6 +240,7 @@ static void forget_step(tide_pool *pool)
 {
     tide_pool_record_drop(pool);
     tide_measure_step_forget(&pool->measure);
+    pool->has_result = false;
     if (pool->let_go_step == pool->steps) {
         pool->updates--;
         pool->let_go_step = 0;

@@ -249,7 +249,7 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
     job->update = pool->updates;
     job->factors =
         tide_adam_factors_make(job->step.learning_rate, job->step.beta1, job->step.beta2, job->step.epsilon,
-                               job->step.weight_decay, job->update, pool->result.gradient_scale);
+                               job->step.weight_decay, job->update, pool->update_scale);
     return TIDE_OK;
 }
 

@@ -40,9 +40,8 @@ double step_link_seconds(double bytes, double rate, double copy_seconds_per_byte
 
 enum { CHUNK_PARAMS = STEP_CHUNK_BYTES / 2 };
 
-/* Bytes a param: of a gradient that has an accumulator zeros 4, rounding 6, norm 2; of one that is added to what stands in its
- * place 2 more. wte's are two, the head's and then the embedding's, which has the step's last op. */
-enum { FIRST_GRADIENT_BYTES = 12, SECOND_GRADIENT_BYTES = 14 };
+/* Bytes a param: of a gradient zeros 4, rounding 6, norm 2. wte's is closed by the embedding's backward, the step's last op. */
+enum { ZERO_BYTES = 4, CLOSE_BYTES = 8 };
 
 step_sizes step_sizes_of(const tide_gpt2_config *config, double params)
 {
@@ -50,8 +49,8 @@ step_sizes step_sizes_of(const tide_gpt2_config *config, double params)
     return (step_sizes){.params = params,
                         .wte_params = wte,
                         .block_params = (12.0 * config->width + 13) * config->width,
-                        .own_bytes = FIRST_GRADIENT_BYTES * params + SECOND_GRADIENT_BYTES * wte,
-                        .last_bytes = SECOND_GRADIENT_BYTES * wte};
+                        .own_bytes = (ZERO_BYTES + CLOSE_BYTES) * params,
+                        .last_bytes = CLOSE_BYTES * wte};
 }
 
 step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_OPS_MAX])

@@ -99,10 +99,10 @@ static tide_status run_zero(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-static tide_status run_gradient_finish(void *stream, const void *arguments)
+static tide_status run_cast(void *stream, const void *arguments)
 {
     (void)stream;
-    occupy(transfer_ns(tide_gradient_finish_bytes(arguments)), 0);
+    occupy(transfer_ns(tide_cast_bytes(arguments)), 0);
     return TIDE_OK;
 }
 
@@ -157,7 +157,7 @@ void step_timed_install(tide_pool *pool, double device_bytes_per_second)
     timed = *tide_kernels_cpu();
     timed.name = "timed";
     timed.zero = run_zero;
-    timed.gradient_finish = run_gradient_finish;
+    timed.cast = run_cast;
     timed.gradient_norm = run_gradient_norm;
     timed.norm_sum = run_norm_sum;
     timed.adamw = run_adamw;

@@ -160,12 +160,12 @@ static void pointwise_measure(const kernel_bench *it)
     memory_figure(it, "copy", it->kernels->copy, &copy, tide_copy_bytes(&copy));
     const tide_zero_args zero = {.data = part(it, 2), .bytes = part_bytes};
     memory_figure(it, "zero", it->kernels->zero, &zero, tide_zero_bytes(&zero));
-    const tide_gradient_finish_args finish = {.accumulator = part(it, 0),
-                                              .param = part(it, 1),
-                                              .elements = ADAM_ELEMENTS,
-                                              .dtype = TIDE_DTYPE_BF16};
-    memory_figure(it, "gradient finish", it->kernels->gradient_finish, &finish,
-                  tide_gradient_finish_bytes(&finish));
+    const tide_cast_args rounding = {.in = part(it, 0),
+                                     .out = part(it, 1),
+                                     .elements = ADAM_ELEMENTS,
+                                     .in_dtype = TIDE_DTYPE_FP32,
+                                     .out_dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "gradient rounding", it->kernels->cast, &rounding, tide_cast_bytes(&rounding));
     const tide_gradient_norm_args norm = {
         .gradient = part(it, 1), .blocks = part(it, 2), .elements = ADAM_ELEMENTS, .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "gradient norm", it->kernels->gradient_norm, &norm, tide_gradient_norm_bytes(&norm));

@@ -1,0 +1,215 @@
+/* Gradients of a step: see gradients.h for the rule that the functions below keep. */
+#include "chunk/gradients.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* --- set-up --- */
+
+tide_status tide_gradients_create(tide_gradients *gradients, const tide_layout *layout)
+{
+    const uint32_t count = tide_layout_params(layout);
+    *gradients = (tide_gradients){.layout = layout, .params = calloc(count, sizeof *gradients->params)};
+    if (!gradients->params)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "gradients: no memory for %u params", count);
+    for (uint32_t p = 0; p < count; p++)
+        gradients->params[p] = (tide_gradient){.closing_op = TIDE_OP_NONE, .maker = TIDE_OP_NONE};
+    return TIDE_OK;
+}
+
+void tide_gradients_destroy(tide_gradients *gradients)
+{
+    free(gradients->params);
+    free(gradients->ops);
+    *gradients = (tide_gradients){0};
+}
+
+static bool grow(tide_gradients *g)
+{
+    if (g->op_count < g->op_capacity)
+        return true;
+    const uint32_t larger = g->op_capacity ? 2 * g->op_capacity : 16;
+    tide_gradient_op *moved = realloc(g->ops, larger * sizeof *moved);
+    if (!moved)
+        return false;
+    g->ops = moved;
+    g->op_capacity = larger;
+    return true;
+}
+
+tide_status tide_gradients_add_op(tide_gradients *gradients, const char *name, tide_pass pass,
+                                  const tide_use *uses, uint32_t use_count)
+{
+    if (!grow(gradients))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its gradients", name);
+    const tide_op op = gradients->op_count++;
+    gradients->ops[op] = (tide_gradient_op){.name = name, .pass = pass, .uses = uses, .use_count = use_count};
+    for (uint32_t i = 0; i < use_count && pass != TIDE_PASS_FORWARD; i++) {
+        tide_gradient *param = &gradients->params[uses[i].tensor];
+        param->closing_op = op;
+        if (!(uses[i].access & TIDE_ACCESS_GRAD))
+            continue;
+        param->is_tied = param->maker != TIDE_OP_NONE;
+        param->maker = param->is_tied ? param->maker : op;
+    }
+    return TIDE_OK;
+}
+
+bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param)
+{
+    const tide_gradient *gradient = &gradients->params[param];
+    return gradient->maker != TIDE_OP_NONE && (gradient->is_tied || gradient->maker != gradient->closing_op);
+}
+
+bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint32_t param)
+{
+    return gradients->params[param].closing_op == op && gradients->params[param].maker != TIDE_OP_NONE;
+}
+
+/* --- may an op begin? --- */
+
+static const char *param_name(const tide_gradients *g, uint32_t param)
+{
+    return tide_layout_param_name(g->layout, param);
+}
+
+static const char *closing_name(const tide_gradients *g, uint32_t param)
+{
+    return g->ops[g->params[param].closing_op].name;
+}
+
+static bool waits(const tide_gradient *gradient)
+{
+    return gradient->is_added && !gradient->is_closed;
+}
+
+bool tide_gradients_closes(const tide_gradients *gradients, tide_op op, const tide_use *use)
+{
+    const tide_gradient *gradient = &gradients->params[use->tensor];
+    return gradient->closing_op == op && (gradient->is_added || use->access & TIDE_ACCESS_GRAD);
+}
+
+static bool closes_param(const tide_gradients *g, tide_op op, uint32_t param)
+{
+    const tide_gradient_op *it = &g->ops[op];
+    for (uint32_t i = 0; i < it->use_count && g->params[param].closing_op == op; i++)
+        if (it->uses[i].tensor == param)
+            return tide_gradients_closes(g, op, &it->uses[i]);
+    return false;
+}
+
+static tide_status check_use(const tide_gradients *g, tide_op op, uint32_t param)
+{
+    if (!g->params[param].is_closed)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_STATE,
+                     "op %s uses param %s, but its gradient stands in its place since op %s ended",
+                     g->ops[op].name, param_name(g, param), closing_name(g, param));
+}
+
+/* The op that a gradient waits for from now on, or did already; first: the first such op. */
+static void need(tide_gradients *g, uint32_t param, tide_op *first)
+{
+    const tide_op closing = g->params[param].closing_op;
+    g->ops[closing].needed = g->look;
+    *first = closing < *first ? closing : *first;
+}
+
+/* Those that wait, but for closing ops to come in the order of registration: they use nothing that the op closes. */
+static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
+{
+    uint32_t left = g->waiting_count;
+    for (uint32_t p = 0; left > 0; p++) {
+        assert(p < tide_layout_params(g->layout));
+        left -= waits(&g->params[p]);
+        if (waits(&g->params[p]) && g->params[p].closing_op < op)
+            need(g, p, first);
+    }
+}
+
+/* The needed op can't run any more, for `param` is closed, or will be by the op that is to begin. */
+static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, uint32_t param)
+{
+    return tide_fail(
+        TIDE_ERROR_STATE,
+        "op %s can't begin: a gradient would wait for op %s, which could not run any more in this step, "
+        "since "
+        "the gradient of its param %s %s op %s; run ops that share params in the order of registration",
+        g->ops[op].name, g->ops[needed].name, param_name(g, param),
+        g->params[param].is_closed ? "stands in its place since" : "would go into its place with",
+        closing_name(g, param));
+}
+
+static tide_status check_needed(tide_gradients *g, tide_op op, tide_op needed)
+{
+    const tide_gradient_op *it = &g->ops[needed];
+    tide_op first = needed;
+    for (uint32_t i = 0; i < it->use_count; i++) {
+        const tide_gradient *gradient = &g->params[it->uses[i].tensor];
+        if (gradient->is_closed || closes_param(g, op, it->uses[i].tensor))
+            return refuse(g, op, needed, it->uses[i].tensor);
+        if (it->uses[i].access & TIDE_ACCESS_GRAD)
+            need(g, it->uses[i].tensor, &first);
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
+{
+    const tide_gradient_op *it = &gradients->ops[op];
+    tide_op first = gradients->op_count;
+    gradients->look++;
+    for (uint32_t i = 0; i < it->use_count; i++) {
+        const tide_gradient *gradient = &gradients->params[it->uses[i].tensor];
+        const tide_status status = check_use(gradients, op, it->uses[i].tensor);
+        if (status != TIDE_OK)
+            return status;
+        if (it->uses[i].access & TIDE_ACCESS_GRAD && gradient->closing_op != op && !gradient->is_added)
+            need(gradients, it->uses[i].tensor, &first);
+    }
+    need_waiting(gradients, op, &first);
+    /* What a needed op needs comes behind it; the op itself may be needed once more. */
+    for (tide_op needed = first; needed < gradients->op_count; needed++) {
+        if (gradients->ops[needed].needed != gradients->look)
+            continue;
+        const tide_status status = check_needed(gradients, op, needed);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+/* --- a step --- */
+
+void tide_gradients_begin(tide_gradients *gradients)
+{
+    for (uint32_t p = 0; p < tide_layout_params(gradients->layout); p++)
+        gradients->params[p].is_added = gradients->params[p].is_closed = false;
+    gradients->waiting_count = 0;
+}
+
+void tide_gradients_end(tide_gradients *gradients, tide_op op)
+{
+    const tide_gradient_op *it = &gradients->ops[op];
+    for (uint32_t i = 0; i < it->use_count && it->pass != TIDE_PASS_FORWARD; i++) {
+        tide_gradient *gradient = &gradients->params[it->uses[i].tensor];
+        const bool waited = waits(gradient);
+        gradient->is_closed = tide_gradients_closes(gradients, op, &it->uses[i]);
+        gradient->is_added = gradient->is_added || it->uses[i].access & TIDE_ACCESS_GRAD;
+        gradients->waiting_count += waits(gradient);
+        gradients->waiting_count -= waited;
+    }
+}
+
+tide_status tide_gradients_check_end(const tide_gradients *gradients)
+{
+    for (uint32_t p = 0; gradients->waiting_count > 0; p++) {
+        assert(p < tide_layout_params(gradients->layout));
+        if (waits(&gradients->params[p]))
+            return tide_fail(
+                TIDE_ERROR_STATE,
+                "step end: the gradient of param %s waits for the end of op %s, which has not run",
+                param_name(gradients, p), closing_name(gradients, p));
+    }
+    return TIDE_OK;
+}

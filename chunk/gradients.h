@@ -1,0 +1,80 @@
+/* Where the gradients of a step are: the one rule, for the manager and for the pool.
+ *
+ *     values in the place --- GRAD ops add to one fp32 accumulator, READ ops read ---> closing op ends --->
+ *     gradient in the place, rounded once ---> update ---> values in the place
+ *
+ * A param's closing op is the last one registered, of those that go backward and use it. Every other op may run before it,
+ * as often as it likes, or not at all; nothing may use the param in the step after it. Where one op alone makes the gradient
+ * and closes it, the accumulator ends with the op; else it is shared: it lives from op to op.
+ *
+ * A gradient waits when something was added to it and its closing op has not run. A closing op that is waited for may add to
+ * other gradients, which then wait for theirs: all those ops are needed. Were one of them unable to run, a gradient would
+ * be lost. So an op is refused that closes what a needed op uses, or that would need an op which can't run any more. Then a
+ * step can always be ended: of the needed ops the one registered first may run next. It closes nothing that another of
+ * them uses, for that one, being registered later, would close it.
+ *
+ * Like the manager that owns it: no threads, no clock.
+ */
+#ifndef TIDE_CHUNK_GRADIENTS_H
+#define TIDE_CHUNK_GRADIENTS_H
+
+#include "chunk/layout.h"
+
+#include <stdbool.h>
+
+typedef uint32_t tide_op;
+
+#define TIDE_OP_NONE UINT32_MAX
+
+typedef struct tide_gradient {
+    tide_op closing_op; /* TIDE_OP_NONE: no op uses the param backward */
+    tide_op maker;      /* the first op that makes it, TIDE_OP_NONE if none does */
+    bool is_tied;       /* more than one op makes it */
+    bool is_added;      /* this step: an op that makes it has ended */
+    bool is_closed;     /* this step: the place holds it */
+} tide_gradient;
+
+/* An op's params. */
+typedef struct tide_gradient_op {
+    const char *name;
+    tide_pass pass;
+    const tide_use *uses;
+    uint32_t use_count;
+    uint32_t needed; /* = tide_gradients.look: found to be needed in this look */
+} tide_gradient_op;
+
+typedef struct tide_gradients {
+    const tide_layout *layout;
+    tide_gradient *params;
+    tide_gradient_op *ops;
+    uint32_t op_count, op_capacity;
+    uint32_t waiting_count; /* gradients that wait */
+    uint32_t look;          /* counts looks at what is needed */
+} tide_gradients;
+
+/* For the params of a sealed layout, which must outlive it. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_gradients_create(tide_gradients *gradients, const tide_layout *layout);
+void tide_gradients_destroy(tide_gradients *gradients);
+/* The next op, in the order of registration; its name and uses, which have been checked, live as long. NO_MEMORY. */
+tide_status tide_gradients_add_op(tide_gradients *gradients, const char *name, tide_pass pass, const tide_use *uses,
+                                  uint32_t use_count);
+
+/* Do several ops add to the param's accumulator, or another one than closes it? Known when all ops are added,
+ * like the next. */
+bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param);
+
+/* Is it the closing op of a param whose gradient some op makes? */
+bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint32_t param);
+
+/* A step begins: all places hold values, all accumulators nothing. */
+void tide_gradients_begin(tide_gradients *gradients);
+/* May the op begin? STATE, naming op, params and what they wait for. */
+tide_status tide_gradients_check(tide_gradients *gradients, tide_op op);
+/* Does the gradient of this param, one of the op's uses, go into its place at the op's end? */
+bool tide_gradients_closes(const tide_gradients *gradients, tide_op op, const tide_use *use);
+/* The op has ended. */
+void tide_gradients_end(tide_gradients *gradients, tide_op op);
+/* May the step end? STATE, naming a param that waits and the op it waits for. */
+tide_status tide_gradients_check_end(const tide_gradients *gradients);
+
+#endif

@@ -1,0 +1,339 @@
+/* Gradients of params that several ops use, through the public header alone: what is summed, when it is rounded, which
+ * orders are refused; with chunks that move and with everything resident. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/assert_ok.h"
+#include "tidepool/tidepool.h"
+
+enum { READ = TIDE_ACCESS_READ, GRAD = TIDE_ACCESS_GRAD, OPS_MAX = 8, PARAMS_MAX = 4 };
+
+typedef struct op_of {
+    tide_op handle;
+    tide_use uses[PARAMS_MAX];
+    uint32_t use_count;
+} op_of;
+
+typedef struct rig {
+    tide_pool *pool;
+    op_of ops[OPS_MAX];
+    uint32_t op_count;
+} rig;
+
+typedef struct add_args {
+    float *gradient, amount;
+} add_args;
+
+static tide_status add(void *stream, const void *arguments)
+{
+    const add_args *args = arguments;
+    (void)stream;
+    *args->gradient += args->amount;
+    return TIDE_OK;
+}
+
+/* So many params of one element each. */
+static rig arrange(uint32_t params, bool manager_off)
+{
+    rig it = {0};
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = 256 * 1024;
+    options.threads = 1;
+    options.manager_off = manager_off;
+    options.hazard_check = options.guard = true;
+    assert_ok(tide_pool_create(&options, &it.pool));
+    for (uint32_t i = 0; i < params; i++) {
+        char name[8];
+        const uint64_t one = 1;
+        tide_param param;
+        snprintf(name, sizeof name, "p%u", i);
+        assert_ok(tide_param_register(it.pool, name, &one, 1, false, &param));
+        assert_int_equal(param, i);
+    }
+    return it;
+}
+
+static void add_op(rig *it, const char *name, tide_pass pass, uint32_t use_count, const tide_use *uses)
+{
+    op_of *op = &it->ops[it->op_count++];
+    memcpy(op->uses, uses, use_count * sizeof *uses);
+    op->use_count = use_count;
+    const tide_op_description description = {
+        .name = name, .pass = pass, .params = uses, .param_count = use_count};
+    assert_ok(tide_op_register(it->pool, &description, &op->handle));
+}
+
+static void add_small_op(rig *it, const char *name, tide_param param, uint32_t access)
+{
+    add_op(it, name, TIDE_PASS_BACKWARD, 1, &(tide_use){param, access});
+}
+
+static tide_step_options step_of(float clip_norm)
+{
+    return (tide_step_options){.training = true,
+                               .learning_rate = 0.5F,
+                               .beta1 = 0.9F,
+                               .beta2 = 0.9F,
+                               .epsilon = 1,
+                               .clip_norm = clip_norm};
+}
+
+static void begin(const rig *it, float clip_norm)
+{
+    const tide_step_options options = step_of(clip_norm);
+    assert_ok(tide_step_begin(it->pool, &options));
+}
+
+/* The op adds `amount` to every gradient it makes. */
+static tide_status run(const rig *it, uint32_t number, float amount)
+{
+    const op_of *op = &it->ops[number];
+    tide_status status = tide_op_begin(it->pool, op->handle);
+    for (uint32_t i = 0; i < op->use_count && status == TIDE_OK; i++) {
+        const add_args args = {tide_param_gradient(it->pool, op->uses[i].tensor), amount};
+        if (args.gradient != NULL)
+            status = tide_launch(it->pool, "add", add, &args, sizeof args, 0, 0);
+    }
+    return status == TIDE_OK ? tide_op_end(it->pool) : status;
+}
+
+static void assert_refused(const rig *it, uint32_t op, const char *message)
+{
+    assert_int_equal(tide_op_begin(it->pool, it->ops[op].handle), TIDE_ERROR_STATE);
+    assert_string_equal(tide_message(), message);
+}
+
+static double end(const rig *it)
+{
+    tide_step_result result;
+    assert_ok(tide_step_end(it->pool));
+    assert_ok(tide_step_result_get(it->pool, &result));
+    return result.gradient_norm;
+}
+
+static float master(const rig *it, tide_param param)
+{
+    float value;
+    assert_ok(tide_param_get(it->pool, param, TIDE_SPACE_MASTER, 0, 1, &value));
+    return value;
+}
+
+/* --- sums --- */
+
+static void check_one_rounding(uint32_t middle_access, bool manager_off)
+{
+    rig it = arrange(1, manager_off);
+    add_small_op(&it, "g0", 0, GRAD);
+    add_small_op(&it, "g1", 0, middle_access);
+    add_small_op(&it, "g2", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    for (int step = 0; step < 2; step++) {
+        begin(&it, 1);
+        assert_ok(run(&it, 0, 1));
+        assert_ok(run(&it, 1, 1.0F / 256));
+        assert_ok(run(&it, 2, 1.0F / 256));
+        assert_true(end(&it) == 1 + 2.0 / 256); /* bf16 has 1 + 1/128, but not 1 + 1/256 */
+    }
+    tide_pool_destroy(it.pool);
+}
+
+static void a_gradient_of_several_ops_is_rounded_once(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        check_one_rounding(GRAD, off);
+        check_one_rounding(READ | GRAD, off);
+    }
+}
+
+static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        rig it = arrange(2, off);
+        add_small_op(&it, "g0", 0, GRAD);
+        add_small_op(&it, "G1", 0, READ | GRAD);
+        add_small_op(&it, "g2", 0, GRAD);
+        assert_ok(tide_pool_seal(it.pool));
+        begin(&it, 0);
+        assert_ok(run(&it, 0, 4)); /* G1 is left out */
+        assert_ok(run(&it, 2, 3));
+        assert_refused(&it, 1, "op G1 uses param p0, but its gradient stands in its place since op g2 ended");
+        assert_true(end(&it) == 7);
+        begin(&it, 0);
+        assert_ok(run(&it, 1, 4));
+        assert_ok(run(&it, 1, 2));
+        assert_ok(run(&it, 2, 1));
+        assert_refused(&it, 2, "op g2 uses param p0, but its gradient stands in its place since op g2 ended");
+        assert_true(end(&it) == 7);
+        tide_pool_destroy(it.pool);
+    }
+}
+
+/* --- orders --- */
+
+static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        rig it = arrange(1, off);
+        add_small_op(&it, "head", 0, READ | GRAD);
+        add_small_op(&it, "embedding", 0, GRAD);
+        assert_ok(tide_pool_seal(it.pool));
+        begin(&it, 0);
+        assert_ok(run(&it, 0, 1));
+        assert_int_equal(tide_step_end(it.pool), TIDE_ERROR_STATE);
+        assert_string_equal(
+            tide_message(),
+            "step end: the gradient of param p0 waits for the end of op embedding, which has not run");
+        assert_ok(run(&it, 1, 1));
+        assert_true(end(&it) == 2);
+        tide_pool_destroy(it.pool);
+    }
+}
+
+/* Ops "a" and "b" share p0, which b closes; what a makes of p1, c closes with p0's help. */
+static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        rig it = arrange(2, off);
+        add_small_op(&it, "a", 1, GRAD);
+        add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
+        add_small_op(&it, "c", 0, GRAD);
+        assert_ok(tide_pool_seal(it.pool));
+        begin(&it, 0);
+        assert_ok(run(&it, 0, 3)); /* p1 waits for b, which reads p0 */
+        assert_refused(&it, 2,
+                       "op c can't begin: a gradient would wait for op b, which could not run any more in "
+                       "this step, since "
+                       "the gradient of its param p0 would go into its place with op c; run ops that share "
+                       "params in the "
+                       "order of registration");
+        assert_ok(run(&it, 1, 1));
+        assert_ok(run(&it, 2, 3));
+        assert_true(end(&it) == 5); /* 3, 4 */
+
+        begin(&it, 0);
+        assert_ok(run(&it, 2, 5));
+        assert_refused(&it, 0,
+                       "op a can't begin: a gradient would wait for op b, which could not run any more in "
+                       "this step, since "
+                       "the gradient of its param p0 stands in its place since op c; run ops that share "
+                       "params in the order "
+                       "of registration");
+        assert_true(end(&it) == 5); /* p1 has none */
+        tide_pool_destroy(it.pool);
+    }
+}
+
+static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end(void **state)
+{
+    (void)state;
+    rig it = arrange(1, false);
+    add_small_op(&it, "first", 0, READ | GRAD);
+    add_op(&it, "forward", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
+    add_small_op(&it, "second", 0, READ | GRAD);
+    add_op(&it, "evaluation", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    for (uint32_t op = 0; op < 3; op++)
+        assert_ok(run(&it, op, 1));
+    assert_refused(&it, 3,
+                   "op evaluation uses param p0, but its gradient stands in its place since op second ended");
+    assert_true(end(&it) == 2);
+    assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
+    assert_ok(run(&it, 3, 0));
+    assert_ok(tide_step_end(it.pool));
+    tide_pool_destroy(it.pool);
+}
+
+/* --- results --- */
+
+static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        rig it = arrange(3, off);
+        for (uint32_t i = 0; i < 3; i++)
+            add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
+        assert_ok(tide_pool_seal(it.pool));
+        tide_step_result result;
+        begin(&it, 1);
+        for (uint32_t op = 0; op < 3; op++)
+            assert_ok(run(&it, op, 1));
+        assert_ok(tide_step_end(it.pool));
+        assert_ok(tide_step_result_get(it.pool, &result));
+        assert_int_equal(result.zero_gradients, 0);
+        const float before = master(&it, 0);
+        begin(&it, 1);
+        assert_ok(run(&it, 0, INFINITY));
+        assert_ok(tide_step_end(it.pool));
+        assert_ok(tide_step_result_get(it.pool, &result));
+        assert_true(result.skipped && result.gradient_scale == 0);
+        assert_int_equal(result.zero_gradients, 2);
+        assert_true(master(&it, 0) == before);
+        tide_pool_destroy(it.pool);
+    }
+}
+
+static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(void **state)
+{
+    (void)state;
+    rig it = arrange(1, false);
+    add_small_op(&it, "g", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    tide_step_result result;
+    assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
+    begin(&it, 1);
+    assert_ok(run(&it, 0, 2));
+    assert_true(end(&it) == 2);
+    assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result)); /* a forward-only pass has none of its own */
+    assert_true(result.gradient_norm == 2);
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 3));
+    (void)tide_step_abort(it.pool); /* torn, if the update has begun */
+    assert_int_equal(tide_step_result_get(it.pool, &result), TIDE_ERROR_STATE);
+    tide_pool_destroy(it.pool);
+}
+
+/* A param that no op gave a gradient is updated with none: it decays, and that is all. */
+static void a_param_without_a_gradient_decays(void **state)
+{
+    (void)state;
+    rig it = arrange(1, false);
+    const uint64_t one = 1;
+    const float value = 2;
+    tide_param decays;
+    assert_ok(tide_param_register(it.pool, "decays", &one, 1, true, &decays));
+    add_small_op(&it, "g", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    assert_ok(tide_param_set(it.pool, 0, TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_set(it.pool, decays, TIDE_SPACE_MASTER, 0, 1, &value));
+    tide_step_options options = step_of(0);
+    options.weight_decay = 0.5F;
+    assert_ok(tide_step_begin(it.pool, &options));
+    assert_ok(tide_step_end(it.pool));
+    assert_true(master(&it, 0) == 2);
+    assert_true(master(&it, decays) == 2 - 0.5F * 0.5F * 2);
+    tide_pool_destroy(it.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gradient_of_several_ops_is_rounded_once),
+        cmocka_unit_test(an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed),
+        cmocka_unit_test(a_step_can_not_end_while_a_gradient_waits_for_an_op),
+        cmocka_unit_test(an_order_that_would_lose_a_gradient_is_refused_before_it_does),
+        cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),
+        cmocka_unit_test(a_skipped_step_has_its_own_count_of_zero_gradients),
+        cmocka_unit_test(the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up),
+        cmocka_unit_test(a_param_without_a_gradient_decays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
