@@ -16,6 +16,7 @@
 
 enum { CHUNK_BYTES_LEAST = 4096 };
 #define SPACE_BYTES_MOST (UINT64_C(1) << 50) /* so that no sum below overflows */
+#define ELEMENTS_MOST    (SPACE_BYTES_MOST / sizeof(float))
 
 typedef struct named {
     char *name;
@@ -52,6 +53,7 @@ struct tide_layout {
     uint32_t checkpoint_capacity;
     uint64_t end_elements;     /* of the last param */
     uint64_t checkpoint_bytes; /* end of the last part */
+    uint32_t part_count;       /* of all checkpoints */
     uint64_t space_bytes[TIDE_SPACE_COUNT];
     uint32_t space_chunks[TIDE_SPACE_COUNT];
     uint32_t space_first[TIDE_SPACE_COUNT + 1]; /* chunk number; the last one is the count of all */
@@ -171,29 +173,37 @@ static bool find_checkpoint(const tide_layout *layout, const char *name)
     return false;
 }
 
-static tide_status check_name(const tide_layout *layout, const char *name)
+static bool is_taken(const tide_layout *layout, bool is_param, const char *name)
 {
     uint32_t other;
+    return is_param ? tide_layout_find_param(layout, name, &other) : find_checkpoint(layout, name);
+}
+
+static tide_status check_name(const tide_layout *layout, bool is_param, const char *name)
+{
+    const char *kind = is_param ? "param" : "checkpoint";
     if (layout->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "layout: %s comes after seal", name ? name : "(no name)");
+        return tide_fail(TIDE_ERROR_STATE, "%s %s comes after seal", kind, name ? name : "(no name)");
     if (!name || !*name)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: a tensor needs a name");
-    if (tide_layout_find_param(layout, name, &other) || find_checkpoint(layout, name))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: two tensors are named %s", name);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "a %s needs a name", kind);
+    if (is_taken(layout, is_param, name))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s %s: there is one of this name", kind, name);
     return TIDE_OK;
 }
 
 tide_status tide_layout_add_param(tide_layout *layout, const char *name, uint64_t elements, uint32_t *param)
 {
-    tide_status status = check_name(layout, name);
+    tide_status status = check_name(layout, true, name);
     if (status != TIDE_OK)
         return status;
     uint64_t alignment_elements = TIDE_ALIGNMENT_BYTES / tide_dtype_bytes(layout->options.dtype);
     uint64_t offset =
         (layout->end_elements + alignment_elements - 1) / alignment_elements * alignment_elements;
-    if (elements == 0 || elements > SPACE_BYTES_MOST / 4 || offset + elements > SPACE_BYTES_MOST / 4)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: param %s of %llu elements is empty or too large", name,
-                         (unsigned long long)elements);
+    if (elements == 0 || elements > ELEMENTS_MOST || offset + elements > ELEMENTS_MOST)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "param %s: %llu elements behind %llu of others; it has at least 1, and all have at most 2^48",
+            name, (unsigned long long)elements, (unsigned long long)offset);
     status =
         grow((void **)&layout->params, layout->param_count, &layout->param_capacity, sizeof(param_entry));
     if (status != TIDE_OK)
@@ -212,17 +222,18 @@ tide_status tide_layout_add_param(tide_layout *layout, const char *name, uint64_
 tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,
                                        uint64_t part_bytes, uint32_t *tensor)
 {
-    tide_status status = check_name(layout, name);
+    tide_status status = check_name(layout, false, name);
     if (status != TIDE_OK)
         return status;
-    if (parts == 0 || part_bytes == 0 || part_bytes > SPACE_BYTES_MOST / parts)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "layout: checkpoint %s of %u parts of %llu bytes is empty or too large", name, parts,
-                         (unsigned long long)part_bytes);
-    uint64_t offset = tide_align_up(layout->checkpoint_bytes);
-    uint64_t end = offset + (parts - 1) * tide_align_up(part_bytes) + part_bytes;
-    if (end > SPACE_BYTES_MOST)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "layout: checkpoints up to %s are too large", name);
+    uint64_t offset = tide_align_up(layout->checkpoint_bytes), end = SPACE_BYTES_MOST + 1;
+    if (parts > 0 && part_bytes > 0 && part_bytes <= SPACE_BYTES_MOST / parts)
+        end = offset + (parts - 1) * tide_align_up(part_bytes) + part_bytes;
+    if (end > SPACE_BYTES_MOST || parts > UINT32_MAX - layout->part_count)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "checkpoint %s: %u parts of %llu bytes behind %llu bytes of others; it has at least 1 "
+            "of 1 byte, and all have at most 2^50 bytes and 2^32 parts",
+            name, parts, (unsigned long long)part_bytes, (unsigned long long)offset);
     status = grow((void **)&layout->checkpoints, layout->checkpoint_count, &layout->checkpoint_capacity,
                   sizeof(checkpoint_entry));
     if (status != TIDE_OK)
@@ -235,6 +246,7 @@ tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, ui
     entry->part_bytes = part_bytes;
     entry->offset_bytes = offset;
     layout->checkpoint_bytes = end;
+    layout->part_count += parts;
     *tensor = layout->checkpoint_count++;
     return TIDE_OK;
 }

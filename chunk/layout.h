@@ -51,10 +51,11 @@ typedef struct tide_segment {
 tide_status tide_layout_create(const tide_layout_options *options, tide_layout **layout);
 void tide_layout_destroy(tide_layout *layout);
 
-/* Append a param of `elements` > 0; names are copied, unique and not empty (ARGUMENT otherwise). Before seal.
- */
+/* Append a param of `elements` > 0; names are copied, not empty and unique among params (ARGUMENT otherwise). ARGUMENT also
+ * if all params are more than 2^48 elements. Before seal. */
 tide_status tide_layout_add_param(tide_layout *layout, const char *name, uint64_t elements, uint32_t *param);
-/* Append a CHECKPOINT tensor of `parts` >= 1 slices of `part_bytes` > 0 each. Before seal. */
+/* Append a CHECKPOINT tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among checkpoints.
+ * ARGUMENT also if all are more than 2^50 bytes. Before seal. */
 tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,
                                        uint64_t part_bytes, uint32_t *tensor);
 /* Fix all numbers below. ARGUMENT if there is no param. */

@@ -171,9 +171,12 @@ typedef struct tide_residency {
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager);
 void tide_manager_destroy(tide_manager *manager);
 
+/* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name, an unknown
+ * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one that
+ * does not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
+tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* Register an op, in the order in which ops run in a step (so the last READ of each param in backward is
- * known). ARGUMENT, naming op and tensor: unknown tensor, a tensor named twice, no access or one that does
- * not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
+ * known). ARGUMENT as tide_op_check. */
 tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op);
 
 /* What the registered ops need at least under a placement. */

@@ -31,12 +31,12 @@ static bool is_named_before(const tide_use *uses, uint32_t i)
     return false;
 }
 
-static tide_status check_param_use(const tide_manager *m, const tide_op_description *d, uint32_t i)
+static tide_status check_param_use(const tide_layout *layout, const tide_op_description *d, uint32_t i)
 {
     const tide_use *use = &d->params[i];
-    if (use->tensor >= tide_layout_params(m->layout))
+    if (use->tensor >= tide_layout_params(layout))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no param %u", d->name, use->tensor);
-    const char *name = tide_layout_param_name(m->layout, use->tensor);
+    const char *name = tide_layout_param_name(layout, use->tensor);
     if (is_named_before(d->params, i))
         return fail_use(d, name, "named twice");
     if (use->access == 0 || use->access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD))
@@ -46,38 +46,51 @@ static tide_status check_param_use(const tide_manager *m, const tide_op_descript
     return TIDE_OK;
 }
 
-static tide_status check_checkpoint_use(const tide_manager *m, const tide_op_description *d, uint32_t i)
+static tide_status check_checkpoint_use(const tide_layout *layout, const tide_op_description *d, uint32_t i)
 {
     const tide_use *use = &d->checkpoints[i];
-    if (use->tensor >= tide_layout_checkpoints(m->layout))
+    if (use->tensor >= tide_layout_checkpoints(layout))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no checkpoint %u", d->name, use->tensor);
-    const char *name = tide_layout_checkpoint_name(m->layout, use->tensor);
+    const char *name = tide_layout_checkpoint_name(layout, use->tensor);
     if (is_named_before(d->checkpoints, i))
         return fail_use(d, name, "named twice");
     if (!(use->access & (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE)) || use->access & TIDE_ACCESS_GRAD ||
         use->access > (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST))
         return fail_use(d, name, "a checkpoint's access is READ, WRITE or both, and LAST");
-    if (tide_layout_checkpoint_parts(m->layout, use->tensor) != d->slices)
+    if (tide_layout_checkpoint_parts(layout, use->tensor) != d->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but checkpoint %s has %u parts", d->name,
-                         d->slices, name, tide_layout_checkpoint_parts(m->layout, use->tensor));
+                         d->slices, name, tide_layout_checkpoint_parts(layout, use->tensor));
     return TIDE_OK;
 }
 
-static tide_status check_description(const tide_manager *m, const tide_op_description *d)
+/* Each once, so there are no more of them than tensors: a count that is wrong makes nobody read beyond the array. */
+static tide_status check_array(const tide_op_description *d, const char *what, const tide_use *uses,
+                               uint32_t count, uint32_t tensors)
 {
-    if (m->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "op %s comes after seal", d->name ? d->name : "(no name)");
+    if (count > 0 && !uses)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: %s is NULL, %u are counted", d->name, what, count);
+    if (count > tensors)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: %u %s, of which there are %u", d->name, count, what,
+                         tensors);
+    return TIDE_OK;
+}
+
+tide_status tide_op_check(const tide_layout *layout, const tide_op_description *d)
+{
     if (!d->name || !*d->name)
         return tide_fail(TIDE_ERROR_ARGUMENT, "an op needs a name");
     if ((unsigned)d->pass > TIDE_PASS_BOTH)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: pass %d is unknown", d->name, (int)d->pass);
     if (d->checkpoint_count == 0 && d->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices of no checkpoint", d->name, d->slices);
-    tide_status status = TIDE_OK;
+    tide_status status = check_array(d, "params", d->params, d->param_count, tide_layout_params(layout));
+    if (status == TIDE_OK)
+        status = check_array(d, "checkpoints", d->checkpoints, d->checkpoint_count,
+                             tide_layout_checkpoints(layout));
     for (uint32_t i = 0; i < d->param_count && status == TIDE_OK; i++)
-        status = check_param_use(m, d, i);
+        status = check_param_use(layout, d, i);
     for (uint32_t i = 0; i < d->checkpoint_count && status == TIDE_OK; i++)
-        status = check_checkpoint_use(m, d, i);
+        status = check_checkpoint_use(layout, d, i);
     return status;
 }
 
@@ -184,7 +197,9 @@ static bool grow_ops(tide_manager *m)
 
 tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op)
 {
-    tide_status status = check_description(manager, description);
+    if (manager->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "op %s comes after seal", description->name);
+    tide_status status = tide_op_check(manager->layout, description);
     if (status != TIDE_OK)
         return status;
     if (!grow_ops(manager))

@@ -19,7 +19,7 @@ tide_status tide_fail(tide_status status, const char *format, ...)
     char text[MESSAGE_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(text, sizeof text, format == NULL ? "" : format, arguments);
     va_end(arguments);
     (void)snprintf(message, sizeof message, "%s", text);
     return status;

@@ -15,7 +15,8 @@ enum { CHUNK_BYTES = 4096, BF16_ELEMENTS = CHUNK_BYTES / 2, FP32_ELEMENTS = CHUN
 static tide_layout *new_layout(tide_dtype dtype)
 {
     tide_layout *layout;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = dtype, .ranks = 1, .group_size = 1, .states = 2};
+    tide_layout_options options = {
+        .chunk_bytes = CHUNK_BYTES, .dtype = dtype, .ranks = 1, .group_size = 1, .states = 2};
     assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
     return layout;
 }
@@ -70,8 +71,12 @@ static void groups_share_chunks_out_over_their_ranks(void **state)
 {
     (void)state;
     tide_layout *layout;
-    tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 4, .group_size = 2, .states = 2, .rank = 3};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES,
+                                   .dtype = TIDE_DTYPE_BF16,
+                                   .ranks = 4,
+                                   .group_size = 2,
+                                   .states = 2,
+                                   .rank = 3};
     assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
     add_param(layout, "p", 5 * BF16_ELEMENTS);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
@@ -104,11 +109,17 @@ static void bad_options_and_names_are_refused(void **state)
     assert_int_equal(tide_layout_seal(layout), TIDE_ERROR_ARGUMENT);
     add_param(layout, "p", 1);
     assert_int_equal(tide_layout_add_param(layout, "p", 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_non_null(strstr(tide_message(), "named p"));
+    assert_non_null(strstr(tide_message(), "param p: there is one of this name"));
     assert_int_equal(tide_layout_add_param(layout, "", 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_param(layout, "q", 0, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_checkpoint(layout, "c", 0, 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_checkpoint(layout, "c", 1, 0, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_checkpoint(layout, "p", 1, 1, &number), TIDE_OK); /* of another kind */
+    assert_int_equal(tide_layout_add_checkpoint(layout, "p", 1, 1, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_param(layout, "q", UINT64_C(1) << 48, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_checkpoint(layout, "c", UINT32_MAX, 1, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_checkpoint(layout, "c", 2, UINT64_C(1) << 49, &number),
+                     TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
     assert_int_equal(tide_layout_add_param(layout, "late", 1, &number), TIDE_ERROR_STATE);
     assert_false(tide_layout_find_param(layout, "late", &number));

@@ -40,7 +40,7 @@
 #include <pthread.h>
 
 typedef struct tide_pool_param {
-    char *name;
+    const char *name; /* registered's */
     uint64_t elements;
     bool decay;
     uint64_t first_block;               /* [fixed] of the norm's blocks */
@@ -52,7 +52,7 @@ typedef struct tide_pool_param {
 } tide_pool_param;
 
 typedef struct tide_pool_checkpoint {
-    char *name;
+    const char *name; /* registered's */
     uint32_t parts;
     uint64_t part_bytes;
     uint64_t offset_bytes; /* [fixed] of part 0 in the CHECKPOINT space */
@@ -173,6 +173,7 @@ struct tide_pool {
     double shadow_bytes; /* [caller] but for the next one, which has this traffic */
     bool sealed;
 
+    tide_layout *registered; /* names and sizes, never sealed: refuses what would not fit */
     tide_pool_param *params;
     uint32_t param_count, param_capacity;
     tide_pool_checkpoint *checkpoints;
@@ -286,8 +287,16 @@ tide_status tide_pool_failure(tide_pool *pool);
 void tide_pool_lock(tide_pool *pool);
 void tide_pool_unlock(tide_pool *pool);
 
+/* ARGUMENT if a public call was given a NULL: `missing` is the first such parameter's name, NULL if there is none. */
+static inline tide_status tide_pool_given(const char *call, const char *missing)
+{
+    return missing == NULL ? TIDE_OK : tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s is NULL", call, missing);
+}
+
 /* --- plan.c --- */
 
+/* An empty layout for the pool's params. ARGUMENT, NO_MEMORY. */
+tide_status tide_pool_layout_create(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout);
 /* Layout and manager of what is registered, for any chunk size. The caller destroys both. */
 tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout,
                                    tide_manager **manager);
@@ -438,8 +447,10 @@ tide_status tide_pool_begin_backward(tide_pool *pool);
 
 /* --- step.c --- */
 
-/* OK if the pool is sealed, has not failed and is not torn; `what` names the call in the message. */
-tide_status tide_pool_callable(tide_pool *pool, const char *what);
+/* OK if the pool is there (ARGUMENT), sealed, has not failed and is not torn; `call` is named in the message. */
+tide_status tide_pool_callable(tide_pool *pool, const char *call);
+/* As tide_pool_failure, a failure included that the device alone knows of so far. With the lock. */
+tide_status tide_pool_ask_failure(tide_pool *pool);
 /* Enqueue the zeroing of a part of the region on the compute stream; caller's thread. */
 tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 

@@ -22,6 +22,17 @@ tide_placement tide_pool_placement(const tide_pool *pool)
     return pool->options.placement;
 }
 
+tide_status tide_pool_layout_create(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout)
+{
+    const tide_layout_options options = {.chunk_bytes = chunk_bytes,
+                                         .dtype = pool->options.dtype,
+                                         .ranks = 1,
+                                         .group_size = 1,
+                                         .rank = 0,
+                                         .states = pool->options.update_states};
+    return tide_layout_create(&options, layout);
+}
+
 static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
 {
     tide_status status = TIDE_OK;
@@ -41,15 +52,9 @@ static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
 tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **result_layout,
                                    tide_manager **result_manager)
 {
-    const tide_layout_options options = {.chunk_bytes = chunk_bytes,
-                                         .dtype = pool->options.dtype,
-                                         .ranks = 1,
-                                         .group_size = 1,
-                                         .rank = 0,
-                                         .states = pool->options.update_states};
     tide_layout *layout = NULL;
     tide_manager *manager = NULL;
-    tide_status status = tide_layout_create(&options, &layout);
+    tide_status status = tide_pool_layout_create(pool, chunk_bytes, &layout);
     if (status != TIDE_OK)
         return status;
     status = layout_fill(pool, layout);
@@ -335,12 +340,17 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
 
 tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan)
 {
+    const tide_status given = tide_pool_given("tide_pool_plan_get", pool == NULL   ? "pool"
+                                                                    : plan == NULL ? "plan"
+                                                                                   : NULL);
+    if (given != TIDE_OK)
+        return given;
     if (pool->sealed) {
         *plan = pool->plan;
         return TIDE_OK;
     }
     if (pool->param_count == 0 || pool->op_count == 0)
-        return tide_fail(TIDE_ERROR_STATE, "pool: a plan needs at least one param and one op");
+        return tide_fail(TIDE_ERROR_STATE, "tide_pool_plan_get: a plan needs at least one param and one op");
     tide_layout *layout;
     tide_manager *manager;
     tide_status status = tide_pool_policy_build(pool, pool->options.chunk_bytes, &layout, &manager);
@@ -358,8 +368,10 @@ tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, ti
 
 tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes)
 {
+    if (pool == NULL)
+        return tide_pool_given("tide_pool_set_budgets", "pool");
     if (pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "pool: budgets are fixed at seal");
+        return tide_fail(TIDE_ERROR_STATE, "tide_pool_set_budgets: budgets are fixed at seal");
     pool->options.device_memory_bytes = device_memory_bytes;
     pool->options.host_memory_bytes = host_memory_bytes;
     return TIDE_OK;

@@ -5,12 +5,15 @@
 #include "offload/topology.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024, MAX_PARTS = 1 << 20 };
 #define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
 #define MAX_BYTES           (UINT64_C(1) << 50) /* of one piece, so that no sum overflows */
+#define MAX_STAGING_BYTES   (UINT64_C(1) << 40)
+#define MAX_ELEMENTS        (UINT64_C(1) << 48)
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
 
 void tide_pool_lock(tide_pool *pool)
@@ -57,6 +60,8 @@ tide_status tide_pool_failure(tide_pool *pool)
 
 void tide_pool_options_default(tide_pool_options *options)
 {
+    if (options == NULL)
+        return;
     *options = (tide_pool_options){
         .device = "host",
         .chunk_bytes = DEFAULT_CHUNK_BYTES,
@@ -72,6 +77,42 @@ void tide_pool_options_default(tide_pool_options *options)
     };
 }
 
+static tide_status rates_check(const tide_pool_options *options)
+{
+    const tide_machine *machine = &options->machine;
+    const struct {
+        const char *name;
+        double per_second;
+    } rates[] = {{"link_bytes_per_second", options->link_bytes_per_second},
+                 {"machine.flops_per_second", machine->flops_per_second},
+                 {"machine.device_bytes_per_second", machine->device_bytes_per_second},
+                 {"machine.host_bytes_per_second", machine->host_bytes_per_second},
+                 {"machine.link_out_bytes_per_second", machine->link_out_bytes_per_second}};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        if (!isfinite(rates[i].per_second) || rates[i].per_second < 0)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "pool: %s is %g, it must be finite and at least 0",
+                             rates[i].name, rates[i].per_second);
+    }
+    return TIDE_OK;
+}
+
+static tide_status sizes_check(const tide_pool_options *options)
+{
+    const struct {
+        const char *name;
+        uint64_t value, most;
+    } sizes[] = {{"nonmodel_bytes", options->nonmodel_bytes, MAX_BYTES},
+                 {"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
+                 {"threads", options->threads, TIDE_THREADS_MAX},
+                 {"delay_max_us", options->delay_max_us, TIDE_DELAY_MAX_US}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].value > sizes[i].most)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "pool: %s is %llu, at most %llu are allowed", sizes[i].name,
+                             (unsigned long long)sizes[i].value, (unsigned long long)sizes[i].most);
+    }
+    return TIDE_OK;
+}
+
 static tide_status options_check(const tide_pool_options *options)
 {
     const uint64_t chunk = options->chunk_bytes;
@@ -82,19 +123,14 @@ static tide_status options_check(const tide_pool_options *options)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: chunk size %llu is not a power of two from 256 KiB to 1 GiB",
                          (unsigned long long)chunk);
-    if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32 && options->dtype != TIDE_DTYPE_FP16)
+    if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32 &&
+        options->dtype != TIDE_DTYPE_FP16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown dtype %d", (int)options->dtype);
     if (options->update_states > 2)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: update_states is %u, an optimizer has 0 to 2",
                          options->update_states);
-    if (!(options->link_bytes_per_second >= 0))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: a link of %g bytes per second; 0 is no limit",
-                         options->link_bytes_per_second);
     if ((unsigned)options->placement > TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown placement %d", (int)options->placement);
-    if (options->nonmodel_bytes > MAX_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: nonmodel_bytes is %llu, more than any device has",
-                         (unsigned long long)options->nonmodel_bytes);
     if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: an update callback runs on the host, so its placement can't be the device");
@@ -103,7 +139,8 @@ static tide_status options_check(const tide_pool_options *options)
                          "pool: manager off updates on the device; an update callback can't");
     if (options->skip_wait_site >= TIDE_SITE_COUNT)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist", options->skip_wait_site);
-    return TIDE_OK;
+    const tide_status status = sizes_check(options);
+    return status == TIDE_OK ? rates_check(options) : status;
 }
 
 static tide_status chunk_check(const tide_pool_options *options, const tide_target *target)
@@ -116,37 +153,51 @@ static tide_status chunk_check(const tide_pool_options *options, const tide_targ
                      (unsigned long long)target->chunk_bytes_min);
 }
 
+/* Options as they are in force, checked. */
+static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
+                                    tide_target *target)
+{
+    *options = *given;
+    if (options->chunk_bytes == 0)
+        options->chunk_bytes = DEFAULT_CHUNK_BYTES;
+    if (options->staging_bytes == 0)
+        options->staging_bytes = DEFAULT_STAGING_BYTES;
+    if (options->update == NULL)
+        options->update_states = 2;
+    tide_status status = options_check(options);
+    if (status == TIDE_OK)
+        status = tide_target_find(options->device, target);
+    if (status == TIDE_OK)
+        status = chunk_check(options, target);
+    options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
+                             (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
+    if (options->threads == 0)
+        options->threads = tide_topology_processors();
+    return status;
+}
+
 tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_pool **result)
 {
-    tide_pool_options copy = *options;
-    if (copy.chunk_bytes == 0)
-        copy.chunk_bytes = DEFAULT_CHUNK_BYTES;
-    if (copy.staging_bytes == 0)
-        copy.staging_bytes = DEFAULT_STAGING_BYTES;
-    copy.staging_bytes = (copy.staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) / (2 * TIDE_ALIGNMENT_BYTES) *
-                         (2 * TIDE_ALIGNMENT_BYTES);
-    if (copy.threads == 0)
-        copy.threads = tide_topology_processors();
-    if (copy.update == NULL)
-        copy.update_states = 2;
+    tide_pool_options copy;
     tide_target target;
-    tide_status status = options_check(&copy);
-    if (status == TIDE_OK)
-        status = tide_target_find(copy.device, &target);
-    if (status == TIDE_OK)
-        status = chunk_check(&copy, &target);
+    tide_status status = options_complete(options, &copy, &target);
     if (status != TIDE_OK)
         return status;
     tide_pool *pool = calloc(1, sizeof *pool);
     char *name = strdup(copy.device);
-    if (pool == NULL || name == NULL) {
+    if (pool == NULL || name == NULL)
+        status =
+            tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %zu bytes of bookkeeping", sizeof *pool);
+    if (status == TIDE_OK) {
+        pool->options = copy;
+        pool->options.device = pool->device_name = name;
+        status = tide_pool_layout_create(pool, copy.chunk_bytes, &pool->registered);
+    }
+    if (status != TIDE_OK) {
         free(pool);
         free(name);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %zu bytes of bookkeeping", sizeof *pool);
+        return status;
     }
-    pool->options = copy;
-    pool->device_name = name;
-    pool->options.device = name;
     pool->slice = UINT32_MAX;
     pool->shadow = shadow;
     /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. */
@@ -162,7 +213,10 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
 
 tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
 {
-    return tide_pool_make(options, false, pool);
+    const tide_status given = tide_pool_given("tide_pool_create", options == NULL ? "options"
+                                                                  : pool == NULL  ? "pool"
+                                                                                  : NULL);
+    return given == TIDE_OK ? tide_pool_make(options, false, pool) : given;
 }
 
 static void stop_engine(tide_pool *pool)
@@ -179,10 +233,6 @@ static void stop_engine(tide_pool *pool)
 
 static void free_registrations(tide_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->param_count; i++)
-        free(pool->params[i].name);
-    for (uint32_t i = 0; i < pool->checkpoint_count; i++)
-        free(pool->checkpoints[i].name);
     for (uint32_t i = 0; i < pool->op_count; i++) {
         free((char *)(uintptr_t)pool->ops[i].description.name);
         free((tide_use *)(uintptr_t)pool->ops[i].description.params);
@@ -193,6 +243,7 @@ static void free_registrations(tide_pool *pool)
     free(pool->params);
     free(pool->checkpoints);
     free(pool->ops);
+    tide_layout_destroy(pool->registered);
 }
 
 void tide_pool_destroy(tide_pool *pool)
@@ -222,169 +273,167 @@ void tide_pool_destroy(tide_pool *pool)
 }
 
 /* Room for one more element in an array that doubles. */
-static bool grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+static tide_status grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
 {
     if (count < *capacity)
-        return true;
+        return TIDE_OK;
     const uint32_t larger = *capacity == 0 ? 16 : *capacity * 2;
     void *moved = realloc(*array, larger * element_bytes);
     if (moved == NULL)
-        return false;
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register %u of a kind", larger);
     *array = moved;
     *capacity = larger;
-    return true;
-}
-
-static tide_status registering(const tide_pool *pool, const char *what)
-{
-    if (pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "pool: %s can't be registered after seal", what);
     return TIDE_OK;
 }
 
-static tide_status no_memory(const char *what)
+static tide_status registering(const tide_pool *pool, const char *call)
 {
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register %s", what);
+    if (pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is sealed", call);
+    return TIDE_OK;
 }
 
 static tide_status count_elements(const char *name, const uint64_t *shape, uint32_t rank, uint64_t *elements)
 {
-    uint64_t product = 1;
+    if (rank < 1 || rank > 4)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: %u dimensions, 1 to 4 are allowed", name, rank);
+    *elements = 1;
     for (uint32_t i = 0; i < rank; i++) {
-        if (shape[i] == 0 || __builtin_mul_overflow(product, shape[i], &product) ||
-            product > (UINT64_C(1) << 56))
-            return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: dimension %u is %llu", name, i,
-                             (unsigned long long)shape[i]);
+        if (shape[i] == 0)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: dimension %u is 0", name, i);
+        if (shape[i] > MAX_ELEMENTS / *elements)
+            return tide_fail(TIDE_ERROR_ARGUMENT,
+                             "param %s: dimension %u is %llu, too large: a param has at most 2^48 elements",
+                             name, i, (unsigned long long)shape[i]);
+        *elements *= shape[i];
     }
-    *elements = product;
     return TIDE_OK;
 }
 
 tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
                                 bool decay, tide_param *param)
 {
-    tide_status status = registering(pool, "a param");
-    if (status != TIDE_OK)
-        return status;
-    if (name == NULL || name[0] == 0 || rank < 1 || rank > 4)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: a name and 1 to 4 dimensions are needed, not %u",
-                         name == NULL ? "(null)" : name, rank);
-    tide_param other;
-    if (tide_param_find(pool, name, &other))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: registered twice", name);
+    tide_status status = tide_pool_given("tide_param_register", pool == NULL    ? "pool"
+                                                                : name == NULL  ? "name"
+                                                                : shape == NULL ? "shape"
+                                                                : param == NULL ? "param"
+                                                                                : NULL);
     uint64_t elements = 0;
-    status = count_elements(name, shape, rank, &elements);
+    uint32_t number;
+    if (status == TIDE_OK)
+        status = registering(pool, "tide_param_register");
+    if (status == TIDE_OK)
+        status = count_elements(name, shape, rank, &elements);
+    if (status == TIDE_OK)
+        status = grow((void **)&pool->params, pool->param_count, &pool->param_capacity, sizeof *pool->params);
+    if (status == TIDE_OK)
+        status = tide_layout_add_param(pool->registered, name, elements, &number);
     if (status != TIDE_OK)
         return status;
-    char *copy = strdup(name);
-    if (copy == NULL ||
-        !grow((void **)&pool->params, pool->param_count, &pool->param_capacity, sizeof *pool->params)) {
-        free(copy);
-        return no_memory(name);
-    }
-    pool->params[pool->param_count] = (tide_pool_param){.name = copy, .elements = elements, .decay = decay};
-    *param = pool->param_count++;
+    assert(number == pool->param_count);
+    pool->params[pool->param_count++] = (tide_pool_param){
+        .name = tide_layout_param_name(pool->registered, number), .elements = elements, .decay = decay};
+    *param = number;
     return TIDE_OK;
 }
 
 tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
                                      tide_checkpoint *checkpoint)
 {
-    const tide_status status = registering(pool, "a checkpoint");
+    tide_status status = tide_pool_given("tide_checkpoint_register", pool == NULL         ? "pool"
+                                                                     : name == NULL       ? "name"
+                                                                     : checkpoint == NULL ? "checkpoint"
+                                                                                          : NULL);
+    uint32_t number;
+    if (status == TIDE_OK)
+        status = registering(pool, "tide_checkpoint_register");
+    if (status == TIDE_OK && parts > MAX_PARTS)
+        status =
+            tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint %s: %u parts, at most 2^20 are allowed", name, parts);
+    if (status == TIDE_OK)
+        status = grow((void **)&pool->checkpoints, pool->checkpoint_count, &pool->checkpoint_capacity,
+                      sizeof *pool->checkpoints);
+    if (status == TIDE_OK)
+        status = tide_layout_add_checkpoint(pool->registered, name, parts, part_bytes, &number);
     if (status != TIDE_OK)
         return status;
-    if (name == NULL || name[0] == 0 || parts == 0 || parts > MAX_PARTS || part_bytes == 0 ||
-        part_bytes > MAX_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "checkpoint %s: needs a name, parts (%u) and bytes a part (%llu)",
-                         name == NULL ? "(null)" : name, parts, (unsigned long long)part_bytes);
-    char *copy = strdup(name);
-    if (copy == NULL || !grow((void **)&pool->checkpoints, pool->checkpoint_count, &pool->checkpoint_capacity,
-                              sizeof *pool->checkpoints)) {
-        free(copy);
-        return no_memory(name);
-    }
-    pool->checkpoints[pool->checkpoint_count] =
-        (tide_pool_checkpoint){.name = copy, .parts = parts, .part_bytes = part_bytes};
-    *checkpoint = pool->checkpoint_count++;
+    assert(number == pool->checkpoint_count);
+    pool->checkpoints[pool->checkpoint_count++] =
+        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(pool->registered, number),
+                               .parts = parts,
+                               .part_bytes = part_bytes};
+    *checkpoint = number;
     return TIDE_OK;
 }
 
-/* The op's uses are checked by the manager (seal); here only what copying them needs. */
+/* The pool's own copy of a description. */
+static tide_status copy_op(const tide_op_description *given, tide_pool_op *op)
+{
+    const size_t params = given->param_count, checkpoints = given->checkpoint_count;
+    char *name = strdup(given->name);
+    tide_use *uses = calloc(params + checkpoints + 1, sizeof *uses);
+    uint64_t *offsets = calloc(params + 1, sizeof *offsets);
+    if (name == NULL || uses == NULL || offsets == NULL) {
+        free(name);
+        free(uses);
+        free(offsets);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory to register it", given->name);
+    }
+    if (params > 0)
+        memcpy(uses, given->params, params * sizeof *uses);
+    if (checkpoints > 0)
+        memcpy(uses + params, given->checkpoints, checkpoints * sizeof *uses);
+    *op = (tide_pool_op){.description = *given, .accumulator_offsets = offsets};
+    op->description.name = name;
+    op->description.params = uses;
+    op->description.checkpoints = uses + params;
+    return TIDE_OK;
+}
+
 tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op)
 {
-    const tide_status status = registering(pool, "an op");
-    if (status != TIDE_OK)
-        return status;
-    const char *given = description->name;
-    if (given == NULL || given[0] == 0 || (description->param_count > 0 && description->params == NULL) ||
-        (description->checkpoint_count > 0 && description->checkpoints == NULL))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: needs a name and the arrays it counts",
-                         given == NULL ? "(null)" : given);
-    if (description->workspace_bytes > MAX_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: workspace of %llu bytes, more than any device has",
-                         given, (unsigned long long)description->workspace_bytes);
-    for (uint32_t i = 0; i < description->param_count; i++) {
-        if (description->params[i].tensor >= pool->param_count)
-            return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: param %u is not registered", given,
-                             description->params[i].tensor);
-    }
-    for (uint32_t i = 0; i < description->checkpoint_count; i++) {
-        if (description->checkpoints[i].tensor >= pool->checkpoint_count)
-            return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: checkpoint %u is not registered", given,
-                             description->checkpoints[i].tensor);
-    }
-    const uint32_t uses = description->param_count + description->checkpoint_count;
-    char *name = strdup(given);
-    tide_use *copies = calloc(uses + 1, sizeof *copies);
-    uint64_t *offsets = calloc(description->param_count + 1, sizeof *offsets);
-    if (name == NULL || copies == NULL || offsets == NULL ||
-        !grow((void **)&pool->ops, pool->op_count, &pool->op_capacity, sizeof *pool->ops)) {
-        free(name);
-        free(copies);
-        free(offsets);
-        return no_memory(given);
-    }
-    if (description->param_count > 0)
-        memcpy(copies, description->params, description->param_count * sizeof *copies);
-    if (description->checkpoint_count > 0)
-        memcpy(copies + description->param_count, description->checkpoints,
-               description->checkpoint_count * sizeof *copies);
-    tide_pool_op *added = &pool->ops[pool->op_count];
-    *added = (tide_pool_op){.description = *description, .accumulator_offsets = offsets};
-    added->description.name = name;
-    added->description.params = copies;
-    added->description.checkpoints = copies + description->param_count;
-    *op = pool->op_count++;
-    return TIDE_OK;
+    tide_status status = tide_pool_given("tide_op_register", pool == NULL          ? "pool"
+                                                             : description == NULL ? "description"
+                                                             : op == NULL          ? "op"
+                                                                                   : NULL);
+    if (status == TIDE_OK)
+        status = registering(pool, "tide_op_register");
+    if (status == TIDE_OK)
+        status = tide_op_check(pool->registered, description);
+    if (status == TIDE_OK && description->workspace_bytes > MAX_BYTES)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "op %s: workspace of %llu bytes, at most 2^50 are allowed",
+                           description->name, (unsigned long long)description->workspace_bytes);
+    if (status == TIDE_OK)
+        status = grow((void **)&pool->ops, pool->op_count, &pool->op_capacity, sizeof *pool->ops);
+    if (status == TIDE_OK)
+        status = copy_op(description, &pool->ops[pool->op_count]);
+    if (status == TIDE_OK)
+        *op = pool->op_count++;
+    return status;
 }
 
 bool tide_param_find(const tide_pool *pool, const char *name, tide_param *param)
 {
-    for (uint32_t i = 0; i < pool->param_count; i++) {
-        if (strcmp(pool->params[i].name, name) == 0) {
-            *param = i;
-            return true;
-        }
-    }
-    return false;
+    return pool != NULL && name != NULL && param != NULL &&
+           tide_layout_find_param(pool->registered, name, param);
 }
 
 uint64_t tide_param_elements(const tide_pool *pool, tide_param param)
 {
-    return param < pool->param_count ? pool->params[param].elements : 0;
+    return pool != NULL && param < pool->param_count ? pool->params[param].elements : 0;
 }
 
 void *tide_param_data(const tide_pool *pool, tide_param param)
 {
-    if (!pool->sealed || param >= pool->param_count)
+    if (pool == NULL || !pool->sealed || param >= pool->param_count)
         return NULL;
     return pool->space_address[TIDE_SPACE_PARAM] + pool->params[param].data_offset_bytes;
 }
 
 void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part)
 {
-    if (!pool->sealed || checkpoint >= pool->checkpoint_count || part >= pool->checkpoints[checkpoint].parts)
+    if (pool == NULL || !pool->sealed || checkpoint >= pool->checkpoint_count ||
+        part >= pool->checkpoints[checkpoint].parts)
         return NULL;
     return pool->space_address[TIDE_SPACE_CHECKPOINT] + pool->checkpoints[checkpoint].offset_bytes +
            part * tide_align_up(pool->checkpoints[checkpoint].part_bytes);
@@ -392,17 +441,17 @@ void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, ui
 
 void *tide_region(const tide_pool *pool)
 {
-    return pool->sealed ? pool->region : NULL;
+    return pool != NULL && pool->sealed ? pool->region : NULL;
 }
 
 void *tide_workspace(const tide_pool *pool)
 {
-    return pool->op_open ? pool->region + pool->region_layout.workspace_offset : NULL;
+    return pool != NULL && pool->op_open ? pool->region + pool->region_layout.workspace_offset : NULL;
 }
 
 float *tide_param_gradient(const tide_pool *pool, tide_param param)
 {
-    if (!pool->op_open)
+    if (pool == NULL || !pool->op_open)
         return NULL;
     const tide_pool_op *op = &pool->ops[pool->op];
     for (uint32_t i = 0; i < op->description.param_count; i++) {
@@ -415,6 +464,8 @@ float *tide_param_gradient(const tide_pool *pool, tide_param param)
 
 uint64_t tide_update_count(const tide_pool *pool)
 {
+    if (pool == NULL)
+        return 0;
     tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
     tide_pool_lock(shared);
     const uint64_t updates = pool->updates;

@@ -297,10 +297,13 @@ static tide_status seal(tide_pool *pool)
 
 tide_status tide_pool_seal(tide_pool *pool)
 {
+    if (pool == NULL)
+        return tide_pool_given("tide_pool_seal", "pool");
     if (pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "pool: sealed already");
+        return tide_fail(TIDE_ERROR_STATE, "tide_pool_seal: sealed already");
     if (pool->param_count == 0 || pool->op_count == 0)
-        return tide_fail(TIDE_ERROR_STATE, "pool: nothing to seal: register at least one param and one op");
+        return tide_fail(TIDE_ERROR_STATE,
+                         "tide_pool_seal: nothing to seal: register at least one param and one op");
     tide_status status = seal(pool);
     if (status == TIDE_OK) {
         for (uint32_t i = 0; i < tide_layout_space_chunks(pool->layout, TIDE_SPACE_PARAM); i++)
