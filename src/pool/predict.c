@@ -293,6 +293,8 @@ static tide_status check(const tide_pool *pool)
     if (!pool->measure.complete)
         return tide_fail(TIDE_ERROR_STATE,
                          "prediction: no training step with its updates has been measured yet");
+    if (tide_measure_script(&pool->measure)->length == 0)
+        return tide_fail(TIDE_ERROR_STATE, "prediction: the last training step ran no op");
     if (tide_measure_script(&pool->measure)->too_long)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "prediction: the last step ran more than twice all registered ops and slices");
@@ -301,10 +303,15 @@ static tide_status check(const tide_pool *pool)
 
 tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
 {
-    if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "prediction: the pool is not sealed");
+    tide_status status = tide_pool_given("tide_pool_predict", pool == NULL         ? "pool"
+                                                              : prediction == NULL ? "prediction"
+                                                                                   : NULL);
+    if (status == TIDE_OK && !pool->sealed)
+        status = tide_fail(TIDE_ERROR_STATE, "tide_pool_predict: the pool is not sealed");
+    if (status != TIDE_OK)
+        return status;
     tide_predict *predict = &pool->predict;
-    tide_status status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
+    status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
     if (status != TIDE_OK)
         return status;
     sample_ended_step(pool);
