@@ -45,23 +45,29 @@ static tide_status staging_copy(tide_pool *pool, const char *label, uint32_t hal
     return status;
 }
 
-static tide_status check_region(const tide_pool *pool, const char *what, const void *address, size_t bytes)
+/* The caller's part of the region only, as declared: behind it the pool keeps gradients and norms. */
+static tide_status check_region(tide_pool *pool, const char *call, const void *address, size_t bytes)
 {
-    const char *at = address;
-    if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
-    if (at < pool->region || bytes > pool->plan.region_bytes ||
-        (uint64_t)(at - pool->region) > pool->plan.region_bytes - bytes)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %zu bytes at %p are not inside the region", what, bytes,
-                         address);
-    return TIDE_OK;
+    const tide_status status = tide_pool_callable(pool, call);
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t at = (uint64_t)((uintptr_t)address - (uintptr_t)pool->region);
+    const uint64_t most = pool->options.nonmodel_bytes;
+    if (at <= most && bytes <= most - at)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "%s: %zu bytes at %p are not inside the %llu nonmodel_bytes of the region", call, bytes,
+                     address, (unsigned long long)most);
 }
 
 tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes)
 {
-    tide_status status = check_region(pool, "tide_write", region, bytes);
+    tide_status status = tide_pool_given("tide_write", pool == NULL     ? "pool"
+                                                       : region == NULL ? "region"
+                                                       : source == NULL ? "source"
+                                                                        : NULL);
     if (status == TIDE_OK)
-        status = tide_pool_callable(pool, "tide_write");
+        status = check_region(pool, "tide_write", region, bytes);
     const size_t half_bytes = pool->options.staging_bytes / 2;
     for (size_t done = 0; done < bytes && status == TIDE_OK;) {
         const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
@@ -113,12 +119,12 @@ tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *reg
 
 tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t bytes)
 {
-    tide_status status = check_region(pool, "tide_read", region, bytes);
-    if (status != TIDE_OK)
-        return status;
-    tide_pool_lock(pool);
-    status = tide_pool_failure(pool);
-    tide_pool_unlock(pool);
+    tide_status status = tide_pool_given("tide_read", pool == NULL     ? "pool"
+                                                      : target == NULL ? "target"
+                                                      : region == NULL ? "region"
+                                                                       : NULL);
+    if (status == TIDE_OK)
+        status = check_region(pool, "tide_read", region, bytes);
     return status == TIDE_OK ? tide_pool_read_region(pool, target, region, bytes) : status;
 }
 
@@ -182,9 +188,6 @@ static tide_status access_range(tide_pool *pool, tide_param param, tide_space sp
 static tide_status access_check(const tide_pool *pool, const char *what, tide_param param, tide_space space,
                                 uint64_t first, uint64_t count, bool set)
 {
-    if (!pool->sealed || pool->step_open)
-        return tide_fail(TIDE_ERROR_STATE, "%s: %s", what,
-                         pool->sealed ? "a step is open" : "the pool is not sealed");
     if (param >= pool->param_count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: there is no param %u", what, param);
     const uint64_t elements = pool->params[param].elements;
@@ -198,6 +201,8 @@ static tide_status access_check(const tide_pool *pool, const char *what, tide_pa
     if (!state && (set || space != TIDE_SPACE_PARAM))
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s can't be %s in space %d", what,
                          pool->params[param].name, set ? "set" : "read", (int)space);
+    if (!pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
     return TIDE_OK;
 }
 
@@ -225,14 +230,22 @@ static void note_coverage(tide_pool *pool, tide_pool_param *param, tide_space sp
         pool->torn = false;
 }
 
-static tide_status access_params(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
-                                 uint64_t count, float *values, bool set)
+/* Between steps, with the last one's updates done. With the lock. */
+static tide_status settle_between_steps(tide_pool *pool, const char *call)
+{
+    if (pool->step_open)
+        return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
+    return tide_pool_settle(pool);
+}
+
+static tide_status access_params(tide_pool *pool, const char *call, tide_param param, tide_space space,
+                                 uint64_t first, uint64_t count, float *values, bool set)
 {
     tide_pool_lock(pool);
-    /* On a pool that failed the engine is cleared first, as an abort does. */
-    tide_status status = pool->failure == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
+    /* On a pool that failed the step is given up first, as an abort does. */
+    tide_status status = tide_pool_ask_failure(pool) == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
     if (status == TIDE_OK)
-        status = tide_pool_settle(pool);
+        status = settle_between_steps(pool, call);
     if (status == TIDE_OK)
         status = tide_pool_resident(pool, false);
     if (status == TIDE_OK && !pool->device->ops->has_data && !set)
@@ -248,30 +261,43 @@ static tide_status access_params(tide_pool *pool, tide_param param, tide_space s
 tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
                            uint64_t count, const float *values)
 {
-    const tide_status status = access_check(pool, "tide_param_set", param, space, first, count, true);
-    if (status != TIDE_OK)
-        return status;
-    return access_params(pool, param, space, first, count, (float *)(uintptr_t)values, true);
+    tide_status status = tide_pool_given("tide_param_set", pool == NULL     ? "pool"
+                                                           : values == NULL ? "values"
+                                                                            : NULL);
+    if (status == TIDE_OK)
+        status = access_check(pool, "tide_param_set", param, space, first, count, true);
+    if (status == TIDE_OK)
+        status = access_params(pool, "tide_param_set", param, space, first, count, (float *)(uintptr_t)values,
+                               true);
+    return status;
 }
 
 tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
                            uint64_t count, float *values)
 {
-    const tide_status status = access_check(pool, "tide_param_get", param, space, first, count, false);
-    if (status != TIDE_OK)
-        return status;
-    return access_params(pool, param, space, first, count, values, false);
+    tide_status status = tide_pool_given("tide_param_get", pool == NULL     ? "pool"
+                                                           : values == NULL ? "values"
+                                                                            : NULL);
+    if (status == TIDE_OK)
+        status = access_check(pool, "tide_param_get", param, space, first, count, false);
+    if (status == TIDE_OK)
+        status = access_params(pool, "tide_param_get", param, space, first, count, values, false);
+    return status;
 }
 
 tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
 {
-    if (!pool->sealed || pool->step_open)
-        return tide_fail(TIDE_ERROR_STATE, "tide_update_count_set: %s",
-                         pool->sealed ? "a step is open" : "the pool is not sealed");
+    if (pool == NULL)
+        return tide_pool_given("tide_update_count_set", "pool");
+    if (updates > TIDE_UPDATES_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_update_count_set: %llu updates, at most 2^53 are counted",
+                         (unsigned long long)updates);
+    if (!pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "tide_update_count_set: the pool is not sealed");
     tide_pool_lock(pool);
-    tide_status status = tide_pool_failure(pool);
+    tide_status status = tide_pool_ask_failure(pool);
     if (status == TIDE_OK)
-        status = tide_pool_settle(pool);
+        status = settle_between_steps(pool, "tide_update_count_set");
     if (status == TIDE_OK) {
         pool->updates = updates;
         pool->skipped_in_row = 0; /* whoever loads begins anew */

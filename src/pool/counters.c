@@ -311,8 +311,13 @@ void tide_pool_record_drop(tide_pool *pool)
 
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
 {
+    const tide_status given = tide_pool_given("tide_pool_counters_get", pool == NULL       ? "pool"
+                                                                        : counters == NULL ? "counters"
+                                                                                           : NULL);
+    if (given != TIDE_OK)
+        return given;
     if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "counters: the pool is not sealed");
+        return tide_fail(TIDE_ERROR_STATE, "tide_pool_counters_get: the pool is not sealed");
     tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
     tide_pool_lock(shared);
     tide_pool_counters_sum(shared, counters);
@@ -322,7 +327,7 @@ tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *co
 
 bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_counters *counters)
 {
-    if (!pool->sealed)
+    if (pool == NULL || step == NULL || counters == NULL || !pool->sealed)
         return false;
     bool taken = false;
     tide_pool_lock(pool);

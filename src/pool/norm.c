@@ -239,18 +239,25 @@ static tide_status nonfinite(tide_pool *pool, const char *what)
 
 tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
 {
-    if (!pool->sealed || pool->step_open)
-        return tide_fail(TIDE_ERROR_STATE, "step result: %s",
-                         pool->sealed ? "a step is open" : "the pool is not sealed");
+    tide_status status = tide_pool_given("tide_step_result_get", pool == NULL     ? "pool"
+                                                                 : result == NULL ? "result"
+                                                                                  : NULL);
+    if (status == TIDE_OK)
+        status = tide_pool_callable(pool, "tide_step_result_get");
+    if (status != TIDE_OK && status != TIDE_ERROR_NONFINITE)
+        return status;
     tide_pool_lock(pool);
-    tide_status status = tide_stall_wait(pool, tide_pool_norm_known);
-    if (status == TIDE_ERROR_NONFINITE)
+    if (status == TIDE_OK && pool->step_open)
+        status = tide_fail(TIDE_ERROR_STATE, "tide_step_result_get: a step is open");
+    if (status == TIDE_OK)
+        status = tide_stall_wait(pool, tide_pool_norm_known);
+    if (status == TIDE_ERROR_NONFINITE && pool->torn)
         status = nonfinite(pool, "updates had begun, so the pool is torn");
     else if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = nonfinite(pool, "ten steps in a row were skipped");
     if (status == TIDE_OK && !pool->has_result)
         status =
-            tide_fail(TIDE_ERROR_STATE, "step result: no training step has ended, or the last was given up");
+            tide_fail(TIDE_ERROR_STATE, "tide_step_result_get: no training step has ended, or the last was given up");
     if (status == TIDE_OK)
         *result = pool->result;
     tide_pool_unlock(pool);

@@ -215,16 +215,17 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
 
 tide_status tide_op_begin(tide_pool *pool, tide_op op)
 {
-    tide_status status = tide_pool_callable(pool, "op begin");
+    tide_status status = tide_pool_callable(pool, "tide_op_begin");
     if (status != TIDE_OK)
         return status;
-    if (!pool->step_open || pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "op begin: %s",
-                         pool->op_open ? "an op is open" : "no step is open");
     if (op >= pool->op_count)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op begin: op %u is not registered", op);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_begin: op %u is not registered", op);
+    if (!pool->step_open || pool->op_open)
+        return tide_fail(TIDE_ERROR_STATE, "tide_op_begin of %s: %s", pool->ops[op].description.name,
+                         pool->op_open ? "an op is open" : "no step is open");
     if (pool->ops[op].description.pass != TIDE_PASS_FORWARD && !pool->step.training)
-        return tide_fail(TIDE_ERROR_STATE, "op begin: %s makes gradients, the pass is forward-only",
+        return tide_fail(TIDE_ERROR_STATE,
+                         "tide_op_begin of %s: it goes backward, and the pass is forward-only",
                          pool->ops[op].description.name);
     tide_pool_lock(pool);
     status = begin_op_locked(pool, op);
@@ -246,11 +247,11 @@ static tide_status release_slice(tide_pool *pool, tide_pool_op *op)
 
 tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 {
-    tide_status status = tide_pool_callable(pool, "op slice");
+    tide_status status = tide_pool_callable(pool, "tide_op_slice");
     if (status != TIDE_OK)
         return status;
     if (!pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "op slice: no op is open");
+        return tide_fail(TIDE_ERROR_STATE, "tide_op_slice: no op is open");
     tide_pool_op *op = &pool->ops[pool->op];
     if (slice >= op->description.slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: slice %u, it has %u", op->description.name, slice,
@@ -362,11 +363,11 @@ static tide_status end_op(tide_pool *pool)
 
 tide_status tide_op_end(tide_pool *pool)
 {
-    tide_status status = tide_pool_callable(pool, "op end");
+    tide_status status = tide_pool_callable(pool, "tide_op_end");
     if (status != TIDE_OK)
         return status;
     if (!pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "op end: no op is open");
+        return tide_fail(TIDE_ERROR_STATE, "tide_op_end: no op is open");
     tide_pool_op *op = &pool->ops[pool->op];
     tide_pool_lock(pool);
     status = release_slice(pool, op);

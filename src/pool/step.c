@@ -37,17 +37,36 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
     return status;
 }
 
+static tide_status check_launch(const char *name, size_t argument_bytes, double flops, double bytes)
+{
+    if (argument_bytes > TIDE_LAUNCH_ARGUMENTS_MAX_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tide_launch of %s: %zu bytes of arguments, at most %d are copied", name,
+                         argument_bytes, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES);
+    if (!isfinite(flops) || flops < 0 || !isfinite(bytes) || bytes < 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tide_launch of %s: %g flops and %g bytes; they must be finite and at least 0", name,
+                         flops, bytes);
+    return TIDE_OK;
+}
+
 tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
                         size_t argument_bytes, double flops, double bytes)
 {
-    const tide_status status = tide_pool_callable(pool, name);
+    const bool no_arguments = arguments == NULL && argument_bytes > 0;
+    tide_status status = tide_pool_given("tide_launch", pool == NULL     ? "pool"
+                                                        : name == NULL   ? "name"
+                                                        : kernel == NULL ? "kernel"
+                                                        : no_arguments   ? "arguments"
+                                                                         : NULL);
+    if (status == TIDE_OK)
+        status = check_launch(name, argument_bytes, flops, bytes);
+    if (status == TIDE_OK)
+        status = tide_pool_callable(pool, "tide_launch");
+    if (status == TIDE_OK && !pool->step_open)
+        status = tide_fail(TIDE_ERROR_STATE, "tide_launch of %s: no step is open", name);
     if (status != TIDE_OK)
         return status;
-    if (!pool->step_open)
-        return tide_fail(TIDE_ERROR_STATE, "launch of %s: no step is open", name);
-    if (argument_bytes > TIDE_LAUNCH_ARGUMENTS_MAX_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "launch of %s: %zu bytes of arguments, at most %d are copied",
-                         name, argument_bytes, TIDE_LAUNCH_ARGUMENTS_MAX_BYTES);
     const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     const tide_access *accesses = pool->op_open ? pool->ops[pool->op].accesses : &region;
     return tide_pool_compute_launch(pool, name, kernel, arguments, argument_bytes, flops, bytes, accesses,
@@ -64,52 +83,80 @@ tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t byt
 
 /* --- a step --- */
 
-tide_status tide_pool_callable(tide_pool *pool, const char *what)
+/* A kernel's failure is sticky from the moment the device knows of it, whoever asks first. */
+tide_status tide_pool_ask_failure(tide_pool *pool)
 {
-    if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
-    tide_pool_lock(pool);
-    /* A kernel's failure is sticky from the moment the device knows of it, whoever asks first. */
     if (pool->failure == TIDE_OK) {
         const tide_status failed = pool->device->ops->failure(pool->device);
         if (failed != TIDE_OK)
             tide_pool_fail(pool, failed);
     }
-    tide_status status = tide_pool_failure(pool);
+    return tide_pool_failure(pool);
+}
+
+tide_status tide_pool_callable(tide_pool *pool, const char *call)
+{
+    if (pool == NULL)
+        return tide_pool_given(call, "pool");
+    if (!pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", call);
+    tide_pool_lock(pool);
+    tide_status status = tide_pool_ask_failure(pool);
     if (status == TIDE_OK && pool->torn)
         status = tide_fail(
             TIDE_ERROR_STATE,
             "%s: the pool is torn (a step failed after its updates had begun); all params and optimizer "
             "states have to be set first",
-            what);
+            call);
     tide_pool_unlock(pool);
     return status;
 }
 
-static tide_status check_loss_scale(float scale)
+/* A power of two: taking out any other would round. */
+static bool is_loss_scale(float scale)
 {
     int exponent;
-    if (scale == 0 || (scale >= 1 && scale <= LOSS_SCALE_MAX && frexpf(scale, &exponent) == 0.5F))
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT,
-                     "step begin: loss scale %g is no power of two from 1 to %.0f: its removal would round",
-                     (double)scale, (double)LOSS_SCALE_MAX);
+    return scale == 0 || (scale >= 1 && scale <= LOSS_SCALE_MAX && frexpf(scale, &exponent) == 0.5F);
 }
 
-static tide_status check_options(const tide_step_options *options)
+static bool is_finite_from_0(float value)
 {
-    if (!options->training)
-        return TIDE_OK;
-    if (!(options->learning_rate >= 0) || !(options->beta1 >= 0 && options->beta1 < 1) ||
-        !(options->beta2 >= 0 && options->beta2 < 1) || !(options->epsilon > 0) ||
-        !(options->weight_decay >= 0) || !(options->clip_norm >= 0))
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "step begin: learning rate %g, betas %g %g, epsilon %g, weight decay %g or clip "
-                         "norm %g is out of "
-                         "range",
-                         (double)options->learning_rate, (double)options->beta1, (double)options->beta2,
-                         (double)options->epsilon, (double)options->weight_decay, (double)options->clip_norm);
-    return check_loss_scale(options->loss_scale);
+    return isfinite(value) && value >= 0;
+}
+
+static bool is_beta(float value)
+{
+    return value >= 0 && value < 1;
+}
+
+/* The first value out of its range is named. Those of AdamW are not looked at where the optimizer is the caller's. */
+static tide_status check_options(const tide_pool *pool, const tide_step_options *options)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool is_right;
+        const char *range;
+    } values[] = {
+        {"clip_norm", options->clip_norm, options->clip_norm >= 0, "at least 0"},
+        {"loss_scale", options->loss_scale, is_loss_scale(options->loss_scale),
+         "0 or a power of two from 1 to 2^32"},
+        {"learning_rate", options->learning_rate, is_finite_from_0(options->learning_rate),
+         "finite and at least 0"},
+        {"beta1", options->beta1, is_beta(options->beta1), "at least 0 and below 1"},
+        {"beta2", options->beta2, is_beta(options->beta2), "at least 0 and below 1"},
+        {"epsilon", options->epsilon, isfinite(options->epsilon) && options->epsilon > 0,
+         "finite and above 0"},
+        {"weight_decay", options->weight_decay, is_finite_from_0(options->weight_decay),
+         "finite and at least 0"},
+    };
+    const size_t count = pool->options.update != NULL ? 2 : sizeof values / sizeof values[0];
+    for (size_t i = 0; i < count && options->training; i++) {
+        if (!values[i].is_right)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "tide_step_begin: %s is %g, it must be %s", values[i].name,
+                             values[i].value, values[i].range);
+    }
+    return TIDE_OK;
 }
 
 /* Off: everything is on the device from here to the next set or get, and the compute stream is behind the
@@ -152,11 +199,15 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
 
 tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 {
-    tide_status status = tide_pool_callable(pool, "step begin");
-    if (status == TIDE_OK && pool->step_open)
-        status = tide_fail(TIDE_ERROR_STATE, "step begin: a step is open already");
+    tide_status status = tide_pool_given("tide_step_begin", pool == NULL      ? "pool"
+                                                            : options == NULL ? "options"
+                                                                              : NULL);
     if (status == TIDE_OK)
-        status = check_options(options);
+        status = check_options(pool, options);
+    if (status == TIDE_OK)
+        status = tide_pool_callable(pool, "tide_step_begin");
+    if (status == TIDE_OK && pool->step_open)
+        status = tide_fail(TIDE_ERROR_STATE, "tide_step_begin: a step is open already");
     if (status != TIDE_OK)
         return status;
     tide_pool_lock(pool);
@@ -211,11 +262,11 @@ static tide_status end_locked(tide_pool *pool)
 
 tide_status tide_step_end(tide_pool *pool)
 {
-    tide_status status = tide_pool_callable(pool, "step end");
+    tide_status status = tide_pool_callable(pool, "tide_step_end");
     if (status != TIDE_OK)
         return status;
     if (!pool->step_open || pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE, "step end: %s",
+        return tide_fail(TIDE_ERROR_STATE, "tide_step_end: %s",
                          pool->op_open ? "an op is open" : "no step is open");
     status = tide_gradients_check_end(tide_manager_gradients(pool->manager));
     if (status != TIDE_OK)
@@ -262,6 +313,7 @@ tide_status tide_pool_give_up(tide_pool *pool)
     pool->op_name = NULL;
     pool->slice = UINT32_MAX;
     pool->op_access_count = 0;
+    pool->skipped_in_row = 0;
     pool->abort_gave_up = pool->abort_torn = false;
     pool->abort_asked = true;
     tide_pool_ring(pool);
@@ -269,6 +321,8 @@ tide_status tide_pool_give_up(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     pool->access = NULL;
+    if (pool->torn || pool->abort_torn || pool->abort_gave_up)
+        pool->norm_phase = TIDE_NORM_IDLE; /* nobody is to take it for the result of a step that counts */
     if (pool->abort_torn) {
         tide_measure_step_forget(&pool->measure);
         tide_pool_tear(pool);
@@ -287,14 +341,17 @@ tide_status tide_pool_give_up(tide_pool *pool)
 
 tide_status tide_step_abort(tide_pool *pool)
 {
+    if (pool == NULL)
+        return tide_pool_given("tide_step_abort", "pool");
     if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "step abort: the pool is not sealed");
+        return tide_fail(TIDE_ERROR_STATE, "tide_step_abort: the pool is not sealed");
     tide_pool_lock(pool);
     tide_status status = tide_pool_give_up(pool);
     if (status == TIDE_OK && pool->torn)
-        status = tide_fail(TIDE_ERROR_STATE,
-                           "step abort: updates had begun, so the pool is torn: all params and optimizer "
-                           "states have to be set");
+        status =
+            tide_fail(TIDE_ERROR_STATE,
+                      "tide_step_abort: updates had begun, so the pool is torn: all params and optimizer "
+                      "states have to be set");
     else if (status == TIDE_OK)
         status = tide_pool_wait(pool, tide_pool_updates_done);
     tide_pool_unlock(pool);
@@ -309,17 +366,18 @@ static tide_status drain(tide_pool *pool)
 
 tide_status tide_pool_drain(tide_pool *pool)
 {
-    if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "drain: the pool is not sealed");
-    if (pool->op_open)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "drain: op %s is open, and its params may be what an update waits for",
-                         pool->ops[pool->op].description.name);
+    tide_status status = tide_pool_callable(pool, "tide_pool_drain");
+    if (status == TIDE_OK && pool->op_open)
+        status = tide_fail(TIDE_ERROR_STATE,
+                           "tide_pool_drain: op %s is open, and its params may be what an update waits for",
+                           pool->ops[pool->op].description.name);
+    if (status != TIDE_OK)
+        return status;
     tide_pool_lock(pool);
     const bool within_step = pool->step_open;
     if (within_step)
         tide_stall_hold(pool);
-    const tide_status status = drain(pool);
+    status = drain(pool);
     if (within_step)
         tide_stall_release(pool);
     else if (status == TIDE_OK)
