@@ -15,6 +15,7 @@
 #include <time.h>
 
 enum { NS_PER_SECOND = 1000000000 };
+#define FOREVER_NS UINT64_C(1000000000000000000) /* 31 years */
 
 uint64_t tide_host_now_ns(void)
 {
@@ -56,7 +57,8 @@ void tide_host_link_destroy(tide_host_link *link)
 /* Take the link's next free time for `bytes`; returns when they will have arrived, which may be over by now. */
 static uint64_t link_book(tide_host_link *link, uint64_t bytes, bool to_device, uint64_t ready_ns)
 {
-    uint64_t duration_ns = (uint64_t)((double)bytes / link->bytes_per_second * NS_PER_SECOND);
+    const double ns = (double)bytes / link->bytes_per_second * NS_PER_SECOND;
+    const uint64_t duration_ns = ns < FOREVER_NS ? (uint64_t)ns : FOREVER_NS;
     pthread_mutex_lock(&link->lock);
     uint64_t *free_ns = &link->free_ns[to_device];
     *free_ns = (*free_ns > ready_ns ? *free_ns : ready_ns) + duration_ns;

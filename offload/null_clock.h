@@ -25,6 +25,12 @@ typedef struct tide_null_clock {
     uint32_t heap_count;
 } tide_null_clock;
 
+/* Time has an end: what would be later is then. */
+static inline uint64_t tide_null_clock_after(uint64_t begin_ns, uint64_t lasts_ns)
+{
+    return lasts_ns < UINT64_MAX - begin_ns ? begin_ns + lasts_ns : UINT64_MAX;
+}
+
 void tide_null_clock_destroy(tide_null_clock *clock);
 /* The heap is one, and holds exactly the events that are still to come. Walks everything. */
 bool tide_null_clock_is_valid(const tide_null_clock *clock);

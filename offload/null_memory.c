@@ -162,7 +162,8 @@ tide_status tide_null_map(tide_device *device, uint32_t slot, void *place)
     if (status == TIDE_OK) {
         tide_mappings_put(&null->mappings, slot, place);
         null->statistics.maps++;
-        tide_null_clock_advance(&null->clock, null->clock.now_ns + null->options.map_ns);
+        tide_null_clock_advance(&null->clock,
+                                tide_null_clock_after(null->clock.now_ns, null->options.map_ns));
     }
     return null_unlock(null, status);
 }
@@ -181,7 +182,7 @@ tide_status tide_null_unmap(tide_device *device, uint32_t slot, void *place)
     if (status == TIDE_OK) {
         tide_mappings_take(&null->mappings, slot, place);
         null->statistics.unmaps++;
-        tide_null_clock_advance(&null->clock, null->clock.now_ns + unmap_ns(null));
+        tide_null_clock_advance(&null->clock, tide_null_clock_after(null->clock.now_ns, unmap_ns(null)));
     }
     return null_unlock(null, status);
 }

@@ -7,10 +7,11 @@
 
 /* --- commands --- */
 
-/* How long `amount` takes at a rate; a rate of 0 is no limit. */
+/* How long `amount` takes at a rate; a rate of 0 is no limit. Any finite amount at any finite rate has a duration. */
 static uint64_t duration_ns(double amount, double per_second)
 {
-    return per_second > 0 ? (uint64_t)(amount / per_second * 1e9 + 0.5) : 0;
+    const double ns = per_second > 0 ? amount / per_second * 1e9 + 0.5 : 0;
+    return ns < (double)INT64_MAX ? (uint64_t)ns : INT64_MAX;
 }
 
 static uint64_t longer(uint64_t a_ns, uint64_t b_ns)
@@ -39,10 +40,10 @@ static void observe(const tide_null_device *null, tide_stream stream, const char
 static void stream_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t lasts_ns)
 {
     uint64_t begin_ns = longer(null->tail_ns[stream], null->clock.now_ns);
-    null->tail_ns[stream] = begin_ns + lasts_ns;
+    null->tail_ns[stream] = tide_null_clock_after(begin_ns, lasts_ns);
     null->statistics.busy_ns[stream] += lasts_ns;
     null->statistics.commands[stream]++;
-    observe(null, stream, work->label, work->tag, begin_ns, begin_ns + lasts_ns);
+    observe(null, stream, work->label, work->tag, begin_ns, null->tail_ns[stream]);
 }
 
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,

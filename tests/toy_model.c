@@ -247,7 +247,13 @@ static tide_status run_backward(toy_model *toy, bool fail_kernel)
     tide_status status = run_head(toy);
     for (int l = TOY_LAYERS - 1; l >= 0 && status == TIDE_OK; l--)
         status = run_layer(toy, toy->backward[l], l, true, fail_kernel && l == 2);
-    return status == TIDE_OK ? tide_step_end(toy->pool) : status;
+    return status;
+}
+
+tide_status toy_ops(toy_model *toy, bool fail_kernel)
+{
+    const tide_status status = run_forward(toy);
+    return status == TIDE_OK ? run_backward(toy, fail_kernel) : status;
 }
 
 tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel)
@@ -256,8 +262,8 @@ tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel)
     options.loss_scale = toy->loss_scale;
     tide_status status = tide_step_begin(toy->pool, &options);
     if (status == TIDE_OK)
-        status = run_forward(toy);
-    return status == TIDE_OK ? run_backward(toy, fail_kernel) : status;
+        status = toy_ops(toy, fail_kernel);
+    return status == TIDE_OK ? tide_step_end(toy->pool) : status;
 }
 
 tide_status toy_step_not_finite(toy_model *toy)
@@ -269,7 +275,9 @@ tide_status toy_step_not_finite(toy_model *toy)
         status = run_forward(toy);
     if (status == TIDE_OK)
         status = tide_write(toy->pool, tide_region(toy->pool), &not_finite, sizeof not_finite);
-    return status == TIDE_OK ? run_backward(toy, false) : status;
+    if (status == TIDE_OK)
+        status = run_backward(toy, false);
+    return status == TIDE_OK ? tide_step_end(toy->pool) : status;
 }
 
 tide_status toy_evaluate(toy_model *toy)

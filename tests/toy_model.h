@@ -37,6 +37,8 @@ tide_status toy_create(const toy_options *options, toy_model *toy);
 void toy_destroy(toy_model *toy);
 /* One training step. `fail_kernel`: a kernel of backward reports a failure. */
 tide_status toy_step(toy_model *toy, float clip_norm, bool fail_kernel);
+/* Between its begin and its end: all ops. */
+tide_status toy_ops(toy_model *toy, bool fail_kernel);
 /* One, with clipping, whose gradients are not finite: it is skipped. */
 tide_status toy_step_not_finite(toy_model *toy);
 /* The forward half only. */

@@ -412,8 +412,7 @@ static void answer_give_up(tide_pool *pool)
     tide_order_synchronized(&pool->order);
     const bool norm_lost = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
     const bool update_lost = pool->device->ops->failure(pool->device) != TIDE_OK && jobs_on_device(pool);
-    if (norm_lost)
-        pool->norm_phase = TIDE_NORM_IDLE;
+    pool->norm_phase = TIDE_NORM_IDLE;
     resolve_open(pool);
     (void)tide_pool_jobs_poll(pool);
     tide_status status = abort_manager(pool, norm_lost, update_lost);
