@@ -291,7 +291,6 @@ static void forget_step(tide_pool *pool)
 {
     tide_pool_record_drop(pool);
     tide_measure_step_forget(&pool->measure);
-    pool->has_result = false;
     if (pool->let_go_step == pool->steps) {
         pool->updates--;
         pool->let_go_step = 0;
@@ -322,7 +321,7 @@ tide_status tide_pool_give_up(tide_pool *pool)
         return status;
     pool->access = NULL;
     if (pool->torn || pool->abort_torn || pool->abort_gave_up)
-        pool->norm_phase = TIDE_NORM_IDLE; /* nobody is to take it for the result of a step that counts */
+        pool->has_result = false;
     if (pool->abort_torn) {
         tide_measure_step_forget(&pool->measure);
         tide_pool_tear(pool);
