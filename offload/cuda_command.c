@@ -20,7 +20,8 @@
 static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream)
 {
     uint64_t events = 0;
-    tide_status status = tide_cuda_break(device, tide_cuda_use(device->ordinal)); /* tells of kernels that failed */
+    tide_status status =
+        tide_cuda_break(device, tide_cuda_use(device->ordinal)); /* tells of kernels that failed */
     if (status != TIDE_OK)
         return status;
     pthread_mutex_lock(&device->streams[stream].lock);
@@ -54,18 +55,13 @@ static tide_status launcher_run(const tide_work *work, tide_stream stream, cudaS
     alignas(16) unsigned char copy[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
     if (argument_bytes > 0)
         memcpy(copy, arguments, argument_bytes);
-    if (tide_message()[0] != '\0')
-        (void)tide_fail(TIDE_OK, "%s", ""); /* what stands there afterwards is the launcher's */
-    const tide_status status = fn(on, copy);
-    if (status != TIDE_OK && tide_message()[0] == '\0')
-        (void)tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", work->label, work->tag,
-                        tide_stream_name(stream), tide_status_name(status));
-    return status;
+    const tide_command_name name = tide_command_name_of(work);
+    return tide_command_call(&name, stream, on, fn, copy);
 }
 
 /* A launcher that fails may have enqueued a part of its work: the device fails, as when a kernel of it did. */
-static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
-                                 const void *arguments, size_t argument_bytes)
+static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, const tide_work *work,
+                                 tide_kernel fn, const void *arguments, size_t argument_bytes)
 {
     tide_cuda_stream *it = &device->streams[stream];
     tide_status status = enqueue_begin(device, stream);
@@ -117,8 +113,8 @@ static tide_status copy_check(tide_stream stream, const tide_work *work)
     const tide_status status = tide_copy_check(stream, work);
     if (status != TIDE_OK || stream != TIDE_STREAM_HOST)
         return status;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %" PRIu32 ": a GPU's copies do not run on the host lane", work->label,
-                     work->tag);
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %" PRIu32 ": a GPU's copies do not run on the host lane",
+                     work->label, work->tag);
 }
 
 static void count_copied(tide_cuda_device *device, uint64_t bytes, bool to_device)
@@ -140,8 +136,8 @@ static tide_status enqueue_copy(tide_cuda_device *device, tide_stream stream, co
     if (status != TIDE_OK)
         goto unlock;
     const enum cudaMemcpyKind way = to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
-    status = tide_cuda_break(device,
-                             tide_cuda_check(cudaMemcpyAsync(to, from, bytes, way, it->stream), "cudaMemcpyAsync"));
+    status = tide_cuda_break(
+        device, tide_cuda_check(cudaMemcpyAsync(to, from, bytes, way, it->stream), "cudaMemcpyAsync"));
     if (status != TIDE_OK)
         goto unlock;
     status = enqueue_end(device, stream, work->label, work->tag, false, begin_ns);
@@ -154,11 +150,12 @@ unlock:
     return status;
 }
 
-tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const tide_work *work, tide_tier to_tier,
-                                uint32_t to_slot, uint32_t from_slot, uint64_t bytes)
+tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
+                                tide_tier to_tier, uint32_t to_slot, uint32_t from_slot, uint64_t bytes)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    const tide_slot_counts counts = {{cuda->memory.slot_count, cuda->host_slots.count}, cuda->options.chunk_bytes};
+    const tide_slot_counts counts = {{cuda->memory.slot_count, cuda->host_slots.count},
+                                     cuda->options.chunk_bytes};
     tide_status status = copy_check(stream, work);
     if (status == TIDE_OK)
         status = tide_copy_slot_check(&counts, to_tier, to_slot, from_slot, bytes);
@@ -188,9 +185,9 @@ tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const 
     if (status != TIDE_OK)
         return status;
     const void *device_side = to_device ? to : from, *host_side = to_device ? from : to;
-    status = tide_copy_bytes_check(work, bytes, device_side,
-                                   tide_is_inside(device_side, bytes, cuda->memory.region, cuda->region_bytes),
-                                   host_side, is_in_a_buffer(cuda, host_side, bytes));
+    status = tide_copy_bytes_check(
+        work, bytes, device_side, tide_is_inside(device_side, bytes, cuda->memory.region, cuda->region_bytes),
+        host_side, is_in_a_buffer(cuda, host_side, bytes));
     if (status != TIDE_OK)
         return status;
     return enqueue_copy(cuda, stream, work, to, from, bytes, to_device);
@@ -242,8 +239,8 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
 
 /* The event's latest record, for a wait at `site`, which is counted. `stream`, if it is not STREAM_COUNT, is to wait
  * for it. `skipped`: a test has taken this site away. */
-static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tide_event event, tide_wait_site site,
-                               tide_cuda_moment *moment, bool *skipped)
+static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tide_event event,
+                               tide_wait_site site, tide_cuda_moment *moment, bool *skipped)
 {
     tide_cuda_state_lock(device);
     tide_status status = tide_event_check(event, device->event_count);
@@ -259,7 +256,8 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
 }
 
 /* Hold the stream until the moment has passed; an entry of its clock's own, as it takes time. */
-static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_cuda_moment moment, tide_wait_site site)
+static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_cuda_moment moment,
+                        tide_wait_site site)
 {
     tide_cuda_stream *it = &device->streams[stream];
     tide_status status = enqueue_begin(device, stream);
@@ -267,15 +265,16 @@ static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_cuda_
         return status;
     bool entered = false;
     const uint64_t begin_ns = tide_host_now_ns();
-    status = tide_cuda_break(
-        device, tide_cuda_clock_hold(&device->streams[moment.stream].clock, moment.sequence, it->stream, &entered));
+    status = tide_cuda_break(device, tide_cuda_clock_hold(&device->streams[moment.stream].clock,
+                                                          moment.sequence, it->stream, &entered));
     if (entered)
         return enqueue_end(device, stream, "wait", site, true, begin_ns);
     pthread_mutex_unlock(&it->lock);
     return status;
 }
 
-tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site)
+tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event,
+                                  tide_wait_site site)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     tide_cuda_moment moment;
@@ -324,7 +323,8 @@ static tide_status gpu_wait(tide_cuda_device *device, tide_cuda_moment moment)
         return TIDE_OK;
     if (atomic_load(&device->broken))
         return tide_cuda_failure(device);
-    status = tide_cuda_break(device, tide_cuda_clock_wait(&device->streams[moment.stream].clock, moment.sequence));
+    status =
+        tide_cuda_break(device, tide_cuda_clock_wait(&device->streams[moment.stream].clock, moment.sequence));
     tide_cuda_look(device, moment.stream); /* soon enough for its times to be good */
     return status;
 }

@@ -167,7 +167,8 @@ static tide_status options_check(const tide_device_options *options)
     tide_status status = tide_device_options_check(options);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0] && status == TIDE_OK; i++)
         if (refused[i].asked)
-            status = tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU has no %s: that is for device host", refused[i].what);
+            status = tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU has no %s: that is for device host",
+                               refused[i].what);
     return status;
 }
 
@@ -181,14 +182,17 @@ static tide_status gpu_name(tide_cuda_device *device)
     if (status != TIDE_OK)
         return status;
     if (device->ordinal >= (uint32_t)count)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "there is no GPU %" PRIu32 ", there are %d", device->ordinal, count);
-    status = tide_cuda_check(cudaGetDeviceProperties(&properties, (int)device->ordinal), "cudaGetDeviceProperties");
+        return tide_fail(TIDE_ERROR_ARGUMENT, "there is no GPU %" PRIu32 ", there are %d", device->ordinal,
+                         count);
+    status = tide_cuda_check(cudaGetDeviceProperties(&properties, (int)device->ordinal),
+                             "cudaGetDeviceProperties");
     if (status == TIDE_OK)
         status = tide_cuda_check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, (int)device->ordinal),
                                  "cudaDeviceGetPCIBusId");
     if (status != TIDE_OK)
         return status;
-    (void)snprintf(device->name, sizeof device->name, "GPU %" PRIu32 " (%.80s)", device->ordinal, properties.name);
+    (void)snprintf(device->name, sizeof device->name, "GPU %" PRIu32 " (%.80s)", device->ordinal,
+                   properties.name);
     device->node = tide_topology_pci_node(bus_id);
     return TIDE_OK;
 }
@@ -201,7 +205,8 @@ static tide_status chunk_bytes_check(const tide_cuda_device *device)
     if (status != TIDE_OK)
         return status;
     if (granularity == 0)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "%s has no virtual memory management (cuMemMap)", device->name);
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "%s has no virtual memory management (cuMemMap)",
+                         device->name);
     if (chunk_bytes % granularity != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "chunk size of %" PRIu64 " bytes: %s maps memory in multiples of %" PRIu64 " bytes",
@@ -278,7 +283,8 @@ static void device_init(tide_cuda_device *device)
     (void)pthread_mutex_init(&device->memory_lock, NULL);
     (void)pthread_mutex_init(&device->state_lock, NULL);
     (void)pthread_condattr_init(&monotonic);
-    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* park's sleep: tide_host_now_ns()'s clock */
+    (void)pthread_condattr_setclock(&monotonic,
+                                    CLOCK_MONOTONIC); /* park's sleep: tide_host_now_ns()'s clock */
     (void)pthread_cond_init(&device->rung, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
 }

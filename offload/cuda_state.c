@@ -150,7 +150,8 @@ static struct timespec after_ns(uint64_t ns)
 static void sleep_for(tide_cuda_device *device, uint64_t ns)
 {
     const struct timespec until = after_ns(ns);
-    (void)pthread_cond_timedwait(&device->rung, &device->state_lock, &until); /* rung or not, the caller looks */
+    (void)pthread_cond_timedwait(&device->rung, &device->state_lock,
+                                 &until); /* rung or not, the caller looks */
 }
 
 /* Between two looks for events; the state lock is held, and given up meanwhile. With nothing on the streams, whoever

@@ -132,6 +132,21 @@ tide_status tide_work_check(const tide_work *work)
     return TIDE_OK;
 }
 
+tide_status tide_command_call(const tide_command_name *name, tide_stream stream, void *native_stream,
+                              tide_kernel run, const void *arguments)
+{
+    if (tide_message()[0] != '\0')
+        (void)tide_fail(TIDE_OK, "%s", ""); /* what stands there afterwards is the function's */
+    const tide_status status = run(native_stream, arguments);
+    if (status == TIDE_OK)
+        return TIDE_OK;
+    const char *why = tide_message()[0] != '\0' ? tide_message() : tide_status_name(status);
+    if (name->op != NULL)
+        return tide_fail(status, "kernel %s of op %s failed: %s", name->label, name->op, why);
+    return tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", name->label, name->tag,
+                     tide_stream_name(stream), why);
+}
+
 tide_status tide_launch_check(tide_stream stream, const tide_work *work, tide_kernel fn,
                               const void *arguments, size_t argument_bytes)
 {

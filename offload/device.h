@@ -81,6 +81,7 @@ static inline tide_access tide_writes(tide_object_kind kind, uint32_t index)
 /* What a command is, for the checker, the virtual clock, the observer and messages. */
 typedef struct tide_work {
     const char *label; /* static or at least as long-lived as the device, e.g. "fetch", "block forward" */
+    const char *op;    /* as long-lived: the op it is a kernel of, for messages; NULL: none */
     uint32_t tag;      /* the caller's own number: chunk, op, ... */
     double flops;
     double bytes; /* memory traffic of a kernel; copies know theirs */

@@ -27,6 +27,22 @@ tide_status tide_buffer_check(const char *name, uint64_t bytes);
 tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint64_t bytes,
                                    uint64_t region_bytes);
 
+/* A command on a stream, as it is kept until it runs. */
+typedef struct tide_command_name {
+    const char *label;
+    const char *op; /* NULL: none */
+    uint32_t tag;
+} tide_command_name;
+
+static inline tide_command_name tide_command_name_of(const tide_work *work)
+{
+    return (tide_command_name){.label = work->label, .op = work->op, .tag = work->tag};
+}
+
+/* Call what a command runs, or launches on `native_stream`. The message of a failure begins with the command's name. */
+tide_status tide_command_call(const tide_command_name *name, tide_stream stream, void *native_stream, tide_kernel run,
+                              const void *arguments);
+
 tide_status tide_copy_check(tide_stream stream, const tide_work *work);
 /* What the device found out about the two sides of a copy between the region and a buffer. */
 tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,

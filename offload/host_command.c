@@ -74,8 +74,7 @@ static void push(tide_host_device *device, tide_stream stream, const tide_work *
     tide_host_command *command = tide_host_stream_next(&device->streams, stream);
     command->kernel = kernel;
     command->run = fn;
-    command->label = work->label;
-    command->tag = work->tag;
+    command->name = tide_command_name_of(work);
     if (argument_bytes > 0)
         memcpy(command->arguments, arguments, argument_bytes);
     tide_host_stream_push(&device->streams, stream);
@@ -255,8 +254,7 @@ static void push_wait(tide_host_device *device, tide_stream stream, tide_host_mo
     tide_host_command *command = tide_host_stream_next(&device->streams, stream);
     command->run = NULL;
     command->awaited = moment;
-    command->label = "wait";
-    command->tag = site;
+    command->name = (tide_command_name){.label = "wait", .tag = site};
     tide_host_stream_push(&device->streams, stream);
 }
 

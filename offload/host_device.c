@@ -174,10 +174,15 @@ static bool host_locate(void *context, const void *address, char *text, size_t t
         return false;
     tide_device_describe describe = atomic_load(&device->describe);
     size_t length = strlen(text);
-    if (describe == NULL || length + 2 >= text_bytes)
-        return true;
-    memcpy(text + length, ": ", 3);
-    describe(atomic_load(&device->describe_context), address, text + length + 2, text_bytes - length - 2);
+    if (describe != NULL && length + 2 < text_bytes) {
+        memcpy(text + length, ": ", 3);
+        describe(atomic_load(&device->describe_context), address, text + length + 2, text_bytes - length - 2);
+        length = strlen(text);
+    }
+    const tide_command_name *running = tide_host_stream_running(&device->streams, TIDE_STREAM_COMPUTE);
+    if (running != NULL)
+        (void)snprintf(text + length, text_bytes - length, "; %s%s%s runs", running->label,
+                       running->op == NULL ? "" : " of op ", running->op == NULL ? "" : running->op);
     return true;
 }
 

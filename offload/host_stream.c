@@ -7,7 +7,6 @@
 #include "offload/topology.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,6 +69,14 @@ tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream
     tide_host_stream *it = &streams->streams[stream];
     assert(!ring_is_full(it));
     return command_at(it, it->enqueued + 1);
+}
+
+const tide_command_name *tide_host_stream_running(const tide_host_streams *streams, tide_stream stream)
+{
+    const tide_host_stream *it = &streams->streams[stream];
+    if (it->completed == it->enqueued)
+        return NULL;
+    return &it->ring[(it->completed + 1) % TIDE_HOST_RING_COMMANDS].name;
 }
 
 void tide_host_stream_push(tide_host_streams *streams, tide_stream stream)
@@ -183,24 +190,13 @@ static void delay(tide_host_stream *stream)
         tide_host_sleep_until(tide_host_now_ns() + random_next(&stream->random) % (max_us * 1000 + 1));
 }
 
-static tide_status command_run(const tide_host_stream *stream, const tide_host_command *command)
-{
-    if (tide_message()[0] != '\0')
-        (void)tide_fail(TIDE_OK, "%s", ""); /* what stands there afterwards is the kernel's */
-    tide_status status = command->run(NULL, command->arguments);
-    if (status != TIDE_OK && tide_message()[0] == '\0')
-        (void)tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", command->label, command->tag,
-                        tide_stream_name(stream->role), tide_status_name(status));
-    return status;
-}
-
 static void observe(const tide_host_stream *stream, const tide_host_command *command, uint64_t begin_ns,
                     uint64_t end_ns)
 {
     const tide_host_streams *owner = stream->owner;
     if (owner->observer != NULL)
-        owner->observer(owner->observer_context, stream->role, command->label, command->tag, begin_ns,
-                        end_ns);
+        owner->observer(owner->observer_context, stream->role, command->name.label, command->name.tag,
+                        begin_ns, end_ns);
 }
 
 /* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other
@@ -213,7 +209,8 @@ static void kernel_do(tide_host_stream *stream, tide_host_command *command)
         return;
     pthread_mutex_unlock(&owner->lock);
     uint64_t begin_ns = tide_host_now_ns();
-    tide_status status = command_run(stream, command);
+    tide_status status =
+        tide_command_call(&command->name, stream->role, NULL, command->run, command->arguments);
     uint64_t end_ns = tide_host_now_ns();
     observe(stream, command, begin_ns, end_ns);
     if (command->kernel)

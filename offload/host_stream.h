@@ -18,7 +18,7 @@
 #ifndef TIDE_OFFLOAD_HOST_STREAM_H
 #define TIDE_OFFLOAD_HOST_STREAM_H
 
-#include "offload/device.h"
+#include "offload/device_common.h"
 
 #include <pthread.h>
 #include <stdalign.h>
@@ -35,8 +35,7 @@ typedef struct tide_host_command {
     alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
     tide_kernel run; /* NULL: a wait for `awaited` */
     tide_host_moment awaited;
-    const char *label;
-    uint32_t tag;
+    tide_command_name name;
     bool kernel;   /* a launch: skipped after an earlier one of its stream failed */
     bool recorded; /* an event stands behind this command: its completion rings the doorbell */
 } tide_host_command;
@@ -88,6 +87,9 @@ tide_status tide_host_streams_start(tide_host_streams *streams, const tide_devic
 void tide_host_streams_stop(tide_host_streams *streams);
 /* Cheap: every ring is within its bounds. The lock is held. */
 bool tide_host_streams_is_valid(const tide_host_streams *streams);
+
+/* What the stream runs or waits for, NULL if nothing. For the fault handler: without the lock, as the process is ending. */
+const tide_command_name *tide_host_stream_running(const tide_host_streams *streams, tide_stream stream);
 
 void tide_host_streams_lock(tide_host_streams *streams);
 void tide_host_streams_unlock(tide_host_streams *streams);

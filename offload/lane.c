@@ -5,7 +5,6 @@
 #include "offload/topology.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <string.h>
 
@@ -45,8 +44,7 @@ void tide_lane_push(tide_lane *lane, const tide_work *work, tide_kernel run, con
         pthread_cond_wait(&lane->progress, &lane->lock);
     tide_lane_command *command = command_at(lane, lane->enqueued + 1);
     command->run = run;
-    command->label = work->label;
-    command->tag = work->tag;
+    command->name = tide_command_name_of(work);
     command->recorded = false;
     if (argument_bytes > 0)
         memcpy(command->arguments, arguments, argument_bytes);
@@ -115,27 +113,16 @@ void tide_lane_statistics(tide_lane *lane, uint64_t *busy_ns, uint64_t *commands
 
 /* --- the thread --- */
 
-static tide_status command_run(const tide_lane_command *command)
-{
-    if (tide_message()[0] != '\0')
-        (void)tide_fail(TIDE_OK, "%s", ""); /* what stands there afterwards is the function's */
-    tide_status status = command->run(NULL, command->arguments);
-    if (status != TIDE_OK && tide_message()[0] == '\0')
-        (void)tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", command->label, command->tag,
-                        tide_stream_name(TIDE_STREAM_HOST), tide_status_name(status));
-    return status;
-}
-
 /* Without the lock. Returns how long it ran. */
 static uint64_t command_do(tide_lane *lane, const tide_lane_command *command, tide_status *status)
 {
     const tide_lane_options *options = &lane->options;
     const uint64_t begin_ns = tide_host_now_ns();
-    *status = command_run(command);
+    *status = tide_command_call(&command->name, TIDE_STREAM_HOST, NULL, command->run, command->arguments);
     const uint64_t end_ns = tide_host_now_ns();
     if (options->observer != NULL)
-        options->observer(options->observer_context, TIDE_STREAM_HOST, command->label, command->tag, begin_ns,
-                          end_ns);
+        options->observer(options->observer_context, TIDE_STREAM_HOST, command->name.label, command->name.tag,
+                          begin_ns, end_ns);
     if (*status != TIDE_OK)
         options->failed(options->context, *status);
     return end_ns - begin_ns;
@@ -229,8 +216,8 @@ tide_status tide_lane_start(tide_lane *lane, const tide_lane_options *options)
     (void)pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
     if (error != 0) {
         lane_destroy(lane);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no thread for stream %s: %s", tide_stream_name(TIDE_STREAM_HOST),
-                         strerror(error));
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no thread for stream %s: %s",
+                         tide_stream_name(TIDE_STREAM_HOST), strerror(error));
     }
     (void)pthread_setname_np(lane->thread, "tide-host"); /* for debuggers only */
     /* A thread's beginning allocates: it belongs to the device's, however busy the machine. */

@@ -11,7 +11,7 @@
 #ifndef TIDE_OFFLOAD_LANE_H
 #define TIDE_OFFLOAD_LANE_H
 
-#include "offload/device.h"
+#include "offload/device_common.h"
 
 #include <pthread.h>
 #include <stdalign.h>
@@ -34,8 +34,7 @@ typedef struct tide_lane_options {
 typedef struct tide_lane_command {
     alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
     tide_kernel run;
-    const char *label;
-    uint32_t tag;
+    tide_command_name name;
     bool recorded;
 } tide_lane_command;
 

@@ -518,7 +518,7 @@ static void failed_function_of_the_lane_is_recovered_from(void **state)
     it.ops->synchronize(it.device);
     assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
     assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_NONFINITE);
-    assert_string_equal(tide_message(), "gradient of wte is not finite");
+    assert_string_equal(tide_message(), "update 1 on stream host failed: gradient of wte is not finite");
     assert_ok(it.ops->recover(it.device));
     assert_ok(it.ops->failure(it.device));
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));

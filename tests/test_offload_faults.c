@@ -45,7 +45,7 @@ static void failed_kernel_makes_the_device_fail_until_it_recovers(void **state)
     assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
 
     assert_int_equal(launch_count(&it, TIDE_STREAM_IN, &ran), TIDE_ERROR_NONFINITE);
-    assert_string_equal(tide_message(), "gradient of wte is not finite");
+    assert_string_equal(tide_message(), "check 4 on stream compute failed: gradient of wte is not finite");
     assert_int_equal(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN), TIDE_ERROR_NONFINITE);
     assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE),
                      TIDE_ERROR_NONFINITE);
@@ -84,6 +84,20 @@ static void after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on
     assert_int_equal(atomic_load(&skipped), 0);
     assert_int_equal(atomic_load(&other), 1);
     assert_int_equal(own(&it, TIDE_TIER_HOST, 3)[CHUNK_BYTES - 1], 6);
+    fixture_close(&it);
+}
+
+static void failed_kernel_of_an_op_names_it(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work work = work_of("loss", 4);
+    work.op = "head";
+    (void)it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &work, failing_kernel, NULL,
+                         0); /* a GPU's fails at once */
+    it.ops->synchronize(it.device);
+    assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_NONFINITE);
+    assert_string_equal(tide_message(), "kernel loss of op head failed: gradient of wte is not finite");
     fixture_close(&it);
 }
 
@@ -300,6 +314,7 @@ static void touch_in_a_kernel(fixture *it)
 {
     char *address = place(it, 5) + 100;
     tide_work work = work_of("touch", 0);
+    work.op = "block 3";
     assert_ok(
         it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, touch_kernel, &address, sizeof address));
     it->ops->synchronize(it->device);
@@ -350,7 +365,7 @@ static int child_run(crash_step crash, char *text, size_t text_bytes)
     return how;
 }
 
-static void crash_says(crash_step crash, const char *words)
+static void crash_says(crash_step crash, const char *words, const char *end)
 {
     char text[4096];
     int how = child_run(crash, text, sizeof text);
@@ -361,7 +376,9 @@ static void crash_says(crash_step crash, const char *words)
         return;
     }
     assert_non_null(strstr(text, words));
-    assert_non_null(strstr(text, "PARAM chunk 5, param h.3.attn\n"));
+    const char *described = strstr(text, "PARAM chunk 5, param h.3.attn");
+    assert_non_null(described);
+    assert_string_equal(strchr(described, '.') + strlen(".3.attn"), end);
     assert_ptr_equal(strstr(text, "tidepool: fault"), text);
 }
 
@@ -369,16 +386,16 @@ static void use_of_a_chunk_that_is_not_there_ends_the_process_with_its_descripti
 {
     (void)state;
     const char *unmapped = "range 0, chunk place 5 + 100 bytes, not mapped: ";
-    crash_says(touch_unmapped, unmapped);
-    crash_says(touch_after_unmap, unmapped);
-    crash_says(touch_in_a_kernel, unmapped);
-    crash_says(touch_guarded, "range 0, chunk place 5 + 100 bytes, guarded: ");
+    crash_says(touch_unmapped, unmapped, "\n");
+    crash_says(touch_after_unmap, unmapped, "\n");
+    crash_says(touch_in_a_kernel, unmapped, "; touch of op block 3 runs\n");
+    crash_says(touch_guarded, "range 0, chunk place 5 + 100 bytes, guarded: ", "\n");
 }
 
 static void faults_elsewhere_are_none_of_our_business(void **state)
 {
     (void)state;
-    crash_says(touch_elsewhere, NULL);
+    crash_says(touch_elsewhere, NULL, NULL);
 }
 
 static void handler_there_before_is_there_again_afterwards(void **state)
@@ -659,6 +676,7 @@ int main(void)
 #ifndef TEST_ON_CUDA
         cmocka_unit_test(failed_kernel_makes_the_device_fail_until_it_recovers),
         cmocka_unit_test(after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on),
+        cmocka_unit_test(failed_kernel_of_an_op_names_it),
         cmocka_unit_test(kernel_that_fails_without_a_word_is_named),
         cmocka_unit_test(recovery_while_commands_run_is_refused),
         cmocka_unit_test(missing_wait_is_named_and_the_command_not_run),

@@ -292,7 +292,8 @@ static void fail_inside_a_step(toy_model *toy)
     float value;
     assert_ok(tide_step_begin(toy->pool, &step));
     (void)toy_ops(toy, true);
-    assert_int_equal(tide_read(toy->pool, &value, tide_region(toy->pool), sizeof value), TIDE_ERROR_DEVICE);
+    assert_refused(tide_read(toy->pool, &value, tide_region(toy->pool), sizeof value), TIDE_ERROR_DEVICE,
+                   "kernel toy backward of op b2 failed: toy backward failed on purpose");
 }
 
 static void on_a_failed_pool_set_and_get_give_the_open_step_up(void **state)

@@ -256,8 +256,8 @@ tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
     else if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = nonfinite(pool, "ten steps in a row were skipped");
     if (status == TIDE_OK && !pool->has_result)
-        status =
-            tide_fail(TIDE_ERROR_STATE, "tide_step_result_get: no training step has ended, or the last was given up");
+        status = tide_fail(TIDE_ERROR_STATE,
+                           "tide_step_result_get: no training step has ended, or the last was given up");
     if (status == TIDE_OK)
         *result = pool->result;
     tide_pool_unlock(pool);

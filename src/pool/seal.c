@@ -171,7 +171,7 @@ static tide_status create_tables(tide_pool *pool)
     return tide_measure_create(&pool->measure, pool->op_count, script_lines(pool));
 }
 
-/* What lies at an address, for the fault handler: space, chunk, the param, the op. */
+/* What lies at an address, for the fault handler: space, chunk, the param. */
 static void describe(void *context, const void *address, char *text, size_t text_bytes)
 {
     const tide_pool *pool = context;
@@ -183,7 +183,7 @@ static void describe(void *context, const void *address, char *text, size_t text
         const uint64_t offset = (uint64_t)((const char *)address - begin);
         const uint32_t index = (uint32_t)(offset / pool->plan.chunk_bytes);
         const tide_chunk chunk = tide_layout_chunk(pool->layout, (tide_space)space, index);
-        const char *op = pool->op_name, *param = "";
+        const char *param = "none";
         const uint32_t segments =
             space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(pool->layout, chunk);
         const uint64_t element_bytes = space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->options.dtype) : 4;
@@ -192,12 +192,10 @@ static void describe(void *context, const void *address, char *text, size_t text
             if (segment.chunk_offset_elements * element_bytes <= offset % pool->plan.chunk_bytes)
                 param = tide_layout_param_name(pool->layout, segment.param);
         }
-        snprintf(text, text_bytes, "%s chunk %u, param %s, op %s", tide_space_name((tide_space)space), index,
-                 param, op == NULL ? "none" : op);
+        snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space), index, param);
         return;
     }
-    const char *op = pool->op_name;
-    snprintf(text, text_bytes, "no chunk of the pool, op %s", op == NULL ? "none" : op);
+    snprintf(text, text_bytes, "no chunk of the pool");
 }
 
 static void fill_places(tide_pool *pool)

@@ -26,6 +26,7 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
                                      const tide_access *accesses, uint32_t access_count)
 {
     const tide_work work = {.label = label,
+                            .op = pool->op_name,
                             .tag = tide_pool_compute_tag(pool),
                             .flops = pool->shadow ? 0 : flops,
                             .bytes = pool->shadow ? pool->shadow_bytes : bytes,
