@@ -76,6 +76,35 @@ static uint64_t undisturbed(const toy_options *options, float clip_norm)
     return hash;
 }
 
+/* The norm is known and says go, and the first update's launch is refused: the step is given up as if it had not begun. */
+static void an_update_that_could_not_be_started_tears_nothing(void **state)
+{
+    (void)state;
+    enum { NORM_AND_FIRST_UPDATE = 2 };
+    for (int placement = TIDE_PLACEMENT_HOST; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
+        toy_options options = toy_options_default();
+        options.pool.placement = (tide_placement)placement;
+        const uint64_t expected = undisturbed(&options, 1);
+        toy_model toy;
+        uint64_t hash;
+        assert_ok(toy_create(&options, &toy));
+        for (int step = 0; step < 2; step++)
+            assert_ok(step_and_settle(&toy, 1));
+        const tide_step_options third = toy_step_options(1);
+        assert_ok(tide_step_begin(toy.pool, &third));
+        assert_ok(toy_ops(&toy, false));
+        set_fault(&toy, TIDE_FAULT_LAUNCH, NORM_AND_FIRST_UPDATE);
+        assert_ok(tide_step_end(toy.pool));
+        assert_int_equal(tide_pool_drain(toy.pool), TIDE_ERROR_DEVICE);
+        assert_ok(tide_step_abort(toy.pool));
+        assert_int_equal(tide_update_count(toy.pool), 2);
+        assert_ok(step_and_settle(&toy, 1));
+        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+        assert_int_equal(hash, expected);
+        toy_destroy(&toy);
+    }
+}
+
 /* Fail the third step's N-th operation of those in `mask`; true if no fault was met. */
 static bool third_step_with_fault(const toy_options *options, float clip_norm, uint32_t mask, uint64_t n,
                                   uint64_t expected, uint64_t *tears)
@@ -503,6 +532,7 @@ static void set_and_get_survive_every_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_update_that_could_not_be_started_tears_nothing),
         cmocka_unit_test(every_fault_of_a_step_is_undone),
         cmocka_unit_test(memory_that_fails_at_create_and_seal_leaves_nothing_behind),
         cmocka_unit_test(a_callers_optimizer_sees_every_element_once_and_its_failure_tears),

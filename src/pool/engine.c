@@ -291,11 +291,16 @@ static void task_cancel(tide_pool *pool, uint32_t i)
 static bool poll_ready(tide_pool *pool, uint32_t i)
 {
     bool started = false;
+    if (pool->failure != TIDE_OK)
+        return false;
     const tide_status status = tide_pool_task_start(pool, &pool->open[i], &started);
-    if (status != TIDE_OK) {
+    if (status != TIDE_OK && started) {
         task_done(pool, i, status);
         return true;
     }
+    if (status != TIDE_OK)
+        tide_pool_fail(pool,
+                       status); /* it has changed nothing: giving up cancels it, and it is owed as before */
     if (!started)
         return false;
     if (pool->open[i].command.tier == TIDE_TIER_DEVICE)

@@ -334,8 +334,8 @@ void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_s
 
 /* --- tasks.c --- */
 
-/* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started`, and
- * `number` of the lane's piece (0: done at once). With the lock. */
+/* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
+ * also on failure, and `number` of the lane's piece (0: done at once). With the lock. */
 tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool *started);
 /* What the lane answered to a task it has finished; writes the message. With the lock. */
 tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command *open);

@@ -290,10 +290,11 @@ static uint32_t task_accesses(const tide_pool *pool, const tide_command *command
     return command->task_count + 1;
 }
 
-static tide_status launch_on_lane(tide_pool *pool, const tide_command *command, const tide_job *job,
+static tide_status launch_on_lane(tide_pool *pool, tide_pool_command *open, const tide_job *job,
                                   const char *label, tide_kernel fn, const void *arguments,
-                                  size_t argument_bytes, uint64_t *number)
+                                  size_t argument_bytes, bool *started)
 {
+    const tide_command *command = &open->command;
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     const uint32_t count = task_accesses(pool, command, job, accesses);
     /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
@@ -307,20 +308,21 @@ static tide_status launch_on_lane(tide_pool *pool, const tide_command *command, 
         .label = label, .tag = command->chunk, .bytes = bytes, .accesses = accesses, .access_count = count};
     tide_status status =
         pool->device->ops->launch(pool->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
+    *started = status == TIDE_OK;
     if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_HOST, number);
+        status = tide_order_record(&pool->order, TIDE_STREAM_HOST, &open->number);
     return status;
 }
 
-static tide_status start_on_host(tide_pool *pool, tide_pool_command *open, tide_job *job)
+static tide_status start_on_host(tide_pool *pool, tide_pool_command *open, tide_job *job, bool *started)
 {
     const bool update = open->command.kind == TIDE_COMMAND_UPDATE;
     const job_args arguments = {.job = job};
     const tide_status status = job_fill(pool, &open->command, job);
     if (status != TIDE_OK)
         return status;
-    return launch_on_lane(pool, &open->command, job, update ? tide_label_adam_host : label_restore,
-                          update ? run_update : run_restore, &arguments, sizeof arguments, &open->number);
+    return launch_on_lane(pool, open, job, update ? tide_label_adam_host : label_restore,
+                          update ? run_update : run_restore, &arguments, sizeof arguments, started);
 }
 
 static tide_status launch_zero(tide_pool *pool, const tide_work *work, void *data, uint64_t bytes)
@@ -356,7 +358,7 @@ static tide_status launch_restore(tide_pool *pool, const tide_work *work, const 
                                      &restore, sizeof restore);
 }
 
-static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tide_job *job)
+static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tide_job *job, bool *started)
 {
     const tide_command *command = &open->command;
     const bool update = command->kind == TIDE_COMMAND_UPDATE;
@@ -375,16 +377,21 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
         status = tide_order_wait(&pool->order, TIDE_STREAM_UPDATE, &pool->device_marks[command->task[i].slot],
                                  true);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
-        if (job->fresh[i] != NULL)
-            status = launch_zero(pool, &work, job->fresh[i], pool->plan.chunk_bytes);
+        if (job->fresh[i] == NULL)
+            continue;
+        status = launch_zero(pool, &work, job->fresh[i], pool->plan.chunk_bytes);
+        *started = *started || status == TIDE_OK;
     }
     for (uint32_t i = 0; update && i < job->zero_count && status == TIDE_OK; i++) {
         const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
         status = launch_zero(pool, &work, segment->param,
                              segment->elements * tide_dtype_bytes(pool->options.dtype));
+        *started = *started || status == TIDE_OK;
     }
-    if (status == TIDE_OK)
+    if (status == TIDE_OK) {
         status = update ? launch_adamw(pool, &work, job) : launch_restore(pool, &work, job);
+        *started = *started || status == TIDE_OK;
+    }
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_UPDATE, &job->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
@@ -393,7 +400,7 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
     return status;
 }
 
-static tide_status start_access(tide_pool *pool, tide_pool_command *open)
+static tide_status start_access(tide_pool *pool, tide_pool_command *open, bool *started)
 {
     tide_access_request *request = pool->access;
     assert(request != NULL && open->command.task_count <= 2);
@@ -405,8 +412,7 @@ static tide_status start_access(tide_pool *pool, tide_pool_command *open)
                                    .kernels = tide_kernels_cpu(),
                                    .dtype = pool->options.dtype,
                                    .chunk_bytes = pool->plan.chunk_bytes};
-    return launch_on_lane(pool, &open->command, NULL, label_access, run_access, &arguments, sizeof arguments,
-                          &open->number);
+    return launch_on_lane(pool, open, NULL, label_access, run_access, &arguments, sizeof arguments, started);
 }
 
 tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool *started)
@@ -418,11 +424,8 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
         status = host_slots_ready(pool, command, &ready);
     if (status != TIDE_OK || !ready)
         return status;
-    if (command->kind == TIDE_COMMAND_ACCESS) {
-        status = start_access(pool, open);
-        *started = status == TIDE_OK;
-        return status;
-    }
+    if (command->kind == TIDE_COMMAND_ACCESS)
+        return start_access(pool, open, started);
     tide_job *job = free_job(pool, &open->job);
     if (job == NULL)
         return TIDE_OK;
@@ -430,15 +433,15 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
     job->chunk = command->chunk;
     job->update_number = 0;
     job->status = TIDE_OK;
-    status =
-        command->tier == TIDE_TIER_HOST ? start_on_host(pool, open, job) : start_on_device(pool, open, job);
+    status = command->tier == TIDE_TIER_HOST ? start_on_host(pool, open, job, started)
+                                             : start_on_device(pool, open, job, started);
     if (status != TIDE_OK) {
         job->busy = false;
+        open->job = UINT32_MAX;
         return status;
     }
     tide_pool_trace(pool, command->kind == TIDE_COMMAND_UPDATE ? "update begin" : "state", command->chunk,
                     "HOLD_AFTER_BWD", "UPDATING", 0, tide_reason_name(command->reason));
-    *started = true;
     return TIDE_OK;
 }
 
