@@ -87,8 +87,8 @@ typedef struct tide_pool_options {
     uint64_t staging_bytes;  /* host buffer for tide_write and tide_read; 0: 1 MiB */
     bool prefetch;
     bool predict;     /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
-    bool manager_off; /* benchmarks: everything mapped once, op begin and end make no residency work;
-                         needs a device budget that holds all */
+    bool manager_off; /* benchmarks: everything mapped once, op begin and end make no residency work, and READ of a dead
+                         part is not refused; needs a device budget that holds all */
     tide_placement placement;
     uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core */
     double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
@@ -349,15 +349,16 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  *     tide_pool_destroy
  *
  * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
- * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, the pool is torn: STATE
+ * the bits of an undisturbed run. That is exact while none of its updates has begun, and none of the step before was
+ * running on a device that failed. If one has, the pool is torn: STATE
  * says so, as do all calls of sections 5 to 8 from then on, until every element of every param has been set anew, in every
  * space that the optimizer uses (each param's elements in order, from 0 on). Set the update count, too: it may have counted
  * the torn step. A step whose updates are all done has taken place (tide_update_count tells). Giving up a forward-only pass
  * leaves the updates of the step before alone.
  */
 
-/* Give up the open step or, between steps, the last one if its updates are not over; waits for running work. OK also if
- * there was nothing to give up. Begins the count of skipped steps anew. STATE: torn. */
+/* Give up the open step or, between steps, the last training step if its updates are not over (whatever forward-only passes
+ * came behind it); waits for running work. OK also if there was nothing to give up. Begins the count of skipped steps anew. STATE: torn. */
 TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
 /* ==== 10  An optimizer of your own ====

@@ -60,15 +60,10 @@ static tide_status check_region(tide_pool *pool, const char *call, const void *a
                      address, (unsigned long long)most);
 }
 
-tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes)
+static tide_status write_region(tide_pool *pool, void *region, const void *source, size_t bytes)
 {
-    tide_status status = tide_pool_given("tide_write", pool == NULL     ? "pool"
-                                                       : region == NULL ? "region"
-                                                       : source == NULL ? "source"
-                                                                        : NULL);
-    if (status == TIDE_OK)
-        status = check_region(pool, "tide_write", region, bytes);
     const size_t half_bytes = pool->options.staging_bytes / 2;
+    tide_status status = TIDE_OK;
     for (size_t done = 0; done < bytes && status == TIDE_OK;) {
         const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
         const uint32_t half = pool->staging_half;
@@ -86,6 +81,17 @@ tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t
         done += piece;
     }
     return status;
+}
+
+tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes)
+{
+    tide_status status = tide_pool_given("tide_write", pool == NULL     ? "pool"
+                                                       : region == NULL ? "region"
+                                                       : source == NULL ? "source"
+                                                                        : NULL);
+    if (status == TIDE_OK)
+        status = check_region(pool, "tide_write", region, bytes);
+    return status == TIDE_OK ? tide_pool_keep(pool, write_region(pool, region, source, bytes)) : status;
 }
 
 tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *region, size_t bytes)
@@ -125,7 +131,8 @@ tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t 
                                                                        : NULL);
     if (status == TIDE_OK)
         status = check_region(pool, "tide_read", region, bytes);
-    return status == TIDE_OK ? tide_pool_read_region(pool, target, region, bytes) : status;
+    return status == TIDE_OK ? tide_pool_keep(pool, tide_pool_read_region(pool, target, region, bytes))
+                             : status;
 }
 
 /* --- params --- */

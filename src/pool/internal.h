@@ -282,6 +282,8 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
 void tide_pool_tear(tide_pool *pool);
 /* Sticky failure: the first status and message stay. Called with the lock. */
 void tide_pool_fail(tide_pool *pool, tide_status status);
+/* What a call returns that has begun to work: from now on sticky, unless it is the caller's fault. Without the lock. */
+tide_status tide_pool_keep(tide_pool *pool, tide_status status);
 /* The sticky failure, with its message written for this thread; TIDE_OK if none. With the lock. */
 tide_status tide_pool_failure(tide_pool *pool);
 void tide_pool_lock(tide_pool *pool);

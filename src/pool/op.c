@@ -230,7 +230,9 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     tide_pool_lock(pool);
     status = begin_op_locked(pool, op);
     tide_pool_unlock(pool);
-    return status == TIDE_OK ? zero_accumulators(pool, &pool->ops[op]) : status;
+    if (status == TIDE_OK)
+        status = zero_accumulators(pool, &pool->ops[op]);
+    return tide_pool_keep(pool, status);
 }
 
 static tide_status release_slice(tide_pool *pool, tide_pool_op *op)
@@ -273,7 +275,7 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
         status = acquire_slice(pool, op, slice);
     }
     tide_pool_unlock(pool);
-    return status;
+    return tide_pool_keep(pool, status);
 }
 
 /* --- gradients into place --- */
@@ -385,5 +387,5 @@ tide_status tide_op_end(tide_pool *pool)
             tide_pool_ring(pool);
     }
     tide_pool_unlock(pool);
-    return status;
+    return tide_pool_keep(pool, status);
 }

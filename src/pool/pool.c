@@ -51,6 +51,16 @@ void tide_pool_fail(tide_pool *pool, tide_status status)
     pthread_cond_broadcast(&pool->progress);
 }
 
+tide_status tide_pool_keep(tide_pool *pool, tide_status status)
+{
+    if (status == TIDE_OK || status == TIDE_ERROR_ARGUMENT || status == TIDE_ERROR_STATE)
+        return status;
+    tide_pool_lock(pool);
+    tide_pool_fail(pool, status);
+    tide_pool_unlock(pool);
+    return status;
+}
+
 tide_status tide_pool_failure(tide_pool *pool)
 {
     if (pool->failure == TIDE_OK)

@@ -70,8 +70,9 @@ tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, c
         return status;
     const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     const tide_access *accesses = pool->op_open ? pool->ops[pool->op].accesses : &region;
-    return tide_pool_compute_launch(pool, name, kernel, arguments, argument_bytes, flops, bytes, accesses,
-                                    pool->op_open ? pool->op_access_count : 1);
+    status = tide_pool_compute_launch(pool, name, kernel, arguments, argument_bytes, flops, bytes, accesses,
+                                      pool->op_open ? pool->op_access_count : 1);
+    return tide_pool_keep(pool, status);
 }
 
 tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t bytes)
@@ -231,10 +232,12 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         pool->calls_at_step_begin = calls.calls;
     }
     tide_pool_unlock(pool);
-    if (status != TIDE_OK || !options->training)
+    if (status == TIDE_ERROR_NONFINITE) /* ten steps were skipped: an answer, no failure */
         return status;
-    return tide_pool_zero_region(pool, pool->region_layout.blocks_offset,
-                                 pool->region_layout.blocks_count * sizeof(double));
+    if (status != TIDE_OK || !options->training)
+        return tide_pool_keep(pool, status);
+    return tide_pool_keep(pool, tide_pool_zero_region(pool, pool->region_layout.blocks_offset,
+                                                      pool->region_layout.blocks_count * sizeof(double)));
 }
 
 static tide_status end_locked(tide_pool *pool)
@@ -282,7 +285,7 @@ tide_status tide_step_end(tide_pool *pool)
             tide_pool_ring(pool);
     }
     tide_pool_unlock(pool);
-    return status;
+    return tide_pool_keep(pool, status);
 }
 
 /* --- giving a step up --- */
