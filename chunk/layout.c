@@ -299,7 +299,8 @@ static tide_status count_chunks(tide_layout *layout)
         layout->space_first[space] = (uint32_t)total;
         total += chunks;
         if (total >= TIDE_CHUNK_NONE)
-            return tide_fail(TIDE_ERROR_ARGUMENT, "layout: too many chunks of %llu bytes",
+            return tide_fail(TIDE_ERROR_ARGUMENT,
+                             "more than 2^32 chunks of %llu bytes: larger ones would be fewer",
                              (unsigned long long)layout->options.chunk_bytes);
     }
     layout->space_first[TIDE_SPACE_COUNT] = (uint32_t)total;
