@@ -28,10 +28,24 @@ LD_LIBRARY_PATH=$(dirname "$(find "$work/root" -name libtidepool.so)"); export L
 [ -x "$(find "$work/root" -name tidepool -type f -path '*bin*')" ] && "$(find "$work/root" -name tidepool -type f -path '*bin*')" --version >/dev/null
 ok $? "the installed program runs"
 
-mkdir "$work/consumer" && cp "$source/example_consumer/mlp.c" "$source/example_consumer/Makefile" "$work/consumer/" &&
-    make -s -C "$work/consumer" CFLAGS="-O3 -Wall -Wextra -Werror" >"$work/make.log" 2>&1
+example=$(dirname "$(find "$work/root" -path '*examples*' -name mlp.c)")
+[ -f "$example/Makefile" ] && cp -r "$example" "$work/consumer" && make -s -C "$work/consumer" CFLAGS="-O3 -Wall -Wextra -Werror" >"$work/make.log" 2>&1
 ok $? "the example builds against the installed library alone"
 sed 's/^/# /' "$work/make.log"
+
+page=$(find "$work/root" -path '*doc*' -name own_loop.md)
+python3 - "$page" "$example/mlp.c" <<'EOF'
+import re
+import sys
+page, program = (open(path).read() for path in sys.argv[1:])
+quotes = re.findall(r"```c\n(.*?)```", page, re.S)
+missing = [quote for quote in quotes if quote not in program]
+print("# %d quotes" % len(quotes))
+for quote in missing:
+    print("# not in mlp.c: " + quote.replace("\n", "\n# "))
+sys.exit(bool(missing) or len(quotes) < 8)
+EOF
+ok $? "what own_loop.md quotes of the example stands there"
 
 for optimizer in adamw sgd; do
     full=$("$work/consumer/mlp" $optimizer full 2>&1); full_status=$?
