@@ -301,6 +301,29 @@ static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(v
     tide_pool_destroy(it.pool);
 }
 
+static void a_step_is_counted_once_its_norm_is_known(void **state)
+{
+    (void)state;
+    for (int clip = 0; clip < 2; clip++) {
+        rig it = arrange(1, false);
+        add_small_op(&it, "g", 0, GRAD);
+        assert_ok(tide_pool_seal(it.pool));
+        for (uint64_t step = 0; step < 3; step++) {
+            begin(&it, (float)clip);
+            assert_int_equal(tide_update_count(it.pool), step);
+            assert_ok(run(&it, 0, 1));
+            assert_int_equal(tide_op_begin(it.pool, it.ops[0].handle), TIDE_ERROR_STATE);
+            assert_int_equal(tide_update_count(it.pool), step);
+            (void)end(&it);
+            assert_int_equal(tide_update_count(it.pool), step + 1);
+            assert_ok(tide_step_begin(it.pool, &(tide_step_options){.training = false}));
+            assert_int_equal(tide_update_count(it.pool), step + 1);
+            assert_ok(tide_step_end(it.pool));
+        }
+        tide_pool_destroy(it.pool);
+    }
+}
+
 /* A param that no op gave a gradient is updated with none: it decays, and that is all. */
 static void a_param_without_a_gradient_decays(void **state)
 {
@@ -333,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),
         cmocka_unit_test(a_skipped_step_has_its_own_count_of_zero_gradients),
         cmocka_unit_test(the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up),
+        cmocka_unit_test(a_step_is_counted_once_its_norm_is_known),
         cmocka_unit_test(a_param_without_a_gradient_decays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

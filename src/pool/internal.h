@@ -247,7 +247,8 @@ struct tide_pool {
     _Atomic uint32_t moment;       /* in the open step; likewise */
     _Atomic(const char *) op_name; /* likewise; NULL between ops */
     _Atomic uint64_t let_go_step;  /* [lock] training step whose updates were let go last */
-    uint64_t updates;              /* [lock] counted when a step's updates are let go */
+    uint64_t updates;              /* [lock] of steps whose norms are known */
+    uint64_t update;               /* [lock] the number of the one that runs, from 1 */
     uint64_t staging_number[2];    /* [caller] last use of each half of the staging buffer */
     uint32_t staging_half;         /* [caller] */
 

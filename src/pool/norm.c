@@ -82,7 +82,7 @@ bool tide_pool_updates_done(const tide_pool *pool)
 void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale)
 {
     tide_pool_record_updated(pool, true);
-    pool->updates++;
+    pool->update = pool->updates + 1;
     pool->let_go_step = pool->steps;
     pool->update_step = pool->step;
     pool->update_scale = gradient_scale;
@@ -136,6 +136,7 @@ static tide_status let_go(tide_pool *pool)
         clip_factor(pool->result.gradient_norm, pool->step.clip_norm) / pool->result.loss_scale;
     pool->skipped_in_row = 0;
     tide_pool_updates_let_go(pool, pool->result.gradient_scale);
+    pool->updates = pool->update;
     if (pool->resident)
         return start_resident_tasks(pool, false);
     return tide_manager_release_updates(pool->manager);
@@ -146,8 +147,10 @@ static tide_status check_immediate(tide_pool *pool, bool finite)
 {
     pool->skipped_in_row = finite ? 0 : pool->skipped_in_row;
     pool->result.gradient_scale = pool->update_scale;
-    if (finite)
+    if (finite) {
+        pool->updates = pool->update;
         return pool->resident ? start_resident_tasks(pool, false) : TIDE_OK;
+    }
     tide_pool_tear(pool);
     return tide_fail(TIDE_ERROR_NONFINITE,
                      "step %llu: the gradient norm is not finite and updates had begun; the pool is torn",

@@ -194,11 +194,12 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
         tide_stall_ops_begin(pool);
     }
     pool->first_op_begun = true;
-    if (opened->description.pass != TIDE_PASS_FORWARD)
+    if (pool->resident || opened->description.pass != TIDE_PASS_FORWARD)
+        status = tide_gradients_check(tide_manager_gradients(pool->manager), op);
+    if (status == TIDE_OK && opened->description.pass != TIDE_PASS_FORWARD)
         status = tide_pool_begin_backward(pool);
-    if (status == TIDE_OK)
-        status = pool->resident ? tide_gradients_check(tide_manager_gradients(pool->manager), op)
-                                : tide_manager_begin(pool->manager, op);
+    if (status == TIDE_OK && !pool->resident)
+        status = tide_manager_begin(pool->manager, op);
     if (status != TIDE_OK)
         return status;
     pool->op_open = true;

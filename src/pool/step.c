@@ -295,10 +295,6 @@ static void forget_step(tide_pool *pool)
 {
     tide_pool_record_drop(pool);
     tide_measure_step_forget(&pool->measure);
-    if (pool->let_go_step == pool->steps) {
-        pool->updates--;
-        pool->let_go_step = 0;
-    }
     pool->steps--;
 }
 
@@ -324,6 +320,7 @@ tide_status tide_pool_give_up(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     pool->access = NULL;
+    const bool counted = pool->has_result && !pool->result.skipped;
     if (pool->torn || pool->abort_torn || pool->abort_gave_up)
         pool->has_result = false;
     if (pool->abort_torn) {
@@ -333,6 +330,7 @@ tide_status tide_pool_give_up(tide_pool *pool)
     }
     if (!pool->abort_gave_up)
         return TIDE_OK;
+    pool->updates -= counted;
     forget_step(pool);
     if (pool->resident) {
         pool->resident_restore = true;

@@ -246,7 +246,7 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
         job->fresh[i] =
             i < command->task_count && zeroes(pool, command, i) ? slot_of(pool, command, i) : NULL;
     job->step = pool->update_step;
-    job->update = pool->updates;
+    job->update = pool->update;
     job->factors =
         tide_adam_factors_make(job->step.learning_rate, job->step.beta1, job->step.beta2, job->step.epsilon,
                                job->step.weight_decay, job->update, pool->update_scale);
