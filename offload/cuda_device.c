@@ -143,6 +143,7 @@ static const tide_device_ops cuda_ops = {
     .host_touch = cuda_host_touch,
     .synchronize = tide_cuda_synchronize,
     .failure = cuda_failure,
+    .stream_failed = tide_no_stream_failed,
     .recover = tide_cuda_recover,
     .now_ns = tide_cuda_now_ns,
     .usage = tide_cuda_usage,

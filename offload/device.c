@@ -174,6 +174,13 @@ tide_status tide_wait_site_check(tide_wait_site site)
                      TIDE_WAIT_SITE_COUNT - 1);
 }
 
+bool tide_no_stream_failed(tide_device *device, tide_stream stream)
+{
+    (void)device;
+    (void)stream;
+    return false;
+}
+
 tide_status tide_event_check(tide_event event, uint32_t event_count)
 {
     if (event > 0 && event <= event_count)

@@ -20,6 +20,8 @@ tide_status tide_work_check(const tide_work *work);
 tide_status tide_launch_check(tide_stream stream, const tide_work *work, tide_kernel fn,
                               const void *arguments, size_t argument_bytes);
 tide_status tide_wait_site_check(tide_wait_site site);
+/* For devices that lose no kernels, or none that could be made up for. */
+bool tide_no_stream_failed(tide_device *device, tide_stream stream);
 tide_status tide_event_check(tide_event event, uint32_t event_count);
 /* Rule 3: no stream waits for the host lane, which waits for nobody. */
 tide_status tide_stream_wait_check(tide_stream stream, tide_event event, tide_stream recorded_on);

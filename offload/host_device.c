@@ -77,6 +77,15 @@ static tide_status host_failure(tide_device *device)
     return status;
 }
 
+static bool host_stream_failed(tide_device *device, tide_stream stream)
+{
+    tide_host_device *host = tide_host_device_of(device);
+    tide_host_streams_lock(&host->streams);
+    const bool failed = host->streams.streams[stream].failed;
+    tide_host_streams_unlock(&host->streams);
+    return failed;
+}
+
 static tide_status recover_locked(tide_host_device *device)
 {
     tide_host_streams *streams = &device->streams;
@@ -233,6 +242,7 @@ static const tide_device_ops host_ops = {
     .host_touch = tide_host_touch,
     .synchronize = host_synchronize,
     .failure = host_failure,
+    .stream_failed = host_stream_failed,
     .recover = host_recover,
     .now_ns = host_now_ns,
     .usage = host_usage,

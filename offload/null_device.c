@@ -95,6 +95,7 @@ static const tide_device_ops null_ops = {
     .host_touch = tide_null_host_touch,
     .synchronize = tide_null_synchronize,
     .failure = tide_null_never_failed,
+    .stream_failed = tide_no_stream_failed,
     .recover = tide_null_never_failed,
     .now_ns = tide_null_now_ns,
     .usage = null_usage,

@@ -85,8 +85,7 @@ static tide_status write_region(tide_pool *pool, void *region, const void *sourc
 
 tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t bytes)
 {
-    tide_status status = tide_pool_given("tide_write", pool == NULL     ? "pool"
-                                                       : region == NULL ? "region"
+    tide_status status = tide_pool_given("tide_write", region == NULL   ? "region"
                                                        : source == NULL ? "source"
                                                                         : NULL);
     if (status == TIDE_OK)
@@ -125,8 +124,7 @@ tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *reg
 
 tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t bytes)
 {
-    tide_status status = tide_pool_given("tide_read", pool == NULL     ? "pool"
-                                                      : target == NULL ? "target"
+    tide_status status = tide_pool_given("tide_read", target == NULL   ? "target"
                                                       : region == NULL ? "region"
                                                                        : NULL);
     if (status == TIDE_OK)

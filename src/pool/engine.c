@@ -381,7 +381,7 @@ static tide_status abort_manager(tide_pool *pool, bool norm_lost, bool update_lo
         return tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->open_count);
     const tide_status status = tide_manager_abort(pool->manager, &pool->abort_gave_up, &pool->abort_torn);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
-     * and a kernel of the update stream may have been skipped behind a failure. */
+     * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
     if (norm_lost && !pool->abort_gave_up && !tide_pool_step_waits(pool, &pool->step) && !pool->resident)
         pool->abort_torn = true;
     if (update_lost)
@@ -400,15 +400,6 @@ static void abort_resident(tide_pool *pool, bool norm_lost)
     pool->resident_next = parts;
 }
 
-static bool jobs_on_device(const tide_pool *pool)
-{
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        if (pool->jobs[i].busy && pool->jobs[i].update_number != 0)
-            return true;
-    }
-    return false;
-}
-
 static void answer_give_up(tide_pool *pool)
 {
     tide_pool_unlock(pool);
@@ -416,7 +407,7 @@ static void answer_give_up(tide_pool *pool)
     tide_pool_lock(pool);
     tide_order_synchronized(&pool->order);
     const bool norm_lost = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
-    const bool update_lost = pool->device->ops->failure(pool->device) != TIDE_OK && jobs_on_device(pool);
+    const bool update_lost = pool->device->ops->stream_failed(pool->device, TIDE_STREAM_UPDATE);
     pool->norm_phase = TIDE_NORM_IDLE;
     resolve_open(pool);
     (void)tide_pool_jobs_poll(pool);

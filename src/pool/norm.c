@@ -242,9 +242,7 @@ static tide_status nonfinite(tide_pool *pool, const char *what)
 
 tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
 {
-    tide_status status = tide_pool_given("tide_step_result_get", pool == NULL     ? "pool"
-                                                                 : result == NULL ? "result"
-                                                                                  : NULL);
+    tide_status status = tide_pool_given("tide_step_result_get", result == NULL ? "result" : NULL);
     if (status == TIDE_OK)
         status = tide_pool_callable(pool, "tide_step_result_get");
     if (status != TIDE_OK && status != TIDE_ERROR_NONFINITE)

@@ -55,8 +55,7 @@ tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, c
                         size_t argument_bytes, double flops, double bytes)
 {
     const bool no_arguments = arguments == NULL && argument_bytes > 0;
-    tide_status status = tide_pool_given("tide_launch", pool == NULL     ? "pool"
-                                                        : name == NULL   ? "name"
+    tide_status status = tide_pool_given("tide_launch", name == NULL     ? "name"
                                                         : kernel == NULL ? "kernel"
                                                         : no_arguments   ? "arguments"
                                                                          : NULL);
