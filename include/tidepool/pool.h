@@ -349,12 +349,11 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  *     tide_pool_destroy
  *
  * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
- * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or an update of the
- * step before failed, the pool is torn: STATE
- * says so, as do all calls of sections 5 to 8 from then on, until every element of every param has been set anew, in every
- * space that the optimizer uses (each param's elements in order, from 0 on). Set the update count, too: it may have counted
- * the torn step. A step whose updates are all done has taken place (tide_update_count tells). Giving up a forward-only pass
- * leaves the updates of the step before alone.
+ * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or one of the step before
+ * failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until every element of every
+ * param has been set anew, in every space that the optimizer uses (each param's elements in order, from 0 on). Set the
+ * update count, too: it may have counted the torn step. A step whose updates are all done has taken place
+ * (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
  */
 
 /* Give up the open step or, between steps, the last training step if its updates are not over (whatever forward-only passes
