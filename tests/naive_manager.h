@@ -3,7 +3,7 @@
  *
  * Every chunk has a true version; every slot of both tiers holds some version of some chunk. Commands move
  * versions between slots, ops and tasks make new ones. There is no policy here and no cleverness: liveness,
- * gradients, conversions and owed updates are recomputed from the registered ops by plain loops. So whatever
+ * gradients and owed updates are recomputed from the registered ops by plain loops. So whatever
  * the manager decides, the model can say whether an access sees the version it must see, whether a slot is
  * overwritten that held the last copy of something, whether a pinned chunk moved, a clean one was copied, or
  * an update was lost or done twice.
