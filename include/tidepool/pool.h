@@ -127,8 +127,9 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
  * step runs them. What is refused is not registered; what is registered stays.
  */
 
-/* A param of `rank` dimensions (1 to 4), each at least 1, in all at most 2^48 elements. The name is copied, and unique.
- * `decay`: the optimizer's weight decay applies to it. All params are trainable: a step updates every one. */
+/* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product; all params together have at
+ * most 2^48 elements. The name is copied, and unique. `decay`: the optimizer's weight decay applies to it. All params are
+ * trainable: a step updates every one. */
 TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
                                          bool decay, tide_param *param);
 
@@ -290,7 +291,8 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
 /* Blocks until the op's params are mapped and their copies enqueued, not until they have arrived: kernels wait for them on
  * the device. STATE: no step is open, or an op is; an op that is not FORWARD in a forward-only pass; the rules above. */
 TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
-/* Take slice `slice` of the open op; the one before is let go. ARGUMENT: the op has no such slice. */
+/* Take slice `slice` of the open op; the one before is let go. ARGUMENT: the op has no such slice. STATE: no op is open, or
+ * it READs a part that is dead (named). */
 TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
 /* STATE if no op is open. */
 TIDE_API tide_status tide_op_end(tide_pool *pool);
