@@ -16,10 +16,11 @@ const char *tide_message(void)
 tide_status tide_fail(tide_status status, const char *format, ...)
 {
     /* The new text may quote the old one (a message that is passed on with more context), so build it apart. */
-    char text[MESSAGE_BYTES];
+    char text[MESSAGE_BYTES] = "";
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format == NULL ? "" : format, arguments);
+    if (format != NULL)
+        (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     (void)snprintf(message, sizeof message, "%s", text);
     return status;

@@ -97,10 +97,17 @@ static void misuse_options_default(rig *r)
     holds(r, true);
 }
 
+static tide_status never_called(void *context, const tide_step_options *step, uint64_t update, float scale,
+                                const tide_update_segment *segments, uint32_t count)
+{
+    (void)context, (void)step, (void)update, (void)scale, (void)segments, (void)count;
+    return tide_fail(TIDE_ERROR_INTERNAL, "an optimizer of a pool that was refused has run");
+}
+
 static void misuse_create(rig *r)
 {
     tide_pool *pool = NULL;
-    const tide_pool_options good = rig_options();
+    tide_pool_options good = rig_options();
     misuse_null(r, tide_pool_create(NULL, &pool), "options");
     misuse_null(r, tide_pool_create(&good, NULL), "pool");
     tide_pool_options bad;
@@ -126,6 +133,12 @@ static void misuse_create(rig *r)
     misuse_option(threads, UINT32_MAX, "threads");
     misuse_option(delay_max_us, UINT32_MAX, "delay_max_us");
     misuse_option(skip_wait_site, UINT32_MAX, "wait site");
+    good.update = never_called;
+    misuse_option(update_states, 3, "update_states");
+    misuse_option(update_states, UINT32_MAX, "update_states");
+    misuse_option(placement, TIDE_PLACEMENT_DEVICE, "placement");
+    misuse_option(manager_off, true, "manager off");
+    good.update = NULL;
     const double rates[] = {-1, NAN, INFINITY, -INFINITY, -DBL_MIN};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         misuse_option(link_bytes_per_second, rates[i], "link_bytes_per_second");
