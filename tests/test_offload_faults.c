@@ -113,6 +113,25 @@ static void kernel_that_fails_without_a_word_is_named(void **state)
     fixture_close(&it);
 }
 
+/* On a GPU there is none that recovery could help after. */
+static void failed_kernel_fails_its_stream_alone_until_recovery(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_work work = work_of("mute", 6);
+    (void)it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, silent_kernel, NULL, 0);
+    it.ops->synchronize(it.device);
+#if defined(TEST_ON_CUDA)
+    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
+#else
+    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
+#endif
+    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_COMPUTE));
+    assert_ok(it.ops->recover(it.device));
+    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
+    fixture_close(&it);
+}
+
 static void recovery_while_commands_run_is_refused(void **state)
 {
     (void)state;
@@ -678,6 +697,7 @@ int main(void)
         cmocka_unit_test(after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on),
         cmocka_unit_test(failed_kernel_of_an_op_names_it),
         cmocka_unit_test(kernel_that_fails_without_a_word_is_named),
+        cmocka_unit_test(failed_kernel_fails_its_stream_alone_until_recovery),
         cmocka_unit_test(recovery_while_commands_run_is_refused),
         cmocka_unit_test(missing_wait_is_named_and_the_command_not_run),
         cmocka_unit_test(skipped_wait_site_is_found_by_the_checker),
