@@ -126,6 +126,17 @@ static void rate_of_zero_is_no_limit(void **state)
     fixture_close(&it);
 }
 
+static void what_would_last_longer_than_there_is_time_lasts_to_its_end(void **state)
+{
+    (void)state;
+    fixture it = null_fixture(NULL);
+    for (int i = 0; i < 3; i++)
+        launch(&it, TIDE_STREAM_COMPUTE, "endless", 1e300, 0);
+    it.ops->synchronize(it.device);
+    assert_true(it.ops->now_ns(it.device) == UINT64_MAX);
+    fixture_close(&it);
+}
+
 static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
 {
     (void)state;
@@ -362,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes),
         cmocka_unit_test(rate_of_zero_is_no_limit),
+        cmocka_unit_test(what_would_last_longer_than_there_is_time_lasts_to_its_end),
         cmocka_unit_test(each_way_of_the_link_and_of_a_mapping_has_its_own_cost),
         cmocka_unit_test(fetches_overlap_compute_as_worked_out_by_hand),
         cmocka_unit_test(wait_captures_the_latest_record_at_the_time_of_the_call),

@@ -349,6 +349,44 @@ static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
     toy_destroy(&toy);
 }
 
+/* Its norm is known. Whether an update of it has begun, over a slow link, is a matter of time; three things may be true. */
+static void a_step_given_up_after_its_end_takes_its_result_along(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.link_bytes_per_second = 10e6;
+    for (int i = 0; i < 5; i++) {
+        toy_model toy = toy_of(&options);
+        tide_step_result result;
+        assert_ok(toy_step(&toy, 1, false));
+        assert_true(result_of(&toy).gradient_norm > 0);
+        assert_int_equal(tide_update_count(toy.pool), 1);
+        if (tide_step_abort(toy.pool) != TIDE_OK)
+            assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "torn");
+        else if (tide_update_count(toy.pool) == 0)
+            assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "given up");
+        else
+            assert_true(result_of(&toy).gradient_norm > 0);
+        toy_destroy(&toy);
+    }
+}
+
+/* A slice is looked at by the manager, too, but where that is off. */
+static void with_the_manager_off_an_op_has_no_more_slices_either(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.pool.manager_off = true;
+    toy_model toy = toy_of(&options);
+    const tide_step_options step = toy_step_options(1);
+    assert_ok(tide_step_begin(toy.pool, &step));
+    assert_ok(tide_op_begin(toy.pool, toy.forward[0]));
+    assert_refused(tide_op_slice(toy.pool, TOY_SLICES), TIDE_ERROR_ARGUMENT, "slice 2");
+    assert_ok(tide_op_slice(toy.pool, TOY_SLICES - 1));
+    toy_destroy(&toy);
+}
+
 static void giving_up_begins_the_count_of_skipped_steps_anew(void **state)
 {
     (void)state;
@@ -403,6 +441,8 @@ int main(void)
         cmocka_unit_test(there_is_no_prediction_of_steps_that_run_no_op),
         cmocka_unit_test(on_a_failed_pool_set_and_get_give_the_open_step_up),
         cmocka_unit_test(a_result_is_of_the_last_step_or_says_why_there_is_none),
+        cmocka_unit_test(a_step_given_up_after_its_end_takes_its_result_along),
+        cmocka_unit_test(with_the_manager_off_an_op_has_no_more_slices_either),
         cmocka_unit_test(giving_up_begins_the_count_of_skipped_steps_anew),
         cmocka_unit_test(a_torn_pool_says_so_whatever_it_is_asked),
     };

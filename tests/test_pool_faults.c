@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "src/pool/internal.h"
 #include "tests/assert_ok.h"
@@ -226,6 +227,53 @@ static void memory_that_fails_at_create_and_seal_leaves_nothing_behind(void **st
     }
     print_message("%llu allocations\n", (unsigned long long)n);
     assert_true(n > 50);
+}
+
+/* --- the device's optimizer --- */
+
+static struct {
+    tide_kernel adamw;
+    uint32_t calls, fails_at; /* fails_at 0: never */
+} counted;
+
+/* One that fails is late, so that it has been enqueued, and by its manager taken for done, with all the others. */
+static tide_status counted_adamw(void *stream, const void *arguments)
+{
+    if (++counted.calls != counted.fails_at)
+        return counted.adamw(stream, arguments);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    return tide_fail(TIDE_ERROR_DEVICE, "Adam fell");
+}
+
+/* The step's last one: nothing but its stream's failure tells of it. */
+static void an_update_that_fails_on_the_device_tears_and_setting_all_heals(void **state)
+{
+    (void)state;
+    toy_options options = toy_options_default();
+    options.pool.placement = TIDE_PLACEMENT_DEVICE;
+    const uint64_t expected = undisturbed(&options, 1.0F);
+    toy_model toy;
+    snapshot good = {0};
+    assert_ok(toy_create(&options, &toy));
+    tide_kernels kernels = *toy.pool->kernels;
+    counted.adamw = kernels.adamw;
+    kernels.adamw = counted_adamw;
+    toy.pool->kernels = &kernels;
+    for (int step = 0; step < 2; step++)
+        assert_ok(step_and_settle(&toy, 1.0F));
+    snapshot_take(&toy, &good);
+    counted.fails_at = counted.calls + counted.calls / 2;
+    assert_int_equal(step_and_settle(&toy, 1.0F), TIDE_ERROR_DEVICE);
+    assert_non_null(strstr(tide_message(), "Adam fell"));
+    assert_int_equal(tide_step_abort(toy.pool), TIDE_ERROR_STATE);
+    assert_non_null(strstr(tide_message(), "torn"));
+    snapshot_put(&toy, &good);
+    assert_ok(step_and_settle(&toy, 1.0F));
+    uint64_t hash;
+    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_int_equal(hash, expected);
+    snapshot_free(&good);
+    toy_destroy(&toy);
 }
 
 /* --- a caller's optimizer --- */
@@ -536,6 +584,7 @@ int main(void)
         cmocka_unit_test(an_update_that_could_not_be_started_tears_nothing),
         cmocka_unit_test(every_fault_of_a_step_is_undone),
         cmocka_unit_test(memory_that_fails_at_create_and_seal_leaves_nothing_behind),
+        cmocka_unit_test(an_update_that_fails_on_the_device_tears_and_setting_all_heals),
         cmocka_unit_test(a_callers_optimizer_sees_every_element_once_and_its_failure_tears),
         cmocka_unit_test(a_step_that_is_not_finite_is_skipped_exactly_with_clipping),
         cmocka_unit_test(without_clipping_it_tears_and_setting_all_heals),
