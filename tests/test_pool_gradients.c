@@ -45,7 +45,7 @@ static rig arrange(uint32_t params, bool manager_off)
     options.hazard_check = options.guard = true;
     assert_ok(tide_pool_create(&options, &it.pool));
     for (uint32_t i = 0; i < params; i++) {
-        char name[8];
+        char name[16];
         const uint64_t one = 1;
         tide_param param;
         snprintf(name, sizeof name, "p%u", i);
