@@ -20,13 +20,13 @@ if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
     exit 2
 fi
 if [ -z "$quick" ]; then
-    whole=--full sequences="200000 1000000" mixtures="150 1000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
-    sanitized="kernels_matmul pool_faults trainer_bits trainer_faults"
+    whole=--full sequences="200000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    sanitized="kernels_matmul pool_faults pool_random trainer_bits trainer_faults"
     on_cpu="kernels_pointwise kernels_norms kernels_loss kernels_attention kernels_large adam"
     result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
-    whole="" sequences="500 1000" mixtures="1 1000" fuzz_rounds=${1:-1000} architectures=ptx90
+    whole="" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
 fi
 
@@ -45,7 +45,8 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
-build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed
+build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed \
+    tests/test_pool_random
 # Where there is a CUDA toolkit: the module, and the module of the tests.
 module="" fake=""
 if has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
@@ -76,6 +77,7 @@ run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_rand
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
 [ -z "$fake" ] || run cuda_faults tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
+run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $stories
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
 # A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP. The GPU's kernels on the CPU are what
 # tools/test.sh does not compile with a sanitizer.
@@ -96,8 +98,8 @@ done
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
 if [ -z "$quick" ]; then # tools/test.sh has run the slice of it
     build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults
-    for name in pool pool_faults; do
+        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_random
+    for name in pool pool_faults pool_random; do
         run "threads_$name" env OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_$name"
     done
 fi
