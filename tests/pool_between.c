@@ -143,19 +143,18 @@ static void set_whole(pool_case *c, tide_param param, tide_space space)
     }
 }
 
-static void heal(pool_case *c)
+/* Torn until the last of it is set. */
+static void set_everything(pool_case *c, bool is_torn)
 {
     const uint32_t params = c->model.param_count, first = (uint32_t)pool_random(c, params);
-    if (pool_chance(c, 50))
-        see_torn(c);
     for (uint32_t i = 0; i < params; i++) {
-        if (i > 0 && pool_chance(c, 20))
-            see_torn(c);
-        for (tide_space space = TIDE_SPACE_MASTER; space <= last_space(c); space++)
+        for (tide_space space = TIDE_SPACE_MASTER; space <= last_space(c); space++) {
+            if (is_torn && pool_chance(c, 15))
+                see_torn(c);
             set_whole(c, (first + i) % params, space);
+        }
     }
     pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, c->model.updates), TIDE_OK);
-    pool_events[EVENT_HEALS]++;
 }
 
 /* --- giving up --- */
@@ -174,7 +173,8 @@ static void torn(pool_case *c, pool_event by)
     pool_events[by]++;
     c->model.pending = false;
     c->model.skipped_in_row = 0;
-    heal(c);
+    set_everything(c, true);
+    pool_events[EVENT_HEALS]++;
 }
 
 static void give_up_open(pool_case *c)
@@ -243,7 +243,7 @@ static void give_up_settled(pool_case *c)
     }
     pool_expect(c, "tide_step_abort", status, TIDE_OK);
     if (may_run && tide_update_count(c->pool) == c->model.updates - 1)
-        heal(c);
+        set_everything(c, false);
     pool_expect_true(c, "an abort of nothing changes no count",
                      tide_update_count(c->pool) == c->model.updates);
 }
