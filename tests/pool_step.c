@@ -150,7 +150,7 @@ static bool moment(pool_case *c)
     if (plain_difference() != NULL)
         pool_case_fail(c, "%s", plain_difference());
     if (c->giving_up_in == 0 && !(c->paired && plain_may_tear(&c->model))) {
-        if (pool_chance(c, 40) && !(c->paired && !c->model.own_optimizer))
+        if (pool_chance(c, 40))
             fail_a_kernel(c);
         pool_events[EVENT_ABORTS]++;
         pool_events[EVENT_ABORTS_IN_OPS] += c->model.op != PLAIN_NONE;
