@@ -123,6 +123,15 @@ static void refuse_in_step(pool_case *c)
 
 /* --- giving up, at any moment --- */
 
+/* An op ends behind a kernel that fails: what it would round does not matter any more, but has to be undone. */
+static void end_op_on_failure(pool_case *c)
+{
+    const tide_status status = tide_op_end(c->pool);
+    if (status != TIDE_OK)
+        pool_expect(c, "tide_op_end behind a failed kernel", status, TIDE_ERROR_IO);
+    plain_op_end(&c->model);
+}
+
 /* A kernel fails: calls answer OK until it is met, and from then on what it returned. */
 static void fail_a_kernel(pool_case *c)
 {
@@ -131,7 +140,11 @@ static void fail_a_kernel(pool_case *c)
     pool_events[EVENT_KERNEL_FAILURES]++;
     launch(c, "the failing one", plain_failing_kernel, NULL, 0);
     c->region_known = false;
-    if (pool_chance(c, 40))
+    if (c->model.op != PLAIN_NONE && !c->paired && pool_chance(c, 25)) {
+        end_op_on_failure(c);
+        return;
+    }
+    if (pool_chance(c, 30))
         return;
     pool_expect(c, "tide_read behind a failed kernel", tide_read(c->pool, &target, tide_region(c->pool), 1),
                 TIDE_ERROR_IO);
