@@ -69,6 +69,7 @@ typedef struct pool_case {
     bool updates_may_run;  /* of the step before a forward-only pass */
     bool kernels_may_run;  /* of a forward-only pass, on the model's values */
     uint32_t training_steps;
+    uint32_t ops_played; /* in the last step */
     tide_pool_counters counters; /* once two training steps have ended */
 
     _Atomic uint64_t failing_update; /* the update of which a piece fails; 0: none */

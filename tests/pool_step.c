@@ -304,6 +304,7 @@ static bool play_op(pool_case *c, tide_op op)
     pool_expect(c, "tide_op_begin", tide_op_begin(c->pool, op), TIDE_OK);
     plain_op_begin(&c->model, op);
     pool_events[EVENT_OPS]++;
+    c->ops_played++;
     count_adders(c, op);
     const plain_fill_args fill = {.to = tide_workspace(c->pool), .bytes = workspace_bytes, .seed = seed};
     if (workspace_bytes > 0)
@@ -449,6 +450,7 @@ void pool_step(pool_case *c)
     const bool training = c->skips_to_come > 0 || !pool_chance(c, 15);
     c->step++;
     c->spoil = false;
+    c->ops_played = 0;
     if (training)
         draw_step(c, &step);
     if (!begin(c, training ? &step : NULL) || !moment(c) || !play_ops(c) || !close_gradients(c))
