@@ -42,6 +42,7 @@ static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, con
     tide_cuda_stream *it = &device->streams[stream];
     const tide_status status =
         tide_cuda_break(device, tide_cuda_clock_mark(&it->clock, label, tag, is_wait, begin_ns));
+    it->failed = it->failed || status != TIDE_OK;
     pthread_mutex_unlock(&it->lock);
     return status;
 }
@@ -73,6 +74,7 @@ static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, c
         goto unlock;
     status = launcher_run(work, stream, it->stream, fn, arguments, argument_bytes);
     if (status != TIDE_OK) {
+        it->failed = true;
         (void)tide_cuda_fail(device, status);
         goto unlock;
     }

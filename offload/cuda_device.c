@@ -48,6 +48,15 @@ static tide_status cuda_failure(tide_device *device)
     return tide_cuda_failure(tide_cuda_device_of(device));
 }
 
+static bool cuda_stream_failed(tide_device *device, tide_stream stream)
+{
+    tide_cuda_stream *it = &tide_cuda_device_of(device)->streams[stream];
+    pthread_mutex_lock(&it->lock);
+    const bool failed = it->failed;
+    pthread_mutex_unlock(&it->lock);
+    return failed;
+}
+
 static void cuda_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)
 {
     tide_fault_arm(&tide_cuda_device_of(device)->fault, mask, countdown);
@@ -143,7 +152,7 @@ static const tide_device_ops cuda_ops = {
     .host_touch = cuda_host_touch,
     .synchronize = tide_cuda_synchronize,
     .failure = cuda_failure,
-    .stream_failed = tide_no_stream_failed,
+    .stream_failed = cuda_stream_failed,
     .recover = tide_cuda_recover,
     .now_ns = tide_cuda_now_ns,
     .usage = tide_cuda_usage,

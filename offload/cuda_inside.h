@@ -42,6 +42,7 @@ typedef struct tide_cuda_stream {
     pthread_mutex_t lock; /* enqueuing: what belongs together stays together */
     cudaStream_t stream;
     tide_cuda_clock clock;
+    bool failed; /* an enqueuing did, since the last recovery: of a launch a part may be there */
 } tide_cuda_stream;
 
 typedef struct tide_cuda_device {

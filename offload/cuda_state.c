@@ -225,6 +225,15 @@ static tide_status streams_ask(tide_cuda_device *device)
     return status;
 }
 
+static void streams_forgive(tide_cuda_device *device)
+{
+    for (int i = 0; i < TIDE_CUDA_STREAMS; i++) {
+        pthread_mutex_lock(&device->streams[i].lock);
+        device->streams[i].failed = false;
+        pthread_mutex_unlock(&device->streams[i].lock);
+    }
+}
+
 tide_status tide_cuda_recover(tide_device *device)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
@@ -243,9 +252,11 @@ tide_status tide_cuda_recover(tide_device *device)
         atomic_store(&cuda->broken, false);
     }
     tide_cuda_state_unlock(cuda);
-    if (status == TIDE_OK)
-        tide_lane_forgive(&cuda->lane);
-    return status;
+    if (status != TIDE_OK)
+        return status;
+    tide_lane_forgive(&cuda->lane);
+    streams_forgive(cuda);
+    return TIDE_OK;
 }
 
 /* --- counters --- */

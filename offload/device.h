@@ -266,8 +266,8 @@ typedef struct tide_device_ops {
      * ran met is there from the moment the device knows of it, on a GPU when it next looks (at some of the launches and
      * copies, at queries, waits, statistics, while a thread is parked, and in synchronize()). */
     tide_status (*failure)(tide_device *device);
-    /* After synchronize(), before recover(): was a kernel of the stream lost, failed or skipped behind one that did? A GPU
-     * loses none that recover() could help after. */
+    /* After synchronize(), before recover(): was a kernel of the stream lost, failed or skipped behind one that did, or, on a
+     * GPU, its launch, of which a part may be there? */
     bool (*stream_failed)(tide_device *device, tide_stream stream);
     /* After synchronize(): forget the failure if the device can go on, else return it. */
     tide_status (*recover)(tide_device *device);

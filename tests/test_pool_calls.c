@@ -402,6 +402,28 @@ static void giving_up_begins_the_count_of_skipped_steps_anew(void **state)
     toy_destroy(&toy);
 }
 
+/* Without clipping the step is counted when its norm is known to be finite, so here never, whatever had begun. */
+static void a_step_that_is_not_finite_is_never_counted(void **state)
+{
+    (void)state;
+    for (int placement = TIDE_PLACEMENT_AUTO; placement <= TIDE_PLACEMENT_DEVICE; placement++) {
+        toy_options options = toy_options_default();
+        options.pool.placement = (tide_placement)placement;
+        options.pool.link_bytes_per_second = 50e6; /* updates are late */
+        for (int i = 0; i < 8; i++) {
+            toy_model toy = toy_of(&options);
+            const float not_finite = NAN;
+            tide_step_result result;
+            assert_ok(tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 5, 1, &not_finite));
+            assert_ok(toy_step(&toy, 0, false));
+            assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE, "param w");
+            assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "torn");
+            assert_int_equal(tide_update_count(toy.pool), 0);
+            toy_destroy(&toy);
+        }
+    }
+}
+
 static void a_torn_pool_says_so_whatever_it_is_asked(void **state)
 {
     (void)state;
@@ -424,7 +446,9 @@ static void a_torn_pool_says_so_whatever_it_is_asked(void **state)
                    "torn");
     assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "torn");
     assert_refused(tide_pool_drain(toy.pool), TIDE_ERROR_STATE, "torn");
-    assert_ok(tide_param_get(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_refused(tide_param_get(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value), TIDE_ERROR_STATE,
+                   "torn");
+    assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value));
     toy_destroy(&toy);
 }
 
@@ -444,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_step_given_up_after_its_end_takes_its_result_along),
         cmocka_unit_test(with_the_manager_off_an_op_has_no_more_slices_either),
         cmocka_unit_test(giving_up_begins_the_count_of_skipped_steps_anew),
+        cmocka_unit_test(a_step_that_is_not_finite_is_never_counted),
         cmocka_unit_test(a_torn_pool_says_so_whatever_it_is_asked),
     };
     return cmocka_run_group_tests_name("pool_calls", tests, NULL, NULL);

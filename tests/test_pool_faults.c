@@ -106,6 +106,45 @@ static void an_update_that_could_not_be_started_tears_nothing(void **state)
     }
 }
 
+/* The step's one copy fails while the device has nothing else to do: the norm's way to the host. */
+static void a_norm_that_never_arrives_is_undone(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        const float clip_norm = (float)(way % 2);
+        toy_options options = toy_options_default();
+        options.pool.manager_off = way >= 2;
+        const uint64_t expected = undisturbed(&options, clip_norm);
+        toy_model toy;
+        uint64_t hash;
+        assert_ok(toy_create(&options, &toy));
+        for (int step = 0; step < 2; step++)
+            assert_ok(step_and_settle(&toy, clip_norm));
+        snapshot before = {0};
+        snapshot_take(&toy, &before);
+        const tide_step_options third = toy_step_options(clip_norm);
+        assert_ok(tide_step_begin(toy.pool, &third));
+        assert_ok(toy_ops(&toy, false));
+        assert_ok(tide_pool_drain(toy.pool));
+        set_fault(&toy, TIDE_FAULT_COPY, 1);
+        assert_ok(tide_step_end(toy.pool));
+        assert_int_equal(tide_pool_drain(toy.pool), TIDE_ERROR_DEVICE);
+        set_fault(&toy, 0, 0);
+        const tide_status given_up = tide_step_abort(toy.pool);
+        if (given_up != TIDE_OK) { /* without clipping updates run before the norm is known */
+            assert_int_equal(given_up, TIDE_ERROR_STATE);
+            assert_int_equal(way, 0);
+            snapshot_put(&toy, &before);
+        }
+        assert_int_equal(tide_update_count(toy.pool), 2);
+        assert_ok(step_and_settle(&toy, clip_norm));
+        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+        assert_int_equal(hash, expected);
+        snapshot_free(&before);
+        toy_destroy(&toy);
+    }
+}
+
 /* Fail the third step's N-th operation of those in `mask`; true if no fault was met. */
 static bool third_step_with_fault(const toy_options *options, float clip_norm, uint32_t mask, uint64_t n,
                                   uint64_t expected, uint64_t *tears)
@@ -582,6 +621,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_update_that_could_not_be_started_tears_nothing),
+        cmocka_unit_test(a_norm_that_never_arrives_is_undone),
         cmocka_unit_test(every_fault_of_a_step_is_undone),
         cmocka_unit_test(memory_that_fails_at_create_and_seal_leaves_nothing_behind),
         cmocka_unit_test(an_update_that_fails_on_the_device_tears_and_setting_all_heals),

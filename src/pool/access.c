@@ -249,6 +249,8 @@ static tide_status access_params(tide_pool *pool, const char *call, tide_param p
     tide_pool_lock(pool);
     /* On a pool that failed the step is given up first, as an abort does. */
     tide_status status = tide_pool_ask_failure(pool) == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
+    if (status == TIDE_OK && pool->torn && !set)
+        status = tide_pool_say_torn(call);
     if (status == TIDE_OK)
         status = settle_between_steps(pool, call);
     if (status == TIDE_OK)

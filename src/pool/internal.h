@@ -257,6 +257,7 @@ struct tide_pool {
     uint64_t zero_gradients;    /* [lock] params without one in the training step that ended last */
     tide_step_result result;    /* [lock] of that step, */
     bool has_result;            /* [lock] once its norm is known, until another begins or it is given up */
+    bool is_counted;            /* [lock] likewise: it is one of `updates` */
     uint32_t skipped_in_row;    /* [lock] */
     double skipped_scale;       /* [lock] loss scale of the last step skipped */
 
@@ -452,6 +453,8 @@ tide_status tide_pool_begin_backward(tide_pool *pool);
 
 /* OK if the pool is there (ARGUMENT), sealed, has not failed and is not torn; `call` is named in the message. */
 tide_status tide_pool_callable(tide_pool *pool, const char *call);
+/* STATE: the pool is torn. */
+tide_status tide_pool_say_torn(const char *call);
 /* As tide_pool_failure, a failure included that the device alone knows of so far. With the lock. */
 tide_status tide_pool_ask_failure(tide_pool *pool);
 /* Enqueue the zeroing of a part of the region on the compute stream; caller's thread. */

@@ -115,6 +115,12 @@ static tide_status start_resident_tasks(tide_pool *pool, bool restore)
     return TIDE_OK;
 }
 
+static void count_step(tide_pool *pool)
+{
+    pool->updates = pool->update;
+    pool->is_counted = true;
+}
+
 static tide_status skip(tide_pool *pool)
 {
     const double scale = (double)pool->result.loss_scale;
@@ -136,7 +142,7 @@ static tide_status let_go(tide_pool *pool)
         clip_factor(pool->result.gradient_norm, pool->step.clip_norm) / pool->result.loss_scale;
     pool->skipped_in_row = 0;
     tide_pool_updates_let_go(pool, pool->result.gradient_scale);
-    pool->updates = pool->update;
+    count_step(pool);
     if (pool->resident)
         return start_resident_tasks(pool, false);
     return tide_manager_release_updates(pool->manager);
@@ -148,12 +154,12 @@ static tide_status check_immediate(tide_pool *pool, bool finite)
     pool->skipped_in_row = finite ? 0 : pool->skipped_in_row;
     pool->result.gradient_scale = pool->update_scale;
     if (finite) {
-        pool->updates = pool->update;
+        count_step(pool);
         return pool->resident ? start_resident_tasks(pool, false) : TIDE_OK;
     }
     tide_pool_tear(pool);
     return tide_fail(TIDE_ERROR_NONFINITE,
-                     "step %llu: the gradient norm is not finite and updates had begun; the pool is torn",
+                     "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is torn",
                      (unsigned long long)pool->steps);
 }
 
@@ -164,6 +170,7 @@ static tide_status decide(tide_pool *pool)
     tide_status status = pool->device->ops->host_touch(pool->device, &work);
     if (status != TIDE_OK)
         return status;
+    pool->norm_phase = TIDE_NORM_KNOWN;
     const double square = pool->device->ops->has_data ? pool->mailbox[0] : 0.0;
     const float loss_scale = tide_pool_loss_scale(&pool->step);
     pool->result = (tide_step_result){.gradient_norm = sqrt(square) / (double)loss_scale,
@@ -199,9 +206,8 @@ bool tide_pool_norm_poll(tide_pool *pool)
         return false;
     if (status == TIDE_OK)
         status = decide(pool);
-    pool->norm_phase = TIDE_NORM_KNOWN;
     if (status != TIDE_OK)
-        tide_pool_fail(pool, status);
+        tide_pool_fail(pool, status); /* what has not come as far as decide is lost, and not known */
     pthread_cond_broadcast(&pool->progress);
     return true;
 }
@@ -253,7 +259,7 @@ tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
     if (status == TIDE_OK)
         status = tide_stall_wait(pool, tide_pool_norm_known);
     if (status == TIDE_ERROR_NONFINITE && pool->torn)
-        status = nonfinite(pool, "updates had begun, so the pool is torn");
+        status = nonfinite(pool, "updates did not wait for the norm, so the pool is torn");
     else if (status == TIDE_OK && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = nonfinite(pool, "ten steps in a row were skipped");
     if (status == TIDE_OK && !pool->has_result)

@@ -95,6 +95,14 @@ tide_status tide_pool_ask_failure(tide_pool *pool)
     return tide_pool_failure(pool);
 }
 
+tide_status tide_pool_say_torn(const char *call)
+{
+    return tide_fail(TIDE_ERROR_STATE,
+                     "%s: the pool is torn (a step failed after its updates had begun): all params and optimizer states "
+                     "have to be set first",
+                     call);
+}
+
 tide_status tide_pool_callable(tide_pool *pool, const char *call)
 {
     if (pool == NULL)
@@ -104,11 +112,7 @@ tide_status tide_pool_callable(tide_pool *pool, const char *call)
     tide_pool_lock(pool);
     tide_status status = tide_pool_ask_failure(pool);
     if (status == TIDE_OK && pool->torn)
-        status = tide_fail(
-            TIDE_ERROR_STATE,
-            "%s: the pool is torn (a step failed after its updates had begun); all params and optimizer "
-            "states have to be set first",
-            call);
+        status = tide_pool_say_torn(call);
     tide_pool_unlock(pool);
     return status;
 }
@@ -223,7 +227,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
             tide_gradients_begin(tide_manager_gradients(pool->manager));
         if (options->training) {
             pool->steps++;
-            pool->has_result = false;
+            pool->has_result = pool->is_counted = false;
             tide_measure_step_begin(&pool->measure, tide_pool_step_waits(pool, options));
         }
         tide_manager_counters calls;
@@ -294,6 +298,8 @@ static void forget_step(tide_pool *pool)
 {
     tide_pool_record_drop(pool);
     tide_measure_step_forget(&pool->measure);
+    pool->updates -= pool->is_counted;
+    pool->is_counted = false;
     pool->steps--;
 }
 
@@ -319,7 +325,6 @@ tide_status tide_pool_give_up(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     pool->access = NULL;
-    const bool counted = pool->has_result && !pool->result.skipped;
     if (pool->torn || pool->abort_torn || pool->abort_gave_up)
         pool->has_result = false;
     if (pool->abort_torn) {
@@ -329,7 +334,6 @@ tide_status tide_pool_give_up(tide_pool *pool)
     }
     if (!pool->abort_gave_up)
         return TIDE_OK;
-    pool->updates -= counted;
     forget_step(pool);
     if (pool->resident) {
         pool->resident_restore = true;
@@ -348,10 +352,7 @@ tide_status tide_step_abort(tide_pool *pool)
     tide_pool_lock(pool);
     tide_status status = tide_pool_give_up(pool);
     if (status == TIDE_OK && pool->torn)
-        status =
-            tide_fail(TIDE_ERROR_STATE,
-                      "tide_step_abort: updates had begun, so the pool is torn: all params and optimizer "
-                      "states have to be set");
+        status = tide_pool_say_torn("tide_step_abort");
     else if (status == TIDE_OK)
         status = tide_pool_wait(pool, tide_pool_updates_done);
     tide_pool_unlock(pool);

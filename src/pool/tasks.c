@@ -499,6 +499,8 @@ bool tide_pool_resident_tasks(tide_pool *pool)
         bool started = false;
         const tide_status status = tide_pool_task_start(pool, &open, &started);
         if (status != TIDE_OK) {
+            if (started && !pool->resident_restore)
+                tide_pool_tear(pool);
             tide_pool_fail(pool, status);
             return true;
         }
