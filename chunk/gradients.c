@@ -127,17 +127,20 @@ static void need_waiting(tide_gradients *g, tide_op op, tide_op *first)
     }
 }
 
-/* The needed op can't run any more, for `param` is closed, or will be by the op that is to begin. */
+/* The needed op could not run any more, for `param` is closed, or would be by the op that is to begin. */
 static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, uint32_t param)
 {
+    const char *name = g->ops[op].name, *waited = g->ops[needed].name, *closed = param_name(g, param);
+    if (g->params[param].is_closed)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "op %s can't begin any more in this step: a gradient would wait for op %s, and the "
+                         "gradient of its param %s stands in its place since op %s ended",
+                         name, waited, closed, closing_name(g, param));
     return tide_fail(
         TIDE_ERROR_STATE,
-        "op %s can't begin: a gradient would wait for op %s, which could not run any more in this step, "
-        "since "
-        "the gradient of its param %s %s op %s; run ops that share params in the order of registration",
-        g->ops[op].name, g->ops[needed].name, param_name(g, param),
-        g->params[param].is_closed ? "stands in its place since" : "would go into its place with",
-        closing_name(g, param));
+        "op %s can't begin before op %s, which a gradient waits for and which uses param %s: op %s "
+        "puts the gradient of that into its place",
+        name, waited, closed, name);
 }
 
 static tide_status check_needed(tide_gradients *g, tide_op op, tide_op needed)
@@ -180,6 +183,20 @@ tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
 }
 
 /* --- a step --- */
+
+bool tide_gradients_is_valid(const tide_gradients *gradients)
+{
+    uint32_t waiting = 0;
+    for (uint32_t p = 0; p < tide_layout_params(gradients->layout); p++) {
+        const tide_gradient *gradient = &gradients->params[p];
+        waiting += waits(gradient);
+        if (gradient->is_closed && !gradient->is_added)
+            return false;
+        if (gradient->is_added && gradient->maker == TIDE_OP_NONE)
+            return false;
+    }
+    return waiting == gradients->waiting_count;
+}
 
 void tide_gradients_begin(tide_gradients *gradients)
 {

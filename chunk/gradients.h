@@ -74,6 +74,8 @@ tide_status tide_gradients_check(tide_gradients *gradients, tide_op op);
 bool tide_gradients_closes(const tide_gradients *gradients, tide_op op, const tide_use *use);
 /* The op has ended. */
 void tide_gradients_end(tide_gradients *gradients, tide_op op);
+/* Closed means added, added means that an op makes it, and who waits is counted. Walks all params. */
+bool tide_gradients_is_valid(const tide_gradients *gradients);
 /* May the step end? STATE, naming a param that waits and the op it waits for. */
 tide_status tide_gradients_check_end(const tide_gradients *gradients);
 

@@ -448,5 +448,6 @@ bool tide_manager_is_valid(const tide_manager *manager, bool deep)
         return false;
     if (request->open && !manager->step_open)
         return false;
-    return !deep || (counts_agree(manager) && works_agree(manager) && pins_agree(manager));
+    return !deep || (counts_agree(manager) && works_agree(manager) && pins_agree(manager) &&
+                     tide_gradients_is_valid(&manager->gradients));
 }

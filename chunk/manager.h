@@ -289,8 +289,8 @@ tide_status tide_manager_unpin_all(tide_manager *manager);
 
 /* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
 const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training);
-/* Where the gradients of the step are. The manager's, which keeps them in step with its own ops; while all is pinned
- * (tide_manager_pin_all) no ops are its own, and the owner does. */
+/* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone; while all is pinned
+ * (tide_manager_pin_all) no ops are its own, and the owner does that. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does the param's place hold its gradient? */
 bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param);

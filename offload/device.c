@@ -143,6 +143,8 @@ tide_status tide_command_call(const tide_command_name *name, tide_stream stream,
     const char *why = tide_message()[0] != '\0' ? tide_message() : tide_status_name(status);
     if (name->op != NULL)
         return tide_fail(status, "kernel %s of op %s failed: %s", name->label, name->op, why);
+    if (name->tag == UINT32_MAX) /* of nothing in particular */
+        return tide_fail(status, "%s on stream %s failed: %s", name->label, tide_stream_name(stream), why);
     return tide_fail(status, "%s %" PRIu32 " on stream %s failed: %s", name->label, name->tag,
                      tide_stream_name(stream), why);
 }

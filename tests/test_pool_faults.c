@@ -98,6 +98,8 @@ static void an_update_that_could_not_be_started_tears_nothing(void **state)
         assert_ok(tide_step_end(toy.pool));
         assert_int_equal(tide_pool_drain(toy.pool), TIDE_ERROR_DEVICE);
         assert_ok(tide_step_abort(toy.pool));
+        tide_step_result result;
+        assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE); /* it was given up */
         assert_int_equal(tide_update_count(toy.pool), 2);
         assert_ok(step_and_settle(&toy, 1));
         assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));

@@ -207,11 +207,8 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
         begin(&it, 0);
         assert_ok(run(&it, 0, 3)); /* p1 waits for b, which reads p0 */
         assert_refused(&it, 2,
-                       "op c can't begin: a gradient would wait for op b, which could not run any more in "
-                       "this step, since "
-                       "the gradient of its param p0 would go into its place with op c; run ops that share "
-                       "params in the "
-                       "order of registration");
+                       "op c can't begin before op b, which a gradient waits for and which uses param p0: op c puts the "
+                       "gradient of that into its place");
         assert_ok(run(&it, 1, 1));
         assert_ok(run(&it, 2, 3));
         assert_true(end(&it) == 5); /* 3, 4 */
@@ -219,11 +216,8 @@ static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void *
         begin(&it, 0);
         assert_ok(run(&it, 2, 5));
         assert_refused(&it, 0,
-                       "op a can't begin: a gradient would wait for op b, which could not run any more in "
-                       "this step, since "
-                       "the gradient of its param p0 stands in its place since op c; run ops that share "
-                       "params in the order "
-                       "of registration");
+                       "op a can't begin any more in this step: a gradient would wait for op b, and the gradient of its "
+                       "param p0 stands in its place since op c ended");
         assert_true(end(&it) == 5); /* p1 has none */
         tide_pool_destroy(it.pool);
     }

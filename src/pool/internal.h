@@ -212,7 +212,7 @@ struct tide_pool {
     char failure_message[1024];
     char last_failure_message[1024]; /* [lock] stays when the failure is cleared */
 
-    tide_manager *manager;                          /* [lock] */
+    tide_manager *manager; /* [lock]; its gradients change in the caller's calls alone, which may read them without */
     tide_order order;                               /* [lock] */
     tide_marks *device_marks, *host_marks;          /* [lock] per slot */
     tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */

@@ -257,8 +257,8 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
         return tide_fail(TIDE_ERROR_STATE, "tide_op_slice: no op is open");
     tide_pool_op *op = &pool->ops[pool->op];
     if (slice >= op->description.slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: slice %u, it has %u", op->description.name, slice,
-                         op->description.slices);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u",
+                         op->description.name, op->description.slices, slice);
     tide_pool_lock(pool);
     /* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
     if (!pool->resident)

@@ -198,6 +198,52 @@ static bool zeroes(tide_pool *pool, const tide_command *command, uint32_t i)
     return zeroed;
 }
 
+/* Where the part's params, masters and states lie. */
+typedef struct part_places {
+    char *param;
+    float *fp32[3]; /* master and states; NULL: none of that */
+} part_places;
+
+static part_places places_of(const tide_pool *pool, const tide_command *command)
+{
+    const uint64_t part_bytes =
+        pool->plan.chunk_bytes / sizeof(float) * tide_dtype_bytes(pool->options.dtype);
+    part_places places = {.param = (char *)slot_of(pool, command, 0) + command->part * part_bytes};
+    for (uint32_t i = 1; i < command->task_count; i++)
+        places.fp32[i - 1] = slot_of(pool, command, i);
+    return places;
+}
+
+static float *offset(float *base, uint64_t elements)
+{
+    return base == NULL ? NULL : base + elements;
+}
+
+static void fill_segment(const tide_pool *pool, tide_job *job, uint32_t i, tide_segment segment,
+                         const part_places *places)
+{
+    const tide_pool_param *param = &pool->params[segment.param];
+    const uint64_t at = segment.chunk_offset_elements;
+    const tide_adamw_segment filled = {.param = places->param + at * tide_dtype_bytes(pool->options.dtype),
+                                       .master = offset(places->fp32[0], at),
+                                       .momentum = offset(places->fp32[1], at),
+                                       .variance = offset(places->fp32[2], at),
+                                       .elements = segment.elements,
+                                       .decays = param->decay};
+    job->segments[i] = filled;
+    if (job->update_segments != NULL)
+        job->update_segments[i] = (tide_update_segment){.param = segment.param,
+                                                        .first_element = segment.param_offset_elements,
+                                                        .elements = segment.elements,
+                                                        .values = filled.param,
+                                                        .master = filled.master,
+                                                        .states = {filled.momentum, filled.variance},
+                                                        .zero_gradient = param->zero_gradient,
+                                                        .decay = param->decay};
+    if (param->zero_gradient)
+        job->zero_segments[job->zero_count++] = i;
+}
+
 /* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
 static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_job *job)
 {
@@ -207,41 +253,13 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
     const tide_status status = pool->device->ops->host_touch(pool->device, &work);
     if (status != TIDE_OK)
         return status;
-    const size_t element_bytes = tide_dtype_bytes(pool->options.dtype);
-    const uint64_t part_elements = pool->plan.chunk_bytes / sizeof(float);
-    char *param = (char *)slot_of(pool, command, 0) + command->part * part_elements * element_bytes;
-    float *fp32[3] = {NULL, NULL, NULL};
-    for (uint32_t i = 1; i < command->task_count; i++)
-        fp32[i - 1] = slot_of(pool, command, i);
+    const part_places places = places_of(pool, command);
     const tide_chunk master = command->task[1].chunk;
     job->segment_count = tide_layout_chunk_segments(pool->layout, master);
     job->zero_count = 0;
     assert(job->segment_count <= pool->segments_max);
-    for (uint32_t i = 0; i < job->segment_count; i++) {
-        const tide_segment segment = tide_layout_chunk_segment(pool->layout, master, i);
-        const uint64_t at = segment.chunk_offset_elements;
-        const bool zero = pool->params[segment.param].zero_gradient;
-        const bool decay = pool->params[segment.param].decay;
-        float *momentum = fp32[1] == NULL ? NULL : fp32[1] + at,
-              *variance = fp32[2] == NULL ? NULL : fp32[2] + at;
-        job->segments[i] = (tide_adamw_segment){.param = param + at * element_bytes,
-                                                .master = fp32[0] + at,
-                                                .momentum = momentum,
-                                                .variance = variance,
-                                                .elements = segment.elements,
-                                                .decays = decay};
-        if (job->update_segments != NULL)
-            job->update_segments[i] = (tide_update_segment){.param = segment.param,
-                                                            .first_element = segment.param_offset_elements,
-                                                            .elements = segment.elements,
-                                                            .values = param + at * element_bytes,
-                                                            .master = fp32[0] + at,
-                                                            .states = {momentum, variance},
-                                                            .zero_gradient = zero,
-                                                            .decay = decay};
-        if (zero)
-            job->zero_segments[job->zero_count++] = i;
-    }
+    for (uint32_t i = 0; i < job->segment_count; i++)
+        fill_segment(pool, job, i, tide_layout_chunk_segment(pool->layout, master, i), &places);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
         job->fresh[i] =
             i < command->task_count && zeroes(pool, command, i) ? slot_of(pool, command, i) : NULL;
