@@ -172,8 +172,8 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
 void tide_manager_destroy(tide_manager *manager);
 
 /* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name, an unknown
- * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one that
- * does not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
+ * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one
+ * that does not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
 tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* Register an op, in the order in which ops run in a step (so the last READ of each param in backward is
  * known). ARGUMENT as tide_op_check. */
@@ -187,8 +187,8 @@ void tide_manager_needs(const tide_manager *manager, tide_placement placement, t
 tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options *options);
 
 /* Seconds that the update of one PARAM chunk takes on each tier, as measured; 0: not known. With AUTO placement state
- * moves, chunk by chunk as updates are done, so that both tiers end their updates together as far as device slots, and the
- * host's, allow; by small differences it does not move. */
+ * moves, chunk by chunk as updates are done, so that both tiers end their updates together as far as device slots, and
+ * the host's, allow; by small differences it does not move. */
 void tide_manager_set_update_seconds(tide_manager *manager, double host_seconds, double device_seconds);
 
 /* --- a step --- */
@@ -219,10 +219,10 @@ tide_request_wait tide_manager_request_wait(const tide_manager *manager);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
-/* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and
- * counted; CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
- * tide_gradients_check_end, or if a chunk still owes the update of an earlier step: an op that uses it would have waited, but none of this
- * step's did; go on with next() and done() until step end is allowed. */
+/* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and counted;
+ * CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
+ * tide_gradients_check_end, or if a chunk still owes the update of an earlier step: an op that uses it would have waited,
+ * but none of this step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
 /* With updates_wait: let the step's updates run, or drop them and rewrite the params from MASTER (a skipped
  * step). */
@@ -246,8 +246,8 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
  * that what becomes urgent meanwhile is not queued behind it: what leaves the device goes in order of next use. Nothing
  * that an op waits for waits for this. Neither at the start. The owner asks next() again when it changes. */
 void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy);
-/* Of all calls of tide_manager_end so far, the work of so many is over on the device. The caller may be far ahead of it; what
- * leaves in order of next use is chosen among chunks whose uses are over. Never told: all are. */
+/* Of all calls of tide_manager_end so far, the work of so many is over on the device. The caller may be far ahead of it;
+ * what leaves in order of next use is chosen among chunks whose uses are over. Never told: all are. */
 void tide_manager_set_passed(tide_manager *manager, uint64_t ends);
 /* The next command to execute; false if there is none at present (ask again after done or a request). */
 bool tide_manager_next(tide_manager *manager, tide_command *command);
@@ -289,8 +289,8 @@ tide_status tide_manager_unpin_all(tide_manager *manager);
 
 /* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
 const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training);
-/* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone; while all is pinned
- * (tide_manager_pin_all) no ops are its own, and the owner does that. */
+/* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone; while all is
+ * pinned (tide_manager_pin_all) no ops are its own, and the owner does that. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does the param's place hold its gradient? */
 bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param);

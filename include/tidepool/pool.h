@@ -21,8 +21,9 @@
  * Threads. One thread drives a pool: all calls but tide_message are its. Kernels and callbacks run on the pool's threads.
  *
  * Errors. Every call returns a status and leaves a message (tide_message). ARGUMENT: what you gave is wrong, also a NULL
- * where none is allowed; STATE: not now. Neither changes anything. Where no status is returned, a NULL pool gives NULL,
- * false or 0. Other failures are sticky: section 9.
+ * where none is allowed; STATE: not now. Neither has changed anything. Any call may return them, and any that makes
+ * something NO_MEMORY. Where no status is returned, a NULL pool gives NULL, false or 0. What a failed step leaves:
+ * section 9.
  *
  * Sizes are in bytes, counts in elements, times in seconds or, where the name says so, nanoseconds.
  */
@@ -55,13 +56,13 @@ typedef tide_status (*tide_update_callback)(void *context, const tide_step_optio
 /* Section 11. From the pool's threads, several at once; must be short and must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
-/* Called while something is made that takes seconds: memory, by tide_pool_seal ("host slots", say), or values, by who sets
- * them. Of `total_bytes` of `what`, a constant, `done_bytes` are there. From threads of the pool, too, one call at a time;
- * must not call the pool. */
+/* Called while something is made that takes seconds: memory, by tide_pool_seal ("host slots", say), or values, by who
+ * sets them. Of `total_bytes` of `what`, a constant, `done_bytes` are there. From threads of the pool, too, one call at a
+ * time; must not call the pool. */
 typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. Finite; 0: what
- * it stands for takes no time. */
+/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. Finite; 0:
+ * what it stands for takes no time. */
 typedef struct tide_machine {
     double flops_per_second;
     double device_bytes_per_second;
@@ -101,7 +102,8 @@ typedef struct tide_pool_options {
     tide_progress_callback progress; /* may be NULL */
     void *progress_context;
 
-    /* checks, for tests and debugging (host device; a GPU refuses them at seal, and a throttle of copies) */
+    /* Checks, for tests and debugging: all off by default, and worth turning on while you write a model. Host device; a GPU
+     * refuses these, and link_bytes_per_second, at seal. */
     bool hazard_check;     /* prove every ordering between streams; costs host time */
     bool guard;            /* a use after the last holder's end faults at once */
     bool fault_handler;    /* a fault first names the chunk, param, op and kernel */
@@ -124,7 +126,7 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
 /* ==== 2  The model: described once, before seal ====
  *
  * Params in the order in which forward first uses them: neighbours share chunks. Ops in the order in which a training
- * step runs them. What is refused is not registered; what is registered stays.
+ * step runs them. What is refused is not registered; what is registered stays. STATE after seal.
  */
 
 /* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product; all params together have at
@@ -133,8 +135,8 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
 TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
                                          bool decay, tide_param *param);
 
-/* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` each. The name is
- * copied, and unique among checkpoints. */
+/* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` (at least 1)
+ * each; all together have at most 2^50 bytes. The name is copied, and unique among checkpoints. */
 TIDE_API tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
                                               tide_checkpoint *checkpoint);
 
@@ -153,7 +155,7 @@ TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param); 
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
     uint64_t params;      /* elements of all params */
-    uint64_t model_bytes; /* 14 (bf16, fp16) or 16 (fp32) bytes a param; by a callback's states 4 or 8 less */
+    uint64_t model_bytes; /* 14 (bf16, fp16) or 16 (fp32) bytes an element; by a callback's states 4 or 8 less */
     uint64_t chunk_bytes;
     uint32_t chunks[TIDE_SPACE_COUNT];
     uint64_t space_bytes[TIDE_SPACE_COUNT]; /* used by tensors */
@@ -181,22 +183,24 @@ typedef struct tide_pool_plan {
 } tide_pool_plan;
 
 /* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device budget to plan
- * for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it. STATE if no param
- * or no op is registered. ARGUMENT if it all is more than can be counted. */
+ * for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it. STATE if no
+ * param or no op is registered. ARGUMENT if it all is more than can be counted. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
 TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes);
 /* Fix every address and every byte, allocate everything, start the engine: nothing is allocated afterwards. STATE as for
  * the plan, or sealed already. BUDGET names the op, its need, the budget, the least budget that works and, where there is
- * one, a chunk size with which the given one would. NO_MEMORY. After a failure it can be tried again, with other budgets. */
+ * one, a chunk size with which the given one would. UNSUPPORTED: a check that this device has not. NO_MEMORY, DEVICE.
+ * After a failure nothing is left, and it can be tried again, with other budgets. */
 TIDE_API tide_status tide_pool_seal(tide_pool *pool);
 
 /* ==== 4  Values, when no step is open ==== */
 
 /* Copy `count` values from element `first` of a param, whatever the budget. Space MASTER: the fp32 value; setting it also
  * sets the param (rounded). MOMENTUM, VARIANCE: optimizer state, as far as the optimizer has any. PARAM (get only): the
- * rounded value. All are zero until set. Waits for the last step's updates. On a pool that has failed the step is given up
- * first, as tide_step_abort does, and sets of everything heal a torn pool (section 9). */
+ * rounded value. All are zero until set. Waits for the last step's updates. ARGUMENT: elements or a space that the param
+ * has not. On a pool that has failed the step is given up first, as tide_step_abort does; on a torn one (section 9) get
+ * is STATE, and sets of everything heal. A set that fails otherwise may have set a part of the range: repeat it. */
 TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
                                     const float *values);
 TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
@@ -204,7 +208,7 @@ TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_spac
 
 /* How many updates the params have seen: bias correction counts from it. Part of a checkpoint, like the values. The step
  * that ended last counts once its norm is known (tide_step_result_get). Setting it (at most TIDE_UPDATES_MAX) waits for
- * the last step's updates. */
+ * the last step's updates, and begins the count of skipped steps anew. */
 #define TIDE_UPDATES_MAX (UINT64_C(1) << 53)
 TIDE_API tide_status tide_update_count_set(tide_pool *pool, uint64_t updates);
 TIDE_API uint64_t tide_update_count(const tide_pool *pool);
@@ -236,8 +240,8 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  *
  * When updates run. With clipping, and always in fp16, they wait for the norm: a step whose norm is not finite is skipped
  * (params as before, the update is not counted). Without, each begins as soon as its gradients are complete, beside the
- * rest of backward; a norm that is not finite then tears the pool (section 9). In either case an op of the next step waits
- * for those of its own params only.
+ * rest of backward; a norm that is not finite then tears the pool (section 9). In either case an op of the next step
+ * waits for those of its own params only.
  */
 struct tide_step_options {
     bool training; /* false: a forward-only pass (FORWARD ops, no updates); the rest is not looked at */
@@ -261,12 +265,13 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * Ops may run in another order than they are registered in, more than once, or not at all, from step to step, as far as
  * the rules of gradients and checkpoints allow. (An order that repeats is planned; another is carried out on demand.)
  *
- * Gradients. Of a param's ops, those that are BACKWARD or BOTH and use it, the last one registered is its closing op.
+ * Gradients. Of the BACKWARD and BOTH ops that use a param (READ or GRAD), the last one registered is its closing op.
  *
  *     its place holds     from                          what an op may do
  *     the values          the update, or set            READ them; GRAD: add to tide_param_gradient, which is fp32, zero
  *                                                       when first touched in a step, and shared by all ops of the step
- *     the gradient        the end of its closing op     nothing
+ *     the gradient        the end of its closing op,    nothing
+ *                         if anything was added
  *     the values          the step's update
  *
  * So a gradient is summed in fp32, over micro-batches and over the ops of a tied param alike, and rounded once. With
@@ -274,33 +279,34 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  *
  *     - after its closing op has ended with a gradient, no op may use the param in this step;
  *     - the step must stay able to end: no op may begin that would leave a gradient waiting for a closing op which could
- *       not run any more, by the rule before. Run in the order in which they are registered, ops never meet this.
+ *       not run any more, by the rule before. If all run, in the order in which they are registered, none is refused.
  *
- * A gradient whose closing op has not run keeps tide_step_end from ending the step; in the order of registration, the
- * missing closing ops can still run.
+ * A gradient whose closing op has not run keeps tide_step_end from ending the step; the closing ops that it names can
+ * still run.
  *
  * Checkpoints. An op's slice m holds part m of each of its checkpoints, for this slice only. Slices may be taken in any
- * order, again, or left out. A part is dead at the begin of a step, alive once a slice with WRITE was taken, and dead after
- * one with LAST and at the step's end; READ of a dead part is STATE. WRITE without READ finds anything there.
+ * order, again, or left out. A part is dead at the begin of a step, alive once a slice with WRITE was taken, and dead
+ * after one with LAST and at the step's end; READ of a dead part is STATE. WRITE without READ finds anything there.
  *
  * Kernels. On a stream, in order. Inside an op they may touch its params (places to read, tide_param_gradient to add to),
  * the current slice's checkpoints, the workspace and the region; between ops the region alone. Of what is outside nothing
  * is checked but by options.guard and options.hazard_check.
  */
 
-/* Blocks until the op's params are mapped and their copies enqueued, not until they have arrived: kernels wait for them on
- * the device. STATE: no step is open, or an op is; an op that is not FORWARD in a forward-only pass; the rules above. */
+/* Blocks until the op's params are mapped and their copies enqueued, not until they have arrived: kernels wait for them
+ * on the device. STATE: no step is open, or an op is; an op that is not FORWARD in a forward-only pass; the rules of
+ * gradients. */
 TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
-/* Take slice `slice` of the open op; the one before is let go. ARGUMENT: the op has no such slice. STATE: no op is open, or
- * it READs a part that is dead (named). */
+/* Take slice `slice` of the open op; the one before is let go. ARGUMENT: the op has no such slice. STATE: no op is open,
+ * or it READs a part that is dead (named). */
 TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
 /* STATE if no op is open. */
 TIDE_API tide_status tide_op_end(tide_pool *pool);
 
-/* Enqueue a kernel; returns before it has run. `arguments` (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied; `name` is
- * not, and lives as long as the pool. `flops` and `bytes` of memory traffic, finite and at least 0, are what the null
- * device takes time for; elsewhere time is measured, and 0 does. A kernel's failure is met by a later call, with the names
- * of the kernel and its op. STATE: no step is open. */
+/* Enqueue a kernel; returns before it has run. `arguments` (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied; `name`
+ * is not, and lives as long as the pool. `flops` and `bytes` of memory traffic, finite and at least 0, are what the null
+ * device takes time for; elsewhere time is measured, and 0 does. A kernel's failure is met by this call or a later one,
+ * with the names of the kernel and its op. STATE: no step is open. */
 TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
                                  size_t argument_bytes, double flops, double bytes);
 
@@ -343,23 +349,26 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
 
 /* ==== 9  Failures ====
  *
- * After a failure that is not ARGUMENT or STATE (a kernel's, a copy's, memory, an optimizer's) every call that works on
- * the pool returns it, but for
+ * After a failure that is not ARGUMENT or STATE (a kernel's, a copy's, memory, an optimizer's, a norm that is not finite
+ * where updates did not wait) every call of sections 4 to 8 returns it, but for
  *
- *     tide_step_abort          gives the step up and, if the device can go on, clears the failure
+ *     tide_step_abort          gives the step up and, if the device can go on, clears the failure; else returns it
  *     tide_param_set, _get     do the same first
- *     tide_pool_destroy
+ *
+ * The NONFINITE of ten skipped steps is an answer, not a failure.
  *
  * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
- * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or one of the step before
- * failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until every element of every
- * param has been set anew, in every space that the optimizer uses (each param's elements in order, from 0 on). Set the
- * update count, too: it may have counted the torn step. A step whose updates are all done has taken place
- * (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
+ * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or one of the step
+ * before failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until every element of
+ * every param has been set anew, in every space that the optimizer uses (each param's elements in order, from 0 on). Set
+ * the update count, too: it may have counted the torn step. A step whose norm is known and whose updates are all done has
+ * taken place (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
  */
 
-/* Give up the open step or, between steps, the last training step if its updates are not over (whatever forward-only passes
- * came behind it); waits for running work. OK also if there was nothing to give up. Begins the count of skipped steps anew. STATE: torn. */
+/* Give up the open step or, between steps, the last training step if its updates are not over (whatever forward-only
+ * passes came behind it); waits for running work. On a sound pool, too: after tide_pool_drain, between steps, there is
+ * nothing to give up, while a step whose updates are running would be torn. Begins the count of skipped steps anew. OK
+ * also if there was nothing to give up. STATE: the step is given up, and the pool is torn. */
 TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
 /* ==== 10  An optimizer of your own ====
@@ -464,9 +473,9 @@ typedef struct tide_pool_prediction {
  * each other more, or less, than they did while they were measured. On the host device, where kernels, copies and the
  * optimizer share cores, a step can so take longer than predicted.
  *
- * The caller's thread, between ops or steps. STATE until a training step with its updates has been measured: after its
- * drain, or two steps later. UNSUPPORTED for a step of more than twice all registered ops and slices. NO_MEMORY at the
- * first call without options.predict; what fails changes nothing but the answer kept. */
+ * The caller's thread, between ops or steps. STATE until a training step with its updates has been measured (after its
+ * drain, or two steps later), and if the last one ran no op. UNSUPPORTED for a step of more than twice all registered ops
+ * and slices. NO_MEMORY at the first call without options.predict; what fails changes nothing but the answer kept. */
 TIDE_API tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction);
 
 #ifdef __cplusplus
