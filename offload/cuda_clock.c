@@ -51,9 +51,8 @@ static tide_status events_create(tide_cuda_clock *clock)
 {
     tide_status status = TIDE_OK;
     while (clock->event_count < TIDE_CUDA_RING_ENTRIES && status == TIDE_OK) {
-        status =
-            tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventDefault),
-                            "cudaEventCreateWithFlags");
+        status = tide_cuda_check(cudaEventCreateWithFlags(&clock->ring[clock->event_count].done, cudaEventDefault),
+                                 "cudaEventCreateWithFlags");
         clock->event_count += status == TIDE_OK;
     }
     return status;
@@ -103,8 +102,7 @@ tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const char *label, uint
     assert(!is_full(clock));
     const uint64_t sequence = atomic_load(&clock->enqueued) + 1;
     tide_cuda_entry *entry = entry_at(clock, sequence);
-    const tide_status status =
-        tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
+    const tide_status status = tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
     if (status != TIDE_OK)
         return status;
     entry->label = label;
@@ -133,8 +131,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 }
 
 /* When an entry ended on the host's clock. Never before the one ahead of it, which ended before `now_ns`. */
-static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms,
-                       uint64_t now_ns)
+static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms, uint64_t now_ns)
 {
     const double elapsed_ns = elapsed_ms > 0 ? (double)elapsed_ms * 1e6 : 0;
     const uint64_t earliest_ns = larger(clock->end_ns, larger(entry->enqueued_ns, clock->unfinished_ns));
@@ -171,9 +168,8 @@ static tide_status entry_harvest(tide_cuda_clock *clock, bool *passed, uint64_t 
     float elapsed_ms = 0;
     tide_status status = tide_cuda_check(answer, "cudaEventQuery");
     if (status == TIDE_OK)
-        status = tide_cuda_check(
-            cudaEventElapsedTime(&elapsed_ms, entry_at(clock, sequence - 1)->done, entry->done),
-            "cudaEventElapsedTime");
+        status = tide_cuda_check(cudaEventElapsedTime(&elapsed_ms, entry_at(clock, sequence - 1)->done, entry->done),
+                                 "cudaEventElapsedTime");
     if (status != TIDE_OK)
         return status;
     entry_take(clock, sequence, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
@@ -231,16 +227,15 @@ void tide_cuda_clock_drop(tide_cuda_clock *clock)
     pthread_mutex_unlock(&clock->harvest);
 }
 
-tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter,
-                                 bool *entered)
+tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter, bool *entered)
 {
     /* With the lock held no place of the ring is used anew, so the CUDA event is still that moment's. */
     pthread_mutex_lock(&clock->harvest);
     const bool wanted = !tide_cuda_clock_passed(clock, sequence);
     tide_status status = TIDE_OK;
     if (wanted)
-        status = tide_cuda_check(cudaStreamWaitEvent(waiter, entry_at(clock, sequence)->done, 0),
-                                 "cudaStreamWaitEvent");
+        status =
+            tide_cuda_check(cudaStreamWaitEvent(waiter, entry_at(clock, sequence)->done, 0), "cudaStreamWaitEvent");
     pthread_mutex_unlock(&clock->harvest);
     if (status == TIDE_OK)
         *entered = wanted;

@@ -40,10 +40,11 @@ static tide_status limits_add(tide_status status)
     gpu_free_text(gpu);
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
         (void)snprintf(limit, sizeof limit, "%" PRIu64, (uint64_t)locked.rlim_cur);
-    return tide_fail(status,
-                     "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64
-                     " bytes available, the GPU %s free",
-                     message, limit, tide_topology_available_bytes(), gpu);
+    return tide_fail(
+        status,
+        "%s; the limit of locked memory (ulimit -l) is %s bytes, the machine has %" PRIu64
+        " bytes available, the GPU %s free",
+        message, limit, tide_topology_available_bytes(), gpu);
 }
 
 tide_status tide_cuda_pin(const char *what, void *address, uint64_t bytes)

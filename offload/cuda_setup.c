@@ -127,8 +127,7 @@ static tide_status region_create_locked(tide_cuda_device *device, uint64_t bytes
     if (status == TIDE_OK)
         status = use(device);
     if (status == TIDE_OK)
-        status = tide_cuda_memory_region_create(&device->memory, bytes,
-                                                device->streams[TIDE_STREAM_COMPUTE].stream);
+        status = tide_cuda_memory_region_create(&device->memory, bytes, device->streams[TIDE_STREAM_COMPUTE].stream);
     if (status != TIDE_OK)
         return status;
     device->region_bytes = bytes;
@@ -148,8 +147,8 @@ tide_status tide_cuda_region_create(tide_device *device, uint64_t bytes, void **
 }
 
 /* Parts of the region are the checker's, which is the host device's: here they are numbered only. */
-tide_status tide_cuda_region_object(tide_device *device, const char *name, uint64_t offset_bytes,
-                                    uint64_t bytes, uint32_t *object)
+tide_status tide_cuda_region_object(tide_device *device, const char *name, uint64_t offset_bytes, uint64_t bytes,
+                                    uint32_t *object)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     if (name == NULL)
@@ -190,8 +189,8 @@ static uint32_t buffer_enter(tide_cuda_device *device, void *address, uint64_t b
     return object;
 }
 
-static tide_status buffer_create_locked(tide_cuda_device *device, const char *name, uint64_t bytes,
-                                        void **address, uint32_t *object)
+static tide_status buffer_create_locked(tide_cuda_device *device, const char *name, uint64_t bytes, void **address,
+                                        uint32_t *object)
 {
     void *base;
     tide_memory_usage *ledger = &device->ledgers[TIDE_TIER_HOST];
