@@ -174,6 +174,8 @@ def usage_errors(bench):
     one_line(bench, "no command", 2, "command is missing", command=[bench.program])
     one_line(bench, "unknown command", 2, "did you mean train", command=[bench.program, "trian"])
     one_line(bench, "a slip in --version", 2, "did you mean --version", command=[bench.program, "--verson"])
+    one_line(bench, "info with too many threads", 2, "--threads 30000: out of range", command=[bench.program, "info", "--threads", "30000"])
+    one_line(bench, "too many threads", 2, "--threads 30000: out of range", *tiny, "--threads", 30000)
     one_line(bench, "unknown flag", 2, "did you mean --steps", *tiny, "--step", 3)
     one_line(bench, "unknown flag, nothing near", 2, "unknown option --frobnicate", "--frobnicate")
     one_line(bench, "flag without value", 2, "--seed needs a value", *tiny, "--seed")

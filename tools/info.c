@@ -343,9 +343,10 @@ int tide_command_info(int count, char *const *arguments)
     tide_status status = tide_options_parse(&table, count, arguments, &settings, NULL);
     if (status == TIDE_OK)
         status = tide_topology_read(&info.topology);
+    if (status != TIDE_OK)
+        return tide_command_failed(command_name, status);
     gpus_read(&info.gpus);
-    if (status == TIDE_OK)
-        status = rates_measure(&settings, &info);
+    status = rates_measure(&settings, &info);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
     info.cpu = tide_kernels_cpu_info();
