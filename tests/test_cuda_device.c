@@ -508,6 +508,35 @@ static tide_status failing_function(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_NONFINITE, "gradient of wte is not finite");
 }
 
+/* Of what a launcher enqueued before it failed a part may be there: the stream has lost something, and no other has. */
+static void failed_launcher_fails_its_stream_until_recovery(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    const tide_work work = work_of("adam", 1);
+    assert_int_equal(it.ops->launch(it.device, TIDE_STREAM_UPDATE, &work, failing_function, NULL, 0),
+                     TIDE_ERROR_NONFINITE);
+    it.ops->synchronize(it.device);
+    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
+    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_COMPUTE));
+    assert_ok(it.ops->recover(it.device));
+    assert_false(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
+    fixture_close(&it);
+}
+
+static void launched_but_not_marked_fails_its_stream_too(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    fake_cudart_fail("cudaEventRecord", 1, cudaErrorInvalidValue, false);
+    assert_int_equal(launch_count(&it, TIDE_STREAM_UPDATE, &ran), TIDE_ERROR_DEVICE);
+    it.ops->synchronize(it.device);
+    assert_int_equal(atomic_load(&ran), 1);
+    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_UPDATE));
+    fixture_close(&it);
+}
+
 static void failed_function_of_the_lane_is_recovered_from(void **state)
 {
     (void)state;
@@ -908,6 +937,8 @@ int main(void)
         gpu_test(no_memory_is_said_where_cuda_has_none),
         gpu_test(each_command_may_fail_while_it_runs_and_the_device_says_so),
         gpu_test(failed_gpu_refuses_everything_and_does_not_recover),
+        gpu_test(failed_launcher_fails_its_stream_until_recovery),
+        gpu_test(launched_but_not_marked_fails_its_stream_too),
         gpu_test(failed_function_of_the_lane_is_recovered_from),
         gpu_test(call_that_fails_once_is_recovered_from),
         gpu_test(skipped_site_neither_waits_nor_asks),

@@ -113,7 +113,6 @@ static void kernel_that_fails_without_a_word_is_named(void **state)
     fixture_close(&it);
 }
 
-/* A GPU's launcher may fail with a part of its work enqueued. */
 static void failed_kernel_fails_its_stream_alone_until_recovery(void **state)
 {
     (void)state;
