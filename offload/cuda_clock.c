@@ -32,6 +32,15 @@ static bool is_full(const tide_cuda_clock *clock)
     return tide_cuda_clock_pending(clock) >= TIDE_CUDA_RING_ENTRIES - 1;
 }
 
+bool tide_cuda_clock_has_room(const tide_cuda_clock *clock, uint64_t entries, uint64_t *oldest)
+{
+    const uint64_t most = TIDE_CUDA_RING_ENTRIES - 1 - entries;
+    if (tide_cuda_clock_pending(clock) <= most)
+        return true;
+    *oldest = atomic_load(&clock->enqueued) - most;
+    return false;
+}
+
 bool tide_cuda_clock_is_valid(const tide_cuda_clock *clock)
 {
     const uint64_t harvested = atomic_load(&clock->harvested), enqueued = atomic_load(&clock->enqueued);

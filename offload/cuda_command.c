@@ -346,3 +346,31 @@ tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wai
     tide_lane_wait(&cuda->lane, moment.sequence);
     return TIDE_OK;
 }
+
+/* --- room --- */
+
+static bool has_room(tide_cuda_device *device, tide_stream stream, uint64_t *oldest)
+{
+    if (stream == TIDE_STREAM_HOST)
+        return tide_lane_has_room(&device->lane, TIDE_ROOM_COMMANDS, oldest);
+    return tide_cuda_clock_has_room(&device->streams[stream].clock, TIDE_ROOM_COMMANDS, oldest);
+}
+
+bool tide_cuda_room(tide_device *device, tide_stream stream, bool wait)
+{
+    tide_cuda_device *cuda = tide_cuda_device_of(device);
+    tide_cuda_moment moment = {stream, 0};
+    if (has_room(cuda, stream, &moment.sequence))
+        return true;
+    if (stream != TIDE_STREAM_HOST)
+        tide_cuda_look(cuda, stream); /* most have passed */
+    if (has_room(cuda, stream, &moment.sequence) || atomic_load(&cuda->broken))
+        return true;
+    if (!wait)
+        return false;
+    if (stream == TIDE_STREAM_HOST)
+        tide_lane_wait(&cuda->lane, moment.sequence);
+    else
+        (void)gpu_wait(cuda, moment); /* if it fails, the next call says so */
+    return true;
+}

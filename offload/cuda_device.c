@@ -139,6 +139,7 @@ static const tide_device_ops cuda_ops = {
     .map = tide_cuda_map,
     .unmap = tide_cuda_unmap,
     .guard = cuda_guard,
+    .room = tide_cuda_room,
     .launch = tide_cuda_launch,
     .copy_slot = tide_cuda_copy_slot,
     .copy_bytes = tide_cuda_copy_bytes,

@@ -99,6 +99,8 @@ typedef uint32_t tide_event;
 typedef uint32_t tide_wait_site;
 enum { TIDE_WAIT_SITE_COUNT = 64 };
 
+enum { TIDE_ROOM_COMMANDS = 16 }; /* what room() speaks of */
+
 /* Called after each command with the times at which it began and ended on its stream. On the stream's thread
  * (null: inside the call that enqueues; cuda: inside any call, some time after the command has ended; a stream's commands one
  * by one, in order); must not call the device. A stream's wait is reported too: `label` "wait", `tag` the site, times of
@@ -221,8 +223,12 @@ typedef struct tide_device_ops {
      * after its holder's end faults. A no-op unless options.guard. */
     tide_status (*guard)(tide_device *device, tide_stream stream, void *place, bool accessible);
 
-    /* --- commands. They return when enqueued; a full queue makes the caller wait for room, as CUDA does ---
-     */
+    /* --- commands. They return when enqueued; a full queue makes the caller sleep until there is room, as CUDA does --- */
+
+    /* Room on the stream: the next TIDE_ROOM_COMMANDS commands and waits return without sleeping, if nobody else enqueues
+     * there. With `wait` sleeps until there is; else tells. Who holds a lock that the device's other callers need asks
+     * before it enqueues. True on a broken device: its calls return at once. */
+    bool (*room)(tide_device *device, tide_stream stream, bool wait);
 
     /* fn(arguments) on `stream`; the arguments (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. The host
      * lane takes functions too. */

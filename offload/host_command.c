@@ -61,7 +61,7 @@ tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot)
 static tide_status enqueue_begin(tide_host_device *device, tide_stream stream)
 {
     tide_host_streams_lock(&device->streams);
-    tide_host_stream_reserve(&device->streams, stream);
+    (void)tide_host_stream_room(&device->streams, stream, 1, true);
     tide_status status = tide_host_streams_failure(&device->streams);
     if (status != TIDE_OK)
         tide_host_streams_unlock(&device->streams);
@@ -208,6 +208,17 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
     if (status != TIDE_OK)
         return status;
     return enqueue_copy(host, stream, work, to, from, bytes, to_device);
+}
+
+/* --- room --- */
+
+bool tide_host_room(tide_device *device, tide_stream stream, bool wait)
+{
+    tide_host_streams *streams = &tide_host_device_of(device)->streams;
+    tide_host_streams_lock(streams);
+    const bool room = tide_host_stream_room(streams, stream, TIDE_ROOM_COMMANDS, wait);
+    tide_host_streams_unlock(streams);
+    return room;
 }
 
 /* --- events --- */

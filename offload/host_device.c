@@ -229,6 +229,7 @@ static const tide_device_ops host_ops = {
     .unmap = tide_host_unmap,
     .remap = tide_host_remap,
     .guard = tide_host_guard,
+    .room = tide_host_room,
     .launch = tide_host_launch,
     .copy_slot = tide_host_copy_slot,
     .copy_bytes = tide_host_copy_bytes,

@@ -80,6 +80,7 @@ void tide_host_setup_undo(tide_host_device *device);
 tide_status tide_host_map(tide_device *device, uint32_t slot, void *place);
 tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place);
 tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void *to);
+bool tide_host_room(tide_device *device, tide_stream stream, bool wait);
 tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
 
 /* host_command.c */

@@ -57,11 +57,13 @@ static void progress_wait(tide_host_stream *stream, uint64_t sequence)
     pthread_cond_wait(&stream->progress, &stream->owner->lock);
 }
 
-void tide_host_stream_reserve(tide_host_streams *streams, tide_stream stream)
+bool tide_host_stream_room(tide_host_streams *streams, tide_stream stream, uint64_t commands, bool wait)
 {
     tide_host_stream *it = &streams->streams[stream];
-    while (ring_is_full(it))
-        progress_wait(it, it->completed + 1);
+    const uint64_t most = TIDE_HOST_RING_COMMANDS - commands;
+    while (it->enqueued - it->completed > most && wait)
+        progress_wait(it, it->enqueued - most);
+    return it->enqueued - it->completed <= most;
 }
 
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream)

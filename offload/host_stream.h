@@ -96,8 +96,8 @@ void tide_host_streams_unlock(tide_host_streams *streams);
 
 /* --- all below: the lock is held --- */
 
-/* Wait (giving up the lock) until the stream's ring has room. */
-void tide_host_stream_reserve(tide_host_streams *streams, tide_stream stream);
+/* Has the stream's ring room for so many commands? With `wait` waits (giving up the lock) until it has. */
+bool tide_host_stream_room(tide_host_streams *streams, tide_stream stream, uint64_t commands, bool wait);
 /* The next command, to be filled by the caller; then push makes it the stream's. There must be room. */
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream);
 void tide_host_stream_push(tide_host_streams *streams, tide_stream stream);

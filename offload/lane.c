@@ -53,6 +53,17 @@ void tide_lane_push(tide_lane *lane, const tide_work *work, tide_kernel run, con
     unlock(lane);
 }
 
+bool tide_lane_has_room(tide_lane *lane, uint64_t commands, uint64_t *oldest)
+{
+    const uint64_t most = TIDE_LANE_COMMANDS - commands;
+    lock(lane);
+    const bool has_room = lane->enqueued - lane->completed <= most;
+    if (!has_room)
+        *oldest = lane->enqueued - most;
+    unlock(lane);
+    return has_room;
+}
+
 uint64_t tide_lane_record(tide_lane *lane)
 {
     lock(lane);

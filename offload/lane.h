@@ -62,6 +62,8 @@ bool tide_lane_is_valid(const tide_lane *lane);
 /* Enqueue run(NULL, copy of the arguments), at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES. Waits for room. */
 void tide_lane_push(tide_lane *lane, const tide_work *work, tide_kernel run, const void *arguments,
                     size_t argument_bytes);
+/* Is there room for `commands` more? `oldest`, if not: the moment that has to pass first. */
+bool tide_lane_has_room(tide_lane *lane, uint64_t commands, uint64_t *oldest);
 /* The moment behind the last one pushed; `passed` is called when it has passed, unless it has already. */
 uint64_t tide_lane_record(tide_lane *lane);
 bool tide_lane_passed(tide_lane *lane, uint64_t sequence);

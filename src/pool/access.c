@@ -35,12 +35,13 @@ static tide_status staging_copy(tide_pool *pool, const char *label, uint32_t hal
                                     {TIDE_OBJECT_BUFFER, pool->staging_object[half], !to_device}};
     const tide_work work = {
         .label = label, .tag = tide_pool_compute_tag(pool), .accesses = accesses, .access_count = 2};
-    tide_pool_lock(pool);
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_COMPUTE));
     tide_status status =
         pool->device->ops->copy_bytes(pool->device, TIDE_STREAM_COMPUTE, &work, to, from, bytes, to_device);
-    if (status == TIDE_OK) {
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, number);
-    }
+    if (status != TIDE_OK)
+        return status;
+    tide_pool_lock(pool);
+    status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, number);
     tide_pool_unlock(pool);
     return status;
 }

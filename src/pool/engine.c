@@ -72,10 +72,12 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
     tide_marks *to = &pool->device_marks[command->device_slot], *from = &pool->host_marks[command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
     const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
+    tide_needs needs = {0};
+    tide_needs_add(&needs, to, true);
+    tide_needs_add(&needs, from, false);
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, to, true);
-    if (status == TIDE_OK)
-        status = tide_order_wait(&pool->order, TIDE_STREAM_IN, from, false);
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_IN));
+    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
         status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE,
                                               command->device_slot, command->host_slot, bytes);
@@ -104,8 +106,11 @@ static tide_status zero_in(tide_pool *pool, const tide_command *command)
     const tide_zero_args zero = {
         .data = tide_pool_reach(pool, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
         .bytes = bytes};
+    tide_needs needs = {0};
+    tide_needs_add(&needs, marks, true);
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, marks, true);
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_IN));
+    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
         status = pool->device->ops->launch(pool->device, TIDE_STREAM_IN, &work, pool->kernels->zero, &zero,
                                            sizeof zero);
@@ -151,11 +156,13 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64
     tide_marks *from = &pool->device_marks[command->device_slot], *to = &pool->host_marks[command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
     const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
+    tide_needs needs = {0};
+    tide_needs_add(&needs, from, false);
+    tide_needs_add(&needs, to, true);
     to->filled = true;
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_OUT);
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, from, false);
-    if (status == TIDE_OK)
-        status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, to, true);
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_OUT));
+    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, &needs);
     if (status == TIDE_OK)
         status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST,
                                               command->host_slot, command->device_slot, bytes);

@@ -288,8 +288,15 @@ void tide_pool_fail(tide_pool *pool, tide_status status);
 tide_status tide_pool_keep(tide_pool *pool, tide_status status);
 /* The sticky failure, with its message written for this thread; TIDE_OK if none. With the lock. */
 tide_status tide_pool_failure(tide_pool *pool);
+/* Nobody sleeps for the device with the lock, which the engine needs to make the device go on. So whoever enqueues with it
+ * knows that there is room: the caller made it before it took the lock (up to TIDE_ROOM_COMMANDS, for its next call), the
+ * engine keeps few commands open. The compute stream is the caller's; only the norm's copy is the engine's, between steps. */
 void tide_pool_lock(tide_pool *pool);
 void tide_pool_unlock(tide_pool *pool);
+/* Does enqueuing on the stream keep to that? For assertions. */
+bool tide_pool_may_enqueue(const tide_pool *pool, tide_stream stream);
+/* Sleep until the compute stream has room. Without the lock. */
+void tide_pool_make_room(tide_pool *pool);
 
 /* ARGUMENT if a public call was given a NULL: `missing` is the first such parameter's name, NULL if there is none. */
 static inline tide_status tide_pool_given(const char *call, const char *missing)

@@ -29,6 +29,8 @@ tide_status tide_pool_norm_enqueue(tide_pool *pool)
                                                   (double)tide_norm_sum_flops(&sum),
                                                   (double)tide_norm_sum_bytes(&sum), &access, 1);
     if (status == TIDE_OK)
+        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &pool->norm_number);
+    if (status == TIDE_OK)
         pool->norm_phase = TIDE_NORM_ASKED;
     return status;
 }
@@ -41,6 +43,7 @@ static tide_status copy_to_host(tide_pool *pool)
                                     tide_writes(TIDE_OBJECT_BUFFER, pool->mailbox_object)};
     const tide_work work = {
         .label = tide_label_norm_to_host, .tag = UINT32_MAX, .accesses = accesses, .access_count = 2};
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_COMPUTE));
     tide_status status = pool->device->ops->copy_bytes(
         pool->device, TIDE_STREAM_COMPUTE, &work, pool->mailbox,
         pool->region + pool->region_layout.scalars_offset, sizeof(double), false);
@@ -196,7 +199,9 @@ bool tide_pool_norm_poll(tide_pool *pool)
 {
     tide_status status = TIDE_OK;
     bool arrived = false;
-    if (pool->norm_phase == TIDE_NORM_ASKED)
+    /* Without room the sum is still to come: its passing brings the engine here again. */
+    if (pool->norm_phase == TIDE_NORM_ASKED &&
+        pool->device->ops->room(pool->device, TIDE_STREAM_COMPUTE, false))
         status = copy_to_host(pool);
     if (status == TIDE_OK && pool->norm_phase != TIDE_NORM_PENDING)
         return false;

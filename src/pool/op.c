@@ -58,78 +58,74 @@ static bool is_acquired(const tide_pool *pool, const tide_pool_op *op, tide_chun
     return op->held[last] == chunk && (!write || op->accesses[last].write);
 }
 
-/* Order the compute stream behind whoever used the chunk's slot, and note the access for launches. */
-static tide_status acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk chunk, bool write)
+/* Note the access for launches, and whom the op's work must follow: whoever used the chunk's slot. */
+static void acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk chunk, bool write, tide_needs *needs)
 {
     if (is_acquired(pool, op, chunk, write))
-        return TIDE_OK;
+        return;
     const uint32_t slot = device_slot(pool, chunk);
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], write);
-    if (status != TIDE_OK)
-        return status;
+    tide_needs_add(needs, &pool->device_marks[slot], write);
     for (uint32_t i = 0; i < pool->op_access_count; i++) {
         if (op->held[i] != chunk)
             continue;
         op->accesses[i].write = op->accesses[i].write || write;
-        return TIDE_OK;
+        return;
     }
-    if (pool->options.guard)
-        status = pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, chunk), true);
-    if (status != TIDE_OK)
-        return status;
     assert(pool->op_access_count < op->access_capacity);
     op->held[pool->op_access_count] = chunk;
     op->accesses[pool->op_access_count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
     tide_pool_trace(pool, "pin", chunk, "", "device", 0, "");
-    return TIDE_OK;
 }
 
 static tide_status acquire_params(tide_pool *pool, tide_pool_op *op)
 {
+    tide_needs needs = {0};
     pool->op_access_count = 0;
     op->held[0] = TIDE_CHUNK_NONE;
     op->accesses[pool->op_access_count++] = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
     for (uint32_t i = 0; i < op->description.param_count; i++) {
         tide_chunk first, last;
         param_chunks(pool, op->description.params[i].tensor, &first, &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++) {
-            const tide_status status = acquire_chunk(pool, op, chunk, false);
-            if (status != TIDE_OK)
-                return status;
-        }
+        for (tide_chunk chunk = first; chunk <= last; chunk++)
+            acquire_chunk(pool, op, chunk, false, &needs);
     }
     pool->op_param_accesses = pool->op_access_count;
-    return TIDE_OK;
+    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
 }
 
 static tide_status acquire_slice(tide_pool *pool, tide_pool_op *op, uint32_t slice)
 {
+    tide_needs needs = {0};
     for (uint32_t i = 0; i < op->description.checkpoint_count; i++) {
         const tide_use use = op->description.checkpoints[i];
         tide_chunk first, last;
         checkpoint_chunks(pool, use.tensor, slice, &first, &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++) {
-            const tide_status status = acquire_chunk(pool, op, chunk, (use.access & TIDE_ACCESS_WRITE) != 0);
-            if (status != TIDE_OK)
-                return status;
-        }
+        for (tide_chunk chunk = first; chunk <= last; chunk++)
+            acquire_chunk(pool, op, chunk, (use.access & TIDE_ACCESS_WRITE) != 0, &needs);
     }
-    return TIDE_OK;
+    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
 }
 
-/* The compute stream is done with the chunks of accesses [from, to) of the open op: guard them, if that is on, against
- * any use until they are acquired again; close the work so far; mark their slots with it. */
-static tide_status release_chunks(tide_pool *pool, tide_pool_op *op, uint32_t from, uint32_t to)
+/* With guards on, chunks of accesses [from, to) of the open op can't be used but while it holds them. Without the lock:
+ * these are many commands. */
+static tide_status guard_chunks(tide_pool *pool, const tide_pool_op *op, uint32_t from, uint32_t to,
+                                bool accessible)
 {
     tide_status status = TIDE_OK;
     for (uint32_t i = from; i < to && pool->options.guard && status == TIDE_OK; i++) {
         if (op->held[i] != TIDE_CHUNK_NONE)
             status = pool->device->ops->guard(pool->device, TIDE_STREAM_COMPUTE, place_of(pool, op->held[i]),
-                                              false);
+                                              accessible);
     }
+    return status;
+}
+
+/* The compute stream is done with the chunks of accesses [from, to) of the open op: close the work so far; mark their
+ * slots with it. */
+static tide_status release_chunks(tide_pool *pool, const tide_pool_op *op, uint32_t from, uint32_t to)
+{
     uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
+    const tide_status status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
     for (uint32_t i = from; i < to && status == TIDE_OK; i++) {
         const tide_access access = op->accesses[i];
         if (op->held[i] == TIDE_CHUNK_NONE)
@@ -228,15 +224,25 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
         return tide_fail(TIDE_ERROR_STATE,
                          "tide_op_begin of %s: it goes backward, and the pass is forward-only",
                          pool->ops[op].description.name);
+    tide_pool_make_room(pool);
     tide_pool_lock(pool);
     status = begin_op_locked(pool, op);
     tide_pool_unlock(pool);
+    if (status == TIDE_OK)
+        status = guard_chunks(pool, &pool->ops[op], 0, pool->op_param_accesses, true);
     if (status == TIDE_OK)
         status = zero_accumulators(pool, &pool->ops[op]);
     return tide_pool_keep(pool, status);
 }
 
-static tide_status release_slice(tide_pool *pool, tide_pool_op *op)
+/* The open slice's chunks are the accesses behind the params'; without one there are none. */
+static tide_status guard_slice(tide_pool *pool, bool accessible)
+{
+    return guard_chunks(pool, &pool->ops[pool->op], pool->op_param_accesses, pool->op_access_count,
+                        accessible);
+}
+
+static tide_status release_slice(tide_pool *pool, const tide_pool_op *op)
 {
     if (pool->slice == UINT32_MAX)
         return TIDE_OK;
@@ -246,6 +252,25 @@ static tide_status release_slice(tide_pool *pool, tide_pool_op *op)
     pool->op_access_count = pool->op_param_accesses;
     pool->slice = UINT32_MAX;
     return TIDE_OK;
+}
+
+/* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
+static tide_status slice_locked(tide_pool *pool, tide_pool_op *op, uint32_t slice, bool *refused)
+{
+    tide_status status = pool->resident ? TIDE_OK : tide_manager_slice(pool->manager, slice);
+    *refused = status != TIDE_OK;
+    if (status == TIDE_OK)
+        status = release_slice(pool, op);
+    if (status != TIDE_OK)
+        return status;
+    pool->moment++;
+    tide_measure_op(&pool->measure, pool->op, (int32_t)slice);
+    if (!pool->resident)
+        status = wait_request(pool);
+    if (status != TIDE_OK)
+        return status;
+    pool->slice = slice;
+    return acquire_slice(pool, op, slice);
 }
 
 tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
@@ -259,45 +284,38 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
     if (slice >= op->description.slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u",
                          op->description.name, op->description.slices, slice);
+    bool refused = false;
+    status = guard_slice(pool, false);
+    if (status != TIDE_OK)
+        return tide_pool_keep(pool, status);
+    tide_pool_make_room(pool);
     tide_pool_lock(pool);
-    /* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
-    if (!pool->resident)
-        status = tide_manager_slice(pool->manager, slice);
-    if (status == TIDE_OK)
-        status = release_slice(pool, op);
-    if (status == TIDE_OK) {
-        pool->moment++;
-        tide_measure_op(&pool->measure, pool->op, (int32_t)slice);
-        if (!pool->resident)
-            status = wait_request(pool);
-    }
-    if (status == TIDE_OK) {
-        pool->slice = slice;
-        status = acquire_slice(pool, op, slice);
-    }
+    status = slice_locked(pool, op, slice, &refused);
     tide_pool_unlock(pool);
+    if (status == TIDE_OK || refused) { /* the new slice, or the one before as it was */
+        const tide_status guarded = guard_slice(pool, true);
+        status = status == TIDE_OK ? guarded : status;
+    }
     return tide_pool_keep(pool, status);
 }
 
 /* --- gradients into place --- */
 
-/* The accesses of a rounding: the region, and the param's slots for writing. */
-static tide_status rounding_accesses(tide_pool *pool, tide_pool_op *op, tide_param param)
+/* The op's gradients go where its params are, behind whoever else uses those slots: their accesses write from now on. With
+ * the lock. */
+static tide_status rounding_accesses(tide_pool *pool, tide_pool_op *op)
 {
-    tide_chunk first, last;
-    param_chunks(pool, param, &first, &last);
-    for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        const uint32_t slot = device_slot(pool, chunk);
-        const tide_status status =
-            tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], true);
-        if (status != TIDE_OK)
-            return status;
-        for (uint32_t i = 0; i < pool->op_param_accesses; i++) {
-            if (op->accesses[i].kind == TIDE_OBJECT_DEVICE_SLOT && op->accesses[i].index == slot)
-                op->accesses[i].write = true;
-        }
+    const tide_gradients *gradients = tide_manager_gradients(pool->manager);
+    tide_needs needs = {0};
+    for (uint32_t i = 0; i < op->description.param_count; i++) {
+        tide_chunk first, last;
+        if (!tide_gradients_closes(gradients, pool->op, &op->description.params[i]))
+            continue;
+        param_chunks(pool, op->description.params[i].tensor, &first, &last);
+        for (tide_chunk chunk = first; chunk <= last; chunk++)
+            acquire_chunk(pool, op, chunk, true, &needs);
     }
-    return TIDE_OK;
+    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
 }
 
 /* The accumulator into the param's place, and the norm of what stands there then. */
@@ -326,27 +344,15 @@ static tide_status launch_rounding(tide_pool *pool, const tide_pool_op *op, cons
                                     pool->op_param_accesses);
 }
 
-static tide_status round_gradient(tide_pool *pool, tide_pool_op *op, tide_param number,
-                                  uint64_t accumulator_offset)
-{
-    const tide_status status = rounding_accesses(pool, op, number);
-    if (status != TIDE_OK)
-        return status;
-    /* The caller's thread may have to wait for room in the stream: not with the lock, which the engine needs to go on. */
-    tide_pool_unlock(pool);
-    const tide_status launched = launch_rounding(pool, op, &pool->params[number], number, accumulator_offset);
-    tide_pool_lock(pool);
-    return launched;
-}
-
-static tide_status close_gradients(tide_pool *pool, tide_pool_op *op)
+static tide_status close_gradients(tide_pool *pool, const tide_pool_op *op)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->manager);
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use *use = &op->description.params[i];
         if (tide_gradients_closes(gradients, pool->op, use))
-            status = round_gradient(pool, op, use->tensor, op->accumulator_offsets[i]);
+            status = launch_rounding(pool, op, &pool->params[use->tensor], use->tensor,
+                                     op->accumulator_offsets[i]);
     }
     return status;
 }
@@ -364,6 +370,21 @@ static tide_status end_op(tide_pool *pool)
     return status;
 }
 
+/* Everything that the op still enqueues, but for what ends its slice. */
+static tide_status finish_op(tide_pool *pool, tide_pool_op *op)
+{
+    const bool backward = op->description.pass != TIDE_PASS_FORWARD;
+    tide_pool_make_room(pool);
+    tide_pool_lock(pool);
+    tide_status status = release_slice(pool, op);
+    if (status == TIDE_OK && backward)
+        status = rounding_accesses(pool, op);
+    tide_pool_unlock(pool);
+    if (status == TIDE_OK && backward)
+        status = close_gradients(pool, op);
+    return status == TIDE_OK ? guard_chunks(pool, op, 0, pool->op_param_accesses, false) : status;
+}
+
 tide_status tide_op_end(tide_pool *pool)
 {
     tide_status status = tide_pool_callable(pool, "tide_op_end");
@@ -372,12 +393,13 @@ tide_status tide_op_end(tide_pool *pool)
     if (!pool->op_open)
         return tide_fail(TIDE_ERROR_STATE, "tide_op_end: no op is open");
     tide_pool_op *op = &pool->ops[pool->op];
-    tide_pool_lock(pool);
-    status = release_slice(pool, op);
-    if (status == TIDE_OK && op->description.pass != TIDE_PASS_FORWARD)
-        status = close_gradients(pool, op);
+    status = guard_slice(pool, false);
     if (status == TIDE_OK)
-        status = release_chunks(pool, op, 0, pool->op_param_accesses);
+        status = finish_op(pool, op);
+    if (status != TIDE_OK)
+        return tide_pool_keep(pool, status);
+    tide_pool_lock(pool);
+    status = release_chunks(pool, op, 0, pool->op_param_accesses);
     if (status == TIDE_OK)
         status = end_op(pool);
     if (status == TIDE_OK) {

@@ -73,6 +73,7 @@ static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream o
         return tide_fail(TIDE_ERROR_INTERNAL,
                          "stream %s would have to wait for stream %s, which never happens",
                          tide_stream_name(stream), tide_stream_name(other));
+    assert(order->device->ops->room(order->device, stream, false)); /* it is called with the pool's lock */
     const tide_event event = tide_order_event(order, other, number);
     const tide_status status = order->device->ops->stream_wait(order->device, stream, event, site);
     if (status == TIDE_OK)
@@ -80,15 +81,17 @@ static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream o
     return status;
 }
 
-tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_marks *marks, bool write)
+void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write)
 {
-    const uint64_t *numbers = write ? marks->used : marks->written;
-    for (int other = 0; other < TIDE_STREAM_COUNT; other++) {
-        const tide_status status = wait_for(order, stream, (tide_stream)other, numbers[other]);
-        if (status != TIDE_OK)
-            return status;
-    }
-    return TIDE_OK;
+    learn(needs->numbers, write ? marks->used : marks->written);
+}
+
+tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs)
+{
+    tide_status status = TIDE_OK;
+    for (int other = 0; other < TIDE_STREAM_COUNT && status == TIDE_OK; other++)
+        status = wait_for(order, stream, (tide_stream)other, needs->numbers[other]);
+    return status;
 }
 
 tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,

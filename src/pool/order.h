@@ -6,6 +6,8 @@
  *
  *     a read waits for writes; a write waits for all uses (writes count as uses).
  *
+ * Work that touches many slots waits once for each other stream, for the last of its pieces that matter.
+ *
  * A stream that has waited for piece q of another also knows all that other had waited for by then, so each
  * stream keeps a vector of what it knows and a wait that would add nothing is not made. The engine thread has
  * such a vector too: what it has seen pass (query) is known to every command it enqueues. The device's hazard
@@ -77,8 +79,17 @@ tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *n
 /* Before the engine enqueues on `stream`: the stream learns what the engine has seen. */
 void tide_order_enqueue_from_engine(tide_order *order, tide_stream stream);
 
-/* Make `stream` wait for what a read (write: for what a write) of the marked slot must follow. */
-tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_marks *marks, bool write);
+/* What work must follow: pieces of other streams, the last of each, as a stream's pieces end in order. All 0: nothing. */
+typedef struct tide_needs {
+    uint64_t numbers[TIDE_STREAM_COUNT];
+} tide_needs;
+
+/* The work reads (write: writes) the marked slot too. */
+void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
+
+/* Make `stream` wait for what its next work needs: one wait for each of the other streams at most, and the stream has room
+ * for them. */
+tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
 /* Has the engine seen piece `number` of `stream` pass? Asks the device if it has not. */
 tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,

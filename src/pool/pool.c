@@ -16,15 +16,30 @@ enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024, MAX_PA
 #define MAX_ELEMENTS        (UINT64_C(1) << 48)
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
 
+static _Thread_local uint32_t locks_held; /* of pools, by this thread */
+
 void tide_pool_lock(tide_pool *pool)
 {
     const int error = pthread_mutex_lock(&pool->lock);
     assert(error == 0);
     (void)error;
+    locks_held++;
+}
+
+bool tide_pool_may_enqueue(const tide_pool *pool, tide_stream stream)
+{
+    return locks_held == 0 || pool->device->ops->room(pool->device, stream, false);
+}
+
+void tide_pool_make_room(tide_pool *pool)
+{
+    assert(locks_held == 0);
+    (void)pool->device->ops->room(pool->device, TIDE_STREAM_COMPUTE, true);
 }
 
 void tide_pool_unlock(tide_pool *pool)
 {
+    locks_held--;
     const int error = pthread_mutex_unlock(&pool->lock);
     assert(error == 0);
     (void)error;

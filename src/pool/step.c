@@ -32,6 +32,7 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
                             .bytes = pool->shadow ? pool->shadow_bytes : bytes,
                             .accesses = accesses,
                             .access_count = access_count};
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_COMPUTE));
     const tide_status status = pool->device->ops->launch(pool->device, TIDE_STREAM_COMPUTE, &work, kernel,
                                                          arguments, argument_bytes);
     pool->shadow_bytes = 0;
@@ -168,10 +169,11 @@ static tide_status check_options(const tide_pool *pool, const tide_step_options 
  * updates. */
 static tide_status begin_resident(tide_pool *pool)
 {
-    tide_status status = tide_pool_resident(pool, true);
-    for (uint32_t slot = 0; slot < pool->plan.device_slots && status == TIDE_OK; slot++)
-        status = tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &pool->device_marks[slot], true);
-    return status;
+    const tide_status status = tide_pool_resident(pool, true);
+    tide_needs needs = {0};
+    for (uint32_t slot = 0; slot < pool->plan.device_slots; slot++)
+        tide_needs_add(&needs, &pool->device_marks[slot], true);
+    return status == TIDE_OK ? tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs) : status;
 }
 
 /* What the last steps took decides which side of the link updates which chunks. */
@@ -215,6 +217,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         status = tide_fail(TIDE_ERROR_STATE, "tide_step_begin: a step is open already");
     if (status != TIDE_OK)
         return status;
+    tide_pool_make_room(pool);
     tide_pool_lock(pool);
     status = begin_locked(pool, options);
     if (status == TIDE_OK) {
@@ -278,6 +281,7 @@ tide_status tide_step_end(tide_pool *pool)
     status = tide_gradients_check_end(tide_manager_gradients(pool->manager));
     if (status != TIDE_OK)
         return status;
+    tide_pool_make_room(pool);
     tide_pool_lock(pool);
     status = end_locked(pool);
     if (status == TIDE_OK) {

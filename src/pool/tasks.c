@@ -324,6 +324,7 @@ static tide_status launch_on_lane(tide_pool *pool, tide_pool_command *open, cons
                                                       : 4 + tide_dtype_bytes(pool->options.dtype));
     const tide_work work = {
         .label = label, .tag = command->chunk, .bytes = bytes, .accesses = accesses, .access_count = count};
+    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_HOST));
     tide_status status =
         pool->device->ops->launch(pool->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
     *started = status == TIDE_OK;
@@ -376,6 +377,32 @@ static tide_status launch_restore(tide_pool *pool, const tide_work *work, const 
                                      &restore, sizeof restore);
 }
 
+/* What a job does on the update stream. `started`: some of it is there. Without the lock: a job may be many launches, and
+ * sleep for room. */
+static tide_status launch_job(tide_pool *pool, const tide_work *work, const tide_job *job, bool update,
+                              bool *started)
+{
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
+        if (job->fresh[i] == NULL)
+            continue;
+        status = launch_zero(pool, work, job->fresh[i], pool->plan.chunk_bytes);
+        *started = *started || status == TIDE_OK;
+    }
+    for (uint32_t i = 0; update && i < job->zero_count && status == TIDE_OK; i++) {
+        const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
+        status = launch_zero(pool, work, segment->param,
+                             segment->elements * tide_dtype_bytes(pool->options.dtype));
+        *started = *started || status == TIDE_OK;
+    }
+    if (status == TIDE_OK) {
+        status = update ? launch_adamw(pool, work, job) : launch_restore(pool, work, job);
+        *started = *started || status == TIDE_OK;
+    }
+    return status;
+}
+
+/* The job is busy, its slots are pinned, and only the engine ends either: the lock may be given up meanwhile. */
 static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tide_job *job, bool *started)
 {
     const tide_command *command = &open->command;
@@ -383,33 +410,23 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
     assert(pool->options.update == NULL);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     const uint32_t count = task_accesses(pool, command, job, accesses);
-    tide_work work = {.label = update ? tide_label_adam_device : label_restore,
-                      .tag = command->chunk,
-                      .accesses = accesses,
-                      .access_count = count};
+    const tide_work work = {.label = update ? tide_label_adam_device : label_restore,
+                            .tag = command->chunk,
+                            .accesses = accesses,
+                            .access_count = count};
+    tide_needs needs = {0};
+    for (uint32_t i = 0; i < command->task_count; i++)
+        tide_needs_add(&needs, &pool->device_marks[command->task[i].slot], true);
     tide_status status = job_fill(pool, command, job);
     if (status != TIDE_OK)
         return status;
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_UPDATE);
-    for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
-        status = tide_order_wait(&pool->order, TIDE_STREAM_UPDATE, &pool->device_marks[command->task[i].slot],
-                                 true);
-    for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
-        if (job->fresh[i] == NULL)
-            continue;
-        status = launch_zero(pool, &work, job->fresh[i], pool->plan.chunk_bytes);
-        *started = *started || status == TIDE_OK;
-    }
-    for (uint32_t i = 0; update && i < job->zero_count && status == TIDE_OK; i++) {
-        const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
-        status = launch_zero(pool, &work, segment->param,
-                             segment->elements * tide_dtype_bytes(pool->options.dtype));
-        *started = *started || status == TIDE_OK;
-    }
-    if (status == TIDE_OK) {
-        status = update ? launch_adamw(pool, &work, job) : launch_restore(pool, &work, job);
-        *started = *started || status == TIDE_OK;
-    }
+    status = tide_order_wait(&pool->order, TIDE_STREAM_UPDATE, &needs);
+    if (status != TIDE_OK)
+        return status;
+    tide_pool_unlock(pool);
+    status = launch_job(pool, &work, job, update, started);
+    tide_pool_lock(pool);
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_UPDATE, &job->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
@@ -440,6 +457,9 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
     bool ready = true;
     if (command->tier == TIDE_TIER_HOST)
         status = host_slots_ready(pool, command, &ready);
+    else
+        ready =
+            pool->device->ops->room(pool->device, TIDE_STREAM_UPDATE, false); /* or a job before it ends */
     if (status != TIDE_OK || !ready)
         return status;
     if (command->kind == TIDE_COMMAND_ACCESS)
