@@ -145,21 +145,22 @@ def check_pages(copy, pages, tap):
 def check_that_it_can_fail(copy, tap):
     for wrong, comment in (("tidepool train --modle gpt2 --data book.txt", ""), ("tools/demo.sh --fast", ""),
                            ("tools/test.sh fulll", ""), ("tools/bench.sh --speed", "figures"), ("tools/campaign.sh --all", "hours"),
-                           ("tools/gpu_check.sh --al", "needs a GPU"), ("tools/gpu_check.sh --architecture 90 biuld", "needs nvcc"),
+                           ("tools/gpu_check.sh --al", "needs a GPU"), ("tools/gpu_check.sh --architecture 90 --only biuld", "needs nvcc"),
                            ("tidepool train --device cuda:0 --data book.txt --stps 2", "needs a GPU")):
         good, _, run = copy.works(wrong, comment)
         tap.ok(not good and run.returncode == USAGE, f"a wrong line is refused: {wrong}", run)
 
 
 def check_scripts(ran, tap):
-    """A script under tools/ is run by a page, by .ci/run, or by one that is."""
+    """A script under tools/ is run by a page, by .ci/run, or by one that is, or imported there."""
     scripts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tools").iterdir()
                if path.suffix in (".sh", ".py") and path.is_file()}
     reached, texts = set(), [(ROOT / ".ci/run").read_text(encoding="utf-8"), *ran]
     while texts:
         text = texts.pop()
         for name in scripts:
-            if name not in reached and re.search(rf"\btools/{re.escape(name)}\b", text):
+            called = rf'(\btools|\$\(dirname "\$0"\))/{re.escape(name)}\b|(?m:^import {re.escape(Path(name).stem)}$)'
+            if name not in reached and re.search(called, text):
                 reached.add(name)
                 if name != Path(__file__).name:  # which names the others, to see wrong lines refused
                     texts.append(re.sub(r"(?m)^\s*#.*$", "", scripts[name]))

@@ -1,110 +1,126 @@
-#!/usr/bin/env python3
-"""Makes one JSON file and one short table of what tools/gpu_check.sh left in its folder.
-
-usage: gpu_report.py --gpu TEXT --folder FOLDER PART:STATUS ...
-
-Reads probe.log (JSON lines), test's counts from meson's log, sanitize.log, bench_gpu.json and train.json where they are.
-Writes gpu_check.json and gpu_check.md and prints the table. Exit status 1 if a part failed or a figure
-misses its bound.
-"""
-import argparse
+"""The report of tools/gpu_check.sh: one JSON file with all that was found, one table for the reader. Both are replaced whole, so
+that whatever instant the check is killed at, what is there can be read."""
 import json
-import re
-import subprocess
-import sys
-import time
-from pathlib import Path
+import os
+
+# What bf16 products without sparsity do at most on an H100 or H200 (SXM), by NVIDIA's data sheet: for shares of a peak that others
+# can compare with. What this GPU's largest product reaches stands beside, where it was measured.
+SHEET_PEAK = 989e12
+PEAK_FIGURE = "limit: product"  # of bench_gpu, TFLOP/s
+EXPECTED = {"gpt2, resident: tokens a second": (440e3, 480e3), "gpt2-xl, resident: tokens a second": (46e3, 48e3)}
+TORCH = ("gpt2, resident: tokens a second", "gpt2, resident: tokens a second of PyTorch, compiled")
+
+# LLMQ (C++ and CUDA, Apache-2.0), as its authors published: one H100, bf16, 524,288 tokens a step.
+# name, params in billions, tokens a second
+PUBLISHED = (("LLMQ 1.5 B", 1.54, 59_000), ("LLMQ 7 B", 7.62, 13_800), ("LLMQ 14 B, optimizer on the host", 14.77, 6_300))
 
 
-def json_lines(path):
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text(errors="replace").splitlines():
-        if line.startswith("{"):
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                pass
-    return found
+def figures(report):
+    return [row for result in report["parts"].values() for row in result["figures"]]
 
 
-def meson_counts(path):
-    text = path.read_text(errors="replace") if path.exists() else ""
-    return {key.lower(): int(count) for key, count in re.findall(r"^(Ok|Fail|Skipped|Timeout|Expected Fail):\s+(\d+)", text, re.M)}
+def value_of(rows, name):
+    return next((row["value"] for row in rows if row["name"] == name and row["value"] is not None), None)
 
 
 def bounded(row):
-    """A benchmark's figure (tests/bench/bench.h) in the words of tests/bench/gpu/train.py."""
+    """A row of tests/bench/bench.h's in the words of tests/bench/gpu/train.py."""
     for key, right in (("at_least", lambda value, bound: value >= bound), ("at_most", lambda value, bound: value <= bound)):
         if key in row:
-            return row | {"bound": row[key], "met": right(row["value"], row[key])}
+            return {**row, "bound": row[key], "met": right(row["value"], row[key])}
     return row
 
 
-def figures_of(folder):
-    for name in ("bench_gpu.json", "train.json"):
-        try:
-            yield from map(bounded, json.loads((folder / name).read_text())["figures"])
-        except (FileNotFoundError, ValueError):
-            continue
+def derived(rows):
+    """Figures that need those of two parts."""
+    found = []
+    peak = value_of(rows, PEAK_FIGURE)
+    for row in rows:
+        if row.get("flops_a_token") and row["value"]:
+            flops = row["value"] * row["flops_a_token"]
+            if peak:
+                found.append({"name": f"{row['name']}: share of the measured product's rate", "value": flops / (peak * 1e12), "unit": "",
+                              **({"bound": 0.45, "met": flops / (peak * 1e12) >= 0.45} if row["name"].startswith("gpt2-xl") else {})})
+            found.append({"name": f"{row['name']}: share of {SHEET_PEAK / 1e12:.0f} TFLOP/s by 6 N",
+                          "value": row["value"] * 6 * row["params"] / SHEET_PEAK, "unit": ""})
+    ours, theirs = (value_of(rows, name) for name in TORCH)
+    if ours and theirs:
+        found.append({"name": "gpt2, resident: ours over PyTorch, compiled", "value": ours / theirs, "unit": "x", "bound": 1.0,
+                      "met": ours >= theirs})
+    return found
 
 
-def sanitized_told(lines):
-    """How many runs were right, how many had no GPU; each that failed by name."""
-    failed = [line for line in lines if line.startswith("not ok")]
-    skipped = sum("# SKIP" in line for line in lines)
-    right = len(lines) - len(failed) - skipped
-    return ", ".join([f"{right} ok", f"{skipped} skipped"] * bool(lines) + failed) or "nothing ran"
+def all_figures(report):
+    rows = [bounded(row) for row in figures(report)]
+    return rows + derived(rows)
+
+
+def missed(report):
+    return [row["name"] for row in all_figures(report) if row.get("met") is False]
+
+
+def told(value, unit):
+    return "not measured" if value is None else f"{value:.4g} {unit}".strip()
+
+
+def cell(text):
+    return str(text).replace("|", "/").replace("\n", " ")
+
+
+def parts_table(report):
+    lines = ["| part | result | seconds | limit |", "|---|---|---:|---:|"]
+    for name, result in report["parts"].items():
+        counts = ", ".join(f"{n} {status}" for status in ("passed", "failed", "cut", "skipped")
+                           if (n := sum(step["status"] == status for step in result["steps"])))
+        why = f" ({cell(result['why'])})" if result["why"] else ""
+        lines.append(f"| {name} | {result['status']}{why}: {counts or 'no step ended'} | {result['seconds']} | {result['limit_seconds']} |")
+    wrong = [(name, step) for name, result in report["parts"].items() for step in result["steps"] if step["status"] in ("failed", "cut")]
+    return lines + ["", *(f"- {name}, {cell(step['name'])}: **{step['status']}** {cell(step['why'])}" for name, step in wrong)]
+
+
+def rows_table(report):
+    lines = ["| found | |", "|---|---|"]
+    for result in report["parts"].values():
+        for row in result["rows"]:
+            rest = ", ".join(f"{key} {value}" for key, value in row.items() if key != "what")
+            lines.append(f"| {cell(row.get('what', ''))} | {cell(rest)} |")
+    return lines if len(lines) > 2 else []
+
+
+def figures_table(report):
+    lines = ["| figure | value | bound | met | expected |", "|---|---:|---:|---|---|"]
+    rows = all_figures(report)
+    for row in rows:
+        met = {True: "yes", False: "**no**", None: ""}[row.get("met")]
+        expected = "{:.4g} to {:.4g}".format(*EXPECTED[row["name"]]) if row["name"] in EXPECTED else cell(row.get("note", ""))
+        lines.append(f"| {cell(row['name'])} | {told(row['value'], row['unit'])} | {row.get('bound', '')} | {met} | {expected} |")
+    return lines if rows else []
+
+
+def published_table(report):
+    """Others' figures, on other machines, beside ours: only shares of the peak by one formula compare at all."""
+    if not any(row.get("flops_a_token") for row in figures(report)):
+        return []
+    lines = ["Published by others, on an H100 (not measured here); share = tokens a second x 6 N / 989 TFLOP/s, as in the rows above:", "",
+             "| | billion params | tokens a second | share |", "|---|---:|---:|---:|"]
+    for name, billions, rate in PUBLISHED:
+        lines.append(f"| {name} | {billions} | {rate} | {rate * 6 * billions * 1e9 / SHEET_PEAK:.2f} |")
+    return lines
 
 
 def table(report):
-    lines = [f"# GPU check, {report['date']}", "", f"{report['gpu']}; commit {report['commit']}; `{report['command']}`", "",
-             "| part | result |", "|---|---|"]
-    for part, status in report["parts"].items():
-        told = "right" if status == 0 else f"FAILED ({status})"
-        if part == "test" and report["tests"]:
-            told += ": " + ", ".join(f"{count} {key}" for key, count in report["tests"].items())
-        if part == "sanitize":
-            told += ": " + sanitized_told(report["sanitized"])
-        if part == "bench" and not report["figures"]:
-            told += ": nothing measured"
-        lines.append(f"| {part} | {told} |")
-    if report["probe"]:
-        lines += ["", "| probe | |", "|---|---|"]
-        lines += [f"| {row.get('what')} {row.get('load', '')} | "
-                  + ", ".join(f"{key} {value}" for key, value in row.items() if key not in ("what", "load")) + " |"
-                  for row in report["probe"]]
-    if report["figures"]:
-        lines += ["", "| figure | value | bound | met |", "|---|---:|---:|---|"]
-        for row in report["figures"]:
-            value = "not measured" if row["value"] is None else f"{row['value']:.4g} {row['unit']}"
-            met = {True: "yes", False: "**no**", None: ""}[row.get("met")]
-            lines.append(f"| {row['name']} | {value} | {'' if row.get('bound') is None else row['bound']} | {met} |")
-    return "\n".join(lines) + "\n"
+    head = [f"# GPU check, {report['date']}", "", f"{report.get('gpu', '')}; commit {report['commit']}, sources {report['sources']}; "
+            f"`{report['command']}`"]
+    blocks = [head, parts_table(report), figures_table(report), published_table(report), rows_table(report)]
+    return "\n".join("\n".join([*block, ""]) for block in blocks if block)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpu", required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("parts", nargs="+", metavar="PART:STATUS")
-    options = parser.parse_args()
-    parts = {part: int(status) for part, status in (text.split(":") for text in options.parts)}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    sanitize = options.folder / "sanitize.log"
-    report = {
-        "date": time.strftime("%Y-%m-%d"), "gpu": options.gpu, "commit": commit or "unknown",
-        "command": "tools/gpu_check.sh " + " ".join(parts), "parts": parts, "tests": meson_counts(options.folder / "test.log"),
-        "sanitized": re.findall(r"^(?:not )?ok .*", sanitize.read_text(errors="replace"), re.M) if sanitize.exists() else [],
-        "probe": json_lines(options.folder / "probe.log"), "figures": list(figures_of(options.folder)),
-    }
-    (options.folder / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.folder / "gpu_check.md").write_text(table(report))
-    print(table(report))
-    missed = [row["name"] for row in report["figures"] if row.get("met") is False]
-    return 1 if missed or any(parts.values()) else 0
+def replace(path, text):
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(text)
+    os.replace(beside, path)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def write(folder, report):
+    replace(folder / "gpu_check.json", json.dumps({**report, "derived": derived([bounded(row) for row in figures(report)])}, indent=1) + "\n")
+    replace(folder / "gpu_check.md", table(report))

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""tools/gpu_check.sh without a GPU: its machine, tools and programs are stand-ins that hang, fail or are slow in one part at a time.
+
+usage: test_gpu_check.py PROGRAM          prints TAP
+
+However one part behaves, the report tells of it and of all others, in time; and it is whole at whatever instant the check is
+killed. PROGRAM, the real one, trains in its place on the host device in one run, so that the benchmarks' own code is seen to run.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CHECK = ROOT / "tools/gpu_check.sh"
+FILES_MAX, FILE_MAX_BYTES = 8, 16 << 20
+PARTS = ("environment", "probe", "build", "test", "resident", "kernels", "budget", "largest", "peers", "sanitize")
+MINUTES = 10  # nothing is to be late, however busy the machine, but a part that hangs
+LIMIT_SECONDS = 3
+AT_ONCE = 6
+SLACK_SECONDS = 10  # beyond the limit, on a busy machine
+KILLS = 10
+
+# Each stand-in first does what STAND_IN says of its part: "test=hang" and the like.
+BEHAVE = """#!/bin/sh
+behave() {
+    case "$STAND_IN" in
+    "$1=hang") echo '{"name": "seen before the cut", "value": 1, "unit": ""}'; sleep 60 ;;
+    "$1=fail") echo "the $1 went wrong" >&2; exit 1 ;;
+    "$1=slow") sleep 0.3 ;;
+    "$1=flood") head -c 40000000 /dev/zero | tr '\\0' 'x' ;;
+    esac
+}
+"""
+STAND_INS = {
+    "nvidia-smi": """behave environment
+case "$*" in
+*temperature*) echo "NVIDIA Stand-in, 580.0, 9.0, 0000:01:00.0, 143771 MiB, 143000 MiB, 1980 MHz, 3201 MHz, 1980, 3201, 90 W, 700 W, 5, 16, Enabled, Disabled, 30" ;;
+*) echo "NVIDIA Stand-in, 580.0, 9.0" ;;
+esac""",
+    "nvcc": """case "$*" in --version) echo "Cuda compilation tools, release 13.0"; exit 0 ;; esac
+behave probe
+while [ "$1" != -o ]; do shift; done
+printf '#!/bin/sh\\necho "{\\\\"what\\\\": \\\\"map\\\\", \\\\"us_p50\\\\": 12.5}"\\n' >"$2"; chmod +x "$2" """,
+    "compute-sanitizer": 'behave sanitize\nshift 4\n"$@"',
+    "meson": """case "$1" in --version) echo 1.0; exit 0 ;; esac
+shift; [ "$1" = --reconfigure ] && shift
+mkdir -p "$1/meson-info"; touch "$1/build.ninja"
+sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-targets.json" >"$1/meson-info/intro-targets.json"
+sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-tests.json" >"$1/meson-info/intro-tests.json" """,
+    "ninja": """behave build
+cd "$2"; shift 4
+for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done""",
+}
+TRAIN = """case "$*" in
+*recompute*) behave resident ;; *nano*) behave budget ;; *.json*) behave largest ;; esac
+exec python3 "$STAND_IN_FOLDER/train.py" "$@" """
+TRAIN_PY = """import json, sys
+if sys.argv[1] == "info":
+    print(json.dumps({"rates": {"h2d_bytes_per_second": 5e10, "d2h_bytes_per_second": 5e10}}))
+    sys.exit(0)
+given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+keys = "step_seconds tokens_per_second compute_seconds stall_seconds h2d_bytes d2h_bytes adam_host_seconds adam_device_seconds".split()
+with open(given["--metrics"], "w") as file:
+    for step in range(1, int(given["--steps"]) + 1):
+        file.write(json.dumps({"step": step, "loss": 1 / step, "grad_norm": 2.0, **dict.fromkeys(keys, 0.5)}) + "\\n")
+"""
+GPU_TEST = "behave test\necho fine"
+BENCH = """behave kernels
+echo '{"bench": "gpu", "figures": ['
+echo '  {"name": "limit: product", "value": 700, "unit": "TFLOP/s"},'
+echo '  {"name": "chunks in", "value": 0.97, "unit": "x", "at_least": 0.95}'
+echo ']}'"""
+TESTS = ("gpu_small_tile", "gpu_small_norms", "gpu_large_bits")
+
+
+def script(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(BEHAVE + text + "\n")
+    path.chmod(0o755)
+
+
+class Scene:
+    """A machine with a GPU, as far as gpu_check.sh sees."""
+
+    def __init__(self, program):
+        self.folder = Path(tempfile.mkdtemp(prefix="tidepool-gpu-check-"))
+        for name, text in STAND_INS.items():
+            script(self.folder / "bin" / name, text)
+        for name in TESTS:
+            script(self.folder / "built" / name, GPU_TEST)
+        script(self.folder / "built/bench_gpu", BENCH)
+        script(self.folder / "built/tidepool", TRAIN)
+        script(self.folder / "built/libtidepool_cuda.so", "")
+        script(self.folder / "real/tidepool", f'for word; do shift; [ "$word" = cuda:0 ] && word=host; set -- "$@" "$word"; done\nexec {program} "$@"')
+        (self.folder / "train.py").write_text(TRAIN_PY)
+        self.describe_build()
+        self.runs = 0
+
+    def describe_build(self):
+        programs = {"tidepool": "tools/tidepool", "bench_gpu": "tests/bench/bench_gpu", **{name: f"tests/cuda/{name}" for name in TESTS}}
+        targets = [{"name": name, "type": "executable", "filename": [f"@/{file}"]} for name, file in programs.items()]
+        targets += [{"name": "tidepool_cuda", "type": "shared module", "filename": ["@/kernels/cuda/libtidepool_cuda.so"]},
+                    {"name": "test_not_wanted", "type": "executable", "filename": ["@/tests/test_not_wanted"]}]
+        tests = [{"name": name, "cmd": [f"@/tests/cuda/{name}"], "env": {}, "timeout": 30, "suite": ["tidepool:gpu"]} for name in TESTS]
+        (self.folder / "intro-targets.json").write_text(json.dumps(targets))
+        (self.folder / "intro-tests.json").write_text(json.dumps([*tests, {"name": "other", "cmd": ["false"], "env": {}, "timeout": 1,
+                                                                            "suite": ["tidepool"]}]))
+
+    def new(self):
+        self.runs += 1
+        return self.folder / f"run-{self.runs}"
+
+    @staticmethod
+    def command(run, *options, minutes=MINUTES):
+        return [str(CHECK), "--quick", "--minutes", str(minutes), "--build", str(run), "--out", str(run / "out"), *options]
+
+    def environment(self, behaviour):
+        given = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "STAND_IN": behaviour, "STAND_IN_FOLDER": str(self.folder)}
+        return {**{name: value for name, value in os.environ.items() if name != "CUDA_HOME"}, **given}
+
+    def start(self, run, *options, behaviour="", minutes=MINUTES):
+        return subprocess.Popen(self.command(run, *options, minutes=minutes), env=self.environment(behaviour), stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def check(self, run, *options, behaviour="", minutes=MINUTES):
+        began = time.monotonic()
+        process = self.start(run, *options, behaviour=behaviour, minutes=minutes)
+        out, err = process.communicate(timeout=minutes * 60 + 60)
+        return Outcome(run / "out", process.returncode, out, err, time.monotonic() - began)
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Outcome:
+    def __init__(self, folder, status, out, err, seconds):
+        self.folder, self.status, self.out, self.err, self.seconds = folder, status, out, err, seconds
+        report = folder / "gpu_check.json"
+        self.report = json.loads(report.read_text()) if report.exists() else {"parts": {}}
+        self.parts = self.report["parts"]
+
+    def status_of(self, part):
+        return self.parts.get(part, {}).get("status")
+
+    def figures(self):
+        return {row["name"]: row for result in self.parts.values() for row in result["figures"]}
+
+    def fits(self):
+        """What may be left: few files, none large."""
+        files = list(self.folder.iterdir())
+        return len(files) <= FILES_MAX and all(path.stat().st_size < FILE_MAX_BYTES for path in files)
+
+    def __str__(self):
+        return f"exit {self.status} after {self.seconds:.1f} s\n{self.out}\n{self.err}"
+
+
+class Tap:
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def ok(self, good, name, why=""):
+        self.count += 1
+        self.failed += not good
+        print(f"{'ok' if good else 'not ok'} {self.count} - {name}", flush=True)
+        if not good:
+            print("\n".join(f"# {line[:400]}" for line in str(why).splitlines()[-60:]), flush=True)
+
+
+# --- a machine where all is well ---
+
+def check_all_is_well(scene, tap):
+    run = scene.check(scene.new())
+    passed = {part: run.status_of(part) for part in PARTS}
+    tap.ok(run.status == 0 and list(run.parts) == list(PARTS), "all parts run, in their order", run)
+    tap.ok(passed == {**dict.fromkeys(PARTS, "passed"), "peers": "skipped"}, "all parts pass, but for the one without PyTorch", passed)
+    tap.ok(run.fits(), "few files are left, none large", list(run.folder.iterdir()))
+    figures = run.figures()
+    tap.ok("limit: product" in figures and figures["gpt2-nano, all budgets: losses and norms have the same bits"]["met"],
+           "figures of the kernels and of the budgets are in the report", figures)
+    table = (run.folder / "gpu_check.md").read_text()
+    tap.ok(table in run.out and "LLMQ" in table and "share of the measured product's rate" in table and "NVIDIA Stand-in" in table,
+           "the table holds the GPU, what was derived, and what others published", table)
+    tests = [step["name"] for step in run.parts["test"]["steps"]]
+    tap.ok(tests == list(TESTS), "small tests come first, and only those of the suite", tests)
+    return run
+
+
+def check_real_program(scene, tap):
+    shutil.copy(scene.folder / "real/tidepool", scene.folder / "built/tidepool")
+    run = scene.check(scene.new(), "--only", "build", "resident", "budget", "largest")
+    script(scene.folder / "built/tidepool", TRAIN)
+    figures = run.figures()
+    same = [row["value"] for name, row in figures.items() if "same bits" in name]
+    tap.ok(run.status == 0 and same == [1, 1], "the real program: the same bits with and without the manager, and under every budget", run)
+    ratio = figures.get("gpt2-nano, model data 4 x device budget: step / limit", {})
+    tap.ok(0.5 < (ratio.get("value") or 0) < 50 and set(ratio.get("limits", {})) == {"compute", "link in", "link out", "adam"},
+           "the real program: a budget's step over that run's own limits", ratio)
+
+
+# --- one part misbehaves ---
+
+def others_stand(run, part):
+    """Parts that need nothing of the one that went wrong are as ever; those that need the build say what they lack, and the
+    sanitizer runs the tests."""
+    needing = {"build": ("test", "resident", "kernels", "budget", "largest", "sanitize")}.get(part, ())
+    return all(run.status_of(other) == ("skipped" if other in needing or other == "peers" else "passed")
+               for other in PARTS if other != part and (part, other) != ("test", "sanitize"))
+
+
+def check_misbehaviour(scene, tap):
+    """Many at once: they sleep most of the time."""
+    cases = [(part, behaviour) for part in PARTS for behaviour in ("hang", "fail")
+             if part != "peers" and (part, behaviour) != ("environment", "fail")]  # there is no GPU then
+    folders = [scene.new() for _ in cases]
+    limits = [("--limit", f"{part}={LIMIT_SECONDS}", f"sanitize={LIMIT_SECONDS}") if behaviour == "hang" else () for part, behaviour in cases]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        runs = list(pool.map(lambda case, folder, limit: scene.check(folder, *limit, behaviour="=".join(case)), cases, folders, limits))
+    for (part, behaviour), run in zip(cases, runs):
+        wrong = run.parts.get(part, {})
+        late = behaviour == "hang" and wrong["seconds"] > LIMIT_SECONDS + SLACK_SECONDS
+        tap.ok(run.status == 1 and wrong.get("status") in ("cut" if behaviour == "hang" else "", "failed") and wrong["why"] and not late
+               and others_stand(run, part) and run.fits(), f"{part}: {behaviour}: it is told, and the others stand",
+               f"{ {name: (result['status'], result['why']) for name, result in run.parts.items()} }\n{run}")
+    hung = runs[cases.index(("kernels", "hang"))]
+    tap.ok("seen before the cut" in hung.figures(), "what a part told before it was cut is in the report", hung)
+    run = scene.check(scene.new(), behaviour="test=slow")
+    tap.ok(run.status == 0, "a slow part is waited for as long as it has", run)
+
+
+def check_flood(scene, tap):
+    run = scene.check(scene.new(), "--only", "build", "test", behaviour="test=flood")
+    log = (run.folder / "gpu_check.log").read_bytes()
+    tap.ok(run.fits() and b"bytes left out" in log and b"fine" in log, "of much output the log keeps the beginning and the end", len(log))
+
+
+# --- going on ---
+
+def check_resume(scene, tap):
+    folder = scene.new()
+    scene.check(folder, behaviour="test=fail")
+    run = scene.check(folder, "--resume")
+    again = [name for name in PARTS if f"{name} (at most" in run.out]
+    tap.ok(run.status == 0 and again == ["test", "peers", "sanitize"], "--resume: what has passed is left out", run)
+    tap.ok(all(run.status_of(part) == "passed" for part in PARTS if part != "peers"), "--resume: its results are kept", run.parts)
+    before = run.parts["kernels"]
+    run = scene.check(folder, "--only", "test", "sanitize")
+    tap.ok(run.status == 0 and [name for name in PARTS if f"{name} (at most" in run.out] == ["test", "sanitize"] and
+           run.parts["kernels"] == before, "--only: these parts again, the others' results stay", run)
+    report = folder / "out/gpu_check.json"
+    report.write_text(json.dumps({**run.report, "sources": "others"}))
+    run = scene.check(folder, "--resume", "--only", "environment")
+    tap.ok(list(run.parts) == ["environment"] and "of other sources" in run.out, "results of other sources are dropped, saying so", run)
+    report.write_text('{"parts": ')
+    run = scene.check(folder, "--resume", "--only", "environment")
+    tap.ok(run.status == 0 and run.status_of("environment") == "passed", "a report that can't be read is begun anew", run)
+
+
+# --- killed ---
+
+def check_kills(scene, tap):
+    generator = random.Random(5)
+    calm = scene.check(scene.new()).seconds
+    for kill in range(KILLS):
+        folder, instant = scene.new(), generator.uniform(0.05, 1.0) * calm
+        process = scene.start(folder)
+        time.sleep(instant)
+        os.killpg(process.pid, signal.SIGKILL)
+        out, _ = process.communicate()
+        ended = {line.split()[3].rstrip(":"): line.split()[4] for line in out.splitlines() if " s: " in line and " after " in line}
+        try:
+            run = Outcome(folder / "out", process.returncode, out, "", instant)
+            whole = all(run.status_of(part) == status for part, status in ended.items()) and run.fits()
+        except ValueError as error:
+            run, whole = error, False
+        tap.ok(whole, f"killed after {instant:.2f} s of {calm:.2f}, {len(ended)} parts having ended: the report tells of those", run)
+    folder = scene.new()
+    process = scene.start(folder, behaviour="test=hang")
+    deadline = time.monotonic() + 30
+    while "=== test" not in read(folder / "out/gpu_check.log") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.terminate()
+    out, err = process.communicate(timeout=30)
+    run = Outcome(folder / "out", process.returncode, out, err, 0)
+    tap.ok(run.status == 1 and run.status_of("test") == "cut" and run.status_of("build") == "passed" and "signal 15" in out,
+           "SIGTERM: the part that ran is told as cut", run)
+
+
+def read(path):
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+# --- usage ---
+
+def check_usage(scene, tap):
+    for options, words in ((["--only", "tset"], "tset"), (["--minutes", "0"], "--minutes"), (["--limit", "tset=3"], "tset=3"),
+                           (["--architecture", "9"], "--architecture 9"), (["--al"], "--al"), (["build"], "build")):
+        run = scene.check(scene.new(), *options)
+        tap.ok(run.status == 2 and words in run.err and len(run.err.splitlines()) == 1, f"{' '.join(options)}: one line, exit status 2", run)
+    run = scene.check(scene.new(), behaviour="environment=fail")
+    tap.ok(run.status == 2 and "no NVIDIA GPU" in run.err and "went wrong" in run.err, "without a GPU: what nvidia-smi says, exit status 2", run)
+    run = scene.check(scene.new(), "--architecture", "80", "--only", "build", behaviour="environment=fail")
+    tap.ok(run.status == 0, "to build for a named architecture needs none", run)
+
+
+def main():
+    scene, tap = Scene(Path(sys.argv[1]).resolve()), Tap()
+    try:
+        for check in (check_all_is_well, check_real_program, check_misbehaviour, check_flood, check_resume, check_kills, check_usage):
+            check(scene, tap)
+    finally:
+        scene.close()
+    print(f"1..{tap.count}")
+
+
+if __name__ == "__main__":
+    main()

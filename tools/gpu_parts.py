@@ -1,0 +1,281 @@
+"""The parts of tools/gpu_check.sh: what each runs. Their order here is theirs there; weights share the time out, in seconds of
+nine minutes."""
+import dataclasses
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEPS = ROOT / ".deps"
+DEPS_LIMIT_BYTES = 60 << 20  # what can be carried, with the tree
+DEBIAN_PACKAGES = """libhwloc-dev libhwloc15 libjansson-dev libjansson4 libjemalloc-dev libjemalloc2 libdnnl-dev libdnnl2
+    ocl-icd-libopencl1 libcmocka-dev libcmocka0 libudev1 libcap2 pkgconf pkgconf-bin libpkgconf3""".split()
+NVIDIA_SMI_SECONDS = 15
+GPU_FIELDS = ["name", "driver_version", "compute_cap", "pci.bus_id", "memory.total", "memory.free", "clocks.sm", "clocks.mem",
+              "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit", "pcie.link.gen.current", "pcie.link.width.current",
+              "ecc.mode.current", "persistence_mode", "temperature.gpu"]
+SANITIZE_SECONDS = 120
+
+
+class Missing(Exception):
+    """Something that is needed is not there: the message is for the reader."""
+
+
+# --- what the machine has ---
+
+def deps_use(check):
+    """What the system lacks comes from .deps, if it is there: packages of Debian 12, unpacked, which run on any newer system."""
+    root, libraries = DEPS / "root", DEPS / "root/usr/lib/x86_64-linux-gnu"
+    if not root.is_dir():
+        for package in sorted((DEPS / "debs").glob("*.deb")):
+            subprocess.run(["dpkg-deb", "-x", package, root], check=True)
+    if not root.is_dir():
+        return
+    environment = check.environment
+
+    def before(name, *folders):
+        environment[name] = ":".join([*map(str, folders), *filter(None, [environment.get(name)])])
+
+    environment["PATH"] = f"{environment.get('PATH', '')}:{root}/usr/bin"
+    before("CPATH", root / "usr/include")
+    before("LIBRARY_PATH", libraries)
+    before("LD_LIBRARY_PATH", libraries, root / "lib/x86_64-linux-gnu")
+    before("PKG_CONFIG_PATH", libraries / "pkgconfig", root / "usr/share/pkgconfig")
+    environment["PKG_CONFIG_SYSROOT_DIR"] = str(root)
+
+
+def machine_read(check):
+    """The GPU's name and architecture. A nvidia-smi that hangs is noted, and the rest is tried all the same."""
+    options, gpu = check.options, ["no GPU", "", ""]
+    check.report["gpu"] = ", ".join(filter(None, gpu))
+    needs_none = options.only == ["deps"] or (options.only == ["build"] and options.architecture is not None)
+    try:
+        run = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS[:3])}", "--format=csv,noheader"], text=True, check=False,
+                             capture_output=True, timeout=NVIDIA_SMI_SECONDS, env=check.environment)
+        said = (run.stdout + run.stderr).strip()
+        gpu = [word.strip() for word in said.splitlines()[0].split(",")] if run.returncode == 0 and said else [said]
+    except OSError as error:
+        gpu = [f"nvidia-smi: {error.strerror}"]
+    except subprocess.TimeoutExpired:
+        gpu = [f"nvidia-smi did not answer in {NVIDIA_SMI_SECONDS} s", "driver unknown", "9.0"]
+    if len(gpu) == 3 and re.fullmatch(r"\d+\.\d", gpu[2]):
+        options.architecture = options.architecture or int(gpu[2].replace(".", ""))
+        check.report["gpu"] = f"{gpu[0]}, driver {gpu[1]}, built for {options.architecture}"
+    elif not needs_none:
+        raise Missing(f"no NVIDIA GPU: nvidia-smi says '{' '.join(gpu)}'")
+
+
+def program_find(part, name, *elsewhere):
+    found = shutil.which(name, path=part.environment.get("PATH")) or next((p for p in elsewhere if os.access(p, os.X_OK)), None)
+    if found is None:
+        raise Missing(f"no {name} on this machine")
+    return Path(found)
+
+
+def nvcc_find(part):
+    return program_find(part, "nvcc", *([f"{part.environment['CUDA_HOME']}/bin/nvcc"] if "CUDA_HOME" in part.environment else []),
+                        "/usr/local/cuda/bin/nvcc")
+
+
+@dataclasses.dataclass
+class Library:
+    """A library of NVIDIA's that is no part of every toolkit: its file and its header's folder."""
+    file: Path
+    include: Path
+    where: str
+
+    @property
+    def in_toolkit(self):
+        return self.where == "toolkit"
+
+
+def library_places(part):
+    """Folders of libraries and of headers that belong together: the toolkit's, the system's, those of Python's wheels."""
+    try:
+        toolkit = nvcc_find(part).resolve().parent.parent
+        for folder in (toolkit, toolkit / "targets/x86_64-linux"):
+            yield from ((folder / lib, folder / "include", "toolkit") for lib in ("lib64", "lib"))
+    except Missing:
+        pass
+    yield Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/include"), "system"
+    for site in map(Path, filter(None, sys.path)):
+        yield from ((lib, lib.parent / "include", "Python wheel") for lib in sorted(site.glob("nvidia/*/lib")))
+
+
+def library_find(part, stem, header):
+    for lib, include, where in library_places(part):
+        files = sorted(lib.glob(f"lib{stem}.so*"))
+        if files and (include / header).is_file():
+            return Library(files[0], include, where)
+    return None
+
+
+# --- environment ---
+
+def first_line(path):
+    try:
+        return Path(path).read_text().splitlines()[0].strip()
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def memory_row():
+    meminfo = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    return {"what": "machine", "kernel": os.uname().release, "processors": len(os.sched_getaffinity(0)), "cpu": cpu[1] if cpu else "unknown",
+            "MemTotal_GiB": round(int(meminfo["MemTotal"]) / 2**20, 1), "MemAvailable_GiB": round(int(meminfo["MemAvailable"]) / 2**20, 1),
+            "cgroup_memory_max": first_line("/sys/fs/cgroup/memory.max"), "cgroup_memory_current": first_line("/sys/fs/cgroup/memory.current"),
+            "locked_memory_limit": "unlimited" if locked == resource.RLIM_INFINITY else locked}
+
+
+def environment(part):
+    part.found(memory_row())
+    if part.step("nvidia-smi", ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"], limit=NVIDIA_SMI_SECONDS):
+        part.found({"what": "gpu", **dict(zip(GPU_FIELDS, (word.strip() for word in part.output.split(","))))})
+    for name, header in (("cublasLt", "cublasLt.h"), ("nccl", "nccl.h")):
+        library = library_find(part, name, header)
+        part.found({"what": f"library {name}", "where": library.where if library else "nowhere", "file": str(library.file) if library else ""})
+    for name, arguments in (("nvcc", [nvcc_find(part), "--version"]), ("compiler", [part.environment.get("CC", "cc"), "--version"]),
+                            ("meson", ["meson", "--version"])):
+        if part.step(name, arguments, limit=10, fatal=False):
+            version = [line for line in part.output.splitlines() if "release" in line] or part.output.splitlines()
+            part.found({"what": name, "version": version[0]})
+    if part.step("PyTorch", [sys.executable, "-c", "import torch; print(torch.__version__)"], limit=30, fatal=False):
+        part.found({"what": "PyTorch", "version": part.output.strip()})
+
+
+# --- probe ---
+
+def probe_run(part, name, *runs, flags=()):
+    program = part.options.build / name
+    if part.step(f"build {name}", [nvcc_find(part), "-O2", f"-arch=sm_{part.options.architecture}", "-o", program,
+                                   ROOT / f"tools/gpu_probe/{name}.cu", *flags]):
+        for arguments in runs:
+            part.step(" ".join((name, *arguments)), [program, *arguments])
+
+
+def probe(part):
+    probe_run(part, "vmm_probe", (), flags=("-lpthread",))
+    nccl = library_find(part, "nccl", "nccl.h")
+    if nccl is None:
+        part.note("nccl_probe", "skipped", "no NCCL, in the toolkit or as a Python wheel")
+        return
+    folder = nccl.file.parent
+    probe_run(part, "nccl_probe", ("2",), ("3",), flags=(f"-I{nccl.include}", nccl.file, "-Xlinker", f"-rpath={folder}"))
+
+
+# --- build ---
+
+def cublas_options(part):
+    """A wheel has no name to link by: a folder of links has."""
+    library = library_find(part, "cublasLt", "cublasLt.h")
+    if library is None or library.in_toolkit:
+        return []
+    folder = part.options.build / "cublas"
+    (folder / "lib").mkdir(parents=True, exist_ok=True)
+    links = {folder / "include": library.include, folder / "lib/libcublasLt.so": library.file, folder / "lib" / library.file.name: library.file}
+    for link, target in links.items():
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+    return [f"-Dcublas_path={folder}"]
+
+
+def introspected(part, what):
+    try:
+        return json.loads((part.options.build / f"meson-info/intro-{what}.json").read_text())
+    except (OSError, ValueError) as error:
+        raise Missing(f"nothing was built in {part.options.build}") from error
+
+
+def is_needed(target):
+    return target["type"] in ("executable", "shared module") and (target["name"] in ("tidepool", "tidepool_cuda", "bench_gpu")
+                                                                  or target["name"].startswith("gpu_"))
+
+
+def build(part):
+    folder = part.options.build
+    toolkit = [f"-Dtoolkit_path={part.environment['CUDA_HOME']}"] if "CUDA_HOME" in part.environment else []
+    again = ["--reconfigure"] if (folder / "build.ninja").is_file() else []
+    configured = part.step("meson setup", ["meson", "setup", *again, folder, "--buildtype=release", "-Dwerror=false", "-Dtests=enabled",
+                                           "-Dcuda=enabled", f"-Dgpu_architectures={part.options.architecture}", *toolkit,
+                                           *cublas_options(part)])
+    if not configured:
+        return
+    files = [os.path.relpath(file, folder) for target in introspected(part, "targets") if is_needed(target) for file in target["filename"]]
+    part.step("ninja", ["ninja", "-C", folder, "-k", "0", *files])
+
+
+def built(part, name):
+    path = part.options.build / name
+    if not os.access(path, os.X_OK):
+        raise Missing(f"{name} is not built in {part.options.build}")
+    return path
+
+
+# --- tests ---
+
+def test(part):
+    tests = [entry for entry in introspected(part, "tests") if any(suite.split(":")[-1] == "gpu" for suite in entry["suite"])]
+    if not tests:
+        raise Missing(f"no tests of suite gpu in {part.options.build}")
+    for entry in sorted(tests, key=lambda entry: "small" not in " ".join(entry["cmd"])):
+        if not os.access(entry["cmd"][0], os.X_OK):
+            part.note(entry["name"], "skipped", "it is not built")
+            continue
+        part.step(entry["name"], entry["cmd"], limit=4 * entry["timeout"], environment=entry["env"])
+
+
+def small_tests(part):
+    found = sorted(path for path in part.options.build.glob("tests/cuda/gpu_small_*") if path.is_file() and os.access(path, os.X_OK))
+    if not found:
+        raise Missing(f"no small tests are built in {part.options.build}")
+    return found
+
+
+def sanitize(part):
+    sanitizer = program_find(part, "compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
+    for tool in ("memcheck", "racecheck"):
+        for path in small_tests(part):
+            part.step(f"{tool} {path.name}", [sanitizer, "--tool", tool, "--error-exitcode", "9", path], limit=SANITIZE_SECONDS)
+
+
+# --- benchmarks ---
+
+def kernels(part):
+    part.step("bench_gpu", [built(part, "tests/bench/bench_gpu"), *(["--quick"] if part.options.quick else [])])
+
+
+def trained(case):
+    def run(part):
+        arguments = [sys.executable, ROOT / "tests/bench/gpu/train.py", built(part, "tools/tidepool"), case, "--seconds",
+                     f"{max(1.0, part.seconds_left() - 2):.0f}", *(["--quick"] if part.options.quick else [])]
+        part.step(case, arguments)
+    return run
+
+
+# --- deps ---
+
+def deps(part):
+    folder = DEPS / "debs"
+    folder.mkdir(parents=True, exist_ok=True)
+    apt = program_find(part, "apt-get")
+    if part.step("apt-get download", ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", folder, apt, "download", *DEBIAN_PACKAGES]):
+        total = sum(path.stat().st_size for path in folder.glob("*.deb"))
+        part.note("size", "passed" if total <= DEPS_LIMIT_BYTES else "failed", f"{total / 2**20:.1f} MiB in {folder}")
+
+
+@dataclasses.dataclass
+class Spec:
+    weight: int
+    run: object
+
+
+PARTS = {"deps": Spec(120, deps), "environment": Spec(25, environment), "probe": Spec(45, probe), "build": Spec(130, build),
+         "test": Spec(60, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels), "budget": Spec(80, trained("budget")),
+         "largest": Spec(110, trained("largest")), "peers": Spec(110, trained("peers")), "sanitize": Spec(60, sanitize)}
