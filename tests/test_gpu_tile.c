@@ -52,14 +52,6 @@ static void product_pack(gpu_tile_product *product, const matrices *m, tide_dtyp
     }
 }
 
-static void product_run(gpu_tile_product *product, tide_dtype dtype)
-{
-    const tide_status status = gpu_tile_multiply(dtype, product);
-    if (status != TIDE_OK)
-        fail_msg("%s", tide_message());
-    test_wait();
-}
-
 static void check_whole_numbers(tide_dtype dtype)
 {
     buffer block = buffer_bytes(sizeof(gpu_tile_product));
@@ -75,7 +67,7 @@ static void check_whole_numbers(tide_dtype dtype)
         for (int column = 0; column < N; column++)
             m.c[row][column] = 1000 * row + column;
     product_pack(product, &m, dtype);
-    product_run(product, dtype);
+    run_kernel(gpu_tile_multiply, &(gpu_tile_args){.data = product, .dtype = dtype});
     for (int lane = 0; lane < LANES; lane++)
         for (int i = 0; i < 4; i++) {
             const int row = lane / 4 + i / 2 * 8, column = 2 * (lane % 4) + i % 2;
@@ -130,7 +122,7 @@ static void check_random_numbers(tide_dtype dtype)
     for (int round = 0; round < 50; round++) {
         matrices_random(&m, dtype, ldexp(1.0, round % 10 - 5));
         product_pack(block.data, &m, dtype);
-        product_run(block.data, dtype);
+        run_kernel(gpu_tile_multiply, &(gpu_tile_args){.data = block.data, .dtype = dtype});
         expect_rounded(block.data, &m);
     }
     buffer_free(block);
@@ -159,8 +151,7 @@ static void check_matrices(tide_dtype dtype)
             it->tile[i] = (uint16_t)(i * 40503 + 17);
         for (int lane = 0; lane < LANES; lane++) /* matrix i: rows first + 8 i, granule 5 i + first / 8 */
             it->own[lane] = granule_at(first + lane, (lane / 8 * 5 + first / 8) % 8);
-        assert_int_equal(gpu_tile_load(dtype, it), TIDE_OK);
-        test_wait();
+        run_kernel(gpu_tile_load, &(gpu_tile_args){.data = it, .dtype = dtype});
         for (int lane = 0; lane < LANES; lane++)
             for (int i = 0; i < 4; i++) {
                 const int g = lane / 4, t = lane % 4;
@@ -202,8 +193,7 @@ static void check_copies(tide_dtype dtype)
                 expected[it->at[group][lane] + i] = it->inside[group][lane] ? *from : 0;
             }
         }
-    assert_int_equal(gpu_tile_copy(dtype, it), TIDE_OK);
-    test_wait();
+    run_kernel(gpu_tile_copy, &(gpu_tile_args){.data = it, .dtype = dtype});
     for (int lane = 0; lane < LANES; lane++)
         assert_memory_equal(&it->early[lane * GPU_TILE_GRANULE], &expected[it->at[0][lane]],
                             GPU_TILE_GRANULE * sizeof expected[0]);
@@ -233,9 +223,9 @@ static void check_conversions(tide_dtype dtype)
     buffer block = buffer_bytes(sizeof(gpu_tile_conversions));
     gpu_tile_conversions *it = block.data;
     for (size_t i = 0; i < sizeof firsts / sizeof firsts[0]; i++) {
-        *it = (gpu_tile_conversions){.first = firsts[i], .count = count};
-        assert_int_equal(gpu_tile_convert(dtype, it), TIDE_OK);
-        test_wait();
+        *it = (gpu_tile_conversions){0};
+        run_kernel(gpu_tile_convert,
+                   &(gpu_tile_args){.data = it, .dtype = dtype, .first = firsts[i], .count = count});
         if (it->wrong_down + it->wrong_pairs + it->wrong_up > 0)
             fail_msg("dtype %d: %u wrong, %u in pairs, %u on the way up; one has the bits %08x", (int)dtype,
                      it->wrong_down, it->wrong_pairs, it->wrong_up, it->an_example);

@@ -3,8 +3,10 @@
  *
  * Each program is built up to three times. As it is, it checks the CPU's kernels: each instruction set, one thread and
  * three. With TEST_CUDA_ON_CPU it checks the GPU's, run on the CPU by tests/cuda_on_cpu.h; with TEST_CUDA the GPU's on a GPU,
- * where the buffers are pinned host memory that the GPU sees at the same address, and the program is skipped where there is
- * no GPU. So whatever a kernel is given a pointer to is a buffer (but segments, which a launcher reads).
+ * and is skipped where there is none. The GPU's kernels never see the memory that a test works with: run_kernel() gives them
+ * twins of it, on a GPU in the GPU's own memory (tests/test_twins.h). So whatever a kernel is given a pointer to is a buffer,
+ * but what a launcher itself reads, as segments: that goes through run_kernel_with(). The CPU's kernels, where they say what
+ * a GPU's bits must be, are run by run_on_cpu().
  *
  * A buffer begins as all ones bits, a NaN in every type, so that what a kernel fails to write shows; and
  * stands between guard bytes, checked when it is freed, so that what a kernel writes beside it shows too.
@@ -13,14 +15,10 @@
 #define TIDEPOOL_TESTS_TEST_KERNELS_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/fp16.h"
+#include "tests/test_twins.h"
 
 #if TIDE_HAVE_OPENMP
 #include <omp.h>
@@ -30,9 +28,6 @@
 #define TEST_ON_CPU 0
 #else
 #define TEST_ON_CPU 1
-#endif
-#if defined(TEST_CUDA)
-#include <cuda_runtime_api.h>
 #endif
 
 /* ---- where kernels run ---- */
@@ -51,48 +46,11 @@ static inline bool test_place_is_there(void)
     return error == cudaSuccess && count > 0;
 }
 
-static inline void *test_allocate(size_t bytes)
-{
-    void *made = NULL;
-    const cudaError_t error = cudaHostAlloc(&made, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
-    if (error != cudaSuccess)
-        fail_msg("%zu bytes of pinned memory: %s", bytes, cudaGetErrorString(error));
-    return made;
-}
-
-static inline void test_release(void *block)
-{
-    assert_int_equal(cudaFreeHost(block), cudaSuccess);
-}
-
-static inline void test_wait(void)
-{
-    const cudaError_t error = cudaStreamSynchronize(NULL);
-    if (error != cudaSuccess)
-        fail_msg("the kernel: %s", cudaGetErrorString(error));
-}
-
 #else
 
 static inline bool test_place_is_there(void)
 {
     return true;
-}
-
-static inline void *test_allocate(size_t bytes)
-{
-    void *made = aligned_alloc(TIDE_ALIGNMENT_BYTES, bytes);
-    assert_non_null(made);
-    return made;
-}
-
-static inline void test_release(void *block)
-{
-    free(block);
-}
-
-static inline void test_wait(void)
-{
 }
 
 #endif
@@ -109,13 +67,35 @@ static inline const tide_kernels *test_table(void)
 #endif
 }
 
-static inline void run_kernel(tide_kernel kernel, const void *arguments)
+static inline void expect_run(tide_status status)
 {
-    const tide_status status = kernel(NULL, arguments);
     if (status != TIDE_OK)
         fail_msg("%s: %s", tide_status_name(status), tide_message());
-    test_wait();
 }
+
+/* A kernel of the CPU's tables, whatever the program checks. */
+static inline void run_on_cpu(tide_kernel kernel, const void *arguments)
+{
+    expect_run(kernel(NULL, arguments));
+}
+
+/* A kernel that the program checks, with `bytes` of arguments, to the end; `table`, of table_bytes, is what a launcher reads
+ * where they say, or NULL. */
+static inline void run_kernel_with(tide_kernel kernel, const void *arguments, size_t bytes, const void *table, size_t table_bytes)
+{
+#if TEST_ON_CPU
+    (void)bytes, (void)table, (void)table_bytes;
+    run_on_cpu(kernel, arguments);
+#else
+    test_hand_over();
+    const tide_status status = test_launch_moved(kernel, arguments, bytes, table, table_bytes);
+    test_take_back();
+    expect_run(status);
+#endif
+}
+
+/* run_kernel(kernel, &its arguments' struct) */
+#define run_kernel(kernel, ...) run_kernel_with(kernel, (__VA_ARGS__), sizeof *(__VA_ARGS__), NULL, 0)
 
 /* Teams of so many threads, also where the machine has fewer processors. */
 static inline void use_threads(int threads)

@@ -8,8 +8,8 @@ extern "C" {
 }
 
 /* By the two dtypes that have instructions. */
-#define BY_NARROW(dtype, function, ...)                                                                                \
-    ((dtype) == TIDE_DTYPE_BF16 ? function<tide_cuda_bf16>(__VA_ARGS__) : function<tide_cuda_fp16>(__VA_ARGS__))
+#define BY_NARROW(function, stream, args)                                                                              \
+    ((args)->dtype == TIDE_DTYPE_BF16 ? function<tide_cuda_bf16>(stream, args) : function<tide_cuda_fp16>(stream, args))
 
 /* ---- the product ---- */
 
@@ -29,9 +29,10 @@ template <typename T> __global__ void multiply_kernel(gpu_tile_product *it)
     }
 }
 
-template <typename T> static tide_status multiply(gpu_tile_product *it)
+template <typename T> static tide_status multiply(void *stream, const gpu_tile_args *args)
 {
-    return TIDE_CUDA_LAUNCH("tile product", (multiply_kernel<T>), dim3(1), dim3(TIDE_WARP), NULL, it);
+    return TIDE_CUDA_LAUNCH("tile product", (multiply_kernel<T>), dim3(1), dim3(TIDE_WARP), stream,
+                            (gpu_tile_product *)args->data);
 }
 
 /* ---- four matrices ---- */
@@ -59,9 +60,10 @@ template <typename T> __global__ void load_kernel(gpu_tile_matrices *it)
     load_both<T, true>(it, tile, lane);
 }
 
-template <typename T> static tide_status load(gpu_tile_matrices *it)
+template <typename T> static tide_status load(void *stream, const gpu_tile_args *args)
 {
-    return TIDE_CUDA_LAUNCH("tile matrices", (load_kernel<T>), dim3(1), dim3(TIDE_WARP), NULL, it);
+    return TIDE_CUDA_LAUNCH("tile matrices", (load_kernel<T>), dim3(1), dim3(TIDE_WARP), stream,
+                            (gpu_tile_matrices *)args->data);
 }
 
 /* ---- copies that are waited for ---- */
@@ -88,9 +90,10 @@ template <typename T> __global__ void copy_kernel(gpu_tile_copies *it)
         it->tile[i] = tile[i];
 }
 
-template <typename T> static tide_status copy(gpu_tile_copies *it)
+template <typename T> static tide_status copy(void *stream, const gpu_tile_args *args)
 {
-    return TIDE_CUDA_LAUNCH("tile copies", (copy_kernel<T>), dim3(1), dim3(TIDE_WARP), NULL, it);
+    return TIDE_CUDA_LAUNCH("tile copies", (copy_kernel<T>), dim3(1), dim3(TIDE_WARP), stream,
+                            (gpu_tile_copies *)args->data);
 }
 
 /* ---- conversions ---- */
@@ -140,9 +143,9 @@ static __device__ __forceinline__ void wrong(gpu_tile_conversions *it, uint32_t 
 
 enum { CONVERT_THREADS = 256, CONVERT_EACH = 256 };
 
-template <typename T> __global__ void convert_kernel(gpu_tile_conversions *it)
+template <typename T> __global__ void convert_kernel(gpu_tile_conversions *it, uint32_t first)
 {
-    const uint32_t begin = it->first + (blockIdx.x * CONVERT_THREADS + threadIdx.x) * CONVERT_EACH;
+    const uint32_t begin = first + (blockIdx.x * CONVERT_THREADS + threadIdx.x) * CONVERT_EACH;
     for (uint32_t bits = begin; bits != begin + CONVERT_EACH; bits++) {
         const float value = float_of(bits), other = float_of(bits ^ 0x80000001u);
         const typename T::stored expected = down_plainly(T(), value), beside = down_plainly(T(), other);
@@ -158,30 +161,30 @@ template <typename T> __global__ void convert_kernel(gpu_tile_conversions *it)
     }
 }
 
-template <typename T> static tide_status convert(gpu_tile_conversions *it)
+template <typename T> static tide_status convert(void *stream, const gpu_tile_args *args)
 {
-    return TIDE_CUDA_LAUNCH("conversions", (convert_kernel<T>), dim3(it->count / (CONVERT_THREADS * CONVERT_EACH)),
-                            dim3(CONVERT_THREADS), NULL, it);
+    return TIDE_CUDA_LAUNCH("conversions", (convert_kernel<T>), dim3(args->count / (CONVERT_THREADS * CONVERT_EACH)),
+                            dim3(CONVERT_THREADS), stream, (gpu_tile_conversions *)args->data, args->first);
 }
 
 /* ---- the door ---- */
 
-tide_status gpu_tile_multiply(tide_dtype dtype, gpu_tile_product *product)
+tide_status gpu_tile_multiply(void *stream, const void *arguments)
 {
-    return BY_NARROW(dtype, multiply, product);
+    return BY_NARROW(multiply, stream, (const gpu_tile_args *)arguments);
 }
 
-tide_status gpu_tile_load(tide_dtype dtype, gpu_tile_matrices *matrices)
+tide_status gpu_tile_load(void *stream, const void *arguments)
 {
-    return BY_NARROW(dtype, load, matrices);
+    return BY_NARROW(load, stream, (const gpu_tile_args *)arguments);
 }
 
-tide_status gpu_tile_copy(tide_dtype dtype, gpu_tile_copies *copies)
+tide_status gpu_tile_copy(void *stream, const void *arguments)
 {
-    return BY_NARROW(dtype, copy, copies);
+    return BY_NARROW(copy, stream, (const gpu_tile_args *)arguments);
 }
 
-tide_status gpu_tile_convert(tide_dtype dtype, gpu_tile_conversions *conversions)
+tide_status gpu_tile_convert(void *stream, const void *arguments)
 {
-    return BY_NARROW(dtype, convert, conversions);
+    return BY_NARROW(convert, stream, (const gpu_tile_args *)arguments);
 }

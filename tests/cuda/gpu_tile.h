@@ -1,5 +1,5 @@
-/* What tests/test_gpu_tile.c asks of a warp: the instructions of kernels/cuda/tile.h beside their plain paths. Buffers are such
- * that a GPU reads and writes them where they are. Each returns as kernels' launchers do; dtype is BF16 or FP16. */
+/* What tests/test_gpu_tile.c asks of a warp: the instructions of kernels/cuda/tile.h beside their plain paths. They
+ * are kernels with their launchers, like those of the table. */
 #ifndef TIDEPOOL_TESTS_CUDA_GPU_TILE_H
 #define TIDEPOOL_TESTS_CUDA_GPU_TILE_H
 
@@ -35,18 +35,23 @@ typedef struct gpu_tile_copies {
     uint16_t tile[GPU_TILE_NUMBERS]; /* before: what it holds; after: what it held at the end */
 } gpu_tile_copies;
 
-/* Conversions of the fp32 numbers of bits [first, first + count), and of all 16-bit ones up. */
+/* Of conversions of a range of fp32 numbers, and of all 16-bit ones up. */
 typedef struct gpu_tile_conversions {
-    uint32_t first, count; /* count: a multiple of 2^16 */
-    uint32_t wrong_down;   /* numbers that don't get bf16.h's, fp16.h's bits */
-    uint32_t wrong_pairs;  /* nor in a pair of neighbours; a NaN is any NaN */
-    uint32_t wrong_up;     /* likewise */
-    uint32_t an_example;   /* bits of one of them */
+    uint32_t wrong_down;  /* numbers that don't get bf16.h's, fp16.h's bits */
+    uint32_t wrong_pairs; /* nor in a pair of neighbours; a NaN is any NaN */
+    uint32_t wrong_up;    /* likewise */
+    uint32_t an_example;  /* bits of one of them */
 } gpu_tile_conversions;
 
-tide_status gpu_tile_multiply(tide_dtype dtype, gpu_tile_product *product);
-tide_status gpu_tile_load(tide_dtype dtype, gpu_tile_matrices *matrices);
-tide_status gpu_tile_copy(tide_dtype dtype, gpu_tile_copies *copies);
-tide_status gpu_tile_convert(tide_dtype dtype, gpu_tile_conversions *conversions);
+typedef struct gpu_tile_args {
+    void *data; /* the kernel's structure, above */
+    tide_dtype dtype; /* BF16 or FP16 */
+    uint32_t first, count; /* convert: the numbers of bits [first, first + count); count: a multiple of 2^16 */
+} gpu_tile_args;
+
+tide_status gpu_tile_multiply(void *stream, const void *arguments);
+tide_status gpu_tile_load(void *stream, const void *arguments);
+tide_status gpu_tile_copy(void *stream, const void *arguments);
+tide_status gpu_tile_convert(void *stream, const void *arguments);
 
 #endif
