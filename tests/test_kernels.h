@@ -221,24 +221,30 @@ static inline double *buffer_values(buffer from)
     return values;
 }
 
-/* Every element is within half a unit in the last place of its type (a bf16 keeps 8 bits: 1/256, an fp16 11, down to
- * units of 2^-24) and `tolerance` times the largest expected value of the expected one. */
+/* Half a unit in the last place of a type, at most, as a part of the number: a bf16 keeps 8 bits, an fp16 11. */
+static inline double half_unit(tide_dtype dtype)
+{
+    return dtype == TIDE_DTYPE_BF16 ? 1.01 / 256 : dtype == TIDE_DTYPE_FP16 ? 1.01 / 2048 : 1e-7;
+}
+
+/* Element i is within `error` and its type's rounding (an fp16 goes down to units of 2^-24) of the expected value. */
+static inline void assert_near(buffer actual, size_t i, double expected, double error)
+{
+    const double least = actual.dtype == TIDE_DTYPE_FP16 ? ldexp(1.01, -25) : 1e-30;
+    const double value = buffer_get(actual, i);
+    const double allowed = half_unit(actual.dtype) * fabs(expected) + error + least;
+    if (!(fabs(value - expected) <= allowed))
+        fail_msg("element %zu: %.9g, expected %.9g within %.2g", i, value, expected, allowed);
+}
+
+/* Every element is near, within `tolerance` times the largest expected value. */
 static inline void assert_close(buffer actual, const double *expected, size_t elements, double tolerance)
 {
-    const double ulp = actual.dtype == TIDE_DTYPE_BF16   ? 1.01 / 256
-                       : actual.dtype == TIDE_DTYPE_FP16 ? 1.01 / 2048
-                                                         : 1e-7;
-    const double least = actual.dtype == TIDE_DTYPE_FP16 ? ldexp(1.01, -25) : 1e-30;
     double largest = 0.0;
     for (size_t i = 0; i < elements; i++)
         largest = fmax(largest, fabs(expected[i]));
-    for (size_t i = 0; i < elements; i++) {
-        const double value = buffer_get(actual, i);
-        const double allowed = ulp * fabs(expected[i]) + tolerance * largest + least;
-        if (!(fabs(value - expected[i]) <= allowed))
-            fail_msg("element %zu of %zu: %.9g, expected %.9g within %.2g", i, elements, value, expected[i],
-                     allowed);
-    }
+    for (size_t i = 0; i < elements; i++)
+        assert_near(actual, i, expected[i], tolerance * largest);
 }
 
 static inline void assert_same_bits(buffer a, buffer b)
