@@ -23,11 +23,8 @@
 #if TIDE_HAVE_OPENMP
 #include <omp.h>
 #endif
-#if defined(TEST_CUDA) || defined(TEST_CUDA_ON_CPU)
+#if !TEST_ON_CPU
 #include "kernels/cuda/launchers.h"
-#define TEST_ON_CPU 0
-#else
-#define TEST_ON_CPU 1
 #endif
 
 /* ---- where kernels run ---- */

@@ -2,6 +2,8 @@
  * is a launcher that notes what it was given; on a GPU the twins are looked at by copies. */
 #include "tests/test_kernels.h"
 
+#include <signal.h>
+
 typedef struct spied {
     char *inside, *at_end;
     const void *nothing, *elsewhere;
@@ -24,12 +26,14 @@ static tide_status spy(void *stream, const void *arguments)
     if (seen.table)
         memcpy(table_seen, seen.table, sizeof table_seen);
     const char *data = seen.at_end - BYTES;
+    test_twins_reach(true);
     test_twin_copy(&beside_seen, data + BYTES, 1);
     host_seen = *(const unsigned char *)watched.data;
     *(unsigned char *)watched.data = 17;
     test_twin_copy((char *)(uintptr_t)data - 1, "a", 1);
     test_twin_copy((char *)(uintptr_t)data, "b", 1);
     test_twin_copy((char *)(uintptr_t)data + BYTES, "c", 1);
+    test_twins_reach(false);
     return TIDE_OK;
 }
 
@@ -134,6 +138,7 @@ static void a_table_for_the_launcher_is_moved_and_stays_on_the_host(void **state
 }
 
 #if defined(TEST_CUDA_ON_CPU)
+
 /* A GPU would say so in its own way. */
 static void a_kernel_that_is_given_the_tests_own_memory_fails_its_test(void **state)
 {
@@ -152,6 +157,64 @@ static void a_kernel_that_is_given_the_tests_own_memory_fails_its_test(void **st
     for (size_t i = 0; i < 3; i++)
         buffer_free(buffers[i]);
 }
+
+static sigjmp_buf away;
+static volatile bool faulted;
+
+static void leave(int signal_number)
+{
+    siglongjmp(away, signal_number);
+}
+
+/* Reads what it was given a pointer to. */
+static tide_status read_there(void *stream, const void *arguments)
+{
+    (void)stream;
+    const struct sigaction leaves = {.sa_handler = leave};
+    struct sigaction before;
+    sigaction(SIGSEGV, &leaves, &before);
+    const volatile char *there = ((const spied *)arguments)->inside;
+    faulted = true;
+    if (sigsetjmp(away, 1) == 0) {
+        (void)*there;
+        faulted = false;
+    }
+    sigaction(SIGSEGV, &before, NULL);
+    return TIDE_OK;
+}
+
+static void a_launcher_that_reads_the_gpus_memory_faults(void **state)
+{
+    (void)state;
+    watched = buffer_bytes(BYTES);
+    const spied args = arguments_to_watched();
+    run_kernel(read_there, &args);
+    assert_true(faulted);
+    watched_free();
+}
+
+/* Adds, and looks at what is there when the kernel was launched. */
+static tide_status add_and_look(void *stream, const void *arguments)
+{
+    tide_add_args args = *(const tide_add_args *)arguments;
+    const tide_status status = test_table()->add(stream, &args);
+    test_twins_reach(true);
+    host_seen = *(const unsigned char *)args.out;
+    test_twins_reach(false);
+    return status;
+}
+
+static void a_kernel_runs_when_its_launcher_has_returned(void **state)
+{
+    (void)state;
+    buffer a = buffer_random(100, TIDE_DTYPE_FP32, 1.0), out = buffer_of(100, TIDE_DTYPE_FP32);
+    run_kernel(add_and_look, &(tide_add_args){a.data, a.data, out.data, 100, TIDE_DTYPE_FP32});
+    assert_int_equal(host_seen, POISON);
+    assert_true(buffer_get(out, 0) == 2.0 * buffer_get(a, 0));
+    buffer_free(a);
+    buffer_free(out);
+}
+
 #endif
 
 int main(void)
@@ -164,6 +227,8 @@ int main(void)
         cmocka_unit_test(a_table_for_the_launcher_is_moved_and_stays_on_the_host),
 #if defined(TEST_CUDA_ON_CPU)
         cmocka_unit_test(a_kernel_that_is_given_the_tests_own_memory_fails_its_test),
+        cmocka_unit_test(a_launcher_that_reads_the_gpus_memory_faults),
+        cmocka_unit_test(a_kernel_runs_when_its_launcher_has_returned),
 #endif
     };
     return RUN_KERNEL_TESTS(tests);

@@ -1,7 +1,8 @@
 /* Where the kernels' tests have their memory: blocks that a test reads and writes, and their twins, which the GPU's kernels see.
  *
- * A block is plain host memory. Its twin is the GPU's own; where the GPU's kernels run on the CPU, other memory of the CPU, so
- * that all this is tried there too. Both begin at multiples of 256. A launch goes
+ * A block is plain host memory. Its twin is the GPU's own; where the GPU's kernels run on the CPU, memory that only a kernel
+ * and a copy can touch, so that all this, and launchers that read what they must not, are tried there too. Both begin at
+ * multiples of 256. A launch goes
  *
  *     1. hand over    every live block to its twin, guard bytes and all; the block is overwritten
  *     2. move         each 8-byte word of the arguments that points into a block: as far into its twin
@@ -15,13 +16,14 @@
  * A table that a launcher itself reads, as adamw's segments, is moved like the arguments: a copy of it stays on the host.
  *
  * All live blocks are copied at every launch, so a test keeps few. A twin is made at the first launch that its block sees.
- * Tests have one thread.
+ * Tests have one thread. The CPU's kernels work in blocks.
  */
 #ifndef TIDEPOOL_TESTS_TEST_TWINS_H
 #define TIDEPOOL_TESTS_TEST_TWINS_H
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,7 +35,35 @@
 
 #if defined(TEST_CUDA)
 #include <cuda_runtime_api.h>
+#elif defined(TEST_CUDA_ON_CPU)
+#include <sys/mman.h>
+
+#include "tests/cuda_on_cpu.h"
+#include "tests/fake_cublaslt.h"
+#pragma weak fake_cublaslt_enqueue /* not every test multiplies */
 #endif
+
+#if defined(TEST_CUDA) || defined(TEST_CUDA_ON_CPU)
+#define TEST_ON_CPU 0
+#else
+#define TEST_ON_CPU 1
+#endif
+
+#if TEST_ON_CPU
+
+static inline void *test_allocate(size_t bytes)
+{
+    void *made = aligned_alloc(TIDE_ALIGNMENT_BYTES, bytes);
+    assert_non_null(made);
+    return made;
+}
+
+static inline void test_release(void *block)
+{
+    free(block);
+}
+
+#else
 
 enum { TEST_HANDED_OVER = 0x5a }; /* every byte of a block while a kernel has its twin */
 
@@ -68,18 +98,28 @@ static inline void *test_twin_allocate(size_t bytes)
     return made;
 }
 
-static inline void test_twin_free(void *twin)
+static inline void test_twin_free(void *twin, size_t bytes)
 {
+    (void)bytes;
     test_cuda_ok(cudaFree(twin), "giving a buffer back");
 }
 
-/* Either side may be a twin. */
+/* Either side may be a twin, while they are reached. */
 static inline void test_twin_copy(void *to, const void *from, size_t bytes)
 {
     test_cuda_ok(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "a copy");
 }
 
-static inline void test_wait(void)
+static inline void test_twins_reach(bool reached)
+{
+    (void)reached;
+}
+
+static inline void test_launches_begin(void)
+{
+}
+
+static inline void test_launches_end(void)
 {
     test_cuda_ok(cudaStreamSynchronize(NULL), "the kernel");
 }
@@ -88,14 +128,14 @@ static inline void test_wait(void)
 
 static inline void *test_twin_allocate(size_t bytes)
 {
-    void *made = aligned_alloc(TIDE_ALIGNMENT_BYTES, tide_align_up(bytes));
-    assert_non_null(made);
+    void *made = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(made, MAP_FAILED);
     return made;
 }
 
-static inline void test_twin_free(void *twin)
+static inline void test_twin_free(void *twin, size_t bytes)
 {
-    free(twin);
+    assert_int_equal(munmap(twin, bytes), 0);
 }
 
 static inline void test_twin_copy(void *to, const void *from, size_t bytes)
@@ -103,8 +143,71 @@ static inline void test_twin_copy(void *to, const void *from, size_t bytes)
     memcpy(to, from, bytes);
 }
 
-static inline void test_wait(void)
+static inline void test_twins_reach(bool reached)
 {
+    for (const test_block *block = *test_blocks(); block; block = block->next)
+        if (block->twin)
+            assert_int_equal(mprotect(block->twin, block->bytes, reached ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
+}
+
+/* Launches wait until the launcher has returned, as a GPU's may. */
+typedef struct test_queue {
+    struct {
+        void (*run)(void *closure);
+        void *closure;
+    } launches[64];
+    size_t count;
+    char error[512]; /* the first kernel's that failed */
+} test_queue;
+
+static inline test_queue *test_launches(void)
+{
+    static test_queue queue;
+    return &queue;
+}
+
+static inline int test_enqueue(void *stream, const char *label, void (*run)(void *closure), void *closure)
+{
+    test_queue *queue = test_launches();
+    (void)stream, (void)label;
+    assert_in_range(queue->count, 0, sizeof queue->launches / sizeof queue->launches[0] - 1);
+    queue->launches[queue->count].run = run;
+    queue->launches[queue->count++].closure = closure;
+    return 0;
+}
+
+static inline void test_note_error(void *stream, const char *message)
+{
+    test_queue *queue = test_launches();
+    (void)stream;
+    if (!queue->error[0])
+        strncpy(queue->error, message, sizeof queue->error - 1);
+}
+
+static inline void test_launches_redirect(int (*enqueue)(void *, const char *, void (*)(void *), void *))
+{
+    cuda_on_cpu_enqueue = enqueue;
+    cuda_on_cpu_failed = enqueue ? test_note_error : NULL;
+    if (&fake_cublaslt_enqueue)
+        fake_cublaslt_enqueue = enqueue;
+}
+
+static inline void test_launches_begin(void)
+{
+    *test_launches() = (test_queue){0};
+    test_launches_redirect(test_enqueue);
+}
+
+static inline void test_launches_end(void)
+{
+    test_queue *queue = test_launches();
+    test_twins_reach(true);
+    for (size_t i = 0; i < queue->count; i++)
+        queue->launches[i].run(queue->launches[i].closure);
+    test_twins_reach(false);
+    test_launches_redirect(NULL);
+    if (queue->error[0])
+        fail_msg("%s", queue->error);
 }
 
 #endif
@@ -131,7 +234,7 @@ static inline void test_release(void *host)
     test_block *released = *at;
     *at = released->next;
     if (released->twin)
-        test_twin_free(released->twin);
+        test_twin_free(released->twin, released->bytes);
     free(released->host);
     free(released);
 }
@@ -141,13 +244,17 @@ static inline void test_release(void *host)
 /* 1. */
 static inline void test_hand_over(void)
 {
-    for (test_block *block = *test_blocks(); block; block = block->next) {
+    for (test_block *block = *test_blocks(); block; block = block->next)
         if (!block->twin)
             block->twin = test_twin_allocate(block->bytes);
+    test_twins_reach(true);
+    for (test_block *block = *test_blocks(); block; block = block->next) {
         assert_true((uintptr_t)block->twin % TIDE_ALIGNMENT_BYTES == 0);
         test_twin_copy(block->twin, block->host, block->bytes);
         memset(block->host, TEST_HANDED_OVER, block->bytes);
     }
+    test_twins_reach(false);
+    test_launches_begin();
 }
 
 /* What is in the twin's memory at the place of `host` in its block; `host` itself where it is in none of them. */
@@ -197,9 +304,13 @@ static inline tide_status test_launch_moved(tide_kernel kernel, const void *argu
 /* 4. */
 static inline void test_take_back(void)
 {
-    test_wait();
+    test_launches_end();
+    test_twins_reach(true);
     for (test_block *block = *test_blocks(); block; block = block->next)
         test_twin_copy(block->host, block->twin, block->bytes);
+    test_twins_reach(false);
 }
+
+#endif
 
 #endif
