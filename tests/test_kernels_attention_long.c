@@ -162,11 +162,11 @@ static void forward_truth(const attention_case *c, place at, size_t query, truth
 
 /* A query's weight of a key, and the gradient of their score; the latter is a difference of two sums in fp32, whose errors
  * stay when they cancel. */
-typedef struct link {
+typedef struct tie {
     double weight, gradient, noise;
-} link;
+} tie;
 
-static link link_of(const attention_case *c, place at, size_t query, size_t key)
+static tie tie_of(const attention_case *c, place at, size_t query, size_t key)
 {
     const size_t d = c->shape.head_width;
     const double *g = c->g + index_in_out(c, at, query), *y = c->y + index_in_out(c, at, query);
@@ -178,13 +178,13 @@ static link link_of(const attention_case *c, place at, size_t query, size_t key)
         truth_add(&difference, -g[i] * y[i], 0.0);
     }
     const double weight = exp(score(c, at, query, key) - logsumexp);
-    return (link){weight, weight * difference.value, weight * sum_rounding(d) * sqrt(difference.squares)};
+    return (tie){weight, weight * difference.value, weight * sum_rounding(d) * sqrt(difference.squares)};
 }
 
 static void dq_truth(const attention_case *c, place at, size_t query, truth *dq)
 {
     for (size_t key = 0; key <= query; key++) {
-        const link it = link_of(c, at, query, key);
+        const tie it = tie_of(c, at, query, key);
         const double *k = c->x + index_in_qkv(c, at, key, K);
         for (size_t i = 0; i < c->shape.head_width; i++)
             truth_add(&dq[i], scale_of(c) * it.gradient * k[i], scale_of(c) * it.noise * k[i]);
@@ -194,7 +194,7 @@ static void dq_truth(const attention_case *c, place at, size_t query, truth *dq)
 static void dkv_truth(const attention_case *c, place at, size_t key, truth *dk, truth *dv)
 {
     for (size_t query = key; query < c->shape.length; query++) {
-        const link it = link_of(c, at, query, key);
+        const tie it = tie_of(c, at, query, key);
         const double *q = c->x + index_in_qkv(c, at, query, Q), *g = c->g + index_in_out(c, at, query);
         for (size_t i = 0; i < c->shape.head_width; i++) {
             truth_add(&dk[i], scale_of(c) * it.gradient * q[i], scale_of(c) * it.noise * q[i]);

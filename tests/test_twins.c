@@ -159,37 +159,51 @@ static void a_kernel_that_is_given_the_tests_own_memory_fails_its_test(void **st
 }
 
 static sigjmp_buf away;
-static volatile bool faulted;
 
 static void leave(int signal_number)
 {
     siglongjmp(away, signal_number);
 }
 
-/* Reads what it was given a pointer to. */
-static tide_status read_there(void *stream, const void *arguments)
+static bool faults(const volatile char *there)
 {
-    (void)stream;
     const struct sigaction leaves = {.sa_handler = leave};
     struct sigaction before;
+    volatile bool faulted = true;
     sigaction(SIGSEGV, &leaves, &before);
-    const volatile char *there = ((const spied *)arguments)->inside;
-    faulted = true;
     if (sigsetjmp(away, 1) == 0) {
         (void)*there;
         faulted = false;
     }
     sigaction(SIGSEGV, &before, NULL);
+    return faulted;
+}
+
+static bool launcher_faults, kernel_faults, kernel_faults_behind;
+
+/* Reads what it was given a pointer to, as a launcher and as a kernel; and behind the guard bytes. */
+static tide_status read_there(void *stream, const void *arguments)
+{
+    (void)stream;
+    const spied *args = arguments;
+    const char *end = args->at_end - BYTES + tide_align_up(BYTES) + GUARD_BYTES;
+    launcher_faults = faults(args->inside);
+    test_twins_reach(true);
+    kernel_faults = faults(args->inside) || faults(end - 1);
+    kernel_faults_behind = faults(end);
+    test_twins_reach(false);
     return TIDE_OK;
 }
 
-static void a_launcher_that_reads_the_gpus_memory_faults(void **state)
+static void a_launcher_that_reads_the_gpus_memory_faults_and_a_kernel_behind_it(void **state)
 {
     (void)state;
     watched = buffer_bytes(BYTES);
     const spied args = arguments_to_watched();
     run_kernel(read_there, &args);
-    assert_true(faulted);
+    assert_true(launcher_faults);
+    assert_false(kernel_faults);
+    assert_true(kernel_faults_behind);
     watched_free();
 }
 
@@ -227,7 +241,7 @@ int main(void)
         cmocka_unit_test(a_table_for_the_launcher_is_moved_and_stays_on_the_host),
 #if defined(TEST_CUDA_ON_CPU)
         cmocka_unit_test(a_kernel_that_is_given_the_tests_own_memory_fails_its_test),
-        cmocka_unit_test(a_launcher_that_reads_the_gpus_memory_faults),
+        cmocka_unit_test(a_launcher_that_reads_the_gpus_memory_faults_and_a_kernel_behind_it),
         cmocka_unit_test(a_kernel_runs_when_its_launcher_has_returned),
 #endif
     };

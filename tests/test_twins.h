@@ -10,7 +10,7 @@
  *     4. take back    when the kernel has run: every twin to its block
  *
  * So a test reads and writes its buffers as if there were no GPU, and what a kernel writes beside its outputs comes back with
- * them. A kernel that gets hold of host memory finds garbage there and writes in vain, also where the driver lets a GPU reach
+ * them; where it goes on behind the guard bytes, it faults, on a GPU at least under its sanitizer. A kernel that gets hold of host memory finds garbage there and writes in vain, also where the driver lets a GPU reach
  * any memory of the host.
  *
  * A table that a launcher itself reads, as adamw's segments, is moved like the arguments: a copy of it stays on the host.
@@ -37,6 +37,7 @@
 #include <cuda_runtime_api.h>
 #elif defined(TEST_CUDA_ON_CPU)
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/cuda_on_cpu.h"
 #include "tests/fake_cublaslt.h"
@@ -126,16 +127,25 @@ static inline void test_launches_end(void)
 
 #else
 
+/* Whole pages, which a twin ends with; behind them is one that nobody can touch. */
+static inline size_t test_twin_span(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
 static inline void *test_twin_allocate(size_t bytes)
 {
-    void *made = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t span = test_twin_span(bytes);
+    char *made = mmap(NULL, span + 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(made, MAP_FAILED);
-    return made;
+    return made + span - bytes;
 }
 
 static inline void test_twin_free(void *twin, size_t bytes)
 {
-    assert_int_equal(munmap(twin, bytes), 0);
+    const size_t span = test_twin_span(bytes);
+    assert_int_equal(munmap((char *)twin + bytes - span, span + 1), 0);
 }
 
 static inline void test_twin_copy(void *to, const void *from, size_t bytes)
@@ -145,9 +155,11 @@ static inline void test_twin_copy(void *to, const void *from, size_t bytes)
 
 static inline void test_twins_reach(bool reached)
 {
-    for (const test_block *block = *test_blocks(); block; block = block->next)
+    for (const test_block *block = *test_blocks(); block; block = block->next) {
+        const size_t span = test_twin_span(block->bytes);
         if (block->twin)
-            assert_int_equal(mprotect(block->twin, block->bytes, reached ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
+            assert_int_equal(mprotect(block->twin + block->bytes - span, span, reached ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
+    }
 }
 
 /* Launches wait until the launcher has returned, as a GPU's may. */
