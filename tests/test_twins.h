@@ -155,10 +155,11 @@ static inline void test_twin_copy(void *to, const void *from, size_t bytes)
 
 static inline void test_twins_reach(bool reached)
 {
+    const int protection = reached ? PROT_READ | PROT_WRITE : PROT_NONE;
     for (const test_block *block = *test_blocks(); block; block = block->next) {
         const size_t span = test_twin_span(block->bytes);
         if (block->twin)
-            assert_int_equal(mprotect(block->twin + block->bytes - span, span, reached ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
+            assert_int_equal(mprotect(block->twin + block->bytes - span, span, protection), 0);
     }
 }
 
