@@ -266,9 +266,18 @@ static void lane_failed(void *context, tide_status status)
     (void)tide_cuda_fail(context, status);
 }
 
+uint32_t tide_cuda_lane_threads(uint32_t asked, uint32_t processors)
+{
+    const uint32_t others = 2;
+    if (asked > 0)
+        return asked;
+    return processors > others ? processors - others : 1;
+}
+
 static tide_status lane_open(tide_cuda_device *device)
 {
-    const tide_lane_options lane = {.threads = device->threads,
+    const uint32_t threads = tide_cuda_lane_threads(device->options.threads, tide_topology_processors());
+    const tide_lane_options lane = {.threads = threads,
                                     .threads_set = device->options.threads_set,
                                     .node = device->node,
                                     .observer = device->options.observer,

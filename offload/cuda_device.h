@@ -10,4 +10,9 @@
  * throttle, delays). */
 tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t ordinal, tide_device **device);
 
+/* How many threads the host lane's team gets, on a machine of so many processors: as many as were asked for (0: not said).
+ * Else all but two, at least one: the caller's thread and the engine's have to answer a GPU within microseconds, and Adam's
+ * team, as long as there are updates, sleeps for nobody. It never changes a bit. */
+uint32_t tide_cuda_lane_threads(uint32_t asked, uint32_t processors);
+
 #endif

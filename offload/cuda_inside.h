@@ -51,7 +51,7 @@ typedef struct tide_cuda_device {
     uint32_t ordinal;
     char name[112]; /* "GPU 0 (NVIDIA H200)" */
     int32_t node;   /* topology.h */
-    uint32_t threads;
+    uint32_t threads; /* that make memory, at start, where nothing else runs */
     tide_cuda_driver driver;
     tide_fault fault;
 

@@ -129,7 +129,7 @@ typedef struct tide_device_options {
     uint64_t device_memory_bytes; /* hard budget of the DEVICE tier: slots and region */
     uint64_t host_memory_bytes;   /* hard budget of the HOST tier: slots and buffers */
     uint64_t chunk_bytes;         /* a power of two, 256 KiB to 1 GiB */
-    uint32_t threads;             /* of the host lane and of kernels; 0: one per core */
+    uint32_t threads;             /* of the host lane and of kernels; 0: one per core, cuda: the lane two fewer */
     void (*threads_set)(int);     /* cuda only: omp_set_num_threads of the process, which the module, loaded with names of its
                                      own, may not find; NULL: it looks */
 
@@ -175,6 +175,7 @@ typedef struct tide_device_statistics {
     uint64_t maps;
     uint64_t unmaps;
     uint64_t waits[TIDE_WAIT_SITE_COUNT]; /* calls per site, skipped ones included */
+    uint32_t host_threads;                /* of the host lane's team; null: 0 */
 } tide_device_statistics;
 
 typedef struct tide_device_ops {

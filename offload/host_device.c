@@ -258,6 +258,7 @@ static void host_init(tide_host_device *host, const tide_device_options *options
     host->base.ops = &host_ops;
     host->options = *options;
     host->threads = options->threads > 0 ? options->threads : tide_topology_processors();
+    host->statistics.host_threads = host->threads;
     host->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
     host->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
     tide_fault_arm(&host->fault, options->fault_mask, options->fault_countdown);

@@ -113,6 +113,12 @@ void tide_lane_forgive(tide_lane *lane)
     unlock(lane);
 }
 
+/* Does not change once tide_lane_start has returned. */
+uint32_t tide_lane_threads(const tide_lane *lane)
+{
+    return lane->threads;
+}
+
 void tide_lane_statistics(tide_lane *lane, uint64_t *busy_ns, uint64_t *commands, uint64_t *pending)
 {
     lock(lane);
@@ -161,8 +167,7 @@ static void command_next(tide_lane *lane)
     lock(lane);
 }
 
-/* Returns how many threads a team of the lane may have: those asked for, or as many as the node has processors if
- * there are fewer. */
+/* Returns how many threads a team of the lane may have. */
 static uint32_t thread_place(const tide_lane *lane)
 {
     const uint32_t threads = lane->options.threads, before = tide_topology_processors();
@@ -180,6 +185,7 @@ static void *lane_main(void *argument)
     if (threads_set != NULL)
         threads_set((int)threads);
     lock(lane);
+    lane->threads = threads;
     lane->runs = true;
     pthread_cond_broadcast(&lane->progress);
     for (;;) {

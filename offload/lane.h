@@ -48,7 +48,8 @@ typedef struct tide_lane {
     uint64_t enqueued;
     uint64_t completed;
     uint64_t busy_ns;
-    bool runs; /* the thread has begun */
+    uint32_t threads; /* of a team that a function makes */
+    bool runs;        /* the thread has begun */
     bool failed;
     bool closing;
 } tide_lane;
@@ -74,6 +75,8 @@ void tide_lane_drain(tide_lane *lane);
 bool tide_lane_idle(tide_lane *lane);
 /* Run functions again after one has failed. */
 void tide_lane_forgive(tide_lane *lane);
+/* Of a team that a function makes: those asked for, or as many as the node has processors if there are fewer. */
+uint32_t tide_lane_threads(const tide_lane *lane);
 void tide_lane_statistics(tide_lane *lane, uint64_t *busy_ns, uint64_t *commands, uint64_t *pending);
 
 #endif

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -64,7 +65,7 @@ static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state
     fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorIllegalAddress);
-    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran); /* may meet it already */
+    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran);        /* may meet it already */
     for (int current; cudaGetDevice(&current) == cudaSuccess;) /* until the stream has come to it */
         (void)usleep(100);
     assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
@@ -132,6 +133,29 @@ static void lane_sets_its_threads_by_the_function_that_it_is_given(void **state)
     fixture_close(&it);
 }
 
+/* A step that waits for the caller or the engine waits for all that Adam's team does meanwhile. */
+static void adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take(void **state)
+{
+    (void)state;
+    const uint32_t teams[][2] = {{1, 1}, {2, 1}, {3, 1}, {4, 2}, {16, 14}}; /* of so many processors */
+    for (size_t i = 0; i < sizeof teams / sizeof teams[0]; i++) {
+        assert_int_equal(tide_cuda_lane_threads(0, teams[i][0]), teams[i][1]);
+        assert_int_equal(tide_cuda_lane_threads(7, teams[i][0]), 7);
+    }
+    tide_device_options options = options_small();
+    tide_device_statistics statistics;
+    cpu_set_t processors;
+    assert_int_equal(sched_getaffinity(0, sizeof processors, &processors), 0);
+    options.threads = 0;
+    options.threads_set = threads_note;
+    fixture it = fixture_open(&options);
+    const int team = (int)tide_cuda_lane_threads(0, (uint32_t)CPU_COUNT(&processors));
+    assert_int_equal(atomic_load(&threads_wanted), team);
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.host_threads, team);
+    fixture_close(&it);
+}
+
 static void forked_child_has_no_host_slots(void **state)
 {
     (void)state;
@@ -158,6 +182,7 @@ int main(void)
         cmocka_unit_test(thread_that_parks_sleeps_sharply),
         cmocka_unit_test(thread_that_waits_for_an_event_sleeps_between_looks),
         cmocka_unit_test(lane_sets_its_threads_by_the_function_that_it_is_given),
+        cmocka_unit_test(adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take),
         cmocka_unit_test(forked_child_has_no_host_slots),
     };
     return cmocka_run_group_tests_name("the CUDA device as a guest", tests, NULL, NULL);

@@ -130,6 +130,15 @@ def check_budget(bench):
                  "pinning that takes more than a second is told in one line", run)
 
 
+def check_threads(bench):
+    stand_in("unasked")
+    for given, words in ((), ""), (("--threads", 2), "nobody asked for 2 threads"):
+        run = bench.run("--data", bench.text, "--model", bench.tiny, "--device", "cuda:0", "--sample", 0, "--eval-every", 0,
+                        "--steps", 1, "--batch-tokens", 512, *given)
+        bench.tap.ok((run.status == 0) != bool(words) and words in run.err,
+                     f"how many threads the device takes is {'as the user says' if given else 'its own choice'}", run)
+
+
 def check_bits(bench):
     stand_in("")
     seen = {}
@@ -156,7 +165,7 @@ def main():
     os.environ["TIDEPOOL_MODULES"] = str(Path(sys.argv[2]).resolve())
     bench = Bench(sys.argv[1], False, device="")
     try:
-        for check in (check_info, check_places, check_choice, check_refusals, check_budget, check_bits):
+        for check in (check_info, check_places, check_choice, check_refusals, check_budget, check_threads, check_bits):
             check(bench)
     finally:
         bench.close()

@@ -78,6 +78,14 @@ def check_variants(bench, full, budget):
         bench.tap.ok(outcome.same_as(full), f"the same bits: {name}", outcome.run)
 
 
+def check_threads(bench):
+    """What is measured is what trains: two processors fewer than there are for the host's Adam, or as many as were asked for."""
+    for given, right in ((), max(1, len(os.sched_getaffinity(0)) - 2)), (("--threads", "2"), 2):
+        run = Run([bench.program, "info", "--device", "cuda:0", "--json", *given])
+        bench.tap.ok(run.status == 0 and json.loads(run.out)["rates"]["threads"] == right,
+                     f"info measures the host's Adam with {'the threads asked for' if given else 'all processors but two'}", run)
+
+
 def no_gpu(program):
     """Why there is none, as the module tells it; "" if there is one. (Measuring one takes a second, refusing none.)"""
     run = Run([program, "info", "--device", "cuda:0"])
@@ -97,6 +105,7 @@ def main():
     bench = Bench(sys.argv[1], False)
     (bench.folder / "model.json").write_text(json.dumps(MODEL))
     try:
+        check_threads(bench)
         check_variants(bench, *check_dtype(bench, "bf16"))
         for dtype in ("fp16", "fp32"):
             check_dtype(bench, dtype)

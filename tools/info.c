@@ -42,7 +42,7 @@ static const tide_option options[] = {
      .metavar = "N",
      .least = 1,
      .most = 1024,
-     .value_help = "one a core",
+     .value_help = "as in training",
      .help = "threads to measure with"},
 };
 

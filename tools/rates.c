@@ -326,7 +326,7 @@ static uint64_t chunk_clamp(const tide_target *target, uint64_t chunk_bytes)
                                                  : least(chunk_bytes, chunk_bytes_most);
 }
 
-static tide_status measure(const tide_target *target, tide_rates *measured)
+static tide_status measure(const tide_target *target, uint32_t threads, tide_rates *measured)
 {
     const bool gpu = target->module != NULL;
     bench run = {.kernels = target->kernels, .best_ns = UINT64_MAX};
@@ -335,14 +335,17 @@ static tide_status measure(const tide_target *target, tide_rates *measured)
     const tide_device_options options = {.device_memory_bytes = 2 * measured->chunk_bytes + run.region_bytes,
                                          .host_memory_bytes = measured->chunk_bytes,
                                          .chunk_bytes = measured->chunk_bytes,
-                                         .threads = measured->threads,
+                                         .threads = threads,
                                          .observer = command_seen,
                                          .observer_context = &run};
-    tide_kernels_cpu_configure((int)measured->threads);
+    tide_kernels_cpu_configure((int)(threads > 0 ? threads : tide_topology_processors()));
+    tide_device_statistics statistics;
     tide_status status = tide_target_open(target, &options, &run.device);
     if (status != TIDE_OK)
         return status;
     status = bench_run(&run, target, measured);
+    run.device->ops->statistics(run.device, &statistics);
+    measured->threads = statistics.host_threads;
     run.device->ops->close(run.device);
     return status;
 }
@@ -354,10 +357,9 @@ tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t ch
     if (found != TIDE_OK)
         return found;
     assert(target.has_data);
-    tide_rates measured = {.threads = threads != 0 ? threads : tide_topology_processors(),
-                           .chunk_bytes = chunk_clamp(&target, chunk_bytes)};
+    tide_rates measured = {.chunk_bytes = chunk_clamp(&target, chunk_bytes)};
     snprintf(measured.device, sizeof measured.device, "%s", device);
-    const tide_status status = measure(&target, &measured);
+    const tide_status status = measure(&target, threads, &measured);
     if (status == TIDE_OK)
         *rates = measured;
     return status;

@@ -7,7 +7,7 @@
 
 typedef struct tide_rates {
     char device[16];
-    uint32_t threads;
+    uint32_t threads; /* of the CPU's kernels; of a GPU's device: of the host's AdamW */
     double flops_per_second[3];        /* matrix products, by tide_dtype */
     double device_bytes_per_second;    /* read and written by a kernel on the device's region */
     double adam_bytes_per_second;      /* moved by the device's fused AdamW: 28 bytes a bf16 param */
@@ -19,8 +19,8 @@ typedef struct tide_rates {
     uint64_t chunk_bytes;
 } tide_rates;
 
-/* Of "host" or "cuda:N", with `threads` (0: one a core) of the CPU and chunks of `chunk_bytes`, as far as the device takes
- * them, at most 64 MiB. ARGUMENT, NO_MEMORY, UNSUPPORTED, DEVICE. */
+/* Of "host" or "cuda:N", with `threads` of the CPU (0: as many as in training) and chunks of `chunk_bytes`, as far as the
+ * device takes them, at most 64 MiB. ARGUMENT, NO_MEMORY, UNSUPPORTED, DEVICE. */
 TIDE_NODISCARD tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
                                               tide_rates *rates);
 

@@ -88,7 +88,7 @@ static const tide_option options[] = {
      .metavar = "SIZE/s", .least = 1000, .most = SIZE_MOST, .value_help = "no limit; null: as measured",
      .help = "host device: slow copies down to this, each way, to imitate PCIe"},
     {.name = "--threads", .kind = TIDE_OPTION_COUNT, .offset = AT(threads), .metavar = "N", .least = 1,
-     .most = 1024, .value_help = "one a core",
+     .most = 1024, .value_help = "one a core; optimizer beside a GPU: two fewer",
      .help = "of kernels and of the optimizer on the host"},
     {.name = "--manager", .kind = TIDE_OPTION_SWITCH, .offset = AT(manager), .value = "on",
      .help = "off: for benchmarks only; everything is mapped once and nothing ever moves"},

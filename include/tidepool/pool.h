@@ -91,7 +91,8 @@ typedef struct tide_pool_options {
     bool manager_off; /* benchmarks: everything mapped once, op begin and end make no residency work, and READ of a dead
                          part is not refused; needs a device budget that holds all */
     tide_placement placement;
-    uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core */
+    uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the
+                                     optimizer beside a GPU two fewer, at least one */
     double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
     tide_machine machine;         /* null device only */
     tide_update_callback update;  /* NULL: the built-in AdamW */

@@ -196,8 +196,6 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         status = chunk_check(options, target);
     options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
                              (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
-    if (options->threads == 0)
-        options->threads = tide_topology_processors();
     return status;
 }
 
@@ -225,9 +223,10 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     }
     pool->slice = UINT32_MAX;
     pool->shadow = shadow;
-    /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. */
+    /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. The optimizer's,
+     * where nobody chose, are the device's choice. */
     if (!shadow)
-        tide_kernels_cpu_configure((int)copy.threads);
+        tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));
     pool->target = target;
     pool->kernels = target.kernels;
     pthread_mutex_init(&pool->lock, NULL);

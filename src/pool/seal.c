@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NULL in a process without an OpenMP runtime. */
-extern void omp_set_num_threads(int count) __attribute__((weak));
-
 static tide_status open_device(tide_pool *pool)
 {
     const tide_pool_options *options = &pool->options;
@@ -18,7 +15,6 @@ static tide_status open_device(tide_pool *pool)
         .host_memory_bytes = pool->plan.host_memory_bytes,
         .chunk_bytes = options->chunk_bytes,
         .threads = options->threads,
-        .threads_set = omp_set_num_threads,
         .link_bytes_per_second = options->link_bytes_per_second,
         .hazard_check = options->hazard_check,
         .guard = options->guard,

@@ -67,11 +67,16 @@ tide_status tide_target_find(const char *device, tide_target *target)
     return TIDE_OK;
 }
 
+/* NULL in a process without an OpenMP runtime. */
+extern void omp_set_num_threads(int count) __attribute__((weak));
+
 tide_status tide_target_open(const tide_target *target, const tide_device_options *options,
                              tide_device **device)
 {
+    tide_device_options given = *options;
+    given.threads_set = omp_set_num_threads;
     if (target->module != NULL)
-        return target->module->open(target->ordinal, options, device);
+        return target->module->open(target->ordinal, &given, device);
     return target->has_data ? tide_device_host_open(options, device) : tide_device_null_open(options, device);
 }
 

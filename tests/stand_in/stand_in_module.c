@@ -16,6 +16,7 @@
  *     fail=N                      the N-th call through the door fails, once
  *     slow                        host memory takes more than a second to pin
  *     strict                      kernels of this file's table only
+ *     unasked                     a device must be left to choose its threads
  */
 #include "kernels/cuda/module_status.h"
 #include "kernels/kernels.h"
@@ -241,6 +242,8 @@ static tide_status options_check(const tide_device_options *options)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU can't check on purpose");
     if (options->link_bytes_per_second > 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "a GPU can't be slow on purpose");
+    if (word("unasked") != NULL && options->threads != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "nobody asked for %u threads", options->threads);
     return TIDE_OK;
 }
 
