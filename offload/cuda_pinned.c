@@ -3,6 +3,8 @@
 
 #include "offload/cuda_driver.h"
 #include "offload/host_extent.h"
+#include "offload/host_link.h"
+#include "offload/room.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -20,6 +22,8 @@ enum {
     PIECE_MAX_BYTES = 1 << 30,
     MESSAGE_BYTES = 512,
 };
+
+static const char host_slots[] = "host slots";
 
 /* --- one registration --- */
 
@@ -84,6 +88,7 @@ static uint64_t piece_bytes(const tide_cuda_pinned *slots, uint32_t piece)
 static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t threads)
 {
     const uint64_t most = PIECE_MAX_BYTES / chunk_bytes;
+    assert(most > 0);
     const uint64_t least = PIECE_MIN_BYTES > chunk_bytes ? PIECE_MIN_BYTES / chunk_bytes : 1;
     uint64_t slots = (count + threads - 1) / threads;
     slots = slots > least ? slots : least;
@@ -95,11 +100,13 @@ static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t t
 typedef struct pinning_work {
     const tide_cuda_pinned *slots;
     const tide_cuda_pinning *how;
+    tide_room room;
 
     pthread_mutex_t lock; /* guards the rest */
     uint32_t next;        /* piece */
     bool *pinned;         /* [piece] */
     uint64_t done_bytes;
+    tide_pinning_times times;
     tide_status status;
     char message[MESSAGE_BYTES]; /* of the first failure */
 } pinning_work;
@@ -114,29 +121,65 @@ static bool piece_next(pinning_work *work, uint32_t *piece)
     return more;
 }
 
-static tide_status piece_pin(pinning_work *work, uint32_t piece)
+/* Adds what has passed since `since_ns` to a sum; returns the time now. */
+static uint64_t pass(uint64_t *sum_ns, uint64_t since_ns)
+{
+    const uint64_t now_ns = tide_host_now_ns();
+    *sum_ns += now_ns - since_ns;
+    return now_ns;
+}
+
+/* In steps, as the machine has room. */
+static tide_status piece_touch(tide_room *room, char *address, uint64_t bytes, tide_pinning_times *times)
+{
+    const tide_first_touch alone = {.threads = 1};
+    tide_status status = TIDE_OK;
+    uint64_t now_ns = tide_host_now_ns(), step_bytes = 0;
+    for (uint64_t offset = 0; offset < bytes && status == TIDE_OK; offset += step_bytes) {
+        status = tide_room_take(room, bytes - offset, &step_bytes);
+        now_ns = pass(&times->wait_ns, now_ns);
+        if (status != TIDE_OK)
+            return status;
+        status = tide_host_extent_touch(host_slots, address + offset, step_bytes, &alone);
+        tide_room_touched(room, step_bytes);
+        now_ns = pass(&times->touch_ns, now_ns);
+    }
+    return status;
+}
+
+static void piece_done(pinning_work *work, uint32_t piece, const tide_pinning_times *times)
 {
     const tide_cuda_pinned *slots = work->slots;
     const tide_cuda_pinning *how = work->how;
-    char *address = piece_address(slots, piece);
-    const uint64_t bytes = piece_bytes(slots, piece);
-    const tide_first_touch alone = {.threads = 1};
-    tide_status status = tide_host_extent_touch("host slots", address, bytes, &alone);
-    if (status == TIDE_OK)
-        status = tide_cuda_pin("host slots", address, bytes);
-    if (status != TIDE_OK)
-        return status;
     pthread_mutex_lock(&work->lock);
     work->pinned[piece] = true;
-    work->done_bytes += bytes;
+    work->done_bytes += piece_bytes(slots, piece);
+    work->times.touch_ns += times->touch_ns;
+    work->times.register_ns += times->register_ns;
+    work->times.wait_ns += times->wait_ns;
     if (how->progress != NULL)
         how->progress(how->progress_context, "pinned host slots", work->done_bytes,
                       slots->count * slots->chunk_bytes);
     pthread_mutex_unlock(&work->lock);
-    return TIDE_OK;
 }
 
-/* The first failure is the one that is told. */
+static tide_status piece_pin(pinning_work *work, uint32_t piece)
+{
+    char *address = piece_address(work->slots, piece);
+    const uint64_t bytes = piece_bytes(work->slots, piece);
+    tide_pinning_times times = {0};
+    tide_status status = piece_touch(&work->room, address, bytes, &times);
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t touched_ns = tide_host_now_ns();
+    status = tide_cuda_pin(host_slots, address, bytes);
+    (void)pass(&times.register_ns, touched_ns);
+    if (status == TIDE_OK)
+        piece_done(work, piece, &times);
+    return status;
+}
+
+/* The first failure is the one that is told; whoever waits for room waits no longer. */
 static void work_fail(pinning_work *work, tide_status status)
 {
     pthread_mutex_lock(&work->lock);
@@ -145,6 +188,7 @@ static void work_fail(pinning_work *work, tide_status status)
         (void)snprintf(work->message, sizeof work->message, "%s", tide_message());
     }
     pthread_mutex_unlock(&work->lock);
+    tide_room_stop(&work->room);
 }
 
 static void pieces_make(pinning_work *work)
@@ -165,8 +209,9 @@ static void *helper_main(void *argument)
     return NULL;
 }
 
-/* By threads of the node, or by the caller where there are none to be had: the caller itself is not moved there. */
-static void work_do(pinning_work *work)
+/* By threads of the node, or by the caller where there are none to be had: the caller itself is not moved there. Returns
+ * how many. */
+static uint32_t work_do(pinning_work *work)
 {
     pthread_t helpers[THREADS_MAX];
     const uint32_t pieces = piece_count(work->slots), threads = work->how->threads;
@@ -178,6 +223,7 @@ static void work_do(pinning_work *work)
         pieces_make(work);
     for (uint32_t i = 0; i < started; i++)
         (void)pthread_join(helpers[i], NULL);
+    return started > 0 ? started : 1;
 }
 
 static void work_undo(const pinning_work *work)
@@ -187,24 +233,35 @@ static void work_undo(const pinning_work *work)
             tide_cuda_unpin(piece_address(work->slots, piece));
 }
 
-static tide_status pieces_pin(const tide_cuda_pinned *slots, const tide_cuda_pinning *how)
+/* Sets slots->times. */
+static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *how)
 {
-    pinning_work work = {.slots = slots, .how = how};
+    const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_host_now_ns();
+    pinning_work work = {.slots = slots, .how = how, .times = {.bytes = bytes}};
+    tide_status status = tide_room_open(&work.room, host_slots, bytes, tide_room_machine_system());
+    if (status != TIDE_OK)
+        return status;
     work.pinned = calloc(piece_count(slots), sizeof *work.pinned);
-    if (work.pinned == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " pinned pieces",
-                         piece_count(slots));
+    if (work.pinned == NULL) {
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " pinned pieces",
+                           piece_count(slots));
+        goto undo_room;
+    }
     (void)pthread_mutex_init(&work.lock, NULL);
-    work_do(&work);
+    work.times.threads = work_do(&work);
     pthread_mutex_destroy(&work.lock);
-    tide_status status = work.status;
+    status = work.status;
     if (status != TIDE_OK) {
         status = tide_fail(status, "%" PRIu64 " of %" PRIu64 " bytes were pinned, then: %s", work.done_bytes,
-                           slots->count * slots->chunk_bytes, work.message);
+                           bytes, work.message);
         work_undo(&work);
     }
-    assert(status != TIDE_OK || work.done_bytes == slots->count * slots->chunk_bytes);
+    assert(status != TIDE_OK || work.done_bytes == bytes);
     free(work.pinned);
+    (void)pass(&work.times.wall_ns, begin_ns);
+    slots->times = work.times;
+undo_room:
+    tide_room_close(&work.room);
     return status;
 }
 
@@ -221,9 +278,7 @@ tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uin
         *slots = made;
         return TIDE_OK;
     }
-    tide_status status = tide_host_extent_check_available("host slots", bytes);
-    if (status == TIDE_OK)
-        status = tide_host_extent_back("host slots", bytes, HUGE_PAGE_BYTES, how->node, &base);
+    tide_status status = tide_host_extent_back(host_slots, bytes, HUGE_PAGE_BYTES, how->node, &base);
     if (status != TIDE_OK)
         return status;
     /* A wish. Without it a fork would copy all of it, page by page: pinned pages can't be shared until one writes. */

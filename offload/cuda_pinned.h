@@ -9,7 +9,8 @@
  * A copy is of a slot or a part of it and so never spans two registrations, which CUDA refuses. Pieces are made by
  * several threads on that node, each touching and then registering one at a time: touching first makes the pages
  * there where they belong (registering would make them one by one, on whichever node), and in 4 to 32 threads both
- * together are 2 to 3 times as fast as cudaHostAlloc by others' measurements.
+ * together are 2 to 3 times as fast as cudaHostAlloc by others' measurements. Touching goes in steps, each when the machine
+ * has room for it: its memory may still be growing (room.h).
  */
 #ifndef TIDE_OFFLOAD_CUDA_PINNED_H
 #define TIDE_OFFLOAD_CUDA_PINNED_H
@@ -21,6 +22,7 @@ typedef struct tide_cuda_pinned {
     uint64_t chunk_bytes;
     uint32_t count;
     uint32_t slots_per_piece;
+    tide_pinning_times times;
 } tide_cuda_pinned;
 
 /* Where and how: the GPU, its node (topology.h), threads that may help, who is told. */
@@ -32,7 +34,8 @@ typedef struct tide_cuda_pinning {
     void *progress_context;
 } tide_cuda_pinning;
 
-/* NO_MEMORY, DEVICE: nothing is left; the message says how far it came and which limits there are. */
+/* NO_MEMORY, DEVICE: nothing is left; the message says how far it came and which limits there are. More than the control
+ * groups have left is refused at once; more than the machine has, when it was waited for (room.h). */
 tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uint64_t chunk_bytes,
                                     const tide_cuda_pinning *how);
 /* No copy runs. */

@@ -291,6 +291,7 @@ void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistic
     tide_lane_statistics(&cuda->lane, &sum.busy_ns[TIDE_STREAM_HOST], &sum.commands[TIDE_STREAM_HOST],
                          &sum.pending[TIDE_STREAM_HOST]);
     sum.host_threads = tide_lane_threads(&cuda->lane);
+    sum.pinning = cuda->host_slots.times;
     tide_cuda_state_lock(cuda);
     sum.h2d_bytes = cuda->h2d_bytes;
     sum.d2h_bytes = cuda->d2h_bytes;

@@ -165,6 +165,16 @@ typedef struct tide_memory_usage {
     uint64_t allocations; /* allocating calls served so far; constant in steady state */
 } tide_memory_usage;
 
+/* How the HOST slots were pinned: by how many threads, in what time, and what that went into, of all threads together. */
+typedef struct tide_pinning_times {
+    uint64_t bytes; /* 0: nothing was pinned */
+    uint32_t threads;
+    uint64_t wall_ns;
+    uint64_t touch_ns;
+    uint64_t register_ns;
+    uint64_t wait_ns; /* for the machine to have room (room.h) */
+} tide_pinning_times;
+
 typedef struct tide_device_statistics {
     uint64_t busy_ns[TIDE_STREAM_COUNT]; /* running commands */
     uint64_t wait_ns[TIDE_STREAM_COUNT]; /* holding a command back for an event: COMPUTE's are the stalls */
@@ -176,6 +186,7 @@ typedef struct tide_device_statistics {
     uint64_t unmaps;
     uint64_t waits[TIDE_WAIT_SITE_COUNT]; /* calls per site, skipped ones included */
     uint32_t host_threads;                /* of the host lane's team; null: 0 */
+    tide_pinning_times pinning;           /* cuda; else all 0 */
 } tide_device_statistics;
 
 typedef struct tide_device_ops {

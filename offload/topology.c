@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -27,16 +28,59 @@ static uint64_t kib_find(const char *text, const char *key)
     return found != NULL ? strtoull(found + strlen(key), NULL, 10) * KIB : 0;
 }
 
-static uint64_t meminfo_bytes(const char *key)
+static uint64_t meminfo_bytes(const char *root, const char *key)
 {
-    char text[TEXT_BYTES];
-    return tide_system_text_read("/proc/meminfo", text) ? kib_find(text, key) : 0;
+    char path[PATH_MAX], text[TEXT_BYTES];
+    (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    return tide_system_text_read(path, text) ? kib_find(text, key) : 0;
 }
 
 uint64_t tide_topology_available_bytes(void)
 {
-    const uint64_t machine = meminfo_bytes("MemAvailable:"), groups = tide_cgroup_available_bytes("");
-    return machine > 0 && machine < groups ? machine : groups;
+    char text[TEXT_BYTES];
+    const char key[] = "MemAvailable:";
+    const bool known = tide_system_text_read("/proc/meminfo", text) && strstr(text, key) != NULL;
+    const uint64_t machine = known ? kib_find(text, key) : UINT64_MAX,
+                   groups = tide_cgroup_available_bytes("");
+    return machine < groups ? machine : groups;
+}
+
+/* Of all zones; 0: the system does not say. */
+static uint64_t present_bytes(const char *root)
+{
+    char path[PATH_MAX], line[256];
+    uint64_t pages = 0, zone_pages;
+    (void)snprintf(path, sizeof path, "%s/proc/zoneinfo", root);
+    FILE *zones = fopen(path, "re");
+    if (zones == NULL)
+        return 0;
+    while (fgets(line, sizeof line, zones) != NULL)
+        if (sscanf(line, " present %" SCNu64, &zone_pages) == 1)
+            pages += zone_pages;
+    (void)fclose(zones); /* read only */
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Is there a device through which the host plugs in memory while the machine runs? */
+static bool has_plug(const char *root)
+{
+    enum { DEVICES = 64, VIRTIO_MEM = 24 };
+    char path[PATH_MAX], text[TEXT_BYTES];
+    for (int i = 0; i < DEVICES; i++) {
+        (void)snprintf(path, sizeof path, "%s/sys/bus/virtio/devices/virtio%d/device", root, i);
+        if (tide_system_text_read(path, text) && strtoul(text, NULL, 16) == VIRTIO_MEM)
+            return true;
+    }
+    return false;
+}
+
+uint64_t tide_topology_dormant_bytes(const char *root)
+{
+    const uint64_t present = present_bytes(root), most = present - present / 32;
+    const uint64_t counted = meminfo_bytes(root, "MemTotal:");
+    if (has_plug(root))
+        return UINT64_MAX;
+    return most > counted ? most - counted : 0;
 }
 
 uint32_t tide_topology_processors(void)
@@ -284,12 +328,13 @@ int32_t tide_topology_pci_node(const char *bus_id)
 tide_status tide_topology_read(tide_topology *topology)
 {
     tide_topology read = {0};
-    read.memory_bytes = meminfo_bytes("MemTotal:");
+    read.memory_bytes = meminfo_bytes("", "MemTotal:");
     if (read.memory_bytes == 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "/proc/meminfo does not say how much memory the machine has");
     read.available_bytes = tide_topology_available_bytes();
-    read.huge_page_bytes = meminfo_bytes("Hugepagesize:");
+    read.dormant_bytes = tide_topology_dormant_bytes("");
+    read.huge_page_bytes = meminfo_bytes("", "Hugepagesize:");
     read.page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     read.processors = tide_topology_processors();
     read.cores = cores_count();

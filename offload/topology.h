@@ -26,6 +26,7 @@ typedef struct tide_topology {
     uint32_t processors; /* logical, that this process may use */
     uint64_t memory_bytes;
     uint64_t available_bytes; /* as tide_topology_available_bytes */
+    uint64_t dormant_bytes;   /* as tide_topology_dormant_bytes */
     uint64_t page_bytes;
     uint64_t huge_page_bytes;        /* 0: none */
     char transparent_huge_pages[16]; /* "always", "madvise", "never" or "none" */
@@ -41,8 +42,13 @@ tide_status tide_topology_read(tide_topology *topology);
 /* Logical processors the calling thread may use, at least 1: the process's unless the thread was bound. */
 uint32_t tide_topology_processors(void);
 /* Memory that can be had without swapping and within the limits of this process's control groups (cgroup.h); UINT64_MAX if
- * the system does not say. */
+ * the system does not say. A virtual machine's may grow (room.h). */
 uint64_t tide_topology_available_bytes(void);
+/* Memory that the machine has and does not count in its total yet: of a kernel that makes its tables when they are first needed,
+ * or in a balloon. 0 on most machines, where what tables and the kernel itself take, up to a 32nd of all, is none; and where
+ * the system does not say. UINT64_MAX: more may be plugged in while it runs (virtio-mem). `root` stands before /proc and
+ * /sys: "" but in tests. */
+uint64_t tide_topology_dormant_bytes(const char *root);
 /* Does private, or shared, memory that asks for huge pages get them? */
 bool tide_topology_has_huge_pages(void);
 bool tide_topology_has_shared_huge_pages(void);

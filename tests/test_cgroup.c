@@ -1,5 +1,6 @@
-/* What control groups leave of the memory, on file trees made for it. */
+/* What control groups leave of the memory, and what the machine has that it does not use yet, on file trees made for it. */
 #include "offload/cgroup.h"
+#include "offload/topology.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -127,13 +129,40 @@ static void version_1_has_files_of_its_own(void **state)
 
 #define in_a_root(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
 
+static void what_the_machine_has_and_does_not_count_yet_is_dormant(void **state)
+{
+    (void)state;
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), present = (4000 + 1000000) * page_bytes;
+    char meminfo[64];
+    assert_int_equal(tide_topology_dormant_bytes(root), 0); /* nothing is known */
+    write_file("/proc/zoneinfo",
+               "Node 0, zone      DMA\n  per-node stats\n      nr_present 7\n  pages free     3840\n"
+               "        spanned  4095\n        present  4000\n        managed  3840\n"
+               "Node 0, zone   Normal\n        spanned  1200000\n        present  1000000\n");
+    write_file("/proc/meminfo", "MemTotal:  1024 kB\n");
+    assert_int_equal(tide_topology_dormant_bytes(root), present - present / 32 - 1048576);
+    (void)snprintf(meminfo, sizeof meminfo, "MemTotal:  %llu kB\n",
+                   (unsigned long long)(present / 100 * 98 / 1024));
+    write_file("/proc/meminfo", meminfo); /* the rest is tables and the kernel's own */
+    assert_int_equal(tide_topology_dormant_bytes(root), 0);
+    write_file("/sys/bus/virtio/devices/virtio0/device", "0x0005\n");
+    assert_int_equal(tide_topology_dormant_bytes(root), 0);
+    write_file("/sys/bus/virtio/devices/virtio11/device", "0x0018\n");
+    assert_true(tide_topology_dormant_bytes(root) == UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        in_a_root(without_groups_nothing_is_limited),     in_a_root(limit_less_what_is_used_is_left),
-        in_a_root(idle_file_pages_count_as_free),         in_a_root(the_word_max_is_no_limit),
-        in_a_root(every_group_above_holds_too),           in_a_root(group_that_is_not_there_leaves_the_top),
-        in_a_root(more_used_than_allowed_leaves_nothing), in_a_root(version_1_has_files_of_its_own),
+        in_a_root(without_groups_nothing_is_limited),
+        in_a_root(limit_less_what_is_used_is_left),
+        in_a_root(idle_file_pages_count_as_free),
+        in_a_root(the_word_max_is_no_limit),
+        in_a_root(every_group_above_holds_too),
+        in_a_root(group_that_is_not_there_leaves_the_top),
+        in_a_root(more_used_than_allowed_leaves_nothing),
+        in_a_root(version_1_has_files_of_its_own),
+        in_a_root(what_the_machine_has_and_does_not_count_yet_is_dormant),
     };
     return cmocka_run_group_tests_name("control groups", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The CUDA device as a guest in somebody's process, on a fake CUDA runtime: beside other users of the GPUs, in threads that
- * are not its own, in processes that fork, and quick where it is asked often.
+ * are not its own, in processes that fork, on machines whose memory grows, and quick where it is asked often.
  */
+#include "offload/room.h"
 #include "test_offload_fixture.h"
 
 #include <cuda_runtime_api.h>
@@ -65,7 +66,7 @@ static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state
     fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorIllegalAddress);
-    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran);        /* may meet it already */
+    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran); /* may meet it already */
     for (int current; cudaGetDevice(&current) == cudaSuccess;) /* until the stream has come to it */
         (void)usleep(100);
     assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
@@ -172,6 +173,149 @@ static void forked_child_has_no_host_slots(void **state)
     fixture_close(&it);
 }
 
+/* --- a machine whose memory grows, or does not --- */
+
+static const uint64_t pinned_bytes = UINT64_C(192) << 20, piece_bytes = UINT64_C(64) << 20;
+
+/* It has room for one piece; and for all of them later, or never. */
+typedef struct slow_machine {
+    uint64_t grows_ns; /* UINT64_MAX: never */
+    uint64_t limit_bytes;
+    bool time_stands;
+    _Atomic uint64_t ns;
+    _Atomic unsigned looks;
+} slow_machine;
+
+static const tide_room_machine *simulated; /* NULL: this one */
+
+const tide_room_machine *__real_tide_room_machine_system(void);
+const tide_room_machine *__wrap_tide_room_machine_system(void);
+
+const tide_room_machine *__wrap_tide_room_machine_system(void)
+{
+    return simulated != NULL ? simulated : __real_tide_room_machine_system();
+}
+
+static uint64_t slow_available_bytes(void *context)
+{
+    slow_machine *it = context;
+    const unsigned looks = atomic_fetch_add(&it->looks, 1); /* the first is before anything is given */
+    if (atomic_load(&it->ns) >= it->grows_ns)
+        return 20 * piece_bytes;
+    return looks < 2 ? 2 * piece_bytes : 0;
+}
+
+static uint64_t slow_limit_bytes(void *context)
+{
+    return ((slow_machine *)context)->limit_bytes;
+}
+
+static uint64_t slow_dormant_bytes(void *context)
+{
+    (void)context;
+    return UINT64_MAX;
+}
+
+static uint64_t slow_now_ns(void *context)
+{
+    return atomic_load(&((slow_machine *)context)->ns);
+}
+
+static void slow_sleep_until(void *context, uint64_t ns)
+{
+    slow_machine *it = context;
+    if (!it->time_stands)
+        atomic_store(&it->ns, ns);
+    (void)sched_yield();
+}
+
+static void expect_words(const char *words)
+{
+    if (strstr(tide_message(), words) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", tide_message(), words);
+}
+
+/* Three threads, each with a piece of its own. */
+static tide_status pin_on(slow_machine *machine, fixture *it)
+{
+    const tide_room_machine door = {slow_available_bytes, slow_limit_bytes, slow_dormant_bytes,
+                                    slow_now_ns,          slow_sleep_until, machine};
+    tide_device_options options = options_small();
+    options.host_memory_bytes = pinned_bytes;
+    options.threads = 3;
+    if (it->device == NULL)
+        assert_ok(device_open(&options, &it->device));
+    it->ops = it->device->ops;
+    simulated = &door;
+    const tide_status status =
+        it->ops->slots_create(it->device, TIDE_TIER_HOST, (uint32_t)(pinned_bytes / CHUNK_BYTES));
+    simulated = NULL;
+    return status;
+}
+
+/* Nothing stays registered, and a machine with enough takes all of it. */
+static void expect_all_undone(fixture *it)
+{
+    slow_machine enough = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
+    assert_int_equal(fake_cudart_count("cudaHostUnregister"), fake_cudart_count("cudaHostRegister"));
+    assert_ok(pin_on(&enough, it));
+    fixture_close(it);
+}
+
+static void machine_that_grows_while_host_slots_are_pinned_gets_them_all(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = 1000000000, .limit_bytes = UINT64_MAX};
+    fixture it = {0};
+    tide_device_statistics statistics;
+    assert_ok(pin_on(&machine, &it));
+    assert_true(machine.ns >= machine.grows_ns);
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.pinning.bytes, pinned_bytes);
+    assert_int_equal(statistics.pinning.threads, 3);
+    assert_true(statistics.pinning.touch_ns > 0 && statistics.pinning.register_ns > 0 &&
+                statistics.pinning.wait_ns > 0);
+    assert_true(statistics.pinning.touch_ns + statistics.pinning.register_ns + statistics.pinning.wait_ns <=
+                3 * statistics.pinning.wall_ns);
+    fixture_close(&it);
+}
+
+static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX};
+    fixture it = {0};
+    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
+    expect_words(
+        "of 201326592 bytes were pinned, then: host slots: of 201326592 bytes wanted 67108864 were touched");
+    expect_words("a host budget of 67108864 bytes would do");
+    expect_all_undone(&it);
+}
+
+static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = 0, .limit_bytes = pinned_bytes - 1};
+    fixture it = {0};
+    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
+    expect_words("201326591 left");
+    assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
+    assert_int_equal(machine.looks, 1);
+    expect_all_undone(&it);
+}
+
+/* Else they would wait until they give up by themselves: here, for ever. */
+static void who_waits_for_room_stops_when_another_piece_could_not_be_registered(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .time_stands = true};
+    fixture it = {0};
+    fake_cudart_fail("cudaHostRegister", 1, cudaErrorMemoryAllocation, true);
+    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
+    expect_words("0 of 201326592 bytes were pinned, then: host slots: 67108864 bytes could not be pinned");
+    fixture_close(&it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +328,10 @@ int main(void)
         cmocka_unit_test(lane_sets_its_threads_by_the_function_that_it_is_given),
         cmocka_unit_test(adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take),
         cmocka_unit_test(forked_child_has_no_host_slots),
+        cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),
+        cmocka_unit_test(machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned),
+        cmocka_unit_test(limit_of_control_groups_refuses_host_slots_before_anything_is_pinned),
+        cmocka_unit_test(who_waits_for_room_stops_when_another_piece_could_not_be_registered),
     };
     return cmocka_run_group_tests_name("the CUDA device as a guest", tests, NULL, NULL);
 }

@@ -1,0 +1,67 @@
+/* Room for memory that is about to be touched, on machines whose memory is all there and on machines where it grows.
+ *
+ * A virtual machine may begin with a part of its memory. MemTotal and MemAvailable then start far below what it may have, and
+ * grow with use: at once, when its kernel needs more, or a while later, when its host has seen that little is left. So what is
+ * available now is no bound for what can be had. Yet who just touches more than there is takes what all others need and then
+ * meets the out-of-memory killer: tried, it came before 64 MiB more were touched than had been called available. Hence in steps,
+ * each looked at before it is touched:
+ *
+ *   0. What can't be had is refused at once: more than the process's control groups have left, or than what is available and
+ *      what the machine has dormant (topology.h) together. On most machines nothing is.
+ *   1. A step of at most 128 MiB, and at least 16 but at the end, is given out of what is available beside a margin, and beside
+ *      all that has been given and is not touched yet: several threads touch, and each would count the same free bytes.
+ *   2. Where there is none it is waited for, looking every 10 ms.
+ *   3. When no step has been given or touched for 5 s, and none is being touched: given up, with the figures.
+ *
+ * The margin, 256 MiB or a quarter of a small request, is for who else runs and for what pinning takes beside the pages (page
+ * tables, the driver's lists), which is seen at the next look. A Linux kernel that makes its memory's tables when it needs them
+ * does so, as it is written, when the zone it prefers is short and the one below 4 GiB still free: above the margin. (Not seen.)
+ */
+#ifndef TIDE_OFFLOAD_ROOM_H
+#define TIDE_OFFLOAD_ROOM_H
+
+#include "offload/topology.h"
+
+#include <pthread.h>
+
+/* The only door to the system and the clock. */
+typedef struct tide_room_machine {
+    uint64_t (*available_bytes)(void *context);
+    uint64_t (*limit_bytes)(void *context);   /* what the control groups have left; UINT64_MAX: no limit */
+    uint64_t (*dormant_bytes)(void *context); /* UINT64_MAX: any number */
+    uint64_t (*now_ns)(void *context);
+    void (*sleep_until)(void *context, uint64_t ns);
+    void *context;
+} tide_room_machine;
+
+typedef struct tide_room {
+    const tide_room_machine *machine;
+    const char *what;
+    uint64_t wanted_bytes;
+    uint64_t margin_bytes;
+
+    pthread_mutex_t lock; /* guards the rest; taken last, and the machine is looked at under it */
+    uint64_t given_bytes;
+    uint64_t untouched_bytes; /* of them */
+    uint64_t free_bytes;      /* at the last look: available and not given */
+    uint64_t sign_ns;
+    bool over; /* stopped, or given up */
+} tide_room;
+
+const tide_room_machine *tide_room_machine_system(void);
+
+/* `wanted_bytes` are going to be touched by any threads; `what`, a constant, is for messages. NO_MEMORY, and nothing to
+ * close: so much can't be had. */
+tide_status tide_room_open(tide_room *room, const char *what, uint64_t wanted_bytes, const tide_room_machine *machine);
+void tide_room_close(tide_room *room);
+bool tide_room_is_valid(const tide_room *room);
+
+/* The next step to touch, 1 to `most_bytes` bytes of it; sleeps until there is room. NO_MEMORY, with all figures: there is none
+ * and none comes; or the room was stopped. */
+tide_status tide_room_take(tide_room *room, uint64_t most_bytes, uint64_t *bytes);
+/* What was taken has been touched, or will not be. */
+void tide_room_touched(tide_room *room, uint64_t bytes);
+/* Give nothing any more: whoever sleeps in tide_room_take() fails soon. */
+void tide_room_stop(tide_room *room);
+
+#endif
