@@ -21,6 +21,9 @@ ROOM_BYTES = 4 * MIB
 # What the module says where there is no GPU; anything else that it may say is a failure.
 NO_GPU = re.compile("no NVIDIA driver|driver is too old|there is no cuda:0")
 
+PINNED = re.compile(r"^pinned [0-9.]+ [KMG]iB of host memory in [0-9.]+ s with [0-9]+ threads? "
+                    r"\(touched at [0-9.]+ \S+/s, registered at [0-9.]+ \S+/s(, waited [0-9.]+ s)?\)$", re.MULTILINE)
+
 
 def train(bench, device, *options):
     return bench.run("--model", bench.folder / "model.json", "--data", bench.text, "--device", device, "--steps", STEPS,
@@ -60,6 +63,8 @@ def check_dtype(bench, dtype):
     budget = tight(bench, *given)
     host = Outcome(bench, f"{dtype}-host", *given, device="host")
     full = Outcome(bench, f"{dtype}-full", *given)
+    bench.tap.ok(PINNED.search(full.run.out) and not PINNED.search(host.run.out),
+                 f"{dtype}: what pinning took is told, of a GPU alone", full.run)
     little = Outcome(bench, f"{dtype}-tight", *given, *budget)
     bench.tap.ok(full.near(host), f"{dtype}: losses and norms are the host device's within a hundredth",
                  f"{full.values}\n{host.values}\n{full.run}")

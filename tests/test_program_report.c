@@ -160,12 +160,48 @@ static void what_takes_long_at_start_gets_a_line_each(void **state)
     free(text);
 }
 
+static char *pinning_line(const tide_pinning_times *times)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    tide_report_pinning(times, out);
+    fclose(out);
+    return text;
+}
+
+static void what_pinning_took_is_one_line_for_people_and_programs(void **state)
+{
+    (void)state;
+    const uint64_t second_ns = 1000000000;
+    tide_pinning_times times = {.bytes = UINT64_C(96) << 30,
+                                .threads = 16,
+                                .wall_ns = 12 * second_ns + 340000000,
+                                .touch_ns = 128 * second_ns,
+                                .register_ns = 64 * second_ns,
+                                .wait_ns = second_ns};
+    char *text = pinning_line(&times);
+    assert_string_equal(
+        text, "pinned 96 GiB of host memory in 12.34 s with 16 threads (touched at 12 GiB/s, registered at "
+              "24 GiB/s)\n");
+    free(text);
+    times.wait_ns = 16 * 2 * second_ns;
+    text = pinning_line(&times);
+    assert_non_null(strstr(text, " GiB/s, waited 2.00 s)\n"));
+    free(text);
+    text = pinning_line(&(tide_pinning_times){0});
+    assert_string_equal(text, "");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_adds_up_is_printed_with_every_part),
         cmocka_unit_test(every_byte_forgotten_or_counted_twice_is_refused),
         cmocka_unit_test(what_takes_long_at_start_gets_a_line_each),
+        cmocka_unit_test(what_pinning_took_is_one_line_for_people_and_programs),
         cmocka_unit_test(a_budget_that_its_parts_pass_is_refused),
         cmocka_unit_test(a_stall_names_its_causes_of_half_a_percent_and_more),
     };

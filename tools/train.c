@@ -256,6 +256,12 @@ static void device_print(const train_run *run)
         printf("%s is %s\n", run->device, gpu.name);
 }
 
+static void pinning_print(const train_run *run)
+{
+    const tide_pinning_times times = tide_pool_pinning(tide_trainer_pool(run->trainer));
+    tide_report_pinning(&times, stdout);
+}
+
 static void run_print(const train_run *run)
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
@@ -296,6 +302,7 @@ static tide_status trainer_open(train_run *run)
     if (status != TIDE_OK)
         return status;
     device_print(run);
+    pinning_print(run);
     run_print(run);
     resumed_print(run);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);

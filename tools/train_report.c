@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static const double waited_seconds_least = 0.1; /* else it was for the looks alone */
+
 /* ---- where every byte goes ---- */
 
 static void plan_line(FILE *out, int indent, const char *name, uint64_t bytes, const char *note)
@@ -180,6 +182,30 @@ tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out)
             tide_size_format(pool->least_device_bytes, least), pool->largest_op,
             tide_size_format(pool->full_device_bytes, full));
     return TIDE_OK;
+}
+
+/* What all threads together did in `sum_ns` of all of them. */
+static const char *rate_format(const tide_pinning_times *times, uint64_t sum_ns,
+                               char text[TIDE_UNITS_TEXT_BYTES])
+{
+    const double seconds = (double)(sum_ns > 0 ? sum_ns : 1) * 1e-9 / times->threads;
+    return tide_size_format((uint64_t)((double)times->bytes / seconds), text);
+}
+
+void tide_report_pinning(const tide_pinning_times *times, FILE *out)
+{
+    char bytes[TIDE_UNITS_TEXT_BYTES], threads[TIDE_UNITS_TEXT_BYTES], touched[TIDE_UNITS_TEXT_BYTES],
+        registered[TIDE_UNITS_TEXT_BYTES];
+    if (times->bytes == 0)
+        return;
+    const double waited = (double)times->wait_ns * 1e-9 / times->threads;
+    fprintf(out, "pinned %s of host memory in %.2f s with %s (touched at %s/s, registered at %s/s",
+            tide_size_format(times->bytes, bytes), (double)times->wall_ns * 1e-9,
+            tide_count_noun(times->threads, "thread", threads), rate_format(times, times->touch_ns, touched),
+            rate_format(times, times->register_ns, registered));
+    if (waited >= waited_seconds_least)
+        fprintf(out, ", waited %.2f s", waited);
+    fputs(")\n", out);
 }
 
 /* ---- lines ---- */

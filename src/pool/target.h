@@ -44,4 +44,7 @@ void tide_target_choose(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
 /* The table that the pool's streams run: a model takes its kernels, and asks for its workspaces, here. */
 const tide_kernels *tide_pool_kernels(const tide_pool *pool);
 
+/* How its host slots were pinned, at seal; all 0 before, and on a device that pins nothing. */
+tide_pinning_times tide_pool_pinning(const tide_pool *pool);
+
 #endif
