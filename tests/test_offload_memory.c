@@ -288,6 +288,7 @@ static void topology_agrees_with_the_system(void **state)
     assert_int_equal(topology.memory_bytes / MIB,
                      (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / MIB);
     assert_in_range(topology.available_bytes, 1, topology.memory_bytes);
+    assert_int_equal(topology.dormant_bytes, tide_topology_dormant_bytes(""));
     assert_in_range(topology.processors, 1, (uintmax_t)sysconf(_SC_NPROCESSORS_CONF));
     assert_int_equal(topology.processors, tide_topology_processors());
     assert_int_equal(topology.page_bytes, sysconf(_SC_PAGESIZE));

@@ -199,7 +199,8 @@ def usage_errors(bench):
         run = Run([bench.program, *options])
         bench.tap.ok(run.status == 0 and run.out and not run.err, " ".join(options) + " answers on stdout", run)
     run = Run([bench.program, "info", "--json"])
-    bench.tap.ok(run.status == 0 and json.loads(run.out)["machine"]["processors"] > 0, "info --json is JSON", run)
+    bench.tap.ok(run.status == 0 and json.loads(run.out)["machine"]["processors"] > 0 and
+                 "dormant_bytes" in json.loads(run.out)["machine"], "info --json is JSON", run)
 
 
 def data_errors(bench):

@@ -10,6 +10,7 @@
 #include "tools/rates.h"
 #include "tools/units.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -151,6 +152,10 @@ static void machine_print(const machine_info *info)
     printf("memory      %s, %s available, transparent huge pages: %s\n",
            tide_size_format(topology->memory_bytes, memory),
            tide_size_format(topology->available_bytes, available), topology->transparent_huge_pages);
+    if (topology->dormant_bytes == UINT64_MAX)
+        printf("memory      more can be plugged in\n");
+    else if (topology->dormant_bytes > 0)
+        printf("memory      %s more when it is needed\n", tide_size_format(topology->dormant_bytes, memory));
     for (uint32_t i = 0; i < topology->node_count; i++)
         printf("NUMA node %u %s, %u processors\n", topology->nodes[i].os_index,
                tide_size_format(topology->nodes[i].memory_bytes, memory), topology->nodes[i].processors);
@@ -203,6 +208,8 @@ static void machine_json(tide_json_line *line, const tide_topology *topology)
     tide_json_count(line, "processors", topology->processors);
     tide_json_count(line, "memory_bytes", topology->memory_bytes);
     tide_json_count(line, "available_bytes", topology->available_bytes);
+    tide_json_real(line, "dormant_bytes",
+                   topology->dormant_bytes != UINT64_MAX ? (double)topology->dormant_bytes : NAN);
     tide_json_count(line, "page_bytes", topology->page_bytes);
     tide_json_count(line, "huge_page_bytes", topology->huge_page_bytes);
     tide_json_text(line, "transparent_huge_pages", topology->transparent_huge_pages);
