@@ -13,17 +13,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* all guarded by lock */
 static size_t live, misuses;
 static char first_misuse[256];
-static uint64_t countdown, queries_made, products_made, gelus_made;
-static int failure, declines;
-static bool has_failed;
+static uint64_t countdown, queries_made, products_made, gelus_made, attributes_read;
+static int failure, declines, most_wanted, last_algorithm;
+static bool has_failed, failed_reading;
+static const fake_cublaslt_candidate *offered;
+static size_t offered_count;
 
 void fake_cublaslt_start(void)
 {
     pthread_mutex_lock(&lock);
     misuses = 0;
-    countdown = queries_made = products_made = gelus_made = 0;
-    declines = 0;
-    has_failed = false;
+    countdown = queries_made = products_made = gelus_made = attributes_read = 0;
+    declines = most_wanted = last_algorithm = 0;
+    has_failed = failed_reading = false;
+    offered = NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -32,13 +35,30 @@ void fake_cublaslt_fail(uint64_t calls, int status)
     pthread_mutex_lock(&lock);
     countdown = calls;
     failure = status;
-    has_failed = false;
+    has_failed = failed_reading = false;
     pthread_mutex_unlock(&lock);
 }
 
 bool fake_cublaslt_has_failed(void)
 {
     return has_failed;
+}
+
+bool fake_cublaslt_failed_reading(void)
+{
+    return failed_reading;
+}
+
+void fake_cublaslt_offer(const fake_cublaslt_candidate *list, size_t count)
+{
+    offered = list;
+    offered_count = count;
+}
+
+const fake_cublaslt_candidate *fake_cublaslt_offered(size_t *count)
+{
+    *count = offered_count;
+    return offered;
 }
 
 void fake_cublaslt_decline_gelu(int how)
@@ -69,18 +89,35 @@ void fake_cublaslt_counts(uint64_t *queries, uint64_t *products, uint64_t *with_
     pthread_mutex_unlock(&lock);
 }
 
-int fake_cublaslt_count_query(void)
+int fake_cublaslt_most_wanted(void)
+{
+    return most_wanted;
+}
+
+uint64_t fake_cublaslt_attributes(void)
+{
+    return attributes_read;
+}
+
+int fake_cublaslt_last_algorithm(void)
+{
+    return last_algorithm;
+}
+
+int fake_cublaslt_count_query(int wanted)
 {
     pthread_mutex_lock(&lock);
     queries_made++;
+    most_wanted = wanted > most_wanted ? wanted : most_wanted;
     const int how = declines;
     pthread_mutex_unlock(&lock);
     return how;
 }
 
-void fake_cublaslt_count_product(bool with_gelu)
+void fake_cublaslt_count_product(bool with_gelu, int algorithm)
 {
     pthread_mutex_lock(&lock);
+    last_algorithm = algorithm;
     products_made++;
     gelus_made += with_gelu;
     pthread_mutex_unlock(&lock);
@@ -92,6 +129,17 @@ cublasStatus_t fake_cublaslt_enter(void)
     const bool now = countdown > 0 && --countdown == 0;
     has_failed = has_failed || now;
     const cublasStatus_t status = now ? (cublasStatus_t)failure : CUBLAS_STATUS_SUCCESS;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+cublasStatus_t fake_cublaslt_enter_reading(void)
+{
+    const bool had_failed = has_failed;
+    const cublasStatus_t status = fake_cublaslt_enter();
+    pthread_mutex_lock(&lock);
+    attributes_read++;
+    failed_reading = failed_reading || has_failed != had_failed;
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -3,7 +3,8 @@
  * Link it in libcublasLt's place. Matrices are column-major as the library's are, and products are computed from that alone.
  * The heuristic answers like the library's: an algorithm belongs to one product, its types, its alignments and its epilogue, and
  * to no other; long sums are split over k when the preferences allow a way to join the parts, in the workspace: in fp32
- * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE).
+ * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE). Behind its best it names
+ * one that does not split, and one that does not work. A test may have it answer anything.
  *
  * What the library may punish only on a GPU is recorded as misuse and refused: an address less aligned than was promised, a
  * workspace that is too small or not aligned, an algorithm of another product, D over A or B, objects that are no more.
@@ -24,9 +25,25 @@ void fake_cublaslt_start(void);
  * nothing else. */
 void fake_cublaslt_fail(uint64_t countdown, int status);
 bool fake_cublaslt_has_failed(void);
+/* The call that failed was reading an attribute. */
+bool fake_cublaslt_failed_reading(void);
 
 /* From now on the heuristic knows no algorithm for GELU epilogues: 0 does, 1 says NOT_SUPPORTED, 2 finds none. */
 void fake_cublaslt_decline_gelu(int how);
+
+/* An algorithm as the heuristic answers it. */
+typedef struct fake_cublaslt_candidate {
+    int state; /* cublasStatus_t */
+    int algorithm, tile, stages;
+    int splits, reduction; /* cublasLtReductionScheme_t */
+    float waves;
+    size_t workspace_bytes; /* at least; it is what the splits need, if that is more */
+    uint32_t untold;        /* bits 1 << attribute: asked for these the library says INVALID_VALUE */
+} fake_cublaslt_candidate;
+
+/* From now on the heuristic answers every product with the first of these, as many as it is asked for, whatever the preferences
+ * say; NULL: with its own again. The list stays the caller's and has to live. */
+void fake_cublaslt_offer(const fake_cublaslt_candidate *list, size_t count);
 
 /* Handles, descriptors, layouts and preferences that live. */
 size_t fake_cublaslt_live(void);
@@ -34,6 +51,11 @@ size_t fake_cublaslt_live(void);
 size_t fake_cublaslt_misuse(char *text, size_t text_bytes);
 /* Since the start: queries of the heuristic, products, and among those the ones with a GELU epilogue. */
 void fake_cublaslt_counts(uint64_t *queries, uint64_t *products, uint64_t *with_gelu);
+/* Since the start: the most candidates that a query had room for, attributes of algorithms that were read, and the algorithm of
+ * the last product. */
+int fake_cublaslt_most_wanted(void);
+uint64_t fake_cublaslt_attributes(void);
+int fake_cublaslt_last_algorithm(void);
 
 /* Where products go; NULL: they run at once. run(closure) is called once, later, on the stream. Returns 0, or the cudaError_t
  * of the launch: then the product fails. */

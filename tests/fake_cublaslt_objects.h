@@ -55,7 +55,11 @@ cublasStatus_t fake_cublaslt_refuse(const char *text);
 bool fake_cublaslt_is(const void *thing, uint32_t kind);
 
 /* Returns how GELU is declined at present: see fake_cublaslt_decline_gelu. */
-int fake_cublaslt_count_query(void);
-void fake_cublaslt_count_product(bool with_gelu);
+int fake_cublaslt_count_query(int wanted);
+void fake_cublaslt_count_product(bool with_gelu, int algorithm);
+/* As fake_cublaslt_enter, for a call that reads an attribute. */
+cublasStatus_t fake_cublaslt_enter_reading(void);
+/* What a test has the heuristic answer; NULL: nothing. */
+const fake_cublaslt_candidate *fake_cublaslt_offered(size_t *count);
 
 #endif

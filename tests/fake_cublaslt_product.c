@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPLIT_K = 128, SPLITS_MAX = 4, WORKSPACE_ALIGNMENT = 256 };
+enum { SPLIT_K = 128, SPLITS_MAX = 4, WORKSPACE_ALIGNMENT = 256, MULTIPROCESSORS = 132 };
 
 int (*fake_cublaslt_enqueue)(void *stream, const char *label, void (*run)(void *closure), void *closure);
 
@@ -23,6 +23,8 @@ typedef struct algorithm {
     uint16_t alignment[6]; /* A, B, C, D, bias, aux */
     uint16_t reduction, splits;
     uint64_t workspace_bytes;
+    int32_t number, tile, stages;
+    uint32_t untold;
 } algorithm;
 
 _Static_assert(sizeof(algorithm) <= sizeof(cublasLtMatmulAlgo_t), "it has to fit");
@@ -119,25 +121,89 @@ static uint16_t alignment_of(const void *address)
     return (uint16_t)(bits & (~bits + 1));
 }
 
-static algorithm algorithm_for(const product *p, const preference *wanted)
+/* How it joins the parts of a split sum, of the ways that are allowed; 0: it may not split. */
+static int reduction_of(uint32_t ways)
 {
-    algorithm chosen = {.kind = ALGORITHM, .product = product_hash(p), .splits = 1};
-    for (int i = 0; i < 4; i++)
-        chosen.alignment[i] = (uint16_t)wanted->alignment[i];
-    chosen.alignment[4] = has_bias(p) ? alignment_of(p->op.bias) : 1;
-    chosen.alignment[5] = has_gelu(p) ? alignment_of(p->op.aux) : 1;
-    const uint32_t ways = wanted->reductions;
-    const uint64_t workspace_bytes = p->m * p->n * SPLITS_MAX * sizeof(float);
-    if (p->k >= SPLIT_K && ways != 0 && workspace_bytes <= wanted->workspace_bytes) {
-        chosen.splits = SPLITS_MAX;
-        chosen.workspace_bytes = workspace_bytes;
-        chosen.reduction =
-            (uint16_t)(ways & CUBLASLT_REDUCTION_SCHEME_INPLACE ? CUBLASLT_REDUCTION_SCHEME_INPLACE
-                       : ways & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
-                           ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
-                           : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    return ways & CUBLASLT_REDUCTION_SCHEME_INPLACE        ? CUBLASLT_REDUCTION_SCHEME_INPLACE
+           : ways & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE  ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE
+           : ways & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                           : 0;
+}
+
+static uint64_t parts_bytes(const product *p, int splits)
+{
+    return splits > 1 ? p->m * p->n * (uint64_t)splits * sizeof(float) : 0;
+}
+
+/* Its own answers, the best first. */
+static size_t candidates_make(const product *p, const preference *wanted, fake_cublaslt_candidate made[3])
+{
+    const float waves = (float)((p->m + 127) / 128 * ((p->n + 255) / 256)) / MULTIPROCESSORS;
+    const fake_cublaslt_candidate plain = {
+        .algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_128x256, .stages = 36, .splits = 1, .waves = waves};
+    size_t count = 0;
+    if (p->k >= SPLIT_K && wanted->reductions != 0 && parts_bytes(p, SPLITS_MAX) <= wanted->workspace_bytes) {
+        made[count] = plain;
+        made[count].splits = SPLITS_MAX;
+        made[count].waves *= SPLITS_MAX;
+        made[count++].reduction = reduction_of(wanted->reductions);
     }
-    return chosen;
+    made[count++] = plain;
+    made[count++] = (fake_cublaslt_candidate){.state = CUBLAS_STATUS_NOT_SUPPORTED};
+    return count;
+}
+
+static void result_make(const product *p, const preference *wanted, const fake_cublaslt_candidate *candidate,
+                        cublasLtMatmulHeuristicResult_t *result)
+{
+    const uint64_t needed = parts_bytes(p, candidate->splits);
+    algorithm made = {.kind = ALGORITHM,
+                      .product = product_hash(p),
+                      .splits = (uint16_t)(candidate->splits > 1 ? candidate->splits : 1),
+                      .reduction = (uint16_t)candidate->reduction,
+                      .workspace_bytes =
+                          needed > candidate->workspace_bytes ? needed : candidate->workspace_bytes,
+                      .number = candidate->algorithm,
+                      .tile = candidate->tile,
+                      .stages = candidate->stages,
+                      .untold = candidate->untold};
+    for (int i = 0; i < 4; i++)
+        made.alignment[i] = (uint16_t)wanted->alignment[i];
+    made.alignment[4] = has_bias(p) ? alignment_of(p->op.bias) : 1;
+    made.alignment[5] = has_gelu(p) ? alignment_of(p->op.aux) : 1;
+    memset(result, 0, sizeof *result);
+    result->state = (cublasStatus_t)candidate->state;
+    if (result->state != CUBLAS_STATUS_SUCCESS)
+        return;
+    memcpy(&result->algo, &made, sizeof made);
+    result->workspaceSize = made.workspace_bytes;
+    result->wavesCount = candidate->waves;
+}
+
+/* What a result says when it is asked: none of the attributes is longer. */
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t name, void *value,
+                                                    size_t bytes, size_t *written)
+{
+    algorithm asked;
+    const cublasStatus_t status = fake_cublaslt_enter_reading();
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    memcpy(&asked, algo, sizeof asked);
+    const int32_t says[] = {[CUBLASLT_ALGO_CONFIG_ID] = asked.number,
+                            [CUBLASLT_ALGO_CONFIG_TILE_ID] = asked.tile,
+                            [CUBLASLT_ALGO_CONFIG_SPLITK_NUM] = asked.splits,
+                            [CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME] = asked.reduction,
+                            [CUBLASLT_ALGO_CONFIG_STAGES_ID] = asked.stages};
+    if (asked.kind != ALGORITHM || bytes != sizeof(int32_t) || name > CUBLASLT_ALGO_CONFIG_STAGES_ID ||
+        name == CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING || name == CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION)
+        return fake_cublaslt_refuse(
+            "reading what is no algorithm, or an attribute unknown or of another size");
+    if (asked.untold & 1u << name)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, &says[name], bytes);
+    *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
@@ -155,17 +221,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         status = product_read(&p, op, a, b, c, d);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    const int declines = fake_cublaslt_count_query();
-    if (declines && has_gelu(&p)) {
-        *found = 0;
+    const int declines = fake_cublaslt_count_query(requested);
+    *found = 0;
+    if (declines && has_gelu(&p))
         return declines == 1 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    fake_cublaslt_candidate own[3];
+    size_t count;
+    const fake_cublaslt_candidate *answers = fake_cublaslt_offered(&count);
+    if (!answers) {
+        count = candidates_make(&p, (const preference *)wanted, own);
+        answers = own;
     }
-    const algorithm chosen = algorithm_for(&p, (const preference *)wanted);
-    memset(&results[0], 0, sizeof results[0]);
-    memcpy(&results[0].algo, &chosen, sizeof chosen);
-    results[0].workspaceSize = chosen.workspace_bytes;
-    results[0].state = CUBLAS_STATUS_SUCCESS;
-    *found = 1;
+    for (; (size_t)*found < count && *found < requested; ++*found)
+        result_make(&p, (const preference *)wanted, &answers[*found], &results[*found]);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -345,7 +413,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t op, 
     if (!run)
         return CUBLAS_STATUS_ALLOC_FAILED;
     *run = made;
-    fake_cublaslt_count_product(has_gelu(&made.p));
+    fake_cublaslt_count_product(has_gelu(&made.p), made.chosen.number);
     int error = 0;
     if (fake_cublaslt_enqueue)
         error = fake_cublaslt_enqueue(stream, "matmul", run_product, run);

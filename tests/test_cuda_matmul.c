@@ -310,25 +310,32 @@ static void a_shape_against_gelus_rules_is_refused_by_name(void **state)
 /* ---- faults ---- */
 
 /* The N-th call to the library fails, for every N: a clear status, nothing left behind, and the same call succeeds
- * afterwards. */
-static void check_failing_prepare(const tide_matmul_args *shape, cublasStatus_t fault, tide_status expected)
+ * afterwards. Where the library declines to tell an attribute, with `untold`, the product is prepared all the same. */
+static void check_failing_prepare(const tide_matmul_args *shape, cublasStatus_t fault, tide_status expected,
+                                  bool untold)
 {
-    uint64_t calls = 0;
+    uint64_t calls = 0, reads = 0;
     for (bool failed = true; failed; calls++) {
         size_t bytes = 12345;
         const size_t live = fake_cublaslt_live();
         fake_cublaslt_fail(calls + 1, (int)fault);
         const tide_status status = tide_cuda_matmul_prepare(shape, &bytes);
         failed = fake_cublaslt_has_failed();
-        assert_int_equal(status, failed ? expected : TIDE_OK);
-        if (failed) {
+        reads += fake_cublaslt_failed_reading();
+        const bool refused = failed && !(untold && fake_cublaslt_failed_reading());
+        assert_int_equal(status, refused ? expected : TIDE_OK);
+        if (refused) {
             assert_int_equal(fake_cublaslt_live(), live);
             assert_int_equal(bytes, 12345);
             assert_non_null(strstr(tide_message(), cublasLtGetStatusName(fault)));
             assert_non_null(strstr(tide_message(), "6 x 16 x 5"));
+        } else if (failed) { /* prepared: it is forgotten, for the next */
+            tide_cuda_matmul_close();
+            assert_int_equal(tide_cuda_matmul_open(), TIDE_OK);
         }
     }
-    assert_true(calls > 15);
+    assert_true(calls > 20);
+    assert_int_equal(reads, 5);
 }
 
 static void a_failing_call_of_prepare_leaves_nothing_behind(void **state)
@@ -338,11 +345,11 @@ static void a_failing_call_of_prepare_leaves_nothing_behind(void **state)
     shape.in_dtype = shape.out_dtype = TIDE_DTYPE_BF16;
     shape.has_bias = true;
     shape.gelu = TIDE_MATMUL_GELU_FORWARD;
-    check_failing_prepare(&shape, CUBLAS_STATUS_INTERNAL_ERROR, TIDE_ERROR_DEVICE);
+    check_failing_prepare(&shape, CUBLAS_STATUS_INTERNAL_ERROR, TIDE_ERROR_DEVICE, false);
     shape.has_bias = false;
-    check_failing_prepare(&shape, CUBLAS_STATUS_ALLOC_FAILED, TIDE_ERROR_NO_MEMORY);
+    check_failing_prepare(&shape, CUBLAS_STATUS_ALLOC_FAILED, TIDE_ERROR_NO_MEMORY, false);
     shape.gelu = TIDE_MATMUL_GELU_NONE;
-    check_failing_prepare(&shape, CUBLAS_STATUS_NOT_SUPPORTED, TIDE_ERROR_UNSUPPORTED);
+    check_failing_prepare(&shape, CUBLAS_STATUS_NOT_SUPPORTED, TIDE_ERROR_UNSUPPORTED, true);
 }
 
 static void a_failing_launch_says_which_and_the_next_one_runs(void **state)

@@ -37,7 +37,7 @@ size_t tide_cuda_attention_workspace_bytes(const tide_attention_args *shape);
 size_t tide_cuda_attention_backward_workspace_bytes(const tide_attention_backward_args *shape);
 
 /* Matrix products by cuBLASLt (matmul.c). open() makes the library ready on the current GPU, once a process;
- * prepare() caches descriptors and the heuristic's first algorithm per shape, any thread. UNSUPPORTED, DEVICE with
+ * prepare() caches descriptors and the algorithm chosen per shape (matmul_choice.h), any thread. UNSUPPORTED, DEVICE with
  * cuBLASLt's status. */
 tide_status tide_cuda_matmul_open(void);
 tide_status tide_cuda_matmul(void *stream, const void *arguments);

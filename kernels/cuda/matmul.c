@@ -168,56 +168,6 @@ static bool addresses_are_valid(const tide_matmul_args *args)
            (args->gelu != TIDE_MATMUL_GELU_NONE) == (args->gelu_in != NULL);
 }
 
-/* 1. The bias in C's type, if the library needs it. */
-static tide_status bias_widen(const tide_matmul_args *args, void *stream)
-{
-    const tide_cast_args cast = {.in = args->bias,
-                                 .out = args->workspace,
-                                 .elements = args->n,
-                                 .in_dtype = args->in_dtype,
-                                 .out_dtype = TIDE_DTYPE_FP32};
-    return tide_cuda_cast(stream, &cast);
-}
-
-/* 2. The product, into C or, where GELU comes apart, into what GELU reads. */
-static tide_status product_enqueue(const tide_cuda_matmul_plan *plan, const tide_matmul_args *args,
-                                   void *stream)
-{
-    const float alpha = 1.0f, beta = args->accumulate ? 1.0f : 0.0f;
-    const bool before_gelu = plan->gelu_apart && args->gelu == TIDE_MATMUL_GELU_FORWARD;
-    void *out = before_gelu ? args->gelu_in : args->c;
-    void *scratch = plan->library_bytes ? (char *)args->workspace + plan->bias_bytes : NULL;
-    cublasStatus_t status =
-        tide_cuda_matmul_plan_point(plan, plan->bias_bytes ? args->workspace : args->bias, args->gelu_in);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmul(library, plan->operation, &alpha, args->b, plan->b, args->a, plan->a, &beta,
-                                out, plan->c, out, plan->c, &plan->algorithm, scratch, plan->library_bytes,
-                                (cudaStream_t)stream);
-    return status == CUBLAS_STATUS_SUCCESS ? TIDE_OK : tide_cuda_matmul_library_fail(args, status, "running");
-}
-
-/* 3. GELU, where the product did not take it along. */
-static tide_status gelu_enqueue(const tide_matmul_args *args, void *stream)
-{
-    const size_t elements = args->m * args->n;
-    const tide_gelu_args forward = {
-        .in = args->gelu_in, .out = args->c, .elements = elements, .dtype = args->out_dtype};
-    const tide_gelu_backward_args backward = {
-        .in = args->gelu_in, .dout = args->c, .din = args->c, .elements = elements, .dtype = args->out_dtype};
-    return args->gelu == TIDE_MATMUL_GELU_FORWARD ? tide_cuda_gelu(stream, &forward)
-                                                  : tide_cuda_gelu_backward(stream, &backward);
-}
-
-static tide_status plan_run(const tide_cuda_matmul_plan *plan, const tide_matmul_args *args, void *stream)
-{
-    tide_status status = plan->bias_bytes ? bias_widen(args, stream) : TIDE_OK;
-    if (status == TIDE_OK)
-        status = product_enqueue(plan, args, stream);
-    if (status == TIDE_OK && plan->gelu_apart)
-        status = gelu_enqueue(args, stream);
-    return status;
-}
-
 tide_status tide_cuda_matmul(void *stream, const void *arguments)
 {
     const tide_matmul_args *args = arguments;
@@ -230,7 +180,7 @@ tide_status tide_cuda_matmul(void *stream, const void *arguments)
     else if (args->workspace_bytes < plan->bias_bytes + plan->library_bytes)
         status = tide_cuda_matmul_fail(TIDE_ERROR_ARGUMENT, args, "its workspace is smaller than it needs");
     else
-        status = plan_run(plan, args, stream);
+        status = tide_cuda_matmul_plan_run(library, plan, args, stream);
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -1,4 +1,4 @@
-/* What cuBLASLt is told about a shape, and what its heuristic may choose from:
+/* What cuBLASLt is told about a shape, what its heuristic may choose from, and running what was chosen:
  *
  * - Arithmetic is CUBLAS_COMPUTE_32F: sums in fp32, and fp32 inputs are multiplied as such (TF32 has a type of its
  *   own).
@@ -21,11 +21,11 @@
  */
 #include "kernels/cuda/matmul_plan.h"
 
+#include "kernels/cuda/launchers.h"
+
 #include <stdlib.h>
 
 enum { AUX_MULTIPLE = 8 };
-
-#define WORKSPACE_LIMIT_BYTES (UINT64_C(32) << 20)
 
 /* ---- messages ---- */
 
@@ -94,8 +94,9 @@ static bool has_aux(const tide_cuda_matmul_plan *plan)
     return plan->shape.gelu != TIDE_MATMUL_GELU_NONE && !plan->gelu_apart;
 }
 
-cublasStatus_t tide_cuda_matmul_plan_point(const tide_cuda_matmul_plan *plan, const void *bias,
-                                           const void *gelu_in)
+/* Points the operation at a launch's bias and gelu_in, where the product takes them. */
+static cublasStatus_t operation_point(const tide_cuda_matmul_plan *plan, const void *bias,
+                                      const void *gelu_in)
 {
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if (plan->shape.has_bias)
@@ -141,7 +142,7 @@ static cublasStatus_t operation_create(tide_cuda_matmul_plan *plan)
     if (status == CUBLAS_STATUS_SUCCESS)
         status = operation_set(plan);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = tide_cuda_matmul_plan_point(plan, (const void *)bias, (const void *)gelu_in);
+        status = operation_point(plan, (const void *)bias, (const void *)gelu_in);
     return status;
 }
 
@@ -168,7 +169,7 @@ static cublasStatus_t layouts_create(tide_cuda_matmul_plan *plan)
 
 static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, const tide_matmul_args *shape)
 {
-    const uint64_t workspace_bytes = WORKSPACE_LIMIT_BYTES;
+    const uint64_t workspace_bytes = TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = tide_cuda_matmul_row_alignment(shape->ldb, shape->in_dtype),
                    b = tide_cuda_matmul_row_alignment(shape->lda, shape->in_dtype);
@@ -192,22 +193,47 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, cons
     return status;
 }
 
-/* NOT_SUPPORTED where the heuristic knows no algorithm, however it says so. */
+/* ---- the choice ---- */
+
+/* What the heuristic answers, in its order. */
+static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
+                                     cublasLtMatmulPreference_t preference)
+{
+    cublasLtMatmulHeuristicResult_t results[TIDE_CUDA_MATMUL_CANDIDATES] = {0};
+    int found = 0;
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(library, plan->operation, plan->b, plan->a, plan->c, plan->c,
+                                       preference, TIDE_CUDA_MATMUL_CANDIDATES, results, &found);
+    assert(found >= 0 && found <= TIDE_CUDA_MATMUL_CANDIDATES);
+    plan->candidate_count = status == CUBLAS_STATUS_SUCCESS ? found : 0;
+    for (int i = 0; i < plan->candidate_count && status == CUBLAS_STATUS_SUCCESS; i++) {
+        plan->algorithms[i] = results[i].algo;
+        status = tide_cuda_matmul_candidate_read(&results[i], &plan->candidates[i]);
+    }
+    return status;
+}
+
+/* NOT_SUPPORTED where the heuristic knows no algorithm that is allowed, if it does not say more. */
 static cublasStatus_t algorithm_choose(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
                                        cublasLtMatmulPreference_t preference)
 {
-    cublasLtMatmulHeuristicResult_t best = {0};
-    int found = 0;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, plan->operation, plan->b, plan->a,
-                                                           plan->c, plan->c, preference, 1, &best, &found);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = found > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED;
+    const cublasStatus_t status = candidates_ask(library, plan, preference);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    assert(best.workspaceSize <= WORKSPACE_LIMIT_BYTES);
-    plan->algorithm = best.algo;
-    plan->library_bytes = best.workspaceSize;
-    return CUBLAS_STATUS_SUCCESS;
+    const int chosen = tide_cuda_matmul_choose(plan->candidates, plan->candidate_count, plan->shape.k);
+    if (chosen >= 0)
+        tide_cuda_matmul_plan_take(plan, chosen);
+    else if (plan->candidate_count > 0 && plan->candidates[0].state != CUBLAS_STATUS_SUCCESS)
+        return plan->candidates[0].state;
+    return chosen >= 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+void tide_cuda_matmul_plan_take(tide_cuda_matmul_plan *plan, int candidate)
+{
+    assert(candidate >= 0 && candidate < plan->candidate_count);
+    assert(tide_cuda_matmul_candidate_is_allowed(&plan->candidates[candidate]));
+    plan->chosen = candidate;
+    plan->library_bytes = plan->candidates[candidate].workspace_bytes;
 }
 
 /* ---- plans ---- */
@@ -255,12 +281,6 @@ static cublasStatus_t plan_build(cublasLtHandle_t library, tide_cuda_matmul_plan
     return status;
 }
 
-/* The library declines a product by one of these; what else it says is a failure. */
-static bool declined(cublasStatus_t status)
-{
-    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
-}
-
 tide_status tide_cuda_matmul_plan_create(cublasLtHandle_t library, const tide_matmul_args *shape,
                                          tide_cuda_matmul_plan **result)
 {
@@ -273,7 +293,7 @@ tide_status tide_cuda_matmul_plan_create(cublasLtHandle_t library, const tide_ma
     plan->bias_bytes = bias_widened ? tide_align_up(shape->n * sizeof(float)) : 0;
     plan->gelu_apart = wants_gelu && (shape->out_dtype == TIDE_DTYPE_FP32 || shape->ldc % AUX_MULTIPLE != 0);
     cublasStatus_t status = plan_build(library, plan);
-    if (declined(status) && has_aux(plan)) {
+    if (tide_cuda_matmul_declined(status) && has_aux(plan)) {
         plan->gelu_apart = true;
         status = plan_build(library, plan);
     }
@@ -289,4 +309,57 @@ void tide_cuda_matmul_plan_destroy(tide_cuda_matmul_plan *plan)
 {
     plan_destroy_parts(plan);
     free(plan);
+}
+
+/* ---- running ---- */
+
+/* 1. The bias in C's type, if the library needs it. */
+static tide_status bias_widen(const tide_matmul_args *args, void *stream)
+{
+    const tide_cast_args cast = {.in = args->bias,
+                                 .out = args->workspace,
+                                 .elements = args->n,
+                                 .in_dtype = args->in_dtype,
+                                 .out_dtype = TIDE_DTYPE_FP32};
+    return tide_cuda_cast(stream, &cast);
+}
+
+/* 2. The product, into C or, where GELU comes apart, into what GELU reads. */
+static tide_status product_enqueue(cublasLtHandle_t library, const tide_cuda_matmul_plan *plan,
+                                   const tide_matmul_args *args, void *stream)
+{
+    const float alpha = 1.0f, beta = args->accumulate ? 1.0f : 0.0f;
+    const bool before_gelu = plan->gelu_apart && args->gelu == TIDE_MATMUL_GELU_FORWARD;
+    void *out = before_gelu ? args->gelu_in : args->c;
+    void *scratch = plan->library_bytes ? (char *)args->workspace + plan->bias_bytes : NULL;
+    cublasStatus_t status =
+        operation_point(plan, plan->bias_bytes ? args->workspace : args->bias, args->gelu_in);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmul(library, plan->operation, &alpha, args->b, plan->b, args->a, plan->a, &beta,
+                                out, plan->c, out, plan->c, &plan->algorithms[plan->chosen], scratch,
+                                plan->library_bytes, (cudaStream_t)stream);
+    return status == CUBLAS_STATUS_SUCCESS ? TIDE_OK : tide_cuda_matmul_library_fail(args, status, "running");
+}
+
+/* 3. GELU, where the product did not take it along. */
+static tide_status gelu_enqueue(const tide_matmul_args *args, void *stream)
+{
+    const size_t elements = args->m * args->n;
+    const tide_gelu_args forward = {
+        .in = args->gelu_in, .out = args->c, .elements = elements, .dtype = args->out_dtype};
+    const tide_gelu_backward_args backward = {
+        .in = args->gelu_in, .dout = args->c, .din = args->c, .elements = elements, .dtype = args->out_dtype};
+    return args->gelu == TIDE_MATMUL_GELU_FORWARD ? tide_cuda_gelu(stream, &forward)
+                                                  : tide_cuda_gelu_backward(stream, &backward);
+}
+
+tide_status tide_cuda_matmul_plan_run(cublasLtHandle_t library, const tide_cuda_matmul_plan *plan,
+                                      const tide_matmul_args *args, void *stream)
+{
+    tide_status status = plan->bias_bytes ? bias_widen(args, stream) : TIDE_OK;
+    if (status == TIDE_OK)
+        status = product_enqueue(library, plan, args, stream);
+    if (status == TIDE_OK && plan->gelu_apart)
+        status = gelu_enqueue(args, stream);
+    return status;
 }

@@ -1,0 +1,110 @@
+/* The rule, and reading what it goes by: see the header. */
+#include "kernels/cuda/matmul_choice.h"
+
+#include <math.h>
+
+bool tide_cuda_matmul_declined(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+/* ---- what the library says ---- */
+
+/* Attributes are of four bytes, signed or not; a kernel that has no such thing may say so in any way. */
+static cublasStatus_t attribute_read(const cublasLtMatmulAlgo_t *algorithm,
+                                     cublasLtMatmulAlgoConfigAttributes_t name, int32_t *value)
+{
+    size_t written = 0;
+    int32_t said = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoConfigGetAttribute(algorithm, name, &said, sizeof said, &written);
+    *value =
+        status == CUBLAS_STATUS_SUCCESS && written == sizeof said ? said : (int32_t)TIDE_CUDA_MATMUL_UNKNOWN;
+    return tide_cuda_matmul_declined(status) ? CUBLAS_STATUS_SUCCESS : status;
+}
+
+cublasStatus_t tide_cuda_matmul_candidate_read(const cublasLtMatmulHeuristicResult_t *result,
+                                               tide_cuda_matmul_candidate *candidate)
+{
+    *candidate = (tide_cuda_matmul_candidate){.state = result->state};
+    if (result->state != CUBLAS_STATUS_SUCCESS)
+        return CUBLAS_STATUS_SUCCESS;
+    candidate->waves = result->wavesCount;
+    candidate->workspace_bytes = result->workspaceSize;
+    const struct {
+        cublasLtMatmulAlgoConfigAttributes_t name;
+        int32_t *value;
+    } attributes[] = {
+        {CUBLASLT_ALGO_CONFIG_ID, &candidate->algorithm},
+        {CUBLASLT_ALGO_CONFIG_TILE_ID, &candidate->tile},
+        {CUBLASLT_ALGO_CONFIG_STAGES_ID, &candidate->stages},
+        {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &candidate->splits},
+        {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &candidate->reduction},
+    };
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0] && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = attribute_read(&result->algo, attributes[i].name, attributes[i].value);
+    return status;
+}
+
+/* ---- the rule ---- */
+
+bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *candidate)
+{
+    const int32_t reduction = candidate->reduction;
+    return candidate->state == CUBLAS_STATUS_SUCCESS &&
+           candidate->workspace_bytes <= TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES &&
+           (reduction == TIDE_CUDA_MATMUL_UNKNOWN || reduction == CUBLASLT_REDUCTION_SCHEME_NONE ||
+            reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+}
+
+/* 0: unknown. A hundredth of a wave more than a whole number is that number. */
+static double fill_of(const tide_cuda_matmul_candidate *candidate)
+{
+    const double waves = candidate->waves;
+    return waves > 0 && isfinite(waves) ? waves / fmax(1.0, ceil(waves - 0.01)) : 0.0;
+}
+
+static bool splits_a_long_sum(const tide_cuda_matmul_candidate *candidate, size_t k)
+{
+    return tide_cuda_matmul_candidate_is_allowed(candidate) && candidate->splits > 1 &&
+           candidate->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE &&
+           k / (size_t)candidate->splits >= TIDE_CUDA_MATMUL_PART_TERMS;
+}
+
+int tide_cuda_matmul_choose(const tide_cuda_matmul_candidate *candidates, int count, size_t k)
+{
+    int first = 0;
+    while (first < count && !tide_cuda_matmul_candidate_is_allowed(&candidates[first]))
+        first++;
+    if (first == count)
+        return -1;
+    const double first_fill = fill_of(&candidates[first]);
+    double best = first_fill;
+    for (int i = first + 1; i < count; i++)
+        if (splits_a_long_sum(&candidates[i], k))
+            best = fmax(best, fill_of(&candidates[i]));
+    const double enough = best * TIDE_CUDA_MATMUL_NEARLY;
+    if (first_fill == 0.0 || first_fill >= enough)
+        return first;
+    int chosen = first + 1; /* that of the best at the latest */
+    while (!splits_a_long_sum(&candidates[chosen], k) || fill_of(&candidates[chosen]) < enough)
+        chosen++;
+    return chosen;
+}
+
+/* ---- words ---- */
+
+#define TILE(m, n) [CUBLASLT_MATMUL_TILE_##m##x##n] = #m "x" #n
+
+const char *tide_cuda_matmul_tile_name(int32_t tile)
+{
+    static const char *const names[] = {
+        TILE(32, 64),   TILE(64, 32),   TILE(32, 128),  TILE(128, 32),  TILE(32, 256),  TILE(256, 32),
+        TILE(64, 64),   TILE(64, 96),   TILE(96, 64),   TILE(64, 128),  TILE(128, 64),  TILE(64, 256),
+        TILE(256, 64),  TILE(64, 512),  TILE(512, 64),  TILE(96, 128),  TILE(128, 96),  TILE(128, 128),
+        TILE(128, 160), TILE(160, 128), TILE(128, 192), TILE(192, 128), TILE(128, 256), TILE(256, 128),
+    };
+    const bool known = tile >= 0 && (size_t)tile < sizeof names / sizeof names[0] && names[tile];
+    return known ? names[tile] : "";
+}
