@@ -91,6 +91,29 @@ def check_threads(bench):
                      f"info measures the host's Adam with {'the threads asked for' if given else 'all processors but two'}", run)
 
 
+def check_log(bench, full):
+    """TIDEPOOL_LOG=matmul: a line for each shape, once; otherwise nothing (a good Outcome's standard error is empty)."""
+    os.environ["TIDEPOOL_LOG"] = "matmul,,nonsense"
+    outcome = Outcome(bench, "logged")
+    del os.environ["TIDEPOOL_LOG"]
+    first, *lines = outcome.run.err.splitlines() or [""]
+    bench.tap.ok(first == "tidepool: TIDEPOOL_LOG knows no topic 'nonsense', but: matmul", "a topic that is none is told of",
+                 outcome.run)
+    shape = re.compile(r"tidepool: matmul: (\d+ x \d+ x \d+, bf16 to (?:bf16|fp32)(?:, [\w^ ]+)*): candidate (\d+) of (\d+): "
+                       r"algorithm -?\d+, tile -?\d+(?: \d+x\d+)?, stages -?\d+, splits -?\d+, reduction \w+, "
+                       r"waves \d+\.\d\d, workspace \d+")
+    found = [shape.fullmatch(line) for line in lines]
+    # A step has the three products of four layers and of the head.
+    bench.tap.ok(outcome.run.status == 0 and all(found) and len(set(lines)) == len(lines) >= 15 and
+                 all(1 <= int(line.group(2)) <= int(line.group(3)) <= 8 for line in found),
+                 "each product's choice is logged in one line when it was asked for", outcome.run)
+    weights = [line for line in found if line and ", bf16 to fp32, A^T, added to C" in line.group(1)]
+    bench.tap.ok(len(weights) == 5, "a weight's gradient is logged as such", outcome.run)
+    saved = bench.folder / "logged" / f"step-{STEPS}"
+    bench.tap.ok(saved.is_dir() and [(saved / file).read_bytes() for file in TENSOR_FILES] == full.tensors,
+                 "the same bits: logged", outcome.run)
+
+
 def no_gpu(program):
     """Why there is none, as the module tells it; "" if there is one. (Measuring one takes a second, refusing none.)"""
     run = Run([program, "info", "--device", "cuda:0"])
@@ -111,7 +134,9 @@ def main():
     (bench.folder / "model.json").write_text(json.dumps(MODEL))
     try:
         check_threads(bench)
-        check_variants(bench, *check_dtype(bench, "bf16"))
+        full, budget = check_dtype(bench, "bf16")
+        check_variants(bench, full, budget)
+        check_log(bench, full)
         for dtype in ("fp16", "fp32"):
             check_dtype(bench, dtype)
     finally:

@@ -22,6 +22,7 @@
 #include "kernels/cuda/matmul_plan.h"
 
 #include "kernels/cuda/launchers.h"
+#include "kernels/cuda/log.h"
 
 #include <stdlib.h>
 
@@ -236,6 +237,37 @@ void tide_cuda_matmul_plan_take(tide_cuda_matmul_plan *plan, int candidate)
     plan->library_bytes = plan->candidates[candidate].workspace_bytes;
 }
 
+static const char *gelu_name(const tide_cuda_matmul_plan *plan)
+{
+    const bool forward = plan->shape.gelu == TIDE_MATMUL_GELU_FORWARD;
+    if (plan->shape.gelu == TIDE_MATMUL_GELU_NONE)
+        return "";
+    return plan->gelu_apart ? ", GELU apart" : forward ? ", GELU" : ", GELU backward";
+}
+
+static const char *reduction_name(int32_t reduction)
+{
+    return reduction == CUBLASLT_REDUCTION_SCHEME_NONE           ? "none"
+           : reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? "fp32"
+                                                                 : "unknown";
+}
+
+static void choice_log(const tide_cuda_matmul_plan *plan)
+{
+    const tide_matmul_args *shape = &plan->shape;
+    const tide_cuda_matmul_candidate *taken = &plan->candidates[plan->chosen];
+    const char *tile = tide_cuda_matmul_tile_name(taken->tile);
+    tide_cuda_log(TIDE_CUDA_LOG_MATMUL,
+                  "%zu x %zu x %zu, %s to %s%s%s%s%s%s: candidate %d of %d: algorithm %d, tile %d%s%s, "
+                  "stages %d, splits %d, reduction %s, waves %.2f, workspace %zu",
+                  shape->m, shape->n, shape->k, type_name(shape->in_dtype), type_name(shape->out_dtype),
+                  shape->transpose_a ? ", A^T" : "", shape->transpose_b ? ", B^T" : "",
+                  shape->has_bias ? ", bias" : "", shape->accumulate ? ", added to C" : "", gelu_name(plan),
+                  plan->chosen + 1, plan->candidate_count, taken->algorithm, taken->tile, tile[0] ? " " : "",
+                  tile, taken->stages, taken->splits, reduction_name(taken->reduction), (double)taken->waves,
+                  taken->workspace_bytes);
+}
+
 /* ---- plans ---- */
 
 /* On ways back: a failure there follows from one that was reported, and changes nothing any more. */
@@ -301,6 +333,7 @@ tide_status tide_cuda_matmul_plan_create(cublasLtHandle_t library, const tide_ma
         free(plan);
         return tide_cuda_matmul_library_fail(shape, status, "preparing");
     }
+    choice_log(plan);
     *result = plan;
     return TIDE_OK;
 }
