@@ -12,6 +12,8 @@
 enum { NS_PER_SECOND = 1000000000 };
 
 static bool first_figure;
+static const char *lines_bench, *lines_section; /* NULL: figures are the members of one object */
+static char also[512];
 
 bool bench_options(int argc, char **argv)
 {
@@ -46,25 +48,68 @@ static void print_string(const char *text)
     putchar('"');
 }
 
+void bench_section(const char *bench, const char *section)
+{
+    lines_bench = bench;
+    lines_section = section;
+}
+
+void bench_also(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(also, sizeof also, format, arguments);
+    va_end(arguments);
+}
+
+/* One figure, from its brace to its value. */
+static void figure_begin(const char *name)
+{
+    if (lines_bench)
+        printf("{\"bench\": \"%s\", \"section\": \"%s\", ", lines_bench, lines_section);
+    else
+        printf("%s\n  {", first_figure ? "" : ",");
+    printf("\"name\": \"%s\", \"value\": ", name);
+    first_figure = false;
+}
+
+/* And from there to its end. */
+static void figure_end(const char *note, va_list arguments)
+{
+    char text[512];
+    vsnprintf(text, sizeof text, note, arguments);
+    if (also[0])
+        printf(", %s", also);
+    also[0] = '\0';
+    printf(", \"note\": ");
+    print_string(text);
+    printf(lines_bench ? "}\n" : "}");
+    fflush(stdout);
+}
+
 void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit,
                   const char *note, ...)
 {
-    char text[512];
     va_list arguments;
-    va_start(arguments, note);
-    vsnprintf(text, sizeof text, note, arguments);
-    va_end(arguments);
     if (!isfinite(value))
         bench_die("figure %s is not a number", name);
-    printf("%s\n  {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"", first_figure ? "" : ",", name, value,
-           unit);
+    figure_begin(name);
+    printf("%.6g, \"unit\": \"%s\"", value, unit);
     if (bound != BENCH_NO_BOUND)
         printf(", \"%s\": %.6g", bound == BENCH_AT_LEAST ? "at_least" : "at_most", limit);
-    printf(", \"note\": ");
-    print_string(text);
-    putchar('}');
-    fflush(stdout);
-    first_figure = false;
+    va_start(arguments, note);
+    figure_end(note, arguments);
+    va_end(arguments);
+}
+
+void bench_missing(const char *name, const char *unit, const char *note, ...)
+{
+    va_list arguments;
+    figure_begin(name);
+    printf("null, \"unit\": \"%s\"", unit);
+    va_start(arguments, note);
+    figure_end(note, arguments);
+    va_end(arguments);
 }
 
 static double clock_seconds(clockid_t clock)

@@ -29,6 +29,19 @@ typedef enum bench_bound { BENCH_NO_BOUND = 0, BENCH_AT_LEAST, BENCH_AT_MOST } b
 void bench_figure(const char *name, double value, const char *unit, bench_bound bound, double limit,
                   const char *note, ...) __attribute__((format(printf, 6, 7)));
 
+/* In place of begin and end, where what was measured has to outlive a benchmark that is cut short: each figure from now on is an
+ * object of its own, on a line of its own that is flushed at once, and says which section of which benchmark it is of:
+ *
+ *   {"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, ...}
+ */
+void bench_section(const char *bench, const char *section);
+
+/* Members that the next figure has too, in JSON, printf's: "\"splits\": %d, \"taken\": true". */
+void bench_also(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A figure that could not be measured: its value is null, `note` says why. */
+void bench_missing(const char *name, const char *unit, const char *note, ...) __attribute__((format(printf, 3, 4)));
+
 double bench_seconds(void);                        /* monotonic */
 double bench_cpu_seconds(void);                    /* of all threads of this process */
 double bench_median(double *values, size_t count); /* sorts them; count > 0 */

@@ -1,33 +1,87 @@
-/* Speeds on a GPU, one JSON object (tests/bench/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does
- * in plain CUDA calls in the same run. Exit status 77, saying why, where there is no GPU.
+/* Speeds on a GPU, each figure a JSON object on a line of its own, written as soon as it is measured (bench_section in
+ * tests/bench/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does in plain CUDA calls in the same run.
+ * Exit status 77, saying why, where there is no GPU.
  *
- * usage: bench_gpu [--quick]      the GPU is number 0 (CUDA_VISIBLE_DEVICES chooses)
+ *   copies      chunks through the device's streams, and mappings
+ *   products    every matrix product of a step
+ *   candidates  the same with each of cuBLASLt's algorithms, and which of them the rule takes (kernels/cuda/matmul_choice.h)
+ *   attention   forward and backward
+ *   memory      all other kernels
+ *
+ * usage: bench_gpu [--quick] [--only SECTION ...]      the GPU is number 0 (CUDA_VISIBLE_DEVICES chooses)
+ * --quick takes next to nothing, to see that all runs: nobody judges its figures.
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
-#include "kernels/cuda/launchers.h"
-#include "offload/cuda_device.h"
-
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { ORDINAL = 0, NOTHING_TO_RUN_ON = 77 };
+enum { ORDINAL = 0, NOTHING_TO_RUN_ON = 77, USAGE = 2 };
+enum { COPIES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SECTIONS };
 
-void bench_cuda(cudaError_t error, const char *call)
+static const char *const names[SECTIONS] = {"copies", "products", "candidates", "attention", "memory"};
+
+typedef struct request {
+    bool quick, only;
+    bool wanted[SECTIONS];
+} request;
+
+static int section_find(const char *name)
 {
-    if (error != cudaSuccess)
-        bench_die("%s: %s", call, cudaGetErrorString(error));
+    int section = 0;
+    while (section < SECTIONS && strcmp(names[section], name) != 0)
+        section++;
+    return section;
 }
 
-void bench_check(tide_status status, const char *what)
+static request request_read(int argc, char **argv)
 {
-    if (status != TIDE_OK)
-        bench_die("%s: %s", what, tide_message());
+    request made = {0};
+    for (int i = 1; i < argc; i++) {
+        const int section = made.only ? section_find(argv[i]) : SECTIONS;
+        if (section < SECTIONS)
+            made.wanted[section] = true;
+        else if (strcmp(argv[i], "--quick") == 0)
+            made.quick = true;
+        else if (strcmp(argv[i], "--only") == 0)
+            made.only = true;
+        else {
+            fprintf(stderr,
+                    "%s: %s? usage: [--quick] [--only copies|products|candidates|attention|memory ...]\n",
+                    argv[0], argv[i]);
+            exit(USAGE);
+        }
+    }
+    for (int i = 0; i < SECTIONS && !made.only; i++)
+        made.wanted[i] = true;
+    return made;
+}
+
+static bool begins(const request *asked, int section)
+{
+    bench_section("gpu", names[section]);
+    return asked->wanted[section];
+}
+
+static void kernels_run(const request *asked, const bench_gpu_sizes *sizes)
+{
+    bench_gpu_rig rig = bench_gpu_open(sizes);
+    if (begins(asked, PRODUCTS))
+        bench_gpu_products(&rig);
+    if (begins(asked, CANDIDATES))
+        bench_gpu_candidates(&rig);
+    if (begins(asked, ATTENTION))
+        bench_gpu_attention(&rig);
+    if (begins(asked, MEMORY))
+        bench_gpu_memory(&rig);
+    bench_gpu_close(&rig);
 }
 
 int main(int argc, char **argv)
 {
-    const bool quick = bench_options(argc, argv);
+    const request asked = request_read(argc, argv);
+    const bench_gpu_sizes sizes = bench_gpu_sizes_make(asked.quick);
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
@@ -37,9 +91,9 @@ int main(int argc, char **argv)
     struct cudaDeviceProp properties;
     BENCH_CUDA(cudaGetDeviceProperties(&properties, ORDINAL));
     BENCH_CUDA(cudaSetDevice(ORDINAL));
-    bench_begin("gpu");
-    bench_gpu_copies(properties.name, ORDINAL, quick);
-    bench_gpu_kernels(ORDINAL, quick);
-    bench_end();
+    if (begins(&asked, COPIES))
+        bench_gpu_copies(properties.name, ORDINAL, &sizes);
+    if (asked.wanted[PRODUCTS] || asked.wanted[CANDIDATES] || asked.wanted[ATTENTION] || asked.wanted[MEMORY])
+        kernels_run(&asked, &sizes);
     return 0;
 }

@@ -1,8 +1,14 @@
-/* What the GPU's benchmarks share: the device under test, and CUDA calls that end the program with a line when they fail. */
+/* What the GPU's benchmarks share: CUDA calls that end the program with a line when they fail, and the rig on which kernels are
+ * timed.
+ *
+ * Operands are random bf16 numbers of size 0.5 to 2 (zeros would be faster than life) in one arena of PARTS parts, of which a
+ * kernel uses a few hundred megabytes, more than the L2 cache holds. A figure is from the median of rounds of a few launches
+ * between two events; rounds end early where they take long.
+ */
 #ifndef TIDE_TESTS_BENCH_GPU_H
 #define TIDE_TESTS_BENCH_GPU_H
 
-#include "offload/device.h"
+#include "kernels/kernels.h"
 #include "tests/bench/bench.h"
 
 #include <cuda_runtime_api.h>
@@ -12,10 +18,63 @@
 void bench_cuda(cudaError_t error, const char *call);
 void bench_check(tide_status status, const char *what);
 
-/* Chunks through the device's own streams against plain copies of pinned memory, and what mapping costs meanwhile. */
-void bench_gpu_copies(const char *gpu, uint32_t ordinal, bool quick);
+enum { BENCH_GPU_PARTS = 8 };
 
-/* Every kernel's rate: bytes against a plain copy on the GPU, operations against a large product. */
-void bench_gpu_kernels(uint32_t ordinal, bool quick);
+/* What is measured: gpt2-xl at 32768 tokens, or, to see that all runs, next to nothing. */
+typedef struct bench_gpu_sizes {
+    size_t rows, width, heads; /* tokens of a micro-batch, of a model with heads of width 64 */
+    size_t narrow_rows, narrow_width;         /* gpt2's, whose weights have the fewest tiles for the longest sums */
+    size_t length, long_length;               /* of a sequence */
+    size_t wide_heads;                        /* of width 128 */
+    size_t vocabulary, padded, logit_rows;    /* of the head; rows of a tile of logits */
+    size_t square;                            /* the product whose rate is the limit */
+    size_t adam_elements;
+    size_t part_bytes;
+    uint64_t chunk_bytes;
+    int rounds, runs;
+} bench_gpu_sizes;
+
+typedef struct bench_gpu_rig {
+    bench_gpu_sizes sizes;
+    const tide_kernels *kernels;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+    char *arena;
+} bench_gpu_rig;
+
+bench_gpu_sizes bench_gpu_sizes_make(bool quick);
+
+/* On the current GPU. The arena is made anew by refill. */
+bench_gpu_rig bench_gpu_open(const bench_gpu_sizes *sizes);
+void bench_gpu_close(bench_gpu_rig *rig);
+void bench_gpu_refill(bench_gpu_rig *rig);
+void *bench_gpu_part(const bench_gpu_rig *rig, int index);
+
+/* A launch's seconds: in one round, and the median of all rounds behind a launch to warm up. */
+double bench_gpu_round(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments);
+double bench_gpu_time(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments);
+
+/* What the GPU does in plain calls, measured and told at the first call: bytes a second of a copy, read and write counted;
+ * operations a second of one large square product of cuBLASLt's. */
+double bench_gpu_copy_rate(const bench_gpu_rig *rig);
+double bench_gpu_product_rate(const bench_gpu_rig *rig);
+
+/* A kernel bound by arithmetic, against the large product. */
+void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel, const void *arguments,
+                            uint64_t flops);
+
+/* --- the sections --- */
+
+/* Chunks through the device's own streams against plain copies of pinned memory, and what mapping costs meanwhile. */
+void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *sizes);
+
+/* Every product of a step as it runs in one; and each of them with all of cuBLASLt's candidates. */
+void bench_gpu_products(const bench_gpu_rig *rig);
+void bench_gpu_candidates(const bench_gpu_rig *rig);
+
+void bench_gpu_attention(const bench_gpu_rig *rig);
+
+/* Every kernel that is bound by memory: bytes that must move against a plain copy on the GPU. */
+void bench_gpu_memory(bench_gpu_rig *rig);
 
 #endif

@@ -1,4 +1,4 @@
-/* Copies and mappings of 64 MiB chunks.
+/* Copies and mappings of chunks, of 64 MiB where figures count.
  *
  *   plain     cudaMemcpyAsync between pinned memory (cudaHostAlloc) and cudaMalloc's, back to back on a stream a direction
  *   engine    copy_slot on the in and the out stream, an event behind each, as the pool's engine enqueues them
@@ -13,22 +13,22 @@
 
 #include <stdlib.h>
 
-enum { SITE = 1, COPIES = 16, ROUNDS = 9, ROUNDS_QUICK = 3, MAPPINGS = 400, SLOTS = 6 };
+enum { SITE = 1, COPIES = 16, ROUNDS = 9, ROUNDS_QUICK = 1, MAPPINGS = 400, SLOTS = 6 };
 enum { IN = 1, OUT = 2, BOTH = 3 };
-static const uint64_t chunk_bytes = UINT64_C(64) << 20;
 
 typedef struct rig {
     tide_device *device;
     const tide_device_ops *ops;
+    uint64_t chunk_bytes;
     tide_event events[2][COPIES];
     char *places; /* SLOTS chunks */
     void *host[2], *gpu[2];
     cudaStream_t streams[2];
 } rig;
 
-static rig rig_open(uint32_t ordinal)
+static rig rig_open(uint32_t ordinal, uint64_t chunk_bytes)
 {
-    rig it = {0};
+    rig it = {.chunk_bytes = chunk_bytes};
     const tide_device_options options = {.device_memory_bytes = SLOTS * chunk_bytes,
                                          .host_memory_bytes = SLOTS * chunk_bytes,
                                          .chunk_bytes = chunk_bytes};
@@ -66,10 +66,10 @@ static double plain_seconds(rig *it, int directions)
     const double begin = bench_seconds();
     for (int i = 0; i < COPIES; i++) {
         if (directions & IN)
-            BENCH_CUDA(cudaMemcpyAsync(it->gpu[0], it->host[0], chunk_bytes, cudaMemcpyHostToDevice,
+            BENCH_CUDA(cudaMemcpyAsync(it->gpu[0], it->host[0], it->chunk_bytes, cudaMemcpyHostToDevice,
                                        it->streams[0]));
         if (directions & OUT)
-            BENCH_CUDA(cudaMemcpyAsync(it->host[1], it->gpu[1], chunk_bytes, cudaMemcpyDeviceToHost,
+            BENCH_CUDA(cudaMemcpyAsync(it->host[1], it->gpu[1], it->chunk_bytes, cudaMemcpyDeviceToHost,
                                        it->streams[1]));
     }
     BENCH_CUDA(cudaStreamSynchronize(it->streams[0]));
@@ -84,13 +84,13 @@ static void engine_enqueue(rig *it, int directions)
         const tide_work work = {.label = "bench copy", .tag = i};
         if (directions & IN) {
             bench_check(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, i % 2, i % 2,
-                                           chunk_bytes),
+                                           it->chunk_bytes),
                         "in");
             bench_check(it->ops->event_record(it->device, it->events[0][i], TIDE_STREAM_IN), "record");
         }
         if (directions & OUT) {
             bench_check(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST, 2 + i % 2,
-                                           2 + i % 2, chunk_bytes),
+                                           2 + i % 2, it->chunk_bytes),
                         "out");
             bench_check(it->ops->event_record(it->device, it->events[1][i], TIDE_STREAM_OUT), "record");
         }
@@ -113,13 +113,13 @@ static double engine_seconds(rig *it, int directions)
     return bench_seconds() - begin;
 }
 
-static void copies_measure(rig *it, const char *gpu, bool quick)
+static void copies_measure(rig *it, const char *gpu, int kernel_rounds)
 {
     static const char *const names[] = {
         [IN] = "chunks in", [OUT] = "chunks out", [BOTH] = "chunks in and out"};
-    const int rounds = quick ? ROUNDS_QUICK : ROUNDS;
+    const int rounds = kernel_rounds > 1 ? ROUNDS : ROUNDS_QUICK;
     for (int directions = IN; directions <= BOTH; directions++) {
-        const double bytes = (double)COPIES * (double)chunk_bytes * (directions == BOTH ? 2 : 1);
+        const double bytes = (double)COPIES * (double)it->chunk_bytes * (directions == BOTH ? 2 : 1);
         double ratios[ROUNDS], plain_rates[ROUNDS];
         (void)plain_seconds(it, directions); /* warm */
         (void)engine_seconds(it, directions);
@@ -143,8 +143,8 @@ static void mappings_time(rig *it, double *us, bool under_load)
             engine_enqueue(it, BOTH);
         }
         const double begin = bench_seconds();
-        bench_check(it->ops->map(it->device, 4, it->places + 4 * chunk_bytes), "map");
-        bench_check(it->ops->unmap(it->device, 4, it->places + 4 * chunk_bytes), "unmap");
+        bench_check(it->ops->map(it->device, 4, it->places + 4 * it->chunk_bytes), "map");
+        bench_check(it->ops->unmap(it->device, 4, it->places + 4 * it->chunk_bytes), "unmap");
         us[i] = (bench_seconds() - begin) * 1e6;
     }
 }
@@ -163,10 +163,10 @@ static void mappings_measure(rig *it)
     }
 }
 
-void bench_gpu_copies(const char *gpu, uint32_t ordinal, bool quick)
+void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *sizes)
 {
-    rig it = rig_open(ordinal);
-    copies_measure(&it, gpu, quick);
+    rig it = rig_open(ordinal, sizes->chunk_bytes);
+    copies_measure(&it, gpu, sizes->rounds);
     mappings_measure(&it);
     rig_close(&it);
 }

@@ -1,0 +1,169 @@
+/* Every kernel of the GPU's table that is bound by memory, alone, on sizes of a real model: bytes that must move
+ * (tide_<op>_bytes) over the rate at which cudaMemcpyAsync copies on the GPU, read and write counted.
+ */
+#include "tests/bench/gpu/bench_gpu.h"
+
+static void memory_figure(const bench_gpu_rig *it, const char *name, tide_kernel kernel,
+                          const void *arguments, uint64_t bytes)
+{
+    const double limit = bench_gpu_copy_rate(it), seconds = bench_gpu_time(it, kernel, arguments);
+    const double rate = (double)bytes / seconds;
+    bench_also("\"us\": %.3f, \"gb_per_second\": %.1f", seconds * 1e6, rate * 1e-9);
+    bench_figure(name, rate / limit, "x copy", BENCH_NO_BOUND, 0, "%.0f us, %.0f GB/s", seconds * 1e6,
+                 rate * 1e-9);
+}
+
+static void pointwise_measure(const bench_gpu_rig *it)
+{
+    const size_t elements = it->sizes.rows * it->sizes.width;
+    const tide_gelu_args gelu = {.in = bench_gpu_part(it, 0),
+                                 .out = bench_gpu_part(it, 1),
+                                 .elements = elements,
+                                 .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "gelu", it->kernels->gelu, &gelu, tide_gelu_bytes(&gelu));
+    const tide_gelu_backward_args gelu_backward = {.in = bench_gpu_part(it, 0),
+                                                   .dout = bench_gpu_part(it, 1),
+                                                   .din = bench_gpu_part(it, 2),
+                                                   .elements = elements,
+                                                   .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "gelu backward", it->kernels->gelu_backward, &gelu_backward,
+                  tide_gelu_backward_bytes(&gelu_backward));
+    const tide_add_args add = {.a = bench_gpu_part(it, 0),
+                               .b = bench_gpu_part(it, 1),
+                               .out = bench_gpu_part(it, 2),
+                               .elements = elements,
+                               .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "add", it->kernels->add, &add, tide_add_bytes(&add));
+    const tide_copy_args copy = {
+        .in = bench_gpu_part(it, 0), .out = bench_gpu_part(it, 1), .bytes = 2 * elements};
+    memory_figure(it, "copy", it->kernels->copy, &copy, tide_copy_bytes(&copy));
+    const tide_zero_args zero = {.data = bench_gpu_part(it, 2), .bytes = it->sizes.part_bytes};
+    memory_figure(it, "zero", it->kernels->zero, &zero, tide_zero_bytes(&zero));
+    const tide_cast_args rounding = {.in = bench_gpu_part(it, 0),
+                                     .out = bench_gpu_part(it, 1),
+                                     .elements = it->sizes.adam_elements,
+                                     .in_dtype = TIDE_DTYPE_FP32,
+                                     .out_dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "gradient rounding", it->kernels->cast, &rounding, tide_cast_bytes(&rounding));
+    const tide_gradient_norm_args norm = {.gradient = bench_gpu_part(it, 1),
+                                          .blocks = bench_gpu_part(it, 2),
+                                          .elements = it->sizes.adam_elements,
+                                          .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "gradient norm", it->kernels->gradient_norm, &norm, tide_gradient_norm_bytes(&norm));
+}
+
+static void layer_norm_measure(const bench_gpu_rig *it)
+{
+    float *mean = bench_gpu_part(it, 4), *rstd = mean + it->sizes.rows, *sums = rstd + it->sizes.rows;
+    const tide_layer_norm_args forward = {.in = bench_gpu_part(it, 0),
+                                          .weight = bench_gpu_part(it, 1),
+                                          .bias = bench_gpu_part(it, 1),
+                                          .out = bench_gpu_part(it, 2),
+                                          .mean = mean,
+                                          .rstd = rstd,
+                                          .rows = it->sizes.rows,
+                                          .width = it->sizes.width,
+                                          .epsilon = 1e-5f,
+                                          .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "layer norm", it->kernels->layer_norm, &forward, tide_layer_norm_bytes(&forward));
+    const tide_layer_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
+                                                    .weight = bench_gpu_part(it, 1),
+                                                    .dout = bench_gpu_part(it, 2),
+                                                    .mean = mean,
+                                                    .rstd = rstd,
+                                                    .din = bench_gpu_part(it, 3),
+                                                    .dweight = sums,
+                                                    .dbias = sums + it->sizes.width,
+                                                    .rows = it->sizes.rows,
+                                                    .width = it->sizes.width,
+                                                    .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "layer norm backward", it->kernels->layer_norm_backward, &backward,
+                  tide_layer_norm_backward_bytes(&backward));
+    const tide_bias_backward_args bias = {.dout = bench_gpu_part(it, 0),
+                                          .dbias = sums,
+                                          .rows = it->sizes.rows,
+                                          .width = 4 * it->sizes.width,
+                                          .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "bias backward", it->kernels->bias_backward, &bias, tide_bias_backward_bytes(&bias));
+}
+
+/* Tokens as text has them: few of many kinds, one of them five rows in a hundred. */
+static void tokens_fill(const bench_gpu_rig *it)
+{
+    uint32_t state = 99;
+    void *pinned;
+    const size_t bytes = it->sizes.rows * sizeof(int32_t);
+    BENCH_CUDA(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault));
+    int32_t *tokens = pinned;
+    for (size_t i = 0; i < it->sizes.rows; i++) {
+        state = state * 1664525u + 1013904223u;
+        const double u = (double)(state >> 8) / 16777216.0;
+        tokens[i] = u < 0.05 ? 11 : (int32_t)((double)it->sizes.vocabulary * u * u * u);
+    }
+    BENCH_CUDA(cudaMemcpyAsync(bench_gpu_part(it, 5), tokens, bytes, cudaMemcpyHostToDevice, it->stream));
+    BENCH_CUDA(cudaStreamSynchronize(it->stream));
+    BENCH_CUDA(cudaFreeHost(pinned));
+}
+
+static void ends_measure(const bench_gpu_rig *it)
+{
+    tokens_fill(it);
+    const tide_embedding_args embedding = {.tokens = bench_gpu_part(it, 5),
+                                           .wte = bench_gpu_part(it, 0),
+                                           .wpe = bench_gpu_part(it, 1),
+                                           .out = bench_gpu_part(it, 2),
+                                           .rows = it->sizes.rows,
+                                           .sequence_length = it->sizes.length,
+                                           .width = it->sizes.width,
+                                           .vocabulary = it->sizes.vocabulary,
+                                           .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "embedding", it->kernels->embedding, &embedding, tide_embedding_bytes(&embedding));
+    const tide_embedding_backward_args backward = {.tokens = bench_gpu_part(it, 5),
+                                                   .dout = bench_gpu_part(it, 2),
+                                                   .dwte = bench_gpu_part(it, 3),
+                                                   .dwpe = bench_gpu_part(it, 4),
+                                                   .rows = it->sizes.rows,
+                                                   .sequence_length = it->sizes.length,
+                                                   .width = it->sizes.width,
+                                                   .vocabulary = it->sizes.vocabulary,
+                                                   .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "embedding backward", it->kernels->embedding_backward, &backward,
+                  tide_embedding_backward_bytes(&backward));
+    const tide_cross_entropy_args loss = {.logits = bench_gpu_part(it, 0),
+                                          .targets = bench_gpu_part(it, 5),
+                                          .losses = bench_gpu_part(it, 6),
+                                          .rows = it->sizes.logit_rows,
+                                          .vocabulary = it->sizes.vocabulary,
+                                          .leading_dimension = it->sizes.padded,
+                                          .gradient_scale = 1.0f,
+                                          .gradient = true,
+                                          .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "cross entropy with gradient", it->kernels->cross_entropy, &loss,
+                  tide_cross_entropy_bytes(&loss));
+}
+
+static void adam_measure(const bench_gpu_rig *it)
+{
+    const tide_adamw_segment segment = {.param = bench_gpu_part(it, 0),
+                                        .master = bench_gpu_part(it, 1),
+                                        .momentum = bench_gpu_part(it, 2),
+                                        .variance = bench_gpu_part(it, 3),
+                                        .elements = it->sizes.adam_elements,
+                                        .decays = true};
+    BENCH_CUDA(cudaMemsetAsync(bench_gpu_part(it, 3), 0, it->sizes.part_bytes,
+                               it->stream)); /* no variance is negative */
+    const tide_adamw_args args = {.segments = &segment,
+                                  .segment_count = 1,
+                                  .factors = tide_adam_factors_make(1e-4, 0.9, 0.95, 1e-8, 0.1, 10, 1.0),
+                                  .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "adamw", it->kernels->adamw, &args, tide_adamw_bytes(&args));
+}
+
+void bench_gpu_memory(bench_gpu_rig *rig)
+{
+    pointwise_measure(rig);
+    layer_norm_measure(rig);
+    ends_measure(rig);
+    bench_gpu_refill(rig);
+    adam_measure(rig);
+}

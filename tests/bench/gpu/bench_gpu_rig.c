@@ -1,0 +1,192 @@
+/* See bench_gpu.h. */
+#include "tests/bench/gpu/bench_gpu.h"
+
+#include "kernels/cuda/launchers.h"
+
+#include <math.h>
+
+enum { ROUNDS_MOST = 7 };
+static const double kernel_seconds_most = 0.5; /* no round of a kernel begins later */
+
+void bench_cuda(cudaError_t error, const char *call)
+{
+    if (error != cudaSuccess)
+        bench_die("%s: %s", call, cudaGetErrorString(error));
+}
+
+void bench_check(tide_status status, const char *what)
+{
+    if (status != TIDE_OK)
+        bench_die("%s: %s", what, tide_message());
+}
+
+bench_gpu_sizes bench_gpu_sizes_make(bool quick)
+{
+    const bench_gpu_sizes whole = {.rows = 32768,
+                                   .width = 1600,
+                                   .heads = 25,
+                                   .narrow_rows = 65536,
+                                   .narrow_width = 768,
+                                   .length = 1024,
+                                   .long_length = 4096,
+                                   .wide_heads = 12,
+                                   .vocabulary = 50257,
+                                   .padded = 50304,
+                                   .logit_rows = tide_kernels_cuda()->logit_rows,
+                                   .square = 8192,
+                                   .adam_elements = 32 << 20,
+                                   .part_bytes = (size_t)512 << 20,
+                                   .chunk_bytes = UINT64_C(64) << 20,
+                                   .rounds = ROUNDS_MOST,
+                                   .runs = 4};
+    const bench_gpu_sizes little = {.rows = 64,
+                                    .width = 128,
+                                    .heads = 2,
+                                    .narrow_rows = 128,
+                                    .narrow_width = 64,
+                                    .length = 32,
+                                    .long_length = 64,
+                                    .wide_heads = 1,
+                                    .vocabulary = 250,
+                                    .padded = 256,
+                                    .logit_rows = 64,
+                                    .square = 64,
+                                    .adam_elements = 1 << 14,
+                                    .part_bytes = (size_t)1 << 20,
+                                    .chunk_bytes = UINT64_C(2) << 20,
+                                    .rounds = 1,
+                                    .runs = 1};
+    return quick ? little : whole;
+}
+
+/* --- the arena --- */
+
+void *bench_gpu_part(const bench_gpu_rig *rig, int index)
+{
+    return rig->arena + (size_t)index * rig->sizes.part_bytes;
+}
+
+/* bf16 numbers of both signs, sizes 0.5 to 2. */
+void bench_gpu_refill(bench_gpu_rig *rig)
+{
+    const size_t bytes = rig->sizes.part_bytes < (2 << 20) ? rig->sizes.part_bytes : 2 << 20;
+    void *pinned;
+    uint32_t state = 12345;
+    BENCH_CUDA(cudaHostAlloc(&pinned, bytes, cudaHostAllocDefault));
+    uint16_t *some = pinned;
+    for (size_t i = 0; i < bytes / sizeof *some; i++) {
+        state = state * 1664525u + 1013904223u;
+        some[i] = (uint16_t)(((state >> 31) << 15) | (0x3f00u + ((state >> 20) & 0xffu)));
+    }
+    for (size_t at = 0; at < BENCH_GPU_PARTS * rig->sizes.part_bytes; at += bytes)
+        BENCH_CUDA(cudaMemcpyAsync(rig->arena + at, some, bytes, cudaMemcpyHostToDevice, rig->stream));
+    BENCH_CUDA(cudaStreamSynchronize(rig->stream));
+    BENCH_CUDA(cudaFreeHost(pinned));
+}
+
+bench_gpu_rig bench_gpu_open(const bench_gpu_sizes *sizes)
+{
+    bench_gpu_rig rig = {.sizes = *sizes, .kernels = tide_kernels_cuda()};
+    void *arena;
+    BENCH_CUDA(cudaMalloc(&arena, BENCH_GPU_PARTS * sizes->part_bytes));
+    BENCH_CUDA(cudaStreamCreateWithFlags(&rig.stream, cudaStreamNonBlocking));
+    BENCH_CUDA(cudaEventCreateWithFlags(&rig.begin, cudaEventDefault));
+    BENCH_CUDA(cudaEventCreateWithFlags(&rig.end, cudaEventDefault));
+    bench_check(tide_cuda_matmul_open(), "cuBLASLt");
+    rig.arena = arena;
+    bench_gpu_refill(&rig);
+    return rig;
+}
+
+void bench_gpu_close(bench_gpu_rig *rig)
+{
+    tide_cuda_matmul_close();
+    BENCH_CUDA(cudaEventDestroy(rig->end));
+    BENCH_CUDA(cudaEventDestroy(rig->begin));
+    BENCH_CUDA(cudaStreamDestroy(rig->stream));
+    BENCH_CUDA(cudaFree(rig->arena));
+}
+
+/* --- time --- */
+
+double bench_gpu_round(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments)
+{
+    float milliseconds;
+    BENCH_CUDA(cudaEventRecord(rig->begin, rig->stream));
+    for (int i = 0; i < rig->sizes.runs; i++)
+        bench_check(kernel(rig->stream, arguments), "kernel");
+    BENCH_CUDA(cudaEventRecord(rig->end, rig->stream));
+    BENCH_CUDA(cudaEventSynchronize(rig->end));
+    BENCH_CUDA(cudaEventElapsedTime(&milliseconds, rig->begin, rig->end));
+    return fmax((double)milliseconds, 1e-6) * 1e-3 / rig->sizes.runs;
+}
+
+double bench_gpu_time(const bench_gpu_rig *rig, tide_kernel kernel, const void *arguments)
+{
+    double seconds[ROUNDS_MOST];
+    const double start = bench_seconds();
+    int rounds = 0;
+    bench_check(kernel(rig->stream, arguments), "kernel");
+    BENCH_CUDA(cudaStreamSynchronize(rig->stream));
+    do
+        seconds[rounds++] = bench_gpu_round(rig, kernel, arguments);
+    while (rounds < rig->sizes.rounds && bench_seconds() - start < kernel_seconds_most);
+    return bench_median(seconds, (size_t)rounds);
+}
+
+/* --- limits --- */
+
+static tide_status copy_plainly(void *stream, const void *arguments)
+{
+    const tide_copy_args *args = arguments;
+    BENCH_CUDA(cudaMemcpyAsync(args->out, args->in, args->bytes, cudaMemcpyDeviceToDevice, stream));
+    return TIDE_OK;
+}
+
+double bench_gpu_copy_rate(const bench_gpu_rig *rig)
+{
+    static double rate;
+    const tide_copy_args copy = {
+        .in = bench_gpu_part(rig, 0), .out = bench_gpu_part(rig, 4), .bytes = 2 * rig->sizes.part_bytes};
+    if (rate > 0)
+        return rate;
+    rate = 2.0 * (double)copy.bytes / bench_gpu_time(rig, copy_plainly, &copy);
+    bench_figure("limit: copy on the GPU", rate * 1e-9, "GB/s", BENCH_NO_BOUND, 0,
+                 "cudaMemcpyAsync, %zu bytes, read and write", copy.bytes);
+    return rate;
+}
+
+double bench_gpu_product_rate(const bench_gpu_rig *rig)
+{
+    static double rate;
+    const size_t edge = rig->sizes.square;
+    tide_matmul_args square = {.a = bench_gpu_part(rig, 0),
+                               .b = bench_gpu_part(rig, 1),
+                               .c = bench_gpu_part(rig, 2),
+                               .workspace = bench_gpu_part(rig, 4),
+                               .m = edge,
+                               .n = edge,
+                               .k = edge,
+                               .lda = edge,
+                               .ldb = edge,
+                               .ldc = edge,
+                               .in_dtype = TIDE_DTYPE_BF16,
+                               .out_dtype = TIDE_DTYPE_BF16,
+                               .transpose_b = true};
+    if (rate > 0)
+        return rate;
+    bench_check(rig->kernels->matmul_prepare(&square, &square.workspace_bytes), "prepare");
+    rate = (double)tide_matmul_flops(&square) / bench_gpu_time(rig, rig->kernels->matmul, &square);
+    bench_figure("limit: product", rate * 1e-12, "TFLOP/s", BENCH_NO_BOUND, 0, "bf16, %zu cubed", edge);
+    return rate;
+}
+
+void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel,
+                            const void *arguments, uint64_t flops)
+{
+    const double limit = bench_gpu_product_rate(rig), seconds = bench_gpu_time(rig, kernel, arguments);
+    const double rate = (double)flops / seconds;
+    bench_also("\"us\": %.3f, \"tflops\": %.2f", seconds * 1e6, rate * 1e-12);
+    bench_figure(name, rate / limit, "x product", BENCH_NO_BOUND, 0, "%.0f us, %.0f TFLOP/s", seconds * 1e6,
+                 rate * 1e-12);
+}
