@@ -1,10 +1,10 @@
-/* What the GPU's side tells on standard error, when it is asked to: TIDEPOOL_LOG in the environment, a list of topics with commas
- * between them, as NCCL_DEBUG is. Without it the library is silent.
+/* What the GPU's side tells on standard error, when it is asked to: TIDEPOOL_LOG in the environment, a list of topics with
+ * commas between them, as NCCL_DEBUG is. Without it the library is silent.
  *
  *   matmul   a line for each shape that is prepared: the product, and which of cuBLASLt's candidates it takes
  *
- * A line begins with "tidepool: " and the topic. The variable is read once, when something could be told for the first time; a
- * word in it that is no topic gets one line then, which names those there are.
+ * A line begins with "tidepool: " and the topic. The variable is read once, when something could be told for the first time;
+ * a word in it that is no topic gets one line then, which names those there are.
  */
 #ifndef TIDEPOOL_KERNELS_CUDA_LOG_H
 #define TIDEPOOL_KERNELS_CUDA_LOG_H

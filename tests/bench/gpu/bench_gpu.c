@@ -1,12 +1,13 @@
 /* Speeds on a GPU, each figure a JSON object on a line of its own, written as soon as it is measured (bench_section in
- * tests/bench/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does in plain CUDA calls in the same run.
- * Exit status 77, saying why, where there is no GPU.
+ * tests/bench/bench.h). Needs the GPU to itself; figures are ratios to what the same GPU does in plain CUDA calls in the same
+ * run. Exit status 77, saying why, where there is no GPU.
  *
  *   copies      chunks through the device's streams, and mappings
  *   products    every matrix product of a step
  *   candidates  the same with each of cuBLASLt's algorithms, and which of them the rule takes (kernels/cuda/matmul_choice.h)
  *   attention   forward and backward
  *   memory      all other kernels
+ *   splits      weights' gradients with the library's first algorithm split by force
  *
  * usage: bench_gpu [--quick] [--only SECTION ...]      the GPU is number 0 (CUDA_VISIBLE_DEVICES chooses)
  * --quick takes next to nothing, to see that all runs: nobody judges its figures.
@@ -18,9 +19,10 @@
 #include <string.h>
 
 enum { ORDINAL = 0, NOTHING_TO_RUN_ON = 77, USAGE = 2 };
-enum { COPIES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SECTIONS };
+enum { COPIES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SPLITS, SECTIONS };
 
-static const char *const names[SECTIONS] = {"copies", "products", "candidates", "attention", "memory"};
+static const char *const names[SECTIONS] = {"copies",    "products", "candidates",
+                                            "attention", "memory",   "splits"};
 
 typedef struct request {
     bool quick, only;
@@ -47,9 +49,10 @@ static request request_read(int argc, char **argv)
         else if (strcmp(argv[i], "--only") == 0)
             made.only = true;
         else {
-            fprintf(stderr,
-                    "%s: %s? usage: [--quick] [--only copies|products|candidates|attention|memory ...]\n",
-                    argv[0], argv[i]);
+            fprintf(
+                stderr,
+                "%s: %s? usage: [--quick] [--only copies|products|candidates|attention|memory|splits ...]\n",
+                argv[0], argv[i]);
             exit(USAGE);
         }
     }
@@ -75,6 +78,8 @@ static void kernels_run(const request *asked, const bench_gpu_sizes *sizes)
         bench_gpu_attention(&rig);
     if (begins(asked, MEMORY))
         bench_gpu_memory(&rig);
+    if (begins(asked, SPLITS))
+        bench_gpu_splits(&rig);
     bench_gpu_close(&rig);
 }
 
@@ -93,7 +98,7 @@ int main(int argc, char **argv)
     BENCH_CUDA(cudaSetDevice(ORDINAL));
     if (begins(&asked, COPIES))
         bench_gpu_copies(properties.name, ORDINAL, &sizes);
-    if (asked.wanted[PRODUCTS] || asked.wanted[CANDIDATES] || asked.wanted[ATTENTION] || asked.wanted[MEMORY])
+    if (memchr(&asked.wanted[PRODUCTS], true, SECTIONS - PRODUCTS))
         kernels_run(&asked, &sizes);
     return 0;
 }

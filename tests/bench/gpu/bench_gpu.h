@@ -1,7 +1,7 @@
-/* What the GPU's benchmarks share: CUDA calls that end the program with a line when they fail, and the rig on which kernels are
- * timed.
+/* What the GPU's benchmarks share: CUDA calls that end the program with a line when they fail, and the rig on which kernels
+ * are timed.
  *
- * Operands are random bf16 numbers of size 0.5 to 2 (zeros would be faster than life) in one arena of PARTS parts, of which a
+ * Operands are random bf16 numbers of size 0.5 to 2 (zeros would be faster than life) in one arena of eight parts, of which a
  * kernel uses a few hundred megabytes, more than the L2 cache holds. A figure is from the median of rounds of a few launches
  * between two events; rounds end early where they take long.
  */
@@ -22,12 +22,12 @@ enum { BENCH_GPU_PARTS = 8 };
 
 /* What is measured: gpt2-xl at 32768 tokens, or, to see that all runs, next to nothing. */
 typedef struct bench_gpu_sizes {
-    size_t rows, width, heads; /* tokens of a micro-batch, of a model with heads of width 64 */
-    size_t narrow_rows, narrow_width;         /* gpt2's, whose weights have the fewest tiles for the longest sums */
-    size_t length, long_length;               /* of a sequence */
-    size_t wide_heads;                        /* of width 128 */
-    size_t vocabulary, padded, logit_rows;    /* of the head; rows of a tile of logits */
-    size_t square;                            /* the product whose rate is the limit */
+    size_t rows, width, heads;             /* tokens of a micro-batch; heads of width 64 */
+    size_t narrow_rows, narrow_width;      /* gpt2's, whose weights have the fewest tiles for the longest sums */
+    size_t length, long_length;            /* of a sequence */
+    size_t wide_heads;                     /* of width 128 */
+    size_t vocabulary, padded, logit_rows; /* of the head; rows of a tile of logits */
+    size_t square;                         /* the product whose rate is the limit */
     size_t adam_elements;
     size_t part_bytes;
     uint64_t chunk_bytes;
@@ -44,7 +44,7 @@ typedef struct bench_gpu_rig {
 
 bench_gpu_sizes bench_gpu_sizes_make(bool quick);
 
-/* On the current GPU. The arena is made anew by refill. */
+/* On the current GPU. refill writes the whole arena anew. */
 bench_gpu_rig bench_gpu_open(const bench_gpu_sizes *sizes);
 void bench_gpu_close(bench_gpu_rig *rig);
 void bench_gpu_refill(bench_gpu_rig *rig);
@@ -63,14 +63,33 @@ double bench_gpu_product_rate(const bench_gpu_rig *rig);
 void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_kernel kernel, const void *arguments,
                             uint64_t flops);
 
+/* A product of a step: what it is and its shape, and operands in the arena. */
+typedef struct bench_gpu_product {
+    char name[96];
+    tide_matmul_args args;
+} bench_gpu_product;
+
+enum { BENCH_GPU_PRODUCTS_MOST = 24 };
+
+typedef struct bench_gpu_product_list {
+    const bench_gpu_rig *rig;
+    int count;
+    bench_gpu_product list[BENCH_GPU_PRODUCTS_MOST];
+} bench_gpu_product_list;
+
+bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig);
+
 /* --- the sections --- */
 
 /* Chunks through the device's own streams against plain copies of pinned memory, and what mapping costs meanwhile. */
 void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *sizes);
 
-/* Every product of a step as it runs in one; and each of them with all of cuBLASLt's candidates. */
+/* Every product of a step as it runs in one. */
 void bench_gpu_products(const bench_gpu_rig *rig);
+
+/* The same with each of cuBLASLt's candidates; and weights' gradients with their first one split by force. */
 void bench_gpu_candidates(const bench_gpu_rig *rig);
+void bench_gpu_splits(const bench_gpu_rig *rig);
 
 void bench_gpu_attention(const bench_gpu_rig *rig);
 

@@ -130,6 +130,8 @@ static void __attribute__((destructor)) end(void)
         counts_write();
     if (fake_cudart_misuse(text, sizeof text) > 0)
         fprintf(stderr, "misuse of CUDA: %s\n", text);
+    if (fake_cublaslt_misuse(text, sizeof text) > 0)
+        fprintf(stderr, "misuse of cuBLASLt: %s\n", text);
     if (fake_cudart_live(text, sizeof text) > 0)
         fprintf(stderr, "left behind: %s\n", text);
     if (mistake[0] != '\0')

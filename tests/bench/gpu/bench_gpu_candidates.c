@@ -1,0 +1,222 @@
+/* The algorithms that cuBLASLt has for a step's products, and what the rule makes of them (kernels/cuda/matmul_choice.h).
+ *
+ *   candidates  each that the heuristic names for a product, in turn round by round, so that the GPU's clock is the same for
+ *               all. Then how much longer the one that the rule takes needs than the best: more than a tenth, and the rule is
+ *               to be mended
+ *   splits      weights' gradients: the first that is allowed, with its sum split in more and more parts by force. What could
+ *               be had if the heuristic names no candidate that splits, and whether waves count the parts
+ */
+#include "tests/bench/gpu/bench_gpu.h"
+
+#include "kernels/cuda/matmul_plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { ROUNDS_MOST = 5, NAME_BYTES = 128 };
+#define TAKEN_OVER_BEST_MOST 1.1
+static const double product_seconds_most = 1.0; /* no round of its candidates begins later */
+
+/* --- timing --- */
+
+typedef struct trial {
+    cublasLtHandle_t library;
+    tide_cuda_matmul_plan *plan;
+    tide_matmul_args args;
+    double seconds[TIDE_CUDA_MATMUL_CANDIDATES]; /* infinite: not measured */
+} trial;
+
+static tide_status trial_launch(void *stream, const void *arguments)
+{
+    const trial *it = arguments;
+    return tide_cuda_matmul_plan_run(it->library, it->plan, &it->args, stream);
+}
+
+static void trial_take(trial *it, int candidate)
+{
+    tide_cuda_matmul_plan_take(it->plan, candidate);
+    it->args.workspace_bytes = it->plan->bias_bytes + it->plan->library_bytes;
+}
+
+/* Which candidates are allowed and run at all. */
+static void trial_begin(const bench_gpu_rig *rig, trial *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
+{
+    for (int i = 0; i < it->plan->candidate_count; i++) {
+        runs[i] = tide_cuda_matmul_candidate_is_allowed(&it->plan->candidates[i]);
+        it->seconds[i] = INFINITY;
+        if (runs[i]) {
+            trial_take(it, i);
+            runs[i] = trial_launch(rig->stream, it) == TIDE_OK;
+        }
+    }
+    BENCH_CUDA(cudaStreamSynchronize(rig->stream));
+}
+
+static void trial_time(const bench_gpu_rig *rig, trial *it)
+{
+    double seconds[TIDE_CUDA_MATMUL_CANDIDATES][ROUNDS_MOST];
+    bool runs[TIDE_CUDA_MATMUL_CANDIDATES];
+    const int count = it->plan->candidate_count;
+    int rounds = 0;
+    trial_begin(rig, it, runs);
+    const double start = bench_seconds();
+    do {
+        for (int i = 0; i < count; i++)
+            if (runs[i]) {
+                trial_take(it, i);
+                seconds[i][rounds] = bench_gpu_round(rig, trial_launch, it);
+            }
+        rounds++;
+    } while (rounds < ROUNDS_MOST && rounds < rig->sizes.rounds &&
+             bench_seconds() - start < product_seconds_most);
+    for (int i = 0; i < count; i++)
+        if (runs[i])
+            it->seconds[i] = bench_median(seconds[i], (size_t)rounds);
+}
+
+/* --- telling --- */
+
+static void candidate_tell(const trial *it, const char *name, int i, bool taken)
+{
+    const tide_cuda_matmul_candidate *one = &it->plan->candidates[i];
+    bench_also("\"candidate\": %d, \"of\": %d, \"taken\": %s, \"algorithm\": %d, \"tile\": %d, "
+               "\"tile_name\": \"%s\", "
+               "\"stages\": %d, \"splits\": %d, \"reduction\": %d, \"waves\": %.4g, \"workspace_bytes\": %zu",
+               i + 1, it->plan->candidate_count, taken ? "true" : "false", one->algorithm, one->tile,
+               tide_cuda_matmul_tile_name(one->tile), one->stages, one->splits, one->reduction,
+               isfinite(one->waves) ? (double)one->waves : 0.0, one->workspace_bytes);
+    if (isfinite(it->seconds[i]))
+        bench_figure(name, it->seconds[i] * 1e6, "us", BENCH_NO_BOUND, 0, "%.0f TFLOP/s%s",
+                     (double)tide_matmul_flops(&it->args) / it->seconds[i] * 1e-12, taken ? ", taken" : "");
+    else
+        bench_missing(name, "us", "%s",
+                      one->state == CUBLAS_STATUS_SUCCESS ? "does not run, or is not allowed"
+                                                          : cublasLtGetStatusName(one->state));
+}
+
+static int first_of(const trial *it)
+{
+    int first = 0;
+    while (first < it->plan->candidate_count && !isfinite(it->seconds[first]))
+        first++;
+    return first;
+}
+
+static int best_of(const trial *it, int best)
+{
+    for (int i = 0; i < it->plan->candidate_count; i++)
+        if (it->seconds[i] < it->seconds[best])
+            best = i;
+    return best;
+}
+
+/* --- candidates --- */
+
+static void choice_tell(const trial *it, const char *name, int taken)
+{
+    if (!isfinite(it->seconds[taken])) {
+        bench_missing(name, "x", "what the rule takes does not run");
+        return;
+    }
+    const int best = best_of(it, taken);
+    const double first_over_taken = it->seconds[first_of(it)] / it->seconds[taken];
+    bench_also("\"taken\": %d, \"best\": %d, \"first_over_taken\": %.4g, \"gelu_apart\": %s", taken + 1,
+               best + 1, first_over_taken, it->plan->gelu_apart ? "true" : "false");
+    bench_figure(name, it->seconds[taken] / it->seconds[best], "x", BENCH_AT_MOST, TAKEN_OVER_BEST_MOST,
+                 "takes candidate %d of %d, %.0f us; the best is %d; the first takes %.2f times as long",
+                 taken + 1, it->plan->candidate_count, it->seconds[taken] * 1e6, best + 1, first_over_taken);
+}
+
+static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, const bench_gpu_product *of)
+{
+    trial it = {.library = library, .args = of->args};
+    char name[NAME_BYTES];
+    bench_check(tide_cuda_matmul_plan_create(library, &it.args, &it.plan), "plan");
+    const int taken = it.plan->chosen;
+    trial_time(rig, &it);
+    for (int i = 0; i < it.plan->candidate_count; i++) {
+        (void)snprintf(name, sizeof name, "%s, candidate %d", of->name, i + 1);
+        candidate_tell(&it, name, i, i == taken);
+    }
+    (void)snprintf(name, sizeof name, "%s: taken / best", of->name);
+    choice_tell(&it, name, taken);
+    tide_cuda_matmul_plan_destroy(it.plan);
+}
+
+/* --- splits --- */
+
+static const int32_t parts[TIDE_CUDA_MATMUL_CANDIDATES] = {1, 2, 3, 4, 6, 8, 12, 16};
+
+/* The plan's candidate `index` becomes `algorithm`, split in so many parts; its state is what the library says to it. */
+static void split_make(trial *it, int index, cublasLtMatmulAlgo_t algorithm)
+{
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    tide_cuda_matmul_plan *plan = it->plan;
+    cublasLtMatmulHeuristicResult_t result = {0};
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (parts[index] > 1)
+        status = cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                      &parts[index], sizeof parts[index]);
+    if (parts[index] > 1 && status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                      &reduction, sizeof reduction);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoCheck(it->library, plan->operation, plan->b, plan->a, plan->c, plan->c,
+                                         &algorithm, &result);
+    result.algo = plan->algorithms[index] = algorithm;
+    result.state = status;
+    if (tide_cuda_matmul_candidate_read(&result, &plan->candidates[index]) != CUBLAS_STATUS_SUCCESS)
+        plan->candidates[index].state = CUBLAS_STATUS_INTERNAL_ERROR;
+}
+
+static void splits_try(const bench_gpu_rig *rig, cublasLtHandle_t library, const bench_gpu_product *of)
+{
+    trial it = {.library = library, .args = of->args};
+    char name[NAME_BYTES];
+    bench_check(tide_cuda_matmul_plan_create(library, &it.args, &it.plan), "plan");
+    int first = 0;
+    while (!tide_cuda_matmul_candidate_is_allowed(&it.plan->candidates[first]))
+        first++;
+    const cublasLtMatmulAlgo_t algorithm = it.plan->algorithms[first];
+    it.plan->candidate_count = TIDE_CUDA_MATMUL_CANDIDATES;
+    for (int i = 0; i < TIDE_CUDA_MATMUL_CANDIDATES; i++)
+        split_make(&it, i, algorithm);
+    trial_time(rig, &it);
+    for (int i = 0; i < TIDE_CUDA_MATMUL_CANDIDATES; i++) {
+        (void)snprintf(name, sizeof name, "%s, in %d parts", of->name, parts[i]);
+        candidate_tell(&it, name, i, false);
+    }
+    const int best = best_of(&it, 0);
+    (void)snprintf(name, sizeof name, "%s: first / best of its splits", of->name);
+    if (isfinite(it.seconds[0]))
+        bench_figure(name, it.seconds[0] / it.seconds[best], "x", BENCH_NO_BOUND, 0, "in %d parts",
+                     parts[best]);
+    tide_cuda_matmul_plan_destroy(it.plan);
+}
+
+/* --- both --- */
+
+static void products_try(const bench_gpu_rig *rig, bool splits)
+{
+    const bench_gpu_product_list all = bench_gpu_products_list(rig);
+    cublasLtHandle_t library;
+    if (cublasLtCreate(&library) != CUBLAS_STATUS_SUCCESS)
+        bench_die("cuBLASLt does not start");
+    for (int i = 0; i < all.count; i++)
+        if (!splits)
+            candidates_try(rig, library, &all.list[i]);
+        else if (all.list[i].args.accumulate)
+            splits_try(rig, library, &all.list[i]);
+    if (cublasLtDestroy(library) != CUBLAS_STATUS_SUCCESS)
+        bench_die("cuBLASLt does not end");
+}
+
+void bench_gpu_candidates(const bench_gpu_rig *rig)
+{
+    products_try(rig, false);
+}
+
+void bench_gpu_splits(const bench_gpu_rig *rig)
+{
+    products_try(rig, true);
+}
