@@ -32,12 +32,6 @@ static tide_status trial_launch(void *stream, const void *arguments)
     return tide_cuda_matmul_plan_run(it->library, it->plan, &it->args, stream);
 }
 
-static void trial_take(trial *it, int candidate)
-{
-    tide_cuda_matmul_plan_take(it->plan, candidate);
-    it->args.workspace_bytes = it->plan->bias_bytes + it->plan->library_bytes;
-}
-
 /* Which candidates are allowed and run at all. */
 static void trial_begin(const bench_gpu_rig *rig, trial *it, bool runs[TIDE_CUDA_MATMUL_CANDIDATES])
 {
@@ -45,7 +39,7 @@ static void trial_begin(const bench_gpu_rig *rig, trial *it, bool runs[TIDE_CUDA
         runs[i] = tide_cuda_matmul_candidate_is_allowed(&it->plan->candidates[i]);
         it->seconds[i] = INFINITY;
         if (runs[i]) {
-            trial_take(it, i);
+            tide_cuda_matmul_plan_take(it->plan, i);
             runs[i] = trial_launch(rig->stream, it) == TIDE_OK;
         }
     }
@@ -63,7 +57,7 @@ static void trial_time(const bench_gpu_rig *rig, trial *it)
     do {
         for (int i = 0; i < count; i++)
             if (runs[i]) {
-                trial_take(it, i);
+                tide_cuda_matmul_plan_take(it->plan, i);
                 seconds[i][rounds] = bench_gpu_round(rig, trial_launch, it);
             }
         rounds++;
