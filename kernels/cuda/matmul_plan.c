@@ -222,11 +222,13 @@ static cublasStatus_t algorithm_choose(cublasLtHandle_t library, tide_cuda_matmu
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     const int chosen = tide_cuda_matmul_choose(plan->candidates, plan->candidate_count, plan->shape.k);
-    if (chosen >= 0)
+    if (chosen >= 0) {
         tide_cuda_matmul_plan_take(plan, chosen);
-    else if (plan->candidate_count > 0 && plan->candidates[0].state != CUBLAS_STATUS_SUCCESS)
-        return plan->candidates[0].state;
-    return chosen >= 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    const cublasStatus_t first =
+        plan->candidate_count > 0 ? plan->candidates[0].state : CUBLAS_STATUS_SUCCESS;
+    return first == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : first;
 }
 
 void tide_cuda_matmul_plan_take(tide_cuda_matmul_plan *plan, int candidate)
