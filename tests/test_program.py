@@ -496,7 +496,7 @@ def trace_check(bench, path, steps):
                  str(header)[:500])
     chunks = header["chunks"]["param"]["chunks"]
     held = sum(part["elements"] for chunk in header["params_per_chunk"] for part in chunk)
-    bench.tap.ok(len(header["params_per_chunk"]) == chunks and held == header["configuration"]["params"],
+    bench.tap.ok(len(header["params_per_chunk"]) == chunks and held == sum(header["configuration"][key] for key in ("params", "padding")),
                  "trace: every element of every param is in one chunk", f"{chunks} chunks, {held} elements")
     bench.tap.ok(last == {"events": len(events), "dropped": last.get("dropped")}, "trace: the last line counts", last)
     no_chunk = [name for name in TRACE_FIELDS if name not in ("chunk", "space")]

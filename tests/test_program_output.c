@@ -184,6 +184,7 @@ static const tide_trace_header header = {.version = "0",
                                          .configuration = settings,
                                          .setting_count = 1,
                                          .plan = &plan,
+                                         .model_params = 299744,
                                          .dtype = TIDE_DTYPE_BF16,
                                          .params = params,
                                          .param_count = 2};
@@ -216,6 +217,7 @@ static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
     char *text = file_text();
     assert_int_equal(strncmp(text, "{\"format\":1,", 12), 0);
     assert_non_null(strstr(text, "\"model\":\"a\\u0009b\""));
+    assert_non_null(strstr(text, "\"params\":299744,\"padding\":256,"));
     assert_non_null(strstr(text, "{\"name\":\"second \\\"quoted\\\"\",\"first\":0,"));
     assert_non_null(
         strstr(text, "{\"t_ns\":5,\"step\":1,\"moment\":0,\"op\":\"block\",\"event\":\"map\",\"chunk\":2,"

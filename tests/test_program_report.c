@@ -11,7 +11,9 @@
 
 static tide_trainer_plan sound_plan(void)
 {
-    tide_trainer_plan plan = {.residual_bytes = 300,
+    tide_trainer_plan plan = {.params = 990,
+                              .padding_bytes = 140,
+                              .residual_bytes = 300,
                               .saved_bytes = 200,
                               .token_bytes = 256,
                               .loss_bytes = 256,
@@ -54,6 +56,7 @@ static void a_plan_that_adds_up_is_printed_with_every_part(void **state)
     (void)state;
     assert_int_equal(report(&plan, &text), TIDE_OK);
     assert_non_null(strstr(text, "all spaces"));
+    assert_non_null(strstr(text, "   990 params x 14 bytes + 140 B of padded vocabulary\n"));
     assert_non_null(strstr(text, "14,548 B")); /* the sum of the spaces */
     assert_non_null(strstr(text, "224 B"));    /* device: 12000 - 2 x 4096 - 3584 */
     free(text);
@@ -63,7 +66,9 @@ static void a_plan_that_adds_up_is_printed_with_every_part(void **state)
 static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
 {
     tide_trainer_plan plan = sound_plan();
-    uint64_t *const fields[] = {&plan.residual_bytes,
+    uint64_t *const fields[] = {&plan.params,
+                                &plan.padding_bytes,
+                                &plan.residual_bytes,
                                 &plan.saved_bytes,
                                 &plan.token_bytes,
                                 &plan.loss_bytes,

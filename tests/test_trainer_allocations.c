@@ -78,10 +78,11 @@ static void begin_trace(run *r, const tide_gpt2_config *model)
     assert_true(described && params);
     for (size_t i = 0; i < count; i++) {
         tide_gpt2_param_describe(model, i, &described[i]);
-        params[i] = (tide_trace_param){described[i].name, described[i].elements};
+        params[i] = (tide_trace_param){described[i].name, described[i].memory_elements};
     }
     const tide_trace_header header = {.version = "test",
                                       .plan = &tide_trainer_plan_get(r->trainer)->pool,
+                                      .model_params = tide_trainer_plan_get(r->trainer)->params,
                                       .dtype = TIDE_DTYPE_BF16,
                                       .params = params,
                                       .param_count = (uint32_t)count};

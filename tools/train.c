@@ -212,13 +212,14 @@ static tide_status trace_begin(train_run *run)
     }
     for (size_t i = 0; i < count; i++) {
         tide_gpt2_param_describe(model, i, &described[i]);
-        params[i] = (tide_trace_param){described[i].name, described[i].elements};
+        params[i] = (tide_trace_param){described[i].name, described[i].memory_elements};
     }
     trace_settings_fill(run, settings);
     const tide_trace_header header = {.version = TIDE_VERSION,
                                       .configuration = settings,
                                       .setting_count = TRACE_SETTINGS,
                                       .plan = &tide_trainer_plan_get(run->trainer)->pool,
+                                      .model_params = tide_trainer_plan_get(run->trainer)->params,
                                       .dtype = run->options.pool.dtype,
                                       .params = params,
                                       .param_count = (uint32_t)count};

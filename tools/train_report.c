@@ -40,13 +40,21 @@ static tide_status sum_check(const char *whole_name, uint64_t whole, const uint6
 static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
-    char params[TIDE_UNITS_TEXT_BYTES], note[96];
+    const uint64_t each = pool->model_bytes / pool->params;
+    const uint64_t parts[] = {plan->params * each, plan->padding_bytes};
+    char params[TIDE_UNITS_TEXT_BYTES], padding[TIDE_UNITS_TEXT_BYTES], note[96];
     uint64_t used = 0;
     for (int space = 0; space < TIDE_SPACE_CHECKPOINT; space++)
         used += pool->space_bytes[space];
-    snprintf(note, sizeof note, "%s params x %llu bytes", tide_count_format(pool->params, params),
-             (unsigned long long)(pool->model_bytes / pool->params));
+    const int length = snprintf(note, sizeof note, "%s params x %llu bytes",
+                                tide_count_format(plan->params, params), (unsigned long long)each);
+    if (plan->padding_bytes != 0)
+        snprintf(note + length, sizeof note - (size_t)length, " + %s of padded vocabulary",
+                 tide_size_format(plan->padding_bytes, padding));
     plan_line(out, 2, "model data", pool->model_bytes, note);
+    const tide_status status = sum_check("model data", pool->model_bytes, parts, 2);
+    if (status != TIDE_OK)
+        return status;
     if (used < pool->model_bytes)
         return tide_fail(TIDE_ERROR_INTERNAL,
                          "the plan does not add up: model data is %llu bytes, its spaces hold %llu",

@@ -416,6 +416,12 @@ static uint64_t dimension_elements(const tide_gpt2_config *config, role_dimensio
     return 1;
 }
 
+uint64_t tide_gpt2_vocabulary_rows(const tide_gpt2_config *config)
+{
+    const uint64_t multiple = TIDE_GPT2_VOCABULARY_MULTIPLE;
+    return (config->vocab_size + multiple - 1) / multiple * multiple;
+}
+
 size_t tide_gpt2_param_count(const tide_gpt2_config *config)
 {
     return TIDE_GPT2_ROLES - TIDE_GPT2_LAYER_ROLES + (size_t)TIDE_GPT2_LAYER_ROLES * config->layers;
@@ -470,6 +476,8 @@ void tide_gpt2_param_describe(const tide_gpt2_config *config, size_t index, tide
     described.shape[0] = dimension_elements(config, entry->rows);
     described.shape[1] = dimension_elements(config, entry->columns);
     described.elements = described.shape[0] * described.shape[1];
+    described.memory_rows = entry->rows == VOCAB ? tide_gpt2_vocabulary_rows(config) : described.shape[0];
+    described.memory_elements = described.memory_rows * described.shape[1];
     if (described.rank == 1)
         described.shape[1] = 0;
     init_describe(config, entry->init, &described);

@@ -3,6 +3,11 @@
  * Params carry Hugging Face's names and shapes (its Conv1D stores [in, out]), in forward order, which is also
  * the order in which the pool creates them: wte, wpe, per layer ln_1, c_attn, c_proj, ln_2, c_fc, mlp.c_proj,
  * then ln_f. The head is tied to wte and has no param of its own.
+ *
+ * In memory wte has more rows than in a file: the vocabulary to the next multiple of 64, so that no product of the
+ * head has an odd size. The padded rows are zeros, and stay zeros: no token names them, the loss does not read their
+ * logits and makes their gradient zero, and AdamW leaves a zero without a gradient where it is. They are in the pool's
+ * bytes and in the head's operations, and nowhere else: not in a file, a loss, a norm, a sample or a count of params.
  */
 #ifndef TIDE_MODEL_CONFIG_H
 #define TIDE_MODEL_CONFIG_H
@@ -52,13 +57,17 @@ typedef enum tide_init_kind {
     TIDE_INIT_ONES,
 } tide_init_kind;
 
+enum { TIDE_GPT2_VOCABULARY_MULTIPLE = 64 };
+
 typedef struct tide_gpt2_param {
     char name[48]; /* e.g. "h.11.attn.c_attn.weight" */
     tide_gpt2_role role;
     uint32_t layer; /* 0 for roles outside the layers */
     uint32_t rank;  /* 1 or 2 */
-    uint64_t shape[2];
+    uint64_t shape[2]; /* in files */
     uint64_t elements;
+    uint64_t memory_rows; /* in the pool: shape[0], but for wte's padding, which comes last */
+    uint64_t memory_elements;
     bool decays; /* weight decay applies: matrices and embeddings, not biases and norms */
     tide_init_kind init;
     double init_deviation; /* 0 unless NORMAL */
@@ -89,8 +98,11 @@ bool tide_gpt2_config_is_valid(const tide_gpt2_config *config);
 /* Number of params (tensors): 4 + 12 x layers. The config must be valid, here and below. */
 size_t tide_gpt2_param_count(const tide_gpt2_config *config);
 
-/* Number of elements of all params. */
+/* Number of elements of all params, in files. */
 uint64_t tide_gpt2_element_count(const tide_gpt2_config *config);
+
+/* wte's rows in memory, and the columns of a row of logits: vocab_size to the next multiple. */
+uint64_t tide_gpt2_vocabulary_rows(const tide_gpt2_config *config);
 
 /* Creation-order index of a role's param; `layer` is 0 for roles outside the layers. */
 size_t tide_gpt2_param_index(const tide_gpt2_config *config, tide_gpt2_role role, uint32_t layer);

@@ -17,6 +17,9 @@
  * slots. */
 enum { INIT_RANGE_ELEMENTS = 1 << 20, INIT_SLICE_ELEMENTS = 1 << 14 };
 
+/* Of padding, set at once: gpt2's 47 rows in nine. */
+enum { ZEROS = 4096 };
+
 /* --- sizes --- */
 
 static uint64_t micro_batch_rows(const tide_gpt2_options *options)
@@ -56,6 +59,7 @@ static tide_status register_params(tide_gpt2 *model)
     for (size_t i = 0; i < tide_gpt2_param_count(config); i++) {
         tide_gpt2_param param;
         tide_gpt2_param_describe(config, i, &param);
+        param.shape[0] = param.memory_rows;
         const tide_status status = tide_param_register(model->pool, param.name, param.shape, param.rank,
                                                        param.decays, &model->params[i]);
         if (status != TIDE_OK)
@@ -162,6 +166,33 @@ double tide_gpt2_step_flops(const tide_gpt2 *model)
 
 /* --- values --- */
 
+/* A param's padding, behind its last row: no values of its own, but a torn pool heals by what is set alone. */
+static tide_status zero_padding(tide_gpt2 *model, size_t index, const tide_gpt2_param *param,
+                                tide_space space)
+{
+    static const float zeros[ZEROS];
+    tide_status status = TIDE_OK;
+    for (uint64_t first = param->elements; status == TIDE_OK && first < param->memory_elements;
+         first += ZEROS) {
+        const uint64_t left = param->memory_elements - first;
+        status = tide_param_set(model->pool, model->params[index], space, first, left < ZEROS ? left : ZEROS,
+                                zeros);
+    }
+    return status;
+}
+
+tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_space space, uint64_t first,
+                                 uint64_t count, const float *values)
+{
+    tide_gpt2_param param;
+    tide_gpt2_param_describe(&model->options.config, index, &param);
+    assert(first <= param.elements && count <= param.elements - first);
+    const tide_status status = tide_param_set(model->pool, model->params[index], space, first, count, values);
+    if (status != TIDE_OK || first + count < param.elements)
+        return status;
+    return zero_padding(model, index, &param, space);
+}
+
 /* A range of one param's initial values in the making. */
 typedef struct init_range {
     const tide_gpt2_config *config;
@@ -213,7 +244,7 @@ static tide_status init_param(init_work *work, size_t index)
         const init_range range = {&model->options.config, work->seed, index, first, count, work->values};
         make_range(&range);
         const tide_status status =
-            tide_param_set(model->pool, model->params[index], TIDE_SPACE_MASTER, first, count, work->values);
+            tide_gpt2_values_set(model, index, TIDE_SPACE_MASTER, first, count, work->values);
         if (status != TIDE_OK)
             return status;
         work->done_elements += count;

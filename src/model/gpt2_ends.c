@@ -6,16 +6,16 @@
  *
  *     norm  [rows, width]                 the final norm; tile by tile it becomes its own gradient
  *     tile  [rows, vocabulary padded]     logits, then their gradient
+ *
+ * All three products run over the padded vocabulary (config.h): 50304 for 50257. Padded columns are made and never
+ * read; of the gradient they are zeros, by the cross entropy's contract, so wte's padded rows get none and give none.
  */
 #include "src/model/gpt2_internal.h"
 
-enum { LOGIT_PAD = 64 };
-
-/* Row length of the logits: whole cache lines in every dtype. */
-static size_t logits_stride(const tide_gpt2_tape *tape)
+/* Columns of the logits. */
+static size_t vocabulary_rows(const tide_gpt2_tape *tape)
 {
-    const size_t vocabulary = tape->model->options.config.vocab_size;
-    return (vocabulary + LOGIT_PAD - 1) / LOGIT_PAD * LOGIT_PAD;
+    return (size_t)tide_gpt2_vocabulary_rows(&tape->model->options.config);
 }
 
 static uint64_t token_offset(const tide_gpt2_tape *tape)
@@ -66,7 +66,7 @@ void tide_gpt2_embedding_backward(tide_gpt2_tape *tape)
                      (double)tide_embedding_backward_bytes(&args));
 }
 
-/* logits [rows, vocabulary] = norm wte^T */
+/* logits [rows, vocabulary padded] = norm wte^T */
 static void make_logits(tide_gpt2_tape *tape, size_t rows, const void *norm, void *logits)
 {
     const tide_gpt2_options *options = &tape->model->options;
@@ -75,11 +75,11 @@ static void make_logits(tide_gpt2_tape *tape, size_t rows, const void *norm, voi
         .b = tide_gpt2_weight(tape, TIDE_GPT2_WTE),
         .c = logits,
         .m = rows,
-        .n = options->config.vocab_size,
+        .n = vocabulary_rows(tape),
         .k = options->config.width,
         .lda = options->config.width,
         .ldb = options->config.width,
-        .ldc = logits_stride(tape),
+        .ldc = vocabulary_rows(tape),
         .in_dtype = options->dtype,
         .out_dtype = options->dtype,
         .transpose_b = true,
@@ -96,10 +96,10 @@ static void logits_backward(tide_gpt2_tape *tape, size_t rows, const void *dlogi
         .a = dlogits,
         .b = norm,
         .c = tide_gpt2_gradient(tape, TIDE_GPT2_WTE),
-        .m = options->config.vocab_size,
+        .m = vocabulary_rows(tape),
         .n = width,
         .k = rows,
-        .lda = logits_stride(tape),
+        .lda = vocabulary_rows(tape),
         .ldb = width,
         .ldc = width,
         .in_dtype = options->dtype,
@@ -113,8 +113,8 @@ static void logits_backward(tide_gpt2_tape *tape, size_t rows, const void *dlogi
         .c = norm,
         .m = rows,
         .n = width,
-        .k = options->config.vocab_size,
-        .lda = logits_stride(tape),
+        .k = vocabulary_rows(tape),
+        .lda = vocabulary_rows(tape),
         .ldb = width,
         .ldc = width,
         .in_dtype = options->dtype,
@@ -138,7 +138,7 @@ static void cross_entropy(tide_gpt2_tape *tape, size_t first_row, size_t rows, v
         .losses = tide_gpt2_region_at(tape, region->losses_offset + first_row * sizeof(float)),
         .rows = rows,
         .vocabulary = options->config.vocab_size,
-        .leading_dimension = logits_stride(tape),
+        .leading_dimension = vocabulary_rows(tape),
         .gradient_scale = (float)(1.0 / (double)batch_rows) * tape->model->loss_scale,
         .gradient = gradient,
         .dtype = options->dtype,
@@ -173,7 +173,7 @@ static void head(tide_gpt2_tape *tape, bool gradient)
     float *mean = tide_gpt2_take(&tape->cursor, rows * sizeof(float));
     float *rstd = tide_gpt2_take(&tape->cursor, rows * sizeof(float));
     const size_t tile_rows_most = least(rows, tape->model->options.kernels->logit_rows);
-    void *tile = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, tile_rows_most * logits_stride(tape)));
+    void *tile = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, tile_rows_most * vocabulary_rows(tape)));
 
     tide_gpt2_layer_norm(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, rows, x, norm, mean, rstd);
     for (size_t first = 0; first < rows; first += tile_rows_most) {
@@ -211,7 +211,7 @@ void tide_gpt2_head_logits(tide_gpt2_tape *tape)
     const uintptr_t x =
         (uintptr_t)tide_gpt2_residual(tape, options->config.layers) + tape->position * row_bytes;
     void *norm = tide_gpt2_take(&tape->cursor, row_bytes);
-    void *logits = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, logits_stride(tape)));
+    void *logits = tide_gpt2_take(&tape->cursor, tide_gpt2_bytes(tape, vocabulary_rows(tape)));
     tide_gpt2_layer_norm(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, 1, (const void *)x, norm, NULL,
                          NULL);
     make_logits(tape, 1, norm, logits);

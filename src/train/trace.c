@@ -168,7 +168,8 @@ static void configuration_write(tide_json_line *line, const tide_trace_header *h
     tide_json_open(line, "configuration", '{');
     for (uint32_t i = 0; i < header->setting_count; i++)
         tide_json_text(line, header->configuration[i].name, header->configuration[i].value);
-    tide_json_count(line, "params", header->plan->params);
+    tide_json_count(line, "params", header->model_params);
+    tide_json_count(line, "padding", header->plan->params - header->model_params);
     tide_json_count(line, "model_bytes", header->plan->model_bytes);
     tide_json_count(line, "chunk_bytes", header->plan->chunk_bytes);
     tide_json_count(line, "device_memory_bytes", header->plan->device_memory_bytes);

@@ -24,7 +24,7 @@ typedef struct tide_trace tide_trace;
 
 typedef struct tide_trace_param {
     const char *name;
-    uint64_t elements;
+    uint64_t elements; /* in the pool, padding included */
 } tide_trace_param;
 
 typedef struct tide_trace_setting {
@@ -37,6 +37,7 @@ typedef struct tide_trace_header {
     const tide_trace_setting *configuration;
     uint32_t setting_count;
     const tide_pool_plan *plan;
+    uint64_t model_params; /* elements of the model's params; what the plan's has beyond it is padding */
     tide_dtype dtype;
     const tide_trace_param *params; /* all of the pool's, in creation order */
     uint32_t param_count;

@@ -80,9 +80,11 @@ uint64_t tide_trainer_free_memory(void);
  * the run needs, both.
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
- * loss_bytes + logits_bytes. */
+ * loss_bytes + logits_bytes; pool.model_bytes = params x pool.model_bytes / pool.params + padding_bytes. */
 typedef struct tide_trainer_plan {
-    tide_pool_plan pool;
+    tide_pool_plan pool;    /* its params count the vocabulary's padded rows */
+    uint64_t params;        /* elements of the model's params, as files hold them */
+    uint64_t padding_bytes; /* of pool.model_bytes: the padded rows (config.h) */
     uint64_t batch_tokens; /* the options in force, defaults resolved */
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */

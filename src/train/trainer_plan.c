@@ -452,6 +452,17 @@ static tide_status find_free_memory(const tide_trainer_options *options, free_me
     return TIDE_OK;
 }
 
+/* What the sealed pool says, and how much of its model data is padding. */
+static tide_status describe_pool(tide_pool *pool, const tide_gpt2_config *model, tide_trainer_plan *plan)
+{
+    const tide_status status = tide_pool_plan_get(pool, 0, &plan->pool);
+    if (status != TIDE_OK)
+        return status;
+    plan->params = tide_gpt2_element_count(model);
+    plan->padding_bytes = plan->pool.model_bytes / plan->pool.params * (plan->pool.params - plan->params);
+    return TIDE_OK;
+}
+
 static tide_status build(const tide_trainer_options *options, const bool *recompute,
                          const free_memory *memory, tide_pool **pool, tide_gpt2 **model)
 {
@@ -495,7 +506,7 @@ tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool *
         goto free_recompute;
     made = describe(resolved, recompute, &memory);
     made.step_flops = tide_gpt2_step_flops(new_model);
-    status = tide_pool_plan_get(new_pool, 0, &made.pool);
+    status = describe_pool(new_pool, &resolved->model, &made);
     if (status != TIDE_OK)
         goto destroy_pool;
     *pool = new_pool;

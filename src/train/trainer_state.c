@@ -55,8 +55,7 @@ static tide_status write_values(void *context, size_t tensor, tide_checkpoint_sp
                                 uint64_t count, const float *values)
 {
     const tide_trainer *trainer = context;
-    const tide_param param = tide_gpt2_param_handle(trainer->model, tensor);
-    return tide_param_set(trainer->pool, param, pool_space[space], first, count, values);
+    return tide_gpt2_values_set(trainer->model, tensor, pool_space[space], first, count, values);
 }
 
 static void tell_loaded(void *context, uint64_t done_bytes, uint64_t total_bytes)

@@ -45,7 +45,7 @@ enum { ZERO_BYTES = 4, CLOSE_BYTES = 8 };
 
 step_sizes step_sizes_of(const tide_gpt2_config *config, double params)
 {
-    const double wte = (double)config->vocab_size * config->width;
+    const double wte = (double)tide_gpt2_vocabulary_rows(config) * config->width;
     return (step_sizes){.params = params,
                         .wte_params = wte,
                         .block_params = (12.0 * config->width + 13) * config->width,
