@@ -31,7 +31,7 @@ static void set_golden_values(tide_trainer *trainer)
         tide_gpt2_param_describe(&config, i, &param);
         float *values = malloc(param.elements * sizeof *values);
         assert_non_null(values);
-        golden_param_values(i, values);
+        golden_param_values(&config, i, values);
         assert_true(tide_param_find(tide_trainer_pool(trainer), param.name, &handle));
         ok(tide_param_set(tide_trainer_pool(trainer), handle, TIDE_SPACE_MASTER, 0, param.elements, values));
         free(values);

@@ -84,7 +84,7 @@ tide_trainer_options small_options(const char *data, tide_dtype dtype)
                                        .width = 96,
                                        .heads = 4,
                                        .context = 64,
-                                       .vocab_size = 256,
+                                       .vocab_size = 257, /* 320 rows in memory */
                                        .layer_norm_epsilon = 1e-5};
     options.data = data;
     options.steps = 12;

@@ -37,11 +37,10 @@ tide_gpt2_config golden_config(void)
                               .layer_norm_epsilon = 1e-5};
 }
 
-void golden_param_values(size_t index, float *values)
+void golden_param_values(const tide_gpt2_config *config, size_t index, float *values)
 {
-    const tide_gpt2_config config = golden_config();
     tide_gpt2_param param;
-    tide_gpt2_param_describe(&config, index, &param);
+    tide_gpt2_param_describe(config, index, &param);
     const float offset = param.init == TIDE_INIT_ONES ? 1.0f : 0.0f;
     for (uint32_t i = 0; i < param.elements; i++)
         values[i] = offset + centred((uint32_t)index, i) * 0.25f;

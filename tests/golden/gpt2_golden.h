@@ -16,8 +16,9 @@ typedef struct gpt2_golden {
 
 tide_gpt2_config golden_config(void);
 
-/* Values of the `index`-th param; `values` has its elements. */
-void golden_param_values(size_t index, float *values);
+/* Values of the `index`-th param of golden_config() or of the same model with a smaller vocabulary, whose wte has the
+ * first of its rows; `values` has its elements. */
+void golden_param_values(const tide_gpt2_config *config, size_t index, float *values);
 
 /* The stream of GOLDEN_TOKENS + 1 tokens: sequence s reads [32 s, 32 s + 32) and predicts the ones after. */
 void golden_token_stream(int32_t tokens[GOLDEN_TOKENS + 1]);
