@@ -27,7 +27,7 @@
 
 static atomic_bool armed;
 static atomic_bool failed;
-static _Atomic uint64_t allocations, new_maps, fixed_maps, countdown;
+static _Atomic uint64_t allocations, largest, new_maps, fixed_maps, countdown;
 static _Atomic int64_t live, mapped_bytes;
 static _Atomic uint32_t fail_mask, exemptions;
 static _Atomic(const char *) exempt_name;
@@ -57,6 +57,7 @@ void interpose_arm(void)
     (void)dl_iterate_phdr(find_libgomp, NULL);
 #endif
     atomic_store(&allocations, 0);
+    atomic_store(&largest, 0);
     atomic_store(&live, 0);
     atomic_store(&new_maps, 0);
     atomic_store(&fixed_maps, 0);
@@ -73,6 +74,7 @@ interpose_counts interpose_read(void)
 {
     return (interpose_counts){
         .allocations = atomic_load(&allocations),
+        .largest = atomic_load(&largest),
         .live = atomic_load(&live),
         .new_maps = atomic_load(&new_maps),
         .fixed_maps = atomic_load(&fixed_maps),
@@ -172,11 +174,14 @@ static bool must_fail(uint32_t kind)
 }
 
 /* Counts a call of the malloc family. True: it is to fail. */
-static bool enter(const void *caller)
+static bool enter(const void *caller, size_t bytes)
 {
     if (!counts())
         return false;
     atomic_fetch_add(&allocations, 1);
+    uint64_t before = atomic_load(&largest);
+    while (before < bytes && !atomic_compare_exchange_weak(&largest, &before, bytes))
+        ;
     return !is_libgomp(caller) && must_fail(INTERPOSE_MALLOC);
 }
 
@@ -189,17 +194,17 @@ static void *made(void *address)
 
 void *malloc(size_t bytes)
 {
-    return enter(__builtin_return_address(0)) ? NULL : made(__libc_malloc(bytes));
+    return enter(__builtin_return_address(0), bytes) ? NULL : made(__libc_malloc(bytes));
 }
 
 void *calloc(size_t count, size_t bytes)
 {
-    return enter(__builtin_return_address(0)) ? NULL : made(__libc_calloc(count, bytes));
+    return enter(__builtin_return_address(0), count * bytes) ? NULL : made(__libc_calloc(count, bytes));
 }
 
 void *realloc(void *old, size_t bytes)
 {
-    if (enter(__builtin_return_address(0)))
+    if (enter(__builtin_return_address(0), bytes))
         return NULL;
     void *address = __libc_realloc(old, bytes);
     return old == NULL ? made(address) : address;
@@ -207,7 +212,7 @@ void *realloc(void *old, size_t bytes)
 
 void *memalign(size_t alignment, size_t bytes)
 {
-    return enter(__builtin_return_address(0)) ? NULL : made(__libc_memalign(alignment, bytes));
+    return enter(__builtin_return_address(0), bytes) ? NULL : made(__libc_memalign(alignment, bytes));
 }
 
 void *aligned_alloc(size_t alignment, size_t bytes)

@@ -13,6 +13,7 @@
 
 typedef struct interpose_counts {
     uint64_t allocations; /* malloc and its family, successful or not */
+    uint64_t largest;     /* bytes of the largest one asked for */
     int64_t live;         /* allocations less frees since armed */
     uint64_t new_maps;    /* mmap at new addresses */
     uint64_t fixed_maps;  /* mmap over addresses the program holds: it takes none */

@@ -1,6 +1,6 @@
 /* Both ends of a GPT-2: the embedding, and the head with the loss.
  *
- * The head's logits are the largest tensor of a GPT-2: 50257 columns a token. They are made, turned into
+ * The head's logits are the largest tensor of a GPT-2: 50304 columns a token. They are made, turned into
  * their gradient and used up in tiles of at most kernels->logit_rows rows, so they cost 25 MB in bf16 on the CPU (256 rows)
  * whatever the micro-batch is. The tile is a constant: it decides the order in which the gradient of wte is summed.
  *
