@@ -23,7 +23,7 @@ from test_program import MIB, Bench, metrics_read, weights
 STEPS = 2
 # Eight chunks of 2 MiB, of which either budget holds three or four: with updates on the host few of them move, with updates on
 # the device all. The bits are the same. A run takes the CPU half a second, so that many can be had.
-MODEL = {"model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 1, "n_positions": 2048, "vocab_size": 256,
+MODEL = {"model_type": "gpt2", "n_layer": 2, "n_embd": 128, "n_head": 1, "n_positions": 2048, "vocab_size": 257,
          "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
 WAYS = (("--device-memory", "10MiB", "--optimizer-placement", "device"),
         ("--device-memory", "8MiB", "--optimizer-placement", "host"))
