@@ -120,9 +120,10 @@ void gpt2_rig_open(gpt2_rig *r, tide_dtype dtype, bool recompute, uint32_t micro
     gpt2_rig_open_on(r, tide_kernels_cpu(), dtype, recompute, micro_batch_sequences);
 }
 
-void gpt2_rig_open_small(gpt2_rig *r, tide_dtype dtype, bool recompute, uint32_t vocabulary)
+void gpt2_rig_open_small(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
+                         uint32_t vocabulary)
 {
-    open_on(r, tide_kernels_cpu(), dtype, recompute, 4, vocabulary);
+    open_on(r, kernels, dtype, recompute, 2, vocabulary);
 }
 
 void gpt2_rig_close(gpt2_rig *r)

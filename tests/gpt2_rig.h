@@ -29,8 +29,8 @@ void ok(tide_status status);
 void gpt2_rig_open(gpt2_rig *r, tide_dtype dtype, bool recompute, uint32_t micro_batch_sequences);
 void gpt2_rig_open_on(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute,
                       uint32_t micro_batch_sequences);
-/* Of a smaller vocabulary: the first of the golden wte's rows, and tokens modulo it. */
-void gpt2_rig_open_small(gpt2_rig *r, tide_dtype dtype, bool recompute, uint32_t vocabulary);
+/* Of a smaller vocabulary: the first of the golden wte's rows, and tokens modulo it; micro-batches of 2 sequences. */
+void gpt2_rig_open_small(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute, uint32_t vocabulary);
 void gpt2_rig_close(gpt2_rig *r);
 
 /* All params' masters, through the model. */

@@ -346,7 +346,7 @@ static void gradients_agree_with_finite_differences_in_float64(void **state)
 {
     (void)state;
     gpt2_rig r;
-    gpt2_rig_open_small(&r, TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
+    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
     gpt2_rig_step(&r);
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);
@@ -366,7 +366,7 @@ static void finite_differences_see_what_a_gradient_lacks(void **state)
 {
     (void)state;
     gpt2_rig r;
-    gpt2_rig_open_small(&r, TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
+    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, true, ODD_VOCABULARY);
     gpt2_rig_step(&r);
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);
@@ -393,7 +393,7 @@ static void logits_of_a_position_know_only_what_is_before_it(void **state)
     (void)state;
     enum { POSITION = 11 };
     gpt2_rig r;
-    gpt2_rig_open_small(&r, TIDE_DTYPE_FP32, false, ODD_VOCABULARY);
+    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, ODD_VOCABULARY);
     const uint32_t vocabulary = r.config.vocab_size;
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);

@@ -16,7 +16,8 @@
 
 #include <cmocka.h>
 
-enum { VOCABULARY = 65 };
+/* 128 is no other size of the model: 64 rows of width 64. */
+enum { VOCABULARY = 65, ROWS = 128 };
 
 static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
 
@@ -47,7 +48,7 @@ static void poison(gpt2_rig *r, float value)
 
 static void open_poisoned(gpt2_rig *r, tide_dtype dtype, bool recompute)
 {
-    gpt2_rig_open_small(r, dtype, recompute, VOCABULARY);
+    gpt2_rig_open_small(r, tide_kernels_cpu(), dtype, recompute, VOCABULARY);
     poison(r, poison_of(dtype));
 }
 
@@ -66,9 +67,9 @@ static void only_wte_is_padded_and_to_whole_multiples(void **state)
 {
     (void)state;
     gpt2_rig r;
-    gpt2_rig_open_small(&r, TIDE_DTYPE_BF16, false, VOCABULARY);
+    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
-        assert_int_equal(r.memory_elements[i], i == WTE ? 128 * 64 : r.elements[i]);
+        assert_int_equal(r.memory_elements[i], i == WTE ? ROWS * 64 : r.elements[i]);
     assert_int_equal(r.elements[WTE], 65 * 64);
     gpt2_rig_close(&r);
 }
@@ -78,7 +79,7 @@ static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
     (void)state;
     for (size_t d = 0; d < DTYPES; d++) {
         gpt2_rig clean, poisoned;
-        gpt2_rig_open_small(&clean, dtypes[d], d % 2, VOCABULARY);
+        gpt2_rig_open_small(&clean, tide_kernels_cpu(), dtypes[d], d % 2, VOCABULARY);
         open_poisoned(&poisoned, dtypes[d], d % 2);
         const double loss = gpt2_rig_step(&clean), other = gpt2_rig_step(&poisoned);
         assert_true(isfinite(loss));
@@ -90,6 +91,54 @@ static void padded_rows_reach_no_loss_and_no_gradient_and_get_none(void **state)
         gpt2_rig_close(&clean);
         gpt2_rig_close(&poisoned);
     }
+}
+
+/* --- as if nothing were padded --- */
+
+static tide_matmul_args without_padding(const tide_matmul_args *args)
+{
+    tide_matmul_args plain = *args;
+    plain.m = args->m == ROWS ? VOCABULARY : args->m;
+    plain.n = args->n == ROWS ? VOCABULARY : args->n;
+    plain.k = args->k == ROWS ? VOCABULARY : args->k;
+    return plain;
+}
+
+static tide_status plain_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+{
+    const tide_matmul_args plain = without_padding(shape);
+    return tide_kernels_cpu()->matmul_prepare(&plain, workspace_bytes);
+}
+
+static unsigned products_cut;
+
+static tide_status plain_matmul(void *stream, const void *arguments)
+{
+    const tide_matmul_args *padded = arguments, plain = without_padding(padded);
+    products_cut += plain.m != padded->m || plain.n != padded->n || plain.k != padded->k;
+    return tide_kernels_cpu()->matmul(stream, &plain);
+}
+
+/* In fp16, whose products are the built-in ones on every machine: those sum in an order that no size changes. (oneDNN
+ * chooses another product for another size, so there only the last bits may be others.) */
+static void products_over_the_padding_give_the_bits_of_products_without_it(void **state)
+{
+    (void)state;
+    tide_kernels plain = *tide_kernels_cpu();
+    plain.matmul_prepare = plain_prepare;
+    plain.matmul = plain_matmul;
+    gpt2_rig padded, bare;
+    gpt2_rig_open_small(&padded, tide_kernels_cpu(), TIDE_DTYPE_FP16, false, VOCABULARY);
+    const double loss = gpt2_rig_step(&padded);
+    gpt2_rig_open_small(&bare, &plain, TIDE_DTYPE_FP16, false, VOCABULARY);
+    products_cut = 0;
+    const double other = gpt2_rig_step(&bare);
+    assert_int_equal(products_cut, 3 * 4); /* the head's, of 4 micro-batches */
+    assert_memory_equal(&loss, &other, sizeof loss);
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+        assert_memory_equal(padded.gradients[i], bare.gradients[i], padded.elements[i] * sizeof(float));
+    gpt2_rig_close(&padded);
+    gpt2_rig_close(&bare);
 }
 
 static void logits_of(gpt2_rig *r, float logits[VOCABULARY])
@@ -106,7 +155,7 @@ static void without_a_gradient_padded_rows_may_be_anything(void **state)
         const float poisons[] = {poison_of(dtypes[d]), NAN, INFINITY};
         float logits[VOCABULARY], others[VOCABULARY];
         gpt2_rig r;
-        gpt2_rig_open_small(&r, dtypes[d], false, VOCABULARY);
+        gpt2_rig_open_small(&r, tide_kernels_cpu(), dtypes[d], false, VOCABULARY);
         const double loss = gpt2_rig_evaluate(&r);
         logits_of(&r, logits);
         for (size_t i = 0; i < sizeof poisons / sizeof poisons[0]; i++) {
@@ -125,7 +174,7 @@ static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
 {
     (void)state;
     gpt2_rig r;
-    gpt2_rig_open_small(&r, TIDE_DTYPE_FP32, false, VOCABULARY);
+    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
     const double loss = gpt2_rig_evaluate(&r);
     const float value = 1e30F;
     ok(tide_param_set(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_SPACE_MASTER, r.elements[WTE] - 1, 1,
@@ -155,7 +204,7 @@ static void values_of_all_params_heal_a_torn_pool(void **state)
 {
     (void)state;
     gpt2_rig r;
-    gpt2_rig_open_small(&r, TIDE_DTYPE_BF16, false, VOCABULARY);
+    gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_BF16, false, VOCABULARY);
     const double loss = gpt2_rig_step(&r);
     r.update_fails = true;
     const tide_step_options options = {.training = true,
@@ -184,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_wte_is_padded_and_to_whole_multiples),
         cmocka_unit_test(padded_rows_reach_no_loss_and_no_gradient_and_get_none),
+        cmocka_unit_test(products_over_the_padding_give_the_bits_of_products_without_it),
         cmocka_unit_test(without_a_gradient_padded_rows_may_be_anything),
         cmocka_unit_test(poison_in_a_row_of_the_vocabulary_is_seen),
         cmocka_unit_test(setting_the_last_value_sets_the_padding_to_zero),
