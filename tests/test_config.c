@@ -226,6 +226,24 @@ static void params_have_hugging_faces_names_and_shapes_in_forward_order(void **u
     assert_true(param.rank == 1 && param.shape[0] == 3072 && param.shape[1] == 0 && !param.decays);
 }
 
+static void only_the_vocabularys_rows_are_padded_in_memory(void **unused)
+{
+    (void)unused;
+    const uint32_t rows[][2] = {{1, 64}, {64, 64}, {65, 128}, {50257, 50304}, {16777216, 16777216}};
+    tide_gpt2_config config = preset("gpt2");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        config.vocab_size = rows[i][0];
+        assert_int_equal(tide_gpt2_vocabulary_rows(&config), rows[i][1]);
+    }
+    config = preset("gpt2");
+    for (size_t i = 0; i < tide_gpt2_param_count(&config); i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(&config, i, &param);
+        assert_int_equal(param.memory_rows, i == TIDE_GPT2_WTE ? 50304 : param.shape[0]);
+        assert_int_equal(param.memory_elements - param.elements, i == TIDE_GPT2_WTE ? 47 * 768 : 0);
+    }
+}
+
 static void every_index_is_its_roles_and_decay_spares_biases_and_norms(void **unused)
 {
     (void)unused;
@@ -346,6 +364,7 @@ int main(void)
         cmocka_unit_test(a_changed_field_is_checked),
         cmocka_unit_test(no_memory_is_reported),
         cmocka_unit_test(params_have_hugging_faces_names_and_shapes_in_forward_order),
+        cmocka_unit_test(only_the_vocabularys_rows_are_padded_in_memory),
         cmocka_unit_test(every_index_is_its_roles_and_decay_spares_biases_and_norms),
         cmocka_unit_test(philox_matches_its_published_vectors),
         cmocka_unit_test(any_range_of_a_param_gives_the_same_values),
