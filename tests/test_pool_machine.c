@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "kernels/cpu/cpu.h"
 #include "src/pool/internal.h"
 #include "tests/assert_ok.h"
 #include "tests/toy_model.h"

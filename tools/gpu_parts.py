@@ -19,6 +19,7 @@ NVIDIA_SMI_SECONDS = 15
 GPU_FIELDS = ["name", "driver_version", "compute_cap", "pci.bus_id", "memory.total", "memory.free", "clocks.sm", "clocks.mem",
               "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit", "pcie.link.gen.current", "pcie.link.width.current",
               "ecc.mode.current", "persistence_mode", "temperature.gpu"]
+BENCH_SECTIONS = ("copies", "products", "attention", "memory", "candidates", "splits")  # the most wanted first
 SANITIZE_SECONDS = 120
 
 
@@ -224,6 +225,7 @@ def test(part):
     tests = [entry for entry in introspected(part, "tests") if any(suite.split(":")[-1] == "gpu" for suite in entry["suite"])]
     if not tests:
         raise Missing(f"no tests of suite gpu in {part.options.build}")
+    part.step("tidepool info", [part.options.build / "tools/tidepool", "info", "--json", "--device", "cuda:0"], limit=60)
     for entry in sorted(tests, key=lambda entry: "small" not in " ".join(entry["cmd"])):
         if not os.access(entry["cmd"][0], os.X_OK):
             part.note(entry["name"], "skipped", "it is not built")
@@ -248,7 +250,11 @@ def sanitize(part):
 # --- benchmarks ---
 
 def kernels(part):
-    part.step("bench_gpu", [built(part, "tests/bench/bench_gpu"), *(["--quick"] if part.options.quick else [])])
+    """A section at a time: one that hangs leaves half of the time to those behind it."""
+    for i, section in enumerate(BENCH_SECTIONS):
+        last = i + 1 == len(BENCH_SECTIONS)
+        part.step(section, [built(part, "tests/bench/bench_gpu"), *(["--quick"] if part.options.quick else []), "--only", section],
+                  limit=part.seconds_left() / (1 if last else 2))
 
 
 def trained(case):

@@ -27,7 +27,7 @@ def bounded(row):
     """A row of tests/bench/bench.h's in the words of tests/bench/gpu/train.py."""
     for key, right in (("at_least", lambda value, bound: value >= bound), ("at_most", lambda value, bound: value <= bound)):
         if key in row:
-            return {**row, "bound": row[key], "met": right(row["value"], row[key])}
+            return {**row, "bound": row[key], "met": row["value"] is not None and right(row["value"], row[key])}
     return row
 
 
@@ -51,7 +51,8 @@ def derived(rows):
 
 
 def all_figures(report):
-    rows = [bounded(row) for row in figures(report)]
+    """What the table shows: each of a product's candidates is in the JSON alone."""
+    rows = [bounded(row) for row in figures(report) if "candidate" not in row]
     return rows + derived(rows)
 
 
@@ -79,11 +80,12 @@ def parts_table(report):
 
 
 def rows_table(report):
+    """What is short; the whole of `tidepool info` is in the JSON alone."""
     lines = ["| found | |", "|---|---|"]
     for result in report["parts"].values():
-        for row in result["rows"]:
+        for row in filter(lambda row: "what" in row, result["rows"]):
             rest = ", ".join(f"{key} {value}" for key, value in row.items() if key != "what")
-            lines.append(f"| {cell(row.get('what', ''))} | {cell(rest)} |")
+            lines.append(f"| {cell(row['what'])} | {cell(rest)} |")
     return lines if len(lines) > 2 else []
 
 

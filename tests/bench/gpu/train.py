@@ -20,6 +20,7 @@ Exit status 0 if all runs ended well, in time, and every bound is met, 1 if not,
 import argparse
 import importlib.util
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -127,6 +128,8 @@ class Bench:
         run = self.run([self.options.program, "train", "--model", model, "--data", self.text, "--device", self.options.device,
                         "--seq-len", seq_len, "--batch-tokens", sequences * seq_len, "--micro-batch", micro_batch, "--steps", steps,
                         "--eval-every", 0, "--sample", 0, "--metrics", metrics, *more], may_fail)
+        for line in re.findall("^pinned .*$", run.stdout, re.MULTILINE) if run else ():
+            print(json.dumps({"what": "host memory", "model": Path(model).stem, "told": line}), flush=True)
         return run and Run([json.loads(line) for line in metrics.read_text().splitlines()])
 
     def theirs(self, layers, heads, width, batch, micro_batch, *more):
