@@ -44,11 +44,6 @@ static tide_host_command *command_at(tide_host_stream *stream, uint64_t sequence
 
 /* --- enqueuing --- */
 
-static bool ring_is_full(const tide_host_stream *stream)
-{
-    return stream->enqueued - stream->completed == TIDE_HOST_RING_COMMANDS;
-}
-
 /* Sleep until the stream has completed `sequence`, or wakes somebody else. The lock is held. */
 static void progress_wait(tide_host_stream *stream, uint64_t sequence)
 {
@@ -69,7 +64,7 @@ bool tide_host_stream_room(tide_host_streams *streams, tide_stream stream, uint6
 tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream stream)
 {
     tide_host_stream *it = &streams->streams[stream];
-    assert(!ring_is_full(it));
+    assert(it->enqueued - it->completed < TIDE_HOST_RING_COMMANDS);
     return command_at(it, it->enqueued + 1);
 }
 
