@@ -109,6 +109,7 @@ class Scene:
         programs = {"tidepool": "tools/tidepool", "bench_gpu": "tests/bench/bench_gpu", **{name: f"tests/cuda/{name}" for name in TESTS}}
         targets = [{"name": name, "type": "executable", "filename": [f"@/{file}"]} for name, file in programs.items()]
         targets += [{"name": "tidepool_cuda", "type": "shared module", "filename": ["@/kernels/cuda/libtidepool_cuda.so"]},
+                    {"name": "tidepool_cuda", "type": "shared module", "filename": ["@/tests/cuda/fake/libtidepool_cuda.so"]},
                     {"name": "test_not_wanted", "type": "executable", "filename": ["@/tests/test_not_wanted"]}]
         tests = [{"name": name, "cmd": [f"@/tests/cuda/{name}"], "env": {}, "timeout": 30, "suite": ["tidepool:gpu"]} for name in TESTS]
         (self.folder / "intro-targets.json").write_text(json.dumps(targets))

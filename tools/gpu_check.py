@@ -290,8 +290,11 @@ class Check:
 # --- what was checked ---
 
 def commit_of_tree():
-    run = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return run.stdout.strip() or "unknown"
+    try:
+        run = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        return run.stdout.strip() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def digest_of_sources():

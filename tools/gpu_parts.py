@@ -30,8 +30,10 @@ class Missing(Exception):
 # --- what the machine has ---
 
 def deps_use(check):
-    """What the system lacks comes from .deps, if it is there: packages of Debian 12, unpacked, which run on any newer system."""
+    """What the system lacks comes from .deps, if it is there: packages of Debian 12, unpacked, which run on any newer system. And
+    from beside this Python, whose environment may have meson and ninja."""
     root, libraries = DEPS / "root", DEPS / "root/usr/lib/x86_64-linux-gnu"
+    check.environment["PATH"] = f"{check.environment.get('PATH', '')}:{Path(sys.executable).parent}"
     if not root.is_dir():
         for package in sorted((DEPS / "debs").glob("*.deb")):
             subprocess.run(["dpkg-deb", "-x", package, root], check=True)
@@ -42,8 +44,8 @@ def deps_use(check):
     def before(name, *folders):
         environment[name] = ":".join([*map(str, folders), *filter(None, [environment.get(name)])])
 
-    environment["PATH"] = f"{environment.get('PATH', '')}:{root}/usr/bin"
-    before("CPATH", root / "usr/include")
+    environment["PATH"] += f":{root}/usr/bin"
+    before("CPATH", root / "usr/include", root / "usr/include/x86_64-linux-gnu")
     before("LIBRARY_PATH", libraries)
     before("LD_LIBRARY_PATH", libraries, root / "lib/x86_64-linux-gnu")
     before("PKG_CONFIG_PATH", libraries / "pkgconfig", root / "usr/share/pkgconfig")
@@ -79,8 +81,9 @@ def program_find(part, name, *elsewhere):
 
 
 def nvcc_find(part):
-    return program_find(part, "nvcc", *([f"{part.environment['CUDA_HOME']}/bin/nvcc"] if "CUDA_HOME" in part.environment else []),
-                        "/usr/local/cuda/bin/nvcc")
+    home = part.environment.get("CUDA_HOME", "/usr/local/cuda")
+    return program_find(part, "nvcc", f"{home}/bin/nvcc", *(str(nvcc) for site in map(Path, filter(None, sys.path))
+                                                            for nvcc in site.glob("nvidia/*/bin/nvcc")))
 
 
 @dataclasses.dataclass
@@ -91,8 +94,9 @@ class Library:
     where: str
 
     @property
-    def in_toolkit(self):
-        return self.where == "toolkit"
+    def can_be_linked(self):
+        """As the build looks for it: in the toolkit, by a name without a version."""
+        return self.where == "toolkit" and self.file.suffix == ".so"
 
 
 def library_places(part):
@@ -176,7 +180,7 @@ def probe(part):
 def cublas_options(part):
     """A wheel has no name to link by: a folder of links has."""
     library = library_find(part, "cublasLt", "cublasLt.h")
-    if library is None or library.in_toolkit:
+    if library is None or library.can_be_linked:
         return []
     folder = part.options.build / "cublas"
     (folder / "lib").mkdir(parents=True, exist_ok=True)
@@ -194,22 +198,23 @@ def introspected(part, what):
         raise Missing(f"nothing was built in {part.options.build}") from error
 
 
-def is_needed(target):
-    return target["type"] in ("executable", "shared module") and (target["name"] in ("tidepool", "tidepool_cuda", "bench_gpu")
-                                                                  or target["name"].startswith("gpu_"))
+def is_needed(file):
+    """The program, the module (not that of tests/cuda/fake), the GPU's tests and its benchmark."""
+    return str(file) in ("tools/tidepool", "kernels/cuda/libtidepool_cuda.so", "tests/bench/bench_gpu") or (
+        str(file.parent) == "tests/cuda" and file.name.startswith("gpu_") and not file.suffix)
 
 
 def build(part):
     folder = part.options.build
-    toolkit = [f"-Dtoolkit_path={part.environment['CUDA_HOME']}"] if "CUDA_HOME" in part.environment else []
+    toolkit = f"-Dtoolkit_path={nvcc_find(part).parent.parent}"
     again = ["--reconfigure"] if (folder / "build.ninja").is_file() else []
     configured = part.step("meson setup", ["meson", "setup", *again, folder, "--buildtype=release", "-Dwerror=false", "-Dtests=enabled",
-                                           "-Dcuda=enabled", f"-Dgpu_architectures={part.options.architecture}", *toolkit,
+                                           "-Dcuda=enabled", f"-Dgpu_architectures={part.options.architecture}", toolkit,
                                            *cublas_options(part)])
     if not configured:
         return
-    files = [os.path.relpath(file, folder) for target in introspected(part, "targets") if is_needed(target) for file in target["filename"]]
-    part.step("ninja", ["ninja", "-C", folder, "-k", "0", *files])
+    files = [Path(os.path.relpath(file, folder)) for target in introspected(part, "targets") for file in target["filename"]]
+    part.step("ninja", ["ninja", "-C", folder, "-k", "0", *filter(is_needed, files)])
 
 
 def built(part, name):
