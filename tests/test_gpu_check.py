@@ -18,6 +18,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from test_program import Tap
+
 ROOT = Path(__file__).resolve().parent.parent
 CHECK = ROOT / "tools/gpu_check.sh"
 FILES_MAX, FILE_MAX_BYTES = 8, 16 << 20
@@ -164,18 +166,6 @@ class Outcome:
         return f"exit {self.status} after {self.seconds:.1f} s\n{self.out}\n{self.err}"
 
 
-class Tap:
-    def __init__(self):
-        self.count = self.failed = 0
-
-    def ok(self, good, name, why=""):
-        self.count += 1
-        self.failed += not good
-        print(f"{'ok' if good else 'not ok'} {self.count} - {name}", flush=True)
-        if not good:
-            print("\n".join(f"# {line[:400]}" for line in str(why).splitlines()[-60:]), flush=True)
-
-
 # --- a machine where all is well ---
 
 def check_all_is_well(scene, tap):
@@ -319,7 +309,7 @@ def main():
             check(scene, tap)
     finally:
         scene.close()
-    print(f"1..{tap.count}")
+    tap.done()
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ run_sanitize() {
 }
 
 run_threads() {
-    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|pool|pool_calls|pool_gradients|pool_faults|pool_misuse|pool_mixed|pool_random|pool_stall|program_output)$'
+    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|room|pool|pool_calls|pool_gradients|pool_faults|pool_lock|pool_misuse|pool_mixed|pool_random|pool_stall|program_output)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
         '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
