@@ -239,7 +239,7 @@ typedef struct tide_device_ops {
 
     /* Room on the stream: the next TIDE_ROOM_COMMANDS commands and waits return without sleeping, if nobody else enqueues
      * there. With `wait` sleeps until there is; else tells. Who holds a lock that the device's other callers need asks
-     * before it enqueues. True on a broken device: its calls return at once. */
+     * before it enqueues. May be true on a device that has failed: its calls return at once. */
     bool (*room)(tide_device *device, tide_stream stream, bool wait);
 
     /* fn(arguments) on `stream`; the arguments (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. The host

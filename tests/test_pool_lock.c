@@ -2,6 +2,8 @@
  * them, find the lock free. */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "offload/host_stream.h"
@@ -9,7 +11,7 @@
 #include "tests/assert_ok.h"
 #include "tests/toy_model.h"
 
-enum { PROBES = 50, DEADLINE_MS = 5000 };
+enum { PROBES = 20, DEADLINE_MS = 5000 };
 
 static void sleep_ms(long ms)
 {
@@ -43,14 +45,14 @@ static tide_status do_nothing(void *stream, const void *arguments)
 }
 
 /* `pending` commands on the compute stream, the first of which runs until the gate is opened. */
-static void stream_fill(toy_model *toy, gate *it, uint32_t pending)
+static void stream_fill(tide_pool *pool, gate *it, uint32_t pending)
 {
     const gate_args args = {it};
-    assert_ok(tide_launch(toy->pool, "gate", wait_at_gate, &args, sizeof args, 0, 0));
+    assert_ok(tide_launch(pool, "gate", wait_at_gate, &args, sizeof args, 0, 0));
     while (!atomic_load(&it->runs))
         sleep_ms(1);
     for (uint32_t i = 1; i < pending; i++)
-        assert_ok(tide_launch(toy->pool, "nothing", do_nothing, NULL, 0, 0, 0));
+        assert_ok(tide_launch(pool, "nothing", do_nothing, NULL, 0, 0, 0));
 }
 
 /* --- a step, up to the call under test --- */
@@ -157,7 +159,7 @@ static void *caller_main(void *argument)
 }
 
 typedef struct prober {
-    toy_model *toy;
+    tide_pool *pool;
     atomic_uint found; /* how often the lock was free */
 } prober;
 
@@ -166,7 +168,7 @@ static void *prober_main(void *argument)
     prober *it = argument;
     tide_pool_counters counters;
     while (atomic_load(&it->found) < PROBES) {
-        assert_ok(tide_pool_counters_get(it->toy->pool, &counters));
+        assert_ok(tide_pool_counters_get(it->pool, &counters));
         atomic_fetch_add(&it->found, 1);
         sleep_ms(1);
     }
@@ -180,16 +182,17 @@ static bool probes_end(prober *it)
     return atomic_load(&it->found) == PROBES;
 }
 
-static void check_call(call which, uint32_t pending)
+static void check_call(call which, uint32_t pending, bool guard)
 {
     toy_model toy;
     gate held = {false, false};
-    const toy_options options = toy_options_default();
+    toy_options options = toy_options_default();
+    options.pool.guard = guard;
     assert_ok(toy_create(&options, &toy));
     step_up_to(&toy, which);
-    stream_fill(&toy, &held, pending);
+    stream_fill(toy.pool, &held, pending);
     caller calling = {&toy, which, TIDE_ERROR_INTERNAL};
-    prober probing = {&toy, 0};
+    prober probing = {toy.pool, 0};
     pthread_t threads[2];
     assert_int_equal(pthread_create(&threads[0], NULL, caller_main, &calling), 0);
     sleep_ms(20); /* it sleeps by then, or is done */
@@ -210,11 +213,12 @@ static void check_call(call which, uint32_t pending)
 static void who_waits_for_room_leaves_the_lock_to_others(void **state)
 {
     (void)state;
+    /* full; full but for one; one less than the room that is made sure of */
+    const uint32_t pending[] = {TIDE_HOST_RING_COMMANDS, TIDE_HOST_RING_COMMANDS - 1,
+                                TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS + 1};
     for (call which = 0; which < CALLS; which++) {
-        check_call(which, TIDE_HOST_RING_COMMANDS);     /* full */
-        check_call(which, TIDE_HOST_RING_COMMANDS - 1); /* of its commands the second meets that */
-        check_call(which, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS +
-                              1); /* less than the room that it makes sure of */
+        for (int i = 0; i < 6; i++)
+            check_call(which, pending[i / 2], i % 2);
     }
 }
 
@@ -228,9 +232,9 @@ static void norm_is_copied_when_the_stream_has_room(void **state)
     const toy_options options = toy_options_default();
     assert_ok(toy_create(&options, &toy));
     step_up_to(&toy, STEP_END);
-    stream_fill(&toy, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
+    stream_fill(toy.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
     assert_ok(tide_step_end(toy.pool)); /* the norm's sum; fewer than that many are free now */
-    prober probing = {&toy, 0};
+    prober probing = {toy.pool, 0};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
     const bool lock_was_free = probes_end(&probing);
@@ -242,11 +246,185 @@ static void norm_is_copied_when_the_stream_has_room(void **state)
     toy_destroy(&toy);
 }
 
+/* --- more than a stream holds --- */
+
+enum { CHUNK_BYTES = 256 * 1024, CHUNK_PARAMS = CHUNK_BYTES / 2, SMALL_PARAMS = 128 };
+
+/* Params one behind the other, which a forward and a backward op read whole; the backward one makes the first ones' gradients. */
+typedef struct row_pool {
+    tide_pool *pool;
+    tide_param params[TIDE_HOST_RING_COMMANDS + 50];
+    tide_op forward, backward;
+} row_pool;
+
+static void row_op(row_pool *row, tide_pass pass, uint32_t count, uint32_t gradients, tide_op *op)
+{
+    tide_use uses[TIDE_HOST_RING_COMMANDS + 50];
+    for (uint32_t i = 0; i < count; i++)
+        uses[i] = (tide_use){row->params[i], TIDE_ACCESS_READ | (i < gradients ? TIDE_ACCESS_GRAD : 0)};
+    const tide_op_description described = {.name = "all", .pass = pass, .params = uses, .param_count = count};
+    assert_ok(tide_op_register(row->pool, &described, op));
+}
+
+static tide_pool_options row_options(void)
+{
+    tide_pool_options options;
+    tide_pool_options_default(&options);
+    options.chunk_bytes = CHUNK_BYTES;
+    options.threads = 1;
+    options.nonmodel_bytes = 4096;
+    options.hazard_check = true;
+    return options;
+}
+
+/* All begins at one. */
+static void row_make(row_pool *row, const tide_pool_options *options, uint32_t count, uint32_t gradients,
+                     uint64_t elements)
+{
+    assert_true(count <= sizeof row->params / sizeof row->params[0]);
+    assert_ok(tide_pool_create(options, &row->pool));
+    for (uint32_t i = 0; i < count; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "p%u", i);
+        assert_ok(tide_param_register(row->pool, name, &elements, 1, false, &row->params[i]));
+    }
+    row_op(row, TIDE_PASS_FORWARD, count, 0, &row->forward);
+    row_op(row, TIDE_PASS_BACKWARD, count, gradients, &row->backward);
+    assert_ok(tide_pool_seal(row->pool));
+    float *ones = malloc(elements * sizeof *ones);
+    assert_non_null(ones);
+    for (uint64_t i = 0; i < elements; i++)
+        ones[i] = 1;
+    for (uint32_t i = 0; i < count; i++)
+        assert_ok(tide_param_set(row->pool, row->params[i], TIDE_SPACE_MASTER, 0, elements, ones));
+    free(ones);
+}
+
+static void row_run(const row_pool *row, tide_op op)
+{
+    assert_ok(tide_op_begin(row->pool, op));
+    assert_ok(tide_launch(row->pool, "nothing", do_nothing, NULL, 0, 0, 0));
+    assert_ok(tide_op_end(row->pool));
+}
+
+/* Over a link so slow that they wait in line. */
+static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
+{
+    (void)state;
+    for (int manager_off = 0; manager_off < 2; manager_off++) {
+        row_pool row;
+        tide_pool_options options = row_options();
+        options.manager_off = manager_off; /* then the optimizer's states, too: seven chunks for one */
+        options.placement = manager_off ? TIDE_PLACEMENT_AUTO : TIDE_PLACEMENT_HOST;
+        options.link_bytes_per_second = 2e9;
+        row_make(&row, &options, manager_off ? 60 : 300, 1, CHUNK_PARAMS);
+        const tide_step_options step = {.training = false};
+        assert_ok(tide_step_begin(row.pool, &step));
+        row_run(&row, row.forward);
+        assert_ok(tide_step_end(row.pool));
+        tide_pool_destroy(row.pool);
+    }
+}
+
+/* What stands on the device waits for its update there, what was set since for its copy: the op's two waits find the room that
+ * was made for them, and no more. */
+static void two_waits_fit_in_the_room_that_is_made(void **state)
+{
+    (void)state;
+    row_pool row;
+    gate held = {false, false};
+    tide_pool_options options = row_options();
+    options.placement = TIDE_PLACEMENT_DEVICE;
+    options.delay_seed = 1;
+    options.delay_max_us = 30000;
+    row_make(&row, &options, 20, 1, CHUNK_PARAMS);
+    const tide_step_options step = toy_step_options(1);
+    const float one = 1;
+    assert_ok(tide_step_begin(row.pool, &step));
+    row_run(&row, row.forward);
+    row_run(&row, row.backward);
+    assert_ok(tide_step_end(row.pool));
+    assert_ok(tide_param_set(row.pool, row.params[0], TIDE_SPACE_MASTER, 0, 1, &one));
+    assert_ok(tide_step_begin(row.pool, &step));
+    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
+    assert_ok(tide_op_begin(row.pool, row.forward));
+    atomic_store(&held.open, true);
+    assert_ok(tide_op_end(row.pool));
+    assert_ok(tide_step_abort(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
+static void *end_main(void *argument)
+{
+    assert_ok(tide_op_end(argument));
+    return NULL;
+}
+
+/* Two launches each, so that they need more room than the end of the op made. */
+static void roundings_of_many_gradients_leave_the_lock(void **state)
+{
+    (void)state;
+    row_pool row;
+    gate held = {false, false};
+    const tide_pool_options options = row_options();
+    const tide_step_options step = toy_step_options(1);
+    row_make(&row, &options, 20, 20, SMALL_PARAMS);
+    assert_ok(tide_step_begin(row.pool, &step));
+    assert_ok(tide_op_begin(row.pool, row.backward));
+    stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
+    pthread_t threads[2];
+    prober probing = {row.pool, 0};
+    assert_int_equal(pthread_create(&threads[0], NULL, end_main, row.pool), 0);
+    sleep_ms(20); /* it sleeps by then */
+    assert_int_equal(pthread_create(&threads[1], NULL, prober_main, &probing), 0);
+    const bool lock_was_free = probes_end(&probing);
+    atomic_store(&held.open, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_true(lock_was_free);
+    assert_ok(tide_step_abort(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
+/* One chunk of params without gradients, each of which a launch of its own zeroes. */
+static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void **state)
+{
+    (void)state;
+    row_pool row;
+    gate held = {false, false};
+    const gate_args args = {&held};
+    const tide_work work = {.label = "gate"};
+    tide_pool_options options = row_options();
+    options.placement = TIDE_PLACEMENT_DEVICE;
+    row_make(&row, &options, TIDE_HOST_RING_COMMANDS + 50, 1, SMALL_PARAMS);
+    tide_device *device = row.pool->device;
+    const tide_step_options step = toy_step_options(1);
+    assert_ok(tide_step_begin(row.pool, &step));
+    row_run(&row, row.backward);
+    assert_ok(device->ops->launch(device, TIDE_STREAM_UPDATE, &work, wait_at_gate, &args, sizeof args));
+    assert_ok(tide_step_end(row.pool));
+    while (!tide_pool_norm_known(row.pool) || device->ops->room(device, TIDE_STREAM_UPDATE, false))
+        sleep_ms(1); /* until the engine meets the full stream */
+    prober probing = {row.pool, 0};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, prober_main, &probing), 0);
+    const bool lock_was_free = probes_end(&probing);
+    atomic_store(&held.open, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(lock_was_free);
+    assert_ok(tide_pool_drain(row.pool));
+    tide_pool_destroy(row.pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_waits_for_room_leaves_the_lock_to_others),
         cmocka_unit_test(norm_is_copied_when_the_stream_has_room),
+        cmocka_unit_test(op_of_more_chunks_than_the_link_takes_at_once),
+        cmocka_unit_test(two_waits_fit_in_the_room_that_is_made),
+        cmocka_unit_test(roundings_of_many_gradients_leave_the_lock),
+        cmocka_unit_test(update_of_more_launches_than_its_stream_takes_leaves_the_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,9 @@
  *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished
  *                (tasks.c); on the device done when enqueued
  *
+ * No command is asked for while a way of the link has no room for it, and no job is started while its stream has none: the
+ * engine holds the lock and never sleeps for room.
+ *
  * Everything enqueued here runs on the engine's thread (asynchronous devices) so that what the engine has
  * seen pass is what orders it; the hazard checker knows threads apart. A failure stops the engine from asking
  * for more commands; what is open is brought to its end at abort (give_up).
@@ -469,8 +472,18 @@ static tide_status look_at_link(tide_pool *pool)
     return TIDE_OK;
 }
 
+/* The manager holds prefetches back while the link is busy, but not what an op waits for, nor what a pool without a manager
+ * pins: those are as many as there are slots. A stream without room has copies under way, whose ends bring the engine back. */
+static bool link_has_room(const tide_pool *pool)
+{
+    const tide_device_ops *ops = pool->device->ops;
+    return ops->room(pool->device, TIDE_STREAM_IN, false) && ops->room(pool->device, TIDE_STREAM_OUT, false);
+}
+
 static bool ask_next(tide_pool *pool, tide_command *command)
 {
+    if (!link_has_room(pool))
+        return false;
     const tide_status status = look_at_link(pool);
     if (status == TIDE_OK)
         return tide_manager_next(pool->manager, command);

@@ -19,9 +19,9 @@
  *
  * Threads and locks. The caller's thread and the engine thread share the pool under one lock (`lock`);
  * `progress` is signalled when the engine changed something the caller may wait for. The engine sleeps in the
- * device's park() and is rung awake. Slow calls (map, unmap) run outside the lock on a command that is marked
- * open. On a device that is not asynchronous (null) there is no engine thread: the caller runs engine steps
- * inline wherever it would wait.
+ * device's park() and is rung awake. Slow calls (map, unmap, a job's launches) run outside the lock on a command that
+ * is marked open, or a job that is busy. On a device that is not asynchronous (null) there is no engine thread: the caller
+ * runs engine steps inline wherever it would wait.
  *
  * Fields: [caller] only the caller's thread; [lock] under the lock; [fixed] not changed after seal.
  */
@@ -289,8 +289,8 @@ tide_status tide_pool_keep(tide_pool *pool, tide_status status);
 /* The sticky failure, with its message written for this thread; TIDE_OK if none. With the lock. */
 tide_status tide_pool_failure(tide_pool *pool);
 /* Nobody sleeps for the device with the lock, which the engine needs to make the device go on. So whoever enqueues with it
- * knows that there is room: the caller made it before it took the lock (up to TIDE_ROOM_COMMANDS, for its next call), the
- * engine keeps few commands open. The compute stream is the caller's; only the norm's copy is the engine's, between steps. */
+ * knows that there is room: the caller made it before it took the lock (TIDE_ROOM_COMMANDS, for its next call), the engine
+ * asks before it begins a command. The compute stream is the caller's; only the norm's copy is the engine's, between steps. */
 void tide_pool_lock(tide_pool *pool);
 void tide_pool_unlock(tide_pool *pool);
 /* Does enqueuing on the stream keep to that? For assertions. */
@@ -346,7 +346,7 @@ void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_s
 /* --- tasks.c --- */
 
 /* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
- * also on failure, and `number` of the lane's piece (0: done at once). With the lock. */
+ * also on failure, and `number` of the lane's piece (0: done at once). With the lock, which it may give up for a while. */
 tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool *started);
 /* What the lane answered to a task it has finished; writes the message. With the lock. */
 tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command *open);
@@ -358,13 +358,13 @@ bool tide_pool_jobs_poll(tide_pool *pool);
 bool tide_pool_jobs_busy(const tide_pool *pool);
 /* Every update of the last step is over, those enqueued on the device included. With the lock. */
 bool tide_pool_updates_ended(const tide_pool *pool);
-/* manager off: enqueue the next updates or restores on the device, as far as jobs are free. True if it did.
- */
+/* manager off: enqueue the next updates or restores on the device, as far as jobs are free. True if it did. With the lock,
+ * which it may give up for a while. */
 bool tide_pool_resident_tasks(tide_pool *pool);
 
 /* --- norm.c --- */
 
-/* Enqueue the norm of the ended backward and its way to the host. Caller's thread, with the lock. */
+/* Enqueue the norm of the ended backward; the engine copies it to the host. Caller's thread, with the lock. */
 tide_status tide_pool_norm_enqueue(tide_pool *pool);
 /* If the norm has arrived: decide on clipping or skipping and let the updates go. Engine. True if it did. */
 bool tide_pool_norm_poll(tide_pool *pool);

@@ -36,14 +36,13 @@ tide_status tide_pool_norm_enqueue(tide_pool *pool)
 }
 
 /* On the engine's thread, which also reads the mailbox: so the next step's copy into it comes after that reading. No
- * work of the caller comes between sum and copy, since a step begins when the norm before is settled. */
+ * work of an op comes between sum and copy, since a step begins when the norm before is settled. */
 static tide_status copy_to_host(tide_pool *pool)
 {
     const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, pool->region_object),
                                     tide_writes(TIDE_OBJECT_BUFFER, pool->mailbox_object)};
     const tide_work work = {
         .label = tide_label_norm_to_host, .tag = UINT32_MAX, .accesses = accesses, .access_count = 2};
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_COMPUTE));
     tide_status status = pool->device->ops->copy_bytes(
         pool->device, TIDE_STREAM_COMPUTE, &work, pool->mailbox,
         pool->region + pool->region_layout.scalars_offset, sizeof(double), false);

@@ -73,7 +73,6 @@ static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream o
         return tide_fail(TIDE_ERROR_INTERNAL,
                          "stream %s would have to wait for stream %s, which never happens",
                          tide_stream_name(stream), tide_stream_name(other));
-    assert(order->device->ops->room(order->device, stream, false)); /* it is called with the pool's lock */
     const tide_event event = tide_order_event(order, other, number);
     const tide_status status = order->device->ops->stream_wait(order->device, stream, event, site);
     if (status == TIDE_OK)
@@ -88,6 +87,7 @@ void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write)
 
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs)
 {
+    assert(order->device->ops->room(order->device, stream, false)); /* it is called with the pool's lock */
     tide_status status = TIDE_OK;
     for (int other = 0; other < TIDE_STREAM_COUNT && status == TIDE_OK; other++)
         status = wait_for(order, stream, (tide_stream)other, needs->numbers[other]);

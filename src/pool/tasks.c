@@ -458,8 +458,8 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
     if (command->tier == TIDE_TIER_HOST)
         status = host_slots_ready(pool, command, &ready);
     else
-        ready =
-            pool->device->ops->room(pool->device, TIDE_STREAM_UPDATE, false); /* or a job before it ends */
+        ready = pool->device->ops->room(pool->device, TIDE_STREAM_UPDATE,
+                                        false); /* else a job's end there brings the engine back */
     if (status != TIDE_OK || !ready)
         return status;
     if (command->kind == TIDE_COMMAND_ACCESS)
