@@ -34,7 +34,7 @@ KILLS = 10
 BEHAVE = """#!/bin/sh
 behave() {
     case "$STAND_IN" in
-    "$1=hang") echo '{"name": "seen before the cut", "value": 1, "unit": ""}'; sleep 60 ;;
+    "$1=hang") echo '{"name": "seen before the cut", "value": 1, "unit": ""}'; sleep 60 & echo $! >>"$STAND_IN_FOLDER/asleep"; wait ;;
     "$1=fail") echo "the $1 went wrong" >&2; exit 1 ;;
     "$1=slow") sleep 0.3 ;;
     "$1=flood") head -c 40000000 /dev/zero | tr '\\0' 'x' ;;
@@ -79,6 +79,7 @@ BENCH = """behave kernels
 case "$*" in
 *products*) echo '{"bench": "gpu", "section": "products", "name": "limit: product", "value": 700, "unit": "TFLOP/s", "note": ""}' ;;
 *copies*) echo '{"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, "unit": "x", "at_least": 0.95, "note": ""}' ;;
+*splits*) behave splits ;;
 *candidates*) echo '{"bench": "gpu", "section": "candidates", "name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
 esac"""
 TESTS = ("gpu_small_tile", "gpu_small_norms", "gpu_large_bits")
@@ -174,6 +175,8 @@ def check_all_is_well(scene, tap):
     tap.ok(run.status == 0 and list(run.parts) == list(PARTS), "all parts run, in their order", run)
     tap.ok(passed == {**dict.fromkeys(PARTS, "passed"), "peers": "skipped"}, "all parts pass, but for the one without PyTorch", passed)
     tap.ok(run.fits(), "few files are left, none large", list(run.folder.iterdir()))
+    tap.ok(not (run.folder.parent / "tests/cuda/fake").exists() and (run.folder.parent / "kernels/cuda").exists(),
+           "what no GPU needs is not built", list(run.folder.parent.rglob("*.so")))
     figures = run.figures()
     tap.ok("limit: product" in figures and figures["gpt2-nano, all budgets: losses and norms have the same bits"]["met"],
            "figures of the kernels and of the budgets are in the report", figures)
@@ -221,6 +224,9 @@ def check_misbehaviour(scene, tap):
         tap.ok(run.status == 1 and wrong.get("status") in ("cut" if behaviour == "hang" else "", "failed") and wrong["why"] and not late
                and others_stand(run, part) and run.fits(), f"{part}: {behaviour}: it is told, and the others stand",
                f"{ {name: (result['status'], result['why']) for name, result in run.parts.items()} }\n{run}")
+    asleep = [pid for pid in read(scene.folder / "asleep").split() if " (sleep) S " in read(Path("/proc") / pid / "stat")]
+    tap.ok(not asleep and len(read(scene.folder / "asleep").split()) >= len(PARTS) - 1, "what a command that was cut had started is ended",
+           asleep)
     hung = runs[cases.index(("kernels", "hang"))]
     tap.ok("seen before the cut" in hung.figures(), "what a part told before it was cut is in the report", hung)
     run = scene.check(scene.new(), behaviour="test=slow")
@@ -274,10 +280,16 @@ def check_kills(scene, tap):
             run, whole = error, False
         tap.ok(whole, f"killed after {instant:.2f} s of {calm:.2f}, {len(ended)} parts having ended: the report tells of those", run)
     folder = scene.new()
+    process = scene.start(folder, behaviour="splits=hang")
+    wait_for(folder, "kernels: splits")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    run = Outcome(folder / "out", process.returncode, "", "", 0)
+    tap.ok("limit: product" in run.figures() and run.status_of("kernels") == "running",
+           "killed within a part: what its steps had found is in the report", run.parts.get("kernels"))
+    folder = scene.new()
     process = scene.start(folder, behaviour="test=hang")
-    deadline = time.monotonic() + 30
-    while "=== test" not in read(folder / "out/gpu_check.log") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(folder, "test: gpu_small")
     process.terminate()
     out, err = process.communicate(timeout=30)
     run = Outcome(folder / "out", process.returncode, out, err, 0)
@@ -285,8 +297,17 @@ def check_kills(scene, tap):
            "SIGTERM: the part that ran is told as cut", run)
 
 
+def wait_for(folder, step):
+    deadline = time.monotonic() + 60
+    while f"=== {step}" not in read(folder / "out/gpu_check.log") and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def read(path):
-    return path.read_text(errors="replace") if path.exists() else ""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 # --- usage ---

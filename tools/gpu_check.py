@@ -244,6 +244,13 @@ class Check:
     def say(self, text):
         print(f"== {time.monotonic() - self.began:.0f} s: {text}", flush=True)
 
+    def ask(self, arguments, seconds):
+        """A command's exit status, None if it was cut, and all that it said."""
+        command = Command(arguments, self.environment, self.log)
+        status = command.wait(seconds)
+        command.kill()
+        return status, (command.out + command.err).decode(errors="replace").strip()
+
     def wanted(self):
         """The parts to run, in their order."""
         names = [name for name in gpu_parts.PARTS if name != "deps" and not self.options.only or name in self.options.only]

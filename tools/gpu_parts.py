@@ -58,14 +58,12 @@ def machine_read(check):
     check.report["gpu"] = ", ".join(filter(None, gpu))
     needs_none = options.only == ["deps"] or (options.only == ["build"] and options.architecture is not None)
     try:
-        run = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS[:3])}", "--format=csv,noheader"], text=True, check=False,
-                             capture_output=True, timeout=NVIDIA_SMI_SECONDS, env=check.environment)
-        said = (run.stdout + run.stderr).strip()
-        gpu = [word.strip() for word in said.splitlines()[0].split(",")] if run.returncode == 0 and said else [said]
+        status, said = check.ask(["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS[:3])}", "--format=csv,noheader"], NVIDIA_SMI_SECONDS)
+        gpu = [word.strip() for word in said.splitlines()[0].split(",")] if status == 0 and said else [said]
+        if status is None:
+            gpu = [f"nvidia-smi did not answer in {NVIDIA_SMI_SECONDS} s", "unknown", "9.0"]
     except OSError as error:
         gpu = [f"nvidia-smi: {error.strerror}"]
-    except subprocess.TimeoutExpired:
-        gpu = [f"nvidia-smi did not answer in {NVIDIA_SMI_SECONDS} s", "driver unknown", "9.0"]
     if len(gpu) == 3 and re.fullmatch(r"\d+\.\d", gpu[2]):
         options.architecture = options.architecture or int(gpu[2].replace(".", ""))
         check.report["gpu"] = f"{gpu[0]}, driver {gpu[1]}, built for {options.architecture}"
