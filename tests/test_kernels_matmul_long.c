@@ -16,7 +16,8 @@ enum { SAMPLES = 256, CORNERS = 4 };
 
 /* ---- random matrices ---- */
 
-/* Hundreds of millions of numbers: a million of them, again and again. The period is a prime, so neither rows nor tiles repeat. */
+/* Hundreds of millions of numbers: a million of them, again and again. The period is a prime, so neither rows nor tiles
+ * repeat. */
 static buffer buffer_periodic(size_t elements, tide_dtype dtype)
 {
     const size_t period = 999983, bytes = tide_dtype_bytes(dtype);

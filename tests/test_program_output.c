@@ -75,52 +75,61 @@ static void file_fill(const char *text)
     fclose(file);
 }
 
-static void a_metrics_line_joins_report_and_counters(void **state)
+static const tide_pool_counters all_counters = {.seconds = 2,
+                                                .compute_seconds = 1.5,
+                                                .stall_seconds = 21,
+                                                .stall_seconds_by = {1, 2, 3, 4, 5, 6},
+                                                .h2d_bytes = 10,
+                                                .d2h_bytes = 11,
+                                                .collective_bytes = 12,
+                                                .evictions = 13,
+                                                .demand_fetches = 14,
+                                                .prefetches = 15,
+                                                .adam_host_seconds = 0.25,
+                                                .adam_device_seconds = 0.75,
+                                                .device_bytes_peak = 16,
+                                                .host_bytes_peak = 17};
+
+static const char all_counters_line[] =
+    "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,\"step_"
+    "seconds\":2,"
+    "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
+    "\"stall_room_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":5,"
+    "\"stall_caller_seconds\":6,\"predicted_step_seconds\":null,\"predicted_stall_seconds\":null,"
+    "\"h2d_bytes\":10,\"d2h_bytes\":11,\"collective_bytes\":12,\"evictions\":13,\"demand_fetches\":14,"
+    "\"prefetches\":15,\"adam_host_seconds\":0.25,\"adam_device_seconds\":0.75,\"device_bytes_peak\":16,"
+    "\"host_bytes_peak\":17,\"skipped\":0}\n";
+
+/* A line for each report, in a file that begins with them; its text. */
+static char *lines_write(const tide_trainer_report *reports, int count)
 {
     tide_metrics *metrics = NULL;
-    tide_trainer_report report = {.step = 1,
-                                  .loss = 2.5,
-                                  .gradient_norm = 0.5,
-                                  .lr = 1e-3,
-                                  .loss_scale = 1,
-                                  .predicted_step_seconds = NAN,
-                                  .predicted_stall_seconds = NAN};
-    tide_pool_counters counters = {.seconds = 2,
-                                   .compute_seconds = 1.5,
-                                   .stall_seconds = 21,
-                                   .stall_seconds_by = {1, 2, 3, 4, 5, 6},
-                                   .h2d_bytes = 10,
-                                   .d2h_bytes = 11,
-                                   .collective_bytes = 12,
-                                   .evictions = 13,
-                                   .demand_fetches = 14,
-                                   .prefetches = 15,
-                                   .adam_host_seconds = 0.25,
-                                   .adam_device_seconds = 0.75,
-                                   .device_bytes_peak = 16,
-                                   .host_bytes_peak = 17};
-    (void)state;
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
     assert_int_equal(tide_metrics_begin(metrics, false), TIDE_OK);
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
-    assert_int_equal(count_of(file_text(), "\n"), 1);
-    report.step = 2, report.loss = NAN, report.skipped = true, report.loss_scale = 32768;
-    report.predicted_step_seconds = 4, report.predicted_stall_seconds = 0.5;
-    assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(tide_metrics_step(metrics, &reports[i], 100, &all_counters), TIDE_OK);
+        assert_int_equal(count_of(file_text(), "\n"), i + 1); /* before the file is closed */
+    }
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
-    char *text = file_text();
-    const char *line =
-        "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,\"step_"
-        "seconds\":2,"
-        "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
-        "\"stall_room_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":"
-        "5,"
-        "\"stall_caller_seconds\":6,\"predicted_step_seconds\":null,\"predicted_stall_seconds\":null,"
-        "\"h2d_bytes\":10,\"d2h_bytes\":11,\"collective_bytes\":12,\"evictions\":13,\"demand_fetches\":14,"
-        "\"prefetches\":15,\"adam_host_seconds\":0.25,\"adam_device_seconds\":0.75,\"device_bytes_peak\":16,"
-        "\"host_bytes_peak\":17,\"skipped\":0}\n";
-    assert_int_equal(strncmp(text, line, strlen(line)), 0);
-    text += strlen(line);
+    return file_text();
+}
+
+static void a_metrics_line_joins_report_and_counters(void **state)
+{
+    const tide_trainer_report plain = {.step = 1,
+                                       .loss = 2.5,
+                                       .gradient_norm = 0.5,
+                                       .lr = 1e-3,
+                                       .loss_scale = 1,
+                                       .predicted_step_seconds = NAN,
+                                       .predicted_stall_seconds = NAN};
+    tide_trainer_report reports[2] = {plain, plain};
+    (void)state;
+    reports[1].step = 2, reports[1].loss = NAN, reports[1].skipped = true, reports[1].loss_scale = 32768;
+    reports[1].predicted_step_seconds = 4, reports[1].predicted_stall_seconds = 0.5;
+    const char *text = lines_write(reports, 2);
+    assert_int_equal(strncmp(text, all_counters_line, strlen(all_counters_line)), 0);
+    text += strlen(all_counters_line);
     assert_int_equal(count_of(text, "\"loss\":null"), 1);
     assert_int_equal(count_of(text, "\"loss_scale\":32768,"), 1);
     assert_int_equal(count_of(text, "\"predicted_step_seconds\":4,\"predicted_stall_seconds\":0.5,"), 1);

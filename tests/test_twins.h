@@ -10,8 +10,8 @@
  *     4. take back    when the kernel has run: every twin to its block
  *
  * So a test reads and writes its buffers as if there were no GPU, and what a kernel writes beside its outputs comes back with
- * them; where it goes on behind the guard bytes, it faults, on a GPU at least under its sanitizer. A kernel that gets hold of host memory finds garbage there and writes in vain, also where the driver lets a GPU reach
- * any memory of the host.
+ * them; where it goes on behind the guard bytes, it faults, on a GPU at least under its sanitizer. A kernel that gets hold of
+ * host memory finds garbage there and writes in vain, also where the driver lets a GPU reach any memory of the host.
  *
  * A table that a launcher itself reads, as adamw's segments, is moved like the arguments: a copy of it stays on the host.
  *
