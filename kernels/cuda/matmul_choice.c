@@ -51,11 +51,13 @@ cublasStatus_t tide_cuda_matmul_candidate_read(const cublasLtMatmulHeuristicResu
 
 bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *candidate)
 {
-    const int32_t reduction = candidate->reduction;
+    const int32_t splits = candidate->splits, reduction = candidate->reduction;
+    const bool joins_right = reduction == TIDE_CUDA_MATMUL_UNKNOWN ||
+                             reduction == CUBLASLT_REDUCTION_SCHEME_NONE ||
+                             reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     return candidate->state == CUBLAS_STATUS_SUCCESS &&
            candidate->workspace_bytes <= TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES &&
-           (reduction == TIDE_CUDA_MATMUL_UNKNOWN || reduction == CUBLASLT_REDUCTION_SCHEME_NONE ||
-            reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+           (splits == 0 || splits == 1 || joins_right);
 }
 
 /* 0: unknown. A hundredth of a wave more than a whole number is that number. */

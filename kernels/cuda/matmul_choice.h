@@ -52,7 +52,8 @@ cublasStatus_t tide_cuda_matmul_candidate_read(const cublasLtMatmulHeuristicResu
                                                tide_cuda_matmul_candidate *candidate);
 
 /* The library offers it, within the limit of workspace, and joins parts in fp32 in a fixed order if it splits at all: the
- * heuristic was asked for no others, and here they are refused. (matmul_plan.c says why.) */
+ * heuristic was asked for no others, and here they are refused. (matmul_plan.c says why.) Where it does not split (0 or 1
+ * parts) its way to join them means nothing; one that does not say whether it splits is taken to. */
 bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *candidate);
 
 /* The rule: an index into the candidates of a product with sums of k terms, -1 if none is allowed. */
