@@ -153,6 +153,18 @@ static const rule_case cases[] = {
      {{1, NONE, 0.1f, SUCCESS, 0}, {4, FP32, 0.4f, SUCCESS, 32 * MIB + 1}}},
 };
 
+/* Not added to C, the same takes the first that is allowed. */
+static void check_not_added(const char *says, const tide_cuda_matmul_candidate *candidates, int count,
+                            size_t k)
+{
+    const int chosen = tide_cuda_matmul_choose(candidates, count, k, false);
+    int first = 0;
+    while (first < count && !tide_cuda_matmul_candidate_is_allowed(&candidates[first]))
+        first++;
+    if (chosen != (first < count ? first : -1))
+        fail_msg("%s, not added to C: %d", says, chosen);
+}
+
 static void the_rule_takes_the_first_that_fills_the_gpu(void **state)
 {
     (void)state;
@@ -165,9 +177,10 @@ static void the_rule_takes_the_first_that_fills_the_gpu(void **state)
                                              .reduction = cases[i].candidates[c].reduction,
                                              .waves = cases[i].candidates[c].waves,
                                              .workspace_bytes = cases[i].candidates[c].workspace_bytes};
-        const int chosen = tide_cuda_matmul_choose(candidates, cases[i].count, cases[i].k);
+        const int chosen = tide_cuda_matmul_choose(candidates, cases[i].count, cases[i].k, true);
         if (chosen != cases[i].expected)
             fail_msg("%s: %d, not %d", cases[i].says, chosen, cases[i].expected);
+        check_not_added(cases[i].says, candidates, cases[i].count, cases[i].k);
     }
 }
 
@@ -290,6 +303,25 @@ static void a_product_runs_the_candidate_that_the_rule_takes(void **state)
     }
     assert_close(run.c, sums, M * N, 1e-5);
     buffer_free(run.c);
+}
+
+/* The head's input gradient has a long sum, too; a product with a bias might have few rows. */
+static void a_product_that_is_not_added_to_c_runs_the_librarys_first(void **state)
+{
+    cublasLtHandle_t library;
+    tide_cuda_matmul_plan *plan;
+    tide_matmul_args shapes[2] = {gradient, gradient};
+    (void)state;
+    offer_all();
+    shapes[0].accumulate = shapes[1].accumulate = false;
+    shapes[1].out_dtype = TIDE_DTYPE_BF16;
+    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tide_cuda_matmul_plan_create(library, &shapes[i], &plan), TIDE_OK);
+        assert_int_equal(plan->chosen, FIRST_ALLOWED);
+        tide_cuda_matmul_plan_destroy(plan);
+    }
+    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
 /* Of each shape: k is the same, so that all answers stand for any of them. */
@@ -440,6 +472,7 @@ int main(void)
         cmocka_unit_test(the_rule_takes_the_first_that_fills_the_gpu),
         cmocka_unit_test(common_tiles_have_names),
         TEST(a_product_runs_the_candidate_that_the_rule_takes),
+        TEST(a_product_that_is_not_added_to_c_runs_the_librarys_first),
         TEST(a_shape_has_one_choice_whatever_was_prepared_before_and_wherever_it_lies),
         TEST(few_answers_are_enough),
         TEST(without_an_answer_that_is_allowed_a_shape_is_refused),

@@ -74,13 +74,16 @@ static bool splits_a_long_sum(const tide_cuda_matmul_candidate *candidate, size_
            k / (size_t)candidate->splits >= TIDE_CUDA_MATMUL_PART_TERMS;
 }
 
-int tide_cuda_matmul_choose(const tide_cuda_matmul_candidate *candidates, int count, size_t k)
+int tide_cuda_matmul_choose(const tide_cuda_matmul_candidate *candidates, int count, size_t k,
+                            bool accumulate)
 {
     int first = 0;
     while (first < count && !tide_cuda_matmul_candidate_is_allowed(&candidates[first]))
         first++;
     if (first == count)
         return -1;
+    if (!accumulate)
+        return first;
     const double first_fill = fill_of(&candidates[first]);
     double best = first_fill;
     for (int i = first + 1; i < count; i++)

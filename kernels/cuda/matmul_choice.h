@@ -11,7 +11,10 @@
  *   long   a split sum whose parts are TIDE_CUDA_MATMUL_PART_TERMS terms or more: to write and read a part, 8 bytes an
  *          element, is little beside its products
  *
- * The rule: among the first answer and all that split a long sum, the first that fills the GPU nearly as well as the best of
+ * The rule: a product that is not added to C takes the first answer that is allowed. What is added to C is a weight's
+ * gradient, in fp32, with neither bias nor GELU. Others may have long sums, too (the head's input gradient: the vocabulary),
+ * or few rows; but their results are of 16 bits, some with an epilogue, and the arithmetic above is not theirs. Of a weight's
+ * gradient, among the first answer and all that split a long sum: the first that fills the GPU nearly as well as the best of
  * these (TIDE_CUDA_MATMUL_NEARLY times its fill). It is a function of what the library says about shape, types, GPU and its
  * own version, never of timing or addresses: a shape has the same bits at every launch. Where the library does not say (a
  * split or waves that are unknown) it is the first answer.
@@ -56,8 +59,9 @@ cublasStatus_t tide_cuda_matmul_candidate_read(const cublasLtMatmulHeuristicResu
  * parts) its way to join them means nothing; one that does not say whether it splits is taken to. */
 bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *candidate);
 
-/* The rule: an index into the candidates of a product with sums of k terms, -1 if none is allowed. */
-int tide_cuda_matmul_choose(const tide_cuda_matmul_candidate *candidates, int count, size_t k);
+/* The rule: an index into the candidates of a product with sums of k terms, added to C or not (tide_matmul_args); -1 if
+ * none is allowed. */
+int tide_cuda_matmul_choose(const tide_cuda_matmul_candidate *candidates, int count, size_t k, bool accumulate);
 
 /* "128x256", or an empty text where the tile is not one of the common ones. Static storage. */
 const char *tide_cuda_matmul_tile_name(int32_t tile);

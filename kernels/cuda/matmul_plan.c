@@ -221,7 +221,8 @@ static cublasStatus_t algorithm_choose(cublasLtHandle_t library, tide_cuda_matmu
     const cublasStatus_t status = candidates_ask(library, plan, preference);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    const int chosen = tide_cuda_matmul_choose(plan->candidates, plan->candidate_count, plan->shape.k);
+    const int chosen = tide_cuda_matmul_choose(plan->candidates, plan->candidate_count, plan->shape.k,
+                                               plan->shape.accumulate);
     if (chosen >= 0) {
         tide_cuda_matmul_plan_take(plan, chosen);
         return CUBLAS_STATUS_SUCCESS;
