@@ -230,7 +230,8 @@ cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The library's leaves `algo` as it is; what it needs is then its own business, here too. */
+/* The library's leaves `algo` as it is; what it needs is then its own business, here too. Eight parts want 33 MiB, more are
+ * none of its. */
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
                                        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -249,7 +250,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
         return fake_cublaslt_refuse("checking an algorithm of another product, or without a handle");
     if (checked.splits > 8)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    result->workspaceSize = parts_bytes(&p, checked.splits);
+    result->workspaceSize = checked.splits == 8 ? (size_t)33 << 20 : parts_bytes(&p, checked.splits);
     result->wavesCount = (float)checked.splits;
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;

@@ -43,9 +43,13 @@ def check_whole(tap, bench):
     tap.ok(sorted(products) == sorted(wanted), "every product of a step is measured", products)
     check_candidates(tap, [row["name"] for row in by_section["products"][1:]], by_section["candidates"])
     splits = [row for row in by_section["splits"] if "candidate" in row]
-    declined = [(row["value"] is None) == (row["splits"] not in (1, 2, 3, 4, 6, 8)) for row in splits]
+    declined = [(row["value"] is None) == (row["splits"] not in (1, 2, 3, 4, 6)) for row in splits]
     tap.ok(len(splits) == 9 * 8 and all(declined) and len(by_section["splits"]) == 9 * 9,
            "weights' gradients are tried with more and more parts", by_section["splits"])
+    large = [row for row in splits if row["splits"] == 8]
+    tap.ok(len(large) == 9 and all(row["note"].startswith(f"needs {33 << 20} bytes of workspace, more than") for row in large) and
+           not any("workspace" in row["note"] for row in splits if row["splits"] != 8),
+           "one that needs too much workspace is told with how much", large)
     tap.ok(len(by_section["attention"]) >= 8 and all(row["value"] > 0 for row in by_section["attention"]),
            "attention is measured both ways, at both lengths and widths", by_section["attention"])
 

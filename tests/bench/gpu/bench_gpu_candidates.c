@@ -70,6 +70,21 @@ static void trial_time(const bench_gpu_rig *rig, trial *it)
 
 /* --- telling --- */
 
+/* Why there is no time of it. */
+static void reason_tell(const char *name, const tide_cuda_matmul_candidate *one)
+{
+    const unsigned long long most_bytes = TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES;
+    if (one->state != CUBLAS_STATUS_SUCCESS)
+        bench_missing(name, "us", "%s", cublasLtGetStatusName(one->state));
+    else if (one->workspace_bytes > most_bytes)
+        bench_missing(name, "us", "needs %zu bytes of workspace, more than the %llu that are allowed",
+                      one->workspace_bytes, most_bytes);
+    else if (!tide_cuda_matmul_candidate_is_allowed(one))
+        bench_missing(name, "us", "joins its parts in a way that is not allowed");
+    else
+        bench_missing(name, "us", "does not run");
+}
+
 static void candidate_tell(const trial *it, const char *name, int i, bool taken)
 {
     const tide_cuda_matmul_candidate *one = &it->plan->candidates[i];
@@ -83,9 +98,7 @@ static void candidate_tell(const trial *it, const char *name, int i, bool taken)
         bench_figure(name, it->seconds[i] * 1e6, "us", BENCH_NO_BOUND, 0, "%.0f TFLOP/s%s",
                      (double)tide_matmul_flops(&it->args) / it->seconds[i] * 1e-12, taken ? ", taken" : "");
     else
-        bench_missing(name, "us", "%s",
-                      one->state == CUBLAS_STATUS_SUCCESS ? "does not run, or is not allowed"
-                                                          : cublasLtGetStatusName(one->state));
+        reason_tell(name, one);
 }
 
 static int first_of(const trial *it)
