@@ -97,7 +97,7 @@ static tide_status bounds_check(const tide_room *room)
     if (needed_bytes > limit_bytes)
         return tide_fail(TIDE_ERROR_NO_MEMORY,
                          "%s: %" PRIu64 " bytes wanted and %" PRIu64
-                         " for others, the process's control groups have %" PRIu64 " left",
+                         " for others, the process's control groups have %" PRIu64 " available",
                          room->what, room->wanted_bytes, room->margin_bytes, limit_bytes);
     if (dormant_bytes != UINT64_MAX && less(needed_bytes, available_bytes) > dormant_bytes)
         return tide_fail(TIDE_ERROR_NO_MEMORY,
@@ -150,7 +150,7 @@ static tide_status refuse(const tide_room *room)
     const uint64_t touched_bytes = room->given_bytes - room->untouched_bytes;
     return tide_fail(TIDE_ERROR_NO_MEMORY,
                      "%s: of %" PRIu64 " bytes wanted %" PRIu64 " were touched; the machine has %" PRIu64
-                     " more, of which %" PRIu64
+                     " more available, of which %" PRIu64
                      " stay for others, and did not grow while that was waited for; a host "
                      "budget of %" PRIu64 " bytes would do",
                      room->what, room->wanted_bytes, touched_bytes, room->free_bytes, room->margin_bytes,

@@ -298,7 +298,7 @@ static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned
     slow_machine machine = {.grows_ns = 0, .limit_bytes = pinned_bytes - 1};
     fixture it = {0};
     assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
-    expect_words("201326591 left");
+    expect_words("201326591 available");
     assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
     assert_int_equal(machine.looks, 1);
     expect_all_undone(&it);
