@@ -7,7 +7,8 @@
  * each looked at before it is touched:
  *
  *   0. What can't be had is refused at once: more than the process's control groups have left, or than what is available and
- *      what the machine has dormant (topology.h) together. On most machines nothing is.
+ *      what the machine has dormant (topology.h) together. On most machines nothing is. Where any number may be plugged in the
+ *      control groups alone refuse: how much the host would give is told nowhere, so what it gives is seen by touching.
  *   1. A step of at most 128 MiB, and at least 16 but at the end, is given out of what is available beside a margin, and beside
  *      all that has been given and is not touched yet: several threads touch, and each would count the same free bytes.
  *   2. Where there is none it is waited for, looking every 10 ms.

@@ -66,7 +66,7 @@ static void caller_that_only_launches_meets_the_failure_of_a_kernel(void **state
     fixture it = fixture_small();
     atomic_int ran = 0;
     fake_cudart_fail_command(1, cudaErrorIllegalAddress);
-    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran); /* may meet it already */
+    (void)launch_count(&it, TIDE_STREAM_COMPUTE, &ran);        /* may meet it already */
     for (int current; cudaGetDevice(&current) == cudaSuccess;) /* until the stream has come to it */
         (void)usleep(100);
     assert_int_equal(launch_count(&it, TIDE_STREAM_COMPUTE, &ran), TIDE_ERROR_DEVICE);
@@ -181,6 +181,7 @@ static const uint64_t pinned_bytes = UINT64_C(192) << 20, piece_bytes = UINT64_C
 typedef struct slow_machine {
     uint64_t grows_ns; /* UINT64_MAX: never */
     uint64_t limit_bytes;
+    bool is_whole; /* it has nothing that it does not use yet; else any number may be plugged in */
     bool time_stands;
     _Atomic uint64_t ns;
     _Atomic unsigned looks;
@@ -212,8 +213,7 @@ static uint64_t slow_limit_bytes(void *context)
 
 static uint64_t slow_dormant_bytes(void *context)
 {
-    (void)context;
-    return UINT64_MAX;
+    return ((slow_machine *)context)->is_whole ? 0 : UINT64_MAX;
 }
 
 static uint64_t slow_now_ns(void *context)
@@ -304,6 +304,18 @@ static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned
     expect_all_undone(&it);
 }
 
+static void machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = UINT64_MAX, .limit_bytes = UINT64_MAX, .is_whole = true};
+    fixture it = {0};
+    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
+    expect_words("the machine has 134217728 available and 0 that it does not use yet");
+    assert_int_equal(fake_cudart_count("cudaHostRegister"), 0);
+    assert_int_equal(machine.looks, 1);
+    expect_all_undone(&it);
+}
+
 /* Else they would wait until they give up by themselves: here, for ever. */
 static void who_waits_for_room_stops_when_another_piece_could_not_be_registered(void **state)
 {
@@ -331,6 +343,7 @@ int main(void)
         cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),
         cmocka_unit_test(machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned),
         cmocka_unit_test(limit_of_control_groups_refuses_host_slots_before_anything_is_pinned),
+        cmocka_unit_test(machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned),
         cmocka_unit_test(who_waits_for_room_stops_when_another_piece_could_not_be_registered),
     };
     return cmocka_run_group_tests_name("the CUDA device as a guest", tests, NULL, NULL);

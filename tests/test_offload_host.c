@@ -127,8 +127,10 @@ static void memory_the_machine_does_not_have_is_refused_before_it_is_touched(voi
     tide_device *device;
     assert_ok(device_open(&options, &device));
     assert_int_equal(device->ops->slots_create(device, TIDE_TIER_DEVICE, 1 << 16), TIDE_ERROR_NO_MEMORY);
+#ifndef TEST_ON_CUDA /* whose host memory may grow: on machines of test_cuda_guest.c's making, never this one */
     assert_int_equal(device->ops->slots_create(device, TIDE_TIER_HOST, 1 << 16), TIDE_ERROR_NO_MEMORY);
     assert_non_null(strstr(tide_message(), "available"));
+#endif
     device->ops->close(device);
 }
 
