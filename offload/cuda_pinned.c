@@ -147,19 +147,24 @@ static tide_status piece_touch(tide_room *room, char *address, uint64_t bytes, t
     return status;
 }
 
+/* Under the lock, or before there are threads. */
+static void work_tell(const pinning_work *work)
+{
+    const tide_cuda_pinning *how = work->how;
+    if (how->progress != NULL)
+        how->progress(how->progress_context, "pinned host slots", work->done_bytes,
+                      work->slots->count * work->slots->chunk_bytes);
+}
+
 static void piece_done(pinning_work *work, uint32_t piece, const tide_pinning_times *times)
 {
-    const tide_cuda_pinned *slots = work->slots;
-    const tide_cuda_pinning *how = work->how;
     pthread_mutex_lock(&work->lock);
     work->pinned[piece] = true;
-    work->done_bytes += piece_bytes(slots, piece);
+    work->done_bytes += piece_bytes(work->slots, piece);
     work->times.touch_ns += times->touch_ns;
     work->times.register_ns += times->register_ns;
     work->times.wait_ns += times->wait_ns;
-    if (how->progress != NULL)
-        how->progress(how->progress_context, "pinned host slots", work->done_bytes,
-                      slots->count * slots->chunk_bytes);
+    work_tell(work);
     pthread_mutex_unlock(&work->lock);
 }
 
@@ -248,6 +253,7 @@ static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *
         goto undo_room;
     }
     (void)pthread_mutex_init(&work.lock, NULL);
+    work_tell(&work); /* from here on it is timed */
     work.times.threads = work_do(&work);
     pthread_mutex_destroy(&work.lock);
     status = work.status;

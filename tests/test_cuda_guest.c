@@ -280,6 +280,46 @@ static void machine_that_grows_while_host_slots_are_pinned_gets_them_all(void **
     fixture_close(&it);
 }
 
+typedef struct told {
+    unsigned calls;
+    uint64_t first_bytes, last_bytes, total_bytes;
+    uint64_t registered; /* at the first */
+} told;
+
+static void tell(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes)
+{
+    told *it = context;
+    if (strcmp(what, "pinned host slots") != 0)
+        return;
+    if (it->calls++ == 0) {
+        it->first_bytes = done_bytes;
+        it->registered = fake_cudart_count("cudaHostRegister");
+    }
+    it->last_bytes = done_bytes;
+    it->total_bytes = total_bytes;
+}
+
+/* Else the program would time what comes behind the first piece. */
+static void progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
+    told it = {.first_bytes = UINT64_MAX};
+    tide_device_options options = options_small();
+    fixture made = {0};
+    options.host_memory_bytes = pinned_bytes;
+    options.threads = 3;
+    options.progress = tell;
+    options.progress_context = &it;
+    assert_ok(device_open(&options, &made.device));
+    assert_ok(pin_on(&machine, &made));
+    assert_int_equal(it.calls, 1 + 3);
+    assert_int_equal(it.first_bytes + it.registered, 0);
+    assert_int_equal(it.last_bytes, pinned_bytes);
+    assert_int_equal(it.total_bytes, pinned_bytes);
+    fixture_close(&made);
+}
+
 static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned(void **state)
 {
     (void)state;
@@ -341,6 +381,7 @@ int main(void)
         cmocka_unit_test(adams_team_leaves_two_processors_unless_it_was_told_how_many_to_take),
         cmocka_unit_test(forked_child_has_no_host_slots),
         cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),
+        cmocka_unit_test(progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last),
         cmocka_unit_test(machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned),
         cmocka_unit_test(limit_of_control_groups_refuses_host_slots_before_anything_is_pinned),
         cmocka_unit_test(machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned),
