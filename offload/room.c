@@ -65,6 +65,15 @@ static uint64_t less(uint64_t bytes, uint64_t taken)
     return bytes > taken ? bytes - taken : 0;
 }
 
+uint64_t tide_room_most_bytes(const tide_room_machine *machine)
+{
+    const uint64_t available_bytes = machine->available_bytes(machine->context);
+    const uint64_t dormant_bytes = machine->dormant_bytes(machine->context);
+    const uint64_t growth_bytes = dormant_bytes != UINT64_MAX ? dormant_bytes : 0;
+    return at_most(available_bytes + at_most(growth_bytes, UINT64_MAX - available_bytes),
+                   machine->limit_bytes(machine->context));
+}
+
 static uint64_t now_ns(const tide_room *room)
 {
     return room->machine->now_ns(room->machine->context);

@@ -7,8 +7,8 @@
  * each looked at before it is touched:
  *
  *   0. What can't be had is refused at once: more than the process's control groups have left, or than what is available and
- *      what the machine has dormant (topology.h) together. On most machines nothing is. Where any number may be plugged in the
- *      control groups alone refuse: how much the host would give is told nowhere, so what it gives is seen by touching.
+ *      what the machine has dormant (topology.h) together. On most machines nothing is. Where any number may be plugged in,
+ *      the control groups alone refuse: how much the host would give is told nowhere, so it is seen by touching.
  *   1. A step of at most 128 MiB, and at least 16 but at the end, is given out of what is available beside a margin, and beside
  *      all that has been given and is not touched yet: several threads touch, and each would count the same free bytes.
  *   2. Where there is none it is waited for, looking every 10 ms.
@@ -50,6 +50,11 @@ typedef struct tide_room {
 } tide_room;
 
 const tide_room_machine *tide_room_machine_system(void);
+
+/* What the machine can be counted on to have left, bytes: what is available and what is dormant together, within the control
+ * groups' limit; UINT64_MAX: it does not say. Any number that may be plugged in is no figure, and memory that was plugged in is
+ * in use or available already: what is available counts alone there. Who knows that more will come asks for it. */
+uint64_t tide_room_most_bytes(const tide_room_machine *machine);
 
 /* `wanted_bytes` are going to be touched by any threads; `what`, a constant, is for messages. NO_MEMORY, and nothing to
  * close: so much can't be had. */

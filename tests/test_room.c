@@ -238,6 +238,33 @@ static void machine_whose_host_is_slow_to_give_is_waited_for_as_long_as_it_grows
 }
 
 /* Each thread would see the same free bytes. */
+static void
+machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_control_groups(void **state)
+{
+    (void)state;
+    const struct {
+        uint64_t total_bytes, most_bytes, limit_bytes;
+        bool knows_most;
+        uint64_t expected_bytes;
+    } cases[] = {
+        {8 * GIB, 8 * GIB, 0, true, 8 * GIB},
+        {8 * GIB, 128 * GIB, 0, true, 128 * GIB},
+        {8 * GIB, 128 * GIB, 64 * GIB, true, 64 * GIB},
+        {8 * GIB, 128 * GIB, 4 * GIB, true, 4 * GIB},
+        {8 * GIB, 128 * GIB, 0, false, 8 * GIB}, /* any number may be plugged in */
+        {8 * GIB, 128 * GIB, 64 * GIB, false, 8 * GIB},
+        {UINT64_MAX, UINT64_MAX, 0, true, UINT64_MAX}, /* it does not say */
+        {GIB, UINT64_MAX, 0, true, UINT64_MAX},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sim it = sim_of(cases[i].total_bytes, cases[i].most_bytes);
+        it.limit_bytes = cases[i].limit_bytes;
+        it.knows_most = cases[i].knows_most;
+        const tide_room_machine machine = machine_of(&it);
+        assert_int_equal(tide_room_most_bytes(&machine), cases[i].expected_bytes);
+    }
+}
+
 static void what_is_given_and_not_touched_yet_is_given_once(void **state)
 {
     (void)state;
@@ -337,6 +364,8 @@ int main(void)
         cmocka_unit_test(machine_that_does_not_grow_is_given_up_with_what_would_do_and_others_keep_theirs),
         cmocka_unit_test(machine_that_grows_when_more_is_used_is_not_waited_for),
         cmocka_unit_test(machine_whose_host_is_slow_to_give_is_waited_for_as_long_as_it_grows),
+        cmocka_unit_test(
+            machine_can_be_counted_on_for_what_it_has_and_does_not_use_yet_within_its_control_groups),
         cmocka_unit_test(what_is_given_and_not_touched_yet_is_given_once),
         cmocka_unit_test(many_threads_share_what_there_is),
         cmocka_unit_test(stopped_room_gives_nothing_any_more),

@@ -74,7 +74,7 @@ static const tide_option options[] = {
      .help = "hard budget of device memory"},
     {.name = "--host-memory", .kind = TIDE_OPTION_SIZE, .offset = AT(host_memory_bytes), .metavar = "SIZE",
      .least = SIZE_LEAST, .most = SIZE_MOST,
-     .value_help = "what the run needs, at most 80% of free memory; host: of what the device budget leaves of it",
+     .value_help = "what the run needs, at most 80% of memory free or not in use yet; host: of what the device budget leaves free",
      .help = "hard budget of host memory for model data; for a GPU it is pinned"},
     {.name = "--chunk-size", .kind = TIDE_OPTION_SIZE, .offset = AT(chunk_bytes), .metavar = "SIZE",
      .least = 262144, .most = 1073741824, .value = "64MiB",

@@ -58,7 +58,7 @@ typedef struct tide_trainer_options {
     /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. nonmodel_bytes is
      * the trainer's own. Budgets 0: see tide_trainer_plan. */
     tide_pool_options pool;
-    uint64_t free_memory_bytes; /* what default budgets are shares of; 0: tide_trainer_free_memory */
+    uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
     const tide_files *files;    /* of checkpoints; NULL: POSIX */
 } tide_trainer_options;
@@ -67,17 +67,17 @@ typedef struct tide_trainer_options {
  * 1, recompute auto, 16 evaluation batches, tide_pool_options_default. data is NULL. */
 void tide_trainer_options_default(tide_trainer_options *options);
 
-/* Host memory that can be had (offload/topology.h), bytes; 0 if the system does not say. */
-uint64_t tide_trainer_free_memory(void);
-
 /* Where every byte goes, fixed at create.
  *
  * Default budgets. Host device (one memory serves both): device = what the run needs to keep all resident, at
  * most a quarter of free memory, but raised to the least that works where a quarter is below it; host = what it
  * needs beside the device budget in force (chosen or given), at most 80% of the free memory which that leaves,
  * and never raised: where even that is too little, create refuses. A GPU: device = what the run needs, at most
- * pool.device_available_bytes, never raised; host = what the run needs beside it, at most 80% of free memory. Null device: what
- * the run needs, both.
+ * pool.device_available_bytes, never raised; host = what the run needs beside it, at most 80% of free memory. Null device:
+ * what the run needs, both.
+ *
+ * Free memory is what is available (offload/topology.h); for a GPU, whose host slots are touched as the machine grows, with
+ * what the machine has and does not use yet (tide_room_most_bytes).
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
  * loss_bytes + logits_bytes; pool.model_bytes = params x pool.model_bytes / pool.params + padding_bytes. */

@@ -19,11 +19,12 @@
  * that can't hold the rest in 80% of what is free would drive the machine into its swap.
  *
  * A GPU has a memory of its own: its budget is what the run needs, at most what it has free once its context and
- * libraries exist, less a reserve (offload/module.h), and never raised; the host's is at most 80% of free memory.
+ * libraries exist, less a reserve (offload/module.h), and never raised; the host's is at most 80% of free memory, with what
+ * the machine has and does not use yet (offload/room.h).
  */
 #include "src/train/trainer_internal.h"
 
-#include "offload/topology.h"
+#include "offload/room.h"
 #include "src/pool/target.h"
 #include "src/train/loss_scale.h"
 
@@ -183,9 +184,12 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
     return TIDE_OK;
 }
 
-uint64_t tide_trainer_free_memory(void)
+/* 0: the system does not say. A GPU's host slots are touched step by step, as the machine grows; the host device refuses
+ * more than is available. */
+static uint64_t free_host_bytes(bool shared)
 {
-    const uint64_t bytes = tide_topology_available_bytes();
+    const uint64_t bytes =
+        shared ? tide_topology_available_bytes() : tide_room_most_bytes(tide_room_machine_system());
     return bytes != UINT64_MAX ? bytes : 0;
 }
 
@@ -445,7 +449,7 @@ static tide_status find_free_memory(const tide_trainer_options *options, free_me
     if (given || !target.has_data)
         return TIDE_OK;
     memory->host_bytes =
-        options->free_memory_bytes != 0 ? options->free_memory_bytes : tide_trainer_free_memory();
+        options->free_memory_bytes != 0 ? options->free_memory_bytes : free_host_bytes(shared);
     if (memory->host_bytes == 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "free memory is unknown (/proc/meminfo): %s must be given",
                          shared ? "both budgets" : "the host budget");
