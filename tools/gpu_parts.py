@@ -292,4 +292,4 @@ class Spec:
 
 PARTS = {"deps": Spec(120, deps), "environment": Spec(25, environment), "probe": Spec(45, probe), "build": Spec(130, build),
          "test": Spec(60, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels), "budget": Spec(80, trained("budget")),
-         "largest": Spec(110, trained("largest")), "peers": Spec(110, trained("peers")), "sanitize": Spec(60, sanitize)}
+         "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")), "sanitize": Spec(60, sanitize)}
