@@ -44,7 +44,8 @@ behave() {
 STAND_INS = {
     "nvidia-smi": """behave environment
 case "$*" in
-*temperature*) echo "NVIDIA Stand-in, 580.0, 9.0, 0000:01:00.0, 143771 MiB, 143000 MiB, 1980 MHz, 3201 MHz, 1980, 3201, 90 W, 700 W, 5, 16, Enabled, Disabled, 30" ;;
+*temperature*) echo "NVIDIA Stand-in, 580.0, 9.0, 0000:01:00.0, 143771 MiB, 143000 MiB, 1980 MHz, 3201 MHz, 1980, 3201," \\
+    "90 W, 700 W, 5, 16, Enabled, Disabled, 30" ;;
 *) echo "NVIDIA Stand-in, 580.0, 9.0" ;;
 esac""",
     "nvcc": """case "$*" in --version) echo "Cuda compilation tools, release 13.0"; exit 0 ;; esac
@@ -80,7 +81,7 @@ case "$*" in
 *products*) echo '{"bench": "gpu", "section": "products", "name": "limit: product", "value": 700, "unit": "TFLOP/s", "note": ""}' ;;
 *copies*) echo '{"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, "unit": "x", "at_least": 0.95, "note": ""}' ;;
 *splits*) behave splits ;;
-*candidates*) echo '{"bench": "gpu", "section": "candidates", "name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
+*candidates*) echo '{"name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
 esac"""
 TESTS = ("gpu_small_tile", "gpu_small_norms", "gpu_large_bits")
 
@@ -103,7 +104,8 @@ class Scene:
         script(self.folder / "built/bench_gpu", BENCH)
         script(self.folder / "built/tidepool", TRAIN)
         script(self.folder / "built/libtidepool_cuda.so", "")
-        script(self.folder / "real/tidepool", f'for word; do shift; [ "$word" = cuda:0 ] && word=host; set -- "$@" "$word"; done\nexec {program} "$@"')
+        script(self.folder / "real/tidepool", f"""for word; do shift; [ "$word" = cuda:0 ] && word=host; set -- "$@" "$word"; done
+exec {program} "$@" """)
         (self.folder / "train.py").write_text(TRAIN_PY)
         self.describe_build()
         self.runs = 0
@@ -181,7 +183,8 @@ def check_all_is_well(scene, tap):
     tap.ok("limit: product" in figures and figures["gpt2-nano, all budgets: losses and norms have the same bits"]["met"],
            "figures of the kernels and of the budgets are in the report", figures)
     table = (run.folder / "gpu_check.md").read_text()
-    tap.ok(table in run.out and "one of many" not in table and "LLMQ" in table and "share of the measured product's rate" in table and "NVIDIA Stand-in" in table,
+    words = [word in table for word in ("LLMQ", "share of the measured product's rate", "NVIDIA Stand-in")]
+    tap.ok(table in run.out and "one of many" not in table and all(words),
            "the table holds the GPU, what was derived, and what others published", table)
     info, *tests = [step["name"] for step in run.parts["test"]["steps"]]
     tap.ok(info == "tidepool info" and tests == list(TESTS), "small tests come first, and only those of the suite", tests)
@@ -194,7 +197,8 @@ def check_real_program(scene, tap):
     script(scene.folder / "built/tidepool", TRAIN)
     figures = run.figures()
     same = [row["value"] for name, row in figures.items() if "same bits" in name]
-    tap.ok(run.status == 0 and same == [1, 1], "the real program: the same bits with and without the manager, and under every budget", run)
+    tap.ok(run.status == 0 and same == [1, 1],
+           "the real program: the same bits with and without the manager, and under every budget", run)
     ratio = figures.get("gpt2-nano, model data 4 x device budget: step / limit", {})
     tap.ok(0.5 < (ratio.get("value") or 0) < 50 and set(ratio.get("limits", {})) == {"compute", "link in", "link out", "adam"},
            "the real program: a budget's step over that run's own limits", ratio)
@@ -215,7 +219,8 @@ def check_misbehaviour(scene, tap):
     cases = [(part, behaviour) for part in PARTS for behaviour in ("hang", "fail")
              if part != "peers" and (part, behaviour) != ("environment", "fail")]  # there is no GPU then
     folders = [scene.new() for _ in cases]
-    limits = [("--limit", f"{part}={LIMIT_SECONDS}", f"sanitize={LIMIT_SECONDS}") if behaviour == "hang" else () for part, behaviour in cases]
+    limits = [("--limit", f"{part}={LIMIT_SECONDS}", f"sanitize={LIMIT_SECONDS}") if behaviour == "hang" else ()
+              for part, behaviour in cases]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = list(pool.map(lambda case, folder, limit: scene.check(folder, *limit, behaviour="=".join(case)), cases, folders, limits))
     for (part, behaviour), run in zip(cases, runs):
@@ -224,9 +229,9 @@ def check_misbehaviour(scene, tap):
         tap.ok(run.status == 1 and wrong.get("status") in ("cut" if behaviour == "hang" else "", "failed") and wrong["why"] and not late
                and others_stand(run, part) and run.fits(), f"{part}: {behaviour}: it is told, and the others stand",
                f"{ {name: (result['status'], result['why']) for name, result in run.parts.items()} }\n{run}")
-    asleep = [pid for pid in read(scene.folder / "asleep").split() if " (sleep) S " in read(Path("/proc") / pid / "stat")]
-    tap.ok(not asleep and len(read(scene.folder / "asleep").split()) >= len(PARTS) - 1, "what a command that was cut had started is ended",
-           asleep)
+    slept = read(scene.folder / "asleep").split()
+    asleep = [pid for pid in slept if " (sleep) S " in read(Path("/proc") / pid / "stat")]
+    tap.ok(not asleep and len(slept) >= len(PARTS) - 1, "what a command that was cut had started is ended", asleep)
     hung = runs[cases.index(("kernels", "hang"))]
     tap.ok("seen before the cut" in hung.figures(), "what a part told before it was cut is in the report", hung)
     run = scene.check(scene.new(), behaviour="test=slow")
@@ -316,9 +321,11 @@ def check_usage(scene, tap):
     for options, words in ((["--only", "tset"], "tset"), (["--minutes", "0"], "--minutes"), (["--limit", "tset=3"], "tset=3"),
                            (["--architecture", "9"], "--architecture 9"), (["--al"], "--al"), (["build"], "build")):
         run = scene.check(scene.new(), *options)
-        tap.ok(run.status == 2 and words in run.err and len(run.err.splitlines()) == 1, f"{' '.join(options)}: one line, exit status 2", run)
+        tap.ok(run.status == 2 and words in run.err and len(run.err.splitlines()) == 1,
+               f"{' '.join(options)}: one line, exit status 2", run)
     run = scene.check(scene.new(), behaviour="environment=fail")
-    tap.ok(run.status == 2 and "no NVIDIA GPU" in run.err and "went wrong" in run.err, "without a GPU: what nvidia-smi says, exit status 2", run)
+    tap.ok(run.status == 2 and "no NVIDIA GPU" in run.err and "went wrong" in run.err,
+           "without a GPU: what nvidia-smi says, exit status 2", run)
     run = scene.check(scene.new(), "--architecture", "80", "--only", "build", behaviour="environment=fail")
     tap.ok(run.status == 0, "to build for a named architecture needs none", run)
 

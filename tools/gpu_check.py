@@ -179,10 +179,11 @@ class Part:
     @staticmethod
     def last_words(command, status):
         """The line that says why, where there is one: the last, or the one that says SKIP."""
-        lines = (command.err + b"\n" + command.out).decode(errors="replace").strip().splitlines()
-        told = [line for line in lines if "SKIP" in line] or [line for line in command.err.decode(errors="replace").splitlines() if line.strip()]
+        err, out = ([line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+                    for said in (command.err, command.out))
+        told = [line for line in err + out if "SKIP" in line] or err or out or ["(silent)"]
         ended = f"signal {-status}" if status < 0 else f"exit {status}"
-        return f"{ended}: {(told or lines or ['(silent)'])[-1].strip()[:300]}"
+        return f"{ended}: {told[-1][:300]}"
 
     def take(self, output):
         for line in output.splitlines():

@@ -52,13 +52,17 @@ def deps_use(check):
     environment["PKG_CONFIG_SYSROOT_DIR"] = str(root)
 
 
+def nvidia_smi(fields):
+    return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+
+
 def machine_read(check):
     """The GPU's name and architecture. A nvidia-smi that hangs is noted, and the rest is tried all the same."""
     options, gpu = check.options, ["no GPU", "", ""]
     check.report["gpu"] = ", ".join(filter(None, gpu))
     needs_none = options.only == ["deps"] or (options.only == ["build"] and options.architecture is not None)
     try:
-        status, said = check.ask(["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS[:3])}", "--format=csv,noheader"], NVIDIA_SMI_SECONDS)
+        status, said = check.ask(nvidia_smi(GPU_FIELDS[:3]), NVIDIA_SMI_SECONDS)
         gpu = [word.strip() for word in said.splitlines()[0].split(",")] if status == 0 and said else [said]
         if status is None:
             gpu = [f"nvidia-smi did not answer in {NVIDIA_SMI_SECONDS} s", "unknown", "9.0"]
@@ -131,22 +135,23 @@ def memory_row():
     meminfo = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M))
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
-    return {"what": "machine", "kernel": os.uname().release, "processors": len(os.sched_getaffinity(0)), "cpu": cpu[1] if cpu else "unknown",
-            "MemTotal_GiB": round(int(meminfo["MemTotal"]) / 2**20, 1), "MemAvailable_GiB": round(int(meminfo["MemAvailable"]) / 2**20, 1),
-            "cgroup_memory_max": first_line("/sys/fs/cgroup/memory.max"), "cgroup_memory_current": first_line("/sys/fs/cgroup/memory.current"),
+    return {"what": "machine", "kernel": os.uname().release, "processors": len(os.sched_getaffinity(0)),
+            "cpu": cpu[1] if cpu else "unknown",
+            **{f"{name}_GiB": round(int(meminfo[name]) / 2**20, 1) for name in ("MemTotal", "MemAvailable")},
+            **{f"cgroup_memory_{name}": first_line(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current")},
             "locked_memory_limit": "unlimited" if locked == resource.RLIM_INFINITY else locked}
 
 
 def environment(part):
     part.found(memory_row())
-    if part.step("nvidia-smi", ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"], limit=NVIDIA_SMI_SECONDS):
+    if part.step("nvidia-smi", nvidia_smi(GPU_FIELDS), limit=NVIDIA_SMI_SECONDS):
         part.found({"what": "gpu", **dict(zip(GPU_FIELDS, (word.strip() for word in part.output.split(","))))})
     for name, header in (("cublasLt", "cublasLt.h"), ("nccl", "nccl.h")):
         library = library_find(part, name, header)
-        part.found({"what": f"library {name}", "where": library.where if library else "nowhere", "file": str(library.file) if library else ""})
-    for name, arguments in (("nvcc", [nvcc_find(part), "--version"]), ("compiler", [part.environment.get("CC", "cc"), "--version"]),
-                            ("meson", ["meson", "--version"])):
-        if part.step(name, arguments, limit=10, fatal=False):
+        where, file = (library.where, str(library.file)) if library else ("nowhere", "")
+        part.found({"what": f"library {name}", "where": where, "file": file})
+    for name, program in (("nvcc", nvcc_find(part)), ("compiler", part.environment.get("CC", "cc")), ("meson", "meson")):
+        if part.step(name, [program, "--version"], limit=10, fatal=False):
             version = [line for line in part.output.splitlines() if "release" in line] or part.output.splitlines()
             part.found({"what": name, "version": version[0]})
     if part.step("PyTorch", [sys.executable, "-c", "import torch; print(torch.__version__)"], limit=30, fatal=False):
@@ -182,7 +187,8 @@ def cublas_options(part):
         return []
     folder = part.options.build / "cublas"
     (folder / "lib").mkdir(parents=True, exist_ok=True)
-    links = {folder / "include": library.include, folder / "lib/libcublasLt.so": library.file, folder / "lib" / library.file.name: library.file}
+    links = {folder / "include": library.include, **{folder / "lib" / name: library.file
+                                                     for name in ("libcublasLt.so", library.file.name)}}
     for link, target in links.items():
         link.unlink(missing_ok=True)
         link.symlink_to(target)
@@ -206,10 +212,9 @@ def build(part):
     folder = part.options.build
     toolkit = f"-Dtoolkit_path={nvcc_find(part).parent.parent}"
     again = ["--reconfigure"] if (folder / "build.ninja").is_file() else []
-    configured = part.step("meson setup", ["meson", "setup", *again, folder, "--buildtype=release", "-Dwerror=false", "-Dtests=enabled",
-                                           "-Dcuda=enabled", f"-Dgpu_architectures={part.options.architecture}", toolkit,
-                                           *cublas_options(part)])
-    if not configured:
+    options = ["--buildtype=release", "-Dwerror=false", "-Dtests=enabled", "-Dcuda=enabled",
+               f"-Dgpu_architectures={part.options.architecture}", toolkit, *cublas_options(part)]
+    if not part.step("meson setup", ["meson", "setup", *again, folder, *options]):
         return
     files = [Path(os.path.relpath(file, folder)) for target in introspected(part, "targets") for file in target["filename"]]
     part.step("ninja", ["ninja", "-C", folder, "-k", "0", *filter(is_needed, files)])
@@ -291,5 +296,6 @@ class Spec:
 
 
 PARTS = {"deps": Spec(120, deps), "environment": Spec(25, environment), "probe": Spec(45, probe), "build": Spec(130, build),
-         "test": Spec(60, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels), "budget": Spec(80, trained("budget")),
-         "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")), "sanitize": Spec(60, sanitize)}
+         "test": Spec(60, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels),
+         "budget": Spec(80, trained("budget")), "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")),
+         "sanitize": Spec(60, sanitize)}
