@@ -12,6 +12,7 @@
  */
 #include "chunk/manager_internal.h"
 #include "naive_manager.h"
+#include "stream_hash.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -725,6 +726,9 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         (unsigned long long)sum.demand_fetches, (unsigned long long)sum.prefetches,
         (unsigned long long)sum.spills, (unsigned long long)sum.write_backs,
         (unsigned long long)sum.re_recordings);
+    uint64_t commands;
+    const uint64_t hash = stream_hash(&commands);
+    print_message("%llu commands, stream %016llx\n", (unsigned long long)commands, (unsigned long long)hash);
     print_message("%u ops run late, for gradients that waited\n", gradients_waited);
     print_message("%u aborts among older updates: %u with ops out of order, %u of a param that owed both\n",
                   aborts_played.among_older, aborts_played.in_another_order, aborts_played.with_a_neighbour);

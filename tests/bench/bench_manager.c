@@ -1,5 +1,6 @@
 /* What the policy costs: begin, next and end of an op whose chunks are all on the device, among a thousand, ten thousand
- * and a hundred thousand chunks; the same through the public API; and the time to plan a step.
+ * and a hundred thousand chunks; commands a second where most chunks move; steps of large models; the same through the public
+ * API; and the time to plan a step.
  *
  * The model is a row of GPT blocks, 12 params on 4 PARAM chunks each (8 small ones, and 4 that straddle); fp32 with two
  * states, so a block has 16 chunks. An op reads a block. Two more forms beside it tell where the time goes: ops of one
@@ -143,6 +144,14 @@ int main(int argc, char **argv)
         bench_row(chunks[i], BLOCK_PARAMS, quick);
         bench_row(chunks[i], 1, quick);
     }
+    double rates[sizeof chunks / sizeof chunks[0]];
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++)
+        rates[i] = bench_manager_tight(chunks[i], quick);
+    bench_figure("a command's cost, 100000 chunks over 1000", rates[0] / rates[2], "ratio", BENCH_AT_MOST, 2,
+                 "of the tight step above");
+    const bench_model large = {"7B", 32, 4096, 32, 1 << 20}, huge = {"70B", 86, 8192, 64, 64 << 20};
+    bench_manager_model(&large, 0.3, quick);
+    bench_manager_model(&huge, 0.03, quick);
     bench_manager_pool("host", 1000, quick);
     bench_manager_pool("null", 1000, quick);
     bench_manager_pool("null", 10000, quick);

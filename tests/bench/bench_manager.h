@@ -16,6 +16,18 @@ uint64_t bench_block_elements(uint32_t param, uint64_t chunk_elements);
  * often the caller was put to sleep (by a lock, or anything else), and that nothing is allocated. */
 void bench_manager_pool(const char *device, uint32_t chunks, bool quick);
 
+/* Commands a second, of one thread's CPU time, in a step that moves most chunks. */
+double bench_manager_tight(uint32_t chunks, bool quick);
+
+typedef struct bench_model {
+    const char *name;
+    uint32_t layers, width, heads;
+    uint64_t chunk_bytes;
+} bench_model;
+
+/* CPU seconds of a training step of a large GPT-2 on the null device, required to be at most `seconds_max`. */
+void bench_manager_model(const bench_model *of, double seconds_max, bool quick);
+
 /* Seconds to plan a training step of so many chunks for a quarter as many slots. */
 void bench_manager_plan(uint32_t chunks, bool quick);
 

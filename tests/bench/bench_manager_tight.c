@@ -1,0 +1,151 @@
+/* What a command costs where most chunks have to move: a training step whose ops use random params, a quarter of the PARAM
+ * chunks on the device, all state and updates on the host. Commands end late and in random order, as on a link.
+ *
+ * next and done of all commands of a step, and begin and end of its ops, over the number of commands.
+ */
+#include "tests/bench/bench_manager.h"
+
+#include "tests/bench/bench.h"
+#include "tests/stream_hash.h"
+
+#include "chunk/manager.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    CHUNK_BYTES = 4096,
+    CHUNKS_A_PARAM = 4, /* its own, MASTER, MOMENTUM, VARIANCE */
+    PARAMS_AN_OP = 8,
+    COMMANDS_OPEN_MAX = 24, /* with so many under way, one ends before the next is asked for */
+    SETTLE_STEPS = 3,
+    COMMANDS_TIMED = 400000,
+};
+
+typedef struct tight {
+    tide_layout *layout;
+    tide_manager *manager;
+    uint32_t params, ops; /* half of the ops forward, half backward */
+    uint64_t random;
+    uint32_t open[COMMANDS_OPEN_MAX];
+    uint32_t open_count;
+    uint64_t commands;
+} tight;
+
+static uint32_t below(tight *it, uint32_t limit)
+{
+    it->random = it->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((it->random >> 33) % limit);
+}
+
+static void add_params(tight *it)
+{
+    const tide_layout_options options = {
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    bench_check(tide_layout_create(&options, &it->layout), "layout");
+    for (uint32_t i = 0; i < it->params; i++) {
+        char name[32];
+        uint32_t number;
+        snprintf(name, sizeof name, "p%" PRIu32, i);
+        bench_check(tide_layout_add_param(it->layout, name, CHUNK_BYTES / 4, &number), "param");
+    }
+    bench_check(tide_layout_seal(it->layout), "layout");
+}
+
+/* Forward ops take params in one random order, backward ops in another. */
+static void add_ops(tight *it, tide_pass pass, uint32_t access)
+{
+    uint32_t *order = calloc(it->params, sizeof *order);
+    if (order == NULL)
+        bench_die("no memory for %" PRIu32 " params", it->params);
+    for (uint32_t i = 0; i < it->params; i++) {
+        const uint32_t at = below(it, i + 1);
+        order[i] = order[at];
+        order[at] = i;
+    }
+    for (uint32_t first = 0; first + PARAMS_AN_OP <= it->params; first += PARAMS_AN_OP) {
+        tide_use uses[PARAMS_AN_OP];
+        tide_op op;
+        for (uint32_t i = 0; i < PARAMS_AN_OP; i++)
+            uses[i] = (tide_use){order[first + i], access};
+        const tide_op_description description = {
+            .name = "random", .pass = pass, .params = uses, .param_count = PARAMS_AN_OP};
+        bench_check(tide_manager_add_op(it->manager, &description, &op), "op");
+        it->ops++;
+    }
+    free(order);
+}
+
+static tight tight_open(uint32_t chunks)
+{
+    tight it = {.params = chunks / CHUNKS_A_PARAM / PARAMS_AN_OP * PARAMS_AN_OP, .random = chunks};
+    add_params(&it);
+    bench_check(tide_manager_create(it.layout, &it.manager), "manager");
+    add_ops(&it, TIDE_PASS_FORWARD, TIDE_ACCESS_READ);
+    add_ops(&it, TIDE_PASS_BACKWARD, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
+    const tide_manager_options options = {.device_slots = it.params / 4,
+                                          .host_slots = CHUNKS_A_PARAM * it.params,
+                                          .placement = TIDE_PLACEMENT_HOST,
+                                          .prefetch = true};
+    bench_check(tide_manager_seal(it.manager, &options), "seal");
+    return it;
+}
+
+static void end_one(tight *it)
+{
+    const uint32_t at = below(it, it->open_count);
+    const uint32_t id = it->open[at];
+    it->open[at] = it->open[--it->open_count];
+    tide_manager_done(it->manager, id, TIDE_OK);
+}
+
+/* Until nothing is under way or, with `until_ready`, the request is ready. */
+static void run_commands(tight *it, bool until_ready)
+{
+    tide_command command;
+    for (;;) {
+        while (it->open_count < COMMANDS_OPEN_MAX && tide_manager_next(it->manager, &command)) {
+            it->open[it->open_count++] = command.id;
+            it->commands++;
+        }
+        if (it->open_count == 0 || (until_ready && tide_manager_ready(it->manager)))
+            return;
+        end_one(it);
+    }
+}
+
+static void run_step(tight *it)
+{
+    bench_check(tide_manager_step_begin(it->manager, true, false), "step begin");
+    for (tide_op op = 0; op < it->ops; op++) {
+        bench_check(tide_manager_begin(it->manager, op), "begin");
+        run_commands(it, true);
+        bench_check(tide_manager_end(it->manager), "end");
+    }
+    bench_check(tide_manager_step_end(it->manager), "step end");
+    run_commands(it, false);
+}
+
+double bench_manager_tight(uint32_t chunks, bool quick)
+{
+    uint64_t ignored;
+    char name[64];
+    tight it = tight_open(chunks);
+    const uint64_t wanted = COMMANDS_TIMED / (quick ? 10 : 1);
+    for (int i = 0; i < SETTLE_STEPS; i++)
+        run_step(&it);
+    it.commands = 0;
+    uint32_t steps = 0;
+    const double begin = bench_cpu_seconds();
+    while (it.commands < wanted && ++steps)
+        run_step(&it);
+    const double seconds = bench_cpu_seconds() - begin;
+    snprintf(name, sizeof name, "commands a second, tight, %" PRIu32 " chunks", chunks);
+    bench_figure(name, (double)it.commands / seconds, "1/s", BENCH_NO_BOUND, 0,
+                 "%" PRIu64 " commands in %" PRIu32 " steps of %" PRIu32 " ops; stream so far %016" PRIx64, it.commands,
+                 steps, it.ops, stream_hash(&ignored));
+    tide_manager_destroy(it.manager);
+    tide_layout_destroy(it.layout);
+    return (double)it.commands / seconds;
+}
