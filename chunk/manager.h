@@ -50,81 +50,12 @@
 #ifndef TIDE_CHUNK_MANAGER_H
 #define TIDE_CHUNK_MANAGER_H
 
-#include "chunk/gradients.h"
-#include "chunk/layout.h"
+#include "chunk/command.h"
+#include "chunk/ops.h"
 #include "chunk/planner.h"
+#include "chunk/tensor.h"
 
 typedef struct tide_manager tide_manager;
-
-/* Tensor states, as in PatrickStar. Params: FREE until the first value, then HOLD between steps. */
-typedef enum tide_tensor_state {
-    TIDE_TENSOR_FREE = 0,       /* no content: zeros, or a dead checkpoint */
-    TIDE_TENSOR_COMPUTE,        /* an open op uses it */
-    TIDE_TENSOR_HOLD,           /* content, at rest */
-    TIDE_TENSOR_HOLD_AFTER_FWD, /* used in this step's forward */
-    TIDE_TENSOR_HOLD_AFTER_BWD, /* its gradient is complete and stands in its place */
-    TIDE_TENSOR_STATE_COUNT,
-} tide_tensor_state;
-
-const char *tide_tensor_state_name(tide_tensor_state state);
-
-/* A chunk's state, derived from counters of the tensors that overlap it. */
-typedef enum tide_chunk_state {
-    TIDE_CHUNK_FREE = 0,       /* all tensors FREE: its slot may be reused without a copy */
-    TIDE_CHUNK_COMPUTE,        /* any tensor COMPUTE: pinned */
-    TIDE_CHUNK_HOLD,           /* content, movable */
-    TIDE_CHUNK_HOLD_AFTER_BWD, /* all HOLD_AFTER_BWD: its gradients are complete */
-    TIDE_CHUNK_UPDATING,       /* an update or restore writes it: pinned where it writes */
-} tide_chunk_state;
-
-typedef enum tide_command_kind {
-    TIDE_COMMAND_FETCH = 0,  /* map device_slot at the chunk's place unless it stands there (in_place); then copy
-                                host_slot in (copy), or zero it (zero) */
-    TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
-    TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
-    TIDE_COMMAND_UPDATE,     /* optimizer on one part of a PARAM chunk, on `tier`, slots in task[] */
-    TIDE_COMMAND_RESTORE,    /* part of a PARAM chunk from MASTER, on the host, slots in task[] */
-    TIDE_COMMAND_ACCESS,     /* the host request's chunks are in their host slots, slots in task[] */
-} tide_command_kind;
-
-const char *tide_command_kind_name(tide_command_kind kind);
-
-typedef enum tide_reason {
-    TIDE_REASON_DEMAND = 0, /* an op waits for it */
-    TIDE_REASON_PREFETCH,
-    TIDE_REASON_UPDATE,
-    TIDE_REASON_RESTORE,
-    TIDE_REASON_ACCESS,
-    TIDE_REASON_SPILL, /* host memory is full: the chunk goes to, or stays on, the device */
-} tide_reason;
-
-const char *tide_reason_name(tide_reason reason);
-
-/* One chunk of a task: where it is and whether it has to be zeroed first because it had no content. */
-typedef struct tide_task_chunk {
-    tide_chunk chunk;
-    uint32_t slot; /* in the command's tier */
-    bool fresh;
-} tide_task_chunk;
-
-enum { TIDE_TASK_CHUNKS_MAX = 4 };
-
-typedef struct tide_command {
-    uint32_t id;
-    tide_command_kind kind;
-    tide_reason reason;
-    tide_chunk chunk;     /* the chunk moved; of a task, its PARAM chunk */
-    uint32_t device_slot; /* moves */
-    uint32_t host_slot;   /* moves with copy */
-    bool copy;
-    bool zero;
-    bool in_place;  /* FETCH: the slot is the chunk's and mapped; the host has changed the chunk meanwhile */
-    tide_tier tier; /* tasks */
-    uint32_t part;  /* tasks: which part of the PARAM chunk */
-    uint32_t task_count;
-    tide_task_chunk
-        task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE: PARAM, MASTER, MOMENTUM, VARIANCE; RESTORE: PARAM, MASTER */
-} tide_command;
 
 typedef struct tide_manager_options {
     uint32_t device_slots;
@@ -171,10 +102,6 @@ typedef struct tide_residency {
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager);
 void tide_manager_destroy(tide_manager *manager);
 
-/* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name, an unknown
- * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one
- * that does not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
-tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* Register an op, in the order in which ops run in a step (so the last READ of each param in backward is
  * known). ARGUMENT as tide_op_check. */
 tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op);
@@ -275,22 +202,11 @@ bool tide_manager_is_stuck(tide_manager *manager);
  * request is. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
-/* --- everything at once: the pool's "manager off" --- */
-
-/* Bring every chunk to the device, zeroed where it has no content, and pin it: next() gives the fetches, and
- * when tide_manager_all_pinned is true the device copies are the only ones and change without the manager
- * being asked, until tide_manager_unpin_all. STATE: a step, a request or an update is open; BUDGET: fewer
- * device slots than chunks. */
-tide_status tide_manager_pin_all(tide_manager *manager);
-bool tide_manager_all_pinned(const tide_manager *manager);
-tide_status tide_manager_unpin_all(tide_manager *manager);
-
 /* --- queries --- */
 
 /* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
 const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training);
-/* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone; while all is
- * pinned (tide_manager_pin_all) no ops are its own, and the owner does that. */
+/* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does the param's place hold its gradient? */
 bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param);

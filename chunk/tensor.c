@@ -27,14 +27,6 @@ bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to)
     return transitions[from] >> to & 1u;
 }
 
-tide_status tide_tensor_check(const char *name, tide_tensor_state from, tide_tensor_state to)
-{
-    if (tide_tensor_may(from, to))
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_STATE, "%s is %s and may not become %s", name, tide_tensor_state_name(from),
-                     tide_tensor_state_name(to));
-}
-
 void tide_tensor_counts_move(tide_tensor_counts *counts, tide_tensor_state from, tide_tensor_state to)
 {
     assert(tide_tensor_may(from, to));

@@ -287,9 +287,9 @@ static bool goes_on(const sequence *s)
 /* What the owner tells the manager now and then: how busy the link is, how far the device has come, what updates take. */
 static void tell(sequence *s)
 {
-    const uint64_t behind = s->manager->ends < 10 ? s->manager->ends : 10;
+    const uint64_t behind = s->manager->leaving.ended < 10 ? s->manager->leaving.ended : 10;
     tide_manager_set_link(s->manager, percent(s, 50), percent(s, 50));
-    tide_manager_set_passed(s->manager, s->manager->ends - below(s, (uint32_t)behind + 1));
+    tide_manager_set_passed(s->manager, s->manager->leaving.ended - below(s, (uint32_t)behind + 1));
     if (percent(s, 10))
         tide_manager_set_update_seconds(s->manager, 1 + below(s, 4), 1 + below(s, 4));
 }

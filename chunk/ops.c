@@ -1,11 +1,21 @@
-/* What ops use, fixed before seal: their chunk sets, and which chunks their ends change. */
-#include "chunk/manager_internal.h"
+/* See ops.h. */
+#include "chunk/ops.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-void tide_op_record_free(tide_op_record *op)
+tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
+{
+    *ops = (tide_ops){.layout = layout};
+    ops->seen = calloc(tide_layout_chunk_count(layout), sizeof *ops->seen);
+    if (!ops->seen)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks",
+                         tide_layout_chunk_count(layout));
+    return tide_gradients_create(&ops->gradients, layout);
+}
+
+static void record_free(tide_op_record *op)
 {
     free(op->name);
     free(op->params);
@@ -14,6 +24,16 @@ void tide_op_record_free(tide_op_record *op)
     free(op->modifies);
     free(op->slice_chunks);
     free(op->slice_first);
+}
+
+void tide_ops_destroy(tide_ops *ops)
+{
+    for (uint32_t i = 0; i < ops->count; i++)
+        record_free(&ops->records[i]);
+    free(ops->records);
+    free(ops->seen);
+    tide_gradients_destroy(&ops->gradients);
+    *ops = (tide_ops){.count = 0};
 }
 
 /* --- checks --- */
@@ -98,12 +118,12 @@ tide_status tide_op_check(const tide_layout *layout, const tide_op_description *
 
 /* Append the chunks of a range that are not yet in the set of the current stamp; only count if `set` is NULL.
  */
-static uint32_t add_range(tide_manager *m, tide_chunk *set, uint32_t count, tide_chunk first, tide_chunk last)
+static uint32_t add_range(tide_ops *ops, tide_chunk *set, uint32_t count, tide_chunk first, tide_chunk last)
 {
     for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        if (m->seen[chunk] == m->seen_stamp)
+        if (ops->seen[chunk] == ops->seen_stamp)
             continue;
-        m->seen[chunk] = m->seen_stamp;
+        ops->seen[chunk] = ops->seen_stamp;
         if (set)
             set[count] = chunk;
         count++;
@@ -111,25 +131,26 @@ static uint32_t add_range(tide_manager *m, tide_chunk *set, uint32_t count, tide
     return count;
 }
 
-static uint32_t param_set(tide_manager *m, const tide_op_description *d, tide_chunk *set)
+static uint32_t param_set(tide_ops *ops, const tide_op_description *d, tide_chunk *set)
 {
     uint32_t count = 0;
-    m->seen_stamp++;
+    ops->seen_stamp++;
     for (uint32_t i = 0; i < d->param_count; i++) {
-        const tide_param_record *param = &m->params[d->params[i].tensor];
-        count = add_range(m, set, count, param->first, param->last);
+        tide_chunk first, last;
+        tide_layout_param_chunks(ops->layout, d->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
+        count = add_range(ops, set, count, first, last);
     }
     return count;
 }
 
-static uint32_t slice_set(tide_manager *m, const tide_op_description *d, uint32_t slice, tide_chunk *set)
+static uint32_t slice_set(tide_ops *ops, const tide_op_description *d, uint32_t slice, tide_chunk *set)
 {
     uint32_t count = 0;
-    m->seen_stamp++;
+    ops->seen_stamp++;
     for (uint32_t i = 0; i < d->checkpoint_count; i++) {
         tide_chunk first, last;
-        tide_layout_checkpoint_chunks(m->layout, d->checkpoints[i].tensor, slice, &first, &last);
-        count = add_range(m, set, count, first, last);
+        tide_layout_checkpoint_chunks(ops->layout, d->checkpoints[i].tensor, slice, &first, &last);
+        count = add_range(ops, set, count, first, last);
     }
     return count;
 }
@@ -148,17 +169,17 @@ static void *copy_of(const void *source, size_t count, size_t bytes)
     return copy;
 }
 
-static bool fill_sets(tide_manager *m, const tide_op_description *d, tide_op_record *op)
+static bool fill_sets(tide_ops *ops, const tide_op_description *d, tide_op_record *op)
 {
-    op->chunk_count = param_set(m, d, NULL);
+    op->chunk_count = param_set(ops, d, NULL);
     op->chunks = allocate(op->chunk_count, sizeof *op->chunks);
     op->modifies = allocate(op->chunk_count, sizeof *op->modifies);
     op->slice_first = allocate(d->slices + 1u, sizeof *op->slice_first);
     if (!op->chunks || !op->modifies || !op->slice_first)
         return false;
-    param_set(m, d, op->chunks);
+    param_set(ops, d, op->chunks);
     for (uint32_t slice = 0; slice < d->slices; slice++) {
-        uint32_t count = slice_set(m, d, slice, NULL);
+        uint32_t count = slice_set(ops, d, slice, NULL);
         op->slice_first[slice + 1] = op->slice_first[slice] + count;
         op->largest_slice = count > op->largest_slice ? count : op->largest_slice;
     }
@@ -166,11 +187,11 @@ static bool fill_sets(tide_manager *m, const tide_op_description *d, tide_op_rec
     if (!op->slice_chunks)
         return false;
     for (uint32_t slice = 0; slice < d->slices; slice++)
-        slice_set(m, d, slice, op->slice_chunks + op->slice_first[slice]);
+        slice_set(ops, d, slice, op->slice_chunks + op->slice_first[slice]);
     return true;
 }
 
-static bool fill_record(tide_manager *m, const tide_op_description *d, tide_op_record *op)
+static bool fill_record(tide_ops *ops, const tide_op_description *d, tide_op_record *op)
 {
     *op = (tide_op_record){.pass = d->pass,
                            .param_count = d->param_count,
@@ -179,66 +200,92 @@ static bool fill_record(tide_manager *m, const tide_op_description *d, tide_op_r
     op->name = strdup(d->name);
     op->params = copy_of(d->params, d->param_count, sizeof *d->params);
     op->checkpoints = copy_of(d->checkpoints, d->checkpoint_count, sizeof *d->checkpoints);
-    return op->name && op->params && op->checkpoints && fill_sets(m, d, op);
+    return op->name && op->params && op->checkpoints && fill_sets(ops, d, op);
 }
 
-static bool grow_ops(tide_manager *m)
+static bool grow(tide_ops *ops)
 {
-    if (m->op_count < m->op_capacity)
+    if (ops->count < ops->capacity)
         return true;
-    uint32_t larger = m->op_capacity ? 2 * m->op_capacity : 16;
-    tide_op_record *moved = realloc(m->ops, larger * sizeof *moved);
+    uint32_t larger = ops->capacity ? 2 * ops->capacity : 16;
+    tide_op_record *moved = realloc(ops->records, larger * sizeof *moved);
     if (!moved)
         return false;
-    m->ops = moved;
-    m->op_capacity = larger;
+    ops->records = moved;
+    ops->capacity = larger;
     return true;
 }
 
-tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description *description, tide_op *op)
+tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op)
 {
-    if (manager->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "op %s comes after seal", description->name);
-    tide_status status = tide_op_check(manager->layout, description);
+    tide_status status = tide_op_check(ops->layout, description);
     if (status != TIDE_OK)
         return status;
-    if (!grow_ops(manager))
+    if (!grow(ops))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", description->name);
     tide_op_record record;
-    if (!fill_record(manager, description, &record)) {
-        tide_op_record_free(&record);
+    if (!fill_record(ops, description, &record)) {
+        record_free(&record);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", description->name);
     }
-    status = tide_gradients_add_op(&manager->gradients, record.name, record.pass, record.params,
-                                   record.param_count);
+    status = tide_gradients_add_op(&ops->gradients, record.name, record.pass, record.params, record.param_count);
     if (status != TIDE_OK) {
-        tide_op_record_free(&record);
+        record_free(&record);
         return status;
     }
-    *op = manager->op_count++;
-    manager->ops[*op] = record;
+    *op = ops->count++;
+    ops->records[*op] = record;
     return TIDE_OK;
 }
 
-void tide_manager_fix_modified(tide_manager *manager)
+void tide_ops_seal(tide_ops *ops)
 {
-    for (tide_op op = 0; op < manager->op_count; op++) {
-        tide_op_record *record = &manager->ops[op];
-        manager->seen_stamp++;
+    for (tide_op op = 0; op < ops->count; op++) {
+        tide_op_record *record = &ops->records[op];
+        ops->seen_stamp++;
         for (uint32_t i = 0; i < record->param_count; i++) {
-            const tide_param_record *param = &manager->params[record->params[i].tensor];
-            if (tide_gradients_may_close(&manager->gradients, op, record->params[i].tensor))
-                add_range(manager, NULL, 0, param->first, param->last);
+            const uint32_t param = record->params[i].tensor;
+            tide_chunk first, last;
+            tide_layout_param_chunks(ops->layout, param, TIDE_SPACE_PARAM, &first, &last);
+            if (tide_gradients_may_close(&ops->gradients, op, param))
+                add_range(ops, NULL, 0, first, last);
         }
         for (uint32_t i = 0; i < record->chunk_count; i++)
-            record->modifies[i] = manager->seen[record->chunks[i]] == manager->seen_stamp;
+            record->modifies[i] = ops->seen[record->chunks[i]] == ops->seen_stamp;
     }
 }
 
-const tide_chunk *tide_manager_moment_chunks(const void *owner, tide_moment moment, uint32_t *count)
+/* --- queries --- */
+
+uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op)
 {
-    const tide_manager *m = owner;
-    const tide_op_record *op = &m->ops[moment.op];
+    uint32_t most = 0;
+    *op = 0;
+    for (tide_op i = 0; i < ops->count; i++) {
+        const uint32_t chunks = ops->records[i].chunk_count + ops->records[i].largest_slice;
+        if (chunks <= most)
+            continue;
+        *op = i;
+        most = chunks;
+    }
+    return most;
+}
+
+void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses)
+{
+    *moments = *uses = 0;
+    for (tide_op op = 0; op < ops->count; op++) {
+        const tide_op_record *record = &ops->records[op];
+        *moments += 1 + record->slices;
+        *uses += record->chunk_count + record->slice_first[record->slices];
+    }
+}
+
+const tide_chunk *tide_ops_moment_chunks(const void *owner, tide_moment moment, uint32_t *count)
+{
+    const tide_ops *ops = owner;
+    assert(moment.op < ops->count);
+    const tide_op_record *op = &ops->records[moment.op];
     if (moment.slice == TIDE_SLICE_NONE) {
         *count = op->chunk_count;
         return op->chunks;

@@ -12,14 +12,29 @@
  * is `busy` while a command on it is open; pins count the users that hold it in a tier. last_use is a count
  * of uses, not time: the least recently used chunk has the smallest.
  *
- * Bookkeeping only: who is to move, and why, is decided in manager_slots.c.
+ * Marks say why a chunk is spared, or what is to become of it; whoever decides that sets them.
+ *
+ * Owns all of this and alone writes it: whatever changes about a chunk's place changes here. Calls nobody. Who is to move,
+ * and why, is decided above (victims.h, leaving.h, tasks.h, request.h, prefetch.h).
  */
-#ifndef TIDE_CHUNK_RESIDENCY_H
-#define TIDE_CHUNK_RESIDENCY_H
+#ifndef TIDE_CHUNK_PLACES_H
+#define TIDE_CHUNK_PLACES_H
 
 #include "chunk/layout.h"
 
 #define TIDE_SLOT_NONE UINT32_MAX
+
+/* Marks. */
+enum {
+    TIDE_MARK_REQUESTED = 1u << 0,     /* the open op or slice wants it on the device */
+    TIDE_MARK_FIRST = 1u << 1,         /* a request waits for what this PARAM chunk owes */
+    TIDE_MARK_GATHER_DEVICE = 1u << 2, /* a device task is being gathered */
+    TIDE_MARK_GATHER_HOST = 1u << 3,
+    TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
+    TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
+    TIDE_MARK_QUEUED = 1u << 6,  /* it is in the queue of those, perhaps no longer LEAVING or WRITING */
+    TIDE_MARK_KEPT = 1u << 7,    /* its device slot waits while the host updates it */
+};
 
 typedef struct tide_place {
     uint32_t slot[TIDE_TIER_COUNT];
@@ -28,6 +43,7 @@ typedef struct tide_place {
     bool busy;
     bool live;
     bool stale; /* slot[DEVICE] stands at the chunk's place, its content is worth nothing */
+    uint8_t marks;
     uint64_t last_use;
 } tide_place;
 
@@ -48,9 +64,10 @@ typedef struct tide_places {
 } tide_places;
 
 /* NO_MEMORY. Nothing to free on failure. */
-tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
-                               const uint32_t slots[TIDE_TIER_COUNT]);
+tide_status tide_places_create(tide_places *places, uint32_t chunk_count, const uint32_t slots[TIDE_TIER_COUNT]);
 void tide_places_destroy(tide_places *places);
+
+/* --- what stands where --- */
 
 /* On the device and at rest: an op may use it. */
 static inline bool tide_place_is_resident(const tide_place *place)
@@ -82,19 +99,51 @@ static inline bool tide_place_is_duplicate(const tide_place *place)
     return tide_place_is_resident(place) && place->valid[TIDE_TIER_HOST] && place->pins[TIDE_TIER_HOST] == 0;
 }
 
-/* Take a free slot (there is one) for a chunk that has none in the tier. Its content is not yet the chunk's.
- */
+static inline const tide_place *tide_place_of(const tide_places *places, tide_chunk chunk)
+{
+    return &places->chunks[chunk];
+}
+
+static inline uint32_t tide_places_free(const tide_places *places, tide_tier tier)
+{
+    return places->tier[tier].free_count;
+}
+
+/* Is there a device slot for it: a free one, or its own? */
+static inline bool tide_places_has_slot_for(const tide_places *places, tide_chunk chunk)
+{
+    return places->chunks[chunk].stale || tide_places_free(places, TIDE_TIER_DEVICE) > 0;
+}
+
+/* --- changes --- */
+
+/* Take a free slot (there is one) for a chunk that has none in the tier. Its content is not yet the chunk's. */
 uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier);
-/* The host has changed it, or is about to: its device slot, unpinned, holds nothing of worth from now on. */
-void tide_places_make_stale(tide_places *places, tide_chunk chunk);
-/* The new values are there. */
-void tide_places_make_fresh(tide_places *places, tide_chunk chunk);
 /* Give a chunk's unpinned slot back, with whatever it holds. */
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier);
+/* A command on it is open from now on; is over. */
+void tide_places_open(tide_places *places, tide_chunk chunk);
+void tide_places_close(tide_places *places, tide_chunk chunk);
+/* Its slot in the tier holds its content. New values come to a stale device slot, which is stale no more. */
+void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier);
+/* The host has changed it, or is about to: its device slot, unpinned, holds nothing of worth from now on. */
+void tide_places_make_stale(tide_places *places, tide_chunk chunk);
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier);
 void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier);
 /* A chunk gets its first or loses its last content; a host copy that nobody needs any more goes at once. */
 void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live);
+/* A host slot without the chunk's content, or of a chunk without any, is of no use: it goes. */
+void tide_places_tidy_host(tide_places *places, tide_chunk chunk);
+
+static inline void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    places->chunks[chunk].marks |= (uint8_t)marks;
+}
+
+static inline void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    places->chunks[chunk].marks &= (uint8_t)~marks;
+}
 
 /* Counters against each other; with `deep` every slot against its chunk. */
 bool tide_places_is_valid(const tide_places *places, bool deep);

@@ -1,5 +1,5 @@
-/* Which chunk is in which slot: see residency.h. */
-#include "chunk/residency.h"
+/* Which chunk is in which slot: see places.h. */
+#include "chunk/places.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -79,11 +79,26 @@ void tide_places_make_stale(tide_places *places, tide_chunk chunk)
     places->stale++;
 }
 
-void tide_places_make_fresh(tide_places *places, tide_chunk chunk)
+void tide_places_open(tide_places *places, tide_chunk chunk)
+{
+    assert(!places->chunks[chunk].busy);
+    places->chunks[chunk].busy = true;
+}
+
+void tide_places_close(tide_places *places, tide_chunk chunk)
+{
+    assert(places->chunks[chunk].busy);
+    places->chunks[chunk].busy = false;
+}
+
+void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_place *place = &places->chunks[chunk];
-    assert(place->stale && places->stale > 0);
-    place->valid[TIDE_TIER_DEVICE] = true;
+    assert(place->slot[tier] != TIDE_SLOT_NONE);
+    place->valid[tier] = true;
+    if (tier != TIDE_TIER_DEVICE || !place->stale)
+        return;
+    assert(places->stale > 0);
     place->stale = false;
     places->stale--;
 }
@@ -129,6 +144,14 @@ void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
     place->live = live;
     if (!live && !place->busy && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE &&
         place->pins[TIDE_TIER_HOST] == 0)
+        tide_places_release(places, chunk, TIDE_TIER_HOST);
+}
+
+void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
+{
+    const tide_place *place = &places->chunks[chunk];
+    const bool useful = place->live && place->valid[TIDE_TIER_HOST];
+    if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !useful)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
 }
 

@@ -1,0 +1,56 @@
+/* Commands: what the manager has the executor do, and why. See manager.h for when one is done. */
+#ifndef TIDE_CHUNK_COMMAND_H
+#define TIDE_CHUNK_COMMAND_H
+
+#include "chunk/layout.h"
+
+typedef enum tide_command_kind {
+    TIDE_COMMAND_FETCH = 0,  /* map device_slot at the chunk's place unless it stands there (in_place); then copy
+                                host_slot in (copy), or zero it (zero) */
+    TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
+    TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
+    TIDE_COMMAND_UPDATE,     /* optimizer on one part of a PARAM chunk, on `tier`, slots in task[] */
+    TIDE_COMMAND_RESTORE,    /* part of a PARAM chunk from MASTER, on the host, slots in task[] */
+    TIDE_COMMAND_ACCESS,     /* the host request's chunks are in their host slots, slots in task[] */
+} tide_command_kind;
+
+const char *tide_command_kind_name(tide_command_kind kind);
+
+typedef enum tide_reason {
+    TIDE_REASON_DEMAND = 0, /* an op waits for it */
+    TIDE_REASON_PREFETCH,
+    TIDE_REASON_UPDATE,
+    TIDE_REASON_RESTORE,
+    TIDE_REASON_ACCESS,
+    TIDE_REASON_SPILL, /* host memory is full: the chunk goes to, or stays on, the device */
+} tide_reason;
+
+const char *tide_reason_name(tide_reason reason);
+
+/* One chunk of a task: where it is and whether it has to be zeroed first because it had no content. */
+typedef struct tide_task_chunk {
+    tide_chunk chunk;
+    uint32_t slot; /* in the command's tier */
+    bool fresh;
+} tide_task_chunk;
+
+enum { TIDE_TASK_CHUNKS_MAX = 4 };
+
+typedef struct tide_command {
+    uint32_t id;
+    tide_command_kind kind;
+    tide_reason reason;
+    tide_chunk chunk;     /* the chunk moved; of a task, its PARAM chunk */
+    uint32_t device_slot; /* moves */
+    uint32_t host_slot;   /* moves with copy */
+    bool copy;
+    bool zero;
+    bool in_place;  /* FETCH: the slot is the chunk's and mapped; the host has changed the chunk meanwhile */
+    tide_tier tier; /* tasks */
+    uint32_t part;  /* tasks: which part of the PARAM chunk */
+    uint32_t task_count;
+    tide_task_chunk
+        task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE: PARAM, MASTER, MOMENTUM, VARIANCE; RESTORE: PARAM, MASTER */
+} tide_command;
+
+#endif

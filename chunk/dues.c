@@ -1,0 +1,219 @@
+/* See dues.h. */
+#include "chunk/dues.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- set-up --- */
+
+static uint32_t chunk_count(const tide_dues *dues)
+{
+    return tide_layout_space_chunks(dues->layout, TIDE_SPACE_PARAM);
+}
+
+static uint32_t count_parts(const tide_layout *layout, tide_chunk chunk)
+{
+    uint32_t parts = 0;
+    while (parts < tide_layout_parts_per_chunk(layout) &&
+           tide_layout_state_chunk(layout, chunk, TIDE_SPACE_MASTER, parts) != TIDE_CHUNK_NONE)
+        parts++;
+    return parts;
+}
+
+tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_tensors *tensors)
+{
+    *dues = (tide_dues){.layout = layout, .tensors = tensors};
+    const uint32_t chunks = chunk_count(dues);
+    dues->chunks = calloc(chunks, sizeof *dues->chunks);
+    dues->on_device = calloc(chunks, sizeof *dues->on_device);
+    dues->wanted_on_device = calloc(chunks, sizeof *dues->wanted_on_device);
+    if (!dues->chunks || !dues->on_device || !dues->wanted_on_device)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
+    for (tide_chunk chunk = 0; chunk < chunks; chunk++)
+        dues->chunks[chunk].parts = count_parts(layout, chunk);
+    return TIDE_OK;
+}
+
+void tide_dues_destroy(tide_dues *dues)
+{
+    free(dues->chunks);
+    free(dues->on_device);
+    free(dues->wanted_on_device);
+    *dues = (tide_dues){.chunks = NULL};
+}
+
+/* --- what is owed --- */
+
+tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk)
+{
+    const tide_space space = tide_layout_chunk_space(dues->layout, chunk);
+    if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
+        return space == TIDE_SPACE_PARAM ? chunk : TIDE_CHUNK_NONE;
+    return tide_layout_chunk_index(dues->layout, chunk) / tide_layout_parts_per_chunk(dues->layout);
+}
+
+/* Its gradients are complete and its own update has not begun. A param that spans chunks is at rest only when all of them
+ * are updated, so its state alone does not tell. */
+static bool awaits_update(const tide_dues *dues, tide_chunk chunk)
+{
+    if (!tide_tensor_counts_complete(&dues->tensors->counts[chunk]))
+        return false;
+    const uint32_t param = tide_layout_chunk_segment(dues->layout, chunk, 0).param;
+    return dues->chunks[chunk].step != dues->tensors->params[param].gradient_step;
+}
+
+bool tide_dues_must_leave(const tide_dues *dues, tide_chunk chunk)
+{
+    return tide_dues_is_param_chunk(dues, chunk) && !dues->on_device[chunk] &&
+           (dues->chunks[chunk].kind != TIDE_DUE_NONE || awaits_update(dues, chunk));
+}
+
+bool tide_dues_owes(const tide_dues *dues, uint64_t step)
+{
+    for (tide_chunk chunk = dues->first; dues->count && chunk < chunk_count(dues); chunk++)
+        if (dues->chunks[chunk].kind == TIDE_DUE_UPDATE && dues->chunks[chunk].step == step)
+            return true;
+    return false;
+}
+
+bool tide_dues_owes_older(const tide_dues *dues, uint64_t step, tide_chunk *owing)
+{
+    for (*owing = dues->first; dues->count && *owing < chunk_count(dues); ++*owing)
+        if (dues->chunks[*owing].kind != TIDE_DUE_NONE && dues->chunks[*owing].step != step)
+            return true;
+    return false;
+}
+
+void tide_dues_step_begin(tide_dues *dues, uint64_t step)
+{
+    dues->training_step = step;
+    dues->begun = 0;
+}
+
+void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
+{
+    tide_due *due = &dues->chunks[chunk];
+    assert(tide_dues_is_param_chunk(dues, chunk));
+    assert(due->kind == TIDE_DUE_NONE && due->parts > 0);
+    due->kind = kind;
+    due->running = false;
+    due->part = 0;
+    due->step = dues->training_step;
+    due->on_device = kind == TIDE_DUE_UPDATE && dues->on_device[chunk];
+    if (dues->count++ == 0 || chunk < dues->first)
+        dues->first = chunk;
+    dues->parts_open += due->parts;
+}
+
+void tide_dues_start_complete(tide_dues *dues, uint32_t param)
+{
+    const tide_param_record *record = &dues->tensors->params[param];
+    for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
+        if (dues->chunks[chunk].step != dues->training_step &&
+            tide_tensors_is_complete(dues->tensors, chunk, dues->training_step))
+            tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
+}
+
+void tide_dues_start_all(tide_dues *dues)
+{
+    for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
+        tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
+}
+
+static void drop(tide_dues *dues, tide_chunk chunk)
+{
+    tide_due *due = &dues->chunks[chunk];
+    assert(!due->running);
+    if (due->kind == TIDE_DUE_NONE)
+        return;
+    assert(dues->count > 0 && dues->parts_open >= due->parts - due->part);
+    dues->parts_open -= due->parts - due->part;
+    dues->count--;
+    due->kind = TIDE_DUE_NONE;
+}
+
+static void restore(tide_dues *dues, tide_chunk chunk)
+{
+    const uint64_t step = dues->training_step;
+    const tide_due *due = &dues->chunks[chunk];
+    if (due->kind == TIDE_DUE_UPDATE && due->step == step) {
+        assert(due->part == 0);
+        drop(dues, chunk);
+    }
+    if (due->kind != TIDE_DUE_NONE)
+        return;
+    tide_places_unmark(dues->tensors->places, chunk, TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
+    if (tide_tensors_has_gradient(dues->tensors, chunk, step))
+        tide_dues_start(dues, chunk, TIDE_DUE_RESTORE);
+    else
+        tide_tensors_settle(dues->tensors, chunk, step);
+}
+
+void tide_dues_restore(tide_dues *dues)
+{
+    for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
+        restore(dues, chunk);
+}
+
+void tide_dues_forget(tide_dues *dues)
+{
+    for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
+        drop(dues, chunk);
+    tide_tensors_forget_gradients(dues->tensors);
+    dues->failed = false;
+}
+
+/* --- parts --- */
+
+void tide_dues_part_begin(tide_dues *dues, tide_chunk chunk)
+{
+    tide_due *due = &dues->chunks[chunk];
+    assert(due->kind != TIDE_DUE_NONE && !due->running);
+    due->running = true;
+    dues->begun += due->kind == TIDE_DUE_UPDATE && due->step == dues->training_step;
+}
+
+static void finish(tide_dues *dues, tide_chunk chunk)
+{
+    tide_due *due = &dues->chunks[chunk];
+    assert(due->part < due->parts);
+    due->part++;
+    dues->parts_open--;
+    if (due->part < due->parts)
+        return;
+    due->kind = TIDE_DUE_NONE;
+    dues->count--;
+    dues->placements += dues->on_device[chunk] != dues->wanted_on_device[chunk];
+    dues->on_device[chunk] = dues->wanted_on_device[chunk];
+    tide_tensors_settle(dues->tensors, chunk, due->step);
+}
+
+void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
+{
+    tide_due *due = &dues->chunks[chunk];
+    const bool updates = due->kind == TIDE_DUE_UPDATE;
+    assert(due->kind != TIDE_DUE_NONE && due->running);
+    due->running = false;
+    if (how == TIDE_PART_DONE)
+        finish(dues, chunk);
+    else if (updates && how == TIDE_PART_FAILED)
+        dues->failed = true;
+    else if (updates && due->step == dues->training_step)
+        dues->begun--;
+}
+
+bool tide_dues_is_valid(const tide_dues *dues)
+{
+    uint32_t count = 0, parts = 0;
+    for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++) {
+        const tide_due *due = &dues->chunks[chunk];
+        if (due->kind == TIDE_DUE_NONE)
+            continue;
+        if (chunk < dues->first || due->part >= due->parts)
+            return false;
+        count++;
+        parts += due->parts - due->part;
+    }
+    return count == dues->count && parts == dues->parts_open;
+}

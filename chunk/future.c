@@ -1,0 +1,137 @@
+/* See future.h. */
+#include "chunk/future.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum {
+    SPARE_SLOTS_MAX = 2,
+    TIGHT_ONE_IN = 16, /* planned fetches that may be tight before a slot is spared */
+};
+
+/* --- memory --- */
+
+static tide_status create_plan(tide_step_plan *step, uint32_t chunks, const tide_schedule *schedule)
+{
+    const uint32_t uses = schedule->use_capacity, moments = schedule->moment_capacity;
+    step->trace.uses = malloc(uses * sizeof *step->trace.uses);
+    step->first_use = malloc((moments + 1u) * sizeof *step->first_use);
+    if (!step->trace.uses || !step->first_use)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses, chunks);
+    return tide_planner_create(chunks, uses > moments ? uses : moments, &step->planner);
+}
+
+tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_dues *dues, uint32_t device_slots,
+                               uint32_t least_slots, bool prefetch)
+{
+    const uint32_t chunks = tide_layout_chunk_count(ops->layout);
+    uint32_t moments, uses;
+    *future = (tide_future){
+        .ops = ops, .dues = dues, .prefetch = prefetch, .device_slots = device_slots, .least_slots = least_slots};
+    tide_ops_totals(ops, &moments, &uses);
+    tide_status status =
+        tide_schedule_create(&future->schedule, chunks, moments, uses, tide_ops_moment_chunks, ops);
+    if (status == TIDE_OK)
+        status = tide_tracer_create(&future->tracer, ops, dues);
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++)
+        status = create_plan(&future->plans[kind], chunks, &future->schedule);
+    return status;
+}
+
+void tide_future_destroy(tide_future *future)
+{
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
+        free(future->plans[kind].trace.uses);
+        free(future->plans[kind].first_use);
+        tide_planner_destroy(future->plans[kind].planner);
+    }
+    tide_tracer_destroy(&future->tracer);
+    tide_schedule_destroy(&future->schedule);
+    *future = (tide_future){.ops = NULL};
+}
+
+/* --- planning --- */
+
+/* The fewest bytes are moved when all slots are planned with. Where much of that would have to be fetched at the last moment
+ * (a pass that runs round and round lets go what it has just used), a spare slot or two are worth more. */
+static const tide_plan *plan_with_spares(const tide_future *f, tide_step_plan *step, uint32_t slots)
+{
+    for (uint32_t spare = 0;; spare++) {
+        const tide_plan *made = tide_planner_build(step->planner, &step->trace, slots - spare);
+        const uint32_t tight = tide_planner_tight_fetches(step->planner, spare);
+        if (!f->prefetch || spare == SPARE_SLOTS_MAX || slots - spare == f->least_slots ||
+            (uint64_t)tight * TIGHT_ONE_IN <= made->fetch_count)
+            return made;
+    }
+}
+
+static void plan(tide_future *f, uint32_t kind)
+{
+    tide_step_plan *step = &f->plans[kind];
+    const tide_recording *recording = &f->schedule.recordings[kind];
+    const uint32_t states = tide_dues_state_slots(f->dues), least = f->least_slots;
+    tide_tracer_make(&f->tracer, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace, step->first_use);
+    step->plan = plan_with_spares(f, step, f->device_slots > states + least ? f->device_slots - states : least);
+    step->recorded = recording->number;
+    step->placements = f->dues->placements;
+    f->planned++;
+}
+
+static void plan_what_is_new(tide_future *f)
+{
+    for (uint32_t kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
+        const tide_recording *recording = &f->schedule.recordings[kind];
+        tide_step_plan *step = &f->plans[kind];
+        if (!recording->valid)
+            step->plan = NULL;
+        else if (!step->plan || step->recorded != recording->number || step->placements != f->dues->placements)
+            plan(f, kind);
+    }
+}
+
+/* --- the step as it comes --- */
+
+void tide_future_step_begin(tide_future *future, bool training)
+{
+    tide_schedule_begin(&future->schedule, training);
+}
+
+void tide_future_moment(tide_future *future, tide_op op, uint32_t slice)
+{
+    future->re_recordings +=
+        tide_schedule_advance(&future->schedule, (tide_moment){.op = op, .slice = slice});
+}
+
+void tide_future_step_end(tide_future *future)
+{
+    future->re_recordings += tide_schedule_end(&future->schedule);
+    plan_what_is_new(future);
+}
+
+void tide_future_step_abort(tide_future *future)
+{
+    tide_schedule_abort(&future->schedule);
+}
+
+/* --- what comes next --- */
+
+uint64_t tide_future_next_use(const tide_future *future, tide_chunk chunk)
+{
+    return tide_future_is_known(future) ? tide_schedule_distance(&future->schedule, chunk) : 0;
+}
+
+const tide_step_plan *tide_future_plan(const tide_future *future)
+{
+    const tide_recording *recording = tide_schedule_active(&future->schedule);
+    const tide_step_plan *step = recording ? &future->plans[recording - future->schedule.recordings] : NULL;
+    return step && step->plan && step->recorded == recording->number ? step : NULL;
+}
+
+uint32_t tide_future_planned_use(const tide_future *future)
+{
+    const tide_step_plan *step = tide_future_plan(future);
+    if (!step || future->schedule.mode != TIDE_SCHEDULE_FOLLOWING)
+        return TIDE_USE_NONE;
+    assert(future->schedule.cursor > 0);
+    return step->first_use[future->schedule.cursor - 1];
+}

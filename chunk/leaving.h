@@ -1,0 +1,47 @@
+/* What leaves the device, or is copied out, before anybody needs its slot.
+ *
+ * At a use's end a chunk that the plan lets go is queued and evicted as the way out has room for it, so that its copy out
+ * begins as early as it can. One whose gradients are complete and whose update is on the host is copied out, too; if the plan
+ * lets it keep its slot, that stays mapped for the updated values (KEPT).
+ *
+ * Who is first: what costs no copy; of that whose use is over on the device, what is needed soonest, but behind it what only
+ * gets a copy and can't be updated yet (the norm is not known, and no slot comes free); the rest as their uses will be over.
+ * What is wanted on the device again drops out, but for what has to be updated on the host first.
+ *
+ * Owns the queue, and how many ops have ended for the manager and on the device. Calls places, moves, future, dues, victims.
+ */
+#ifndef TIDE_CHUNK_LEAVING_H
+#define TIDE_CHUNK_LEAVING_H
+
+#include "chunk/victims.h"
+
+typedef struct tide_leaving {
+    tide_places *places;
+    tide_moves *moves;
+    const tide_future *future;
+    const tide_dues *dues;
+    tide_victims *victims;
+    tide_chunk *next; /* per chunk */
+    uint64_t *ends;   /* per chunk: its use is over when so many ops have ended */
+    tide_chunk head, tail;
+    uint32_t count;
+    uint64_t ended;  /* ops, so far */
+    uint64_t passed; /* of those, over on the device */
+} tide_leaving;
+
+/* Nobody leaves. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims);
+void tide_leaving_destroy(tide_leaving *leaving);
+
+/* Uses of chunks have ended that will be over on the device when `ends` ops are; the first of them is `first_use` of the plan
+ * (TIDE_USE_NONE: not planned). Who leaves, leaves. */
+void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count, uint32_t first_use,
+                            uint64_t ends);
+/* These are requested: they stay, but for those that have to be updated on the host first. */
+void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count);
+/* The next chunk that leaves or is copied out, as the way out has room for it. */
+bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command);
+/* A slot is wanted now: the next chunk that leaves anyway, with a copy or only without. */
+bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command);
+
+#endif

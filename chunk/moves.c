@@ -1,0 +1,165 @@
+/* See moves.h. */
+#include "chunk/moves.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- open commands --- */
+
+tide_status tide_moves_create(tide_moves *moves, const tide_layout *layout, tide_places *places)
+{
+    *moves = (tide_moves){.layout = layout, .places = places};
+    moves->open = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *moves->open);
+    moves->free = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *moves->free);
+    if (!moves->open || !moves->free)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %d open commands", TIDE_OPEN_COMMANDS_MAX);
+    for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++)
+        moves->free[moves->free_count++] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
+    return TIDE_OK;
+}
+
+void tide_moves_destroy(tide_moves *moves)
+{
+    free(moves->open);
+    free(moves->free);
+    *moves = (tide_moves){.open = NULL};
+}
+
+void tide_moves_issue(tide_moves *moves, tide_command *command, const uint32_t *access)
+{
+    assert(moves->free_count > 0);
+    const uint32_t at = moves->free[--moves->free_count];
+    tide_open_command *open = &moves->open[at];
+    assert(!open->open);
+    open->open = true;
+    open->generation++;
+    command->id = open->generation * TIDE_OPEN_COMMANDS_MAX + at;
+    open->command = *command;
+    if (access)
+        memcpy(open->access, access, sizeof open->access);
+}
+
+const tide_open_command *tide_moves_find(const tide_moves *moves, uint32_t id)
+{
+    const tide_open_command *open = &moves->open[id % TIDE_OPEN_COMMANDS_MAX];
+    assert(open->open && open->command.id == id);
+    return open;
+}
+
+void tide_moves_close(tide_moves *moves, uint32_t id)
+{
+    const uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
+    assert(moves->open[at].open && moves->open[at].command.id == id);
+    moves->open[at].open = false;
+    moves->free[moves->free_count++] = at;
+}
+
+/* --- moves --- */
+
+void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
+{
+    const tide_place *place = tide_place_of(moves->places, chunk);
+    assert(!place->busy && !place->valid[TIDE_TIER_DEVICE]);
+    const bool copy = place->live && place->valid[TIDE_TIER_HOST], in_place = place->stale;
+    const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_CHECKPOINT;
+    if (!in_place)
+        (void)tide_places_take(moves->places, chunk, TIDE_TIER_DEVICE);
+    *command = (tide_command){.kind = TIDE_COMMAND_FETCH,
+                              .reason = reason,
+                              .chunk = chunk,
+                              .device_slot = place->slot[TIDE_TIER_DEVICE],
+                              .host_slot = place->slot[TIDE_TIER_HOST],
+                              .copy = copy,
+                              .in_place = in_place,
+                              .zero = zero};
+    tide_places_open(moves->places, chunk);
+    moves->spills_open += reason == TIDE_REASON_SPILL;
+    tide_moves_issue(moves, command, NULL);
+}
+
+void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reason reason, tide_command *command)
+{
+    const tide_place *place = tide_place_of(moves->places, chunk);
+    assert(tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
+    if (copy)
+        (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
+    *command = (tide_command){.kind = TIDE_COMMAND_EVICT,
+                              .reason = reason,
+                              .chunk = chunk,
+                              .device_slot = place->slot[TIDE_TIER_DEVICE],
+                              .host_slot = place->slot[TIDE_TIER_HOST],
+                              .copy = copy};
+    tide_places_open(moves->places, chunk);
+    moves->evictions_open++;
+    moves->departures += !(place->marks & TIDE_MARK_LEAVING); /* it may have been fetched ahead */
+    tide_moves_issue(moves, command, NULL);
+}
+
+void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
+{
+    const tide_place *place = tide_place_of(moves->places, chunk);
+    assert(tide_place_is_dirty(place) && !place->busy);
+    (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
+    *command = (tide_command){.kind = TIDE_COMMAND_WRITE_BACK,
+                              .reason = reason,
+                              .chunk = chunk,
+                              .device_slot = place->slot[TIDE_TIER_DEVICE],
+                              .host_slot = place->slot[TIDE_TIER_HOST],
+                              .copy = true};
+    tide_places_open(moves->places, chunk);
+    tide_moves_issue(moves, command, NULL);
+}
+
+/* --- done --- */
+
+static void count(tide_move_counters *counters, const tide_command *command)
+{
+    const bool evict = command->kind == TIDE_COMMAND_EVICT, fetch = command->kind == TIDE_COMMAND_FETCH;
+    counters->evictions += evict;
+    counters->clean_drops += evict && !command->copy;
+    counters->write_backs += command->kind == TIDE_COMMAND_WRITE_BACK;
+    counters->demand_fetches += fetch && command->reason == TIDE_REASON_DEMAND;
+    counters->prefetches += fetch && command->reason == TIDE_REASON_PREFETCH;
+    counters->spills += fetch && command->reason == TIDE_REASON_SPILL;
+}
+
+static void finish_fetch(tide_moves *moves, const tide_command *command, bool ok)
+{
+    moves->spills_open -= command->reason == TIDE_REASON_SPILL;
+    if (ok) {
+        tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_DEVICE);
+        tide_places_unmark(moves->places, command->chunk, TIDE_MARK_KEPT);
+    } else if (!command->in_place) {
+        tide_places_release(moves->places, command->chunk, TIDE_TIER_DEVICE);
+    }
+}
+
+static void finish_evict(tide_moves *moves, const tide_command *command, bool ok)
+{
+    assert(moves->evictions_open > 0);
+    moves->evictions_open--;
+    if (!ok)
+        return;
+    if (command->copy)
+        tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
+    /* While a stale one left it looked like one on its way in. */
+    moves->departures += tide_place_of(moves->places, command->chunk)->stale;
+    tide_places_unmark(moves->places, command->chunk, TIDE_MARK_KEPT);
+    tide_places_release(moves->places, command->chunk, TIDE_TIER_DEVICE);
+}
+
+void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok)
+{
+    assert(tide_place_of(moves->places, command->chunk)->slot[TIDE_TIER_DEVICE] == command->device_slot);
+    tide_places_close(moves->places, command->chunk);
+    if (command->kind == TIDE_COMMAND_FETCH)
+        finish_fetch(moves, command, ok);
+    else if (command->kind == TIDE_COMMAND_EVICT)
+        finish_evict(moves, command, ok);
+    else if (ok)
+        tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
+    if (ok)
+        count(&moves->counters, command);
+    tide_places_tidy_host(moves->places, command->chunk);
+}

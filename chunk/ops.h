@@ -1,0 +1,56 @@
+/* What ops use, fixed before seal: the chunks of each op and slice, and which of them its end changes.
+ *
+ * Owns the op records and the rule of gradients (gradients.h). Calls layout and gradients.
+ */
+#ifndef TIDE_CHUNK_OPS_H
+#define TIDE_CHUNK_OPS_H
+
+#include "chunk/gradients.h"
+#include "chunk/schedule.h"
+
+typedef struct tide_op_record {
+    char *name;
+    tide_pass pass;
+    tide_use *params;
+    uint32_t param_count;
+    tide_use *checkpoints;
+    uint32_t checkpoint_count;
+    uint32_t slices;
+    tide_chunk *chunks; /* of all its params, each once */
+    bool *modifies;     /* per chunk: a gradient is rounded into it at op end. Filled by tide_ops_seal */
+    uint32_t chunk_count;
+    tide_chunk *slice_chunks; /* slice m's are [slice_first[m], slice_first[m + 1]) */
+    uint32_t *slice_first;
+    uint32_t largest_slice; /* chunks */
+} tide_op_record;
+
+typedef struct tide_ops {
+    const tide_layout *layout;
+    tide_gradients gradients;
+    tide_op_record *records;
+    uint32_t count, capacity;
+    uint32_t *seen; /* per chunk: stamp of the set being built */
+    uint32_t seen_stamp;
+} tide_ops;
+
+/* For a sealed layout, which must outlive it. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout);
+void tide_ops_destroy(tide_ops *ops);
+
+/* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name, an unknown
+ * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one
+ * that does not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
+tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
+/* The next op. ARGUMENT as tide_op_check; NO_MEMORY. */
+tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);
+/* All ops are added: fill what their ends modify. */
+void tide_ops_seal(tide_ops *ops);
+
+/* The op with the largest working set, its params' chunks and its largest slice's; `*op` is 0 if there is none. */
+uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);
+/* Moments and uses of one step that runs every op once. */
+void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses);
+/* The chunks that a moment requests: tide_moment_chunks of the schedule; owner: the ops. */
+const tide_chunk *tide_ops_moment_chunks(const void *owner, tide_moment moment, uint32_t *count);
+
+#endif

@@ -1,0 +1,217 @@
+/* See tensors.h. */
+#include "chunk/tensors.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* --- set-up --- */
+
+static void init_params(tide_tensors *t)
+{
+    for (uint32_t i = 0; i < tide_layout_params(t->layout); i++) {
+        tide_param_record *param = &t->params[i];
+        tide_layout_param_chunks(t->layout, i, TIDE_SPACE_PARAM, &param->first, &param->last);
+        for (tide_chunk chunk = param->first; chunk <= param->last; chunk++)
+            t->counts[chunk].in[TIDE_TENSOR_FREE]++;
+    }
+}
+
+static void init_checkpoints(tide_tensors *t)
+{
+    for (uint32_t i = 0; i < tide_layout_checkpoints(t->layout); i++)
+        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(t->layout, i); part++) {
+            tide_chunk first, last;
+            tide_layout_checkpoint_chunks(t->layout, i, part, &first, &last);
+            for (tide_chunk chunk = first; chunk <= last; chunk++)
+                t->counts[chunk].in[TIDE_TENSOR_FREE]++;
+        }
+}
+
+static bool allocate(tide_tensors *t)
+{
+    const uint32_t tensors = tide_layout_checkpoints(t->layout);
+    t->part_first = calloc(tensors + 1u, sizeof *t->part_first);
+    if (!t->part_first)
+        return false;
+    for (uint32_t i = 0; i < tensors; i++)
+        t->part_first[i + 1] = t->part_first[i] + tide_layout_checkpoint_parts(t->layout, i);
+    t->part_states = calloc(t->part_first[tensors] + 1u, sizeof *t->part_states);
+    t->params = calloc(tide_layout_params(t->layout), sizeof *t->params);
+    t->counts = calloc(tide_layout_chunk_count(t->layout), sizeof *t->counts);
+    return t->part_states && t->params && t->counts;
+}
+
+tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places)
+{
+    *tensors = (tide_tensors){.layout = layout, .places = places};
+    if (!allocate(tensors))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the states of %u params",
+                         tide_layout_params(layout));
+    init_params(tensors);
+    init_checkpoints(tensors);
+    return TIDE_OK;
+}
+
+void tide_tensors_destroy(tide_tensors *tensors)
+{
+    free(tensors->params);
+    free(tensors->part_first);
+    free(tensors->part_states);
+    free(tensors->counts);
+    *tensors = (tide_tensors){.params = NULL};
+}
+
+/* --- states --- */
+
+static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state from, tide_tensor_state to)
+{
+    tide_tensor_counts_move(&t->counts[chunk], from, to);
+    if (from == TIDE_TENSOR_FREE || to == TIDE_TENSOR_FREE)
+        tide_places_set_live(t->places, chunk, tide_tensor_counts_live(&t->counts[chunk]) > 0);
+}
+
+void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_state to)
+{
+    tide_param_record *record = &tensors->params[param];
+    assert(tide_tensor_may(record->state, to));
+    for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
+        move_counts(tensors, chunk, record->state, to);
+    record->state = to;
+}
+
+tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part)
+{
+    assert(part < tide_layout_checkpoint_parts(tensors->layout, tensor));
+    return (tide_tensor_state)tensors->part_states[tensors->part_first[tensor] + part];
+}
+
+void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to)
+{
+    const tide_tensor_state from = tide_tensors_part(tensors, tensor, part);
+    tide_chunk first, last;
+    assert(tide_tensor_may(from, to));
+    tide_layout_checkpoint_chunks(tensors->layout, tensor, part, &first, &last);
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        move_counts(tensors, chunk, from, to);
+    tensors->part_states[tensors->part_first[tensor] + part] = (uint8_t)to;
+}
+
+static uint32_t param_in(const tide_tensors *t, tide_chunk chunk, uint32_t i)
+{
+    return tide_layout_chunk_segment(t->layout, chunk, i).param;
+}
+
+void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk)
+{
+    const tide_space space = tide_layout_chunk_space(tensors->layout, chunk);
+    if (space == TIDE_SPACE_CHECKPOINT)
+        return;
+    if (space != TIDE_SPACE_PARAM) {
+        tide_places_set_live(tensors->places, chunk, true);
+        return;
+    }
+    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, chunk); i++)
+        if (tensors->params[param_in(tensors, chunk, i)].state == TIDE_TENSOR_FREE)
+            tide_tensors_set_param(tensors, param_in(tensors, chunk, i), TIDE_TENSOR_HOLD);
+}
+
+/* --- gradients --- */
+
+void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made)
+{
+    tide_param_record *record = &tensors->params[param];
+    record->has_gradient = made;
+    record->gradient_step = step;
+    record->open_chunks = record->last - record->first + 1;
+}
+
+uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)
+{
+    uint32_t zeros = 0;
+    for (uint32_t p = 0; p < tide_layout_params(tensors->layout); p++) {
+        tide_param_record *param = &tensors->params[p];
+        param->zero_gradient = param->gradient_step != step;
+        if (!param->zero_gradient)
+            continue;
+        zeros++;
+        tide_tensors_take_gradient(tensors, p, step, false);
+        tide_tensors_set_param(tensors, p, TIDE_TENSOR_HOLD_AFTER_BWD);
+    }
+    return zeros;
+}
+
+bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
+{
+    if (!tide_tensor_counts_complete(&tensors->counts[param_chunk]))
+        return false;
+    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++)
+        if (tensors->params[param_in(tensors, param_chunk, i)].gradient_step != step)
+            return false;
+    return true;
+}
+
+bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
+{
+    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
+        const tide_param_record *param = &tensors->params[param_in(tensors, param_chunk, i)];
+        if (param->has_gradient && param->gradient_step == step)
+            return true;
+    }
+    return false;
+}
+
+void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
+{
+    for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
+        const uint32_t p = param_in(tensors, param_chunk, i);
+        tide_param_record *param = &tensors->params[p];
+        if (param->open_chunks == 0 || param->gradient_step != step || --param->open_chunks > 0)
+            continue;
+        param->has_gradient = false;
+        if (param->state == TIDE_TENSOR_HOLD_AFTER_BWD)
+            tide_tensors_set_param(tensors, p, TIDE_TENSOR_HOLD);
+    }
+}
+
+void tide_tensors_forget_gradients(tide_tensors *tensors)
+{
+    for (uint32_t p = 0; p < tide_layout_params(tensors->layout); p++) {
+        tensors->params[p].has_gradient = tensors->params[p].zero_gradient = false;
+        tensors->params[p].open_chunks = 0;
+    }
+}
+
+/* --- the end of a step --- */
+
+void tide_tensors_rest(tide_tensors *tensors)
+{
+    for (uint32_t p = 0; p < tide_layout_params(tensors->layout); p++) {
+        const tide_tensor_state state = tensors->params[p].state;
+        const bool resting = state == TIDE_TENSOR_FREE || state == TIDE_TENSOR_HOLD;
+        if (!resting && (state != TIDE_TENSOR_HOLD_AFTER_BWD || tensors->params[p].open_chunks == 0))
+            tide_tensors_set_param(tensors, p, TIDE_TENSOR_HOLD);
+    }
+}
+
+void tide_tensors_free_checkpoints(tide_tensors *tensors)
+{
+    for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(tensors->layout); tensor++)
+        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(tensors->layout, tensor); part++)
+            if (tide_tensors_part(tensors, tensor, part) != TIDE_TENSOR_FREE)
+                tide_tensors_set_part(tensors, tensor, part, TIDE_TENSOR_FREE);
+}
+
+bool tide_tensors_is_valid(const tide_tensors *tensors)
+{
+    for (tide_chunk chunk = 0; chunk < tensors->places->chunk_count; chunk++) {
+        const tide_space space = tide_layout_chunk_space(tensors->layout, chunk);
+        const tide_place *place = tide_place_of(tensors->places, chunk);
+        const bool has_tensors = space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT;
+        if (has_tensors && (tide_tensor_counts_live(&tensors->counts[chunk]) > 0) != place->live)
+            return false;
+        /* A tensor in use by an op means that the op holds the chunk. */
+        if (tensors->counts[chunk].in[TIDE_TENSOR_COMPUTE] && place->pins[TIDE_TIER_DEVICE] == 0)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,66 @@
+/* The states of all params and CHECKPOINT parts, and what of them each chunk holds.
+ *
+ * A param's gradient stands in its place from the end of its closing op until every chunk that it touches is updated or
+ * restored: open_chunks counts those. A chunk is complete when all of its params' gradients of one step are.
+ *
+ * Owns the states (tensor.h). Calls places, which it tells when a chunk gets or loses content.
+ */
+#ifndef TIDE_CHUNK_TENSORS_H
+#define TIDE_CHUNK_TENSORS_H
+
+#include "chunk/places.h"
+#include "chunk/tensor.h"
+
+typedef struct tide_param_record {
+    tide_tensor_state state;
+    tide_chunk first, last; /* PARAM chunks */
+    bool has_gradient;      /* the gradient stands in its place */
+    bool zero_gradient;
+    uint32_t open_chunks;   /* chunks whose update or restore is still owed for this gradient */
+    uint64_t gradient_step; /* the step that made it (or took it as zero); 0 before the first */
+} tide_param_record;
+
+typedef struct tide_tensors {
+    const tide_layout *layout;
+    tide_places *places;
+    tide_param_record *params;
+    uint32_t *part_first; /* per CHECKPOINT tensor: its parts' place in part_states */
+    uint8_t *part_states;
+    tide_tensor_counts *counts; /* per chunk; fp32 chunks have none */
+} tide_tensors;
+
+/* All FREE. `places` may be created later, before the first change. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places);
+void tide_tensors_destroy(tide_tensors *tensors);
+
+void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_state to);
+tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part);
+void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to);
+/* Content was written into a chunk: params that had never had a value have one, an fp32 chunk is live. */
+void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
+
+/* --- gradients --- */
+
+/* The param's place holds the gradient of `step` (`made`), or zero is taken for it: all its chunks owe something. */
+void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made);
+/* Training step `step` is over: params without a gradient of it get zero. Returns how many. */
+uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step);
+/* All its gradients are complete, and all of `step`. */
+bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
+/* Does any param in the chunk hold its gradient, or part of it, made by `step`? */
+bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
+/* The chunk owes nothing any more for `step`: its params go back to HOLD when no other chunk of theirs owes. */
+void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
+/* No param has a gradient any more (the pool is torn). */
+void tide_tensors_forget_gradients(tide_tensors *tensors);
+
+/* --- the end of a step --- */
+
+/* After a forward-only pass, or one given up. Params whose update is still owed keep their state. */
+void tide_tensors_rest(tide_tensors *tensors);
+void tide_tensors_free_checkpoints(tide_tensors *tensors);
+
+/* Counts against places: a chunk is live if a tensor of it is, and pinned if one is in use. Walks all chunks. */
+bool tide_tensors_is_valid(const tide_tensors *tensors);
+
+#endif

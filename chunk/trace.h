@@ -1,0 +1,29 @@
+/* From a recorded step to the planner's trace: what each use does to its chunk.
+ *
+ * Owns scratch memory alone. Calls ops, dues (which side updates a chunk) and layout.
+ */
+#ifndef TIDE_CHUNK_TRACE_H
+#define TIDE_CHUNK_TRACE_H
+
+#include "chunk/dues.h"
+#include "chunk/ops.h"
+#include "chunk/planner.h"
+
+typedef struct tide_tracer {
+    const tide_layout *layout;
+    const tide_ops *ops;
+    const tide_dues *dues;
+    uint32_t *live_parts; /* per chunk: CHECKPOINT parts with content */
+    uint8_t *part_live;   /* per part, as tide_tensors numbers them */
+    bool *seen;           /* per chunk */
+} tide_tracer;
+
+/* NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_tracer_create(tide_tracer *tracer, const tide_ops *ops, const tide_dues *dues);
+void tide_tracer_destroy(tide_tracer *tracer);
+
+/* Make the trace of a recording. `trace` has room for its uses, `first_use` for the first of each moment and one more. */
+void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace,
+                      uint32_t *first_use);
+
+#endif
