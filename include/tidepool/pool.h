@@ -87,9 +87,7 @@ typedef struct tide_pool_options {
     uint64_t nonmodel_bytes; /* of the region, for you (tide_region) */
     uint64_t staging_bytes;  /* host buffer for tide_write and tide_read; 0: 1 MiB */
     bool prefetch;
-    bool predict;     /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
-    bool manager_off; /* benchmarks: everything mapped once, op begin and end make no residency work, and READ of a dead
-                         part is not refused; needs a device budget that holds all */
+    bool predict; /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
     tide_placement placement;
     uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the
                                      optimizer beside a GPU two fewer, at least one */

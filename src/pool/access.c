@@ -254,8 +254,6 @@ static tide_status access_params(tide_pool *pool, const char *call, tide_param p
         status = tide_pool_say_torn(call);
     if (status == TIDE_OK)
         status = settle_between_steps(pool, call);
-    if (status == TIDE_OK)
-        status = tide_pool_resident(pool, false);
     if (status == TIDE_OK && !pool->device->ops->has_data && !set)
         memset(values, 0, count * sizeof *values);
     if (status == TIDE_OK)

@@ -392,22 +392,11 @@ static tide_status abort_manager(tide_pool *pool, bool norm_lost, bool update_lo
     const tide_status status = tide_manager_abort(pool->manager, &pool->abort_gave_up, &pool->abort_torn);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
      * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
-    if (norm_lost && !pool->abort_gave_up && !tide_pool_step_waits(pool, &pool->step) && !pool->resident)
+    if (norm_lost && !pool->abort_gave_up && !tide_pool_step_waits(pool, &pool->step))
         pool->abort_torn = true;
     if (update_lost)
         pool->abort_torn = true;
     return status;
-}
-
-/* manager off: what the manager would have known. Updates begin when the norm is known, all at once. */
-static void abort_resident(tide_pool *pool, bool norm_lost)
-{
-    const uint32_t parts = pool->plan.chunks[TIDE_SPACE_MASTER];
-    const bool unfinished = pool->resident_next < parts;
-    if (unfinished && !pool->resident_restore && pool->resident_next > 0)
-        pool->abort_torn = true;
-    pool->abort_gave_up = pool->abort_training || norm_lost || unfinished;
-    pool->resident_next = parts;
 }
 
 static void answer_give_up(tide_pool *pool)
@@ -422,8 +411,6 @@ static void answer_give_up(tide_pool *pool)
     resolve_open(pool);
     (void)tide_pool_jobs_poll(pool);
     tide_status status = abort_manager(pool, norm_lost, update_lost);
-    if (pool->resident)
-        abort_resident(pool, norm_lost);
     if (status == TIDE_OK)
         status = pool->device->ops->recover(pool->device);
     if (status == TIDE_OK)
@@ -472,8 +459,8 @@ static tide_status look_at_link(tide_pool *pool)
     return TIDE_OK;
 }
 
-/* The manager holds prefetches back while the link is busy, but not what an op waits for, nor what a pool without a manager
- * pins: those are as many as there are slots. A stream without room has copies under way, whose ends bring the engine back. */
+/* The manager holds prefetches back while the link is busy, but not what an op waits for: that can be as many as there
+ * are slots. A stream without room has copies under way, whose ends bring the engine back. */
 static bool link_has_room(const tide_pool *pool)
 {
     const tide_device_ops *ops = pool->device->ops;
@@ -501,9 +488,8 @@ static bool issue_next(tide_pool *pool)
 {
     bool moved = false;
     tide_command command;
-    /* In resident mode (manager off) the manager is not asked while a step is open. */
-    while (pool->failure == TIDE_OK && !(pool->resident && pool->step_open) &&
-           pool->open_count < TIDE_COMMANDS_OPEN_MAX && ask_next(pool, &command)) {
+    while (pool->failure == TIDE_OK && pool->open_count < TIDE_COMMANDS_OPEN_MAX &&
+           ask_next(pool, &command)) {
         if (!takes_left_slot(pool, &command))
             tide_pool_place_settle(pool); /* if that fails, the manager's command is its last */
         issue(pool, &command);
@@ -531,10 +517,8 @@ bool tide_pool_engine_step(tide_pool *pool)
     bool moved = tide_pool_jobs_poll(pool);
     moved |= poll_open(pool);
     moved |= tide_pool_norm_poll(pool);
-    moved |= tide_pool_resident_tasks(pool);
     moved |= issue_next(pool);
-    if (!moved && pool->failure == TIDE_OK && pool->open_count == 0 && !pool->resident &&
-        tide_manager_is_stuck(pool->manager)) {
+    if (!moved && pool->failure == TIDE_OK && pool->open_count == 0 && tide_manager_is_stuck(pool->manager)) {
         tide_pool_fail(pool, tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
                                        pool->op_name == NULL ? "(none)" : pool->op_name));
         return true;

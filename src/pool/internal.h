@@ -10,7 +10,6 @@
  *   op.c        ops, slices, gradients into place
  *   norm.c      the gradient norm, clipping, skipped steps
  *   access.c    param_set, param_get, read, write
- *   resident.c  manager off
  *   order.c     which stream waits for which
  *   stall.c     when compute stood still, and why
  *   counters.c  counters of a step, trace events
@@ -236,10 +235,6 @@ struct tide_pool {
     uint32_t op_param_accesses; /* [caller] of those, the region and the params */
     bool first_op_begun;        /* [caller] in the open step */
     bool torn;                  /* [lock] */
-    bool resident;              /* [lock] manager off: everything is mapped and pinned */
-    uint32_t *resident_slots;   /* [lock] per chunk, while resident */
-    uint32_t resident_next; /* [lock] the next fp32 part to update or restore; = MASTER chunks: none left */
-    bool resident_restore;  /* [lock] the parts left are restored, not updated */
     tide_step_options step; /* [caller] of the open step */
     tide_step_options update_step; /* [lock] of the step whose updates run */
     float update_scale;            /* [lock] likewise: what they multiply gradients by */
@@ -317,7 +312,7 @@ void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_l
 tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide_manager *manager,
                                 uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
                                 tide_pool_plan *plan);
-/* A caller's optimizer runs on the host, manager off on the device. */
+/* A caller's optimizer runs on the host. */
 tide_placement tide_pool_placement(const tide_pool *pool);
 uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout);
 /* Most segments a task can have. */
@@ -358,9 +353,6 @@ bool tide_pool_jobs_poll(tide_pool *pool);
 bool tide_pool_jobs_busy(const tide_pool *pool);
 /* Every update of the last step is over, those enqueued on the device included. With the lock. */
 bool tide_pool_updates_ended(const tide_pool *pool);
-/* manager off: enqueue the next updates or restores on the device, as far as jobs are free. True if it did. With the lock,
- * which it may give up for a while. */
-bool tide_pool_resident_tasks(tide_pool *pool);
 
 /* --- norm.c --- */
 
@@ -374,8 +366,6 @@ void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale);
 void tide_pool_zero_gradients_mark(tide_pool *pool);
 /* No norm is on its way. */
 bool tide_pool_norm_known(const tide_pool *pool);
-/* The last step's norm has been acted on (resident updates: enqueued). */
-bool tide_pool_norm_settled(const tide_pool *pool);
 /* Wait until the last step's norm is known and its updates are done. With the lock. */
 tide_status tide_pool_settle(tide_pool *pool);
 /* No update of the last step is open. */
@@ -444,11 +434,6 @@ void tide_pool_place_settle(tide_pool *pool);
 
 /* tide_read without its checks. Caller's thread, without the lock. */
 tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *region, size_t bytes);
-
-/* --- resident.c --- */
-
-/* manager off: map and pin everything, or let it go again. Caller's thread, with the lock. */
-tide_status tide_pool_resident(tide_pool *pool, bool resident);
 
 /* --- op.c --- */
 

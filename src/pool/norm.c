@@ -59,14 +59,9 @@ bool tide_pool_norm_known(const tide_pool *pool)
     return pool->norm_phase == TIDE_NORM_IDLE || pool->norm_phase == TIDE_NORM_KNOWN;
 }
 
-bool tide_pool_norm_settled(const tide_pool *pool)
-{
-    return tide_pool_norm_known(pool) && pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
-}
-
 tide_status tide_pool_settle(tide_pool *pool)
 {
-    const tide_status status = tide_pool_wait(pool, tide_pool_norm_settled);
+    const tide_status status = tide_pool_wait(pool, tide_pool_norm_known);
     return status == TIDE_OK ? tide_pool_wait(pool, tide_pool_updates_done) : status;
 }
 
@@ -77,8 +72,7 @@ bool tide_pool_updates_ended(const tide_pool *pool)
 
 bool tide_pool_updates_done(const tide_pool *pool)
 {
-    return tide_manager_updates_open(pool->manager) == 0 &&
-           pool->resident_next == pool->plan.chunks[TIDE_SPACE_MASTER];
+    return tide_manager_updates_open(pool->manager) == 0;
 }
 
 void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale)
@@ -110,13 +104,6 @@ static float clip_factor(double norm, double max)
     return factor < 1.0 ? (float)factor : 1.0F;
 }
 
-static tide_status start_resident_tasks(tide_pool *pool, bool restore)
-{
-    pool->resident_restore = restore;
-    pool->resident_next = 0;
-    return TIDE_OK;
-}
-
 static void count_step(tide_pool *pool)
 {
     pool->updates = pool->update;
@@ -133,8 +120,6 @@ static tide_status skip(tide_pool *pool)
     pool->skipped_scale = scale;
     tide_pool_record_updated(pool, true);
     pool->update_record = pool->records_begun;
-    if (pool->resident)
-        return start_resident_tasks(pool, true);
     return tide_manager_skip_updates(pool->manager);
 }
 
@@ -145,24 +130,23 @@ static tide_status let_go(tide_pool *pool)
     pool->skipped_in_row = 0;
     tide_pool_updates_let_go(pool, pool->result.gradient_scale);
     count_step(pool);
-    if (pool->resident)
-        return start_resident_tasks(pool, false);
     return tide_manager_release_updates(pool->manager);
 }
 
-/* Where updates do not wait: they run already (manager on), or begin now (off). */
+/* Where updates do not wait they run already. */
 static tide_status check_immediate(tide_pool *pool, bool finite)
 {
     pool->skipped_in_row = finite ? 0 : pool->skipped_in_row;
     pool->result.gradient_scale = pool->update_scale;
     if (finite) {
         count_step(pool);
-        return pool->resident ? start_resident_tasks(pool, false) : TIDE_OK;
+        return TIDE_OK;
     }
     tide_pool_tear(pool);
-    return tide_fail(TIDE_ERROR_NONFINITE,
-                     "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is torn",
-                     (unsigned long long)pool->steps);
+    return tide_fail(
+        TIDE_ERROR_NONFINITE,
+        "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is torn",
+        (unsigned long long)pool->steps);
 }
 
 static tide_status decide(tide_pool *pool)

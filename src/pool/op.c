@@ -34,8 +34,6 @@ static void checkpoint_chunks(const tide_pool *pool, tide_checkpoint number, uin
 /* Where a chunk that the open op holds is. */
 static uint32_t device_slot(const tide_pool *pool, tide_chunk chunk)
 {
-    if (pool->resident)
-        return pool->resident_slots[chunk];
     tide_residency residency;
     tide_manager_residency(pool->manager, chunk, &residency);
     assert(residency.device_valid && residency.pinned);
@@ -190,11 +188,11 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
         tide_stall_ops_begin(pool);
     }
     pool->first_op_begun = true;
-    if (pool->resident || opened->description.pass != TIDE_PASS_FORWARD)
+    if (opened->description.pass != TIDE_PASS_FORWARD)
         status = tide_gradients_check(tide_manager_gradients(pool->manager), op);
     if (status == TIDE_OK && opened->description.pass != TIDE_PASS_FORWARD)
         status = tide_pool_begin_backward(pool);
-    if (status == TIDE_OK && !pool->resident)
+    if (status == TIDE_OK)
         status = tide_manager_begin(pool->manager, op);
     if (status != TIDE_OK)
         return status;
@@ -205,8 +203,7 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
     pool->slice = UINT32_MAX;
     pool->moment++;
     tide_measure_op(&pool->measure, op, TIDE_SCRIPT_OP);
-    if (!pool->resident)
-        status = wait_request(pool);
+    status = wait_request(pool);
     return status == TIDE_OK ? acquire_params(pool, opened) : status;
 }
 
@@ -257,7 +254,7 @@ static tide_status release_slice(tide_pool *pool, const tide_pool_op *op)
 /* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
 static tide_status slice_locked(tide_pool *pool, tide_pool_op *op, uint32_t slice, bool *refused)
 {
-    tide_status status = pool->resident ? TIDE_OK : tide_manager_slice(pool->manager, slice);
+    tide_status status = tide_manager_slice(pool->manager, slice);
     *refused = status != TIDE_OK;
     if (status == TIDE_OK)
         status = release_slice(pool, op);
@@ -265,8 +262,7 @@ static tide_status slice_locked(tide_pool *pool, tide_pool_op *op, uint32_t slic
         return status;
     pool->moment++;
     tide_measure_op(&pool->measure, pool->op, (int32_t)slice);
-    if (!pool->resident)
-        status = wait_request(pool);
+    status = wait_request(pool);
     if (status != TIDE_OK)
         return status;
     pool->slice = slice;
@@ -357,13 +353,8 @@ static tide_status close_gradients(tide_pool *pool, const tide_pool_op *op)
     return status;
 }
 
-/* The manager, or with everything pinned its gradients alone, know that the op is over. */
 static tide_status end_op(tide_pool *pool)
 {
-    if (pool->resident) {
-        tide_gradients_end(tide_manager_gradients(pool->manager), pool->op);
-        return TIDE_OK;
-    }
     const tide_status status = tide_manager_end(pool->manager);
     if (status == TIDE_OK)
         pool->op_end_numbers[++pool->op_ends % TIDE_OP_ENDS_MAX] = pool->order.recorded[TIDE_STREAM_COMPUTE];
@@ -406,7 +397,7 @@ tide_status tide_op_end(tide_pool *pool)
         tide_measure_op(&pool->measure, pool->op, TIDE_SCRIPT_END);
         pool->op_open = false;
         pool->op_name = NULL;
-        if (!pool->resident && tide_manager_may_act(pool->manager))
+        if (tide_manager_may_act(pool->manager))
             tide_pool_ring(pool);
     }
     tide_pool_unlock(pool);

@@ -15,8 +15,6 @@ enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
 tide_placement tide_pool_placement(const tide_pool *pool)
 {
-    if (pool->options.manager_off)
-        return TIDE_PLACEMENT_DEVICE;
     if (pool->options.update != NULL)
         return TIDE_PLACEMENT_HOST;
     return pool->options.placement;
@@ -203,12 +201,6 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
 /* How the message names the need; with a chunk size that would do, if any. */
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
-    if (pool->options.manager_off)
-        return tide_fail(
-            TIDE_ERROR_BUDGET,
-            "device budget of %llu bytes is too small: with the manager off everything is resident, which "
-            "takes %llu bytes",
-            (unsigned long long)budget, (unsigned long long)plan->least_device_bytes);
     for (uint64_t chunk = pool->options.chunk_bytes / 2; chunk >= pool->target.chunk_bytes_min; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
@@ -298,8 +290,6 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
     tide_manager_needs(manager, tide_pool_placement(pool), &needs);
     const uint64_t chunk = plan->chunk_bytes;
     const uint64_t full_device = full_device_slots(pool, layout, &needs);
-    if (pool->options.manager_off)
-        needs.device_slots = (uint32_t)full_device;
     plan->largest_op = pool->ops[needs.largest_op].description.name;
     plan->largest_op_bytes = needs.largest_op_slots * chunk;
     plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;

@@ -159,9 +159,6 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "pool: an update callback runs on the host, so its placement can't be the device");
-    if (options->update != NULL && options->manager_off)
-        return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "pool: manager off updates on the device; an update callback can't");
     if (options->skip_wait_site >= TIDE_SITE_COUNT)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist", options->skip_wait_site);
     const tide_status status = sizes_check(options);
@@ -287,7 +284,6 @@ void tide_pool_destroy(tide_pool *pool)
     free(pool->host_marks);
     tide_predict_destroy(&pool->predict);
     tide_measure_destroy(&pool->measure);
-    free(pool->resident_slots);
     free(pool->null_segments);
     free_registrations(pool);
     pthread_cond_destroy(&pool->progress);

@@ -38,7 +38,6 @@ static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
                                        .nonmodel_bytes = real->nonmodel_bytes,
                                        .staging_bytes = real->staging_bytes,
                                        .prefetch = real->prefetch,
-                                       .manager_off = real->manager_off,
                                        .placement = real->placement,
                                        .threads = real->threads,
                                        .update =
@@ -283,7 +282,7 @@ static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 static void sample_ended_step(tide_pool *pool)
 {
     tide_pool_lock(pool);
-    if (!pool->step_open && tide_pool_norm_settled(pool) && tide_pool_updates_ended(pool))
+    if (!pool->step_open && tide_pool_norm_known(pool) && tide_pool_updates_ended(pool))
         tide_measure_sample(&pool->measure, true);
     tide_pool_unlock(pool);
 }

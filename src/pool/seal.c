@@ -158,9 +158,6 @@ static tide_status create_tables(tide_pool *pool)
         op->held = calloc(op->access_capacity, sizeof *op->held);
         complete = complete && op->accesses != NULL && op->held != NULL;
     }
-    pool->resident_slots = calloc(tide_layout_chunk_count(pool->layout), sizeof *pool->resident_slots);
-    pool->resident_next = pool->plan.chunks[TIDE_SPACE_MASTER];
-    complete = complete && pool->resident_slots != NULL;
     if (!complete)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u and %u slots",
                          pool->plan.device_slots, pool->plan.host_slots);
@@ -254,10 +251,8 @@ static void undo(tide_pool *pool)
     }
     tide_predict_destroy(&pool->predict);
     tide_measure_destroy(&pool->measure);
-    free(pool->resident_slots);
     free(pool->null_segments);
     pool->null_segments = NULL;
-    pool->resident_slots = NULL;
     memset(pool->space_address, 0, sizeof pool->space_address);
 }
 

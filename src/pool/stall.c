@@ -93,8 +93,8 @@ static tide_stall_cause cause_now(const tide_pool *pool)
 {
     if (!tide_pool_norm_known(pool))
         return TIDE_STALL_NORM;
-    const bool requested = pool->op_open && !pool->resident;
-    const tide_request_wait wait = requested ? tide_manager_request_wait(pool->manager) : TIDE_REQUEST_READY;
+    const tide_request_wait wait =
+        pool->op_open ? tide_manager_request_wait(pool->manager) : TIDE_REQUEST_READY;
     if (wait == TIDE_REQUEST_WORK)
         return TIDE_STALL_UPDATE;
     if (pool->stalls.mapping)

@@ -98,10 +98,11 @@ tide_status tide_pool_ask_failure(tide_pool *pool)
 
 tide_status tide_pool_say_torn(const char *call)
 {
-    return tide_fail(TIDE_ERROR_STATE,
-                     "%s: the pool is torn (a step failed after its updates had begun): all params and optimizer states "
-                     "have to be set first",
-                     call);
+    return tide_fail(
+        TIDE_ERROR_STATE,
+        "%s: the pool is torn (a step failed after its updates had begun): all params and optimizer states "
+        "have to be set first",
+        call);
 }
 
 tide_status tide_pool_callable(tide_pool *pool, const char *call)
@@ -165,17 +166,6 @@ static tide_status check_options(const tide_pool *pool, const tide_step_options 
     return TIDE_OK;
 }
 
-/* Off: everything is on the device from here to the next set or get, and the compute stream is behind the
- * updates. */
-static tide_status begin_resident(tide_pool *pool)
-{
-    const tide_status status = tide_pool_resident(pool, true);
-    tide_needs needs = {0};
-    for (uint32_t slot = 0; slot < pool->plan.device_slots; slot++)
-        tide_needs_add(&needs, &pool->device_marks[slot], true);
-    return status == TIDE_OK ? tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs) : status;
-}
-
 /* What the last steps took decides which side of the link updates which chunks. */
 static void take_measurements(tide_pool *pool)
 {
@@ -190,15 +180,13 @@ static void take_measurements(tide_pool *pool)
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
-    tide_status status = tide_stall_wait(pool, tide_pool_norm_settled);
+    tide_status status = tide_stall_wait(pool, tide_pool_norm_known);
     if (status == TIDE_OK)
         take_measurements(pool);
     if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");
-    if (status == TIDE_OK && pool->options.manager_off)
-        status = begin_resident(pool);
-    else if (status == TIDE_OK)
+    if (status == TIDE_OK)
         status =
             tide_manager_step_begin(pool->manager, options->training, tide_pool_step_waits(pool, options));
     return status;
@@ -226,8 +214,6 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         pool->first_op_begun = false;
         pool->backward_begun = false;
         pool->moment = 0;
-        if (pool->resident)
-            tide_gradients_begin(tide_manager_gradients(pool->manager));
         if (options->training) {
             pool->steps++;
             pool->has_result = pool->is_counted = false;
@@ -261,8 +247,7 @@ static tide_status end_locked(tide_pool *pool)
     pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
     if (training)
         tide_pool_zero_gradients_mark(pool);
-    if (!pool->resident)
-        status = tide_manager_step_end(pool->manager);
+    status = tide_manager_step_end(pool->manager);
     if (status != TIDE_OK || !training)
         return status;
     tide_measure_step_end(&pool->measure);
@@ -339,11 +324,6 @@ tide_status tide_pool_give_up(tide_pool *pool)
     if (!pool->abort_gave_up)
         return TIDE_OK;
     forget_step(pool);
-    if (pool->resident) {
-        pool->resident_restore = true;
-        pool->resident_next = 0;
-        tide_pool_ring(pool);
-    }
     return TIDE_OK;
 }
 
