@@ -288,7 +288,6 @@ static void draw_machine(pool_case *c)
     options->prefetch = pool_chance(c, 75);
     options->predict = pool_chance(c, 20);
     options->placement = placements[pool_random(c, c->model.own_optimizer ? 2 : 3)];
-    options->manager_off = pool_chance(c, 10) && !c->model.own_optimizer;
     options->threads = 1 + (uint32_t)pool_random(c, 3);
 #ifdef __SANITIZE_THREAD__
     options->threads = 1; /* OpenMP's own threads are not built for it */
@@ -356,14 +355,12 @@ static void refuse_one_byte_less(pool_case *c, uint64_t device, uint64_t host, b
     pool_events[EVENT_REFUSED_BUDGETS]++;
 }
 
-/* The device's budget from its least to all, the host's from the least beside it; with the manager off all. */
+/* The device's budget from its least to all, the host's from the least beside it. */
 static void budget(pool_case *c)
 {
     tide_pool_plan at_least, chosen;
     plan(c, 0, &at_least);
-    const uint64_t device = c->options.manager_off
-                                ? at_least.full_device_bytes
-                                : between(c, at_least.least_device_bytes, at_least.full_device_bytes);
+    const uint64_t device = between(c, at_least.least_device_bytes, at_least.full_device_bytes);
     plan(c, device, &chosen);
     const uint64_t host = between(c, chosen.least_host_bytes, chosen.full_host_bytes);
     if (device == at_least.least_device_bytes)

@@ -245,11 +245,8 @@ static void use_parts(pool_case *c)
     }
 }
 
-/* With the manager off nobody keeps the lives of parts. */
 static void refuse_slice(pool_case *c, uint32_t slice)
 {
-    if (c->options.manager_off)
-        return;
     pool_expect(c, "tide_op_slice of a dead part", tide_op_slice(c->pool, slice), TIDE_ERROR_STATE);
     pool_events[EVENT_REFUSED_DEAD_PARTS]++;
 }

@@ -403,18 +403,11 @@ static void train_with_updates_on_the_device(char text[TEXT_BYTES])
     train(&options, text);
 }
 
-static void train_with_the_manager_off(char text[TEXT_BYTES])
-{
-    toy_options options = gpu_options();
-    options.pool.manager_off = true;
-    train(&options, text);
-}
-
 static void a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits(void **state)
 {
     (void)state;
     static const body cases[] = {train_with_everything_resident, train_with_the_least,
-                                 train_with_updates_on_the_device, train_with_the_manager_off};
+                                 train_with_updates_on_the_device};
     char text[TEXT_BYTES], host[TEXT_BYTES];
     on_stand_in("", train_on_the_host, host);
     assert_true(strchr(host, ':') == NULL); /* no failure's message */

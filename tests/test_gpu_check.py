@@ -197,8 +197,7 @@ def check_real_program(scene, tap):
     script(scene.folder / "built/tidepool", TRAIN)
     figures = run.figures()
     same = [row["value"] for name, row in figures.items() if "same bits" in name]
-    tap.ok(run.status == 0 and same == [1, 1],
-           "the real program: the same bits with and without the manager, and under every budget", run)
+    tap.ok(run.status == 0 and same == [1], "the real program: the same bits under every budget", run)
     ratio = figures.get("gpt2-nano, model data 4 x device budget: step / limit", {})
     tap.ok(0.5 < (ratio.get("value") or 0) < 50 and set(ratio.get("limits", {})) == {"compute", "link in", "link out", "adam"},
            "the real program: a budget's step over that run's own limits", ratio)

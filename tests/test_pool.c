@@ -38,8 +38,6 @@ static outcome train(const toy_options *options, float clip_norm)
     assert_true(counters.device_bytes_peak <= plan.device_memory_bytes);
     assert_true(counters.host_bytes_peak <= plan.host_memory_bytes);
     assert_int_equal(counters.device_allocations + counters.host_allocations, allocations);
-    if (options->pool.manager_off)
-        assert_int_equal(counters.manager_calls, 0);
     assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &result.masters));
     assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &result.params));
     assert_ok(toy_hash(&toy, TIDE_SPACE_VARIANCE, &result.variances));
@@ -78,10 +76,6 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
                 const outcome result = train(&changed, clip_norm);
                 assert_same(&reference, &result);
             }
-            toy_options off = options;
-            off.pool.manager_off = true;
-            const outcome result = train(&off, clip_norm);
-            assert_same(&reference, &result);
         }
     }
 }
@@ -206,10 +200,6 @@ static void a_budget_below_the_least_is_refused_with_what_would_do(void **state)
     options.pool.host_memory_bytes = 1 << 20;
     assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
     assert_non_null(strstr(tide_message(), "host budget"));
-    options.pool.host_memory_bytes = 0;
-    options.pool.manager_off = true;
-    assert_int_equal(toy_create(&options, &toy), TIDE_ERROR_BUDGET);
-    assert_non_null(strstr(tide_message(), "manager off"));
 }
 
 static void the_null_device_runs_the_same_step(void **state)

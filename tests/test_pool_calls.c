@@ -372,21 +372,6 @@ static void a_step_given_up_after_its_end_takes_its_result_along(void **state)
     }
 }
 
-/* A slice is looked at by the manager, too, but where that is off. */
-static void with_the_manager_off_an_op_has_no_more_slices_either(void **state)
-{
-    (void)state;
-    toy_options options = toy_options_default();
-    options.pool.manager_off = true;
-    toy_model toy = toy_of(&options);
-    const tide_step_options step = toy_step_options(1);
-    assert_ok(tide_step_begin(toy.pool, &step));
-    assert_ok(tide_op_begin(toy.pool, toy.forward[0]));
-    assert_refused(tide_op_slice(toy.pool, TOY_SLICES), TIDE_ERROR_ARGUMENT, "slice 2");
-    assert_ok(tide_op_slice(toy.pool, TOY_SLICES - 1));
-    toy_destroy(&toy);
-}
-
 static void giving_up_begins_the_count_of_skipped_steps_anew(void **state)
 {
     (void)state;
@@ -466,7 +451,6 @@ int main(void)
         cmocka_unit_test(on_a_failed_pool_set_and_get_give_the_open_step_up),
         cmocka_unit_test(a_result_is_of_the_last_step_or_says_why_there_is_none),
         cmocka_unit_test(a_step_given_up_after_its_end_takes_its_result_along),
-        cmocka_unit_test(with_the_manager_off_an_op_has_no_more_slices_either),
         cmocka_unit_test(giving_up_begins_the_count_of_skipped_steps_anew),
         cmocka_unit_test(a_step_that_is_not_finite_is_never_counted),
         cmocka_unit_test(a_torn_pool_says_so_whatever_it_is_asked),

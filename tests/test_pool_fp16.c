@@ -102,14 +102,13 @@ static void a_loss_scale_that_could_round_is_refused(void **state)
     toy_destroy(&toy);
 }
 
-/* Skipped with clipping and without, everything resident or hardly anything, manager off. */
+/* Skipped with clipping and without, everything resident or hardly anything. */
 static void an_overflow_is_skipped_and_leaves_every_weight_as_it_was(void **state)
 {
     (void)state;
     for (int variant = 0; variant < 4; variant++) {
         toy_options options = options_of(TIDE_DTYPE_FP16);
         options.device_share = variant < 2 ? 0 : 1;
-        options.pool.manager_off = variant == 3;
         const float clip_norm = variant % 2 == 0 ? 0.0F : 1.0F;
         toy_model toy;
         assert_ok(toy_create(&options, &toy));

@@ -34,14 +34,13 @@ static tide_status add(void *stream, const void *arguments)
 }
 
 /* So many params of one element each. */
-static rig arrange(uint32_t params, bool manager_off)
+static rig arrange(uint32_t params)
 {
     rig it = {0};
     tide_pool_options options;
     tide_pool_options_default(&options);
     options.chunk_bytes = 256 * 1024;
     options.threads = 1;
-    options.manager_off = manager_off;
     options.hazard_check = options.guard = true;
     assert_ok(tide_pool_create(&options, &it.pool));
     for (uint32_t i = 0; i < params; i++) {
@@ -122,9 +121,9 @@ static float master(const rig *it, tide_param param)
 
 /* --- sums --- */
 
-static void check_one_rounding(uint32_t middle_access, bool manager_off)
+static void check_one_rounding(uint32_t middle_access)
 {
-    rig it = arrange(1, manager_off);
+    rig it = arrange(1);
     add_small_op(&it, "g0", 0, GRAD);
     add_small_op(&it, "g1", 0, middle_access);
     add_small_op(&it, "g2", 0, GRAD);
@@ -142,34 +141,30 @@ static void check_one_rounding(uint32_t middle_access, bool manager_off)
 static void a_gradient_of_several_ops_is_rounded_once(void **state)
 {
     (void)state;
-    for (int off = 0; off < 2; off++) {
-        check_one_rounding(GRAD, off);
-        check_one_rounding(READ | GRAD, off);
-    }
+    check_one_rounding(GRAD);
+    check_one_rounding(READ | GRAD);
 }
 
 static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(void **state)
 {
     (void)state;
-    for (int off = 0; off < 2; off++) {
-        rig it = arrange(2, off);
-        add_small_op(&it, "g0", 0, GRAD);
-        add_small_op(&it, "G1", 0, READ | GRAD);
-        add_small_op(&it, "g2", 0, GRAD);
-        assert_ok(tide_pool_seal(it.pool));
-        begin(&it, 0);
-        assert_ok(run(&it, 0, 4)); /* G1 is left out */
-        assert_ok(run(&it, 2, 3));
-        assert_refused(&it, 1, "op G1 uses param p0, but its gradient stands in its place since op g2 ended");
-        assert_true(end(&it) == 7);
-        begin(&it, 0);
-        assert_ok(run(&it, 1, 4));
-        assert_ok(run(&it, 1, 2));
-        assert_ok(run(&it, 2, 1));
-        assert_refused(&it, 2, "op g2 uses param p0, but its gradient stands in its place since op g2 ended");
-        assert_true(end(&it) == 7);
-        tide_pool_destroy(it.pool);
-    }
+    rig it = arrange(2);
+    add_small_op(&it, "g0", 0, GRAD);
+    add_small_op(&it, "G1", 0, READ | GRAD);
+    add_small_op(&it, "g2", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 4)); /* G1 is left out */
+    assert_ok(run(&it, 2, 3));
+    assert_refused(&it, 1, "op G1 uses param p0, but its gradient stands in its place since op g2 ended");
+    assert_true(end(&it) == 7);
+    begin(&it, 0);
+    assert_ok(run(&it, 1, 4));
+    assert_ok(run(&it, 1, 2));
+    assert_ok(run(&it, 2, 1));
+    assert_refused(&it, 2, "op g2 uses param p0, but its gradient stands in its place since op g2 ended");
+    assert_true(end(&it) == 7);
+    tide_pool_destroy(it.pool);
 }
 
 /* --- orders --- */
@@ -177,56 +172,54 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
 static void a_step_can_not_end_while_a_gradient_waits_for_an_op(void **state)
 {
     (void)state;
-    for (int off = 0; off < 2; off++) {
-        rig it = arrange(1, off);
-        add_small_op(&it, "head", 0, READ | GRAD);
-        add_small_op(&it, "embedding", 0, GRAD);
-        assert_ok(tide_pool_seal(it.pool));
-        begin(&it, 0);
-        assert_ok(run(&it, 0, 1));
-        assert_int_equal(tide_step_end(it.pool), TIDE_ERROR_STATE);
-        assert_string_equal(
-            tide_message(),
-            "step end: the gradient of param p0 waits for the end of op embedding, which has not run");
-        assert_ok(run(&it, 1, 1));
-        assert_true(end(&it) == 2);
-        tide_pool_destroy(it.pool);
-    }
+    rig it = arrange(1);
+    add_small_op(&it, "head", 0, READ | GRAD);
+    add_small_op(&it, "embedding", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 1));
+    assert_int_equal(tide_step_end(it.pool), TIDE_ERROR_STATE);
+    assert_string_equal(
+        tide_message(),
+        "step end: the gradient of param p0 waits for the end of op embedding, which has not run");
+    assert_ok(run(&it, 1, 1));
+    assert_true(end(&it) == 2);
+    tide_pool_destroy(it.pool);
 }
 
 /* Ops "a" and "b" share p0, which b closes; what a makes of p1, c closes with p0's help. */
 static void an_order_that_would_lose_a_gradient_is_refused_before_it_does(void **state)
 {
     (void)state;
-    for (int off = 0; off < 2; off++) {
-        rig it = arrange(2, off);
-        add_small_op(&it, "a", 1, GRAD);
-        add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
-        add_small_op(&it, "c", 0, GRAD);
-        assert_ok(tide_pool_seal(it.pool));
-        begin(&it, 0);
-        assert_ok(run(&it, 0, 3)); /* p1 waits for b, which reads p0 */
-        assert_refused(&it, 2,
-                       "op c can't begin before op b, which a gradient waits for and which uses param p0: op c puts the "
-                       "gradient of that into its place");
-        assert_ok(run(&it, 1, 1));
-        assert_ok(run(&it, 2, 3));
-        assert_true(end(&it) == 5); /* 3, 4 */
+    rig it = arrange(2);
+    add_small_op(&it, "a", 1, GRAD);
+    add_op(&it, "b", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, READ}, {1, GRAD}});
+    add_small_op(&it, "c", 0, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 0);
+    assert_ok(run(&it, 0, 3)); /* p1 waits for b, which reads p0 */
+    assert_refused(
+        &it, 2,
+        "op c can't begin before op b, which a gradient waits for and which uses param p0: op c puts the "
+        "gradient of that into its place");
+    assert_ok(run(&it, 1, 1));
+    assert_ok(run(&it, 2, 3));
+    assert_true(end(&it) == 5); /* 3, 4 */
 
-        begin(&it, 0);
-        assert_ok(run(&it, 2, 5));
-        assert_refused(&it, 0,
-                       "op a can't begin any more in this step: a gradient would wait for op b, and the gradient of its "
-                       "param p0 stands in its place since op c ended");
-        assert_true(end(&it) == 5); /* p1 has none */
-        tide_pool_destroy(it.pool);
-    }
+    begin(&it, 0);
+    assert_ok(run(&it, 2, 5));
+    assert_refused(
+        &it, 0,
+        "op a can't begin any more in this step: a gradient would wait for op b, and the gradient of its "
+        "param p0 stands in its place since op c ended");
+    assert_true(end(&it) == 5); /* p1 has none */
+    tide_pool_destroy(it.pool);
 }
 
 static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end(void **state)
 {
     (void)state;
-    rig it = arrange(1, false);
+    rig it = arrange(1);
     add_small_op(&it, "first", 0, READ | GRAD);
     add_op(&it, "forward", TIDE_PASS_FORWARD, 1, &(tide_use){0, READ});
     add_small_op(&it, "second", 0, READ | GRAD);
@@ -249,34 +242,32 @@ static void a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after
 static void a_skipped_step_has_its_own_count_of_zero_gradients(void **state)
 {
     (void)state;
-    for (int off = 0; off < 2; off++) {
-        rig it = arrange(3, off);
-        for (uint32_t i = 0; i < 3; i++)
-            add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
-        assert_ok(tide_pool_seal(it.pool));
-        tide_step_result result;
-        begin(&it, 1);
-        for (uint32_t op = 0; op < 3; op++)
-            assert_ok(run(&it, op, 1));
-        assert_ok(tide_step_end(it.pool));
-        assert_ok(tide_step_result_get(it.pool, &result));
-        assert_int_equal(result.zero_gradients, 0);
-        const float before = master(&it, 0);
-        begin(&it, 1);
-        assert_ok(run(&it, 0, INFINITY));
-        assert_ok(tide_step_end(it.pool));
-        assert_ok(tide_step_result_get(it.pool, &result));
-        assert_true(result.skipped && result.gradient_scale == 0);
-        assert_int_equal(result.zero_gradients, 2);
-        assert_true(master(&it, 0) == before);
-        tide_pool_destroy(it.pool);
-    }
+    rig it = arrange(3);
+    for (uint32_t i = 0; i < 3; i++)
+        add_small_op(&it, (const char *[]){"g0", "g1", "g2"}[i], i, GRAD);
+    assert_ok(tide_pool_seal(it.pool));
+    tide_step_result result;
+    begin(&it, 1);
+    for (uint32_t op = 0; op < 3; op++)
+        assert_ok(run(&it, op, 1));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result));
+    assert_int_equal(result.zero_gradients, 0);
+    const float before = master(&it, 0);
+    begin(&it, 1);
+    assert_ok(run(&it, 0, INFINITY));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result));
+    assert_true(result.skipped && result.gradient_scale == 0);
+    assert_int_equal(result.zero_gradients, 2);
+    assert_true(master(&it, 0) == before);
+    tide_pool_destroy(it.pool);
 }
 
 static void the_result_is_of_the_step_that_ended_last_and_none_of_one_given_up(void **state)
 {
     (void)state;
-    rig it = arrange(1, false);
+    rig it = arrange(1);
     add_small_op(&it, "g", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
     tide_step_result result;
@@ -299,7 +290,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
 {
     (void)state;
     for (int clip = 0; clip < 2; clip++) {
-        rig it = arrange(1, false);
+        rig it = arrange(1);
         add_small_op(&it, "g", 0, GRAD);
         assert_ok(tide_pool_seal(it.pool));
         for (uint64_t step = 0; step < 3; step++) {
@@ -322,7 +313,7 @@ static void a_step_is_counted_once_its_norm_is_known(void **state)
 static void a_param_without_a_gradient_decays(void **state)
 {
     (void)state;
-    rig it = arrange(1, false);
+    rig it = arrange(1);
     const uint64_t one = 1;
     const float value = 2;
     tide_param decays;

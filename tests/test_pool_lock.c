@@ -311,19 +311,16 @@ static void row_run(const row_pool *row, tide_op op)
 static void op_of_more_chunks_than_the_link_takes_at_once(void **state)
 {
     (void)state;
-    for (int manager_off = 0; manager_off < 2; manager_off++) {
-        row_pool row;
-        tide_pool_options options = row_options();
-        options.manager_off = manager_off; /* then the optimizer's states, too: seven chunks for one */
-        options.placement = manager_off ? TIDE_PLACEMENT_AUTO : TIDE_PLACEMENT_HOST;
-        options.link_bytes_per_second = 2e9;
-        row_make(&row, &options, manager_off ? 60 : 300, 1, CHUNK_PARAMS);
-        const tide_step_options step = {.training = false};
-        assert_ok(tide_step_begin(row.pool, &step));
-        row_run(&row, row.forward);
-        assert_ok(tide_step_end(row.pool));
-        tide_pool_destroy(row.pool);
-    }
+    row_pool row;
+    tide_pool_options options = row_options();
+    options.placement = TIDE_PLACEMENT_HOST;
+    options.link_bytes_per_second = 2e9;
+    row_make(&row, &options, 300, 1, CHUNK_PARAMS);
+    const tide_step_options step = {.training = false};
+    assert_ok(tide_step_begin(row.pool, &step));
+    row_run(&row, row.forward);
+    assert_ok(tide_step_end(row.pool));
+    tide_pool_destroy(row.pool);
 }
 
 /* What stands on the device waits for its update there, what was set since for its copy: the op's two waits find the room that

@@ -137,7 +137,6 @@ static void misuse_create(rig *r)
     misuse_option(update_states, 3, "update_states");
     misuse_option(update_states, UINT32_MAX, "update_states");
     misuse_option(placement, TIDE_PLACEMENT_DEVICE, "placement");
-    misuse_option(manager_off, true, "manager off");
     good.update = NULL;
     const double rates[] = {-1, NAN, INFINITY, -INFINITY, -DBL_MIN};
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {

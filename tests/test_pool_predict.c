@@ -225,7 +225,7 @@ static void on_the_null_device_the_prediction_is_what_happens(void **state)
     }
 }
 
-static void placement_prefetch_and_manager_off_are_predicted_as_set(void **state)
+static void placement_and_prefetch_are_predicted_as_set(void **state)
 {
     (void)state;
     rig_options options;
@@ -240,9 +240,6 @@ static void placement_prefetch_and_manager_off_are_predicted_as_set(void **state
     options.pool.placement = TIDE_PLACEMENT_HOST;
     options.pool.machine.host_bytes_per_second = 500e6;
     check_exact(&options, "host, slow Adam");
-    options = options_null(1, 200e6);
-    options.pool.manager_off = true;
-    check_exact(&options, "manager off");
 }
 
 /* --- what changes, and what does not --- */
@@ -616,7 +613,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_the_null_device_the_prediction_is_what_happens),
-        cmocka_unit_test(placement_prefetch_and_manager_off_are_predicted_as_set),
+        cmocka_unit_test(placement_and_prefetch_are_predicted_as_set),
         cmocka_unit_test(there_is_no_prediction_before_a_step_has_been_measured),
         cmocka_unit_test(an_answer_is_kept_while_nothing_changes),
         cmocka_unit_test(a_changed_duration_changes_the_prediction),

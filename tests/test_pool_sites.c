@@ -22,19 +22,18 @@ typedef struct scene {
     bool prefetch;
     float clip_norm;
     bool reads; /* tide_read and values in between */
-    bool manager_off;
 } scene;
 
 /* Between them these reach every site. */
 static const scene scenes[] = {
-    {0.0, false, TIDE_PLACEMENT_HOST, true, 1.0F, true, false},
-    {0.3, true, TIDE_PLACEMENT_HOST, true, 0.0F, true, false},
-    {0.0, false, TIDE_PLACEMENT_DEVICE, true, 1.0F, true, false},
-    {0.3, true, TIDE_PLACEMENT_DEVICE, true, 0.0F, true, false},
-    {0.6, true, TIDE_PLACEMENT_AUTO, false, 1.0F, true, false},
-    {1.0, false, TIDE_PLACEMENT_AUTO, true, 1.0F, true, true},
-    {0.0, true, TIDE_PLACEMENT_DEVICE, false, 0.0F, true, false},
-    {0.1, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true, false},
+    {0.0, false, TIDE_PLACEMENT_HOST, true, 1.0F, true},
+    {0.3, true, TIDE_PLACEMENT_HOST, true, 0.0F, true},
+    {0.0, false, TIDE_PLACEMENT_DEVICE, true, 1.0F, true},
+    {0.3, true, TIDE_PLACEMENT_DEVICE, true, 0.0F, true},
+    {0.6, true, TIDE_PLACEMENT_AUTO, false, 1.0F, true},
+    {1.0, false, TIDE_PLACEMENT_AUTO, true, 1.0F, true},
+    {0.0, true, TIDE_PLACEMENT_DEVICE, false, 0.0F, true},
+    {0.1, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true},
 };
 
 enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4 };
@@ -46,7 +45,6 @@ static tide_status play(const scene *played, uint32_t skip_site, uint64_t waits[
     options.least_host = played->least_host;
     options.pool.placement = played->placement;
     options.pool.prefetch = played->prefetch;
-    options.pool.manager_off = played->manager_off;
     options.pool.skip_wait_site = skip_site;
     options.pool.staging_bytes = 4096; /* several pieces a write */
     options.pool.delay_seed = 7;       /* stretch what would otherwise be over before anybody looks */

@@ -104,17 +104,16 @@ static void a_slot_too_few_is_room(void **state)
     assert_seconds("room", &step, step.stall_seconds_by[TIDE_STALL_MAP], 0);
 }
 
-/* Everything is on the device: by events, with the manager and without. */
+/* Everything is on the device: by events. */
 static void a_slow_optimizer_on_the_device_is_update(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int clip = 0; clip < 2; clip++) {
         rig_options options = options_of("null");
         options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
-        options.pool.manager_off = i % 2 == 1;
-        options.clip_norm = (float)(i / 2);
+        options.clip_norm = (float)clip;
         const tide_pool_counters step = mean_of(&options);
-        if (options.clip_norm > 0 || options.pool.manager_off)
+        if (clip)
             assert_only(&step, TIDE_STALL_UPDATE);
         else /* during backward, whose kernels and the first op hide most of it */
             assert_seconds("hidden", &step, step.stall_seconds, step.stall_seconds_by[TIDE_STALL_UPDATE]);
@@ -227,36 +226,33 @@ static void a_drain_within_a_step_is_update(void **state)
 static void the_time_between_steps_is_nobodys(void **state)
 {
     (void)state;
-    for (int manager_off = 0; manager_off < 2; manager_off++) {
-        const float value = 1;
-        rig_options options = options_of("null");
-        rig r;
-        tide_pool_counters total;
-        options.spare_chunks = manager_off ? UINT32_MAX : 1;
-        options.pool.manager_off = manager_off;
-        options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
-        options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
-        options.pool.link_bytes_per_second = CHUNK_BYTES / 1e-3;
-        options.pool.machine.map_ns = MS;
-        rig_open(&options, &r);
-        r.away_ns = 20 * MS;
-        for (int i = 0; i < 3; i++) {
-            run_step(&r, true);
-            run_step(&r, false);
-            assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1}));
-            run_op(&r, r.forward[0]);
-            assert_ok(tide_step_abort(r.pool));
-            caller_sleeps(&r, r.away_ns);
-            run_step(&r, false);
-        }
-        assert_ok(tide_pool_counters_get(r.pool, &total));
-        assert_seconds("nobody's", &total, total.stall_seconds_by[TIDE_STALL_CALLER], 0);
-        const double before = total.stall_seconds;
-        assert_ok(tide_param_set(r.pool, 0, TIDE_SPACE_MASTER, 0, 1, &value));
-        assert_ok(tide_pool_counters_get(r.pool, &total));
-        assert_seconds("setting", &total, total.stall_seconds, before);
-        tide_pool_destroy(r.pool);
+    const float value = 1;
+    rig_options options = options_of("null");
+    rig r;
+    tide_pool_counters total;
+    options.spare_chunks = 1;
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
+    options.pool.link_bytes_per_second = CHUNK_BYTES / 1e-3;
+    options.pool.machine.map_ns = MS;
+    rig_open(&options, &r);
+    r.away_ns = 20 * MS;
+    for (int i = 0; i < 3; i++) {
+        run_step(&r, true);
+        run_step(&r, false);
+        assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1}));
+        run_op(&r, r.forward[0]);
+        assert_ok(tide_step_abort(r.pool));
+        caller_sleeps(&r, r.away_ns);
+        run_step(&r, false);
     }
+    assert_ok(tide_pool_counters_get(r.pool, &total));
+    assert_seconds("nobody's", &total, total.stall_seconds_by[TIDE_STALL_CALLER], 0);
+    const double before = total.stall_seconds;
+    assert_ok(tide_param_set(r.pool, 0, TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_pool_counters_get(r.pool, &total));
+    assert_seconds("setting", &total, total.stall_seconds, before);
+    tide_pool_destroy(r.pool);
 }
 
 /* A slot is emptied, then its chunk unmapped and another mapped. */

@@ -661,7 +661,7 @@ def section_preset(bench):
 # ---- the same bits ----
 
 SETTINGS = {
-    "budget": ("off", "unlimited", "least", "half", "quarter"),
+    "budget": ("unlimited", "least", "half", "quarter"),
     "chunk": ("1MiB", "4MiB", "16MiB", "64MiB"),
     "prefetch": ("on", "off"),
     "recompute": ("none", "all"),
@@ -687,15 +687,12 @@ def pairwise(settings):
 
 
 def identity_options(bench, choice, dtype, steps):
-    options = nano(bench, "--steps", steps, "--dtype", dtype, "--chunk-size", choice["chunk"], "--prefetch",
-                   choice["prefetch"], "--recompute", choice["recompute"], "--optimizer-placement", choice["placement"])
-    return options + ([] if choice["budget"] == "off" else ["--checks", "on"])
+    return nano(bench, "--steps", steps, "--dtype", dtype, "--chunk-size", choice["chunk"], "--prefetch", choice["prefetch"],
+                "--recompute", choice["recompute"], "--optimizer-placement", choice["placement"], "--checks", "on")
 
 
 def budget_options(bench, choice, options, model_bytes):
     """The budget as options; None where the wanted one is below the least."""
-    if choice["budget"] == "off":
-        return ["--manager", "off"]
     if choice["budget"] == "unlimited":
         return ["--device-memory", full_bytes(bench, options)]
     refusal = bench.run(*options, "--device-memory", 1)
@@ -740,10 +737,10 @@ def section_identity(bench):
     steps = 3
     for dtype in ("bf16", "fp16", "fp32") if bench.full else ("bf16",):
         model_bytes = nano_model_bytes(bench, dtype)
-        reference, run = identity_run(bench, "reference", {"budget": "off", "chunk": "1MiB", "prefetch": "on",
+        reference, run = identity_run(bench, "reference", {"budget": "unlimited", "chunk": "1MiB", "prefetch": "on",
                                                            "recompute": "none", "placement": "auto"}, dtype, steps,
                                       model_bytes)
-        if not bench.tap.ok(reference is not None, f"{dtype}: the run without the manager", run):
+        if not bench.tap.ok(reference is not None, f"{dtype}: the run with everything resident", run):
             return
         quarter_seen = False
         product = [dict(zip(SETTINGS, values)) for values in itertools.product(*SETTINGS.values())]
@@ -761,9 +758,9 @@ def section_identity(bench):
 def section_delays(bench):
     """Streams stretched at random: the checker stays silent and no bit changes."""
     steps = 2
-    base = {"budget": "off", "chunk": "1MiB", "prefetch": "on", "recompute": "all", "placement": "auto"}
+    base = {"budget": "unlimited", "chunk": "1MiB", "prefetch": "on", "recompute": "all", "placement": "auto"}
     reference, run = identity_run(bench, "reference", base, "bf16", steps, 0)
-    if not bench.tap.ok(reference is not None, "the run without the manager", run):
+    if not bench.tap.ok(reference is not None, "the run with everything resident", run):
         return
     for seed in range(1, 21 if bench.full else 3):
         metrics, saved = bench.folder / f"m{seed}", bench.folder / f"c{seed}"

@@ -77,8 +77,7 @@ def check_dtype(bench, dtype):
 def check_variants(bench, full, budget):
     for name, options in (("updates-on-the-device", (*budget, "--optimizer-placement", "device")),
                           ("updates-on-the-host", ("--optimizer-placement", "host")),
-                          ("without-prefetch", (*budget, "--prefetch", "off")),
-                          ("manager-off", ("--manager", "off"))):
+                          ("without-prefetch", (*budget, "--prefetch", "off"))):
         outcome = Outcome(bench, name, *options)
         bench.tap.ok(outcome.same_as(full), f"the same bits: {name}", outcome.run)
 

@@ -4,8 +4,7 @@
  *
  * Every run has the hazard checker and the guard on, stays within its budgets (the devices' own high-water
  * marks) and allocates nothing after its second step. The rows of the table are a pairwise selection: every
- * two values of two columns meet in some row, as far as they can (manager off allows no budget below the
- * whole); tools/campaign.sh runs the full product.
+ * two values of two columns meet in some row; tools/campaign.sh runs the full product.
  */
 #include "kernels/kernels.h"
 #include "tests/test_thin.h"
@@ -24,9 +23,9 @@
  * is where runs are saved. 4 sequences of 32 tokens in as many micro-batches. */
 enum { STEPS = 4, BATCH_TOKENS = 128 };
 
-typedef enum budget { OFF = 0, ALL, LEAST, HALF, QUARTER } budget;
+typedef enum budget { ALL = 0, LEAST, HALF, QUARTER } budget;
 
-static const char *const memory_names[] = {"manager off", "all", "least", "half", "quarter"};
+static const char *const memory_names[] = {"all", "least", "half", "quarter"};
 
 /* One run's mechanics; none may matter. */
 typedef struct variant {
@@ -42,11 +41,9 @@ typedef struct variant {
 #define ON_DEVICE   TIDE_PLACEMENT_DEVICE
 
 static const variant variants[] = {
-    {OFF, 256, true, TIDE_RECOMPUTE_NONE, AUTO_PLACED},
-    {OFF, 1024, false, TIDE_RECOMPUTE_ALL, ON_DEVICE},
-    {OFF, 4096, true, TIDE_RECOMPUTE_AUTO, ON_HOST},
     {ALL, 256, false, TIDE_RECOMPUTE_ALL, ON_HOST},
-    {ALL, 1024, true, TIDE_RECOMPUTE_NONE, ON_DEVICE},
+    {ALL, 1024, true, TIDE_RECOMPUTE_ALL, ON_DEVICE},
+    {ALL, 4096, true, TIDE_RECOMPUTE_NONE, ON_HOST},
     {ALL, 4096, false, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
     {LEAST, 256, true, TIDE_RECOMPUTE_ALL, ON_DEVICE},
     {LEAST, 4096, true, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
@@ -107,7 +104,7 @@ static uint64_t share_budget(const tide_trainer_options *options, budget memory,
 /* Both budgets at their least for LEAST; otherwise a share of the model data. */
 static void set_budgets(tide_trainer_options *options, budget memory)
 {
-    if (memory <= ALL)
+    if (memory == ALL)
         return;
     const uint64_t least = least_budget(options, true);
     options->pool.device_memory_bytes = memory == LEAST ? least : share_budget(options, memory, least);
@@ -124,7 +121,6 @@ static tide_trainer_options variant_options(const variant *v, tide_dtype dtype, 
     options.pool.chunk_bytes = (uint64_t)v->chunk_kib * 1024;
     options.pool.prefetch = v->prefetch;
     options.pool.placement = v->placement;
-    options.pool.manager_off = v->memory == OFF;
     set_budgets(&options, v->memory);
     return options;
 }
@@ -155,8 +151,6 @@ static void run(const tide_trainer_options *options, const char *what, track *ma
     ok(tide_pool_drain(tide_trainer_pool(trainer)));
     if (allocations(trainer) != at_two)
         fail_msg("%s: allocations after the second step", what);
-    if (options->pool.manager_off)
-        assert_int_equal(counters_of(trainer).manager_calls, 0);
     track_values(trainer, made);
     check_budgets(trainer, what);
     tide_trainer_destroy(trainer);

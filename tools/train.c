@@ -180,7 +180,7 @@ static void folder_withdraw(const train_run *run)
 
 /* ---- 3: the trainer ---- */
 
-enum { TRACE_SETTINGS = 11 };
+enum { TRACE_SETTINGS = 10 };
 
 static void trace_settings_fill(const train_run *run, tide_trace_setting settings[TRACE_SETTINGS])
 {
@@ -191,9 +191,8 @@ static void trace_settings_fill(const train_run *run, tide_trace_setting setting
         {"model", run->options.model.name},          {"data", from->data != NULL ? from->data : ""},
         {"device", run->options.pool.device},        {"dtype", tide_dtype_name(run->options.pool.dtype)},
         {"recompute", recomputes[from->recompute]},  {"optimizer_placement", placements[from->placement]},
-        {"prefetch", from->prefetch ? "on" : "off"}, {"manager", from->manager ? "on" : "off"},
-        {"clip", from->clip > 0 ? "on" : "off"},     {"checks", from->checks ? "on" : "off"},
-        {"resume", from->resume ? "on" : "off"},
+        {"prefetch", from->prefetch ? "on" : "off"}, {"clip", from->clip > 0 ? "on" : "off"},
+        {"checks", from->checks ? "on" : "off"},     {"resume", from->resume ? "on" : "off"},
     };
     memcpy(settings, filled, sizeof filled);
 }

@@ -90,8 +90,6 @@ static const tide_option options[] = {
     {.name = "--threads", .kind = TIDE_OPTION_COUNT, .offset = AT(threads), .metavar = "N", .least = 1,
      .most = 1024, .value_help = "one a core; optimizer beside a GPU: two fewer",
      .help = "of kernels and of the optimizer on the host"},
-    {.name = "--manager", .kind = TIDE_OPTION_SWITCH, .offset = AT(manager), .value = "on",
-     .help = "off: for benchmarks only; everything is mapped once and nothing ever moves"},
 
     {.help = "output"},
     {.name = "--metrics", .kind = TIDE_OPTION_TEXT, .offset = AT(metrics), .metavar = "FILE",
@@ -318,7 +316,6 @@ static void pool_options_fill(const tide_train_settings *settings, const char *d
     pool->placement = placements[settings->placement];
     pool->link_bytes_per_second = settings->link_bytes_per_second;
     pool->threads = (uint32_t)settings->threads;
-    pool->manager_off = !settings->manager;
     pool->hazard_check = settings->checks;
     pool->guard = settings->checks;
     pool->fault_handler = settings->checks;

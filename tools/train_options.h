@@ -35,7 +35,6 @@ typedef struct tide_train_settings {
     int placement; /* auto, host, device */
     double link_bytes_per_second;
     uint64_t threads;
-    bool manager;
 
     const char *metrics;
     const char *trace;

@@ -355,7 +355,7 @@ static void run(bench *it)
 {
     static const double shares[] = {0, 1.0};
     const size_t share_count = it->chosen.quick ? 1 : sizeof shares / sizeof shares[0];
-    const step_session_options resident = {.manager_off = true, .data = it->data};
+    const step_session_options resident = {.data = it->data};
     it->rig = step_parts_open();
     it->reference = step_session_open(&resident);
     record_ops(it);

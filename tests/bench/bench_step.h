@@ -44,7 +44,6 @@ void step_parts_close(step_parts_rig *rig);
 
 typedef struct step_session_options {
     bool timed;
-    bool manager_off;
     uint64_t device_bytes;    /* 0: all that is needed */
     double link_rate;         /* bytes a second, each way; 0: not throttled */
     const double *op_seconds; /* timed: [STEP_OPS_MAX], how long each op occupies the compute stream */
@@ -73,7 +72,7 @@ void step_session_step(step_session *session, double clip);
 void step_session_measure(step_session *session, double clip, unsigned settle, unsigned steps,
                           step_counts *counts);
 /* One step with nothing else under way and its update left out: seconds of the compute stream, and of each op's own
- * kernels (op_seconds may be NULL). Manager off. */
+ * kernels (op_seconds may be NULL). Real, with everything resident. */
 double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX]);
 const tide_pool_plan *step_session_plan(const step_session *session);
 const tide_gpt2 *step_session_model(const step_session *session);

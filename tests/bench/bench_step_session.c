@@ -92,7 +92,6 @@ static tide_trainer_options trainer_options(const step_session_options *options)
 {
     tide_trainer_options made = step_trainer_options(options->device_bytes, options->data);
     made.pool.link_bytes_per_second = options->link_rate;
-    made.pool.manager_off = options->manager_off;
     return made;
 }
 

@@ -3,8 +3,7 @@
 
 usage: train.py PROGRAM CASE [--seconds S] [--device cuda:0] [--host-memory SIZE] [--quick]
 
-  resident   gpt2 and gpt2-xl, bf16, T = 1024, no recompute, everything on the device: tokens a second, the step with the manager
-             over that with --manager off, and whether both have the same bits
+  resident   gpt2 and gpt2-xl, bf16, T = 1024, no recompute, everything on the device: tokens a second
   budget     gpt2-xl on all of its model data, a half and a quarter as device budget: the step over the longest of what that run
              itself needed: its compute, the bytes that it moved over what a plain copy carries, its Adam; and whether losses and
              norms of all budgets are the same bits
@@ -160,15 +159,12 @@ def resident(bench):
     for model, sequences, micro_batch in [("gpt2-nano", 4, 4)] if quick else [("gpt2", 16, 16), ("gpt2-xl", 16, 16)]:
         layers, _, width = MODELS[model]
         seq_len = 128 if quick else 1024
-        on, off = (bench.ours(model, sequences, micro_batch, "--recompute", "none", "--manager", manager, seq_len=seq_len,
-                              steps=6 if quick else 12) for manager in ("on", "off"))
-        if on:
-            bench.figure(f"{model}, resident: tokens a second", on["tokens_per_second"], "tokens/s", step_seconds=on["step_seconds"],
-                         compute_seconds=on["compute_seconds"], stall_seconds=on["stall_seconds"],
-                         flops_a_token=flops_of_token(layers, width, seq_len), params=params_of(layers, width))
-        ratio = on and off and on["step_seconds"] / off["step_seconds"]
-        bench.figure(f"{model}, resident: manager on / off, step", ratio, "x", None if quick else 1.01, least=False)
-        same_bits(bench, f"{model}, resident, manager on and off", [on, off])
+        run = bench.ours(model, sequences, micro_batch, "--recompute", "none", seq_len=seq_len, steps=6 if quick else 12)
+        if run:
+            bench.figure(f"{model}, resident: tokens a second", run["tokens_per_second"], "tokens/s",
+                         step_seconds=run["step_seconds"], compute_seconds=run["compute_seconds"],
+                         stall_seconds=run["stall_seconds"], flops_a_token=flops_of_token(layers, width, seq_len),
+                         params=params_of(layers, width))
 
 
 def limits_of(run, link):
