@@ -45,6 +45,11 @@ void tide_dues_destroy(tide_dues *dues)
 
 /* --- what is owed --- */
 
+static void note(tide_dues *dues, tide_chunk chunk)
+{
+    tide_places_note(dues->tensors->places, chunk, TIDE_WATCHERS_ALL);
+}
+
 tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk)
 {
     const tide_space space = tide_layout_chunk_space(dues->layout, chunk);
@@ -104,6 +109,7 @@ void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
     if (dues->count++ == 0 || chunk < dues->first)
         dues->first = chunk;
     dues->parts_open += due->parts;
+    note(dues, chunk);
 }
 
 void tide_dues_start_complete(tide_dues *dues, uint32_t param)
@@ -131,6 +137,7 @@ static void drop(tide_dues *dues, tide_chunk chunk)
     dues->parts_open -= due->parts - due->part;
     dues->count--;
     due->kind = TIDE_DUE_NONE;
+    note(dues, chunk);
 }
 
 static void restore(tide_dues *dues, tide_chunk chunk)
@@ -171,7 +178,20 @@ void tide_dues_part_begin(tide_dues *dues, tide_chunk chunk)
     tide_due *due = &dues->chunks[chunk];
     assert(due->kind != TIDE_DUE_NONE && !due->running);
     due->running = true;
+    note(dues, chunk);
     dues->begun += due->kind == TIDE_DUE_UPDATE && due->step == dues->training_step;
+}
+
+static void change_sides(tide_dues *dues, tide_chunk chunk)
+{
+    dues->placements++;
+    dues->on_device[chunk] = dues->wanted_on_device[chunk];
+    for (uint32_t part = 0; part < dues->chunks[chunk].parts; part++)
+        for (int space = TIDE_SPACE_MASTER; space <= TIDE_SPACE_VARIANCE; space++) {
+            const tide_chunk state = tide_layout_state_chunk(dues->layout, chunk, (tide_space)space, part);
+            if (state != TIDE_CHUNK_NONE)
+                note(dues, state);
+        }
 }
 
 static void finish(tide_dues *dues, tide_chunk chunk)
@@ -184,8 +204,8 @@ static void finish(tide_dues *dues, tide_chunk chunk)
         return;
     due->kind = TIDE_DUE_NONE;
     dues->count--;
-    dues->placements += dues->on_device[chunk] != dues->wanted_on_device[chunk];
-    dues->on_device[chunk] = dues->wanted_on_device[chunk];
+    if (dues->on_device[chunk] != dues->wanted_on_device[chunk])
+        change_sides(dues, chunk);
     tide_tensors_settle(dues->tensors, chunk, due->step);
 }
 
@@ -195,6 +215,7 @@ void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
     const bool updates = due->kind == TIDE_DUE_UPDATE;
     assert(due->kind != TIDE_DUE_NONE && due->running);
     due->running = false;
+    note(dues, chunk);
     if (how == TIDE_PART_DONE)
         finish(dues, chunk);
     else if (updates && how == TIDE_PART_FAILED)

@@ -8,14 +8,13 @@
 #define TIDE_CHUNK_FUTURE_H
 
 #include "chunk/planner.h"
+#include "chunk/shelves.h"
 #include "chunk/trace.h"
-#include "chunk/use_set.h"
 
 /* A recorded step of one kind, and the plan for it. */
 typedef struct tide_step_plan {
     tide_planner *planner;
     tide_use_trace trace;
-    uint32_t *first_use;   /* per moment, in the trace */
     uint32_t recorded;     /* number of the recording */
     uint32_t placements;   /* of the dues, when it was made */
     const tide_plan *plan; /* NULL: none */
@@ -28,9 +27,14 @@ typedef struct tide_future {
     tide_tracer tracer;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
     bool prefetch;
+    uint32_t spread;      /* keys a use: the chunk's own and its optimizer states' */
+    uint32_t never_first; /* keys of uses are below, then each chunk has one */
     uint32_t device_slots;
     uint32_t least_slots; /* of what ops need at once */
     uint64_t planned;     /* plans made so far */
+    uint64_t epoch;       /* counts changes of what keys mean: another recording, or a step given up in its midst */
+    const tide_recording *active; /* what they mean now, NULL: there is no recording; and its number */
+    uint32_t active_number;
     uint64_t re_recordings;
 } tide_future;
 
@@ -56,8 +60,22 @@ static inline bool tide_future_is_known(const tide_future *future)
     return tide_schedule_active(&future->schedule) != NULL;
 }
 
-/* Moments to a chunk's next use, updated or not; 0 without a recording. */
-uint64_t tide_future_next_use(const tide_future *future, tide_chunk chunk);
+/* Keys for shelves (shelves.h), below tide_future_keys. A key is one chunk's alone. With a recording it is the number of a use,
+ * spread so that optimizer state, which has no uses, stands beside that of its PARAM chunk. */
+uint32_t tide_future_keys(const tide_future *future);
+tide_horizon tide_future_horizon(const tide_future *future);
+/* Of a PARAM or CHECKPOINT chunk's next use, updated or not. Needs a recording. */
+uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
+/* Of its last use so far, likewise: nearest is the oldest. */
+uint32_t tide_future_past_key(const tide_future *future, tide_chunk chunk);
+/* Of the next time that a chunk is worth having on the device. What the host updates is not until then, nor is its state. State on the
+ * device is next used by its PARAM chunk's update: before the chunk's next use if the update is owed by now, else after its
+ * last use in a step. Needs a recording. */
+uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk);
+/* Of a chunk that is never used. */
+uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk);
+/* Moments to what worth_key says. */
+uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk);
 /* The plan for what the schedule now expects, NULL if there is none. */
 const tide_step_plan *tide_future_plan(const tide_future *future);
 /* The first planned use of the moment that has just begun, TIDE_USE_NONE if no plan is followed. */

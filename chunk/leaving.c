@@ -4,10 +4,19 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { GOES = TIDE_MARK_LEAVING | TIDE_MARK_WRITING };
-
 /* Whose host copy is not given up for one that leaves: it would only have to be made again. */
-enum { SPARED_DUPLICATES = TIDE_MARK_GATHER_HOST | GOES | TIDE_MARK_KEPT };
+enum { SPARED_DUPLICATES = TIDE_MARK_GATHER_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT };
+
+enum {
+    CLEAN = 0,  /* leaves without a copy */
+    URGENT,     /* a request waits for its update */
+    LEAVES,     /* its use is over, */
+    WRITES,     /* it keeps its slot, and owes its update, */
+    WRITES_OFF, /* or can't be updated yet */
+    LATE_LEAVES,
+    LATE_WRITES, /* its use is not over on the device */
+    SHELVES,
+};
 
 tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
 {
@@ -18,48 +27,29 @@ tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
                               .dues = victims->dues,
                               .victims = victims,
                               .passed = UINT64_MAX};
-    leaving->next = calloc(chunks, sizeof *leaving->next);
     leaving->ends = calloc(chunks, sizeof *leaving->ends);
-    if (!leaving->next || !leaving->ends)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a queue of %u chunks", chunks);
-    return TIDE_OK;
+    if (!leaving->ends)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the uses of %u chunks", chunks);
+    return tide_shelves_create(&leaving->shelves, SHELVES, tide_future_keys(leaving->future), chunks);
 }
 
 void tide_leaving_destroy(tide_leaving *leaving)
 {
-    free(leaving->next);
     free(leaving->ends);
-    *leaving = (tide_leaving){.count = 0};
+    leaving->ends = NULL;
+    tide_shelves_destroy(&leaving->shelves);
 }
 
-static uint32_t marks_of(const tide_leaving *l, tide_chunk chunk)
-{
-    return tide_place_of(l->places, chunk)->marks;
-}
+/* --- who goes --- */
 
-/* --- the queue --- */
-
-static void enqueue(tide_leaving *l, tide_chunk chunk, uint32_t marks)
+/* One or the other: what leaves is copied out as well. */
+static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks)
 {
-    const bool queued = marks_of(l, chunk) & TIDE_MARK_QUEUED;
-    tide_places_mark(l->places, chunk, TIDE_MARK_QUEUED | marks);
-    if (queued)
-        return;
-    if (l->count++ == 0)
-        l->head = chunk;
-    else
-        l->next[l->tail] = chunk;
-    l->tail = chunk;
-}
-
-static tide_chunk dequeue(tide_leaving *l)
-{
-    const tide_chunk chunk = l->head;
-    assert(l->count > 0);
-    l->head = l->next[chunk];
-    l->count--;
-    tide_places_unmark(l->places, chunk, TIDE_MARK_QUEUED);
-    return chunk;
+    if (marks & TIDE_MARK_LEAVING)
+        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING);
+    else if (tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING)
+        marks &= ~(uint32_t)TIDE_MARK_WRITING;
+    tide_places_mark(l->places, chunk, marks);
 }
 
 void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count,
@@ -70,20 +60,29 @@ void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uin
         assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
         leaving->ends[chunks[i]] = ends;
         if (step && step->plan->leaves[first_use + i])
-            enqueue(leaving, chunks[i], TIDE_MARK_LEAVING);
+            let_go(leaving, chunks[i], TIDE_MARK_LEAVING);
         else if (tide_dues_must_leave(leaving->dues, chunks[i]))
-            enqueue(leaving, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING);
+            let_go(leaving, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING);
     }
 }
 
 void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (marks_of(leaving, chunks[i]) & GOES && !tide_dues_must_leave(leaving->dues, chunks[i]))
-            tide_places_unmark(leaving->places, chunks[i], GOES);
+        if (tide_place_of(leaving->places, chunks[i])->marks & TIDE_MARKS_GOING &&
+            !tide_dues_must_leave(leaving->dues, chunks[i]))
+            tide_places_unmark(leaving->places, chunks[i], TIDE_MARKS_GOING);
 }
 
-/* --- who is next --- */
+void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends)
+{
+    assert(ends <= leaving->ended);
+    if (ends < leaving->passed) /* told for the first time */
+        tide_places_note_all(leaving->places, TIDE_WATCHER_LEAVING);
+    leaving->passed = ends;
+}
+
+/* --- who stands where --- */
 
 /* It is wanted again, or somebody holds it. */
 static bool stays(const tide_leaving *l, tide_chunk chunk)
@@ -94,83 +93,150 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
            (!place->busy && !tide_place_is_movable(place));
 }
 
-/* The smaller, the sooner it leaves: leaving.h. */
-static uint64_t rank_of(const tide_leaving *l, tide_chunk chunk)
+static bool is_late(const tide_leaving *l, tide_chunk chunk)
 {
-    const uint64_t band = (uint64_t)1 << 40;
+    return l->future->active && l->ends[chunk] > l->passed;
+}
+
+/* Of a chunk that goes. */
+static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
+{
     const tide_place *place = tide_place_of(l->places, chunk);
+    const bool leaves = place->marks & TIDE_MARK_LEAVING;
+    if (place->busy)
+        return TIDE_SHELF_NONE;
     if (!tide_place_is_dirty(place))
-        return 0;
-    if (l->ends[chunk] > l->passed)
-        return 3 * band + l->ends[chunk];
-    const bool no_hurry = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
-    const bool requested = place->marks & TIDE_MARK_REQUESTED; /* its next use is the one after */
-    return (no_hurry ? 2 : 1) * band + (requested ? 0 : tide_future_next_use(l->future, chunk));
-}
-
-/* Of the queue, by that rank, what a mark of `marks` is on. Chunks that stay, and those that nothing is left to do for,
- * drop out. TIDE_CHUNK_NONE if none may go now. */
-static tide_chunk choose(tide_leaving *l, uint32_t marks, bool with_copy)
-{
-    tide_chunk best = TIDE_CHUNK_NONE;
-    uint64_t best_rank = UINT64_MAX;
-    const bool host_slot =
-        l->count > 0 && with_copy && tide_victims_has_host_slot(l->victims, SPARED_DUPLICATES);
-    for (uint32_t left = l->count; left > 0; left--) {
-        const tide_chunk chunk = dequeue(l);
-        const tide_place *place = tide_place_of(l->places, chunk);
-        if (!(place->marks & GOES))
-            continue;
-        if (stays(l, chunk)) {
-            tide_places_unmark(l->places, chunk, GOES | TIDE_MARK_KEPT);
-            continue;
-        }
-        enqueue(l, chunk, 0);
-        const bool now = !place->busy && (!tide_place_is_dirty(place) || host_slot);
-        const uint64_t rank = rank_of(l, chunk);
-        if (!now || !(place->marks & marks) || (rank > 0 && !with_copy) || rank >= best_rank)
-            continue;
-        best = chunk;
-        best_rank = rank;
-    }
-    return best;
-}
-
-/* Do for a chunk what there is to do. False if nothing: it is clean, and stays. */
-static bool let_go(tide_leaving *l, tide_chunk chunk, tide_command *command)
-{
-    const bool dirty = tide_place_is_dirty(tide_place_of(l->places, chunk));
-    const bool leaves = marks_of(l, chunk) & TIDE_MARK_LEAVING;
-    /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
-    const tide_reason reason = tide_dues_has(l->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
-    const bool room = !dirty || tide_victims_free_host_slot(l->victims, SPARED_DUPLICATES);
-    assert(room);
-    (void)room;
+        return CLEAN;
+    if (place->marks & TIDE_MARK_REQUESTED)
+        return URGENT;
+    if (is_late(l, chunk))
+        return leaves ? LATE_LEAVES : LATE_WRITES;
     if (leaves)
-        tide_moves_evict(l->moves, chunk, dirty, reason, command);
-    else if (dirty)
-        tide_moves_write_back(l->moves, chunk, reason, command);
-    tide_places_unmark(l->places, chunk, GOES);
-    return leaves || dirty;
+        return LEAVES;
+    return tide_dues_has(l->dues, chunk) ? WRITES : WRITES_OFF;
+}
+
+static uint32_t key_of(const tide_leaving *l, tide_chunk chunk, uint32_t shelf)
+{
+    if (!l->future->active)
+        return tide_future_never_key(l->future, chunk);
+    return shelf == LATE_LEAVES || shelf == LATE_WRITES ? tide_future_past_key(l->future, chunk)
+                                                        : tide_future_use_key(l->future, chunk);
+}
+
+static void sort(tide_leaving *l, tide_chunk chunk)
+{
+    const tide_place *place = tide_place_of(l->places, chunk);
+    const bool goes = place->marks & TIDE_MARKS_GOING;
+    if (goes && stays(l, chunk))
+        tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING | TIDE_MARK_KEPT);
+    else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
+        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
+    const uint32_t shelf = place->marks & TIDE_MARKS_GOING ? shelf_of(l, chunk) : TIDE_SHELF_NONE;
+    tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk, shelf));
+}
+
+static tide_chunk nearest(const tide_leaving *l, uint32_t shelf, uint32_t spared)
+{
+    return tide_shelves_nearest(&l->shelves, shelf, tide_future_horizon(l->future), l->places, spared);
+}
+
+/* Uses that are over by now. */
+static void promote(tide_leaving *l, uint32_t shelf)
+{
+    for (;;) {
+        const tide_chunk oldest = nearest(l, shelf, 0);
+        if (oldest == TIDE_CHUNK_NONE || is_late(l, oldest))
+            return;
+        sort(l, oldest);
+    }
+}
+
+static void look_again(tide_leaving *l)
+{
+    tide_chunk chunk;
+    if (l->epoch != l->future->epoch) {
+        l->epoch = l->future->epoch;
+        tide_shelves_clear(&l->shelves);
+        tide_places_note_all(l->places, TIDE_WATCHER_LEAVING);
+    }
+    while ((chunk = tide_places_noted(l->places, TIDE_WATCHER_LEAVING)) != TIDE_CHUNK_NONE)
+        sort(l, chunk);
+    promote(l, LATE_LEAVES);
+    promote(l, LATE_WRITES);
+}
+
+/* --- who is next --- */
+
+static tide_chunk nearer(const tide_leaving *l, tide_chunk a, tide_chunk b)
+{
+    const tide_horizon horizon = tide_future_horizon(l->future);
+    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
+        return a == TIDE_CHUNK_NONE ? b : a;
+    return tide_shelves_distance(&l->shelves, a, horizon) < tide_shelves_distance(&l->shelves, b, horizon)
+               ? a
+               : b;
+}
+
+/* Of those that take a copy, and have one of the marks. */
+static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
+{
+    const bool writes = marks & TIDE_MARK_WRITING;
+    tide_chunk chosen = nearest(l, URGENT, TIDE_MARKS_GOING & ~marks);
+    if (chosen == TIDE_CHUNK_NONE)
+        chosen = nearer(l, nearest(l, LEAVES, 0), writes ? nearest(l, WRITES, 0) : TIDE_CHUNK_NONE);
+    if (chosen == TIDE_CHUNK_NONE && writes)
+        chosen = nearest(l, WRITES_OFF, 0);
+    if (chosen == TIDE_CHUNK_NONE)
+        chosen = nearer(l, nearest(l, LATE_LEAVES, 0), writes ? nearest(l, LATE_WRITES, 0) : TIDE_CHUNK_NONE);
+    return chosen;
 }
 
 static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
 {
-    for (;;) {
-        const tide_chunk chunk = choose(l, marks, with_copy);
-        if (chunk == TIDE_CHUNK_NONE)
-            return false;
-        if (let_go(l, chunk, command))
-            return true;
-    }
+    look_again(l);
+    tide_chunk chunk = nearest(l, CLEAN, 0);
+    const bool copy = chunk == TIDE_CHUNK_NONE;
+    if (copy && with_copy)
+        chunk = choose_with_copy(l, marks);
+    if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(l->victims, SPARED_DUPLICATES)))
+        return false;
+    /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
+    const tide_reason reason = tide_dues_has(l->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    if (tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING)
+        tide_moves_evict(l->moves, chunk, copy, reason, command);
+    else
+        tide_moves_write_back(l->moves, chunk, reason, command);
+    tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING);
+    return true;
 }
 
 bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command)
 {
-    return next(leaving, GOES, !turn->out_busy, command);
+    return next(leaving, TIDE_MARKS_GOING, !turn->out_busy, command);
 }
 
 bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command)
 {
     return next(leaving, TIDE_MARK_LEAVING, with_copy, command);
+}
+
+/* --- validity --- */
+
+bool tide_leaving_is_valid(const tide_leaving *leaving)
+{
+    if (leaving->epoch != leaving->future->epoch)
+        return true; /* all will be sorted anew */
+    for (tide_chunk chunk = 0; chunk < leaving->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(leaving->places, chunk);
+        const tide_standing *standing = &leaving->shelves.standings[chunk];
+        if (place->noted & 1u << TIDE_WATCHER_LEAVING || standing->shelf >= LATE_LEAVES)
+            continue;
+        const bool goes = place->marks & TIDE_MARKS_GOING;
+        const uint32_t shelf = goes ? shelf_of(leaving, chunk) : TIDE_SHELF_NONE;
+        if ((goes && stays(leaving, chunk)) || standing->shelf != shelf ||
+            (shelf != TIDE_SHELF_NONE && standing->key != key_of(leaving, chunk, shelf)))
+            return false;
+    }
+    return true;
 }

@@ -6,9 +6,11 @@
  *
  * Who is first: what costs no copy; of that whose use is over on the device, what is needed soonest, but behind it what only
  * gets a copy and can't be updated yet (the norm is not known, and no slot comes free); the rest as their uses will be over.
- * What is wanted on the device again drops out, but for what has to be updated on the host first.
+ * Without a recording nobody knows who is needed when, and all uses count as over. What is wanted on the device again drops out,
+ * but for what has to be updated on the host first, which a request waits for: that leaves before all that takes a copy.
  *
- * Owns the queue, and how many ops have ended for the manager and on the device. Calls places, moves, future, dues, victims.
+ * Owns who leaves, sorted so, and how many ops have ended for the manager and on the device. The marks LEAVING, WRITING and KEPT
+ * are its. Calls places, moves, future, dues, victims, shelves.
  */
 #ifndef TIDE_CHUNK_LEAVING_H
 #define TIDE_CHUNK_LEAVING_H
@@ -21,11 +23,10 @@ typedef struct tide_leaving {
     const tide_future *future;
     const tide_dues *dues;
     tide_victims *victims;
-    tide_chunk *next; /* per chunk */
-    uint64_t *ends;   /* per chunk: its use is over when so many ops have ended */
-    tide_chunk head, tail;
-    uint32_t count;
-    uint64_t ended;  /* ops, so far */
+    tide_shelves shelves; /* of those that may go at once */
+    uint64_t epoch;       /* of the future, in which they were sorted */
+    uint64_t *ends;       /* per chunk: its use is over when so many ops have ended */
+    uint64_t ended;       /* ops, so far */
     uint64_t passed; /* of those, over on the device */
 } tide_leaving;
 
@@ -37,11 +38,22 @@ void tide_leaving_destroy(tide_leaving *leaving);
  * (TIDE_USE_NONE: not planned). Who leaves, leaves. */
 void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count, uint32_t first_use,
                             uint64_t ends);
+/* So many of all ops that ended are over on the device: manager.h. */
+void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends);
 /* These are requested: they stay, but for those that have to be updated on the host first. */
 void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count);
+/* Chunks that leave or are copied out. */
+static inline uint32_t tide_leaving_count(const tide_leaving *leaving)
+{
+    return leaving->places->going;
+}
+
 /* The next chunk that leaves or is copied out, as the way out has room for it. */
 bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command);
 /* A slot is wanted now: the next chunk that leaves anyway, with a copy or only without. */
 bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command);
+
+/* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
+bool tide_leaving_is_valid(const tide_leaving *leaving);
 
 #endif

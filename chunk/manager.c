@@ -47,6 +47,7 @@ static void unseal(tide_manager *m)
 {
     tide_request_destroy(&m->request);
     tide_leaving_destroy(&m->leaving);
+    tide_victims_destroy(&m->victims);
     tide_future_destroy(&m->future);
     tide_places_destroy(&m->places);
 }
@@ -117,7 +118,8 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
     if (status == TIDE_OK)
         status = tide_future_create(&m->future, &m->ops, &m->dues, options->device_slots, needs.device_slots,
                                     options->prefetch);
-    tide_victims_init(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->dues);
+    if (status == TIDE_OK)
+        status = tide_victims_create(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->dues);
     if (status == TIDE_OK)
         status = tide_leaving_create(&m->leaving, &m->victims);
     tide_tasks_init(&m->tasks, &m->victims, &m->tensors, &m->dues);
@@ -154,8 +156,7 @@ void tide_manager_set_link(tide_manager *manager, bool in_busy, bool out_busy)
 
 void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
 {
-    assert(ends <= manager->leaving.ended);
-    manager->leaving.passed = ends;
+    tide_leaving_set_passed(&manager->leaving, ends);
 }
 
 /* Each in turn: the request; who leaves; the host request, alone; updates and restores; what is to come. */
@@ -168,13 +169,7 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .reserved = tide_request_reserved(&m->request),
                       .gathers = true,
                       .prefetches = m->tasks.access.count == 0};
-    if (tide_request_next(&m->request, &turn, command))
-        return true;
-    if (turn.request_yields && turn.prefetches && !m->request.ready && m->request.open &&
-        (tide_leaving_next(&m->leaving, &turn, command) || tide_tasks_next_ready(&m->tasks, false, command) ||
-         tide_prefetch_next(&m->prefetch, &turn, command)))
-        return true;
-    if (tide_leaving_next(&m->leaving, &turn, command))
+    if (tide_request_next(&m->request, &turn, command) || tide_leaving_next(&m->leaving, &turn, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
         return tide_tasks_next_access(&m->tasks, &turn, command);
@@ -210,7 +205,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (manager->leaving.count || manager->dues.count || manager->tasks.access.count ||
+    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.count ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
@@ -267,7 +262,7 @@ uint32_t tide_manager_commands_open(const tide_manager *manager)
 
 uint32_t tide_manager_leaving(const tide_manager *manager)
 {
-    return manager->leaving.count;
+    return tide_leaving_count(&manager->leaving);
 }
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)
@@ -393,6 +388,7 @@ bool tide_manager_is_valid(const tide_manager *manager, bool deep)
         return false;
     if (manager->request.open && !step_open)
         return false;
-    return !deep || (tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
+    return !deep || (tide_victims_is_valid(&manager->victims) && tide_leaving_is_valid(&manager->leaving) &&
+                     tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
                      tide_gradients_is_valid(&manager->ops.gradients));
 }

@@ -34,6 +34,13 @@ tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
         goto undo_tables;
     }
     places->chunk_count = chunk_count;
+    for (int i = 0; i < TIDE_WATCHERS; i++) {
+        places->watches[i].chunks = malloc(chunk_count * sizeof *places->watches[i].chunks);
+        if (!places->watches[i].chunks) {
+            status = tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to watch %u chunks", chunk_count);
+            goto undo_tables;
+        }
+    }
     for (uint32_t i = 0; i < chunk_count; i++)
         places->chunks[i].slot[TIDE_TIER_DEVICE] = places->chunks[i].slot[TIDE_TIER_HOST] = TIDE_SLOT_NONE;
     return TIDE_OK;
@@ -49,6 +56,8 @@ void tide_places_destroy(tide_places *places)
         free(places->tier[tier].free);
         free(places->tier[tier].holder);
     }
+    for (int i = 0; i < TIDE_WATCHERS; i++)
+        free(places->watches[i].chunks);
     free(places->chunks);
     memset(places, 0, sizeof *places);
 }
@@ -66,6 +75,7 @@ uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
     assert(slots->holder[slot] == TIDE_CHUNK_NONE);
     slots->holder[slot] = chunk;
     place->slot[tier] = slot;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     return slot;
 }
 
@@ -77,18 +87,21 @@ void tide_places_make_stale(tide_places *places, tide_chunk chunk)
     place->valid[TIDE_TIER_DEVICE] = false;
     place->stale = true;
     places->stale++;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_open(tide_places *places, tide_chunk chunk)
 {
     assert(!places->chunks[chunk].busy);
     places->chunks[chunk].busy = true;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_close(tide_places *places, tide_chunk chunk)
 {
     assert(places->chunks[chunk].busy);
     places->chunks[chunk].busy = false;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier)
@@ -96,6 +109,7 @@ void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[tier] != TIDE_SLOT_NONE);
     place->valid[tier] = true;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (tier != TIDE_TIER_DEVICE || !place->stale)
         return;
     assert(places->stale > 0);
@@ -115,6 +129,7 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     slots->free[(slots->free_first + slots->free_count++) % slots->count] = slot;
     place->slot[tier] = TIDE_SLOT_NONE;
     place->valid[tier] = false;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (tier == TIDE_TIER_DEVICE && place->stale) {
         place->stale = false;
         places->stale--;
@@ -128,6 +143,7 @@ void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
     if (place->pins[tier]++ == 0)
         places->pinned[tier]++;
     place->last_use = ++places->uses;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier)
@@ -136,12 +152,14 @@ void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier)
     assert(place->pins[tier] > 0 && places->pinned[tier] > 0);
     if (--place->pins[tier] == 0)
         places->pinned[tier]--;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
 {
     tide_place *place = &places->chunks[chunk];
     place->live = live;
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (!live && !place->busy && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE &&
         place->pins[TIDE_TIER_HOST] == 0)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
@@ -153,6 +171,71 @@ void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
     const bool useful = place->live && place->valid[TIDE_TIER_HOST];
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !useful)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
+}
+
+/* Who looks again when marks change. */
+static uint32_t watchers_of(uint32_t marks)
+{
+    if (marks & (TIDE_MARK_REQUESTED | TIDE_MARKS_GOING | TIDE_MARK_KEPT))
+        return TIDE_WATCHERS_ALL;
+    return (marks & TIDE_MARK_FIRST ? 1u << TIDE_WATCHER_TASKS : 0) |
+           (marks & TIDE_MARK_GATHER_DEVICE ? 1u << TIDE_WATCHER_LEAVING : 0);
+}
+
+static void set_marks(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    tide_place *place = &places->chunks[chunk];
+    const uint32_t changed = place->marks ^ marks;
+    if (!changed)
+        return;
+    places->going += (marks & TIDE_MARKS_GOING) != 0;
+    places->going -= (place->marks & TIDE_MARKS_GOING) != 0;
+    place->marks = (uint8_t)marks;
+    tide_places_note(places, chunk, watchers_of(changed));
+}
+
+void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    set_marks(places, chunk, places->chunks[chunk].marks | marks);
+}
+
+void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    set_marks(places, chunk, places->chunks[chunk].marks & ~marks);
+}
+
+/* --- watchers --- */
+
+void tide_places_note_new(tide_places *places, tide_chunk chunk, uint32_t watchers)
+{
+    tide_place *place = &places->chunks[chunk];
+    for (uint32_t i = 0; i < TIDE_WATCHERS; i++) {
+        if (!(watchers & ~(uint32_t)place->noted & 1u << i))
+            continue;
+        tide_watch *watch = &places->watches[i];
+        const uint32_t at = watch->first + watch->count++;
+        assert(watch->count <= places->chunk_count);
+        watch->chunks[at < places->chunk_count ? at : at - places->chunk_count] = chunk;
+    }
+    place->noted |= (uint8_t)watchers;
+}
+
+void tide_places_note_all(tide_places *places, tide_watcher watcher)
+{
+    for (tide_chunk chunk = 0; chunk < places->chunk_count; chunk++)
+        tide_places_note(places, chunk, 1u << watcher);
+}
+
+tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher)
+{
+    tide_watch *watch = &places->watches[watcher];
+    if (watch->count == 0)
+        return TIDE_CHUNK_NONE;
+    const tide_chunk chunk = watch->chunks[watch->first];
+    watch->first = watch->first + 1 < places->chunk_count ? watch->first + 1 : 0;
+    watch->count--;
+    places->chunks[chunk].noted &= (uint8_t) ~(1u << watcher);
+    return chunk;
 }
 
 static bool is_free(const tide_slots *slots, uint32_t slot)
@@ -197,7 +280,7 @@ static bool place_is_valid(const tide_place *place)
 
 bool tide_places_is_valid(const tide_places *places, bool deep)
 {
-    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, stale = 0;
+    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, stale = 0, going = 0;
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         if (places->tier[tier].free_count > places->tier[tier].count ||
             places->pinned[tier] + places->tier[tier].free_count > places->tier[tier].count)
@@ -208,9 +291,11 @@ bool tide_places_is_valid(const tide_places *places, bool deep)
         if (!place_is_valid(&places->chunks[i]))
             return false;
         stale += places->chunks[i].stale;
+        going += (places->chunks[i].marks & TIDE_MARKS_GOING) != 0;
         for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
             pinned[tier] += places->chunks[i].pins[tier] > 0;
     }
-    return stale == places->stale && pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
-           slots_agree(places, TIDE_TIER_DEVICE) && slots_agree(places, TIDE_TIER_HOST);
+    return stale == places->stale && going == places->going && pinned[0] == places->pinned[0] &&
+           pinned[1] == places->pinned[1] && slots_agree(places, TIDE_TIER_DEVICE) &&
+           slots_agree(places, TIDE_TIER_HOST);
 }

@@ -14,8 +14,11 @@
  *
  * Marks say why a chunk is spared, or what is to become of it; whoever decides that sets them.
  *
- * Owns all of this and alone writes it: whatever changes about a chunk's place changes here. Calls nobody. Who is to move,
- * and why, is decided above (victims.h, leaving.h, tasks.h, request.h, prefetch.h).
+ * Watchers are those who decide who is to move, and why (victims, leaving, tasks, request, prefetch). Each keeps chunks sorted by
+ * what they are worth to it, and looks again only at chunks that were noted since it last asked: here, whenever something
+ * about a place changes, and by those above who change something else that counts.
+ *
+ * Owns all of this and alone writes it: whatever changes about a chunk's place changes here. Calls nobody.
  */
 #ifndef TIDE_CHUNK_PLACES_H
 #define TIDE_CHUNK_PLACES_H
@@ -32,9 +35,20 @@ enum {
     TIDE_MARK_GATHER_HOST = 1u << 3,
     TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
     TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
-    TIDE_MARK_QUEUED = 1u << 6,  /* it is in the queue of those, perhaps no longer LEAVING or WRITING */
-    TIDE_MARK_KEPT = 1u << 7,    /* its device slot waits while the host updates it */
+    TIDE_MARK_KEPT = 1u << 6,    /* its device slot waits while the host updates it */
+    TIDE_MARKS_GOING = TIDE_MARK_LEAVING | TIDE_MARK_WRITING,
 };
+
+typedef enum tide_watcher {
+    TIDE_WATCHER_VICTIMS = 0,
+    TIDE_WATCHER_LEAVING,
+    TIDE_WATCHER_TASKS,
+    TIDE_WATCHER_REQUEST,
+    TIDE_WATCHER_PREFETCH,
+    TIDE_WATCHERS,
+} tide_watcher;
+
+enum { TIDE_WATCHERS_ALL = (1 << TIDE_WATCHERS) - 1 };
 
 typedef struct tide_place {
     uint32_t slot[TIDE_TIER_COUNT];
@@ -44,6 +58,7 @@ typedef struct tide_place {
     bool live;
     bool stale; /* slot[DEVICE] stands at the chunk's place, its content is worth nothing */
     uint8_t marks;
+    uint8_t noted; /* watchers that have not seen it since it was noted */
     uint64_t last_use;
 } tide_place;
 
@@ -54,13 +69,21 @@ typedef struct tide_slots {
     tide_chunk *holder; /* per slot; TIDE_CHUNK_NONE if free */
 } tide_slots;
 
+/* Noted chunks, each once: a ring. */
+typedef struct tide_watch {
+    tide_chunk *chunks;
+    uint32_t first, count;
+} tide_watch;
+
 typedef struct tide_places {
     uint32_t chunk_count;
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];
     uint32_t pinned[TIDE_TIER_COUNT]; /* chunks with a pin there */
     uint32_t stale;                   /* chunks that are stale */
+    uint32_t going;                   /* chunks that are LEAVING or WRITING */
     uint64_t uses;                    /* so far; the next last_use */
+    tide_watch watches[TIDE_WATCHERS];
 } tide_places;
 
 /* NO_MEMORY. Nothing to free on failure. */
@@ -135,15 +158,24 @@ void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live);
 /* A host slot without the chunk's content, or of a chunk without any, is of no use: it goes. */
 void tide_places_tidy_host(tide_places *places, tide_chunk chunk);
 
-static inline void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks)
+void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks);
+void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks);
+
+/* --- watchers --- */
+
+void tide_places_note_new(tide_places *places, tide_chunk chunk, uint32_t watchers);
+
+/* Have these watchers (1 << tide_watcher, or TIDE_WATCHERS_ALL) look at the chunk again. */
+static inline void tide_places_note(tide_places *places, tide_chunk chunk, uint32_t watchers)
 {
-    places->chunks[chunk].marks |= (uint8_t)marks;
+    if (watchers & ~(uint32_t)places->chunks[chunk].noted)
+        tide_places_note_new(places, chunk, watchers);
 }
 
-static inline void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks)
-{
-    places->chunks[chunk].marks &= (uint8_t)~marks;
-}
+/* All chunks. */
+void tide_places_note_all(tide_places *places, tide_watcher watcher);
+/* The next chunk noted for the watcher, TIDE_CHUNK_NONE if there is none. */
+tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher);
 
 /* Counters against each other; with `deep` every slot against its chunk. */
 bool tide_places_is_valid(const tide_places *places, bool deep);

@@ -13,7 +13,10 @@ static tide_status recording_create(tide_recording *recording, const tide_schedu
     recording->moments = malloc(schedule->moment_capacity * sizeof *recording->moments);
     recording->uses = malloc(schedule->use_capacity * sizeof *recording->uses);
     recording->first = malloc((schedule->chunk_count + 1) * sizeof *recording->first);
-    if (!recording->moments || !recording->uses || !recording->first)
+    recording->numbers = malloc(schedule->use_capacity * sizeof *recording->numbers);
+    recording->moment_first = malloc((schedule->moment_capacity + 1) * sizeof *recording->moment_first);
+    if (!recording->moments || !recording->uses || !recording->first || !recording->numbers ||
+        !recording->moment_first)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u moments",
                          schedule->moment_capacity);
     return TIDE_OK;
@@ -44,6 +47,8 @@ void tide_schedule_destroy(tide_schedule *schedule)
         free(schedule->recordings[kind].moments);
         free(schedule->recordings[kind].uses);
         free(schedule->recordings[kind].first);
+        free(schedule->recordings[kind].numbers);
+        free(schedule->recordings[kind].moment_first);
     }
     memset(schedule, 0, sizeof *schedule);
 }
@@ -73,12 +78,18 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
     count_uses(schedule, recording);
     if (recording->first[schedule->chunk_count] > schedule->use_capacity)
         return false;
+    uint32_t number = 0;
     for (uint32_t m = 0; m < recording->length; m++) {
         uint32_t count;
         const tide_chunk *chunks = moment_chunks(schedule, recording->moments[m], &count);
-        for (uint32_t i = 0; i < count; i++)
-            recording->uses[recording->first[chunks[i]]++] = m;
+        recording->moment_first[m] = number;
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t at = recording->first[chunks[i]]++;
+            recording->uses[at] = m;
+            recording->numbers[at] = number++;
+        }
     }
+    recording->moment_first[recording->length] = number;
     for (uint32_t c = schedule->chunk_count; c > 0; c--)
         recording->first[c] = recording->first[c - 1];
     recording->first[0] = 0;
@@ -179,38 +190,68 @@ static uint32_t moments_until(const tide_schedule *schedule, const tide_recordin
     return use >= schedule->cursor ? use - schedule->cursor : use + recording->length - schedule->cursor;
 }
 
-uint32_t tide_schedule_distance(const tide_schedule *schedule, tide_chunk chunk)
+/* Where in `uses` the chunk's next use is; it has one. */
+static uint32_t find_next(const tide_schedule *schedule, const tide_recording *recording, tide_chunk chunk)
 {
-    const tide_recording *recording = tide_schedule_active(schedule);
-    assert(recording && recording->valid && chunk < schedule->chunk_count);
-    uint32_t low = recording->first[chunk], end = recording->first[chunk + 1], high = end;
-    if (low == end)
-        return tide_schedule_never(schedule);
+    const uint32_t end = recording->first[chunk + 1];
+    uint32_t low = recording->first[chunk], high = end;
+    assert(low < end);
     while (low < high) { /* the first use at or after the cursor */
-        uint32_t middle = low + (high - low) / 2;
+        const uint32_t middle = low + (high - low) / 2;
         if (recording->uses[middle] < schedule->cursor)
             low = middle + 1;
         else
             high = middle;
     }
-    return moments_until(schedule, recording, recording->uses[low < end ? low : recording->first[chunk]]);
+    return low < end ? low : recording->first[chunk];
+}
+
+static const tide_recording *recording_of(const tide_schedule *schedule, tide_chunk chunk, bool *is_used)
+{
+    const tide_recording *recording = tide_schedule_active(schedule);
+    assert(recording && recording->valid && chunk < schedule->chunk_count);
+    *is_used = recording->first[chunk] < recording->first[chunk + 1];
+    return recording;
+}
+
+uint32_t tide_schedule_distance(const tide_schedule *schedule, tide_chunk chunk)
+{
+    bool is_used;
+    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
+    if (!is_used)
+        return tide_schedule_never(schedule);
+    return moments_until(schedule, recording, recording->uses[find_next(schedule, recording, chunk)]);
 }
 
 uint32_t tide_schedule_last_distance(const tide_schedule *schedule, tide_chunk chunk)
 {
-    const tide_recording *recording = tide_schedule_active(schedule);
-    assert(recording && recording->valid && chunk < schedule->chunk_count);
-    uint32_t end = recording->first[chunk + 1];
-    if (recording->first[chunk] == end)
+    bool is_used;
+    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
+    if (!is_used)
         return tide_schedule_never(schedule);
-    return moments_until(schedule, recording, recording->uses[end - 1]);
+    return moments_until(schedule, recording, recording->uses[recording->first[chunk + 1] - 1]);
 }
 
-const tide_chunk *tide_schedule_ahead(const tide_schedule *schedule, uint32_t ahead, uint32_t *count)
+uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk)
 {
-    const tide_recording *recording = tide_schedule_active(schedule);
-    assert(recording && ahead < recording->length);
-    uint32_t at = schedule->cursor + ahead;
-    return moment_chunks(schedule, recording->moments[at < recording->length ? at : at - recording->length],
-                         count);
+    bool is_used;
+    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
+    return is_used ? recording->numbers[find_next(schedule, recording, chunk)] : TIDE_USE_NONE;
+}
+
+uint32_t tide_schedule_previous(const tide_schedule *schedule, tide_chunk chunk)
+{
+    bool is_used;
+    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
+    if (!is_used)
+        return TIDE_USE_NONE;
+    const uint32_t next = find_next(schedule, recording, chunk);
+    return recording->numbers[(next > recording->first[chunk] ? next : recording->first[chunk + 1]) - 1];
+}
+
+uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk)
+{
+    bool is_used;
+    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
+    return is_used ? recording->numbers[recording->first[chunk + 1] - 1] : TIDE_USE_NONE;
 }

@@ -10,12 +10,15 @@
  *   chunk c's uses:  3 17 40     next use at cursor 18: 40 - 18 = 22 moments away;
  *                                at cursor 41: 3 + length - 41, in the next step
  *
+ * Uses are numbered through a step: moment by moment, in the order of each moment's chunks.
+ *
  * All memory is allocated at create. A step longer than twice all registered ops is not recorded.
  */
 #ifndef TIDE_CHUNK_SCHEDULE_H
 #define TIDE_CHUNK_SCHEDULE_H
 
 #include "chunk/layout.h"
+#include "chunk/use_set.h"
 
 #define TIDE_SLICE_NONE UINT32_MAX
 
@@ -30,8 +33,10 @@ typedef const tide_chunk *(*tide_moment_chunks)(const void *owner, tide_moment m
 typedef struct tide_recording {
     tide_moment *moments;
     uint32_t length;
-    uint32_t *uses;  /* moment numbers, chunk by chunk, ascending */
-    uint32_t *first; /* per chunk (and one more): where its uses begin */
+    uint32_t *moment_first; /* per moment (and one more): the number of its first use */
+    uint32_t *uses;         /* moment numbers, chunk by chunk, ascending */
+    uint32_t *numbers;      /* likewise: the use's number */
+    uint32_t *first;        /* per chunk (and one more): where its uses begin */
     uint32_t number; /* of recordings made so far: tells this one from the one before */
     bool valid;      /* complete and indexed */
 } tide_recording;
@@ -79,7 +84,9 @@ uint32_t tide_schedule_distance(const tide_schedule *schedule, tide_chunk chunk)
 uint32_t tide_schedule_last_distance(const tide_schedule *schedule, tide_chunk chunk);
 /* What tide_schedule_distance says of a chunk that is never used. */
 uint32_t tide_schedule_never(const tide_schedule *schedule);
-/* The moment `ahead` of the cursor, wrapping around; its chunks. */
-const tide_chunk *tide_schedule_ahead(const tide_schedule *schedule, uint32_t ahead, uint32_t *count);
+/* The number of the chunk's next use, in this step or the next; of its last use in a step; TIDE_USE_NONE if it has none. */
+uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk);
+uint32_t tide_schedule_previous(const tide_schedule *schedule, tide_chunk chunk); /* the one before the next */
+uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk);
 
 #endif

@@ -66,6 +66,7 @@ void tide_tensors_destroy(tide_tensors *tensors)
 static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state from, tide_tensor_state to)
 {
     tide_tensor_counts_move(&t->counts[chunk], from, to);
+    tide_places_note(t->places, chunk, TIDE_WATCHERS_ALL); /* its gradients may be complete */
     if (from == TIDE_TENSOR_FREE || to == TIDE_TENSOR_FREE)
         tide_places_set_live(t->places, chunk, tide_tensor_counts_live(&t->counts[chunk]) > 0);
 }
@@ -123,6 +124,8 @@ void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t 
     record->has_gradient = made;
     record->gradient_step = step;
     record->open_chunks = record->last - record->first + 1;
+    for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
+        tide_places_note(tensors->places, chunk, TIDE_WATCHERS_ALL);
 }
 
 uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)

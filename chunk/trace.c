@@ -116,8 +116,7 @@ static void trace_last_uses(tide_tracer *t, bool training, tide_use_trace *trace
     }
 }
 
-void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace,
-                      uint32_t *first_use)
+void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace)
 {
     trace->moment_count = recording->length;
     trace->chunk_count = tide_layout_chunk_count(tracer->layout);
@@ -125,12 +124,11 @@ void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool
     memset(tracer->live_parts, 0, trace->chunk_count * sizeof *tracer->live_parts);
     memset(tracer->part_live, 0, tracer->dues->tensors->part_first[tide_layout_checkpoints(tracer->layout)]);
     for (uint32_t moment = 0; moment < recording->length; moment++) {
-        first_use[moment] = trace->use_count;
+        assert(recording->moment_first[moment] == trace->use_count);
         if (recording->moments[moment].slice == TIDE_SLICE_NONE)
             trace_params(tracer, recording, moment, training, trace);
         else
             trace_slice(tracer, recording->moments[moment], moment, trace);
     }
-    first_use[recording->length] = trace->use_count;
     trace_last_uses(tracer, training, trace);
 }

@@ -22,8 +22,7 @@ typedef struct tide_tracer {
 tide_status tide_tracer_create(tide_tracer *tracer, const tide_ops *ops, const tide_dues *dues);
 void tide_tracer_destroy(tide_tracer *tracer);
 
-/* Make the trace of a recording. `trace` has room for its uses, `first_use` for the first of each moment and one more. */
-void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace,
-                      uint32_t *first_use);
+/* Make the trace of a recording: its uses, as they are numbered. `trace` has room for them. */
+void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace);
 
 #endif

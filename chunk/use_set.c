@@ -2,6 +2,7 @@
 #include "chunk/use_set.h"
 
 #include <assert.h>
+#include <string.h>
 
 static uint32_t words_of(uint32_t bound)
 {
@@ -23,8 +24,10 @@ uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory
     set->levels = 0;
     for (uint32_t count = words_of(bound);; count = words_of(count - 1)) {
         assert(set->levels < TIDE_USE_SET_LEVELS);
+        set->word_count[set->levels] = count;
         set->words[set->levels++] = memory;
         memory += count;
+        set->end = memory;
         if (count == 1)
             return memory;
     }
@@ -43,6 +46,33 @@ void tide_use_set_erase(tide_use_set *set, uint32_t use)
         if (set->words[level][use / 64])
             return;
     }
+}
+
+void tide_use_set_clear(tide_use_set *set)
+{
+    memset(set->words[0], 0, (size_t)(set->end - set->words[0]) * sizeof *set->end);
+}
+
+static uint32_t lowest(uint64_t word)
+{
+    assert(word);
+    return (uint32_t)__builtin_ctzll(word);
+}
+
+uint32_t tide_use_set_from(const tide_use_set *set, uint32_t from)
+{
+    for (uint32_t level = 0; level < set->levels; level++) {
+        const uint64_t word = from / 64 < set->word_count[level] ? set->words[level][from / 64] >> from % 64 << from % 64 : 0;
+        if (!word) {
+            from = from / 64 + 1; /* of the level above: words behind this one */
+            continue;
+        }
+        uint32_t found = from / 64 * 64 + lowest(word);
+        while (level-- > 0)
+            found = found * 64 + lowest(set->words[level][found]);
+        return found;
+    }
+    return TIDE_USE_NONE;
 }
 
 static uint32_t highest(uint64_t word)

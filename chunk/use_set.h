@@ -1,4 +1,4 @@
-/* A set of numbers below a bound with constant-time insert, erase and "highest below": a tree of 64-bit words.
+/* A set of numbers below a bound with constant-time insert, erase, "highest below" and "lowest from": a tree of 64-bit words.
  *
  *   level 2              1
  *   level 1       1010...          0...          bit w: word w of the level below is not zero
@@ -18,7 +18,9 @@ enum { TIDE_USE_SET_LEVELS = 6 }; /* 64^6 > 2^32 */
 
 typedef struct tide_use_set {
     uint32_t levels;
+    uint32_t word_count[TIDE_USE_SET_LEVELS];
     uint64_t *words[TIDE_USE_SET_LEVELS];
+    uint64_t *end;
 } tide_use_set;
 
 /* 64-bit words that a set of numbers below `bound` takes. */
@@ -27,6 +29,10 @@ size_t tide_use_set_words(uint32_t bound);
 uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory);
 void tide_use_set_insert(tide_use_set *set, uint32_t use);
 void tide_use_set_erase(tide_use_set *set, uint32_t use);
+/* Empty it. */
+void tide_use_set_clear(tide_use_set *set);
+/* The lowest number of at least `from` (at most the bound), TIDE_USE_NONE if there is none. */
+uint32_t tide_use_set_from(const tide_use_set *set, uint32_t from);
 /* The highest number below `limit` (at most the bound), TIDE_USE_NONE if there is none. */
 uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit);
 

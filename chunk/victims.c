@@ -5,108 +5,164 @@
 
 enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 
-void tide_victims_init(tide_victims *victims, const tide_layout *layout, tide_places *places,
-                       tide_moves *moves, const tide_future *future, const tide_dues *dues)
+/* Shelves of the device: chunks that no request wants, and from REQUESTED on those that one does. */
+enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_SHELVES = 2 * REQUESTED };
+
+/* Shelves of copies: duplicates of what the device has, and what the host alone has. From GOING on: of chunks that leave, or
+ * wait in their slot. */
+enum { DUPLICATE = 0, DUPLICATE_IN_USE, GOING, ALONE = 2 * GOING, COPY_SHELVES };
+
+enum { GOING_MARKS = TIDE_MARKS_GOING | TIDE_MARK_KEPT };
+
+tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places,
+                                tide_moves *moves, const tide_future *future, const tide_dues *dues)
 {
     *victims =
         (tide_victims){.layout = layout, .places = places, .moves = moves, .future = future, .dues = dues};
+    const uint32_t keys = tide_future_keys(future);
+    const tide_status status =
+        tide_shelves_create(&victims->device, DEVICE_SHELVES, keys, places->chunk_count);
+    return status != TIDE_OK ? status
+                             : tide_shelves_create(&victims->copies, COPY_SHELVES, keys, places->chunk_count);
 }
 
-/* --- how far is the next use --- */
-
-/* fp32 state on the device is next used by its PARAM chunk's update: before the chunk's next use if the
- * update is owed by now, else after its last use in a step. */
-static uint32_t state_distance(const tide_victims *v, tide_chunk chunk)
+void tide_victims_destroy(tide_victims *victims)
 {
-    const tide_schedule *schedule = &v->future->schedule;
-    const tide_chunk param_chunk = tide_dues_param_chunk(v->dues, chunk);
-    if (!v->dues->on_device[param_chunk])
-        return tide_schedule_never(schedule);
-    return tide_dues_has(v->dues, param_chunk) ? tide_schedule_distance(schedule, param_chunk)
-                                               : tide_schedule_last_distance(schedule, param_chunk);
+    tide_shelves_destroy(&victims->device);
+    tide_shelves_destroy(&victims->copies);
 }
 
-static uint32_t recorded_distance(const tide_victims *v, tide_chunk chunk)
+/* --- who stands where --- */
+
+static uint32_t key_of(const tide_victims *v, tide_chunk chunk)
 {
-    const tide_space space = tide_layout_chunk_space(v->layout, chunk);
-    if (space != TIDE_SPACE_PARAM && space != TIDE_SPACE_CHECKPOINT)
-        return state_distance(v, chunk);
-    return tide_dues_must_leave(v->dues, chunk) ? tide_schedule_never(&v->future->schedule)
-                                                : tide_schedule_distance(&v->future->schedule, chunk);
+    const uint64_t last_use = tide_place_of(v->places, chunk)->last_use;
+    if (v->future->active)
+        return tide_future_worth_key(v->future, chunk);
+    return last_use <= v->since ? tide_future_never_key(v->future, chunk)
+                                : v->future->never_first - (uint32_t)(last_use - v->since);
 }
 
-uint64_t tide_victims_remoteness(const tide_victims *victims, tide_chunk chunk)
+static uint32_t device_shelf(const tide_place *place)
 {
-    if (tide_future_is_known(victims->future))
-        return recorded_distance(victims, chunk);
-    return victims->places->uses - tide_place_of(victims->places, chunk)->last_use;
+    const uint32_t first = place->marks & TIDE_MARK_REQUESTED ? REQUESTED : 0;
+    if (!tide_place_is_movable(place) && !tide_place_is_spent(place))
+        return TIDE_SHELF_NONE;
+    if (!place->live || place->stale)
+        return first + DEAD;
+    return first + (tide_place_is_dirty(place) ? DIRTY : CLEAN);
+}
+
+static uint32_t copy_shelf(const tide_place *place)
+{
+    const uint32_t first = place->marks & GOING_MARKS ? GOING : 0;
+    if (tide_place_is_duplicate(place))
+        return first + (place->pins[TIDE_TIER_DEVICE] > 0 ? DUPLICATE_IN_USE : DUPLICATE);
+    if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !place->busy && !place->pins[TIDE_TIER_HOST] &&
+        !place->valid[TIDE_TIER_DEVICE])
+        return ALONE;
+    return TIDE_SHELF_NONE;
+}
+
+static void sort(tide_victims *v, tide_chunk chunk)
+{
+    const tide_place *place = tide_place_of(v->places, chunk);
+    const uint32_t device = device_shelf(place), copy = copy_shelf(place);
+    const uint32_t key = device == TIDE_SHELF_NONE && copy == TIDE_SHELF_NONE ? 0 : key_of(v, chunk);
+    tide_shelves_put(&v->device, chunk, device, key);
+    tide_shelves_put(&v->copies, chunk, copy, key);
+}
+
+/* State that is updated on the device stands beside its PARAM chunk. */
+static void sort_states(tide_victims *v, tide_chunk param_chunk)
+{
+    for (uint32_t part = 0; part < v->dues->chunks[param_chunk].parts; part++)
+        for (int space = TIDE_SPACE_MASTER; space <= TIDE_SPACE_VARIANCE; space++) {
+            const tide_chunk state = tide_layout_state_chunk(v->layout, param_chunk, (tide_space)space, part);
+            if (state != TIDE_CHUNK_NONE)
+                sort(v, state);
+        }
+}
+
+/* Keys are of another recording, or of uses too long ago to be told apart: all are sorted anew. */
+static void begin_anew(tide_victims *v)
+{
+    const uint64_t uses = v->places->uses;
+    v->epoch = v->future->epoch;
+    v->since = uses > v->future->never_first / 2 ? uses - v->future->never_first / 2 : 0;
+    tide_shelves_clear(&v->device);
+    tide_shelves_clear(&v->copies);
+    tide_places_note_all(v->places, TIDE_WATCHER_VICTIMS);
+}
+
+/* Sort what was noted. */
+static void look_again(tide_victims *v)
+{
+    const bool too_long = !v->future->active && v->places->uses - v->since > v->future->never_first;
+    tide_chunk chunk;
+    if (too_long || v->epoch != v->future->epoch)
+        begin_anew(v);
+    while ((chunk = tide_places_noted(v->places, TIDE_WATCHER_VICTIMS)) != TIDE_CHUNK_NONE) {
+        sort(v, chunk);
+        if (v->future->active && tide_dues_is_param_chunk(v->dues, chunk) && v->dues->on_device[chunk])
+            sort_states(v, chunk);
+    }
 }
 
 /* --- device slots --- */
 
-typedef struct choice {
-    tide_chunk dead, clean, any;
-    uint64_t dead_far, clean_far, any_far;
-} choice;
-
-static void keep_farther(tide_chunk *best, uint64_t *best_far, tide_chunk chunk, uint64_t far)
+static tide_chunk farther(const tide_victims *v, tide_chunk a, tide_chunk b)
 {
-    if (*best != TIDE_CHUNK_NONE && *best_far >= far)
-        return;
-    *best = chunk;
-    *best_far = far;
+    const tide_horizon horizon = tide_future_horizon(v->future);
+    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
+        return a == TIDE_CHUNK_NONE ? b : a;
+    return tide_shelves_distance(&v->device, a, horizon) > tide_shelves_distance(&v->device, b, horizon) ? a
+                                                                                                         : b;
 }
 
-static choice find_victims(const tide_victims *v, tide_victim_rule rule)
+/* The farthest on a shelf that the rule allows. */
+static tide_chunk find(const tide_victims *v, tide_victim_rule rule, uint32_t shelf)
 {
-    choice found = {TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, 0, 0, 0};
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_DEVICE];
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        tide_chunk chunk = slots->holder[slot];
-        if (chunk == TIDE_CHUNK_NONE || v->places->chunks[chunk].marks & rule.spared)
-            continue;
-        const tide_place *place = &v->places->chunks[chunk];
-        if (!tide_place_is_movable(place) && !tide_place_is_spent(place))
-            continue;
-        uint64_t far = tide_victims_remoteness(v, chunk);
-        if (!place->live || place->stale)
-            keep_farther(&found.dead, &found.dead_far, chunk, far);
-        else if (!tide_place_is_dirty(place))
-            keep_farther(&found.clean, &found.clean_far, chunk, far);
-        if (place->live && !place->stale)
-            keep_farther(&found.any, &found.any_far, chunk, far);
-    }
-    return found;
+    const tide_horizon horizon = tide_future_horizon(v->future);
+    const tide_chunk found = tide_shelves_farthest(&v->device, shelf, horizon, v->places, rule.spared);
+    if (rule.spared & TIDE_MARK_REQUESTED)
+        return found;
+    return farther(v, found,
+                   tide_shelves_farthest(&v->device, REQUESTED + shelf, horizon, v->places, rule.spared));
 }
 
-static bool prefers_clean(const tide_victims *v, const choice *found)
+static bool prefers_clean(const tide_victims *v, tide_chunk clean, tide_chunk farthest)
 {
-    return found->clean != TIDE_CHUNK_NONE && tide_future_is_known(v->future) &&
-           found->clean_far * CLEAN_DENOMINATOR >= found->any_far * CLEAN_NUMERATOR;
+    if (clean == TIDE_CHUNK_NONE || !v->future->active)
+        return false;
+    return (uint64_t)tide_future_worth_distance(v->future, clean) * CLEAN_DENOMINATOR >=
+           (uint64_t)tide_future_worth_distance(v->future, farthest) * CLEAN_NUMERATOR;
 }
 
 bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
                               tide_command *command)
 {
-    const choice found = find_victims(victims, rule);
-    if (found.dead == TIDE_CHUNK_NONE)
+    look_again(victims);
+    const tide_chunk dead = find(victims, rule, DEAD);
+    if (dead == TIDE_CHUNK_NONE)
         return false;
-    tide_moves_evict(victims->moves, found.dead, false, reason, command);
+    tide_moves_evict(victims->moves, dead, false, reason, command);
     return true;
 }
 
 bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
                         tide_command *command)
 {
-    choice found = find_victims(victims, rule);
-    tide_chunk victim = found.dead;
-    if (victim == TIDE_CHUNK_NONE)
-        victim = prefers_clean(victims, &found) ? found.clean : found.any;
-    if (victim == TIDE_CHUNK_NONE)
+    if (tide_victims_evict_spent(victims, rule, reason, command))
+        return true;
+    const tide_chunk clean = find(victims, rule, CLEAN);
+    const tide_chunk farthest = farther(victims, clean, find(victims, rule, DIRTY));
+    if (farthest == TIDE_CHUNK_NONE)
         return false;
-    bool dirty = tide_place_is_dirty(&victims->places->chunks[victim]);
+    tide_chunk victim = prefers_clean(victims, clean, farthest) ? clean : farthest;
+    bool dirty = victim != clean;
     if (dirty && !tide_victims_free_host_slot(victims, rule.spared_duplicates)) {
-        victim = found.clean;
+        victim = clean;
         dirty = false;
     }
     if (victim == TIDE_CHUNK_NONE)
@@ -117,24 +173,29 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
 
 /* --- host slots --- */
 
-static tide_chunk find_duplicate(const tide_victims *victims, uint32_t spared)
+static tide_chunk nearer(const tide_victims *v, tide_chunk a, tide_chunk b)
 {
-    const tide_slots *slots = &victims->places->tier[TIDE_TIER_DEVICE];
-    tide_chunk best = TIDE_CHUNK_NONE;
-    uint64_t nearest = UINT64_MAX;
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        tide_chunk chunk = slots->holder[slot];
-        if (chunk == TIDE_CHUNK_NONE || victims->places->chunks[chunk].marks & spared ||
-            !tide_place_is_duplicate(&victims->places->chunks[chunk]))
-            continue;
-        bool in_use = victims->places->chunks[chunk].pins[TIDE_TIER_DEVICE] > 0;
-        uint64_t far = in_use ? 0 : tide_victims_remoteness(victims, chunk);
-        if (best == TIDE_CHUNK_NONE || far < nearest) {
-            best = chunk;
-            nearest = far;
-        }
+    const tide_horizon horizon = tide_future_horizon(v->future);
+    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
+        return a == TIDE_CHUNK_NONE ? b : a;
+    return tide_shelves_distance(&v->copies, a, horizon) < tide_shelves_distance(&v->copies, b, horizon) ? a
+                                                                                                         : b;
+}
+
+/* What is in use on the device stays there longest. */
+static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
+{
+    tide_chunk found = TIDE_CHUNK_NONE;
+    look_again(v);
+    const tide_horizon horizon = tide_future_horizon(v->future);
+    for (int shelf = DUPLICATE_IN_USE; shelf >= DUPLICATE && found == TIDE_CHUNK_NONE; shelf--) {
+        found = tide_shelves_nearest(&v->copies, (uint32_t)shelf, horizon, v->places, spared);
+        if ((spared & GOING_MARKS) != GOING_MARKS)
+            found =
+                nearer(v, found,
+                       tide_shelves_nearest(&v->copies, GOING + (uint32_t)shelf, horizon, v->places, spared));
     }
-    return best;
+    return found;
 }
 
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared)
@@ -146,7 +207,7 @@ bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared)
     return true;
 }
 
-bool tide_victims_has_host_slot(const tide_victims *victims, uint32_t spared)
+bool tide_victims_has_host_slot(tide_victims *victims, uint32_t spared)
 {
     return tide_places_free(victims->places, TIDE_TIER_HOST) > 0 ||
            find_duplicate(victims, spared) != TIDE_CHUNK_NONE;
@@ -154,25 +215,8 @@ bool tide_victims_has_host_slot(const tide_victims *victims, uint32_t spared)
 
 bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared)
 {
-    return victims->places->tier[TIDE_TIER_HOST].free_count > 0 ||
+    return tide_places_free(victims->places, TIDE_TIER_HOST) > 0 ||
            tide_victims_drop_duplicate(victims, spared);
-}
-
-static tide_chunk find_spill(const tide_victims *v)
-{
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
-    tide_chunk best = TIDE_CHUNK_NONE;
-    uint64_t farthest = 0;
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        tide_chunk chunk = slots->holder[slot];
-        if (chunk == TIDE_CHUNK_NONE || v->places->chunks[chunk].marks & TIDE_MARK_GATHER_HOST)
-            continue;
-        const tide_place *place = &v->places->chunks[chunk];
-        if (place->busy || place->pins[TIDE_TIER_HOST] || place->valid[TIDE_TIER_DEVICE])
-            continue;
-        keep_farther(&best, &farthest, chunk, tide_victims_remoteness(v, chunk));
-    }
-    return best;
 }
 
 /* A device slot that costs no host slot: free, or left by a chunk that needs no copy. */
@@ -181,11 +225,12 @@ static bool evict_for_spill(tide_victims *v, const tide_turn *turn, tide_command
     tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE};
     if (!turn->request_yields)
         rule.spared |= TIDE_MARK_REQUESTED;
-    choice found = find_victims(v, rule);
-    tide_chunk victim = found.dead != TIDE_CHUNK_NONE ? found.dead : found.clean;
-    if (victim == TIDE_CHUNK_NONE)
+    if (tide_victims_evict_spent(v, rule, TIDE_REASON_SPILL, command))
+        return true;
+    const tide_chunk clean = find(v, rule, CLEAN);
+    if (clean == TIDE_CHUNK_NONE)
         return false;
-    tide_moves_evict(v->moves, victim, false, TIDE_REASON_SPILL, command);
+    tide_moves_evict(v->moves, clean, false, TIDE_REASON_SPILL, command);
     return true;
 }
 
@@ -193,11 +238,45 @@ bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_comma
 {
     if (victims->moves->spills_open)
         return false;
-    if (victims->places->tier[TIDE_TIER_DEVICE].free_count == 0)
+    if (tide_places_free(victims->places, TIDE_TIER_DEVICE) == 0)
         return victims->moves->evictions_open == 0 && evict_for_spill(victims, turn, command);
-    tide_chunk chunk = find_spill(victims);
+    look_again(victims);
+    const tide_chunk chunk =
+        tide_shelves_farthest(&victims->copies, ALONE, tide_future_horizon(victims->future), victims->places,
+                              TIDE_MARK_GATHER_HOST);
     if (chunk == TIDE_CHUNK_NONE)
         return false;
     tide_moves_fetch(victims->moves, chunk, TIDE_REASON_SPILL, command);
+    return true;
+}
+
+/* --- validity --- */
+
+static bool stands(const tide_victims *v, const tide_shelves *shelves, tide_chunk chunk, uint32_t shelf)
+{
+    const tide_standing *standing = &shelves->standings[chunk];
+    return standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key_of(v, chunk));
+}
+
+/* Of state beside a PARAM chunk that was noted, only when that is looked at. */
+static bool is_noted(const tide_victims *v, tide_chunk chunk)
+{
+    const tide_chunk param_chunk = tide_dues_param_chunk(v->dues, chunk);
+    const uint32_t noted =
+        tide_place_of(v->places, chunk)->noted |
+        (param_chunk == TIDE_CHUNK_NONE ? 0u : tide_place_of(v->places, param_chunk)->noted);
+    return noted & 1u << TIDE_WATCHER_VICTIMS;
+}
+
+bool tide_victims_is_valid(const tide_victims *victims)
+{
+    if (victims->epoch != victims->future->epoch)
+        return true; /* all will be sorted anew */
+    for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(victims->places, chunk);
+        if (!is_noted(victims, chunk) && (!stands(victims, &victims->device, chunk, device_shelf(place)) ||
+                                          !stands(victims, &victims->copies, chunk, copy_shelf(place))))
+            return false;
+    }
     return true;
 }

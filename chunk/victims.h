@@ -5,7 +5,8 @@
  *   2. of a chunk without content, or whose content the host has changed: nothing to copy, now or later;
  *   3. of the chunk whose next use is farthest, but of a clean one if its next use is at least
  *      CLEAN_NUMERATOR / CLEAN_DENOMINATOR as far: a clean chunk leaves for nothing, a dirty one costs a copy
- *      out on top of the copy back in that either costs. Without a recording: the least recently used.
+ *      out on top of the copy back in that either costs. Without a recording: the least recently used, where what was not
+ *      used for long counts as equally old.
  *   A dirty victim needs a host slot; if there is none at present, the farthest clean one goes.
  *
  * A host slot:
@@ -14,7 +15,7 @@
  *   3. by spilling (tasks only): a chunk that lives on the host alone, the farthest, moves to a free device
  *      slot, or to one that a clean chunk leaves.
  *
- * Owns the choice alone. Calls places, moves, future, dues.
+ * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, dues, shelves.
  */
 #ifndef TIDE_CHUNK_VICTIMS_H
 #define TIDE_CHUNK_VICTIMS_H
@@ -29,29 +30,36 @@ typedef struct tide_victims {
     tide_moves *moves;
     const tide_future *future;
     const tide_dues *dues;
+    tide_shelves device; /* who may leave the device */
+    tide_shelves copies; /* whose host slot may be had */
+    uint64_t epoch;      /* of the future, in which they were sorted */
+    uint64_t since;      /* without a recording: the last use that counts as long ago */
 } tide_victims;
 
-void tide_victims_init(tide_victims *victims, const tide_layout *layout, tide_places *places, tide_moves *moves,
-                       const tide_future *future, const tide_dues *dues);
+/* Nobody stands anywhere. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout, tide_places *places, tide_moves *moves,
+                                const tide_future *future, const tide_dues *dues);
+void tide_victims_destroy(tide_victims *victims);
 
 typedef struct tide_victim_rule {
     uint32_t spared;            /* marks of chunks that stay */
     uint32_t spared_duplicates; /* marks of chunks whose host copy stays too */
 } tide_victim_rule;
 
-/* How far a chunk's next use is: moments, or without a recording uses since its last one. */
-uint64_t tide_victims_remoteness(const tide_victims *victims, tide_chunk chunk);
 /* Evict, without a copy, a chunk whose slot holds nothing of worth. False if a rule allows none. */
 bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
 /* Evict the best victim a rule allows. False if there is none, or its host slot cannot be had now. */
 bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
 /* Could a host slot be made free at once, without the copies of chunks with `spared` marks? */
-bool tide_victims_has_host_slot(const tide_victims *victims, uint32_t spared);
+bool tide_victims_has_host_slot(tide_victims *victims, uint32_t spared);
 /* Make one free, dropping a duplicate if need be. False if there is none. */
 bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared);
 /* Give up the host copy of one chunk that the device has too. False if there is none without `spared` marks. */
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared);
 /* Move some host chunk to the device so that a host slot becomes free. */
 bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_command *command);
+
+/* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
+bool tide_victims_is_valid(const tide_victims *victims);
 
 #endif

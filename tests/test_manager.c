@@ -337,10 +337,10 @@ static void device_state_is_next_used_by_its_update(void **state)
     run_ops(0, 3);
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
-    assert_int_equal(tide_victims_remoteness(&f.manager->victims, 2 + 1), 1); /* owed: before param 1's next use */
+    assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1), 1); /* owed: before param 1's next use */
     run_engine();
-    assert_int_equal(tide_victims_remoteness(&f.manager->victims, 2 + 1), 2); /* after its last */
-    assert_int_equal(tide_victims_remoteness(&f.manager->victims, 2 + 0), 3);
+    assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 1), 2); /* after its last */
+    assert_int_equal(tide_future_worth_distance(&f.manager->future, 2 + 0), 3);
 }
 
 static void both_tiers_just_enough_hold_each_chunk_once(void **state)

@@ -132,7 +132,7 @@ double bench_manager_tight(uint32_t chunks, bool quick)
     uint64_t ignored;
     char name[64];
     tight it = tight_open(chunks);
-    const uint64_t wanted = COMMANDS_TIMED / (quick ? 10 : 1);
+    const uint64_t wanted = COMMANDS_TIMED / (quick ? 10U : 1U);
     for (int i = 0; i < SETTLE_STEPS; i++)
         run_step(&it);
     it.commands = 0;
