@@ -76,7 +76,7 @@ bool tide_dues_must_leave(const tide_dues *dues, tide_chunk chunk)
 
 bool tide_dues_owes(const tide_dues *dues, uint64_t step)
 {
-    for (tide_chunk chunk = dues->first; dues->count && chunk < chunk_count(dues); chunk++)
+    for (tide_chunk chunk = 0; dues->count && chunk < chunk_count(dues); chunk++)
         if (dues->chunks[chunk].kind == TIDE_DUE_UPDATE && dues->chunks[chunk].step == step)
             return true;
     return false;
@@ -84,7 +84,7 @@ bool tide_dues_owes(const tide_dues *dues, uint64_t step)
 
 bool tide_dues_owes_older(const tide_dues *dues, uint64_t step, tide_chunk *owing)
 {
-    for (*owing = dues->first; dues->count && *owing < chunk_count(dues); ++*owing)
+    for (*owing = 0; dues->count && *owing < chunk_count(dues); ++*owing)
         if (dues->chunks[*owing].kind != TIDE_DUE_NONE && dues->chunks[*owing].step != step)
             return true;
     return false;
@@ -106,8 +106,7 @@ void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
     due->part = 0;
     due->step = dues->training_step;
     due->on_device = kind == TIDE_DUE_UPDATE && dues->on_device[chunk];
-    if (dues->count++ == 0 || chunk < dues->first)
-        dues->first = chunk;
+    dues->count++;
     dues->parts_open += due->parts;
     note(dues, chunk);
 }
@@ -231,7 +230,7 @@ bool tide_dues_is_valid(const tide_dues *dues)
         const tide_due *due = &dues->chunks[chunk];
         if (due->kind == TIDE_DUE_NONE)
             continue;
-        if (chunk < dues->first || due->part >= due->parts)
+        if (due->part >= due->parts)
             return false;
         count++;
         parts += due->parts - due->part;

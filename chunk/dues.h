@@ -30,7 +30,6 @@ typedef struct tide_dues {
     tide_tensors *tensors;
     tide_due *chunks;       /* per PARAM chunk */
     uint32_t count;         /* chunks that owe */
-    uint32_t first;         /* no chunk before owes */
     uint32_t parts_open;    /* tasks not done */
     uint64_t training_step; /* whose gradients dues begun from now on are about */
     uint32_t begun;         /* updates of it that were handed out and not cancelled */

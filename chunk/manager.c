@@ -46,6 +46,7 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
 static void unseal(tide_manager *m)
 {
     tide_request_destroy(&m->request);
+    tide_tasks_destroy(&m->tasks);
     tide_leaving_destroy(&m->leaving);
     tide_victims_destroy(&m->victims);
     tide_future_destroy(&m->future);
@@ -122,7 +123,8 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
         status = tide_victims_create(&m->victims, m->layout, &m->places, &m->moves, &m->future, &m->dues);
     if (status == TIDE_OK)
         status = tide_leaving_create(&m->leaving, &m->victims);
-    tide_tasks_init(&m->tasks, &m->victims, &m->tensors, &m->dues);
+    if (status == TIDE_OK)
+        status = tide_tasks_create(&m->tasks, &m->victims, &m->tensors, &m->dues);
     if (status == TIDE_OK)
         status = tide_request_create(&m->request, &m->ops, &m->leaving, &m->tasks);
     if (status != TIDE_OK) {

@@ -2,17 +2,34 @@
 #include "chunk/tasks.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
-enum { READY_LOOKED_AT_MAX = 64 }; /* chunks with work, each time next() is asked */
-
-void tide_tasks_init(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_dues *dues)
+tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors,
+                              tide_dues *dues)
 {
+    const uint32_t chunks = tide_layout_space_chunks(victims->layout, TIDE_SPACE_PARAM);
     *tasks = (tide_tasks){.layout = victims->layout,
                           .places = victims->places,
                           .tensors = tensors,
                           .dues = dues,
                           .moves = victims->moves,
                           .victims = victims};
+    tasks->words = calloc(TIDE_TASK_SETS * tide_use_set_words(chunks), sizeof *tasks->words);
+    tasks->standings = calloc(chunks, sizeof *tasks->standings);
+    if (!tasks->words || !tasks->standings)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for tasks of %u chunks", chunks);
+    uint64_t *words = tasks->words;
+    for (int i = 0; i < TIDE_TASK_SETS; i++)
+        words = tide_use_set_place(&tasks->sets[i], chunks, words);
+    return TIDE_OK;
+}
+
+void tide_tasks_destroy(tide_tasks *tasks)
+{
+    free(tasks->words);
+    free(tasks->standings);
+    tasks->words = NULL;
+    tasks->standings = NULL;
 }
 
 static const tide_place *place_of(const tide_tasks *t, const tide_task *task, uint32_t i)
@@ -64,6 +81,10 @@ static void clear_gather(tide_tasks *t, tide_tier tier)
 
 static void set_gather(tide_tasks *t, const tide_task *task)
 {
+    const tide_task *was = &t->gather[task->tier];
+    if (was->count == task->count && was->chunk == task->chunk && was->part == task->part &&
+        was->kind == task->kind)
+        return;
     clear_gather(t, task->tier);
     t->gather[task->tier] = *task;
     for (uint32_t i = 0; i < task->count; i++)
@@ -234,73 +255,104 @@ static bool gather(tide_tasks *t, const tide_turn *turn, const tide_task *task, 
                                         : gather_on_device(t, turn, task, command);
 }
 
-/* Is all of a host task where it is wanted, and a slot free for what is fresh? */
-static bool is_ready_on_host(const tide_tasks *t, const tide_task *task)
+/* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
+static bool is_there_on_host(const tide_tasks *t, const tide_task *task, uint32_t *fresh)
 {
-    uint32_t fresh = 0;
+    *fresh = 0;
     for (uint32_t i = 0; i < task->count; i++) {
         const tide_place *place = place_of(t, task, i);
         if (place->busy || (place->valid[TIDE_TIER_DEVICE] && leaves(task, i, place)) ||
             tide_place_is_dirty(place))
             return false;
-        fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+        *fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
     }
-    return fresh <= tide_places_free(t->places, TIDE_TIER_HOST);
+    return true;
 }
 
-static bool is_first(const tide_tasks *t, tide_chunk chunk)
+/* The sets that a PARAM chunk belongs to: bit i for set i. */
+static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
 {
-    return tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST;
+    const tide_due *due = &t->dues->chunks[chunk];
+    const uint32_t shift = tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST ? TIDE_TASK_FIRST : 0;
+    uint32_t fresh;
+    if (due->kind == TIDE_DUE_NONE || due->running)
+        return 0;
+    if (due->on_device)
+        return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
+    const tide_task task = due_task(t, chunk);
+    const uint32_t ready = is_there_on_host(t, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
+    return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
+}
+
+static void look_again(tide_tasks *t)
+{
+    tide_chunk noted;
+    while ((noted = tide_places_noted(t->places, TIDE_WATCHER_TASKS)) != TIDE_CHUNK_NONE) {
+        const tide_chunk chunk = tide_dues_param_chunk(t->dues, noted);
+        if (chunk == TIDE_CHUNK_NONE)
+            continue;
+        const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
+        for (uint32_t changed = was ^ is; changed; changed &= changed - 1) {
+            tide_use_set *set = &t->sets[__builtin_ctz(changed)];
+            if (is & changed & -changed)
+                tide_use_set_insert(set, chunk);
+            else
+                tide_use_set_erase(set, chunk);
+        }
+        t->standings[chunk] = (uint16_t)is;
+    }
+}
+
+/* The first chunk of a set, or with `first_only` of those in it that a request waits for. */
+static tide_chunk first_of(const tide_tasks *t, uint32_t set, bool first_only)
+{
+    const uint32_t awaited = tide_use_set_from(&t->sets[set + TIDE_TASK_FIRST], 0),
+                   other = first_only ? TIDE_USE_NONE : tide_use_set_from(&t->sets[set], 0);
+    _Static_assert(TIDE_USE_NONE == TIDE_CHUNK_NONE, "no chunk is the highest number");
+    return awaited < other ? awaited : other;
 }
 
 bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *command)
 {
-    uint32_t left = tasks->dues->count, looked_at = 0;
-    if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX)
+    const uint32_t free = tide_places_free(tasks->places, TIDE_TIER_HOST);
+    tide_chunk chunk = TIDE_CHUNK_NONE;
+    if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
         return false;
-    for (tide_chunk chunk = tasks->dues->first; left > 0 && looked_at < READY_LOOKED_AT_MAX; chunk++) {
-        const tide_due *due = &tasks->dues->chunks[chunk];
-        if (due->kind == TIDE_DUE_NONE)
-            continue;
-        left--;
-        if (due->running || due->on_device || (first_only && !is_first(tasks, chunk)))
-            continue;
-        looked_at++;
-        const tide_task task = due_task(tasks, chunk);
-        if (!is_ready_on_host(tasks, &task))
-            continue;
-        hand_out(tasks, &task, command);
-        return true;
+    look_again(tasks);
+    for (uint32_t fresh = 0; fresh <= free && fresh <= TIDE_TASK_CHUNKS_MAX; fresh++) {
+        const tide_chunk found = first_of(tasks, TIDE_TASK_READY + fresh, first_only);
+        chunk = found < chunk ? found : chunk;
     }
-    return false;
+    if (chunk == TIDE_CHUNK_NONE)
+        return false;
+    const tide_task task = due_task(tasks, chunk);
+    hand_out(tasks, &task, command);
+    return true;
+}
+
+/* May the tier's next task be gathered? On the host what is under way comes first; then those that leave decide. */
+static bool may_gather(const tide_tasks *t, const tide_turn *turn, tide_tier tier, bool first_only)
+{
+    return t->running[tier] < TIDE_OPEN_TASKS_MAX &&
+           (tier == TIDE_TIER_DEVICE || !turn->out_busy || first_only);
 }
 
 bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
 {
-    bool tried[TIDE_TIER_COUNT] = {false, false};
-    uint32_t left = tasks->dues->count;
-    bool at_first = true;
-    for (tide_chunk chunk = tasks->dues->first; left > 0; chunk++) {
-        const tide_due *due = &tasks->dues->chunks[chunk];
-        if (due->kind == TIDE_DUE_NONE)
+    if (tasks->dues->count == 0)
+        return false;
+    look_again(tasks);
+    const tide_chunk on_device = first_of(tasks, TIDE_TASK_WAITS_ON_DEVICE, first_only),
+                     on_host = first_of(tasks, TIDE_TASK_WAITS_ON_HOST, first_only);
+    for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* the first chunk first */
+        const bool device = (on_device < on_host) == (i == 0);
+        const tide_chunk chunk = device ? on_device : on_host;
+        if (chunk == TIDE_CHUNK_NONE ||
+            !may_gather(tasks, turn, device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST, first_only))
             continue;
-        if (at_first)
-            tasks->dues->first = chunk;
-        at_first = false;
-        left--;
-        const tide_tier tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-        if (due->running || tried[tier] || (first_only && !is_first(tasks, chunk)))
-            continue;
-        tried[tier] = true;
-        if (tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
-            continue;
-        if (tier == TIDE_TIER_HOST && turn->out_busy && !first_only)
-            continue; /* what is under way comes first; then the queue of those that leave decides */
         const tide_task task = due_task(tasks, chunk);
         if (gather(tasks, turn, &task, command))
             return true;
-        if (tried[TIDE_TIER_DEVICE] && tried[TIDE_TIER_HOST])
-            break;
     }
     return false;
 }
@@ -404,4 +456,18 @@ void tide_tasks_close_access(tide_tasks *tasks)
     }
     task->count = 0;
     tasks->access_running = false;
+}
+
+bool tide_tasks_is_valid(const tide_tasks *tasks)
+{
+    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(tasks->dues, chunk); chunk++) {
+        const tide_due *due = &tasks->dues->chunks[chunk];
+        const tide_task task = due->kind == TIDE_DUE_NONE ? (tide_task){.count = 0} : due_task(tasks, chunk);
+        uint32_t noted = tide_place_of(tasks->places, chunk)->noted;
+        for (uint32_t i = 0; i < task.count; i++)
+            noted |= place_of(tasks, &task, i)->noted;
+        if (!(noted & 1u << TIDE_WATCHER_TASKS) && tasks->standings[chunk] != standing_of(tasks, chunk))
+            return false;
+    }
+    return true;
 }

@@ -22,7 +22,11 @@
  * Nothing is pinned before the last step. The chunks are only marked, so that no other task and no prefetch
  * takes them away again; a request of an op may, and the gather then resumes.
  *
- * Owns the gathers, the count of running tasks and the host request. Calls places, tensors, dues, moves, victims.
+ * PARAM chunks whose next part waits are kept in sets, looked at again when one of the part's chunks was noted: of each tier,
+ * and on the host of those whose chunks are all there but for so many fresh ones; of each those that a request waits for
+ * apart.
+ *
+ * Owns these sets, the gathers, the count of running tasks and the host request. Calls places, tensors, dues, moves, victims.
  */
 #ifndef TIDE_CHUNK_TASKS_H
 #define TIDE_CHUNK_TASKS_H
@@ -30,6 +34,15 @@
 #include "chunk/victims.h"
 
 enum { TIDE_OPEN_TASKS_MAX = 2 }; /* updates and restores handed out at a time, per tier: one runs, one follows */
+
+/* Waiting on the device, on the host; on the host with 0 to 4 fresh chunks. Then the same of those a request waits for. */
+enum {
+    TIDE_TASK_WAITS_ON_DEVICE = 0,
+    TIDE_TASK_WAITS_ON_HOST,
+    TIDE_TASK_READY,
+    TIDE_TASK_FIRST = TIDE_TASK_READY + TIDE_TASK_CHUNKS_MAX + 1,
+    TIDE_TASK_SETS = 2 * TIDE_TASK_FIRST,
+};
 
 typedef struct tide_task_item {
     tide_chunk chunk;
@@ -55,11 +68,16 @@ typedef struct tide_tasks {
     tide_victims *victims;
     tide_task gather[TIDE_TIER_COUNT];
     uint32_t running[TIDE_TIER_COUNT];
+    tide_use_set sets[TIDE_TASK_SETS]; /* of PARAM chunks */
+    uint64_t *words;
+    uint16_t *standings; /* per PARAM chunk: bit i: it is in set i */
     tide_task access; /* count 0: none */
     bool access_running;
 } tide_tasks;
 
-void tide_tasks_init(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_dues *dues);
+/* No task. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_tensors *tensors, tide_dues *dues);
+void tide_tasks_destroy(tide_tasks *tasks);
 
 /* The next task whose chunks are all on the host, if the lane may have another; with `first_only` of chunks that a request
  * waits for. */
@@ -79,6 +97,9 @@ void tide_tasks_forget_gathers(tide_tasks *tasks);
 tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, uint32_t count);
 /* Nobody waits for the host any more. */
 void tide_tasks_close_access(tide_tasks *tasks);
+
+/* Is every PARAM chunk that was not noted meanwhile in the sets it belongs to? Walks all. */
+bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)
 {
