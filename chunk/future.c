@@ -126,6 +126,7 @@ void tide_future_moment(tide_future *future, tide_op op, uint32_t slice)
 void tide_future_step_end(tide_future *future)
 {
     future->re_recordings += tide_schedule_end(&future->schedule);
+    future->rounds++;
     note_recording(future);
     plan_what_is_new(future);
 }

@@ -32,6 +32,7 @@ typedef struct tide_future {
     uint32_t device_slots;
     uint32_t least_slots; /* of what ops need at once */
     uint64_t planned;     /* plans made so far */
+    uint64_t rounds;      /* steps that are over */
     uint64_t epoch;       /* counts changes of what keys mean: another recording, or a step given up in its midst */
     const tide_recording *active; /* what they mean now, NULL: there is no recording; and its number */
     uint32_t active_number;

@@ -194,6 +194,8 @@ static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
 
 static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
 {
+    if (tide_leaving_count(l) == 0)
+        return false;
     look_again(l);
     tide_chunk chunk = nearest(l, CLEAN, 0);
     const bool copy = chunk == TIDE_CHUNK_NONE;

@@ -45,6 +45,7 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
 
 static void unseal(tide_manager *m)
 {
+    tide_prefetch_destroy(&m->prefetch);
     tide_request_destroy(&m->request);
     tide_tasks_destroy(&m->tasks);
     tide_leaving_destroy(&m->leaving);
@@ -127,11 +128,12 @@ tide_status tide_manager_seal(tide_manager *manager, const tide_manager_options 
         status = tide_tasks_create(&m->tasks, &m->victims, &m->tensors, &m->dues);
     if (status == TIDE_OK)
         status = tide_request_create(&m->request, &m->ops, &m->leaving, &m->tasks);
+    if (status == TIDE_OK)
+        status = tide_prefetch_create(&m->prefetch, &m->places, &m->moves, &m->future, &m->dues);
     if (status != TIDE_OK) {
         unseal(m);
         return status;
     }
-    tide_prefetch_init(&m->prefetch, &m->places, &m->moves, &m->future, &m->dues);
     tide_ops_seal(&m->ops);
     tide_dues_seal(&m->dues, slots, options->placement);
     m->sealed = true;

@@ -32,7 +32,6 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
     manager->step++;
     if (training)
         tide_dues_step_begin(&manager->dues, manager->step);
-    tide_prefetch_restart(&manager->prefetch);
     tide_gradients_begin(&manager->ops.gradients);
     tide_future_step_begin(&manager->future, training);
     tide_manager_changed(manager);
@@ -71,7 +70,6 @@ tide_status tide_manager_step_end(tide_manager *manager)
     }
     tide_tensors_free_checkpoints(&manager->tensors);
     tide_future_step_end(&manager->future);
-    tide_prefetch_restart(&manager->prefetch);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -250,7 +248,6 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     if (step_is_open(m))
         tide_future_step_abort(&m->future);
     m->phase = TIDE_PHASE_BETWEEN;
-    tide_prefetch_restart(&m->prefetch);
     tide_manager_changed(m);
     return TIDE_OK;
 }

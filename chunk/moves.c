@@ -92,7 +92,6 @@ void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reaso
                               .copy = copy};
     tide_places_open(moves->places, chunk);
     moves->evictions_open++;
-    moves->departures += !(place->marks & TIDE_MARK_LEAVING); /* it may have been fetched ahead */
     tide_moves_issue(moves, command, NULL);
 }
 
@@ -143,8 +142,6 @@ static void finish_evict(tide_moves *moves, const tide_command *command, bool ok
         return;
     if (command->copy)
         tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
-    /* While a stale one left it looked like one on its way in. */
-    moves->departures += tide_place_of(moves->places, command->chunk)->stale;
     tide_places_unmark(moves->places, command->chunk, TIDE_MARK_KEPT);
     tide_places_release(moves->places, command->chunk, TIDE_TIER_DEVICE);
 }

@@ -29,7 +29,6 @@ typedef struct tide_moves {
     uint32_t free_count;
     uint32_t evictions_open; /* device slots about to be free */
     uint32_t spills_open;    /* host slots about to be free */
-    uint64_t departures;     /* chunks that left, or leave, though no plan had it so */
     tide_move_counters counters;
 } tide_moves;
 

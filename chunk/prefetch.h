@@ -11,10 +11,13 @@
  *
  * Whatever is not as planned (another order of ops, a host request between steps, a slot lent to a task) costs a fetch on
  * demand with a victim of the general rule (victims.h), and the plan goes on from there: it says only what to do
- * at a use and for a use, so it is right again as soon as the uses are. The walk remembers how many of its fetches are
- * there, until something leaves that it had not planned.
+ * at a use and for a use, so it is right again as soon as the uses are.
  *
- * Owns how far the planned fetches have got. Calls places, moves, future, dues.
+ * Nothing is walked: of each chunk only the next planned fetch can begin, and that one is looked at again when its chunk was
+ * noted. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
+ * New Data Structure for Cumulative Frequency Tables", 1994), which tells how many come before another.
+ *
+ * Owns how far the planned fetches have got. Calls places, moves, future, dues, use_set.
  */
 #ifndef TIDE_CHUNK_PREFETCH_H
 #define TIDE_CHUNK_PREFETCH_H
@@ -22,23 +25,34 @@
 #include "chunk/future.h"
 #include "chunk/moves.h"
 #include "chunk/turn.h"
+#include "chunk/use_set.h"
 
 typedef struct tide_prefetch {
     tide_places *places;
     tide_moves *moves;
     const tide_future *future;
     const tide_dues *dues;
-    const tide_plan *plan; /* NULL: begin anew */
-    uint32_t first;        /* planned fetch: the first for a moment to come */
-    uint32_t there;        /* of the fetches from there on, known to be on the device */
-    uint64_t departures;   /* not planned, when that was known */
+    const tide_step_plan *step; /* whose fetches these are, NULL: none; */
+    uint64_t planned, epoch;    /* of the future, when they were taken over */
+    uint64_t rounds;            /* steps that were over then, or since */
+    uint32_t count;
+    uint32_t first;       /* the first fetch for a moment to come */
+    uint32_t *next_fetch; /* per fetch: its chunk's next one, perhaps in the next step */
+    uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
+    uint32_t *aside;      /* the tree, of fetches numbered from 1 */
+    bool *takes;          /* per fetch: a free slot is set aside for it */
+    tide_use_set missing, missing_in_place;
+    uint64_t *words;
 } tide_prefetch;
 
-void tide_prefetch_init(tide_prefetch *prefetch, tide_places *places, tide_moves *moves, const tide_future *future,
-                        const tide_dues *dues);
-/* Another step begins, or this one is over: the walk begins anew. */
-void tide_prefetch_restart(tide_prefetch *prefetch);
+/* Nothing to fetch. NO_MEMORY. Zeroed ones may be destroyed, too. */
+tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves, const tide_future *future,
+                                 const tide_dues *dues);
+void tide_prefetch_destroy(tide_prefetch *prefetch);
 /* The next fetch ahead, if the way in has room for it. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);
+
+/* Is every chunk's next fetch what it is taken for, if the chunk was not noted meanwhile? Walks all. */
+bool tide_prefetch_is_valid(const tide_prefetch *prefetch);
 
 #endif
