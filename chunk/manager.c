@@ -274,9 +274,9 @@ uint32_t tide_manager_updates_open(const tide_manager *manager)
     return manager->dues.parts_open;
 }
 
-tide_request_wait tide_manager_request_wait(const tide_manager *manager)
+tide_request_wait tide_manager_request_wait(tide_manager *manager)
 {
-    const tide_request *request = &manager->request;
+    tide_request *request = &manager->request;
     if (!request->open || request->ready)
         return TIDE_REQUEST_READY;
     if (tide_request_waits_for_due(request))

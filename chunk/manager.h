@@ -142,7 +142,7 @@ typedef enum tide_request_wait {
     TIDE_REQUEST_MOVE,      /* a chunk that is on its way, or about to be */
 } tide_request_wait;
 
-tide_request_wait tide_manager_request_wait(const tide_manager *manager);
+tide_request_wait tide_manager_request_wait(tide_manager *manager);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);

@@ -20,15 +20,111 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
     request->pins = calloc(most + 1u, sizeof *request->pins);
-    if (!request->pins)
+    request->lacks = calloc(most + 1u, sizeof *request->lacks);
+    request->position = calloc(request->places->chunk_count, sizeof *request->position);
+    request->words = calloc(2 * tide_use_set_words(most), sizeof *request->words);
+    if (!request->pins || !request->lacks || !request->position || !request->words)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u pins", most);
+    (void)tide_use_set_place(&request->in_place, most,
+                             tide_use_set_place(&request->missing, most, request->words));
     return TIDE_OK;
 }
 
 void tide_request_destroy(tide_request *request)
 {
     free(request->pins);
-    request->pins = NULL;
+    free(request->lacks);
+    free(request->position);
+    free(request->words);
+    *request = (tide_request){.open = false};
+}
+
+/* --- what is lacking --- */
+
+enum { LACKS_REST = 1, LACKS_UPDATE = 2, LACKS_SLOT = 4, MISSING = 8, MISSING_IN_PLACE = 16 };
+
+static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
+{
+    const tide_place *place = tide_place_of(r->places, chunk);
+    const uint32_t lacks = (tide_place_is_resident(place) ? 0 : LACKS_REST) |
+                           (place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE ? LACKS_SLOT : 0);
+    if (tide_dues_has(r->dues, chunk))
+        return lacks | LACKS_UPDATE;
+    if (place->busy || place->valid[TIDE_TIER_DEVICE])
+        return lacks;
+    return lacks | (place->stale ? MISSING_IN_PLACE : MISSING);
+}
+
+static void set_member(tide_use_set *set, uint32_t pin, bool member)
+{
+    if (member)
+        tide_use_set_insert(set, pin);
+    else
+        tide_use_set_erase(set, pin);
+}
+
+static void sort(tide_request *r, uint32_t pin)
+{
+    const uint32_t was = r->lacks[pin], is = lacks_of(r, r->pins[pin]);
+    if (was == is)
+        return;
+    r->lacking += (is & (LACKS_REST | LACKS_UPDATE)) != 0;
+    r->lacking -= (was & (LACKS_REST | LACKS_UPDATE)) != 0;
+    r->owing += (is & LACKS_UPDATE) != 0;
+    r->owing -= (was & LACKS_UPDATE) != 0;
+    r->slotless += (is & LACKS_SLOT) != 0;
+    r->slotless -= (was & LACKS_SLOT) != 0;
+    set_member(&r->missing, pin, is & MISSING);
+    set_member(&r->in_place, pin, is & MISSING_IN_PLACE);
+    r->lacks[pin] = (uint8_t)is;
+}
+
+static void track(tide_request *r)
+{
+    while (tide_places_noted(r->places, TIDE_WATCHER_REQUEST) != TIDE_CHUNK_NONE)
+        ;
+    tide_use_set_clear(&r->missing);
+    tide_use_set_clear(&r->in_place);
+    r->lacking = r->owing = r->slotless = 0;
+    r->tracked = true;
+    for (uint32_t pin = r->pinned_count; pin < r->pin_count; pin++) {
+        r->lacks[pin] = 0;
+        r->position[r->pins[pin]] = pin;
+        sort(r, pin);
+    }
+}
+
+static void look_again(tide_request *r)
+{
+    tide_chunk chunk;
+    if (!r->tracked)
+        track(r);
+    while ((chunk = tide_places_noted(r->places, TIDE_WATCHER_REQUEST)) != TIDE_CHUNK_NONE) {
+        const uint32_t pin = r->position[chunk];
+        if (pin >= r->pinned_count && pin < r->pin_count && r->pins[pin] == chunk)
+            sort(r, pin);
+    }
+}
+
+static bool is_waiting(const tide_request *r)
+{
+    return r->open && !r->ready;
+}
+
+bool tide_request_waits_for_due(tide_request *request)
+{
+    if (!is_waiting(request))
+        return false;
+    look_again(request);
+    return request->owing > 0;
+}
+
+uint32_t tide_request_reserved(tide_request *request)
+{
+    if (!is_waiting(request))
+        return 0;
+    look_again(request);
+    return request->slotless;
 }
 
 /* --- pins --- */
@@ -41,7 +137,7 @@ static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t c
         tide_places_mark(r->places, chunks[i], TIDE_MARK_REQUESTED | TIDE_MARK_FIRST);
     }
     tide_leaving_let_stay(r->leaving, chunks, count);
-    r->ready = false;
+    r->ready = r->tracked = false;
 }
 
 /* Take back pins and marks of the request's chunks from `from` on. */
@@ -87,16 +183,24 @@ static void start_slice(tide_request *r, const tide_op_record *op)
     }
 }
 
+/* All is on the device, at rest, and owes nothing. */
+static bool is_complete(tide_request *r)
+{
+    if (r->tracked) {
+        look_again(r);
+        return r->lacking == 0;
+    }
+    for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
+        if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])) ||
+            tide_dues_has(r->dues, r->pins[i]))
+            return false;
+    return true;
+}
+
 bool tide_request_try_pin(tide_request *request)
 {
-    if (!request->open || request->ready)
+    if (!is_waiting(request) || !is_complete(request))
         return false;
-    for (uint32_t i = request->pinned_count; i < request->pin_count; i++) {
-        const tide_chunk chunk = request->pins[i];
-        if (!tide_place_is_resident(tide_place_of(request->places, chunk)) ||
-            tide_dues_has(request->dues, chunk))
-            return false;
-    }
     for (uint32_t i = request->pinned_count; i < request->pin_count; i++)
         tide_places_pin(request->places, request->pins[i], TIDE_TIER_DEVICE);
     request->pinned_count = request->pin_count;
@@ -164,7 +268,7 @@ void tide_request_close(tide_request *request)
 {
     assert(request->slice == TIDE_SLICE_NONE);
     release_chunks(request, 0);
-    request->open = request->ready = false;
+    request->open = request->ready = request->tracked = false;
 }
 
 void tide_request_give_up(tide_request *request)
@@ -175,34 +279,18 @@ void tide_request_give_up(tide_request *request)
 
 /* --- next --- */
 
-bool tide_request_waits_for_due(const tide_request *request)
-{
-    for (uint32_t i = request->pinned_count; i < request->pin_count; i++)
-        if (tide_dues_has(request->dues, request->pins[i]))
-            return true;
-    return false;
-}
-
-uint32_t tide_request_reserved(const tide_request *request)
-{
-    uint32_t slots = 0;
-    for (uint32_t i = request->pinned_count; i < request->pin_count; i++)
-        slots += tide_place_of(request->places, request->pins[i])->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
-    return slots;
-}
-
 /* Fetch the first requested chunk that is missing, owes nothing, and has a slot. */
 static bool fetch_with_slot(tide_request *r, tide_command *command)
 {
-    for (uint32_t i = r->pinned_count; i < r->pin_count; i++) {
-        const tide_place *place = tide_place_of(r->places, r->pins[i]);
-        if (place->busy || place->valid[TIDE_TIER_DEVICE] || tide_dues_has(r->dues, r->pins[i]) ||
-            !tide_places_has_slot_for(r->places, r->pins[i]))
-            continue;
-        tide_moves_fetch(r->moves, r->pins[i], TIDE_REASON_DEMAND, command);
-        return true;
-    }
-    return false;
+    look_again(r);
+    const bool free = tide_places_free(r->places, TIDE_TIER_DEVICE) > 0;
+    const uint32_t in_place = tide_use_set_from(&r->in_place, 0),
+                   missing = free ? tide_use_set_from(&r->missing, 0) : TIDE_USE_NONE;
+    const uint32_t pin = in_place < missing ? in_place : missing;
+    if (pin == TIDE_USE_NONE)
+        return false;
+    tide_moves_fetch(r->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
+    return true;
 }
 
 /* What owes nothing is fetched. `*blocked`: some chunk has no slot, nor one coming. */

@@ -5,6 +5,8 @@
  * this tier's is modified; only ops that round a gradient into a chunk modify PARAM chunks, only WRITE modifies CHECKPOINT
  * chunks).
  *
+ * What its chunks lack is counted, and looked at again only where a chunk was noted.
+ *
  * Owns the open op's pins. Calls ops, places, tensors, dues, moves, future, victims, leaving, tasks.
  */
 #ifndef TIDE_CHUNK_REQUEST_H
@@ -31,6 +33,15 @@ typedef struct tide_request {
     uint32_t pin_count;
     uint32_t pinned_count;  /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
+    bool tracked;           /* while it is not ready; what its pins lack, from pinned_count on, is known: */
+    uint32_t lacking;       /* pins that are not at rest on the device, or owe something */
+    uint32_t owing;         /* that owe something */
+    uint32_t slotless;      /* that have no device slot */
+    uint8_t *lacks;         /* per pin */
+    uint32_t *position;     /* per chunk: which pin it is, or was */
+    tide_use_set missing;   /* pins that a fetch into a free slot would bring, */
+    tide_use_set in_place;  /* or one into its own */
+    uint64_t *words;
     uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;
 
@@ -60,9 +71,9 @@ void tide_request_close(tide_request *request);
 void tide_request_give_up(tide_request *request);
 
 /* Does it wait for an update or a restore of one of its chunks? Until then its chunks are fair game for that task. */
-bool tide_request_waits_for_due(const tide_request *request);
+bool tide_request_waits_for_due(tide_request *request);
 /* Device slots that it will still take. */
-uint32_t tide_request_reserved(const tide_request *request);
+uint32_t tide_request_reserved(tide_request *request);
 /* A checkpoint part's state after a slice that uses it so. */
 static inline tide_tensor_state tide_state_after_slice(const tide_use *use)
 {
