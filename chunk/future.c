@@ -118,8 +118,9 @@ void tide_future_step_begin(tide_future *future, bool training)
 
 void tide_future_moment(tide_future *future, tide_op op, uint32_t slice)
 {
-    future->re_recordings +=
-        tide_schedule_advance(&future->schedule, (tide_moment){.op = op, .slice = slice});
+    if (!tide_schedule_advance(&future->schedule, (tide_moment){.op = op, .slice = slice}))
+        return;
+    future->re_recordings++;
     note_recording(future);
 }
 
@@ -152,8 +153,7 @@ uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk)
 
 tide_horizon tide_future_horizon(const tide_future *future)
 {
-    const tide_recording *recording = tide_schedule_active(&future->schedule);
-    const uint32_t from = recording ? recording->moment_first[future->schedule.cursor] : 0;
+    const uint32_t from = future->active ? future->active->moment_first[future->schedule.cursor] : 0;
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
@@ -213,20 +213,4 @@ uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk)
     const tide_chunk param_chunk = tide_dues_param_chunk(future->dues, chunk);
     return tide_dues_has(future->dues, param_chunk) ? tide_schedule_distance(schedule, param_chunk)
                                                     : tide_schedule_last_distance(schedule, param_chunk);
-}
-
-const tide_step_plan *tide_future_plan(const tide_future *future)
-{
-    const tide_recording *recording = tide_schedule_active(&future->schedule);
-    const tide_step_plan *step = recording ? &future->plans[recording - future->schedule.recordings] : NULL;
-    return step && step->plan && step->recorded == recording->number ? step : NULL;
-}
-
-uint32_t tide_future_planned_use(const tide_future *future)
-{
-    const tide_step_plan *step = tide_future_plan(future);
-    if (!step || future->schedule.mode != TIDE_SCHEDULE_FOLLOWING)
-        return TIDE_USE_NONE;
-    assert(future->schedule.cursor > 0);
-    return tide_schedule_active(&future->schedule)->moment_first[future->schedule.cursor - 1];
 }

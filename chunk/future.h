@@ -55,12 +55,6 @@ void tide_future_step_abort(tide_future *future);
 
 /* --- what comes next --- */
 
-/* Is there a recording to tell? */
-static inline bool tide_future_is_known(const tide_future *future)
-{
-    return tide_schedule_active(&future->schedule) != NULL;
-}
-
 /* Keys for shelves (shelves.h), below tide_future_keys. A key is one chunk's alone. With a recording it is the number of a use,
  * spread so that optimizer state, which has no uses, stands beside that of its PARAM chunk. */
 uint32_t tide_future_keys(const tide_future *future);
@@ -78,8 +72,17 @@ uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk);
 /* Moments to what worth_key says. */
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk);
 /* The plan for what the schedule now expects, NULL if there is none. */
-const tide_step_plan *tide_future_plan(const tide_future *future);
+static inline const tide_step_plan *tide_future_plan(const tide_future *future)
+{
+    const tide_step_plan *step = future->active ? &future->plans[future->active - future->schedule.recordings] : NULL;
+    return step && step->plan && step->recorded == future->active_number ? step : NULL;
+}
+
 /* The first planned use of the moment that has just begun, TIDE_USE_NONE if no plan is followed. */
-uint32_t tide_future_planned_use(const tide_future *future);
+static inline uint32_t tide_future_planned_use(const tide_future *future)
+{
+    const bool follows = future->schedule.mode == TIDE_SCHEDULE_FOLLOWING && tide_future_plan(future);
+    return follows ? future->active->moment_first[future->schedule.cursor - 1] : TIDE_USE_NONE;
+}
 
 #endif

@@ -42,14 +42,11 @@ void tide_leaving_destroy(tide_leaving *leaving)
 
 /* --- who goes --- */
 
-/* One or the other: what leaves is copied out as well. */
+/* LEAVING or WRITING: what leaves is copied out as well. */
 static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks)
 {
-    if (marks & TIDE_MARK_LEAVING)
-        tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING);
-    else if (tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING)
-        marks &= ~(uint32_t)TIDE_MARK_WRITING;
-    tide_places_mark(l->places, chunk, marks);
+    const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_LEAVING;
+    tide_places_change_marks(l->places, chunk, marks, leaves ? TIDE_MARK_WRITING : 0);
 }
 
 void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count,

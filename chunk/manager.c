@@ -163,9 +163,21 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
     tide_leaving_set_passed(&manager->leaving, ends);
 }
 
+bool tide_manager_may_act(const tide_manager *manager)
+{
+    const tide_request *request = &manager->request;
+    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.count ||
+        (request->open && !request->ready))
+        return true;
+    const tide_step_plan *step = tide_future_plan(&manager->future);
+    return step && step->plan->fetch_count > 0;
+}
+
 /* Each in turn: the request; who leaves; the host request, alone; updates and restores; what is to come. */
 static bool find_next(tide_manager *m, tide_command *command)
 {
+    if (!tide_manager_may_act(m))
+        return false;
     (void)tide_request_try_pin(&m->request);
     tide_turn turn = {.in_busy = m->in_busy,
                       .out_busy = m->out_busy,
@@ -204,16 +216,6 @@ bool tide_manager_is_stuck(tide_manager *manager)
         request->open ? !request->ready : manager->tasks.access.count > 0 || manager->dues.parts_open > 0;
     const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
     return waiting && !later && manager->idle && tide_manager_commands_open(manager) == 0;
-}
-
-bool tide_manager_may_act(const tide_manager *manager)
-{
-    const tide_request *request = &manager->request;
-    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.count ||
-        (request->open && !request->ready))
-        return true;
-    const tide_step_plan *step = tide_future_plan(&manager->future);
-    return step && step->plan->fetch_count > 0;
 }
 
 /* --- done --- */

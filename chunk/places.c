@@ -182,26 +182,16 @@ static uint32_t watchers_of(uint32_t marks)
            (marks & TIDE_MARK_GATHER_DEVICE ? 1u << TIDE_WATCHER_LEAVING : 0);
 }
 
-static void set_marks(tide_places *places, tide_chunk chunk, uint32_t marks)
+void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t set, uint32_t unset)
 {
     tide_place *place = &places->chunks[chunk];
-    const uint32_t changed = place->marks ^ marks;
+    const uint32_t marks = (place->marks | set) & ~unset, changed = place->marks ^ marks;
     if (!changed)
         return;
     places->going += (marks & TIDE_MARKS_GOING) != 0;
     places->going -= (place->marks & TIDE_MARKS_GOING) != 0;
     place->marks = (uint8_t)marks;
     tide_places_note(places, chunk, watchers_of(changed));
-}
-
-void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks)
-{
-    set_marks(places, chunk, places->chunks[chunk].marks | marks);
-}
-
-void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks)
-{
-    set_marks(places, chunk, places->chunks[chunk].marks & ~marks);
 }
 
 /* --- watchers --- */

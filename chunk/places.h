@@ -158,8 +158,8 @@ void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live);
 /* A host slot without the chunk's content, or of a chunk without any, is of no use: it goes. */
 void tide_places_tidy_host(tide_places *places, tide_chunk chunk);
 
-void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks);
-void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks);
+/* Set marks, and take others away. */
+void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t set, uint32_t unset);
 
 /* --- watchers --- */
 
@@ -170,6 +170,25 @@ static inline void tide_places_note(tide_places *places, tide_chunk chunk, uint3
 {
     if (watchers & ~(uint32_t)places->chunks[chunk].noted)
         tide_places_note_new(places, chunk, watchers);
+}
+
+/* An op's begin and end mark and unmark each of its chunks: nobody counts these marks. */
+static inline void tide_places_request(tide_places *places, tide_chunk chunk, bool requested)
+{
+    const uint8_t marks = TIDE_MARK_REQUESTED | TIDE_MARK_FIRST;
+    tide_place *place = &places->chunks[chunk];
+    place->marks = (uint8_t)(requested ? place->marks | marks : place->marks & ~marks);
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+}
+
+static inline void tide_places_mark(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    tide_places_change_marks(places, chunk, marks, 0);
+}
+
+static inline void tide_places_unmark(tide_places *places, tide_chunk chunk, uint32_t marks)
+{
+    tide_places_change_marks(places, chunk, 0, marks);
 }
 
 /* All chunks. */

@@ -131,12 +131,16 @@ uint32_t tide_request_reserved(tide_request *request)
 
 static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t count)
 {
+    uint32_t marks = 0;
     for (uint32_t i = 0; i < count; i++) {
-        assert(!(tide_place_of(r->places, chunks[i])->marks & TIDE_MARK_REQUESTED));
+        const tide_place *place = tide_place_of(r->places, chunks[i]);
+        assert(!(place->marks & TIDE_MARK_REQUESTED));
         r->pins[r->pin_count++] = chunks[i];
-        tide_places_mark(r->places, chunks[i], TIDE_MARK_REQUESTED | TIDE_MARK_FIRST);
+        marks |= place->marks;
+        tide_places_request(r->places, chunks[i], true);
     }
-    tide_leaving_let_stay(r->leaving, chunks, count);
+    if (marks & TIDE_MARKS_GOING)
+        tide_leaving_let_stay(r->leaving, chunks, count);
     r->ready = r->tracked = false;
 }
 
@@ -144,7 +148,7 @@ static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t c
 static void release_chunks(tide_request *r, uint32_t from)
 {
     for (uint32_t i = from; i < r->pin_count; i++) {
-        tide_places_unmark(r->places, r->pins[i], TIDE_MARK_REQUESTED | TIDE_MARK_FIRST);
+        tide_places_request(r->places, r->pins[i], false);
         if (i < r->pinned_count)
             tide_places_unpin(r->places, r->pins[i], TIDE_TIER_DEVICE);
     }

@@ -66,7 +66,8 @@ void tide_tensors_destroy(tide_tensors *tensors)
 static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state from, tide_tensor_state to)
 {
     tide_tensor_counts_move(&t->counts[chunk], from, to);
-    tide_places_note(t->places, chunk, TIDE_WATCHERS_ALL); /* its gradients may be complete */
+    if (from == TIDE_TENSOR_HOLD_AFTER_BWD || to == TIDE_TENSOR_HOLD_AFTER_BWD) /* its gradients may be complete */
+        tide_places_note(t->places, chunk, TIDE_WATCHERS_ALL);
     if (from == TIDE_TENSOR_FREE || to == TIDE_TENSOR_FREE)
         tide_places_set_live(t->places, chunk, tide_tensor_counts_live(&t->counts[chunk]) > 0);
 }
