@@ -42,7 +42,7 @@ import gpu_parts
 import gpu_report
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("chunk", "include", "kernels", "offload", "src", "tests", "tools", "meson.build", "meson_options.txt")
+SOURCES = ("base", "chunk", "include", "kernels", "offload", "src", "tests", "tools", "meson.build", "meson_options.txt")
 SKIPPED = 77  # a test's exit status where it has nothing to run on
 UNKILLABLE_SECONDS = 5
 STEP_HEAD_BYTES, STEP_TAIL_BYTES, LOG_BYTES = 256 << 10, 64 << 10, 12 << 20
