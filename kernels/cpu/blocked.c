@@ -12,6 +12,7 @@
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/variant.h"
+#include "kernels/matmul_shape.h"
 
 enum { BLOCK_M = 128, BLOCK_N = 256, BLOCK_K = 256 };
 enum {
@@ -136,10 +137,21 @@ static void block_task(const void *arguments, size_t index, size_t member)
                                          .c = own + A_ELEMENTS + B_ELEMENTS});
 }
 
+static tide_status check_shape(const tide_matmul_args *args)
+{
+    const char *fault = tide_matmul_shape_fault(args);
+    if (!fault && args->gelu != TIDE_MATMUL_GELU_NONE)
+        fault = "the CPU's products do not take GELU along";
+    if (!fault)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "matmul of %zu x %zu x %zu (lda %zu, ldb %zu, ldc %zu): %s",
+                     args->m, args->n, args->k, args->lda, args->ldb, args->ldc, fault);
+}
+
 tide_status VARIANT(blocked)(void *stream, const void *arguments)
 {
     const tide_matmul_args *args = arguments;
-    const tide_status status = tide_matmul_shape_check(args);
+    const tide_status status = check_shape(args);
     (void)stream;
     if (status != TIDE_OK)
         return status;
@@ -158,7 +170,7 @@ size_t VARIANT(blocked_workspace_bytes)(void)
 
 tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes)
 {
-    const tide_status status = tide_matmul_shape_check(shape);
+    const tide_status status = check_shape(shape);
     if (status == TIDE_OK)
         *workspace_bytes = VARIANT(blocked_workspace_bytes)();
     return status;

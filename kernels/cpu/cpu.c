@@ -1,14 +1,13 @@
-/* Which variant this machine runs, how many threads, and what `tidepool info` says about it. */
+/* Which variant this machine runs, and what `tidepool info` says about it. Above all else of this folder. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/matmul_shape.h"
+#include "kernels/cpu/matmul_onednn.h"
+#include "kernels/cpu/team.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-
-static int thread_count = 1; /* set at start, before any kernel runs; read by all */
 
 #if defined(__x86_64__)
 extern const tide_cpu_variant tide_cpu_variant_avx2, tide_cpu_variant_avx512;
@@ -66,32 +65,10 @@ const tide_kernels *tide_kernels_cpu(void)
 
 void tide_kernels_cpu_configure(int threads)
 {
-    assert(threads >= 1);
-#if TIDE_HAVE_OPENMP
-    thread_count = threads;
-#else
-    (void)threads;
-    thread_count = 1;
-#endif
+    tide_team_configure(threads);
 #if TIDE_HAVE_ONEDNN
     tide_onednn_forget();
 #endif
-}
-
-int tide_kernels_cpu_threads(void)
-{
-    return thread_count;
-}
-
-tide_status tide_matmul_shape_check(const tide_matmul_args *args)
-{
-    const char *fault = tide_matmul_shape_fault(args);
-    if (!fault && args->gelu != TIDE_MATMUL_GELU_NONE)
-        fault = "the CPU's products do not take GELU along";
-    if (!fault)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "matmul of %zu x %zu x %zu (lda %zu, ldb %zu, ldc %zu): %s",
-                     args->m, args->n, args->k, args->lda, args->ldb, args->ldc, fault);
 }
 
 /* ---- info ---- */

@@ -46,15 +46,4 @@ const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa);
 /* The best variant of this machine. Never NULL. */
 const tide_cpu_variant *tide_cpu_variant_best(void);
 
-/* TIDE_OK if the shape keeps the rules of tide_matmul_args; else TIDE_ERROR_ARGUMENT with a message. */
-tide_status tide_matmul_shape_check(const tide_matmul_args *args);
-
-/* ---- matrix products through oneDNN (matmul_onednn.c; only with TIDE_HAVE_ONEDNN) ---- */
-
-tide_status tide_onednn_matmul(void *stream, const void *arguments);
-tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes);
-void tide_onednn_forget(void); /* drop every prepared product */
-void tide_onednn_describe(
-    tide_cpu_info *info); /* fill in what concerns matrix products, where oneDNN makes them */
-
 #endif

@@ -9,8 +9,8 @@
  *
  * Held to less than AVX-512, version 2 multiplies bf16 in a reference loop, and fp32 through a product that
  * allocates up to 4 MiB at each call, which no budget would see, and is at best a sixth faster than ours. So
- * there, and for a product that oneDNN declines, the plan is the built-in product (blocked.c), which takes
- * bf16 through fp32 in the workspace. So are all products of fp16: version 2 has none, and version 3 only where there are
+ * there, and for a product that oneDNN has not, the plan is empty and the product left to the built-in one (blocked.c), which
+ * takes bf16 through fp32 in the workspace. So are all products of fp16: version 2 has none, and version 3 only where there are
  * AVX512-FP16's instructions. With AVX-512 but no bf16 instructions version 2 emulates them: it allocates in
  * each thread at each call, and made 22 GFLOP/s where the built-in product makes 94 to 116 (a Xeon of 2019's kind, two
  * cores). The choice depends on shape and machine alone and is made at
@@ -21,14 +21,13 @@
  *
  * One lock guards the list of plans and is held while one runs: its memory objects serve one run at a time.
  */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul_onednn.h"
+#include "kernels/cpu/onednn_version.h"
 #include "kernels/matmul_shape.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <oneapi/dnnl/dnnl.h>
 
 /* Weak: absent where oneDNN was built with another threading runtime than OpenMP. */
 extern void omp_set_num_threads(int threads) __attribute__((weak));
@@ -36,7 +35,7 @@ extern void omp_set_num_threads(int threads) __attribute__((weak));
 typedef struct matmul_plan {
     struct matmul_plan *next;
     tide_matmul_args shape; /* pointers and workspace_bytes not used */
-    bool built_in;          /* run by blocked.c; nothing below exists */
+    bool declined;          /* nothing below exists */
     size_t workspace_bytes;
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, bias, c, scratch; /* bias: NULL without */
@@ -46,90 +45,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static matmul_plan *plans;   /* guarded by lock */
 static dnnl_engine_t engine; /* guarded by lock; made at the first prepare, kept */
 static dnnl_stream_t stream; /* as engine */
-
-/* ---- what differs between versions 2 and 3 ---- */
-
-#if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t matrix_description;
-
-static dnnl_status_t describe(matrix_description *description, const dnnl_dims_t dims,
-                              const dnnl_dims_t strides, dnnl_data_type_t type)
-{
-    return dnnl_memory_desc_create_with_strides(description, 2, dims, type, strides);
-}
-
-static void describe_undo(matrix_description *description)
-{
-    if (*description)
-        dnnl_memory_desc_destroy(*description);
-}
-
-static dnnl_status_t matrix_create(dnnl_memory_t *memory, const matrix_description *description)
-{
-    return dnnl_memory_create(memory, *description, engine, DNNL_MEMORY_NONE);
-}
-
-static dnnl_status_t product_describe(dnnl_primitive_desc_t *product, const matrix_description *a,
-                                      const matrix_description *b, const matrix_description *bias,
-                                      const matrix_description *c, const_dnnl_primitive_attr_t attributes)
-{
-    return dnnl_matmul_primitive_desc_create(product, engine, *a, *b, bias ? *bias : NULL, *c, attributes);
-}
-
-static dnnl_status_t append_sum(dnnl_post_ops_t operations)
-{
-    return dnnl_post_ops_append_sum(operations, 1.0f, 0, dnnl_data_type_undef);
-}
-
-static dnnl_status_t scratch_create(matmul_plan *plan, const_dnnl_primitive_desc_t product)
-{
-    const const_dnnl_memory_desc_t description =
-        dnnl_primitive_desc_query_md(product, dnnl_query_scratchpad_md, 0);
-    plan->workspace_bytes = dnnl_memory_desc_get_size(description);
-    return dnnl_memory_create(&plan->scratch, description, engine, DNNL_MEMORY_NONE);
-}
-#else
-typedef dnnl_memory_desc_t matrix_description;
-
-static dnnl_status_t describe(matrix_description *description, const dnnl_dims_t dims,
-                              const dnnl_dims_t strides, dnnl_data_type_t type)
-{
-    return dnnl_memory_desc_init_by_strides(description, 2, dims, type, strides);
-}
-
-static void describe_undo(matrix_description *description)
-{
-    (void)description;
-}
-
-static dnnl_status_t matrix_create(dnnl_memory_t *memory, const matrix_description *description)
-{
-    return dnnl_memory_create(memory, description, engine, DNNL_MEMORY_NONE);
-}
-
-static dnnl_status_t product_describe(dnnl_primitive_desc_t *product, const matrix_description *a,
-                                      const matrix_description *b, const matrix_description *bias,
-                                      const matrix_description *c, const_dnnl_primitive_attr_t attributes)
-{
-    dnnl_matmul_desc_t operation;
-    const dnnl_status_t status = dnnl_matmul_desc_init(&operation, a, b, bias, c);
-    return status == dnnl_success ? dnnl_primitive_desc_create(product, &operation, attributes, engine, NULL)
-                                  : status;
-}
-
-static dnnl_status_t append_sum(dnnl_post_ops_t operations)
-{
-    return dnnl_post_ops_append_sum(operations, 1.0f);
-}
-
-static dnnl_status_t scratch_create(matmul_plan *plan, const_dnnl_primitive_desc_t product)
-{
-    const dnnl_memory_desc_t *description =
-        dnnl_primitive_desc_query_md(product, dnnl_query_scratchpad_md, 0);
-    plan->workspace_bytes = dnnl_memory_desc_get_size(description);
-    return dnnl_memory_create(&plan->scratch, description, engine, DNNL_MEMORY_NONE);
-}
-#endif
 
 /* ---- the library ---- */
 
@@ -262,15 +177,15 @@ static dnnl_status_t plan_fill(matmul_plan *plan, const product_matrices *matric
 {
     dnnl_status_t status = dnnl_primitive_create(&plan->primitive, product);
     if (status == dnnl_success)
-        status = matrix_create(&plan->a, &matrices->a);
+        status = matrix_create(&plan->a, engine, &matrices->a);
     if (status == dnnl_success)
-        status = matrix_create(&plan->b, &matrices->b);
+        status = matrix_create(&plan->b, engine, &matrices->b);
     if (status == dnnl_success && plan->shape.has_bias)
-        status = matrix_create(&plan->bias, &matrices->bias);
+        status = matrix_create(&plan->bias, engine, &matrices->bias);
     if (status == dnnl_success)
-        status = matrix_create(&plan->c, &matrices->c);
+        status = matrix_create(&plan->c, engine, &matrices->c);
     if (status == dnnl_success)
-        status = scratch_create(plan, product);
+        status = scratch_create(&plan->scratch, engine, product, &plan->workspace_bytes);
     return status;
 }
 
@@ -284,7 +199,7 @@ static dnnl_status_t plan_build(matmul_plan *plan)
     if (status == dnnl_success)
         status = attributes_create(&attributes, plan->shape.accumulate);
     if (status == dnnl_success)
-        status = product_describe(&product, &matrices.a, &matrices.b,
+        status = product_describe(&product, engine, &matrices.a, &matrices.b,
                                   plan->shape.has_bias ? &matrices.bias : NULL, &matrices.c, attributes);
     if (status == dnnl_success)
         status = plan_fill(plan, &matrices, product);
@@ -306,10 +221,8 @@ static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **resu
     dnnl_status_t status = library_open();
     if (status == dnnl_success)
         status = library_wanted(shape->in_dtype) ? plan_build(plan) : dnnl_unimplemented;
-    if (status == dnnl_unimplemented) {
-        plan->built_in = true;
-        plan->workspace_bytes = tide_cpu_variant_best()->blocked_workspace_bytes();
-    } else if (status != dnnl_success) {
+    plan->declined = status == dnnl_unimplemented;
+    if (status != dnnl_success && !plan->declined) {
         plan_destroy(plan);
         return library_fail(shape, status, "preparing");
     }
@@ -319,9 +232,8 @@ static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **resu
 
 tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
 {
-    tide_status status = tide_matmul_shape_check(shape);
-    if (status != TIDE_OK)
-        return status;
+    tide_status status = TIDE_OK;
+    assert(!tide_matmul_shape_fault(shape) && shape->gelu == TIDE_MATMUL_GELU_NONE);
     pthread_mutex_lock(&lock);
     matmul_plan *plan = plan_find(shape);
     if (!plan) {
@@ -332,7 +244,7 @@ tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace
             plans = plan;
         }
     }
-    if (status == TIDE_OK)
+    if (status == TIDE_OK && !plan->declined)
         *workspace_bytes = plan->workspace_bytes;
     pthread_mutex_unlock(&lock);
     return status;
@@ -373,8 +285,6 @@ static dnnl_status_t plan_point(const matmul_plan *plan, const tide_matmul_args 
 
 static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *args)
 {
-    if (plan->built_in)
-        return tide_cpu_variant_best()->blocked(NULL, args);
     const dnnl_exec_arg_t operands[] = {
         {DNNL_ARG_SRC, plan->a},     {DNNL_ARG_WEIGHTS, plan->b},
         {DNNL_ARG_DST, plan->c},     {DNNL_ARG_SCRATCHPAD, plan->scratch},
@@ -389,11 +299,9 @@ static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *arg
     return status == dnnl_success ? TIDE_OK : library_fail(args, status, "running");
 }
 
-tide_status tide_onednn_matmul(void *stream_unused, const void *arguments)
+tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined)
 {
-    const tide_matmul_args *args = arguments;
-    tide_status status;
-    (void)stream_unused;
+    tide_status status = TIDE_OK;
     assert(args->a && args->b && args->c && !args->has_bias == !args->bias);
     pthread_mutex_lock(&lock);
     const matmul_plan *plan = plan_find(args);
@@ -404,8 +312,9 @@ tide_status tide_onednn_matmul(void *stream_unused, const void *arguments)
         status = tide_fail(TIDE_ERROR_ARGUMENT,
                            "matmul of %zu x %zu x %zu: a workspace of %zu bytes, it needs %zu", args->m,
                            args->n, args->k, args->workspace_bytes, plan->workspace_bytes);
-    else
+    else if (!plan->declined)
         status = plan_run(plan, args);
+    *declined = plan && plan->declined;
     pthread_mutex_unlock(&lock);
     return status;
 }

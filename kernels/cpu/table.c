@@ -1,5 +1,27 @@
-/* One variant's table. Matrix products are oneDNN's where the build has it. */
+/* One variant's table. Matrix products are oneDNN's where the build has it and it takes them (matmul_onednn.h), else built in;
+ * which, is settled when a shape is prepared. */
+#include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/variant.h"
+
+#if TIDE_HAVE_ONEDNN
+static tide_status matmul_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+{
+    size_t bytes;
+    tide_status status = VARIANT(blocked_prepare)(shape, &bytes);
+    if (status == TIDE_OK)
+        status = tide_onednn_prepare(shape, &bytes);
+    if (status == TIDE_OK)
+        *workspace_bytes = bytes;
+    return status;
+}
+
+static tide_status matmul(void *stream, const void *arguments)
+{
+    bool declined;
+    const tide_status status = tide_onednn_matmul(arguments, &declined);
+    return status == TIDE_OK && declined ? VARIANT(blocked)(stream, arguments) : status;
+}
+#endif
 
 const tide_cpu_variant VARIANT(variant) = {
     .kernels =
@@ -10,8 +32,8 @@ const tide_cpu_variant VARIANT(variant) = {
             .layer_norm = VARIANT(layer_norm),
             .layer_norm_backward = VARIANT(layer_norm_backward),
 #if TIDE_HAVE_ONEDNN
-            .matmul = tide_onednn_matmul,
-            .matmul_prepare = tide_onednn_prepare,
+            .matmul = matmul,
+            .matmul_prepare = matmul_prepare,
 #else
             .matmul = VARIANT(blocked),
             .matmul_prepare = VARIANT(blocked_prepare),

@@ -1,5 +1,9 @@
 #include "kernels/cpu/team.h"
-#include "kernels/cpu/cpu.h"
+
+#include "kernels/kernels.h"
+#include "tide_config.h"
+
+#include <assert.h>
 
 #if TIDE_HAVE_OPENMP
 #include <omp.h>
@@ -8,16 +12,28 @@
 /* Below this many elements the caller's thread is done before the team is awake. */
 enum { TEAM_ELEMENTS_MIN = 16384 };
 
+static int thread_count = 1; /* set at start, before any kernel runs; read by all */
+
+void tide_team_configure(int threads)
+{
+    assert(threads >= 1);
+    thread_count = TIDE_HAVE_OPENMP ? threads : 1;
+}
+
+int tide_kernels_cpu_threads(void)
+{
+    return thread_count;
+}
+
 /* As many as the kernels were configured for, and no more than the calling thread has been given: a thread bound to a
  * node has set its own number to what the node has. */
 static int team_threads(void)
 {
-    const int threads = tide_kernels_cpu_threads();
 #if TIDE_HAVE_OPENMP
     const int most = omp_get_max_threads();
-    return threads < most ? threads : most;
+    return thread_count < most ? thread_count : most;
 #else
-    return threads;
+    return thread_count;
 #endif
 }
 

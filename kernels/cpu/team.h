@@ -18,6 +18,9 @@
 
 #include <stddef.h>
 
+/* The number that tide_kernels_cpu_threads tells, under the same conditions as tide_kernels_cpu_configure, which calls it. */
+void tide_team_configure(int threads);
+
 /* Work on task `index` of the kernel's. */
 typedef void (*tide_team_task)(const void *arguments, size_t index);
 

@@ -1,0 +1,21 @@
+/* Matrix products through oneDNN; matmul_onednn.c says which it takes and which it declines. Only with TIDE_HAVE_ONEDNN. */
+#ifndef TIDEPOOL_KERNELS_CPU_MATMUL_ONEDNN_H
+#define TIDEPOOL_KERNELS_CPU_MATMUL_ONEDNN_H
+
+#include "kernels/kernels.h"
+#include "tide_config.h"
+
+/* As the table's matmul_prepare, for a shape that keeps its rules. *workspace_bytes is set if oneDNN takes the product and
+ * stays as it is if it declines: a matter of shape and machine alone. */
+tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes);
+
+/* The table's matmul, but that a product that was declined is left to the caller: OK, *declined, nothing done. */
+tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined);
+
+/* Drop every prepared product. */
+void tide_onednn_forget(void);
+
+/* Fill in what concerns matrix products, where oneDNN makes them. */
+void tide_onednn_describe(tide_cpu_info *info);
+
+#endif
