@@ -1,9 +1,10 @@
 /* What the trainer's files share.
  *
- *   trainer.c         create, step, evaluate
+ *   trainer.c         create, destroy; calls plan and state
  *   trainer_plan.c    options resolved, recompute and budgets chosen, the pool and the model built
- *   trainer_state.c   save and resume
- *   trainer_sample.c  text from the model
+ *   trainer_state.c   save and resume; calls step
+ *   trainer_sample.c  text from the model; calls step
+ *   trainer_step.c    step, evaluate, and what all that runs the model needs: is there anything to run, and to give up
  */
 #ifndef TIDE_TRAIN_TRAINER_INTERNAL_H
 #define TIDE_TRAIN_TRAINER_INTERNAL_H

@@ -1,0 +1,199 @@
+/* One step after another: a batch by step number, the model's ops, the optimizer's result.
+ *
+ * The number of steps done is all there is of position: the batch, the learning rate and the random numbers are functions of
+ * it. (In fp16 the loss scale is another: it moves when a step has been made, never when one failed.) So a step that failed
+ * and was aborted can be repeated, and a resumed run goes on as if it had never stopped.
+ *
+ * The loss is read after the step's end has been queued: by then the norm's kernels and, without clipping,
+ * the updates are on their way, and the read waits for compute alone.
+ */
+#include "src/train/trainer_internal.h"
+
+#include "src/train/loss_scale.h"
+#include "src/train/lr_schedule.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { MESSAGE_BYTES = 1024 };
+
+tide_status tide_trainer_check_computes(const tide_trainer *trainer, const char *what)
+{
+    if (trainer->computes)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_STATE, "the null device computes nothing: there is nothing to %s", what);
+}
+
+tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
+{
+    char message[MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%s", tide_message());
+    const tide_status aborted = tide_step_abort(trainer->pool);
+    if (aborted == TIDE_OK)
+        return tide_fail(status, "%s", message);
+    return tide_fail(status, "%s (and the step could not be given up: %s)", message,
+                     tide_status_name(aborted));
+}
+
+/* --- a step --- */
+
+static double learning_rate(const tide_train_state *state)
+{
+    const tide_lr_schedule schedule = {
+        .lr = state->lr, .lr_min = state->lr_min, .warmup_steps = state->warmup_steps, .steps = state->steps};
+    return tide_lr_schedule_at(&schedule, state->step);
+}
+
+/* What the loss' gradient is multiplied by; 1: nothing. */
+static float loss_scale(const tide_train_state *state)
+{
+    return state->loss_scale > 0 ? (float)state->loss_scale : 1;
+}
+
+static void loss_scale_step(tide_train_state *state, bool skipped)
+{
+    if (state->dtype != TIDE_DTYPE_FP16 || state->loss_scale_fixed != 0)
+        return;
+    const tide_loss_scale now = {.scale = state->loss_scale, .good_steps = state->loss_scale_good_steps};
+    const tide_loss_scale next = tide_loss_scale_after(now, skipped);
+    state->loss_scale = next.scale;
+    state->loss_scale_good_steps = next.good_steps;
+}
+
+static tide_step_options step_options(const tide_train_state *state)
+{
+    return (tide_step_options){
+        .training = true,
+        .learning_rate = (float)learning_rate(state),
+        .beta1 = (float)state->beta1,
+        .beta2 = (float)state->beta2,
+        .epsilon = (float)state->epsilon,
+        .weight_decay = (float)state->weight_decay,
+        .clip_norm = (float)state->clip,
+        .loss_scale = loss_scale(state),
+    };
+}
+
+static tide_status next_batch(tide_trainer *trainer)
+{
+    if (!trainer->data)
+        return TIDE_OK;
+    return tide_data_batch(trainer->data, trainer->state.step, trainer->plan.batch_sequences, trainer->inputs,
+                           trainer->targets);
+}
+
+/* Everything between begin and end of a training step. */
+static tide_status run_step(tide_trainer *trainer)
+{
+    tide_status status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
+    if (status == TIDE_OK)
+        status = tide_gpt2_train(trainer->model, loss_scale(&trainer->state));
+    return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
+}
+
+/* What the step that has just begun will take. A prediction that fails is none; it stops no training. */
+static void predict_step(tide_trainer *trainer, tide_trainer_report *report)
+{
+    tide_pool_prediction prediction;
+    if (!trainer->predicts || tide_pool_predict(trainer->pool, &prediction) != TIDE_OK)
+        return;
+    report->predicted_step_seconds = prediction.step_seconds;
+    report->predicted_stall_seconds = prediction.stall_seconds;
+}
+
+static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *report, tide_step_result *result)
+{
+    if (!trainer->computes)
+        return TIDE_OK;
+    const tide_status status = tide_gpt2_loss(trainer->model, &report->loss);
+    return status == TIDE_OK ? tide_step_result_get(trainer->pool, result) : status;
+}
+
+static void finish_step(tide_trainer *trainer, const tide_step_result *result, tide_trainer_report *report)
+{
+    tide_train_state *state = &trainer->state;
+    report->lr = learning_rate(state);
+    report->loss_scale = (double)loss_scale(state);
+    loss_scale_step(state, result->skipped);
+    state->step++;
+    state->tokens += state->batch_tokens;
+    state->adam_step = tide_update_count(trainer->pool);
+    state->skipped += result->skipped;
+    report->step = state->step;
+    report->tokens = state->tokens;
+    report->skipped = result->skipped;
+    report->skipped_in_row = result->skipped_in_row;
+    report->gradient_scale = result->gradient_scale;
+    if (trainer->computes)
+        report->gradient_norm = result->gradient_norm;
+}
+
+tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report)
+{
+    tide_status status = next_batch(trainer);
+    if (status != TIDE_OK)
+        return status;
+    tide_trainer_report made = {
+        .loss = NAN, .gradient_norm = NAN, .predicted_step_seconds = NAN, .predicted_stall_seconds = NAN};
+    tide_step_result result = {.gradient_scale = 1};
+    const tide_step_options options = step_options(&trainer->state);
+    status = tide_step_begin(trainer->pool, &options);
+    if (status == TIDE_OK)
+        predict_step(trainer, &made);
+    if (status == TIDE_OK)
+        status = run_step(trainer);
+    if (status == TIDE_OK)
+        status = measure_step(trainer, &made, &result);
+    if (status != TIDE_OK)
+        return tide_trainer_abort(trainer, status);
+    finish_step(trainer, &result, &made);
+    if (report)
+        *report = made;
+    return TIDE_OK;
+}
+
+/* --- evaluation --- */
+
+static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double *loss)
+{
+    tide_status status = tide_data_validation_batch(trainer->data, index, trainer->plan.batch_sequences,
+                                                    trainer->inputs, trainer->targets);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});
+    if (status == TIDE_OK)
+        status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
+    if (status == TIDE_OK)
+        status = tide_gpt2_evaluate(trainer->model);
+    if (status == TIDE_OK)
+        status = tide_gpt2_loss(trainer->model, loss);
+    if (status == TIDE_OK)
+        status = tide_step_end(trainer->pool);
+    return status == TIDE_OK ? TIDE_OK : tide_trainer_abort(trainer, status);
+}
+
+/* No more batches than the split fills: the last may wrap around, none repeats as a whole. */
+static uint64_t evaluation_batches(const tide_trainer *trainer)
+{
+    const uint64_t sequences = tide_data_count(trainer->data).validation_sequences;
+    const uint64_t filled = (sequences + trainer->plan.batch_sequences - 1) / trainer->plan.batch_sequences;
+    return filled < trainer->eval_batches ? filled : trainer->eval_batches;
+}
+
+tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss)
+{
+    tide_status status = tide_trainer_check_computes(trainer, "evaluate");
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t batches = evaluation_batches(trainer);
+    double sum = 0;
+    for (uint64_t i = 0; i < batches; i++) {
+        double of_batch = 0;
+        status = evaluate_batch(trainer, i, &of_batch);
+        if (status != TIDE_OK)
+            return status;
+        sum += of_batch;
+    }
+    *loss = sum / (double)batches;
+    return TIDE_OK;
+}
