@@ -1,7 +1,8 @@
 /* What the trainer's files share.
  *
- *   trainer.c         create, destroy; calls plan and state
- *   trainer_plan.c    options resolved, recompute and budgets chosen, the pool and the model built
+ *   trainer.c         create, destroy; calls options, plan and state
+ *   trainer_options.c defaults and refusals
+ *   trainer_plan.c    recompute and budgets chosen, the pool and the model built
  *   trainer_state.c   save and resume; calls step
  *   trainer_sample.c  text from the model; calls step
  *   trainer_step.c    step, evaluate, and what all that runs the model needs: is there anything to run, and to give up

@@ -1,0 +1,156 @@
+/* Options: their defaults, what is filled in where nothing was chosen, and what is refused whatever the memory. */
+#include "src/train/trainer_internal.h"
+
+#include "src/train/loss_scale.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum {
+    DEFAULT_BATCH_SEQUENCES = 8,
+    DEFAULT_MICRO_BATCH_TOKENS = 512,
+    DEFAULT_WARMUP_STEPS = 100,
+    DEFAULT_WARMUP_SHARE = 10, /* of the run: a tenth */
+};
+
+void tide_trainer_options_default(tide_trainer_options *options)
+{
+    *options = (tide_trainer_options){
+        .steps = 1000,
+        .lr = 6e-4,
+        .weight_decay = 0.1,
+        .clip = 1.0,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .warmup_steps = TIDE_TRAINER_WARMUP_DEFAULT,
+        .seed = 1,
+        .recompute = TIDE_RECOMPUTE_AUTO,
+        .eval_batches = 16,
+    };
+    const tide_status preset = tide_gpt2_config_open("gpt2-nano", &options->model);
+    assert(preset == TIDE_OK);
+    (void)preset;
+    tide_pool_options_default(&options->pool);
+}
+
+bool tide_trainer_device_is_null(const char *device)
+{
+    return device && strcmp(device, "null") == 0;
+}
+
+/* The most sequences that divide the batch and hold no more than 512 tokens: enough rows to keep matrix
+ * products busy, few enough that one micro-batch's activations stay small. */
+static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
+{
+    for (uint32_t sequences = batch_sequences; sequences > 1; sequences--) {
+        if (batch_sequences % sequences == 0 && (uint64_t)sequences * seq_len <= DEFAULT_MICRO_BATCH_TOKENS)
+            return sequences;
+    }
+    return 1;
+}
+
+static uint64_t default_warmup(uint64_t steps)
+{
+    const uint64_t share = steps / DEFAULT_WARMUP_SHARE;
+    return share < DEFAULT_WARMUP_STEPS ? share : DEFAULT_WARMUP_STEPS;
+}
+
+static tide_status resolve_sequence(tide_trainer_options *options)
+{
+    if (options->seq_len == 0)
+        options->seq_len = options->model.context;
+    if (options->seq_len > options->model.context)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "sequence length %u: the model's context is %u",
+                         options->seq_len, options->model.context);
+    return TIDE_OK;
+}
+
+static tide_status resolve_batch(tide_trainer_options *options)
+{
+    if (options->batch_tokens == 0)
+        options->batch_tokens = (uint64_t)DEFAULT_BATCH_SEQUENCES * options->seq_len;
+    const uint64_t sequences = options->batch_tokens / options->seq_len;
+    if (options->batch_tokens % options->seq_len != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "batch of %llu tokens does not divide into sequences of %u; %llu would",
+                         (unsigned long long)options->batch_tokens, options->seq_len,
+                         (unsigned long long)((sequences + 1) * options->seq_len));
+    if (options->batch_tokens > INT32_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "batch of %llu tokens: at most %d are possible",
+                         (unsigned long long)options->batch_tokens, INT32_MAX);
+    if (options->micro_batch_sequences == 0)
+        options->micro_batch_sequences = default_micro_batch((uint32_t)sequences, options->seq_len);
+    if (sequences % options->micro_batch_sequences != 0)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "batch of %llu sequences (%llu tokens) does not divide into micro-batches of %u sequences",
+            (unsigned long long)sequences, (unsigned long long)options->batch_tokens,
+            options->micro_batch_sequences);
+    return TIDE_OK;
+}
+
+static tide_status check_number(const char *name, double value, bool right, const char *what)
+{
+    if (isfinite(value) && right)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s %g: it must be %s", name, value, what);
+}
+
+static tide_status check_loss_scale(const tide_trainer_options *options)
+{
+    if (options->loss_scale == 0)
+        return TIDE_OK;
+    if (options->pool.dtype != TIDE_DTYPE_FP16)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "loss scale %g: only fp16 has one, the dtype is %s",
+                         options->loss_scale, tide_dtype_name(options->pool.dtype));
+    return check_number("loss scale", options->loss_scale, tide_loss_scale_is_valid(options->loss_scale),
+                        "a power of two from 1 to 16777216, or 0 (dynamic)");
+}
+
+static tide_status check_numbers(const tide_trainer_options *options)
+{
+    tide_status status = check_number("learning rate", options->lr, options->lr > 0, "above 0");
+    if (status == TIDE_OK)
+        status = check_number("weight decay", options->weight_decay, options->weight_decay >= 0, "0 or more");
+    if (status == TIDE_OK)
+        status = check_number("clip", options->clip, options->clip >= 0, "0 (no clipping) or more");
+    if (status == TIDE_OK)
+        status =
+            check_number("beta1", options->beta1, options->beta1 >= 0 && options->beta1 < 1, "in [0, 1)");
+    if (status == TIDE_OK)
+        status =
+            check_number("beta2", options->beta2, options->beta2 >= 0 && options->beta2 < 1, "in [0, 1)");
+    if (status == TIDE_OK)
+        status = check_number("epsilon", options->epsilon, options->epsilon > 0, "above 0");
+    if (status == TIDE_OK)
+        status = check_loss_scale(options);
+    if (status == TIDE_OK && options->steps == 0)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "a run of 0 steps: it must be 1 or more");
+    if (status == TIDE_OK && options->eval_batches == 0)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "evaluations of 0 batches: it must be 1 or more");
+    return status;
+}
+
+tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_trainer_options *resolved)
+{
+    tide_trainer_options made = *options;
+    tide_status status = tide_gpt2_config_check(&made.model, made.model.name);
+    if (status == TIDE_OK)
+        status = check_numbers(&made);
+    if (status == TIDE_OK)
+        status = resolve_sequence(&made);
+    if (status == TIDE_OK)
+        status = resolve_batch(&made);
+    if (status == TIDE_OK && !made.data && !tide_trainer_device_is_null(made.pool.device))
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");
+    if (status != TIDE_OK)
+        return status;
+    if (made.warmup_steps == TIDE_TRAINER_WARMUP_DEFAULT)
+        made.warmup_steps = default_warmup(made.steps);
+    if (!made.files)
+        made.files = tide_files_posix();
+    *resolved = made;
+    return TIDE_OK;
+}
