@@ -1,4 +1,4 @@
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* The table of `tidepool train`: names, kinds, ranges, defaults and help in one place. */
 #include "tools/train_options.h"
 
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
 #include "tools/options.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #define TIDE_CHECKPOINT_CHECKPOINT_H
 
 #include "src/checkpoint/files.h"
-#include "src/checkpoint/train_state.h"
+#include "src/state/train_state.h"
 #include "tidepool/status.h"
 
 #include <stdbool.h>

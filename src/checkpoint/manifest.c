@@ -12,7 +12,7 @@
 #include "src/checkpoint/manifest.h"
 
 #include "src/checkpoint/crc32c.h"
-#include "src/checkpoint/train_state_json.h"
+#include "src/state/train_state_json.h"
 #include "tide_config.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* A trainer made, filled with values, and taken apart. What it does between is in trainer_step.c. */
 #include "src/train/trainer_internal.h"
 
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
 
 #include <stdlib.h>
 

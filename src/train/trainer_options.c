@@ -1,7 +1,7 @@
 /* Options: their defaults, what is filled in where nothing was chosen, and what is refused whatever the memory. */
 #include "src/train/trainer_internal.h"
 
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
 
 #include <assert.h>
 #include <math.h>

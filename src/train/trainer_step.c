@@ -9,7 +9,7 @@
  */
 #include "src/train/trainer_internal.h"
 
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
 #include "src/train/lr_schedule.h"
 
 #include <math.h>

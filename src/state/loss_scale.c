@@ -1,4 +1,4 @@
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
 
 #include <assert.h>
 #include <math.h>

@@ -5,10 +5,10 @@
  * strings; doubles are printed with 17 digits, which give the same double back. What only fp16 has is only written with
  * it: checkpoints of other dtypes look as they did before there was fp16.
  */
-#include "src/checkpoint/train_state.h"
+#include "src/state/train_state.h"
 
-#include "src/checkpoint/train_state_json.h"
-#include "src/train/loss_scale.h"
+#include "src/state/loss_scale.h"
+#include "src/state/train_state_json.h"
 #include "tide_config.h"
 
 #include <assert.h>

@@ -10,8 +10,8 @@
  * scale's) and 2^24 (Apex's bound; PyTorch has none and can reach infinity). A power of two always: then taking it out is
  * exact, and no step depends on it but by what would otherwise over- or underflow.
  */
-#ifndef TIDE_TRAIN_LOSS_SCALE_H
-#define TIDE_TRAIN_LOSS_SCALE_H
+#ifndef TIDE_STATE_LOSS_SCALE_H
+#define TIDE_STATE_LOSS_SCALE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* The training state as a JSON object. Only in builds with jansson. */
-#ifndef TIDE_CHECKPOINT_TRAIN_STATE_JSON_H
-#define TIDE_CHECKPOINT_TRAIN_STATE_JSON_H
+#ifndef TIDE_STATE_TRAIN_STATE_JSON_H
+#define TIDE_STATE_TRAIN_STATE_JSON_H
 
-#include "src/checkpoint/train_state.h"
+#include "src/state/train_state.h"
 
 struct json_t;
 

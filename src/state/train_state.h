@@ -2,8 +2,8 @@
  * a table of fields carries to JSON, back, and through the comparison at a resume. Exact for 64-bit integers
  * and doubles.
  */
-#ifndef TIDE_CHECKPOINT_TRAIN_STATE_H
-#define TIDE_CHECKPOINT_TRAIN_STATE_H
+#ifndef TIDE_STATE_TRAIN_STATE_H
+#define TIDE_STATE_TRAIN_STATE_H
 
 #include "src/model/config.h"
 #include "tidepool/types.h"
