@@ -127,6 +127,34 @@ static void bad_options_and_names_are_refused(void **state)
     tide_layout_destroy(layout);
 }
 
+/* Enough names for the table to grow many times; every one is found, none that is not there. */
+static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **state)
+{
+    (void)state;
+    enum { NAMES = 20000 };
+    tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
+    uint32_t number = 77, checkpoint;
+    char name[32];
+    for (uint32_t i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "block.%u.weight", i);
+        assert_false(tide_layout_find_param(layout, name, &number));
+        assert_int_equal(number, 77);
+        assert_int_equal(add_param(layout, name, 1), i);
+    }
+    for (uint32_t i = 0; i < NAMES; i += 7) {
+        snprintf(name, sizeof name, "block.%u.weight", i);
+        assert_true(tide_layout_find_param(layout, name, &number));
+        assert_int_equal(number, i);
+        assert_string_equal(tide_layout_param_name(layout, i), name);
+        assert_int_equal(tide_layout_add_param(layout, name, 1, &number), TIDE_ERROR_ARGUMENT);
+        assert_int_equal(tide_layout_add_checkpoint(layout, name, 1, 1, &checkpoint), TIDE_OK);
+    }
+    assert_int_equal(tide_layout_params(layout), NAMES);
+    assert_int_equal(tide_layout_add_param(layout, "block.7.weigh", 1, &number), TIDE_OK);
+    assert_int_equal(number, NAMES);
+    tide_layout_destroy(layout);
+}
+
 /* --- random layouts against a map that says of every element whose it is --- */
 
 enum { PARAMS_MAX = 20, ELEMENTS_MAX = 200000 };
@@ -224,6 +252,7 @@ int main(void)
         cmocka_unit_test(checkpoint_parts_lie_behind_each_other_on_256_bytes),
         cmocka_unit_test(groups_share_chunks_out_over_their_ranks),
         cmocka_unit_test(bad_options_and_names_are_refused),
+        cmocka_unit_test(each_of_many_names_is_found_by_its_number_and_refused_twice),
         cmocka_unit_test(random_layouts_agree_with_a_map_of_their_elements),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
