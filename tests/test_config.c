@@ -1,5 +1,5 @@
 /* GPT-2 configurations: presets, config.json and its refusals, the params, their initial values. */
-#include "src/model/config.h"
+#include "src/model/params.h"
 
 #include "src/data/random.h"
 #include "tests/sim_memory.h"

@@ -3,7 +3,7 @@
 #ifndef TIDE_TESTS_TEST_GPT2_FLOAT64_H
 #define TIDE_TESTS_TEST_GPT2_FLOAT64_H
 
-#include "src/model/config.h"
+#include "src/model/params.h"
 
 /* params[tide_gpt2_param_index] in creation order; inputs and targets [sequences x seq_len]. Mean cross
  * entropy in nats. `logits` (may be NULL) gets [sequences x seq_len, vocab_size]. */

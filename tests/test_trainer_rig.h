@@ -3,6 +3,7 @@
 #ifndef TIDE_TESTS_TEST_TRAINER_RIG_H
 #define TIDE_TESTS_TEST_TRAINER_RIG_H
 
+#include "src/model/params.h"
 #include "src/train/trainer.h"
 
 void ok(tide_status status);

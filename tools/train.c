@@ -14,6 +14,7 @@
  * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
  * does: the newest complete checkpoint stands.
  */
+#include "src/model/params.h"
 #include "src/train/metrics.h"
 #include "src/train/trace.h"
 #include "tide_config.h"

@@ -20,7 +20,7 @@
 #define TIDE_MODEL_GPT2_H
 
 #include "kernels/kernels.h"
-#include "src/model/config.h"
+#include "src/model/params.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_gpt2 tide_gpt2;

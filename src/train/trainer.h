@@ -84,7 +84,7 @@ void tide_trainer_options_default(tide_trainer_options *options);
 typedef struct tide_trainer_plan {
     tide_pool_plan pool;    /* its params count the vocabulary's padded rows */
     uint64_t params;        /* elements of the model's params, as files hold them */
-    uint64_t padding_bytes; /* of pool.model_bytes: the padded rows (config.h) */
+    uint64_t padding_bytes; /* of pool.model_bytes: the padded rows (src/model/params.h) */
     uint64_t batch_tokens; /* the options in force, defaults resolved */
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */

@@ -3,7 +3,7 @@
 #ifndef TIDE_TESTS_GOLDEN_GPT2_GOLDEN_H
 #define TIDE_TESTS_GOLDEN_GPT2_GOLDEN_H
 
-#include "src/model/config.h"
+#include "src/model/params.h"
 
 enum { GOLDEN_SEQUENCES = 8, GOLDEN_SEQ_LEN = 32, GOLDEN_STEPS = 20, GOLDEN_WARMUP = 4, GOLDEN_PARAMS = 28 };
 enum { GOLDEN_TOKENS = GOLDEN_SEQUENCES * GOLDEN_SEQ_LEN };
