@@ -69,7 +69,7 @@ static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, c
     if (status != TIDE_OK)
         return status;
     const uint64_t begin_ns = tide_host_now_ns();
-    status = tide_fault_count(&device->fault, TIDE_FAULT_LAUNCH, work->label);
+    status = tide_fault_count(&device->account.fault, TIDE_FAULT_LAUNCH, work->label);
     if (status != TIDE_OK)
         goto unlock;
     status = launcher_run(work, stream, it->stream, fn, arguments, argument_bytes);
@@ -90,7 +90,7 @@ static tide_status launch_on_lane(tide_cuda_device *device, const tide_work *wor
 {
     tide_status status = tide_cuda_failure(device);
     if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_LAUNCH, work->label);
+        status = tide_fault_count(&device->account.fault, TIDE_FAULT_LAUNCH, work->label);
     if (status == TIDE_OK)
         tide_lane_push(&device->lane, work, fn, arguments, argument_bytes);
     return status;
@@ -134,7 +134,7 @@ static tide_status enqueue_copy(tide_cuda_device *device, tide_stream stream, co
     if (status != TIDE_OK)
         return status;
     const uint64_t begin_ns = tide_host_now_ns();
-    status = tide_fault_count(&device->fault, TIDE_FAULT_COPY, work->label);
+    status = tide_fault_count(&device->account.fault, TIDE_FAULT_COPY, work->label);
     if (status != TIDE_OK)
         goto unlock;
     const enum cudaMemcpyKind way = to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
@@ -169,16 +169,6 @@ tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const t
                         tide_cuda_slot_address(device, from_tier, from_slot), bytes, to_device);
 }
 
-static bool is_in_a_buffer(tide_cuda_device *device, const void *address, uint64_t bytes)
-{
-    bool found = false;
-    tide_cuda_state_lock(device);
-    for (uint32_t i = 0; i < device->buffer_count && !found; i++)
-        found = tide_is_inside(address, bytes, device->buffers[i].address, device->buffers[i].bytes);
-    tide_cuda_state_unlock(device);
-    return found;
-}
-
 tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
                                  const void *from, uint64_t bytes, bool to_device)
 {
@@ -186,10 +176,7 @@ tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const 
     tide_status status = copy_check(stream, work);
     if (status != TIDE_OK)
         return status;
-    const void *device_side = to_device ? to : from, *host_side = to_device ? from : to;
-    status = tide_copy_bytes_check(
-        work, bytes, device_side, tide_is_inside(device_side, bytes, cuda->memory.region, cuda->region_bytes),
-        host_side, is_in_a_buffer(cuda, host_side, bytes));
+    status = tide_account_copy_check(&cuda->account, work, to, from, bytes, to_device);
     if (status != TIDE_OK)
         return status;
     return enqueue_copy(cuda, stream, work, to, from, bytes, to_device);

@@ -57,11 +57,6 @@ static bool cuda_stream_failed(tide_device *device, tide_stream stream)
     return failed;
 }
 
-static void cuda_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)
-{
-    tide_fault_arm(&tide_cuda_device_of(device)->fault, mask, countdown);
-}
-
 /* --- open and close --- */
 
 static void stream_close(tide_cuda_stream *stream)
@@ -120,7 +115,7 @@ static void cuda_close(tide_device *device)
     tide_host_arena_destroy(cuda->arena);
     pthread_cond_destroy(&cuda->rung);
     pthread_mutex_destroy(&cuda->state_lock);
-    pthread_mutex_destroy(&cuda->memory_lock);
+    tide_account_destroy(&cuda->account);
     free(cuda);
 }
 
@@ -129,15 +124,15 @@ static const tide_device_ops cuda_ops = {
     .asynchronous = true,
     .has_data = true,
     .close = cuda_close,
-    .slots_create = tide_cuda_slots_make,
-    .reserve = tide_cuda_reserve,
-    .region_create = tide_cuda_region_create,
-    .region_object = tide_cuda_region_object,
-    .buffer_create = tide_cuda_buffer_create,
+    .slots_create = tide_account_slots_create,
+    .reserve = tide_account_reserve,
+    .region_create = tide_account_region_create,
+    .region_object = tide_account_region_object,
+    .buffer_create = tide_account_buffer_create,
     .event_create = tide_cuda_event_create,
     .slot_address = tide_cuda_slot_address,
-    .map = tide_cuda_map,
-    .unmap = tide_cuda_unmap,
+    .map = tide_account_map,
+    .unmap = tide_account_unmap,
     .guard = cuda_guard,
     .room = tide_cuda_room,
     .launch = tide_cuda_launch,
@@ -156,10 +151,10 @@ static const tide_device_ops cuda_ops = {
     .stream_failed = cuda_stream_failed,
     .recover = tide_cuda_recover,
     .now_ns = tide_cuda_now_ns,
-    .usage = tide_cuda_usage,
+    .usage = tide_account_usage,
     .statistics = tide_cuda_statistics,
     .set_describe = cuda_set_describe,
-    .set_fault = cuda_set_fault,
+    .set_fault = tide_account_set_fault,
 };
 
 /* What only an emulated device can do is refused, not left out in silence. */
@@ -288,19 +283,25 @@ static tide_status lane_open(tide_cuda_device *device)
     return tide_lane_start(&device->lane, &lane);
 }
 
+static const tide_account_makers cuda_makers = {
+    .slots = tide_cuda_slots_make,
+    .range = tide_cuda_range_make,
+    .range_undo = tide_cuda_range_undo,
+    .region = tide_cuda_region_make,
+    .buffer = tide_cuda_buffer_make,
+    .map = tide_cuda_place_map,
+    .unmap = tide_cuda_place_unmap,
+    .place_lost = tide_cuda_place_lost,
+};
+
 /* All that can't fail. The GPU has been checked. */
 static void device_init(tide_cuda_device *device)
 {
     const tide_device_options *options = &device->options;
     pthread_condattr_t monotonic;
-    device->base.ops = &cuda_ops;
+    tide_account_init(&device->account, &cuda_ops, &cuda_makers, options, &device->state_lock);
     device->threads = options->threads > 0 ? options->threads : tide_topology_processors();
-    device->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
-    device->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
-    tide_fault_arm(&device->fault, options->fault_mask, options->fault_countdown);
-    tide_mappings_init(&device->mappings, options->chunk_bytes);
     tide_cuda_memory_init(&device->memory, &device->driver, device->ordinal, options->chunk_bytes);
-    (void)pthread_mutex_init(&device->memory_lock, NULL);
     (void)pthread_mutex_init(&device->state_lock, NULL);
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic,
@@ -332,7 +333,7 @@ tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t o
     status = lane_open(cuda);
     if (status != TIDE_OK)
         goto undo_streams;
-    *device = &cuda->base;
+    *device = &cuda->account.base;
     return TIDE_OK;
 
 undo_streams:
@@ -342,7 +343,7 @@ undo_arena:
 undo_init:
     pthread_cond_destroy(&cuda->rung);
     pthread_mutex_destroy(&cuda->state_lock);
-    pthread_mutex_destroy(&cuda->memory_lock);
+    tide_account_destroy(&cuda->account);
 undo_cuda:
     free(cuda);
     return status;

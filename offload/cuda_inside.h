@@ -1,7 +1,8 @@
 /* Inside the CUDA device: its one structure, and the operations that its files implement for the table in
  * cuda_device.c. Nobody outside offload/ includes this.
  *
- *   cuda_setup.c    what is made at start: slots, ranges, region, buffers, events; map and unmap
+ *   account.c       what is made at start and what stands where, as on every device; it has it made by
+ *   cuda_setup.c      slots, ranges, region, buffers, mappings; and events
  *   cuda_command.c  launches, copies, events
  *   cuda_state.c    sleep, failure, counters
  *   cuda_device.c   the table; open, close
@@ -9,20 +10,19 @@
  * Beneath them, each knowing nothing of this structure: cuda_driver (calls and errors), cuda_memory (device memory),
  * cuda_pinned (host slots), cuda_clock (a stream's moments and times), lane (the host lane).
  *
- * Locks, in this order: `memory_lock`; a stream's lock; that of a clock or the lane; `state_lock`. The observer is
+ * Locks, in this order: the account's (the memory lock); a stream's lock; that of a clock or the lane; `state_lock`. The observer is
  * called under a clock's. What is made at start is read without a lock afterwards, as device.h allows creation at
  * start only.
  */
 #ifndef TIDE_OFFLOAD_CUDA_INSIDE_H
 #define TIDE_OFFLOAD_CUDA_INSIDE_H
 
+#include "offload/account.h"
 #include "offload/cuda_clock.h"
 #include "offload/cuda_memory.h"
 #include "offload/cuda_pinned.h"
-#include "offload/device_common.h"
 #include "offload/host_arena.h"
 #include "offload/lane.h"
-#include "offload/mappings.h"
 
 enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
 _Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host lane is the last stream");
@@ -33,11 +33,6 @@ typedef struct tide_cuda_moment {
     uint64_t sequence;
 } tide_cuda_moment;
 
-typedef struct tide_cuda_buffer {
-    char *address;
-    uint64_t bytes;
-} tide_cuda_buffer;
-
 typedef struct tide_cuda_stream {
     pthread_mutex_t lock; /* enqueuing: what belongs together stays together */
     cudaStream_t stream;
@@ -46,24 +41,17 @@ typedef struct tide_cuda_stream {
 } tide_cuda_stream;
 
 typedef struct tide_cuda_device {
-    tide_device base;
+    tide_account account; /* its lock is the memory lock */
     tide_device_options options;
     uint32_t ordinal;
     char name[112]; /* "GPU 0 (NVIDIA H200)" */
     int32_t node;   /* topology.h */
     uint32_t threads; /* that make memory, at start, where nothing else runs */
     tide_cuda_driver driver;
-    tide_fault fault;
 
-    pthread_mutex_t memory_lock;
-    tide_memory_usage ledgers[TIDE_TIER_COUNT]; /* memory_lock */
-    tide_mappings mappings;                     /* memory_lock */
-    tide_cuda_memory memory;                    /* memory_lock for changes; DEVICE tier */
-    tide_cuda_pinned host_slots;                /* memory_lock for changes */
-    bool slots_made[TIDE_TIER_COUNT];           /* memory_lock */
-    tide_host_arena *arena;                     /* memory_lock */
-    uint64_t region_bytes;                      /* memory_lock for changes; as asked for */
-    uint32_t region_object_count;               /* memory_lock */
+    tide_cuda_memory memory;     /* memory lock for changes; DEVICE tier */
+    tide_cuda_pinned host_slots; /* memory lock for changes */
+    tide_host_arena *arena;      /* memory lock */
 
     tide_cuda_stream streams[TIDE_CUDA_STREAMS];
     tide_lane lane;
@@ -80,9 +68,7 @@ typedef struct tide_cuda_device {
     tide_cuda_moment *events; /* [event - 1], the latest record of each */
     uint32_t event_count;
     uint32_t event_capacity;
-    tide_cuda_buffer *buffers; /* [object] */
-    uint32_t buffer_count;
-    uint64_t h2d_bytes, d2h_bytes, maps, unmaps;
+    uint64_t h2d_bytes, d2h_bytes;
     uint64_t waits[TIDE_WAIT_SITE_COUNT];
 } tide_cuda_device;
 
@@ -116,22 +102,20 @@ void tide_cuda_ring(tide_device *device);
 void tide_cuda_synchronize(tide_device *device);
 tide_status tide_cuda_recover(tide_device *device);
 uint64_t tide_cuda_now_ns(tide_device *device);
-void tide_cuda_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage);
 void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistics);
 
 /* --- cuda_setup.c --- */
 
 tide_status tide_cuda_slots_make(tide_device *device, tide_tier tier, uint32_t count);
-tide_status tide_cuda_reserve(tide_device *device, uint64_t bytes, void **address);
-tide_status tide_cuda_region_create(tide_device *device, uint64_t bytes, void **address);
-tide_status tide_cuda_region_object(tide_device *device, const char *name, uint64_t offset_bytes, uint64_t bytes,
-                                    uint32_t *object);
-tide_status tide_cuda_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
-                                    uint32_t *object);
+tide_status tide_cuda_range_make(tide_device *device, uint64_t bytes, void **base);
+void tide_cuda_range_undo(tide_device *device, void *base, uint64_t bytes);
+tide_status tide_cuda_region_make(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_cuda_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
 tide_status tide_cuda_event_create(tide_device *device, tide_event *event);
 void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
-tide_status tide_cuda_map(tide_device *device, uint32_t slot, void *place);
-tide_status tide_cuda_unmap(tide_device *device, uint32_t slot, void *place);
+tide_status tide_cuda_place_map(tide_device *device, uint32_t slot, void *place);
+tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *place);
+void tide_cuda_place_lost(tide_device *device, tide_status status);
 /* Give everything back that these made. Nothing runs. */
 void tide_cuda_setup_undo(tide_cuda_device *device);
 

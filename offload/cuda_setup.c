@@ -1,6 +1,5 @@
-/* What is made at start, and residency. Every call: check the values, check the budget, count a fault, make, then
- * enter it into the tables; on failure undo in reverse. All of it under the memory lock, which also keeps the ledgers
- * and the mappings.
+/* What the CUDA device makes for its account (account.h), which holds its lock meanwhile: memory at start, mappings; and
+ * events.
  */
 #include "offload/cuda_inside.h"
 
@@ -15,18 +14,7 @@ static tide_status use(const tide_cuda_device *device)
     return tide_cuda_use(device->ordinal);
 }
 
-/* --- slots --- */
-
-static tide_status device_slots_make(tide_cuda_device *device, uint32_t count)
-{
-    tide_status status = tide_mappings_slots_add(&device->mappings, count);
-    if (status != TIDE_OK)
-        return status;
-    status = tide_cuda_memory_slots_create(&device->memory, count);
-    if (status != TIDE_OK)
-        tide_mappings_slots_remove(&device->mappings);
-    return status;
-}
+/* --- memory --- */
 
 static tide_status host_slots_make(tide_cuda_device *device, uint32_t count)
 {
@@ -38,34 +26,13 @@ static tide_status host_slots_make(tide_cuda_device *device, uint32_t count)
     return tide_cuda_pinned_create(&device->host_slots, count, device->options.chunk_bytes, &how);
 }
 
-static tide_status slots_make_locked(tide_cuda_device *device, tide_tier tier, uint32_t count)
-{
-    const uint64_t bytes = count * device->options.chunk_bytes;
-    if (device->slots_made[tier])
-        return tide_fail(TIDE_ERROR_STATE, "the %s slots exist already", tide_tier_name(tier));
-    tide_status status = tide_ledger_check(&device->ledgers[tier], tier, "slots", bytes);
-    if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "making slots");
-    if (status == TIDE_OK)
-        status = use(device);
-    if (status == TIDE_OK)
-        status = tier == TIDE_TIER_DEVICE ? device_slots_make(device, count) : host_slots_make(device, count);
-    if (status != TIDE_OK)
-        return status;
-    device->slots_made[tier] = true;
-    tide_ledger_commit(&device->ledgers[tier], bytes);
-    return TIDE_OK;
-}
-
 tide_status tide_cuda_slots_make(tide_device *device, tide_tier tier, uint32_t count)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    if ((unsigned)tier >= TIDE_TIER_COUNT)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tier %u does not exist", (unsigned)tier);
-    pthread_mutex_lock(&cuda->memory_lock);
-    const tide_status status = slots_make_locked(cuda, tier, count);
-    pthread_mutex_unlock(&cuda->memory_lock);
-    return status;
+    const tide_status status = use(cuda);
+    if (status != TIDE_OK)
+        return status;
+    return tier == TIDE_TIER_DEVICE ? tide_cuda_memory_slots_create(&cuda->memory, count) : host_slots_make(cuda, count);
 }
 
 void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
@@ -77,151 +44,60 @@ void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
     return tide_cuda_pinned_slot(&cuda->host_slots, slot);
 }
 
-/* --- ranges --- */
-
-static tide_status reserve_locked(tide_cuda_device *device, uint64_t bytes, void **address)
+tide_status tide_cuda_range_make(tide_device *device, uint64_t bytes, void **base)
 {
-    void *base;
-    tide_status status = tide_mappings_range_check(&device->mappings, bytes);
-    if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "reserving a range");
-    if (status == TIDE_OK)
-        status = use(device);
-    if (status == TIDE_OK)
-        status = tide_cuda_memory_reserve(&device->memory, bytes, &base);
-    if (status != TIDE_OK)
-        return status;
-    status = tide_mappings_range_add(&device->mappings, base, bytes);
-    if (status != TIDE_OK)
-        goto undo_reserve;
-    tide_ledger_commit(&device->ledgers[TIDE_TIER_DEVICE], 0);
-    *address = base;
-    return TIDE_OK;
-
-undo_reserve:
-    tide_cuda_memory_unreserve(&device->memory, base, bytes);
-    return status;
+    const tide_cuda_device *cuda = tide_cuda_device_of(device);
+    const tide_status status = use(cuda);
+    return status == TIDE_OK ? tide_cuda_memory_reserve(&cuda->memory, bytes, base) : status;
 }
 
-tide_status tide_cuda_reserve(tide_device *device, uint64_t bytes, void **address)
+void tide_cuda_range_undo(tide_device *device, void *base, uint64_t bytes)
+{
+    tide_cuda_memory_unreserve(&tide_cuda_device_of(device)->memory, base, bytes);
+}
+
+tide_status tide_cuda_region_make(tide_device *device, uint64_t bytes, void **address)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    pthread_mutex_lock(&cuda->memory_lock);
-    const tide_status status = reserve_locked(cuda, bytes, address);
-    pthread_mutex_unlock(&cuda->memory_lock);
-    return status;
-}
-
-/* --- the region and its parts --- */
-
-static tide_status region_create_locked(tide_cuda_device *device, uint64_t bytes)
-{
-    if (device->memory.region != NULL)
-        return tide_fail(TIDE_ERROR_STATE, "the region exists already");
-    if (bytes == 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "a region of no bytes");
-    tide_memory_usage *ledger = &device->ledgers[TIDE_TIER_DEVICE];
-    tide_status status = tide_ledger_check(ledger, TIDE_TIER_DEVICE, "region", bytes);
+    tide_status status = use(cuda);
     if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "making the region");
-    if (status == TIDE_OK)
-        status = use(device);
-    if (status == TIDE_OK)
-        status = tide_cuda_memory_region_create(&device->memory, bytes, device->streams[TIDE_STREAM_COMPUTE].stream);
-    if (status != TIDE_OK)
-        return status;
-    device->region_bytes = bytes;
-    tide_ledger_commit(ledger, bytes);
-    return TIDE_OK;
-}
-
-tide_status tide_cuda_region_create(tide_device *device, uint64_t bytes, void **address)
-{
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    pthread_mutex_lock(&cuda->memory_lock);
-    const tide_status status = region_create_locked(cuda, bytes);
+        status = tide_cuda_memory_region_create(&cuda->memory, bytes, cuda->streams[TIDE_STREAM_COMPUTE].stream);
     if (status == TIDE_OK)
         *address = cuda->memory.region;
-    pthread_mutex_unlock(&cuda->memory_lock);
     return status;
 }
 
-/* Parts of the region are the checker's, which is the host device's: here they are numbered only. */
-tide_status tide_cuda_region_object(tide_device *device, const char *name, uint64_t offset_bytes, uint64_t bytes,
-                                    uint32_t *object)
+tide_status tide_cuda_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address)
+{
+    const tide_cuda_device *cuda = tide_cuda_device_of(device);
+    const tide_status status = use(cuda);
+    return status == TIDE_OK ? tide_host_arena_allocate(cuda->arena, name, bytes, cuda->threads, address) : status;
+}
+
+/* --- residency --- */
+
+tide_status tide_cuda_place_map(tide_device *device, uint32_t slot, void *place)
+{
+    const tide_cuda_device *cuda = tide_cuda_device_of(device);
+    const tide_status status = use(cuda);
+    return status == TIDE_OK ? tide_cuda_memory_map(&cuda->memory, slot, place) : status;
+}
+
+tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *place)
+{
+    const tide_cuda_device *cuda = tide_cuda_device_of(device);
+    const tide_status status = use(cuda);
+    return status == TIDE_OK ? tide_cuda_memory_unmap(&cuda->memory, slot, place) : status;
+}
+
+/* A place that is neither mapped nor free: nobody can tell what a use of it finds. */
+void tide_cuda_place_lost(tide_device *device, tide_status status)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    if (name == NULL)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "a region part without a name");
-    pthread_mutex_lock(&cuda->memory_lock);
-    tide_status status = tide_region_part_check(name, offset_bytes, bytes, cuda->region_bytes);
-    if (status == TIDE_OK)
-        status = tide_fault_count(&cuda->fault, TIDE_FAULT_MEMORY, "naming a region part");
-    if (status == TIDE_OK)
-        *object = cuda->region_object_count++;
-    pthread_mutex_unlock(&cuda->memory_lock);
-    return status;
-}
-
-/* --- buffers --- */
-
-/* Room for one more buffer in the table, so that entering it can't fail. The state lock guards the table, because
- * copies look their addresses up in it. */
-static tide_status buffer_table_grow(tide_cuda_device *device)
-{
-    tide_cuda_state_lock(device);
-    tide_cuda_buffer *buffers = realloc(device->buffers, (device->buffer_count + 1) * sizeof *buffers);
-    if (buffers != NULL)
-        device->buffers = buffers;
-    tide_cuda_state_unlock(device);
-    if (buffers == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the table of %" PRIu32 " buffers",
-                         device->buffer_count + 1);
-    return TIDE_OK;
-}
-
-static uint32_t buffer_enter(tide_cuda_device *device, void *address, uint64_t bytes)
-{
-    tide_cuda_state_lock(device);
-    const uint32_t object = device->buffer_count++;
-    device->buffers[object] = (tide_cuda_buffer){address, bytes};
-    tide_cuda_state_unlock(device);
-    return object;
-}
-
-static tide_status buffer_create_locked(tide_cuda_device *device, const char *name, uint64_t bytes, void **address,
-                                        uint32_t *object)
-{
-    void *base;
-    tide_memory_usage *ledger = &device->ledgers[TIDE_TIER_HOST];
-    tide_status status = tide_ledger_check(ledger, TIDE_TIER_HOST, name, tide_page_up(bytes));
-    if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_MEMORY, "making a buffer");
-    if (status == TIDE_OK)
-        status = use(device);
-    if (status == TIDE_OK)
-        status = buffer_table_grow(device);
-    if (status == TIDE_OK)
-        status = tide_host_arena_allocate(device->arena, name, bytes, device->threads, &base);
-    if (status != TIDE_OK)
-        return status;
-    *object = buffer_enter(device, base, bytes);
-    *address = base;
-    tide_ledger_commit(ledger, tide_page_up(bytes));
-    return TIDE_OK;
-}
-
-tide_status tide_cuda_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
-                                    uint32_t *object)
-{
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_status status = tide_buffer_check(name, bytes);
-    if (status != TIDE_OK)
-        return status;
-    pthread_mutex_lock(&cuda->memory_lock);
-    status = buffer_create_locked(cuda, name, bytes, address, object);
-    pthread_mutex_unlock(&cuda->memory_lock);
-    return status;
+    tide_cuda_state_lock(cuda);
+    cuda->place_lost = true;
+    tide_cuda_state_unlock(cuda);
+    (void)tide_cuda_fail(cuda, status);
 }
 
 /* --- events: moments, for which CUDA makes nothing (cuda_clock.h) --- */
@@ -243,90 +119,19 @@ static tide_status event_table_grow(tide_cuda_device *device)
 tide_status tide_cuda_event_create(tide_device *device, tide_event *event)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_status status = tide_fault_count(&cuda->fault, TIDE_FAULT_MEMORY, "making an event");
+    tide_status status = tide_fault_count(&cuda->account.fault, TIDE_FAULT_MEMORY, "making an event");
     if (status != TIDE_OK)
         return status;
-    pthread_mutex_lock(&cuda->memory_lock);
+    pthread_mutex_lock(&cuda->account.lock);
     tide_cuda_state_lock(cuda);
     status = event_table_grow(cuda);
     if (status == TIDE_OK) {
         cuda->events[cuda->event_count] = (tide_cuda_moment){TIDE_STREAM_COMPUTE, 0};
         *event = ++cuda->event_count;
-        tide_ledger_commit(&cuda->ledgers[TIDE_TIER_DEVICE], 0);
+        tide_ledger_commit(&cuda->account.ledgers[TIDE_TIER_DEVICE], 0);
     }
     tide_cuda_state_unlock(cuda);
-    pthread_mutex_unlock(&cuda->memory_lock);
-    return status;
-}
-
-/* --- residency --- */
-
-static void count_one(tide_cuda_device *device, uint64_t *counter)
-{
-    tide_cuda_state_lock(device);
-    (*counter)++;
-    tide_cuda_state_unlock(device);
-}
-
-/* A place that is neither mapped nor free: nobody can tell what a use of it finds. */
-static void fail_if_lost(tide_cuda_device *device, tide_status status)
-{
-    if (status != TIDE_ERROR_INTERNAL)
-        return;
-    tide_cuda_state_lock(device);
-    device->place_lost = true;
-    tide_cuda_state_unlock(device);
-    (void)tide_cuda_fail(device, status);
-}
-
-static tide_status map_locked(tide_cuda_device *device, uint32_t slot, void *place)
-{
-    tide_status status = tide_mappings_put_check(&device->mappings, slot, place);
-    if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "mapping a slot");
-    if (status == TIDE_OK)
-        status = use(device);
-    if (status == TIDE_OK)
-        status = tide_cuda_memory_map(&device->memory, slot, place);
-    if (status != TIDE_OK)
-        return status;
-    tide_mappings_put(&device->mappings, slot, place);
-    count_one(device, &device->maps);
-    return TIDE_OK;
-}
-
-tide_status tide_cuda_map(tide_device *device, uint32_t slot, void *place)
-{
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    pthread_mutex_lock(&cuda->memory_lock);
-    const tide_status status = map_locked(cuda, slot, place);
-    fail_if_lost(cuda, status);
-    pthread_mutex_unlock(&cuda->memory_lock);
-    return status;
-}
-
-static tide_status unmap_locked(tide_cuda_device *device, uint32_t slot, void *place)
-{
-    tide_status status = tide_mappings_take_check(&device->mappings, slot, place);
-    if (status == TIDE_OK)
-        status = tide_fault_count(&device->fault, TIDE_FAULT_MAP, "unmapping a slot");
-    if (status == TIDE_OK)
-        status = use(device);
-    if (status == TIDE_OK)
-        status = tide_cuda_memory_unmap(&device->memory, slot, place);
-    if (status != TIDE_OK)
-        return status;
-    tide_mappings_take(&device->mappings, slot, place);
-    count_one(device, &device->unmaps);
-    return TIDE_OK;
-}
-
-tide_status tide_cuda_unmap(tide_device *device, uint32_t slot, void *place)
-{
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    pthread_mutex_lock(&cuda->memory_lock);
-    const tide_status status = unmap_locked(cuda, slot, place);
-    pthread_mutex_unlock(&cuda->memory_lock);
+    pthread_mutex_unlock(&cuda->account.lock);
     return status;
 }
 
@@ -334,7 +139,7 @@ tide_status tide_cuda_unmap(tide_device *device, uint32_t slot, void *place)
 
 static void ranges_undo(tide_cuda_device *device)
 {
-    tide_mappings *mappings = &device->mappings;
+    tide_mappings *mappings = &device->account.mappings;
     for (uint32_t slot = 0; slot < mappings->slot_count; slot++) {
         char *place = mappings->slots[slot].place;
         if (place == NULL)
@@ -345,15 +150,14 @@ static void ranges_undo(tide_cuda_device *device)
     for (uint32_t i = 0; i < mappings->range_count; i++)
         tide_cuda_memory_unreserve(&device->memory, mappings->ranges[i].base,
                                    mappings->ranges[i].chunk_count * device->options.chunk_bytes);
-    tide_mappings_destroy(mappings);
 }
 
 void tide_cuda_setup_undo(tide_cuda_device *device)
 {
     free(device->events);
-    for (uint32_t i = 0; i < device->buffer_count; i++)
-        tide_host_arena_free(device->arena, device->buffers[i].address, device->buffers[i].bytes);
-    free(device->buffers);
+    const tide_account *account = &device->account;
+    for (uint32_t i = 0; i < account->buffer_count; i++)
+        tide_host_arena_free(device->arena, account->buffers[i].address, account->buffers[i].bytes);
     ranges_undo(device);
     tide_cuda_pinned_destroy(&device->host_slots);
     tide_cuda_memory_destroy(&device->memory);

@@ -267,15 +267,6 @@ uint64_t tide_cuda_now_ns(tide_device *device)
     return tide_host_now_ns();
 }
 
-void tide_cuda_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage)
-{
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    assert((unsigned)tier < TIDE_TIER_COUNT);
-    pthread_mutex_lock(&cuda->memory_lock);
-    *usage = cuda->ledgers[tier];
-    pthread_mutex_unlock(&cuda->memory_lock);
-}
-
 void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistics)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
@@ -295,8 +286,8 @@ void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistic
     tide_cuda_state_lock(cuda);
     sum.h2d_bytes = cuda->h2d_bytes;
     sum.d2h_bytes = cuda->d2h_bytes;
-    sum.maps = cuda->maps;
-    sum.unmaps = cuda->unmaps;
+    sum.maps = cuda->account.maps;
+    sum.unmaps = cuda->account.unmaps;
     memcpy(sum.waits, cuda->waits, sizeof sum.waits);
     tide_cuda_state_unlock(cuda);
     *statistics = sum;

@@ -94,7 +94,7 @@ static tide_status enqueue(tide_host_device *device, tide_stream stream, const t
     tide_status status = enqueue_begin(device, stream);
     if (status != TIDE_OK)
         return status;
-    status = tide_fault_count(&device->fault, fault_kind, work->label);
+    status = tide_fault_count(&device->account.fault, fault_kind, work->label);
     if (status == TIDE_OK)
         status = check_command(device, stream, work);
     if (status == TIDE_OK) {
@@ -183,16 +183,6 @@ tide_status tide_host_copy_slot(tide_device *device, tide_stream stream, const t
                         tide_host_slot_reach(host, from_tier, from_slot), bytes, to_device);
 }
 
-static bool is_in_a_buffer(tide_host_device *device, const void *address, uint64_t bytes)
-{
-    bool found = false;
-    tide_host_streams_lock(&device->streams);
-    for (uint32_t i = 0; i < device->buffer_count && !found; i++)
-        found = tide_is_inside(address, bytes, device->buffers[i].address, device->buffers[i].bytes);
-    tide_host_streams_unlock(&device->streams);
-    return found;
-}
-
 tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
                                  const void *from, uint64_t bytes, bool to_device)
 {
@@ -200,11 +190,7 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
     tide_status status = tide_copy_check(stream, work);
     if (status != TIDE_OK)
         return status;
-    const void *device_side = to_device ? to : from;
-    const void *host_side = to_device ? from : to;
-    status = tide_copy_bytes_check(
-        work, bytes, device_side, tide_is_inside(device_side, bytes, host->memory.region, host->region_bytes),
-        host_side, is_in_a_buffer(host, host_side, bytes));
+    status = tide_account_copy_check(&host->account, work, to, from, bytes, to_device);
     if (status != TIDE_OK)
         return status;
     return enqueue_copy(host, stream, work, to, from, bytes, to_device);

@@ -118,20 +118,13 @@ static uint64_t host_now_ns(tide_device *device)
     return tide_host_now_ns();
 }
 
-static void host_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage)
-{
-    tide_host_device *host = tide_host_device_of(device);
-    assert((unsigned)tier < TIDE_TIER_COUNT);
-    pthread_mutex_lock(&host->memory_lock);
-    *usage = host->ledgers[tier];
-    pthread_mutex_unlock(&host->memory_lock);
-}
-
 static void host_statistics(tide_device *device, tide_device_statistics *statistics)
 {
     tide_host_device *host = tide_host_device_of(device);
     tide_host_streams_lock(&host->streams);
     *statistics = host->statistics;
+    statistics->maps = host->account.maps;
+    statistics->unmaps = host->account.unmaps;
     for (int i = 0; i < TIDE_STREAM_COUNT; i++) {
         const tide_host_stream *stream = &host->streams.streams[i];
         statistics->busy_ns[i] = stream->busy_ns;
@@ -140,11 +133,6 @@ static void host_statistics(tide_device *device, tide_device_statistics *statist
         statistics->pending[i] = stream->enqueued - stream->completed;
     }
     tide_host_streams_unlock(&host->streams);
-}
-
-static void host_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)
-{
-    tide_fault_arm(&tide_host_device_of(device)->fault, mask, countdown);
 }
 
 /* --- what lies at an address, for the fault handler --- */
@@ -162,13 +150,13 @@ static void host_set_describe(tide_device *device, tide_device_describe describe
 static bool place_describe(const tide_host_device *device, const void *address, char *text, size_t text_bytes)
 {
     uint64_t chunk_bytes = device->options.chunk_bytes;
-    for (uint32_t i = 0; i < device->mappings.range_count; i++) {
-        const tide_mappings_range *range = &device->mappings.ranges[i];
+    for (uint32_t i = 0; i < device->account.mappings.range_count; i++) {
+        const tide_mappings_range *range = &device->account.mappings.ranges[i];
         uint64_t offset = (uintptr_t)address - (uintptr_t)range->base;
         if ((uintptr_t)address < (uintptr_t)range->base || offset >= range->chunk_count * chunk_bytes)
             continue;
         uint64_t chunk = offset / chunk_bytes;
-        bool mapped = range->slot_of_chunk[chunk] < device->mappings.slot_count;
+        bool mapped = range->slot_of_chunk[chunk] < device->account.mappings.slot_count;
         (void)snprintf(text, text_bytes, "range %" PRIu32 ", chunk place %" PRIu64 " + %" PRIu64 " bytes, %s",
                        i, chunk, offset % chunk_bytes, mapped ? "guarded" : "not mapped");
         return true;
@@ -209,7 +197,7 @@ static void host_close(tide_device *device)
     tide_hazard_destroy(host->hazard);
     tide_host_arena_destroy(host->arena);
     tide_host_link_destroy(&host->link);
-    pthread_mutex_destroy(&host->memory_lock);
+    tide_account_destroy(&host->account);
     free(host);
 }
 
@@ -218,15 +206,15 @@ static const tide_device_ops host_ops = {
     .asynchronous = true,
     .has_data = true,
     .close = host_close,
-    .slots_create = tide_host_slots_make,
-    .reserve = tide_host_reserve,
-    .region_create = tide_host_region_create,
-    .region_object = tide_host_region_object,
-    .buffer_create = tide_host_buffer_create,
+    .slots_create = tide_account_slots_create,
+    .reserve = tide_account_reserve,
+    .region_create = tide_account_region_create,
+    .region_object = tide_account_region_object,
+    .buffer_create = tide_account_buffer_create,
     .event_create = tide_host_event_create,
     .slot_address = tide_host_slot_address,
-    .map = tide_host_map,
-    .unmap = tide_host_unmap,
+    .map = tide_account_map,
+    .unmap = tide_account_unmap,
     .remap = tide_host_remap,
     .guard = tide_host_guard,
     .room = tide_host_room,
@@ -246,23 +234,31 @@ static const tide_device_ops host_ops = {
     .stream_failed = host_stream_failed,
     .recover = host_recover,
     .now_ns = host_now_ns,
-    .usage = host_usage,
+    .usage = tide_account_usage,
     .statistics = host_statistics,
     .set_describe = host_set_describe,
-    .set_fault = host_set_fault,
+    .set_fault = tide_account_set_fault,
+};
+
+static const tide_account_makers host_makers = {
+    .slots = tide_host_slots_make,
+    .range = tide_host_range_make,
+    .range_undo = tide_host_range_undo,
+    .region = tide_host_region_make,
+    .part = tide_host_part_make,
+    .buffer = tide_host_buffer_make,
+    .map = tide_host_place_map,
+    .unmap = tide_host_place_unmap,
+    .place_lost = tide_host_place_lost,
 };
 
 /* All that can't fail. */
 static void host_init(tide_host_device *host, const tide_device_options *options)
 {
-    host->base.ops = &host_ops;
+    tide_account_init(&host->account, &host_ops, &host_makers, options, &host->streams.lock);
     host->options = *options;
     host->threads = options->threads > 0 ? options->threads : tide_topology_processors();
     host->statistics.host_threads = host->threads;
-    host->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
-    host->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
-    tide_fault_arm(&host->fault, options->fault_mask, options->fault_countdown);
-    tide_mappings_init(&host->mappings, options->chunk_bytes);
     tide_host_memory_init(&host->memory, options->chunk_bytes);
 }
 
@@ -287,9 +283,8 @@ tide_status tide_device_host_open(const tide_device_options *options, tide_devic
     status = tide_host_streams_start(&host->streams, options, host->threads);
     if (status != TIDE_OK)
         goto undo_fault;
-    (void)pthread_mutex_init(&host->memory_lock, NULL);
     tide_host_link_init(&host->link, options->link_bytes_per_second);
-    *device = &host->base;
+    *device = &host->account.base;
     return TIDE_OK;
 
 undo_fault:
@@ -300,6 +295,7 @@ undo_hazard:
 undo_arena:
     tide_host_arena_destroy(host->arena);
 undo_host:
+    tide_account_destroy(&host->account);
     free(host);
     return status;
 }

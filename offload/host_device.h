@@ -1,56 +1,42 @@
 /* Inside the host device: its one structure, and the operations that its files implement for the table in
  * host_device.c. Nobody outside offload/ includes this.
  *
- *   host_setup.c     what is made at start: slots, ranges, region, buffers, events
- *   host_residency.c map, unmap, guard
+ *   account.c        what is made at start and what stands where, as on every device; these make it:
+ *   host_setup.c       slots, ranges, region, buffers; events
+ *   host_residency.c   map, unmap; remap and guard
  *   host_command.c   launches, copies, events, sleep
  *   host_device.c    open, close, failure, counters
  *
- * Locks, in this order: `memory_lock`, then the streams' lock. Each field names its own. What is made at
+ * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its own. What is made at
  * start is read without a lock afterwards (slot addresses, the region), as device.h allows creation at start
  * only.
  */
 #ifndef TIDE_OFFLOAD_HOST_DEVICE_H
 #define TIDE_OFFLOAD_HOST_DEVICE_H
 
-#include "offload/device_common.h"
+#include "offload/account.h"
 #include "offload/hazard.h"
 #include "offload/host_arena.h"
 #include "offload/host_link.h"
 #include "offload/host_memory.h"
 #include "offload/host_slots.h"
 #include "offload/host_stream.h"
-#include "offload/mappings.h"
-
-typedef struct tide_host_buffer {
-    char *address;
-    uint64_t bytes;
-} tide_host_buffer;
 
 typedef struct tide_host_device {
-    tide_device base;
+    tide_account account; /* its lock is the memory lock */
     tide_device_options options;
     uint32_t threads;
-    tide_fault fault;
     tide_host_link link;
 
-    pthread_mutex_t memory_lock;
-    tide_memory_usage ledgers[TIDE_TIER_COUNT]; /* memory_lock */
-    tide_mappings mappings;                     /* memory_lock */
-    tide_host_memory memory;                    /* memory_lock for changes; DEVICE tier */
-    tide_host_slots host_slots;                 /* memory_lock for changes */
-    bool slots_made[TIDE_TIER_COUNT];           /* memory_lock */
-    tide_host_arena *arena;                     /* memory_lock */
-    uint64_t region_bytes;                      /* memory_lock for changes; as asked for */
+    tide_host_memory memory;    /* memory lock for changes; DEVICE tier */
+    tide_host_slots host_slots; /* memory lock for changes */
+    tide_host_arena *arena;     /* memory lock */
 
     tide_host_streams streams; /* the lock in it guards the rest */
     tide_hazard *hazard;       /* NULL: off */
     tide_host_moment *events;  /* [event - 1], the latest record of each */
     uint32_t event_count;
     uint32_t event_capacity;
-    tide_host_buffer *buffers; /* [object] */
-    uint32_t buffer_count;
-    uint32_t region_object_count;
     bool place_lost;                   /* a chunk's place could not be restored: no recovery */
     tide_device_statistics statistics; /* the streams keep their own part */
 
@@ -65,20 +51,20 @@ static inline tide_host_device *tide_host_device_of(tide_device *device)
 
 /* host_setup.c */
 tide_status tide_host_slots_make(tide_device *device, tide_tier tier, uint32_t count);
-tide_status tide_host_reserve(tide_device *device, uint64_t bytes, void **address);
-tide_status tide_host_region_create(tide_device *device, uint64_t bytes, void **address);
-tide_status tide_host_region_object(tide_device *device, const char *name, uint64_t offset_bytes,
-                                    uint64_t bytes, uint32_t *object);
-tide_status tide_host_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
-                                    uint32_t *object);
+tide_status tide_host_range_make(tide_device *device, uint64_t bytes, void **base);
+void tide_host_range_undo(tide_device *device, void *base, uint64_t bytes);
+tide_status tide_host_region_make(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_host_part_make(tide_device *device, const char *name);
+tide_status tide_host_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
 tide_status tide_host_event_create(tide_device *device, tide_event *event);
 void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
 /* Give everything back that these made. */
 void tide_host_setup_undo(tide_host_device *device);
 
 /* host_residency.c */
-tide_status tide_host_map(tide_device *device, uint32_t slot, void *place);
-tide_status tide_host_unmap(tide_device *device, uint32_t slot, void *place);
+tide_status tide_host_place_map(tide_device *device, uint32_t slot, void *place);
+tide_status tide_host_place_unmap(tide_device *device, uint32_t slot, void *place);
+void tide_host_place_lost(tide_device *device, tide_status status);
 tide_status tide_host_remap(tide_device *device, uint32_t slot, void *from, void *to);
 bool tide_host_room(tide_device *device, tide_stream stream, bool wait);
 tide_status tide_host_guard(tide_device *device, tide_stream stream, void *place, bool accessible);

@@ -24,18 +24,12 @@ static const uint64_t address_first = UINT64_C(1) << 52;
 
 /* --- counters --- */
 
-static void null_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage)
-{
-    assert((unsigned)tier < TIDE_TIER_COUNT);
-    tide_null_device *null = null_lock(device);
-    *usage = null->ledgers[tier];
-    (void)null_unlock(null, TIDE_OK);
-}
-
 static void null_statistics(tide_device *device, tide_device_statistics *statistics)
 {
     tide_null_device *null = null_lock(device);
     *statistics = null->statistics;
+    statistics->maps = null->account.maps;
+    statistics->unmaps = null->account.unmaps;
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
         statistics->pending[i] = null->tail_ns[i] > null->clock.now_ns;
     (void)null_unlock(null, TIDE_OK);
@@ -48,11 +42,6 @@ static void null_set_describe(tide_device *device, tide_device_describe describe
     (void)context;
 }
 
-static void null_set_fault(tide_device *device, uint32_t mask, uint64_t countdown)
-{
-    tide_fault_arm(&null_of(device)->fault, mask, countdown);
-}
-
 /* --- open and close --- */
 
 static void null_close(tide_device *device)
@@ -61,9 +50,7 @@ static void null_close(tide_device *device)
         return;
     tide_null_device *null = null_of(device);
     tide_null_clock_destroy(&null->clock);
-    tide_mappings_destroy(&null->mappings);
-    free(null->buffers);
-    pthread_mutex_destroy(&null->lock);
+    tide_account_destroy(&null->account);
     free(null);
 }
 
@@ -79,15 +66,15 @@ static const tide_device_ops null_ops = {
     .asynchronous = false,
     .has_data = false,
     .close = null_close,
-    .slots_create = tide_null_slots_create,
-    .reserve = tide_null_reserve,
-    .region_create = tide_null_region_create,
-    .region_object = tide_null_region_object,
-    .buffer_create = tide_null_buffer_create,
+    .slots_create = tide_account_slots_create,
+    .reserve = tide_account_reserve,
+    .region_create = tide_account_region_create,
+    .region_object = tide_account_region_object,
+    .buffer_create = tide_account_buffer_create,
     .event_create = tide_null_event_create,
     .slot_address = tide_null_slot_address,
-    .map = tide_null_map,
-    .unmap = tide_null_unmap,
+    .map = tide_account_map,
+    .unmap = tide_account_unmap,
     .guard = tide_null_guard,
     .room = null_room,
     .launch = tide_null_launch,
@@ -106,10 +93,20 @@ static const tide_device_ops null_ops = {
     .stream_failed = tide_no_stream_failed,
     .recover = tide_null_never_failed,
     .now_ns = tide_null_now_ns,
-    .usage = null_usage,
+    .usage = tide_account_usage,
     .statistics = null_statistics,
     .set_describe = null_set_describe,
-    .set_fault = null_set_fault,
+    .set_fault = tide_account_set_fault,
+};
+
+static const tide_account_makers null_makers = {
+    .slots = tide_null_slots_make,
+    .range = tide_null_range_make,
+    .range_undo = tide_null_range_undo,
+    .region = tide_null_region_make,
+    .buffer = tide_null_buffer_make,
+    .map = tide_null_place_map,
+    .unmap = tide_null_place_unmap,
 };
 
 tide_status tide_device_null_imitate(tide_device *device, const tide_device_options *machine)
@@ -137,15 +134,10 @@ tide_status tide_device_null_open(const tide_device_options *options, tide_devic
     tide_null_device *null = calloc(1, sizeof *null);
     if (null == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the null device (%zu bytes)", sizeof *null);
-    null->base.ops = &null_ops;
+    tide_account_init(&null->account, &null_ops, &null_makers, options, NULL);
     null->options = *options;
     null->counts.chunk_bytes = options->chunk_bytes;
     null->address_next = address_first;
-    null->ledgers[TIDE_TIER_DEVICE].budget_bytes = options->device_memory_bytes;
-    null->ledgers[TIDE_TIER_HOST].budget_bytes = options->host_memory_bytes;
-    tide_fault_arm(&null->fault, options->fault_mask, options->fault_countdown);
-    tide_mappings_init(&null->mappings, options->chunk_bytes);
-    (void)pthread_mutex_init(&null->lock, NULL);
-    *device = &null->base;
+    *device = &null->account.base;
     return TIDE_OK;
 }

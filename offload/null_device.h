@@ -3,32 +3,14 @@
 #ifndef TIDE_OFFLOAD_NULL_DEVICE_H
 #define TIDE_OFFLOAD_NULL_DEVICE_H
 
-#include "offload/device_common.h"
-#include "offload/mappings.h"
+#include "offload/account.h"
 #include "offload/null_clock.h"
 
-#include <pthread.h>
-
-typedef struct null_extent {
-    uint64_t base; /* 0: not made */
-    uint64_t bytes;
-} null_extent;
-
 typedef struct tide_null_device {
-    tide_device base;
+    tide_account account; /* its lock guards all below */
     tide_device_options options;
-    tide_fault fault;
-
-    pthread_mutex_t lock; /* guards all below */
-    tide_memory_usage ledgers[TIDE_TIER_COUNT];
-    tide_mappings mappings;
-    bool slots_made[TIDE_TIER_COUNT];
     uint64_t slots_base[TIDE_TIER_COUNT];
     tide_slot_counts counts;
-    null_extent region;
-    null_extent *buffers; /* [object] */
-    uint32_t buffer_count;
-    uint32_t region_object_count;
     uint64_t address_next;
 
     tide_null_clock clock;
@@ -44,13 +26,13 @@ static inline tide_null_device *null_of(tide_device *device)
 static inline tide_null_device *null_lock(tide_device *device)
 {
     tide_null_device *null = null_of(device);
-    pthread_mutex_lock(&null->lock);
+    pthread_mutex_lock(&null->account.lock);
     return null;
 }
 
 static inline tide_status null_unlock(tide_null_device *null, tide_status status)
 {
-    pthread_mutex_unlock(&null->lock);
+    pthread_mutex_unlock(&null->account.lock);
     return status;
 }
 
@@ -59,18 +41,16 @@ static inline void *made_up(uint64_t address)
     return (void *)(uintptr_t)address; /* never touched */
 }
 
-/* tide_device_ops: null_memory.c */
-tide_status tide_null_slots_create(tide_device *device, tide_tier tier, uint32_t count);
-tide_status tide_null_reserve(tide_device *device, uint64_t bytes, void **address);
-tide_status tide_null_region_create(tide_device *device, uint64_t bytes, void **address);
-tide_status tide_null_region_object(tide_device *device, const char *name, uint64_t offset_bytes,
-                                    uint64_t bytes, uint32_t *object);
-tide_status tide_null_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
-                                    uint32_t *object);
+/* tide_account_makers, tide_device_ops: null_memory.c */
+tide_status tide_null_slots_make(tide_device *device, tide_tier tier, uint32_t count);
+tide_status tide_null_range_make(tide_device *device, uint64_t bytes, void **base);
+void tide_null_range_undo(tide_device *device, void *base, uint64_t bytes);
+tide_status tide_null_region_make(tide_device *device, uint64_t bytes, void **address);
+tide_status tide_null_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
+tide_status tide_null_place_map(tide_device *device, uint32_t slot, void *place);
+tide_status tide_null_place_unmap(tide_device *device, uint32_t slot, void *place);
 tide_status tide_null_event_create(tide_device *device, tide_event *event);
 void *tide_null_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
-tide_status tide_null_map(tide_device *device, uint32_t slot, void *place);
-tide_status tide_null_unmap(tide_device *device, uint32_t slot, void *place);
 tide_status tide_null_guard(tide_device *device, tide_stream stream, void *place, bool accessible);
 
 /* tide_device_ops: null_time.c */

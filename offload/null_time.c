@@ -53,7 +53,7 @@ tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide
     if (status != TIDE_OK)
         return status;
     tide_null_device *null = null_lock(device);
-    status = tide_fault_count(&null->fault, TIDE_FAULT_LAUNCH, work->label);
+    status = tide_fault_count(&null->account.fault, TIDE_FAULT_LAUNCH, work->label);
     if (status == TIDE_OK)
         stream_run(null, stream, work, kernel_ns(null, stream, work));
     return null_unlock(null, status);
@@ -69,7 +69,7 @@ static double link_rate(const tide_null_device *null, bool to_device)
 static tide_status copy_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t bytes,
                             bool to_device)
 {
-    tide_status status = tide_fault_count(&null->fault, TIDE_FAULT_COPY, work->label);
+    tide_status status = tide_fault_count(&null->account.fault, TIDE_FAULT_COPY, work->label);
     if (status != TIDE_OK)
         return status;
     *(to_device ? &null->statistics.h2d_bytes : &null->statistics.d2h_bytes) += bytes;
@@ -90,19 +90,6 @@ tide_status tide_null_copy_slot(tide_device *device, tide_stream stream, const t
     return null_unlock(null, status);
 }
 
-static bool is_inside(const void *address, uint64_t bytes, null_extent extent)
-{
-    return tide_is_inside(address, bytes, made_up(extent.base), extent.bytes);
-}
-
-static bool is_in_a_buffer(const tide_null_device *null, const void *address, uint64_t bytes)
-{
-    for (uint32_t i = 0; i < null->buffer_count; i++)
-        if (is_inside(address, bytes, null->buffers[i]))
-            return true;
-    return false;
-}
-
 tide_status tide_null_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
                                  const void *from, uint64_t bytes, bool to_device)
 {
@@ -110,10 +97,7 @@ tide_status tide_null_copy_bytes(tide_device *device, tide_stream stream, const 
     if (status != TIDE_OK)
         return status;
     tide_null_device *null = null_lock(device);
-    const void *device_side = to_device ? to : from;
-    const void *host_side = to_device ? from : to;
-    status = tide_copy_bytes_check(work, bytes, device_side, is_inside(device_side, bytes, null->region),
-                                   host_side, is_in_a_buffer(null, host_side, bytes));
+    status = tide_account_copy_check(&null->account, work, to, from, bytes, to_device);
     if (status == TIDE_OK)
         status = copy_run(null, stream, work, bytes, to_device);
     return null_unlock(null, status);

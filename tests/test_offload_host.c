@@ -206,6 +206,52 @@ static void misplacing_is_refused(void **state)
     fixture_close(&it);
 }
 
+static void a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    tide_device_statistics statistics;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(it.ops->map(it.device, 1, place(&it, 2)));
+        assert_int_equal(it.ops->map(it.device, 1, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+        if (i < 2)
+            assert_ok(it.ops->unmap(it.device, 1, place(&it, 2)));
+    }
+    assert_int_equal(it.ops->unmap(it.device, 1, place(&it, 3)), TIDE_ERROR_ARGUMENT);
+    it.ops->statistics(it.device, &statistics);
+    assert_int_equal(statistics.maps, 3);
+    assert_int_equal(statistics.unmaps, 2);
+    fixture_close(&it);
+}
+
+static tide_status lose(tide_device *device, uint32_t slot, void *place)
+{
+    (void)device, (void)slot, (void)place;
+    return tide_fail(TIDE_ERROR_INTERNAL, "the place was lost");
+}
+
+/* The system took a place away and did not give it back: no test can make it do so. */
+static void a_lost_place_fails_the_device_for_good(void **state)
+{
+    (void)state;
+    for (int mapping = 0; mapping <= 1; mapping++) {
+        fixture it = fixture_small();
+        tide_account *account = tide_account_of(it.device);
+        tide_account_makers makers = *account->makers;
+        assert_ok(it.ops->map(it.device, 1, place(&it, 2)));
+        *(mapping ? &makers.map : &makers.unmap) = lose;
+        account->makers = &makers;
+        assert_int_equal(mapping ? it.ops->map(it.device, 2, place(&it, 3))
+                                 : it.ops->unmap(it.device, 1, place(&it, 2)),
+                         TIDE_ERROR_INTERNAL);
+        assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_INTERNAL);
+        assert_string_equal(tide_message(), "the place was lost");
+        it.ops->synchronize(it.device);
+        assert_int_equal(it.ops->recover(it.device), TIDE_ERROR_INTERNAL);
+        fixture_close(&it);
+    }
+}
+
 #ifndef TEST_ON_CUDA
 /* What the system says to a read there; a use would end the test. */
 static bool is_accessible(const char *address)
@@ -1180,6 +1226,8 @@ int main(void)
         cmocka_unit_test(ranges_are_whole_chunks_and_parts_lie_inside_the_region),
         cmocka_unit_test(slot_has_one_content_at_its_own_place_and_the_chunks),
         cmocka_unit_test(misplacing_is_refused),
+        cmocka_unit_test(a_placing_and_a_taking_away_are_counted_once_a_refused_one_is_not),
+        cmocka_unit_test(a_lost_place_fails_the_device_for_good),
 #ifndef TEST_ON_CUDA
         cmocka_unit_test(a_slot_goes_from_place_to_place_in_one_call),
         cmocka_unit_test(a_slot_that_cannot_go_elsewhere_stays),
