@@ -22,6 +22,7 @@ static uint64_t hash_of(const char *text)
 
 void tide_names_destroy(tide_names *names)
 {
+    assert(tide_names_is_valid(names));
     for (uint32_t i = 0; i < names->count; i++)
         free(names->names[i].text);
     free(names->names);
@@ -44,6 +45,18 @@ static uint32_t place_of(const tide_names *names, const char *text, uint64_t has
             break;
     }
     return place;
+}
+
+bool tide_names_is_valid(const tide_names *names)
+{
+    uint32_t taken = 0, number;
+    for (uint32_t place = 0; place < names->places; place++)
+        taken += names->table[place] != 0;
+    bool valid =
+        taken == names->count && names->count <= names->capacity && names->count <= names->places / 2;
+    for (uint32_t i = 0; i < names->count && valid; i++)
+        valid = tide_names_find(names, names->names[i].text, &number) && number == i;
+    return valid;
 }
 
 /* All names are different, so the first empty place is right. */
@@ -71,6 +84,7 @@ static bool make_room(tide_names *names)
     names->table = table;
     names->places = 2 * names->capacity;
     fill_table(names);
+    assert(tide_names_is_valid(names)); /* the full walk, each time that they have doubled */
     return true;
 }
 

@@ -25,6 +25,9 @@ typedef struct tide_names {
 
 void tide_names_destroy(tide_names *names);
 
+/* Every name is found under its own number, and no place has another. Walks everything. */
+bool tide_names_is_valid(const tide_names *names);
+
 /* Copy `name`, which is not among them (asserted), as number `count`. NO_MEMORY: none was added. */
 TIDE_NODISCARD tide_status tide_names_add(tide_names *names, const char *name);
 

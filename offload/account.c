@@ -25,6 +25,17 @@ void tide_account_destroy(tide_account *account)
     pthread_mutex_destroy(&account->lock);
 }
 
+bool tide_account_is_valid(const tide_account *account)
+{
+    const uint64_t slots_bytes = account->mappings.slot_count * account->mappings.chunk_bytes;
+    const tide_memory_usage *device = &account->ledgers[TIDE_TIER_DEVICE];
+    return tide_ledger_is_valid(device) && tide_ledger_is_valid(&account->ledgers[TIDE_TIER_HOST]) &&
+           device->used_bytes == slots_bytes + account->region.bytes &&
+           (account->slots_made[TIDE_TIER_DEVICE] || account->mappings.slot_count == 0) &&
+           (account->region.address != NULL) == (account->region.bytes != 0) &&
+           account->maps - account->unmaps == account->mappings.mapped_count;
+}
+
 static tide_account *lock(tide_device *device)
 {
     tide_account *account = tide_account_of(device);
@@ -34,6 +45,7 @@ static tide_account *lock(tide_device *device)
 
 static tide_status unlock(tide_account *account, tide_status status)
 {
+    assert(tide_account_is_valid(account));
     pthread_mutex_unlock(&account->lock);
     return status;
 }

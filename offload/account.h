@@ -61,6 +61,8 @@ static inline tide_account *tide_account_of(tide_device *device)
 void tide_account_init(tide_account *account, const tide_device_ops *ops, const tide_account_makers *makers,
                        const tide_device_options *options, pthread_mutex_t *commands_lock);
 void tide_account_destroy(tide_account *account);
+/* No tier is over its budget, and what is said to be made is there. The lock is held. */
+bool tide_account_is_valid(const tide_account *account);
 
 /* tide_device_ops */
 tide_status tide_account_slots_create(tide_device *device, tide_tier tier, uint32_t count);
