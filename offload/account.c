@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+enum { EVENTS_AT_FIRST = 64 };
+
 void tide_account_init(tide_account *account, const tide_device_ops *ops, const tide_account_makers *makers,
                        const tide_device_options *options, pthread_mutex_t *commands_lock)
 {
@@ -21,6 +23,7 @@ void tide_account_init(tide_account *account, const tide_device_ops *ops, const 
 void tide_account_destroy(tide_account *account)
 {
     free(account->buffers);
+    free(account->events);
     tide_mappings_destroy(&account->mappings);
     pthread_mutex_destroy(&account->lock);
 }
@@ -254,6 +257,45 @@ tide_status tide_account_copy_check(tide_account *account, const tide_work *work
         work, bytes, device_side,
         tide_is_inside(device_side, bytes, account->region.address, account->region.bytes), host_side,
         is_in_a_buffer(account, host_side, bytes));
+}
+
+/* --- events --- */
+
+/* Room for one more event. commands_lock is held. */
+static tide_status event_table_grow(tide_account *account)
+{
+    if (account->event_count < account->event_capacity)
+        return TIDE_OK;
+    const uint32_t capacity = account->event_capacity > 0 ? account->event_capacity * 2 : EVENTS_AT_FIRST;
+    tide_moment *events = realloc(account->events, capacity * sizeof *events);
+    if (events == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %" PRIu32 " events", capacity);
+    account->events = events;
+    if (account->makers->events != NULL) {
+        const tide_status status = account->makers->events(&account->base, capacity);
+        if (status != TIDE_OK)
+            return status;
+    }
+    account->event_capacity = capacity;
+    return TIDE_OK;
+}
+
+tide_status tide_account_event_create(tide_device *device, tide_event *event)
+{
+    tide_status status =
+        tide_fault_count(&tide_account_of(device)->fault, TIDE_FAULT_MEMORY, "making an event");
+    if (status != TIDE_OK)
+        return status;
+    tide_account *account = lock(device);
+    commands_lock(account);
+    status = event_table_grow(account);
+    if (status == TIDE_OK) {
+        account->events[account->event_count] = (tide_moment){TIDE_STREAM_COMPUTE, 0};
+        *event = ++account->event_count;
+        tide_ledger_commit(&account->ledgers[TIDE_TIER_DEVICE], 0);
+    }
+    commands_unlock(account);
+    return unlock(account, status);
 }
 
 /* --- residency --- */

@@ -4,7 +4,7 @@
  * fails leaves no trace. To make is the device's own (tide_account_makers); all the rest is here, under one lock. A device's
  * struct begins with its account, so most of these functions stand in its table of operations as they are.
  *
- * Owns budgets, mappings, slots made, the region's extent, numbers of its parts, the table of buffers. Calls device.c,
+ * Owns budgets, mappings, slots made, the region's extent, numbers of its parts, the tables of buffers and events. Calls device.c,
  * mappings.c and the makers.
  */
 #ifndef TIDE_OFFLOAD_ACCOUNT_H
@@ -28,6 +28,8 @@ typedef struct tide_account_makers {
     tide_status (*region)(tide_device *device, uint64_t bytes, void **address);
     tide_status (*part)(tide_device *device, const char *name); /* NULL: parts of the region are numbered only */
     tide_status (*buffer)(tide_device *device, const char *name, uint64_t bytes, void **address);
+    /* Be ready for `capacity` events, under commands_lock. NULL: it needs nothing. */
+    tide_status (*events)(tide_device *device, uint32_t capacity);
     tide_status (*map)(tide_device *device, uint32_t slot, void *place);
     tide_status (*unmap)(tide_device *device, uint32_t slot, void *place);
     /* map or unmap gave `status`, INTERNAL: what stands at a place is unknown, and the device can't be used any more. */
@@ -49,6 +51,9 @@ typedef struct tide_account {
     pthread_mutex_t *commands_lock; /* guards the rest, which commands look at; taken after `lock`. NULL: that does */
     tide_extent *buffers;           /* [object] */
     uint32_t buffer_count;
+    tide_moment *events; /* [event - 1], the latest record of each; unless the device keeps its own (null) */
+    uint32_t event_count;
+    uint32_t event_capacity;
     uint64_t maps, unmaps;
 } tide_account;
 
@@ -57,7 +62,7 @@ static inline tide_account *tide_account_of(tide_device *device)
     return (tide_account *)device;
 }
 
-/* Can't fail. Destroyed when all that was made has been given back; the table of buffers goes with it. */
+/* Can't fail. Destroyed when all that was made has been given back; the tables of buffers and events go with it. */
 void tide_account_init(tide_account *account, const tide_device_ops *ops, const tide_account_makers *makers,
                        const tide_device_options *options, pthread_mutex_t *commands_lock);
 void tide_account_destroy(tide_account *account);
@@ -72,6 +77,7 @@ tide_status tide_account_region_object(tide_device *device, const char *name, ui
                                        uint64_t bytes, uint32_t *object);
 tide_status tide_account_buffer_create(tide_device *device, const char *name, uint64_t bytes, void **address,
                                        uint32_t *object);
+tide_status tide_account_event_create(tide_device *device, tide_event *event);
 tide_status tide_account_map(tide_device *device, uint32_t slot, void *place);
 tide_status tide_account_unmap(tide_device *device, uint32_t slot, void *place);
 void tide_account_usage(tide_device *device, tide_tier tier, tide_memory_usage *usage);

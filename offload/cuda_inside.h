@@ -2,7 +2,7 @@
  * cuda_device.c. Nobody outside offload/ includes this.
  *
  *   account.c       what is made at start and what stands where, as on every device; it has it made by
- *   cuda_setup.c      slots, ranges, region, buffers, mappings; and events
+ *   cuda_setup.c      slots, ranges, region, buffers, mappings
  *   cuda_command.c  launches, copies, events
  *   cuda_state.c    sleep, failure, counters
  *   cuda_device.c   the table; open, close
@@ -26,12 +26,6 @@
 
 enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
 _Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host lane is the last stream");
-
-/* A moment on a stream. sequence 0: the beginning, always passed. */
-typedef struct tide_cuda_moment {
-    tide_stream stream;
-    uint64_t sequence;
-} tide_cuda_moment;
 
 typedef struct tide_cuda_stream {
     pthread_mutex_t lock; /* enqueuing: what belongs together stays together */
@@ -65,9 +59,6 @@ typedef struct tide_cuda_device {
     char failure_message[TIDE_CUDA_MESSAGE_BYTES];
     bool place_lost;          /* a chunk's place could not be restored: no recovery */
     _Atomic bool broken;      /* a CUDA call failed: the streams are asked nothing more, until recovery */
-    tide_cuda_moment *events; /* [event - 1], the latest record of each */
-    uint32_t event_count;
-    uint32_t event_capacity;
     uint64_t h2d_bytes, d2h_bytes;
     uint64_t waits[TIDE_WAIT_SITE_COUNT];
 } tide_cuda_device;
@@ -111,7 +102,6 @@ tide_status tide_cuda_range_make(tide_device *device, uint64_t bytes, void **bas
 void tide_cuda_range_undo(tide_device *device, void *base, uint64_t bytes);
 tide_status tide_cuda_region_make(tide_device *device, uint64_t bytes, void **address);
 tide_status tide_cuda_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
-tide_status tide_cuda_event_create(tide_device *device, tide_event *event);
 void *tide_cuda_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
 tide_status tide_cuda_place_map(tide_device *device, uint32_t slot, void *place);
 tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *place);

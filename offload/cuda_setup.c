@@ -1,13 +1,9 @@
-/* What the CUDA device makes for its account (account.h), which holds its lock meanwhile: memory at start, mappings; and
- * events.
+/* What the CUDA device makes for its account (account.h), which holds its lock meanwhile: memory at start, and
+ * mappings. For events, which are moments on a stream, CUDA makes nothing (cuda_clock.h).
  */
 #include "offload/cuda_inside.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdlib.h>
-
-enum { EVENTS_AT_FIRST = 64 };
 
 static tide_status use(const tide_cuda_device *device)
 {
@@ -100,41 +96,6 @@ void tide_cuda_place_lost(tide_device *device, tide_status status)
     (void)tide_cuda_fail(cuda, status);
 }
 
-/* --- events: moments, for which CUDA makes nothing (cuda_clock.h) --- */
-
-/* Room for one more event. The state lock is held. */
-static tide_status event_table_grow(tide_cuda_device *device)
-{
-    if (device->event_count < device->event_capacity)
-        return TIDE_OK;
-    const uint32_t capacity = device->event_capacity > 0 ? device->event_capacity * 2 : EVENTS_AT_FIRST;
-    tide_cuda_moment *events = realloc(device->events, capacity * sizeof *events);
-    if (events == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %" PRIu32 " events", capacity);
-    device->events = events;
-    device->event_capacity = capacity;
-    return TIDE_OK;
-}
-
-tide_status tide_cuda_event_create(tide_device *device, tide_event *event)
-{
-    tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_status status = tide_fault_count(&cuda->account.fault, TIDE_FAULT_MEMORY, "making an event");
-    if (status != TIDE_OK)
-        return status;
-    pthread_mutex_lock(&cuda->account.lock);
-    tide_cuda_state_lock(cuda);
-    status = event_table_grow(cuda);
-    if (status == TIDE_OK) {
-        cuda->events[cuda->event_count] = (tide_cuda_moment){TIDE_STREAM_COMPUTE, 0};
-        *event = ++cuda->event_count;
-        tide_ledger_commit(&cuda->account.ledgers[TIDE_TIER_DEVICE], 0);
-    }
-    tide_cuda_state_unlock(cuda);
-    pthread_mutex_unlock(&cuda->account.lock);
-    return status;
-}
-
 /* --- the way back --- */
 
 static void ranges_undo(tide_cuda_device *device)
@@ -154,7 +115,6 @@ static void ranges_undo(tide_cuda_device *device)
 
 void tide_cuda_setup_undo(tide_cuda_device *device)
 {
-    free(device->events);
     const tide_account *account = &device->account;
     for (uint32_t i = 0; i < account->buffer_count; i++)
         tide_host_arena_free(device->arena, account->buffers[i].address, account->buffers[i].bytes);

@@ -34,7 +34,8 @@ void tide_cuda_state_lock(tide_cuda_device *device)
 
 void tide_cuda_state_unlock(tide_cuda_device *device)
 {
-    assert(device->ringing <= device->doorbell && device->event_count <= device->event_capacity);
+    assert(device->ringing <= device->doorbell &&
+           device->account.event_count <= device->account.event_capacity);
     pthread_mutex_unlock(&device->state_lock);
 }
 

@@ -212,7 +212,7 @@ bool tide_host_room(tide_device *device, tide_stream stream, bool wait)
 /* The streams' lock is held. */
 static tide_status event_check(const tide_host_device *device, tide_event event)
 {
-    return tide_event_check(event, device->event_count);
+    return tide_event_check(event, device->account.event_count);
 }
 
 static tide_status record_locked(tide_host_device *device, tide_event event, tide_stream stream)
@@ -225,7 +225,7 @@ static tide_status record_locked(tide_host_device *device, tide_event event, tid
         status = host_actor(device, &actor);
     if (status != TIDE_OK)
         return status;
-    device->events[event - 1] = tide_host_stream_record(&device->streams, stream);
+    device->account.events[event - 1] = tide_host_stream_record(&device->streams, stream);
     if (device->hazard != NULL)
         tide_hazard_record(device->hazard, event, stream, actor);
     return TIDE_OK;
@@ -243,8 +243,7 @@ tide_status tide_host_event_record(tide_device *device, tide_event event, tide_s
     return status;
 }
 
-static void push_wait(tide_host_device *device, tide_stream stream, tide_host_moment moment,
-                      tide_wait_site site)
+static void push_wait(tide_host_device *device, tide_stream stream, tide_moment moment, tide_wait_site site)
 {
     if (moment.stream == stream || tide_host_streams_passed(&device->streams, moment))
         return;
@@ -261,7 +260,7 @@ static tide_status stream_wait_locked(tide_host_device *device, tide_stream stre
     tide_hazard_actor actor = 0;
     tide_status status = event_check(device, event);
     if (status == TIDE_OK)
-        status = tide_stream_wait_check(stream, event, device->events[event - 1].stream);
+        status = tide_stream_wait_check(stream, event, device->account.events[event - 1].stream);
     if (status == TIDE_OK && device->hazard != NULL)
         status = host_actor(device, &actor);
     if (status != TIDE_OK)
@@ -271,7 +270,7 @@ static tide_status stream_wait_locked(tide_host_device *device, tide_stream stre
         return TIDE_OK;
     if (device->hazard != NULL)
         tide_hazard_stream_wait(device->hazard, stream, actor, event);
-    push_wait(device, stream, device->events[event - 1], site);
+    push_wait(device, stream, device->account.events[event - 1], site);
     return TIDE_OK;
 }
 
@@ -314,7 +313,7 @@ tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wa
     status = host_wait_begin(host, event, site, &actor);
     if (status == TIDE_OK) {
         bool skipped = site == host->options.skip_wait_site;
-        *done = skipped || tide_host_streams_passed(&host->streams, host->events[event - 1]);
+        *done = skipped || tide_host_streams_passed(&host->streams, host->account.events[event - 1]);
         if (*done && !skipped && host->hazard != NULL)
             tide_hazard_host_wait(host->hazard, actor, event);
     }
@@ -335,7 +334,7 @@ tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wai
         /* Join first: while the lock is given up, somebody else may record the event anew. */
         if (host->hazard != NULL)
             tide_hazard_host_wait(host->hazard, actor, event);
-        tide_host_streams_wait(&host->streams, host->events[event - 1]);
+        tide_host_streams_wait(&host->streams, host->account.events[event - 1]);
     }
     tide_host_streams_unlock(&host->streams);
     return status;

@@ -2,7 +2,7 @@
  * host_device.c. Nobody outside offload/ includes this.
  *
  *   account.c        what is made at start and what stands where, as on every device; these make it:
- *   host_setup.c       slots, ranges, region, buffers; events
+ *   host_setup.c       slots, ranges, region, buffers
  *   host_residency.c   map, unmap; remap and guard
  *   host_command.c   launches, copies, events, sleep
  *   host_device.c    open, close, failure, counters
@@ -34,9 +34,6 @@ typedef struct tide_host_device {
 
     tide_host_streams streams; /* the lock in it guards the rest */
     tide_hazard *hazard;       /* NULL: off */
-    tide_host_moment *events;  /* [event - 1], the latest record of each */
-    uint32_t event_count;
-    uint32_t event_capacity;
     bool place_lost;                   /* a chunk's place could not be restored: no recovery */
     tide_device_statistics statistics; /* the streams keep their own part */
 
@@ -56,7 +53,7 @@ void tide_host_range_undo(tide_device *device, void *base, uint64_t bytes);
 tide_status tide_host_region_make(tide_device *device, uint64_t bytes, void **address);
 tide_status tide_host_part_make(tide_device *device, const char *name);
 tide_status tide_host_buffer_make(tide_device *device, const char *name, uint64_t bytes, void **address);
-tide_status tide_host_event_create(tide_device *device, tide_event *event);
+tide_status tide_host_events_reserve(tide_device *device, uint32_t capacity);
 void *tide_host_slot_address(tide_device *device, tide_tier tier, uint32_t slot);
 /* Give everything back that these made. */
 void tide_host_setup_undo(tide_host_device *device);

@@ -1,12 +1,8 @@
-/* What the host device makes at start, for its account (account.h), which holds its lock meanwhile; and events. */
+/* What the host device makes at start, for its account (account.h), which holds its lock meanwhile. */
 #include "offload/host_device.h"
 #include "offload/host_extent.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdlib.h>
-
-enum { EVENTS_AT_FIRST = 64 };
 
 static tide_status hazard_objects_add(tide_host_device *device, tide_object_kind kind, const char *name,
                                       uint32_t count)
@@ -26,8 +22,6 @@ static tide_first_touch touch_how(const tide_host_device *device)
                               .progress = device->options.progress,
                               .progress_context = device->options.progress_context};
 }
-
-/* --- memory --- */
 
 tide_status tide_host_slots_make(tide_device *device, tide_tier tier, uint32_t count)
 {
@@ -114,47 +108,15 @@ tide_status tide_host_buffer_make(tide_device *device, const char *name, uint64_
     return TIDE_OK;
 }
 
-/* --- events --- */
-
-/* Room for one more event. The streams' lock is held. */
-static tide_status event_table_grow(tide_host_device *device)
-{
-    if (device->event_count < device->event_capacity)
-        return TIDE_OK;
-    uint32_t capacity = device->event_capacity > 0 ? device->event_capacity * 2 : EVENTS_AT_FIRST;
-    tide_host_moment *events = realloc(device->events, capacity * sizeof *events);
-    if (events == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %" PRIu32 " events", capacity);
-    device->events = events;
-    tide_status status =
-        device->hazard != NULL ? tide_hazard_events_reserve(device->hazard, capacity) : TIDE_OK;
-    if (status == TIDE_OK)
-        device->event_capacity = capacity;
-    return status;
-}
-
-tide_status tide_host_event_create(tide_device *device, tide_event *event)
+/* The streams' lock is held. */
+tide_status tide_host_events_reserve(tide_device *device, uint32_t capacity)
 {
     tide_host_device *host = tide_host_device_of(device);
-    tide_status status = tide_fault_count(&host->account.fault, TIDE_FAULT_MEMORY, "making an event");
-    if (status != TIDE_OK)
-        return status;
-    pthread_mutex_lock(&host->account.lock);
-    tide_host_streams_lock(&host->streams);
-    status = event_table_grow(host);
-    if (status == TIDE_OK) {
-        host->events[host->event_count] = (tide_host_moment){TIDE_STREAM_COMPUTE, 0};
-        *event = ++host->event_count;
-        tide_ledger_commit(&host->account.ledgers[TIDE_TIER_DEVICE], 0);
-    }
-    tide_host_streams_unlock(&host->streams);
-    pthread_mutex_unlock(&host->account.lock);
-    return status;
+    return host->hazard != NULL ? tide_hazard_events_reserve(host->hazard, capacity) : TIDE_OK;
 }
 
 void tide_host_setup_undo(tide_host_device *device)
 {
-    free(device->events);
     const tide_account *account = &device->account;
     for (uint32_t i = 0; i < account->buffer_count; i++)
         tide_host_arena_free(device->arena, account->buffers[i].address, account->buffers[i].bytes);

@@ -89,12 +89,12 @@ void tide_host_stream_push(tide_host_streams *streams, tide_stream stream)
 
 /* --- moments --- */
 
-bool tide_host_streams_passed(const tide_host_streams *streams, tide_host_moment moment)
+bool tide_host_streams_passed(const tide_host_streams *streams, tide_moment moment)
 {
     return streams->streams[moment.stream].completed >= moment.sequence;
 }
 
-void tide_host_streams_wait(tide_host_streams *streams, tide_host_moment moment)
+void tide_host_streams_wait(tide_host_streams *streams, tide_moment moment)
 {
     while (!tide_host_streams_passed(streams, moment))
         progress_wait(&streams->streams[moment.stream], moment.sequence);
@@ -108,10 +108,10 @@ static void event_completed(tide_host_streams *streams)
         pthread_cond_broadcast(&streams->rung);
 }
 
-tide_host_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
+tide_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
 {
     tide_host_stream *it = &streams->streams[stream];
-    tide_host_moment moment = {stream, it->enqueued};
+    tide_moment moment = {stream, it->enqueued};
     if (tide_host_streams_passed(streams, moment))
         event_completed(streams);
     else
@@ -129,9 +129,9 @@ bool tide_host_streams_idle(const tide_host_streams *streams)
 
 void tide_host_streams_drain(tide_host_streams *streams)
 {
-    tide_host_moment last[TIDE_STREAM_COUNT];
+    tide_moment last[TIDE_STREAM_COUNT];
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
-        last[i] = (tide_host_moment){(tide_stream)i, streams->streams[i].enqueued};
+        last[i] = (tide_moment){(tide_stream)i, streams->streams[i].enqueued};
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
         tide_host_streams_wait(streams, last[i]);
 }
