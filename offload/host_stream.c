@@ -4,16 +4,12 @@
 #include "offload/host_stream.h"
 
 #include "offload/host_link.h"
+#include "offload/stream_thread.h"
 #include "offload/topology.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-/* The process may have an OpenMP runtime (the kernels' folder links it, this one does not). The number of
- * threads is a setting of each thread, so every stream sets its own. */
-extern void omp_set_num_threads(int count) __attribute__((weak));
 
 bool tide_host_streams_is_valid(const tide_host_streams *streams)
 {
@@ -274,27 +270,11 @@ static bool works_on_host_memory(tide_stream role)
     return role == TIDE_STREAM_IN || role == TIDE_STREAM_OUT || role == TIDE_STREAM_HOST;
 }
 
-/* Bind a stream's thread where its work lies. Returns how many threads its kernels may use: those asked for, or as many as
- * the node has processors if binding left it fewer. */
-static uint32_t thread_place(const tide_host_stream *stream)
-{
-    uint32_t threads = stream->owner->threads, before = tide_topology_processors();
-    if (works_on_host_memory(stream->role))
-        (void)tide_topology_bind_thread(TIDE_NODE_NEAREST); /* a wish: elsewhere it is only slower */
-    uint32_t left = tide_topology_processors();
-    return left < before && left < threads ? left : threads;
-}
-
-static void *stream_main(void *argument)
+static void stream_main(void *argument)
 {
     tide_host_stream *stream = argument;
     tide_host_streams *owner = stream->owner;
-    uint32_t threads = thread_place(stream);
-    if (omp_set_num_threads != NULL)
-        omp_set_num_threads((int)threads);
     pthread_mutex_lock(&owner->lock);
-    stream->runs = true;
-    pthread_cond_broadcast(&stream->progress);
     for (;;) {
         while (stream->completed == stream->enqueued && !owner->closing)
             pthread_cond_wait(&stream->work, &owner->lock);
@@ -303,23 +283,11 @@ static void *stream_main(void *argument)
         command_do(stream);
     }
     pthread_mutex_unlock(&owner->lock);
-    return NULL;
 }
 
 /* --- start and stop --- */
 
-/* Signals that people send belong to the program's own threads; faults must reach their handler on any. */
-static void signals_block(sigset_t *before)
-{
-    sigset_t blocked;
-    sigfillset(&blocked);
-    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        sigdelset(&blocked, faults[i]);
-    (void)pthread_sigmask(SIG_SETMASK, &blocked, before);
-}
-
-static int stream_start(tide_host_streams *streams, tide_stream role, uint64_t seed)
+static tide_status stream_start(tide_host_streams *streams, tide_stream role, uint64_t seed)
 {
     tide_host_stream *stream = &streams->streams[role];
     stream->owner = streams;
@@ -328,23 +296,18 @@ static int stream_start(tide_host_streams *streams, tide_stream role, uint64_t s
     stream->random = seed ^ ((uint64_t)role << 32);
     (void)pthread_cond_init(&stream->work, NULL);
     (void)pthread_cond_init(&stream->progress, NULL);
-    int error = pthread_create(&stream->thread, NULL, stream_main, stream);
-    if (error != 0)
-        goto undo_conditions;
-    char name[16];
-    (void)snprintf(name, sizeof name, "tide-%.10s", tide_stream_name(role));
-    (void)pthread_setname_np(stream->thread, name); /* for debuggers only */
-    /* A thread's beginning allocates: it belongs to the device's, however busy the machine. */
-    pthread_mutex_lock(&streams->lock);
-    while (!stream->runs)
-        pthread_cond_wait(&stream->progress, &streams->lock);
-    pthread_mutex_unlock(&streams->lock);
-    return 0;
-
-undo_conditions:
+    const tide_stream_thread_options thread = {.role = role,
+                                               .bound = works_on_host_memory(role),
+                                               .node = TIDE_NODE_NEAREST,
+                                               .threads = streams->threads,
+                                               .run = stream_main,
+                                               .context = stream};
+    const tide_status status = tide_stream_thread_start(&thread, &stream->thread, NULL);
+    if (status == TIDE_OK)
+        return TIDE_OK;
     pthread_cond_destroy(&stream->progress);
     pthread_cond_destroy(&stream->work);
-    return error;
+    return status;
 }
 
 static void streams_join(tide_host_streams *streams, int count)
@@ -374,22 +337,18 @@ tide_status tide_host_streams_start(tide_host_streams *streams, const tide_devic
     (void)pthread_mutex_init(&streams->lock, NULL);
     (void)pthread_cond_init(&streams->rung, NULL);
 
-    sigset_t signals_before;
-    signals_block(&signals_before);
-    int error = 0, started = 0;
-    while (started < TIDE_STREAM_COUNT && error == 0) {
-        error = stream_start(streams, (tide_stream)started, options->delay_seed);
-        started += error == 0;
+    tide_status status = TIDE_OK;
+    int started = 0;
+    while (started < TIDE_STREAM_COUNT && status == TIDE_OK) {
+        status = stream_start(streams, (tide_stream)started, options->delay_seed);
+        started += status == TIDE_OK;
     }
-    (void)pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
-    if (error == 0)
+    if (status == TIDE_OK)
         return TIDE_OK;
-
     streams_join(streams, started);
     pthread_cond_destroy(&streams->rung);
     pthread_mutex_destroy(&streams->lock);
-    return tide_fail(TIDE_ERROR_NO_MEMORY, "no thread for stream %s: %s",
-                     tide_stream_name((tide_stream)started), strerror(error));
+    return status;
 }
 
 void tide_host_streams_stop(tide_host_streams *streams)

@@ -51,7 +51,6 @@ typedef struct tide_host_stream {
     pthread_cond_t work;     /* a command came, or closing */
     uint64_t awaited;        /* the least sequence that somebody sleeps for; UINT64_MAX: none */
     pthread_cond_t progress; /* completed reached it */
-    bool runs;               /* its thread has begun */
     uint64_t busy_ns;
     uint64_t wait_ns;
     uint64_t commands;

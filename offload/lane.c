@@ -2,15 +2,10 @@
 #include "offload/lane.h"
 
 #include "offload/host_link.h"
-#include "offload/topology.h"
+#include "offload/stream_thread.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <string.h>
-
-/* The process may have an OpenMP runtime (the kernels' folder links it, this one does not). The number of
- * threads is a setting of each thread. */
-extern void omp_set_num_threads(int count) __attribute__((weak));
 
 bool tide_lane_is_valid(const tide_lane *lane)
 {
@@ -167,27 +162,10 @@ static void command_next(tide_lane *lane)
     lock(lane);
 }
 
-/* Returns how many threads a team of the lane may have. */
-static uint32_t thread_place(const tide_lane *lane)
-{
-    const uint32_t threads = lane->options.threads, before = tide_topology_processors();
-    (void)tide_topology_bind_thread(lane->options.node); /* a wish: elsewhere it is only slower */
-    const uint32_t left = tide_topology_processors();
-    return left < before && left < threads ? left : threads;
-}
-
-static void *lane_main(void *argument)
+static void lane_main(void *argument)
 {
     tide_lane *lane = argument;
-    const uint32_t threads = thread_place(lane);
-    void (*const threads_set)(int) =
-        lane->options.threads_set != NULL ? lane->options.threads_set : omp_set_num_threads;
-    if (threads_set != NULL)
-        threads_set((int)threads);
     lock(lane);
-    lane->threads = threads;
-    lane->runs = true;
-    pthread_cond_broadcast(&lane->progress);
     for (;;) {
         while (lane->completed == lane->enqueued && !lane->closing)
             pthread_cond_wait(&lane->work, &lane->lock);
@@ -196,21 +174,9 @@ static void *lane_main(void *argument)
         command_next(lane);
     }
     unlock(lane);
-    return NULL;
 }
 
 /* --- start and stop --- */
-
-/* Signals that people send belong to the program's own threads; faults must reach their handler on any. */
-static void signals_block(sigset_t *before)
-{
-    sigset_t blocked;
-    sigfillset(&blocked);
-    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        sigdelset(&blocked, faults[i]);
-    (void)pthread_sigmask(SIG_SETMASK, &blocked, before);
-}
 
 static void lane_destroy(tide_lane *lane)
 {
@@ -221,28 +187,22 @@ static void lane_destroy(tide_lane *lane)
 
 tide_status tide_lane_start(tide_lane *lane, const tide_lane_options *options)
 {
-    assert(options->threads > 0);
     memset(lane, 0, sizeof *lane);
     lane->options = *options;
     (void)pthread_mutex_init(&lane->lock, NULL);
     (void)pthread_cond_init(&lane->work, NULL);
     (void)pthread_cond_init(&lane->progress, NULL);
-    sigset_t signals_before;
-    signals_block(&signals_before);
-    const int error = pthread_create(&lane->thread, NULL, lane_main, lane);
-    (void)pthread_sigmask(SIG_SETMASK, &signals_before, NULL);
-    if (error != 0) {
+    const tide_stream_thread_options thread = {.role = TIDE_STREAM_HOST,
+                                               .bound = true,
+                                               .node = options->node,
+                                               .threads = options->threads,
+                                               .threads_set = options->threads_set,
+                                               .run = lane_main,
+                                               .context = lane};
+    const tide_status status = tide_stream_thread_start(&thread, &lane->thread, &lane->threads);
+    if (status != TIDE_OK)
         lane_destroy(lane);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no thread for stream %s: %s",
-                         tide_stream_name(TIDE_STREAM_HOST), strerror(error));
-    }
-    (void)pthread_setname_np(lane->thread, "tide-host"); /* for debuggers only */
-    /* A thread's beginning allocates: it belongs to the device's, however busy the machine. */
-    lock(lane);
-    while (!lane->runs)
-        pthread_cond_wait(&lane->progress, &lane->lock);
-    unlock(lane);
-    return TIDE_OK;
+    return status;
 }
 
 void tide_lane_stop(tide_lane *lane)

@@ -49,7 +49,6 @@ typedef struct tide_lane {
     uint64_t completed;
     uint64_t busy_ns;
     uint32_t threads; /* of a team that a function makes */
-    bool runs;        /* the thread has begun */
     bool failed;
     bool closing;
 } tide_lane;
