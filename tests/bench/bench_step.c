@@ -1,6 +1,6 @@
 /* step: a training step of gpt2 against its limit.
  *
- *   usage: bench_step [--quick] [--form real|timed|dma] [--budget PERCENT] [--link free|half|even|slow] [--share X]
+ *   usage: bench_step [--quick] [--form resident|real|timed|dma] [--budget PERCENT] [--link free|half|even|slow] [--share X]
  *                     [--clip 0|1] [--steps N] [--trace FILE]
  *
  * gpt2 (124M), bf16, chunks of 4 MiB, 256 tokens a step (32 without bf16 instructions), every block recomputed.
@@ -24,6 +24,10 @@
  *          engines take no core either, but bandwidth of the host's memory.) It says what of a timed row's excess is
  *          copies and Adam in each other's way. A copy lasts as long as it did by memcpy when the session was opened,
  *          and the limits count that very rate.
+ *
+ * `resident` is no form with a limit but a row apart: a step of the real form with everything resident, over what the device
+ * takes for the same launches, told to it once more in the same order with nobody around it (bench_step_replay.c). That is the
+ * floor; what lies above it is what manager, engine, pool and trainer cost where they have nothing to do.
  *
  * These limits know no order. A step has one: see bench_step_limit.c. Where it demands more than the limit there is a
  * second figure, `in order`.
@@ -60,6 +64,7 @@
 #include <unistd.h>
 
 enum { SETTLE_STEPS = 3, SETTLED_STEPS = 1, BUDGETS = 4, DEVICE_SPEED = 20 };
+static const char resident_name[] = "resident"; /* a form of its own */
 static const unsigned budget_percents[BUDGETS] = {STEP_REQUIRED_BUDGET, 100, 50, 15};
 /* Of the limit without the link; 0: not throttled. */
 static const double link_shares[STEP_LINKS] = {0, 0.5, 1, 2};
@@ -321,6 +326,24 @@ static void run_form(bench *it, step_form form, double share)
     }
 }
 
+static bool wants_form(const bench *it, const char *form)
+{
+    return it->chosen.form == NULL || strcmp(it->chosen.form, form) == 0;
+}
+
+/* What the manager costs where it has nothing to do. */
+static void run_resident(const bench *it)
+{
+    enum { ROUNDS = 5 };
+    const choice *chosen = &it->chosen;
+    if (!wants_form(it, resident_name) || chosen->budget != 0 || chosen->link != NULL || chosen->share >= 0)
+        return;
+    for (int clip = 1; clip >= 0; clip--) {
+        if (chosen->clip < 0 || (chosen->clip > 0) == (clip > 0))
+            step_replay_print(it->reference, clip, chosen->quick ? 1 : ROUNDS, chosen->steps);
+    }
+}
+
 /* How long each op takes when nothing disturbs it: the least of a few steps. */
 static void record_ops(bench *it)
 {
@@ -336,11 +359,6 @@ static void record_ops(bench *it)
                 it->op_seconds[i] = seconds[i];
         }
     }
-}
-
-static bool wants_form(const bench *it, step_form form)
-{
-    return it->chosen.form == NULL || strcmp(it->chosen.form, step_form_names[form]) == 0;
 }
 
 static void print_parts_agreement(bench *it)
@@ -363,12 +381,13 @@ static void run(bench *it)
     it->op_shares = step_shares_of(model, it->op_seconds);
     it->sizes = step_sizes_of(&model->options.config, (double)it->plan.params);
     bench_begin("step");
-    if (wants_form(it, STEP_FORM_REAL))
+    run_resident(it);
+    if (wants_form(it, step_form_names[STEP_FORM_REAL]))
         run_form(it, STEP_FORM_REAL, 0);
     step_session_close(it->reference);
     it->reference = NULL;
     for (step_form form = STEP_FORM_TIMED; form < STEP_FORMS; form++) {
-        for (size_t i = 0; i < share_count && wants_form(it, form); i++) {
+        for (size_t i = 0; i < share_count && wants_form(it, step_form_names[form]); i++) {
             if (it->chosen.share < 0 || it->chosen.share == shares[i])
                 run_form(it, form, shares[i]);
         }
@@ -414,7 +433,7 @@ static bool is_form(const char *name)
         if (strcmp(name, step_form_names[i]) == 0)
             return true;
     }
-    return false;
+    return strcmp(name, resident_name) == 0;
 }
 
 static bool is_link(const char *name)

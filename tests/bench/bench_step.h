@@ -5,6 +5,7 @@
  *   bench_step_limit.c    what no step can be faster than
  *   bench_step_null.c     the same step in virtual time, where nothing shares anything
  *   bench_step_parts.c    copies, maps and Adam, each alone
+ *   bench_step_replay.c    what a resident step costs with nobody around it
  *   bench_step_session.c  a pool of gpt2 under a budget, its steps, what it counted
  *   bench_step_timed.c    a device that takes time and no core; what a device updates
  */
@@ -68,6 +69,8 @@ typedef struct step_counts {
 step_session *step_session_open(const step_session_options *options);
 /* A training step, clipped to `clip` (0: not). */
 void step_session_step(step_session *session, double clip);
+/* Real: updates are computed and change no weight from now on, as the learning rate is 0. */
+void step_session_rest(step_session *session);
 /* `settle` steps, then `steps` measured ones, one after another without a pause. */
 void step_session_measure(step_session *session, double clip, unsigned settle, unsigned steps,
                           step_counts *counts);
@@ -88,6 +91,11 @@ tide_trainer_options step_trainer_options(uint64_t device_bytes, const char *dat
 uint32_t step_tokens(void);
 /* The least device budget, the bytes of model data and of the region. */
 void step_plan(tide_pool_plan *plan);
+
+/* --- bench_step_replay.c --- */
+
+/* A figure: steps of a real session with everything resident over their launches replayed on the bare device, in turn. */
+void step_replay_print(step_session *session, double clip, unsigned rounds, unsigned steps);
 
 /* --- bench_step_limit.c --- */
 

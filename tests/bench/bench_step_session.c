@@ -191,6 +191,12 @@ static void real_step(step_session *session, double clip)
         bench_die("step %" PRIu64 ": loss %g", report.step, report.loss);
 }
 
+void step_session_rest(step_session *session)
+{
+    tide_train_state *state = &session->trainer->state;
+    state->lr = state->lr_min = 0;
+}
+
 static void timed_op(const step_session *session, const tide_gpt2_op *op)
 {
     const uint32_t slices = session->model->options.micro_batches;

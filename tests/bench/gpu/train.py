@@ -3,7 +3,8 @@
 
 usage: train.py PROGRAM CASE [--seconds S] [--device cuda:0] [--host-memory SIZE] [--quick]
 
-  resident   gpt2 and gpt2-xl, bf16, T = 1024, no recompute, everything on the device: tokens a second
+  resident   gpt2 and gpt2-xl, bf16, T = 1024, no recompute, everything on the device: tokens a second, and the step over its
+             compute
   budget     gpt2-xl on all of its model data, a half and a quarter as device budget: the step over the longest of what that run
              itself needed: its compute, the bytes that it moved over what a plain copy carries, its Adam; and whether losses and
              norms of all budgets are the same bits
@@ -165,6 +166,7 @@ def resident(bench):
                          step_seconds=run["step_seconds"], compute_seconds=run["compute_seconds"],
                          stall_seconds=run["stall_seconds"], flops_a_token=flops_of_token(layers, width, seq_len),
                          params=params_of(layers, width))
+            bench.figure(f"{model}, resident: step / compute", run["step_seconds"] / run["compute_seconds"], "x")
 
 
 def limits_of(run, link):
