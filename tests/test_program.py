@@ -667,6 +667,7 @@ SETTINGS = {
     "recompute": ("none", "all"),
     "placement": ("auto", "host", "device"),
 }
+DTYPES = ("bf16", "fp16", "fp32")
 
 
 def can_fit(choice):
@@ -735,7 +736,7 @@ def identity_run(bench, number, choice, dtype, steps, model_bytes):
 
 def section_identity(bench):
     steps = 3
-    for dtype in ("bf16", "fp16", "fp32") if bench.full else ("bf16",):
+    for dtype in DTYPES if bench.full else DTYPES[:1]:
         model_bytes = nano_model_bytes(bench, dtype)
         reference, run = identity_run(bench, "reference", {"budget": "unlimited", "chunk": "1MiB", "prefetch": "on",
                                                            "recompute": "none", "placement": "auto"}, dtype, steps,

@@ -4,10 +4,12 @@
 # every architecture, and all cases of what tools/test.sh thins under sanitizers. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [--quick] [ROUNDS-OF-FUZZING]      default 1000000
+# TIDE_OLD_PROGRAM=FILE: another build of the program, an older one; every result is compared with its own (compare_programs.py).
 # --quick takes a slice of each part, in minutes, to see that the campaign itself works; its result stays in the build folder.
 # Build folders: build-test/campaign* (TIDE_TEST_BUILD to move them). Exit status 1 if anything failed, 2 for usage.
 # shellcheck disable=SC2086 # words are meant to split
 set -u
+old_program=${TIDE_OLD_PROGRAM:+$(realpath "$TIDE_OLD_PROGRAM")}
 cd "$(dirname "$0")/.." || exit 1
 . tools/packages.sh
 build=${TIDE_TEST_BUILD:-$PWD/build-test}/campaign
@@ -20,13 +22,13 @@ if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
     exit 2
 fi
 if [ -z "$quick" ]; then
-    whole=--full sequences="200000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    whole=--full compared=--full sequences="200000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul pool_faults pool_random trainer_bits trainer_faults"
     on_cpu="kernels_pointwise kernels_norms kernels_loss kernels_attention kernels_large adam"
     result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
-    whole="" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
+    whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
 fi
 
@@ -73,6 +75,12 @@ total_failed=0
 for section in identity crashes files delays; do
     run $section tests/test_program.py "$program" $section $whole
 done
+if [ -n "$old_program" ]; then
+    run programs tools/compare_programs.py "$old_program" "$program" $compared
+    grep '^# moves: equal' "$build/programs.tap"
+else
+    echo "| programs (TIDE_OLD_PROGRAM names no other build) | 0 | 0 | 1 | 0 |" >>"$build/rows"
+fi
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
