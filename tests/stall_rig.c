@@ -43,7 +43,7 @@ static void trace(void *context, const tide_trace_event *event)
     if (strncmp(event->event, "stall ", 6) != 0)
         return;
     const int cause = cause_of(event->reason);
-    r->misplaced += event->step != r->pool->steps;
+    r->misplaced += event->step != r->pool->journal.tracer.step;
     if (strcmp(event->event, "stall begin") == 0) {
         begin_ns = event->t_ns;
         r->followed[last][cause] += begin_ns == end_ns;
@@ -112,7 +112,7 @@ tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_
 
 void caller_sleeps(const rig *r, uint64_t ns)
 {
-    tide_device *device = r->pool->device;
+    tide_device *device = r->pool->ground.device;
     if (ns == 0)
         return;
     if (device->ops->asynchronous) {

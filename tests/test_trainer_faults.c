@@ -140,9 +140,9 @@ static tide_trainer_options slow_options(double clip)
 static bool updates_wait(tide_trainer *trainer)
 {
     tide_pool *pool = tide_trainer_pool(trainer);
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     const bool waits = !tide_pool_updates_done(pool);
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return waits;
 }
 

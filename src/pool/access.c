@@ -11,38 +11,38 @@ const char tide_label_write[] = "write";
 
 static tide_status staging_free(tide_pool *pool, uint32_t half)
 {
-    const uint64_t number = pool->staging_number[half];
+    const uint64_t number = pool->staging.numbers[half];
     if (number == 0)
         return TIDE_OK;
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     const tide_event event = tide_order_event(&pool->order, TIDE_STREAM_COMPUTE, number);
-    tide_pool_unlock(pool);
-    return pool->device->ops->event_wait(pool->device, event, TIDE_SITE_STAGING_COMPUTE);
+    tide_monitor_unlock(&pool->monitor);
+    return pool->ground.device->ops->event_wait(pool->ground.device, event, TIDE_SITE_STAGING_COMPUTE);
 }
 
 static tide_status touch_staging(tide_pool *pool, uint32_t half, bool write)
 {
-    const tide_access access = {TIDE_OBJECT_BUFFER, pool->staging_object[half], write};
+    const tide_access access = {TIDE_OBJECT_BUFFER, pool->staging.objects[half], write};
     const tide_work work = {
         .label = write ? "fill staging" : "read staging", .accesses = &access, .access_count = 1};
-    return pool->device->ops->host_touch(pool->device, &work);
+    return pool->ground.device->ops->host_touch(pool->ground.device, &work);
 }
 
 static tide_status staging_copy(tide_pool *pool, const char *label, uint32_t half, void *to, const void *from,
                                 size_t bytes, bool to_device, uint64_t *number)
 {
-    const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->region_object, to_device},
-                                    {TIDE_OBJECT_BUFFER, pool->staging_object[half], !to_device}};
+    const tide_access accesses[] = {{TIDE_OBJECT_REGION, pool->ground.region_object, to_device},
+                                    {TIDE_OBJECT_BUFFER, pool->staging.objects[half], !to_device}};
     const tide_work work = {
         .label = label, .tag = tide_pool_compute_tag(pool), .accesses = accesses, .access_count = 2};
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_COMPUTE));
-    tide_status status =
-        pool->device->ops->copy_bytes(pool->device, TIDE_STREAM_COMPUTE, &work, to, from, bytes, to_device);
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE));
+    tide_status status = pool->ground.device->ops->copy_bytes(pool->ground.device, TIDE_STREAM_COMPUTE, &work,
+                                                              to, from, bytes, to_device);
     if (status != TIDE_OK)
         return status;
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, number);
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return status;
 }
 
@@ -52,8 +52,8 @@ static tide_status check_region(tide_pool *pool, const char *call, const void *a
     const tide_status status = tide_pool_callable(pool, call);
     if (status != TIDE_OK)
         return status;
-    const uint64_t at = (uint64_t)((uintptr_t)address - (uintptr_t)pool->region);
-    const uint64_t most = pool->options.nonmodel_bytes;
+    const uint64_t at = (uint64_t)((uintptr_t)address - (uintptr_t)pool->ground.region);
+    const uint64_t most = pool->ground.options.nonmodel_bytes;
     if (at <= most && bytes <= most - at)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,
@@ -63,22 +63,22 @@ static tide_status check_region(tide_pool *pool, const char *call, const void *a
 
 static tide_status write_region(tide_pool *pool, void *region, const void *source, size_t bytes)
 {
-    const size_t half_bytes = pool->options.staging_bytes / 2;
+    const size_t half_bytes = pool->ground.options.staging_bytes / 2;
     tide_status status = TIDE_OK;
     for (size_t done = 0; done < bytes && status == TIDE_OK;) {
         const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
-        const uint32_t half = pool->staging_half;
-        char *staging = pool->staging[half];
+        const uint32_t half = pool->staging.next;
+        char *staging = pool->staging.halves[half];
         status = staging_free(pool, half);
         if (status == TIDE_OK)
             status = touch_staging(pool, half, true);
         if (status != TIDE_OK)
             return status;
-        if (pool->device->ops->has_data)
+        if (pool->ground.device->ops->has_data)
             memcpy(staging, (const char *)source + done, piece);
         status = staging_copy(pool, tide_label_write, half, (char *)region + done, staging, piece, true,
-                              &pool->staging_number[half]);
-        pool->staging_half = 1 - half;
+                              &pool->staging.numbers[half]);
+        pool->staging.next = 1 - half;
         done += piece;
     }
     return status;
@@ -91,31 +91,32 @@ tide_status tide_write(tide_pool *pool, void *region, const void *source, size_t
                                                                         : NULL);
     if (status == TIDE_OK)
         status = check_region(pool, "tide_write", region, bytes);
-    return status == TIDE_OK ? tide_pool_keep(pool, write_region(pool, region, source, bytes)) : status;
+    return status == TIDE_OK ? tide_monitor_keep(&pool->monitor, write_region(pool, region, source, bytes))
+                             : status;
 }
 
 tide_status tide_pool_read_region(tide_pool *pool, void *target, const void *region, size_t bytes)
 {
-    const size_t half_bytes = pool->options.staging_bytes / 2;
+    const size_t half_bytes = pool->ground.options.staging_bytes / 2;
     for (size_t done = 0; done < bytes;) {
         const size_t piece = bytes - done < half_bytes ? bytes - done : half_bytes;
         uint64_t number;
-        tide_status status = staging_copy(pool, "read", 0, pool->staging[0], (const char *)region + done,
-                                          piece, false, &number);
+        tide_status status = staging_copy(pool, "read", 0, pool->staging.halves[0],
+                                          (const char *)region + done, piece, false, &number);
         if (status != TIDE_OK)
             return status;
-        tide_pool_lock(pool);
+        tide_monitor_lock(&pool->monitor);
         const tide_event event = tide_order_event(&pool->order, TIDE_STREAM_COMPUTE, number);
-        tide_pool_unlock(pool);
-        status = pool->device->ops->event_wait(pool->device, event, TIDE_SITE_READ_COMPUTE);
+        tide_monitor_unlock(&pool->monitor);
+        status = pool->ground.device->ops->event_wait(pool->ground.device, event, TIDE_SITE_READ_COMPUTE);
         if (status == TIDE_OK)
             status = touch_staging(pool, 0, false);
         if (status == TIDE_OK)
-            status = pool->device->ops->failure(pool->device);
+            status = pool->ground.device->ops->failure(pool->ground.device);
         if (status != TIDE_OK)
             return status;
-        if (pool->device->ops->has_data)
-            memcpy((char *)target + done, pool->staging[0], piece);
+        if (pool->ground.device->ops->has_data)
+            memcpy((char *)target + done, pool->staging.halves[0], piece);
         else
             memset((char *)target + done, 0, piece);
         done += piece;
@@ -130,15 +131,16 @@ tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t 
                                                                        : NULL);
     if (status == TIDE_OK)
         status = check_region(pool, "tide_read", region, bytes);
-    return status == TIDE_OK ? tide_pool_keep(pool, tide_pool_read_region(pool, target, region, bytes))
-                             : status;
+    return status == TIDE_OK
+               ? tide_monitor_keep(&pool->monitor, tide_pool_read_region(pool, target, region, bytes))
+               : status;
 }
 
 /* --- params --- */
 
 static bool access_done(const tide_pool *pool)
 {
-    return pool->access == NULL;
+    return pool->jobs.request == NULL;
 }
 
 /* One piece inside one chunk of the space. */
@@ -147,16 +149,17 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
     tide_use uses[2] = {{chunk, request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ}};
     uint32_t count = 1;
     if (request->set && request->space == TIDE_SPACE_MASTER) {
-        const uint32_t parts = tide_pool_parts(pool), index = tide_layout_chunk_index(pool->layout, chunk);
-        const uint64_t part_elements = pool->plan.chunk_bytes / sizeof(float);
-        uses[count++] = (tide_use){tide_layout_chunk(pool->layout, TIDE_SPACE_PARAM, index / parts),
+        const uint32_t parts = tide_pool_parts(pool),
+                       index = tide_layout_chunk_index(pool->ground.layout, chunk);
+        const uint64_t part_elements = pool->ground.plan.chunk_bytes / sizeof(float);
+        uses[count++] = (tide_use){tide_layout_chunk(pool->ground.layout, TIDE_SPACE_PARAM, index / parts),
                                    TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
         request->param_offset_elements = index % parts * part_elements + request->offset_elements;
     }
-    const tide_status status = tide_manager_host_request(pool->manager, uses, count);
+    const tide_status status = tide_manager_host_request(pool->engine.manager, uses, count);
     if (status != TIDE_OK)
         return status;
-    pool->access = request;
+    pool->jobs.request = request;
     tide_pool_ring(pool);
     const tide_status waited = tide_pool_wait(pool, access_done);
     if (waited == TIDE_OK)
@@ -164,17 +167,17 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next
      * call. */
     (void)tide_pool_give_up(pool);
-    pool->access = NULL;
-    return tide_fail(waited, "%s", pool->last_failure_message);
+    pool->jobs.request = NULL;
+    return tide_fail(waited, "%s", pool->monitor.last_message);
 }
 
 static tide_status access_range(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
                                 uint64_t count, float *values, bool set)
 {
     const uint64_t element_bytes =
-        space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->options.dtype) : sizeof(float);
-    const uint64_t chunk_elements = pool->plan.chunk_bytes / element_bytes;
-    const uint64_t begin = tide_layout_param_offset_elements(pool->layout, param) + first;
+        space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->ground.options.dtype) : sizeof(float);
+    const uint64_t chunk_elements = pool->ground.plan.chunk_bytes / element_bytes;
+    const uint64_t begin = tide_layout_param_offset_elements(pool->ground.layout, param) + first;
     for (uint64_t done = 0; done < count;) {
         const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;
         tide_access_request request = {.set = set,
@@ -182,7 +185,8 @@ static tide_status access_range(tide_pool *pool, tide_param param, tide_space sp
                                        .offset_elements = at % chunk_elements,
                                        .count = count - done < room ? count - done : room,
                                        .values = values + done};
-        const tide_chunk chunk = tide_layout_chunk(pool->layout, space, (uint32_t)(at / chunk_elements));
+        const tide_chunk chunk =
+            tide_layout_chunk(pool->ground.layout, space, (uint32_t)(at / chunk_elements));
         const tide_status status = access_piece(pool, &request, chunk);
         if (status != TIDE_OK)
             return status;
@@ -194,19 +198,19 @@ static tide_status access_range(tide_pool *pool, tide_param param, tide_space sp
 static tide_status access_check(const tide_pool *pool, const char *what, tide_param param, tide_space space,
                                 uint64_t first, uint64_t count, bool set)
 {
-    if (param >= pool->param_count)
+    if (param >= pool->model.param_count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: there is no param %u", what, param);
-    const uint64_t elements = pool->params[param].elements;
+    const uint64_t elements = pool->model.params[param].elements;
     if (first > elements || count > elements - first)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: elements %llu to %llu of param %s, which has %llu", what,
                          (unsigned long long)first, (unsigned long long)(first + count),
-                         pool->params[param].name, (unsigned long long)elements);
+                         pool->model.params[param].name, (unsigned long long)elements);
     const bool state = space == TIDE_SPACE_MASTER ||
-                       (space == TIDE_SPACE_MOMENTUM && pool->options.update_states >= 1) ||
-                       (space == TIDE_SPACE_VARIANCE && pool->options.update_states >= 2);
+                       (space == TIDE_SPACE_MOMENTUM && pool->ground.options.update_states >= 1) ||
+                       (space == TIDE_SPACE_VARIANCE && pool->ground.options.update_states >= 2);
     if (!state && (set || space != TIDE_SPACE_PARAM))
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s can't be %s in space %d", what,
-                         pool->params[param].name, set ? "set" : "read", (int)space);
+                         pool->model.params[param].name, set ? "set" : "read", (int)space);
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", what);
     return TIDE_OK;
@@ -214,9 +218,9 @@ static tide_status access_check(const tide_pool *pool, const char *what, tide_pa
 
 static bool covers_all(const tide_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->param_count; i++) {
-        for (uint32_t space = 0; space < 1 + pool->options.update_states; space++) {
-            if (pool->params[i].covered[space] < pool->params[i].elements)
+    for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        for (uint32_t space = 0; space < 1 + pool->ground.options.update_states; space++) {
+            if (pool->model.params[i].covered[space] < pool->model.params[i].elements)
                 return false;
         }
     }
@@ -228,18 +232,18 @@ static void note_coverage(tide_pool *pool, tide_pool_param *param, tide_space sp
                           uint64_t count)
 {
     uint64_t *covered = &param->covered[space - TIDE_SPACE_MASTER];
-    if (!pool->torn || first > *covered)
+    if (!pool->engine.torn || first > *covered)
         return;
     if (*covered < first + count)
         *covered = first + count;
     if (*covered == param->elements && covers_all(pool))
-        pool->torn = false;
+        pool->engine.torn = false;
 }
 
 /* Between steps, with the last one's updates done. With the lock. */
 static tide_status settle_between_steps(tide_pool *pool, const char *call)
 {
-    if (pool->step_open)
+    if (pool->step.is_open)
         return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
     return tide_pool_settle(pool);
 }
@@ -247,20 +251,20 @@ static tide_status settle_between_steps(tide_pool *pool, const char *call)
 static tide_status access_params(tide_pool *pool, const char *call, tide_param param, tide_space space,
                                  uint64_t first, uint64_t count, float *values, bool set)
 {
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     /* On a pool that failed the step is given up first, as an abort does. */
     tide_status status = tide_pool_ask_failure(pool) == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
-    if (status == TIDE_OK && pool->torn && !set)
+    if (status == TIDE_OK && pool->engine.torn && !set)
         status = tide_pool_say_torn(call);
     if (status == TIDE_OK)
         status = settle_between_steps(pool, call);
-    if (status == TIDE_OK && !pool->device->ops->has_data && !set)
+    if (status == TIDE_OK && !pool->ground.device->ops->has_data && !set)
         memset(values, 0, count * sizeof *values);
     if (status == TIDE_OK)
         status = access_range(pool, param, space, first, count, values, set);
     if (status == TIDE_OK && set)
-        note_coverage(pool, &pool->params[param], space, first, count);
-    tide_pool_unlock(pool);
+        note_coverage(pool, &pool->model.params[param], space, first, count);
+    tide_monitor_unlock(&pool->monitor);
     return status;
 }
 
@@ -300,14 +304,14 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
                          (unsigned long long)updates);
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_update_count_set: the pool is not sealed");
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     tide_status status = tide_pool_ask_failure(pool);
     if (status == TIDE_OK)
         status = settle_between_steps(pool, "tide_update_count_set");
     if (status == TIDE_OK) {
-        pool->updates = updates;
-        pool->skipped_in_row = 0; /* whoever loads begins anew */
+        pool->engine.updates = updates;
+        pool->norm.skipped_in_row = 0; /* whoever loads begins anew */
     }
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return status;
 }

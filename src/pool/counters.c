@@ -12,7 +12,7 @@
 
 static tide_step_record *record(tide_pool *pool, uint64_t number)
 {
-    return number == 0 ? NULL : &pool->records[number % TIDE_STEP_RECORDS_MAX];
+    return number == 0 ? NULL : &pool->journal.records.ring[number % TIDE_STEP_RECORDS_MAX];
 }
 
 /* --- traces --- */
@@ -57,29 +57,31 @@ static bool is_of_update(const char *reason)
 static void trace_at(tide_pool *pool, uint64_t t_ns, const char *event, tide_chunk chunk, const char *from,
                      const char *to, uint64_t bytes, const char *reason)
 {
-    const char *op = pool->op_name;
+    const char *op = pool->journal.tracer.op;
     const bool of_chunk = chunk != TIDE_CHUNK_NONE;
     const tide_trace_event traced = {
         .t_ns = t_ns,
-        .step = of_chunk && is_of_update(reason) ? pool->let_go_step : pool->steps,
-        .moment = pool->moment,
+        .step =
+            of_chunk && is_of_update(reason) ? pool->journal.tracer.let_go_step : pool->journal.tracer.step,
+        .moment = pool->journal.tracer.moment,
         .op = op == NULL ? "" : op,
         .event = event,
-        .chunk = of_chunk ? tide_layout_chunk_index(pool->layout, chunk) : UINT32_MAX,
-        .space = of_chunk ? tide_layout_chunk_space(pool->layout, chunk) : TIDE_SPACE_PARAM,
+        .chunk = of_chunk ? tide_layout_chunk_index(pool->ground.layout, chunk) : UINT32_MAX,
+        .space = of_chunk ? tide_layout_chunk_space(pool->ground.layout, chunk) : TIDE_SPACE_PARAM,
         .from = from,
         .to = to,
         .bytes = bytes,
         .reason = reason,
     };
-    pool->options.trace(pool->options.trace_context, &traced);
+    pool->ground.options.trace(pool->ground.options.trace_context, &traced);
 }
 
 void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const char *from, const char *to,
                      uint64_t bytes, const char *reason)
 {
-    if (pool->options.trace != NULL)
-        trace_at(pool, pool->device->ops->now_ns(pool->device), event, chunk, from, to, bytes, reason);
+    if (pool->ground.options.trace != NULL)
+        trace_at(pool, pool->ground.device->ops->now_ns(pool->ground.device), event, chunk, from, to, bytes,
+                 reason);
 }
 
 static void trace_copy(tide_pool *pool, tide_stream stream, const char *label, uint32_t tag,
@@ -88,14 +90,14 @@ static void trace_copy(tide_pool *pool, tide_stream stream, const char *label, u
     const char *reason = copy_reason(label);
     const char *from = stream == TIDE_STREAM_IN ? "host" : "device",
                *to = stream == TIDE_STREAM_IN ? "device" : "host";
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, tag);
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, tag);
     trace_at(pool, begin_ns, "copy begin", tag, from, to, bytes, reason);
     trace_at(pool, end_ns, "copy end", tag, from, to, bytes, reason);
 }
 
 void tide_pool_trace_stall(tide_pool *pool, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns)
 {
-    if (pool->options.trace == NULL)
+    if (pool->ground.options.trace == NULL)
         return;
     trace_at(pool, begin_ns, "stall begin", TIDE_CHUNK_NONE, "", "", 0, tide_stall_cause_name(cause));
     trace_at(pool, end_ns, "stall end", TIDE_CHUNK_NONE, "", "", 0, tide_stall_cause_name(cause));
@@ -113,13 +115,14 @@ static bool is_copy(const char *label)
 /* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
 static uint64_t update_bytes(const tide_pool *pool, tide_chunk param_chunk)
 {
-    const uint64_t bytes_each = 24 + 2 * tide_dtype_bytes(pool->options.dtype);
+    const uint64_t bytes_each = 24 + 2 * tide_dtype_bytes(pool->ground.options.dtype);
     uint64_t parts = 0, elements = 0;
     for (uint32_t part = 0; part < tide_pool_parts(pool); part++) {
-        const tide_chunk master = tide_layout_state_chunk(pool->layout, param_chunk, TIDE_SPACE_MASTER, part);
+        const tide_chunk master =
+            tide_layout_state_chunk(pool->ground.layout, param_chunk, TIDE_SPACE_MASTER, part);
         if (master == TIDE_CHUNK_NONE)
             continue;
-        elements += tide_layout_chunk_used_bytes(pool->layout, master) / sizeof(float);
+        elements += tide_layout_chunk_used_bytes(pool->ground.layout, master) / sizeof(float);
         parts++;
     }
     return parts == 0 ? 0 : elements * bytes_each / parts;
@@ -129,22 +132,22 @@ static uint64_t update_bytes(const tide_pool *pool, tide_chunk param_chunk)
 static uint32_t compute_series(const tide_pool *pool, const char *label, uint32_t tag)
 {
     const bool begins = label == tide_label_zero_region || label == tide_label_write;
-    if (tag == pool->op_count)
+    if (tag == pool->model.op_count)
         return begins ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
     if (label == tide_label_gradient_rounding || label == tide_label_gradient_norm)
-        return tide_series_of_end(&pool->measure, tag);
-    return label == tide_label_zero_region ? tide_series_of_begin(&pool->measure, tag)
+        return tide_series_of_end(&pool->journal.measure, tag);
+    return label == tide_label_zero_region ? tide_series_of_begin(&pool->journal.measure, tag)
                                            : tide_series_of_op(tag);
 }
 
 static void measure_command(tide_pool *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t ns)
 {
-    tide_measure *measure = &pool->measure;
-    if (stream == TIDE_STREAM_COMPUTE && tag <= pool->op_count)
+    tide_measure *measure = &pool->journal.measure;
+    if (stream == TIDE_STREAM_COMPUTE && tag <= pool->model.op_count)
         tide_measure_add(measure, compute_series(pool, label, tag), ns, 0);
     else if ((stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT) && is_copy(label))
         tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
-                         tide_layout_chunk_used_bytes(pool->layout, tag));
+                         tide_layout_chunk_used_bytes(pool->ground.layout, tag));
     else if (label == tide_label_adam_host || label == tide_label_adam_device)
         tide_measure_add(measure,
                          label == tide_label_adam_host ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
@@ -160,12 +163,13 @@ void tide_pool_observe(void *context, tide_stream stream, const char *label, uin
     if (stream == TIDE_STREAM_COMPUTE)
         tide_stall_observe(pool, label, tag, wait, begin_ns, end_ns);
     if (label == tide_label_adam_host)
-        pool->adam_ns[0] += end_ns - begin_ns;
+        pool->journal.records.adam_ns[0] += end_ns - begin_ns;
     else if (label == tide_label_adam_device)
-        pool->adam_ns[1] += end_ns - begin_ns;
+        pool->journal.records.adam_ns[1] += end_ns - begin_ns;
     if (!wait)
         measure_command(pool, stream, label, tag, end_ns - begin_ns);
-    if (pool->options.trace != NULL && !wait && (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT))
+    if (pool->ground.options.trace != NULL && !wait &&
+        (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT))
         trace_copy(pool, stream, label, tag, begin_ns, end_ns);
 }
 
@@ -174,8 +178,9 @@ void tide_pool_observe(void *context, tide_stream stream, const char *label, uin
 static void count(tide_pool *pool, tide_reason reason, const tide_pool_counters *more)
 {
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
-    tide_step_record *of = record(pool, of_update ? pool->update_record : pool->records_begun);
-    tide_pool_counters *sums[2] = {&pool->counters, of == NULL ? NULL : &of->counters};
+    tide_step_record *of =
+        record(pool, of_update ? pool->journal.records.updating : pool->journal.records.begun);
+    tide_pool_counters *sums[2] = {&pool->journal.records.sums, of == NULL ? NULL : &of->counters};
     for (int i = 0; i < 2; i++) {
         if (sums[i] == NULL)
             continue;
@@ -217,22 +222,22 @@ void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *sums)
     tide_device_statistics device;
     tide_memory_usage device_memory, host_memory;
     tide_manager_counters manager;
-    const uint64_t norm_copy_ns = pool->stalls.norm_copy_ns;
-    pool->device->ops->statistics(pool->device, &device);
-    pool->device->ops->usage(pool->device, TIDE_TIER_DEVICE, &device_memory);
-    pool->device->ops->usage(pool->device, TIDE_TIER_HOST, &host_memory);
-    tide_manager_counters_get(pool->manager, &manager);
-    *sums = pool->counters;
-    sums->steps = pool->steps;
-    sums->seconds = (double)pool->device->ops->now_ns(pool->device) * 1e-9;
+    const uint64_t norm_copy_ns = pool->journal.stalls.norm_copy_ns;
+    pool->ground.device->ops->statistics(pool->ground.device, &device);
+    pool->ground.device->ops->usage(pool->ground.device, TIDE_TIER_DEVICE, &device_memory);
+    pool->ground.device->ops->usage(pool->ground.device, TIDE_TIER_HOST, &host_memory);
+    tide_manager_counters_get(pool->engine.manager, &manager);
+    *sums = pool->journal.records.sums;
+    sums->steps = pool->journal.tracer.step;
+    sums->seconds = (double)pool->ground.device->ops->now_ns(pool->ground.device) * 1e-9;
     /* On the host device the copy is told of before it counts as busy. */
     const uint64_t busy_ns = device.busy_ns[TIDE_STREAM_COMPUTE];
     sums->compute_seconds = busy_ns > norm_copy_ns ? (double)(busy_ns - norm_copy_ns) * 1e-9 : 0;
     for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
-        sums->stall_seconds_by[cause] = (double)pool->stalls.ns[cause] * 1e-9;
+        sums->stall_seconds_by[cause] = (double)pool->journal.stalls.ns[cause] * 1e-9;
     stalls_sum(sums);
-    sums->adam_host_seconds = (double)pool->adam_ns[0] * 1e-9;
-    sums->adam_device_seconds = (double)pool->adam_ns[1] * 1e-9;
+    sums->adam_host_seconds = (double)pool->journal.records.adam_ns[0] * 1e-9;
+    sums->adam_device_seconds = (double)pool->journal.records.adam_ns[1] * 1e-9;
     sums->re_recordings = manager.re_recordings;
     sums->zero_gradients = manager.zero_gradients;
     sums->device_bytes_peak = device_memory.peak_bytes;
@@ -264,7 +269,7 @@ static void close_record(tide_step_record *closing, const tide_pool_counters *no
 
 void tide_pool_record_close(tide_pool *pool)
 {
-    tide_step_record *last = record(pool, pool->records_begun);
+    tide_step_record *last = record(pool, pool->journal.records.begun);
     if (last != NULL && !last->closed) {
         tide_pool_counters now;
         tide_pool_counters_sum(pool, &now);
@@ -276,37 +281,38 @@ void tide_pool_record_close(tide_pool *pool)
 void tide_pool_record_begin(tide_pool *pool)
 {
     tide_pool_record_close(pool);
-    pool->records_begun++;
+    pool->journal.records.begun++;
     /* Nobody takes them: the oldest goes. */
-    if (pool->records_begun - pool->records_taken > TIDE_STEP_RECORDS_MAX)
-        pool->records_taken = pool->records_begun - TIDE_STEP_RECORDS_MAX;
-    tide_step_record *opened = record(pool, pool->records_begun);
+    if (pool->journal.records.begun - pool->journal.records.taken > TIDE_STEP_RECORDS_MAX)
+        pool->journal.records.taken = pool->journal.records.begun - TIDE_STEP_RECORDS_MAX;
+    tide_step_record *opened = record(pool, pool->journal.records.begun);
     memset(opened, 0, sizeof *opened);
-    opened->step = pool->steps;
+    opened->step = pool->journal.tracer.step;
     tide_pool_counters_sum(pool, &opened->begin);
 }
 
 void tide_pool_record_updated(tide_pool *pool, bool over)
 {
-    tide_step_record *of = record(pool, pool->update_record);
+    tide_step_record *of = record(pool, pool->journal.records.updating);
     if (of == NULL || of->updated || !(over || (of->closed && tide_pool_updates_ended(pool))))
         return;
-    const uint64_t host_ns = pool->adam_ns[0], device_ns = pool->adam_ns[1];
-    of->counters.adam_host_seconds = (double)(host_ns - pool->adam_counted_ns[0]) * 1e-9;
-    of->counters.adam_device_seconds = (double)(device_ns - pool->adam_counted_ns[1]) * 1e-9;
-    pool->adam_counted_ns[0] = host_ns;
-    pool->adam_counted_ns[1] = device_ns;
+    const uint64_t host_ns = pool->journal.records.adam_ns[0], device_ns = pool->journal.records.adam_ns[1];
+    of->counters.adam_host_seconds = (double)(host_ns - pool->journal.records.adam_counted_ns[0]) * 1e-9;
+    of->counters.adam_device_seconds = (double)(device_ns - pool->journal.records.adam_counted_ns[1]) * 1e-9;
+    pool->journal.records.adam_counted_ns[0] = host_ns;
+    pool->journal.records.adam_counted_ns[1] = device_ns;
     of->updated = true;
 }
 
 void tide_pool_record_drop(tide_pool *pool)
 {
-    const tide_step_record *last = record(pool, pool->records_begun);
-    if (last == NULL || last->step != pool->steps || pool->records_taken == pool->records_begun)
+    const tide_step_record *last = record(pool, pool->journal.records.begun);
+    if (last == NULL || last->step != pool->journal.tracer.step ||
+        pool->journal.records.taken == pool->journal.records.begun)
         return;
-    pool->records_begun--;
-    if (pool->update_record > pool->records_begun)
-        pool->update_record = pool->records_begun;
+    pool->journal.records.begun--;
+    if (pool->journal.records.updating > pool->journal.records.begun)
+        pool->journal.records.updating = pool->journal.records.begun;
 }
 
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
@@ -319,9 +325,9 @@ tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *co
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_pool_counters_get: the pool is not sealed");
     tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
-    tide_pool_lock(shared);
+    tide_monitor_lock(&shared->monitor);
     tide_pool_counters_sum(shared, counters);
-    tide_pool_unlock(shared);
+    tide_monitor_unlock(&shared->monitor);
     return TIDE_OK;
 }
 
@@ -330,25 +336,25 @@ bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_cou
     if (pool == NULL || step == NULL || counters == NULL || !pool->sealed)
         return false;
     bool taken = false;
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     tide_pool_record_updated(pool, false);
-    if (pool->records_taken < pool->records_begun) {
-        const tide_step_record *oldest = record(pool, pool->records_taken + 1);
+    if (pool->journal.records.taken < pool->journal.records.begun) {
+        const tide_step_record *oldest = record(pool, pool->journal.records.taken + 1);
         taken = oldest->closed && oldest->updated;
         if (taken) {
             *step = oldest->step;
             *counters = oldest->counters;
-            pool->records_taken++;
+            pool->journal.records.taken++;
         }
     }
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return taken;
 }
 
 void tide_pool_waits(const tide_pool *pool, uint64_t waits[TIDE_WAIT_SITE_COUNT])
 {
     tide_device_statistics device = {0};
-    if (pool->device != NULL)
-        pool->device->ops->statistics(pool->device, &device);
+    if (pool->ground.device != NULL)
+        pool->ground.device->ops->statistics(pool->ground.device, &device);
     memcpy(waits, device.waits, sizeof device.waits);
 }

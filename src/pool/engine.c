@@ -31,24 +31,24 @@ enum { LINK_COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
 
 static char *place_of(const tide_pool *pool, tide_chunk chunk)
 {
-    return pool->space_address[tide_layout_chunk_space(pool->layout, chunk)] +
-           tide_layout_chunk_index(pool->layout, chunk) * pool->plan.chunk_bytes;
+    return pool->ground.space_address[tide_layout_chunk_space(pool->ground.layout, chunk)] +
+           tide_layout_chunk_index(pool->ground.layout, chunk) * pool->ground.plan.chunk_bytes;
 }
 
 void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide_chunk chunk)
 {
-    if (tier == TIDE_TIER_DEVICE && !pool->options.guard)
+    if (tier == TIDE_TIER_DEVICE && !pool->ground.options.guard)
         return place_of(pool, chunk);
-    return pool->device->ops->slot_address(pool->device, tier, slot);
+    return pool->ground.device->ops->slot_address(pool->ground.device, tier, slot);
 }
 
 void tide_pool_ring(tide_pool *pool)
 {
-    if (pool->engine_started) {
-        pool->device->ops->ring(pool->device);
+    if (pool->engine.started) {
+        pool->ground.device->ops->ring(pool->ground.device);
         return;
     }
-    const bool holds = pool->step_open; /* mappings, made here, take the caller's time */
+    const bool holds = pool->step.is_open; /* mappings, made here, take the caller's time */
     if (holds)
         tide_stall_hold(pool);
     while (tide_pool_engine_step(pool)) {
@@ -60,30 +60,32 @@ void tide_pool_ring(tide_pool *pool)
 void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status)
 {
     if (status != TIDE_OK)
-        tide_pool_fail(pool, status);
-    tide_manager_done(pool->manager, command->id, status);
+        tide_monitor_fail(&pool->monitor, status);
+    tide_manager_done(pool->engine.manager, command->id, status);
     if (status == TIDE_OK)
         tide_pool_count_command(pool, command);
     tide_pool_record_updated(pool, false);
-    pthread_cond_broadcast(&pool->progress);
+    tide_monitor_progress(&pool->monitor);
 }
 
 /* --- moves --- */
 
 static tide_status copy_in(tide_pool *pool, const tide_command *command)
 {
-    tide_marks *to = &pool->device_marks[command->device_slot], *from = &pool->host_marks[command->host_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
+    tide_marks *to = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot],
+               *from = &pool->order.marks[TIDE_TIER_HOST][command->host_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
     const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
     tide_needs needs = {0};
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_IN));
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_IN));
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
-        status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE,
-                                              command->device_slot, command->host_slot, bytes);
+        status =
+            pool->ground.device->ops->copy_slot(pool->ground.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE,
+                                                command->device_slot, command->host_slot, bytes);
     uint64_t number;
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_IN, &number);
@@ -91,15 +93,15 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
         return status;
     tide_marks_set(to, TIDE_STREAM_IN, number, true);
     tide_marks_set(from, TIDE_STREAM_IN, number, false);
-    pool->link_used = true;
+    pool->link.used = true;
     tide_pool_count_bytes(pool, command, bytes, 0);
     return TIDE_OK;
 }
 
 static tide_status zero_in(tide_pool *pool, const tide_command *command)
 {
-    tide_marks *marks = &pool->device_marks[command->device_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
+    tide_marks *marks = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
     const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
     const tide_work work = {.label = label_zero,
                             .tag = command->chunk,
@@ -112,11 +114,11 @@ static tide_status zero_in(tide_pool *pool, const tide_command *command)
     tide_needs needs = {0};
     tide_needs_add(&needs, marks, true);
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_IN));
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_IN));
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
-        status = pool->device->ops->launch(pool->device, TIDE_STREAM_IN, &work, pool->kernels->zero, &zero,
-                                           sizeof zero);
+        status = pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_IN, &work,
+                                                  pool->ground.kernels->zero, &zero, sizeof zero);
     uint64_t number;
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_IN, &number);
@@ -129,11 +131,12 @@ static tide_status zero_in(tide_pool *pool, const tide_command *command)
  * failure is told before the device may say more. */
 static tide_status fetch_undo(tide_pool *pool, const tide_command *command, char *place, tide_status status)
 {
-    tide_pool_fail(pool, status);
-    tide_pool_unlock(pool);
-    pool->device->ops->synchronize(pool->device);
-    const tide_status undone = pool->device->ops->unmap(pool->device, command->device_slot, place);
-    tide_pool_lock(pool);
+    tide_monitor_fail(&pool->monitor, status);
+    tide_monitor_unlock(&pool->monitor);
+    pool->ground.device->ops->synchronize(pool->ground.device);
+    const tide_status undone =
+        pool->ground.device->ops->unmap(pool->ground.device, command->device_slot, place);
+    tide_monitor_lock(&pool->monitor);
     return undone == TIDE_OK ? status : undone;
 }
 
@@ -156,26 +159,28 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
 /* Enqueue the copy out of an EVICT or a WRITE_BACK. */
 static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64_t *number)
 {
-    tide_marks *from = &pool->device_marks[command->device_slot], *to = &pool->host_marks[command->host_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->layout, command->chunk);
+    tide_marks *from = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot],
+               *to = &pool->order.marks[TIDE_TIER_HOST][command->host_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
     const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
     tide_needs needs = {0};
     tide_needs_add(&needs, from, false);
     tide_needs_add(&needs, to, true);
     to->filled = true;
     tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_OUT);
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_OUT));
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_OUT));
     tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, &needs);
     if (status == TIDE_OK)
-        status = pool->device->ops->copy_slot(pool->device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST,
-                                              command->host_slot, command->device_slot, bytes);
+        status =
+            pool->ground.device->ops->copy_slot(pool->ground.device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST,
+                                                command->host_slot, command->device_slot, bytes);
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_OUT, number);
     if (status != TIDE_OK)
         return status;
     tide_marks_set(from, TIDE_STREAM_OUT, *number, false);
     tide_marks_set(to, TIDE_STREAM_OUT, *number, true);
-    pool->link_used = true;
+    pool->link.used = true;
     tide_pool_count_bytes(pool, command, 0, bytes);
     return TIDE_OK;
 }
@@ -186,14 +191,14 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64
 static void open_add(tide_pool *pool, const tide_command *command, tide_pool_command_phase phase,
                      uint64_t number)
 {
-    assert(pool->open_count < TIDE_COMMANDS_OPEN_MAX);
-    pool->open[pool->open_count++] =
+    assert(pool->commands.count < TIDE_COMMANDS_OPEN_MAX);
+    pool->commands.open[pool->commands.count++] =
         (tide_pool_command){.command = *command, .phase = phase, .number = number, .job = UINT32_MAX};
 }
 
 static void open_remove(tide_pool *pool, uint32_t i)
 {
-    pool->open[i] = pool->open[--pool->open_count];
+    pool->commands.open[i] = pool->commands.open[--pool->commands.count];
 }
 
 static void issue(tide_pool *pool, const tide_command *command)
@@ -231,7 +236,7 @@ static tide_status slot_unused(tide_pool *pool, uint32_t slot, bool *unused)
     } waits[] = {{TIDE_STREAM_COMPUTE, TIDE_SITE_UNMAP_COMPUTE},
                  {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
                  {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
-    const tide_marks *marks = &pool->device_marks[slot];
+    const tide_marks *marks = &pool->order.marks[TIDE_TIER_DEVICE][slot];
     *unused = true;
     for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
         const tide_status status = tide_order_query(&pool->order, waits[i].stream,
@@ -247,7 +252,7 @@ static tide_status slot_unused(tide_pool *pool, uint32_t slot, bool *unused)
 /* Has the last use passed? Then unmap. True if the command is done. */
 static bool poll_unmap(tide_pool *pool, uint32_t i)
 {
-    const tide_pool_command open = pool->open[i];
+    const tide_pool_command open = pool->commands.open[i];
     bool unused = false;
     tide_status status = slot_unused(pool, open.command.device_slot, &unused);
     if (status == TIDE_OK && !unused)
@@ -266,7 +271,7 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
 /* The lane may read what was copied out only when that has been seen. */
 static bool poll_copy(tide_pool *pool, uint32_t i)
 {
-    const tide_pool_command open = pool->open[i];
+    const tide_pool_command open = pool->commands.open[i];
     bool passed;
     const tide_status status =
         tide_order_query(&pool->order, TIDE_STREAM_OUT, open.number, TIDE_SITE_LANE_OUT, &passed);
@@ -279,63 +284,64 @@ static bool poll_copy(tide_pool *pool, uint32_t i)
 
 static void task_done(tide_pool *pool, uint32_t i, tide_status status)
 {
-    tide_pool_command open = pool->open[i];
+    tide_pool_command open = pool->commands.open[i];
     open_remove(pool, i);
     tide_pool_task_finish(pool, &open);
     if (open.command.kind == TIDE_COMMAND_ACCESS)
-        pool->access = NULL;
+        pool->jobs.request = NULL;
     tide_pool_command_done(pool, &open.command, status);
 }
 
 /* A task that waits for its slots or a job has changed nothing. */
 static void task_cancel(tide_pool *pool, uint32_t i)
 {
-    const tide_pool_command open = pool->open[i];
+    const tide_pool_command open = pool->commands.open[i];
     assert(open.phase == TIDE_OPEN_READY && open.job == UINT32_MAX);
     open_remove(pool, i);
     if (open.command.kind == TIDE_COMMAND_ACCESS)
-        pool->access = NULL;
-    tide_manager_cancel(pool->manager, open.command.id);
+        pool->jobs.request = NULL;
+    tide_manager_cancel(pool->engine.manager, open.command.id);
 }
 
 static bool poll_ready(tide_pool *pool, uint32_t i)
 {
     bool started = false;
-    if (pool->failure != TIDE_OK)
+    if (pool->monitor.failure != TIDE_OK)
         return false;
-    const tide_status status = tide_pool_task_start(pool, &pool->open[i], &started);
+    const tide_status status = tide_pool_task_start(pool, &pool->commands.open[i], &started);
     if (status != TIDE_OK && started) {
         task_done(pool, i, status);
         return true;
     }
     if (status != TIDE_OK)
-        tide_pool_fail(pool,
-                       status); /* it has changed nothing: giving up cancels it, and it is owed as before */
+        tide_monitor_fail(
+            &pool->monitor,
+            status); /* it has changed nothing: giving up cancels it, and it is owed as before */
     if (!started)
         return false;
-    if (pool->open[i].command.tier == TIDE_TIER_DEVICE)
+    if (pool->commands.open[i].command.tier == TIDE_TIER_DEVICE)
         task_done(pool, i, TIDE_OK);
     else
-        pool->open[i].phase = TIDE_OPEN_LANE;
+        pool->commands.open[i].phase = TIDE_OPEN_LANE;
     return true;
 }
 
 static bool poll_lane(tide_pool *pool, uint32_t i)
 {
     bool passed;
-    tide_status status =
-        tide_order_query(&pool->order, TIDE_STREAM_HOST, pool->open[i].number, TIDE_SITE_LANE_DONE, &passed);
+    tide_status status = tide_order_query(&pool->order, TIDE_STREAM_HOST, pool->commands.open[i].number,
+                                          TIDE_SITE_LANE_DONE, &passed);
     if (status == TIDE_OK && !passed)
         return false;
     if (status == TIDE_OK)
-        status = tide_pool_task_status(pool, &pool->open[i]);
+        status = tide_pool_task_status(pool, &pool->commands.open[i]);
     task_done(pool, i, status);
     return true;
 }
 
 static bool poll_one(tide_pool *pool, uint32_t i)
 {
-    switch (pool->open[i].phase) {
+    switch (pool->commands.open[i].phase) {
     case TIDE_OPEN_COPY:
         return poll_copy(pool, i);
     case TIDE_OPEN_UNMAP:
@@ -354,8 +360,8 @@ static bool poll_one(tide_pool *pool, uint32_t i)
 static bool poll_open(tide_pool *pool)
 {
     bool moved = false;
-    for (uint32_t i = 0; i < pool->open_count;) {
-        const bool unmaps = pool->open[i].phase == TIDE_OPEN_UNMAP;
+    for (uint32_t i = 0; i < pool->commands.count;) {
+        const bool unmaps = pool->commands.open[i].phase == TIDE_OPEN_UNMAP;
         /* Polling may drop the lock, but only the engine changes this table. */
         if (!poll_one(pool, i)) {
             i++;
@@ -374,9 +380,9 @@ static bool poll_open(tide_pool *pool)
  * nothing. */
 static void resolve_open(tide_pool *pool)
 {
-    while (pool->open_count > 0) {
-        const uint32_t last = pool->open_count - 1;
-        if (pool->open[last].phase == TIDE_OPEN_READY)
+    while (pool->commands.count > 0) {
+        const uint32_t last = pool->commands.count - 1;
+        if (pool->commands.open[last].phase == TIDE_OPEN_READY)
             task_cancel(pool, last);
         else if (!poll_one(pool, last))
             break; /* after a synchronize nothing is pending; a device that says otherwise is reported below
@@ -387,38 +393,39 @@ static void resolve_open(tide_pool *pool)
 /* The manager says what of the last training step still stands; two things it can't know. */
 static tide_status abort_manager(tide_pool *pool, bool norm_lost, bool update_lost)
 {
-    if (pool->open_count > 0)
-        return tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->open_count);
-    const tide_status status = tide_manager_abort(pool->manager, &pool->abort_gave_up, &pool->abort_torn);
+    if (pool->commands.count > 0)
+        return tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->commands.count);
+    const tide_status status =
+        tide_manager_abort(pool->engine.manager, &pool->engine.abort.gave_up, &pool->engine.abort.torn);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
      * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
-    if (norm_lost && !pool->abort_gave_up && !tide_pool_step_waits(pool, &pool->step))
-        pool->abort_torn = true;
+    if (norm_lost && !pool->engine.abort.gave_up && !tide_pool_step_waits(pool, &pool->step.options))
+        pool->engine.abort.torn = true;
     if (update_lost)
-        pool->abort_torn = true;
+        pool->engine.abort.torn = true;
     return status;
 }
 
 static void answer_give_up(tide_pool *pool)
 {
-    tide_pool_unlock(pool);
-    pool->device->ops->synchronize(pool->device);
-    tide_pool_lock(pool);
+    tide_monitor_unlock(&pool->monitor);
+    pool->ground.device->ops->synchronize(pool->ground.device);
+    tide_monitor_lock(&pool->monitor);
     tide_order_synchronized(&pool->order);
-    const bool norm_lost = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
-    const bool update_lost = pool->device->ops->stream_failed(pool->device, TIDE_STREAM_UPDATE);
-    pool->norm_phase = TIDE_NORM_IDLE;
+    const bool norm_lost = pool->norm.phase != TIDE_NORM_IDLE && pool->norm.phase != TIDE_NORM_KNOWN;
+    const bool update_lost = pool->ground.device->ops->stream_failed(pool->ground.device, TIDE_STREAM_UPDATE);
+    pool->norm.phase = TIDE_NORM_IDLE;
     resolve_open(pool);
     (void)tide_pool_jobs_poll(pool);
     tide_status status = abort_manager(pool, norm_lost, update_lost);
     if (status == TIDE_OK)
-        status = pool->device->ops->recover(pool->device);
+        status = pool->ground.device->ops->recover(pool->ground.device);
     if (status == TIDE_OK)
-        pool->failure = TIDE_OK;
+        pool->monitor.failure = TIDE_OK;
     else
-        tide_pool_fail(pool, status);
-    pool->abort_asked = false;
-    pthread_cond_broadcast(&pool->progress);
+        tide_monitor_fail(&pool->monitor, status);
+    pool->engine.abort.asked = false;
+    tide_monitor_progress(&pool->monitor);
 }
 
 /* --- rounds --- */
@@ -428,15 +435,16 @@ static tide_status see_ops_pass(tide_pool *pool)
 {
     tide_status status = TIDE_OK;
     bool passed = true;
-    if (pool->op_ends - pool->op_ends_passed > TIDE_OP_ENDS_MAX)
-        pool->op_ends_passed = pool->op_ends - TIDE_OP_ENDS_MAX;
-    while (status == TIDE_OK && passed && pool->op_ends_passed < pool->op_ends) {
-        status = tide_order_query(&pool->order, TIDE_STREAM_COMPUTE,
-                                  pool->op_end_numbers[(pool->op_ends_passed + 1) % TIDE_OP_ENDS_MAX],
-                                  TIDE_SITE_UNMAP_COMPUTE, &passed);
-        pool->op_ends_passed += status == TIDE_OK && passed;
+    if (pool->engine.ends.count - pool->engine.ends.passed > TIDE_OP_ENDS_MAX)
+        pool->engine.ends.passed = pool->engine.ends.count - TIDE_OP_ENDS_MAX;
+    while (status == TIDE_OK && passed && pool->engine.ends.passed < pool->engine.ends.count) {
+        status =
+            tide_order_query(&pool->order, TIDE_STREAM_COMPUTE,
+                             pool->engine.ends.numbers[(pool->engine.ends.passed + 1) % TIDE_OP_ENDS_MAX],
+                             TIDE_SITE_UNMAP_COMPUTE, &passed);
+        pool->engine.ends.passed += status == TIDE_OK && passed;
     }
-    tide_manager_set_passed(pool->manager, pool->op_ends_passed);
+    tide_manager_set_passed(pool->engine.manager, pool->engine.ends.passed);
     return status;
 }
 
@@ -446,16 +454,16 @@ static tide_status see_ops_pass(tide_pool *pool)
 static tide_status look_at_link(tide_pool *pool)
 {
     tide_status status = TIDE_OK;
-    if (tide_manager_leaving(pool->manager) > 0)
+    if (tide_manager_leaving(pool->engine.manager) > 0)
         status = see_ops_pass(pool);
-    if (status != TIDE_OK || !pool->link_used)
+    if (status != TIDE_OK || !pool->link.used)
         return status;
     tide_device_statistics device;
-    pool->device->ops->statistics(pool->device, &device);
-    const uint64_t ahead = pool->device->ops->asynchronous ? LINK_COMMANDS_AHEAD : 1;
+    pool->ground.device->ops->statistics(pool->ground.device, &device);
+    const uint64_t ahead = pool->ground.device->ops->asynchronous ? LINK_COMMANDS_AHEAD : 1;
     const uint64_t in = device.pending[TIDE_STREAM_IN], out = device.pending[TIDE_STREAM_OUT];
-    tide_manager_set_link(pool->manager, in >= ahead, out >= ahead);
-    pool->link_used = in > 0 || out > 0;
+    tide_manager_set_link(pool->engine.manager, in >= ahead, out >= ahead);
+    pool->link.used = in > 0 || out > 0;
     return TIDE_OK;
 }
 
@@ -463,8 +471,9 @@ static tide_status look_at_link(tide_pool *pool)
  * are slots. A stream without room has copies under way, whose ends bring the engine back. */
 static bool link_has_room(const tide_pool *pool)
 {
-    const tide_device_ops *ops = pool->device->ops;
-    return ops->room(pool->device, TIDE_STREAM_IN, false) && ops->room(pool->device, TIDE_STREAM_OUT, false);
+    const tide_device_ops *ops = pool->ground.device->ops;
+    return ops->room(pool->ground.device, TIDE_STREAM_IN, false) &&
+           ops->room(pool->ground.device, TIDE_STREAM_OUT, false);
 }
 
 static bool ask_next(tide_pool *pool, tide_command *command)
@@ -473,8 +482,8 @@ static bool ask_next(tide_pool *pool, tide_command *command)
         return false;
     const tide_status status = look_at_link(pool);
     if (status == TIDE_OK)
-        return tide_manager_next(pool->manager, command);
-    tide_pool_fail(pool, status);
+        return tide_manager_next(pool->engine.manager, command);
+    tide_monitor_fail(&pool->monitor, status);
     return false;
 }
 
@@ -488,7 +497,7 @@ static bool issue_next(tide_pool *pool)
 {
     bool moved = false;
     tide_command command;
-    while (pool->failure == TIDE_OK && pool->open_count < TIDE_COMMANDS_OPEN_MAX &&
+    while (pool->monitor.failure == TIDE_OK && pool->commands.count < TIDE_COMMANDS_OPEN_MAX &&
            ask_next(pool, &command)) {
         if (!takes_left_slot(pool, &command))
             tide_pool_place_settle(pool); /* if that fails, the manager's command is its last */
@@ -497,30 +506,32 @@ static bool issue_next(tide_pool *pool)
     }
     tide_pool_place_settle(pool);
     /* A request becomes ready inside next(), without a command. */
-    pthread_cond_broadcast(&pool->progress);
+    tide_monitor_progress(&pool->monitor);
     return moved;
 }
 
 bool tide_pool_engine_step(tide_pool *pool)
 {
-    if (pool->abort_asked) {
+    if (pool->engine.abort.asked) {
         answer_give_up(pool);
         return true;
     }
-    if (pool->failure != TIDE_OK)
+    if (pool->monitor.failure != TIDE_OK)
         return false;
-    const tide_status device = pool->device->ops->failure(pool->device);
+    const tide_status device = pool->ground.device->ops->failure(pool->ground.device);
     if (device != TIDE_OK) {
-        tide_pool_fail(pool, device);
+        tide_monitor_fail(&pool->monitor, device);
         return false;
     }
     bool moved = tide_pool_jobs_poll(pool);
     moved |= poll_open(pool);
     moved |= tide_pool_norm_poll(pool);
     moved |= issue_next(pool);
-    if (!moved && pool->failure == TIDE_OK && pool->open_count == 0 && tide_manager_is_stuck(pool->manager)) {
-        tide_pool_fail(pool, tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
-                                       pool->op_name == NULL ? "(none)" : pool->op_name));
+    if (!moved && pool->monitor.failure == TIDE_OK && pool->commands.count == 0 &&
+        tide_manager_is_stuck(pool->engine.manager)) {
+        tide_monitor_fail(&pool->monitor,
+                          tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
+                                    pool->journal.tracer.op == NULL ? "(none)" : pool->journal.tracer.op));
         return true;
     }
     tide_stall_look(pool);
@@ -531,9 +542,9 @@ bool tide_pool_engine_step(tide_pool *pool)
  * caller finds the lock free. */
 static bool awaits_device(const tide_pool *pool)
 {
-    const bool norm_awaited = pool->norm_phase != TIDE_NORM_IDLE && pool->norm_phase != TIDE_NORM_KNOWN;
-    return pool->open_count > 0 || pool->link_used || norm_awaited || tide_pool_jobs_busy(pool) ||
-           tide_manager_may_act(pool->manager);
+    const bool norm_awaited = pool->norm.phase != TIDE_NORM_IDLE && pool->norm.phase != TIDE_NORM_KNOWN;
+    return pool->commands.count > 0 || pool->link.used || norm_awaited || tide_pool_jobs_busy(pool) ||
+           tide_manager_may_act(pool->engine.manager);
 }
 
 /* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
@@ -541,8 +552,8 @@ static bool awaits_device(const tide_pool *pool)
 __attribute__((unused)) static bool device_owes_nothing(const tide_pool *pool)
 {
     tide_device_statistics device;
-    pool->device->ops->statistics(pool->device, &device);
-    return pool->options.skip_wait_site > 0 ||
+    pool->ground.device->ops->statistics(pool->ground.device, &device);
+    return pool->ground.options.skip_wait_site > 0 ||
            (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
             device.pending[TIDE_STREAM_UPDATE] == 0);
 }
@@ -550,38 +561,38 @@ __attribute__((unused)) static bool device_owes_nothing(const tide_pool *pool)
 void *tide_pool_engine_main(void *context)
 {
     tide_pool *pool = context;
-    tide_pool_lock(pool);
-    while (!pool->stopping) {
-        const uint64_t ticket = pool->device->ops->doorbell(pool->device);
+    tide_monitor_lock(&pool->monitor);
+    while (!pool->engine.stopping) {
+        const uint64_t ticket = pool->ground.device->ops->doorbell(pool->ground.device);
         if (tide_pool_engine_step(pool))
             continue;
         const bool events = awaits_device(pool);
         assert(events || device_owes_nothing(pool));
-        tide_pool_unlock(pool);
-        const tide_status status = pool->device->ops->park(pool->device, ticket, events);
-        tide_pool_lock(pool);
+        tide_monitor_unlock(&pool->monitor);
+        const tide_status status = pool->ground.device->ops->park(pool->ground.device, ticket, events);
+        tide_monitor_lock(&pool->monitor);
         if (status != TIDE_OK)
-            tide_pool_fail(pool, status);
+            tide_monitor_fail(&pool->monitor, status);
     }
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return NULL;
 }
 
 tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool))
 {
     while (!ready(pool)) {
-        if (pool->failure != TIDE_OK && !pool->abort_asked)
-            return tide_pool_failure(pool);
-        if (pool->engine_started) {
-            pthread_cond_wait(&pool->progress, &pool->lock);
+        if (pool->monitor.failure != TIDE_OK && !pool->engine.abort.asked)
+            return tide_monitor_failure(&pool->monitor);
+        if (pool->engine.started) {
+            tide_monitor_wait(&pool->monitor);
             continue;
         }
-        const uint64_t ticket = pool->device->ops->doorbell(pool->device);
+        const uint64_t ticket = pool->ground.device->ops->doorbell(pool->ground.device);
         if (tide_pool_engine_step(pool) || ready(pool))
             continue;
-        const tide_status status = pool->device->ops->park(pool->device, ticket, true);
+        const tide_status status = pool->ground.device->ops->park(pool->ground.device, ticket, true);
         if (status != TIDE_OK)
-            tide_pool_fail(pool, status);
+            tide_monitor_fail(&pool->monitor, status);
     }
-    return tide_pool_failure(pool);
+    return tide_monitor_failure(&pool->monitor);
 }

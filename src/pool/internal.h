@@ -16,11 +16,8 @@
  *   measure.c   how long parts of a step take, and in which order its ops run
  *   predict.c   plays steps with those durations in virtual time, on a shadow: a pool of its own
  *
- * Threads and locks. The caller's thread and the engine thread share the pool under one lock (`lock`);
- * `progress` is signalled when the engine changed something the caller may wait for. The engine sleeps in the
- * device's park() and is rung awake. Slow calls (map, unmap, a job's launches) run outside the lock on a command that
- * is marked open, or a job that is busy. On a device that is not asynchronous (null) there is no engine thread: the caller
- * runs engine steps inline wherever it would wait.
+ * Threads and locks: monitor.h. The engine sleeps in the device's park() and is rung awake. On a device that is not
+ * asynchronous (null) there is no engine thread: the caller runs engine steps inline wherever it would wait.
  *
  * Fields: [caller] only the caller's thread; [lock] under the lock; [fixed] not changed after seal.
  */
@@ -28,55 +25,13 @@
 #define TIDE_POOL_INTERNAL_H
 
 #include "chunk/manager.h"
-#include "kernels/kernels.h"
-#include "offload/device.h"
+#include "src/pool/ground.h"
 #include "src/pool/measure.h"
+#include "src/pool/model.h"
+#include "src/pool/monitor.h"
 #include "src/pool/order.h"
 #include "src/pool/predict.h"
-#include "src/pool/target.h"
 #include "tidepool/pool.h"
-
-#include <pthread.h>
-
-typedef struct tide_pool_param {
-    const char *name; /* registered's */
-    uint64_t elements;
-    bool decay;
-    uint64_t first_block;               /* [fixed] of the norm's blocks */
-    tide_chunk first_chunk, last_chunk; /* [fixed] in the PARAM space */
-    uint64_t data_offset_bytes;         /* [fixed] from the PARAM space's start */
-    uint64_t shared_offset_bytes;       /* [fixed] of an accumulator that several ops share; UINT64_MAX: none */
-    bool zero_gradient;  /* [lock] no op made a gradient in the step whose updates run */
-    uint64_t covered[3]; /* [caller] while torn: elements set anew, per fp32 space */
-} tide_pool_param;
-
-typedef struct tide_pool_checkpoint {
-    const char *name; /* registered's */
-    uint32_t parts;
-    uint64_t part_bytes;
-    uint64_t offset_bytes; /* [fixed] of part 0 in the CHECKPOINT space */
-} tide_pool_checkpoint;
-
-typedef struct tide_pool_op {
-    tide_op_description description; /* its arrays and name are the pool's copies */
-    uint64_t *accumulator_offsets; /* [fixed] in the region, per param use; UINT64_MAX: no op makes its gradient */
-    tide_chunk *held;              /* [caller] the chunk behind each access; TIDE_CHUNK_NONE: the region */
-    tide_access *accesses;    /* [caller] what a launch in this op declares: the region, params, the slice */
-    uint32_t access_capacity; /* [fixed] */
-} tide_pool_op;
-
-/* Offsets in the region, bytes. */
-typedef struct tide_region_layout {
-    uint64_t nonmodel_bytes;
-    uint64_t workspace_offset;
-    uint64_t workspace_bytes; /* the largest op's workspace and accumulators */
-    uint64_t shared_offset; /* accumulators that several ops share */
-    uint64_t shared_bytes;
-    uint64_t blocks_offset;
-    uint64_t blocks_count;
-    uint64_t scalars_offset;
-    uint64_t total_bytes;
-} tide_region_layout;
 
 enum {
     TIDE_COMMANDS_OPEN_MAX = 64, /* handed out by the manager and not done */
@@ -166,108 +121,116 @@ typedef enum tide_norm_phase {
 } tide_norm_phase;
 
 struct tide_pool {
-    tide_pool_options options;
-    char *device_name;
-    bool shadow; /* [fixed] it plays another pool's steps (predict.h): kernels of its own last no time, */
-    double shadow_bytes; /* [caller] but for the next one, which has this traffic */
+    tide_ground ground;
+    tide_model model;
     bool sealed;
+    tide_monitor monitor;
+    tide_order order; /* [lock] */
 
-    tide_layout *registered; /* names and sizes, never sealed: refuses what would not fit */
-    tide_pool_param *params;
-    uint32_t param_count, param_capacity;
-    tide_pool_checkpoint *checkpoints;
-    uint32_t checkpoint_count, checkpoint_capacity;
-    tide_pool_op *ops;
-    uint32_t op_count, op_capacity;
+    struct {
+        tide_measure measure;
+        tide_stalls stalls;
+        struct {
+            tide_pool_counters sums; /* [lock] as far as the device does not keep them */
+            tide_step_record ring[TIDE_STEP_RECORDS_MAX]; /* [lock] */
+            uint64_t begun, taken;                        /* [lock] */
+            uint64_t updating;                            /* [lock] number of the record whose updates run */
+            uint64_t adam_counted_ns[2];                  /* [lock] of adam_ns, what records have got */
+            _Atomic uint64_t adam_ns[2]; /* the observer writes it: host lane, update stream */
+        } records;
+        struct {
+            _Atomic uint64_t step;        /* training steps begun; the caller writes it, traces read it */
+            _Atomic uint32_t moment;      /* in the open step; likewise */
+            _Atomic(const char *) op;     /* likewise; NULL between ops */
+            _Atomic uint64_t let_go_step; /* [lock] training step whose updates were let go last */
+        } tracer;
+    } journal;
 
-    /* [fixed] after seal */
-    tide_device *device;
-    tide_target target;          /* fixed at create */
-    const tide_kernels *kernels; /* fixed at create; of all streams but the host lane, which has the CPU's */
-    tide_layout *layout;
-    tide_pool_plan plan;
-    tide_region_layout region_layout;
-    char *region;
-    char *space_address[TIDE_SPACE_COUNT];
-    tide_chunk first_chunk[TIDE_SPACE_COUNT];
-    uint32_t region_object;
-    char *staging[2]; /* used in turn */
-    uint32_t staging_object[2];
-    double *mailbox;
-    uint32_t mailbox_object;
-    uint32_t segments_max;
-    tide_adamw_segment *null_segments; /* of a device without data */
+    struct {
+        char *left_place;   /* [engine] an evicted chunk's, still mapped; NULL: none */
+        uint32_t left_slot; /* [engine] the slot there, free */
+        bool used;          /* [lock] copies may be under way */
+    } link;
 
-    pthread_mutex_t lock;
-    pthread_cond_t progress;
-    pthread_t engine;
-    bool engine_started;
-    bool stopping;       /* [lock] */
-    bool abort_asked;    /* [lock] the engine gives the step up and answers by clearing it */
-    bool abort_training; /* [lock] a training step is open when the abort is asked for */
-    bool abort_torn;     /* [lock] its answer: updates had begun, params are undefined */
-    bool abort_gave_up;  /* [lock] its answer: a training step is as if it had not begun */
-    tide_status failure; /* [lock] sticky */
-    char failure_message[1024];
-    char last_failure_message[1024]; /* [lock] stays when the failure is cleared */
+    struct {
+        tide_job table[TIDE_JOBS_MAX]; /* [lock]; a busy job belongs to its stream */
+        uint32_t segments_max;
+        tide_adamw_segment *null_segments; /* of a device without data */
+        tide_access_request *request;      /* [lock] */
+        struct {                           /* [lock] of the updates that run */
+            tide_step_options step;
+            float scale;     /* what they multiply gradients by */
+            uint64_t update; /* their number, from 1 */
+        } terms;
+    } jobs;
 
-    tide_manager *manager; /* [lock]; its gradients change in the caller's calls alone, which may read them without */
-    tide_order order;                               /* [lock] */
-    tide_marks *device_marks, *host_marks;          /* [lock] per slot */
-    tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
-    uint32_t open_count;                            /* [lock] */
-    char *left_place;                               /* [engine] an evicted chunk's, still mapped; NULL: none */
-    uint32_t left_slot;                             /* [engine] the slot there, free */
-    bool link_used;                                 /* [lock] copies may be under way */
-    uint64_t op_ends;                          /* [lock] ops ended since seal, as the manager counts them */
-    uint64_t op_ends_passed;                   /* [lock] of those, seen to be over on the compute stream */
-    uint64_t op_end_numbers[TIDE_OP_ENDS_MAX]; /* [lock] a ring: their last pieces of the compute stream */
-    tide_job jobs[TIDE_JOBS_MAX];              /* [lock]; a busy job belongs to its stream */
-    tide_access_request *access;               /* [lock] */
+    struct {
+        tide_norm_phase phase; /* [lock] */
+        uint64_t number;       /* [lock] */
+        double *mailbox;
+        uint32_t mailbox_object;
+        uint64_t zero_gradients; /* [lock] params without one in the training step that ended last */
+        tide_step_result result; /* [lock] of that step, */
+        bool has_result;         /* [lock] once its norm is known, until another begins or it is given up */
+        uint32_t skipped_in_row; /* [lock] */
+        double skipped_scale;    /* [lock] loss scale of the last step skipped */
+    } norm;
 
-    /* the step */
-    bool step_open;             /* [caller] */
-    bool op_open;               /* [caller] */
-    tide_op op;                 /* [caller] */
-    bool backward_begun;        /* [caller] */
-    uint32_t slice;             /* [caller] UINT32_MAX: none */
-    uint32_t op_access_count;   /* [caller] of the open op's accesses */
-    uint32_t op_param_accesses; /* [caller] of those, the region and the params */
-    bool first_op_begun;        /* [caller] in the open step */
-    bool torn;                  /* [lock] */
-    tide_step_options step; /* [caller] of the open step */
-    tide_step_options update_step; /* [lock] of the step whose updates run */
-    float update_scale;            /* [lock] likewise: what they multiply gradients by */
-    _Atomic uint64_t steps;        /* training steps begun; the caller writes it, traces read it */
-    _Atomic uint32_t moment;       /* in the open step; likewise */
-    _Atomic(const char *) op_name; /* likewise; NULL between ops */
-    _Atomic uint64_t let_go_step;  /* [lock] training step whose updates were let go last */
-    uint64_t updates;              /* [lock] of steps whose norms are known */
-    uint64_t update;               /* [lock] the number of the one that runs, from 1 */
-    uint64_t staging_number[2];    /* [caller] last use of each half of the staging buffer */
-    uint32_t staging_half;         /* [caller] */
+    struct {
+        tide_pool_command open[TIDE_COMMANDS_OPEN_MAX]; /* [lock] */
+        uint32_t count;                                 /* [lock] */
+    } commands;
 
-    tide_norm_phase norm_phase; /* [lock] */
-    uint64_t norm_number;       /* [lock] */
-    uint64_t zero_gradients;    /* [lock] params without one in the training step that ended last */
-    tide_step_result result;    /* [lock] of that step, */
-    bool has_result;            /* [lock] once its norm is known, until another begins or it is given up */
-    bool is_counted;            /* [lock] likewise: it is one of `updates` */
-    uint32_t skipped_in_row;    /* [lock] */
-    double skipped_scale;       /* [lock] loss scale of the last step skipped */
+    struct {
+        tide_manager *manager; /* [lock]; its gradients change in the caller's calls alone, which may read them without */
+        pthread_t thread;
+        bool started;
+        bool stopping; /* [lock] */
+        struct {
+            bool asked;    /* [lock] the engine gives the step up and answers by clearing it */
+            bool training; /* [lock] a training step is open when the abort is asked for */
+            bool torn;     /* [lock] its answer: updates had begun, params are undefined */
+            bool gave_up;  /* [lock] its answer: a training step is as if it had not begun */
+        } abort;
+        struct {                                 /* [lock] of ops, as the manager counts them */
+            uint64_t count;                      /* since seal */
+            uint64_t passed;                     /* of those, seen to be over on the compute stream */
+            uint64_t numbers[TIDE_OP_ENDS_MAX];  /* a ring: their last pieces of the compute stream */
+        } ends;
+        bool torn;        /* [lock] */
+        uint64_t updates; /* [lock] of steps whose norms are known */
+        bool is_counted;  /* [lock] the step that ended last is one of them */
+    } engine;
 
-    tide_measure measure;
+    struct {
+        bool shadow;         /* [fixed] it plays another pool's steps (predict.h): kernels of its own last no time, */
+        double shadow_bytes; /* [caller] but for the next one, which has this traffic */
+    } launch;
+
+    struct {
+        bool is_open; /* [caller] */
+        bool first_op_begun;
+        bool backward_begun;
+        tide_step_options options; /* [caller] of the open step */
+        uint64_t calls_at_begin;   /* [lock] */
+    } step;
+
+    struct {
+        bool is_open; /* [caller] */
+        tide_op number;
+        uint32_t slice;          /* UINT32_MAX: none */
+        uint32_t access_count;   /* of the open op's accesses */
+        uint32_t param_accesses; /* of those, the region and the params */
+    } op;
+
+    struct {
+        char *halves[2]; /* used in turn */
+        uint32_t objects[2];
+        uint64_t numbers[2]; /* [caller] last use of each */
+        uint32_t next;       /* [caller] */
+    } staging;
+
     tide_predict predict; /* [caller] */
-
-    /* counters */
-    tide_pool_counters counters; /* [lock] sums, as far as the device does not keep them */
-    tide_step_record records[TIDE_STEP_RECORDS_MAX]; /* [lock] a ring */
-    uint64_t records_begun, records_taken;           /* [lock] */
-    uint64_t update_record;                          /* [lock] number of the record whose updates run */
-    uint64_t adam_counted_ns[2];                     /* [lock] of adam_ns, what records have got */
-    uint64_t calls_at_step_begin;                    /* [lock] */
-    _Atomic uint64_t adam_ns[2]; /* the observer writes it: host lane, update stream */
-    tide_stalls stalls;
 };
 
 /* --- pool.c --- */
@@ -277,19 +240,6 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
 
 /* Updates have begun that will not all take place: params are undefined until all is set anew. With the lock. */
 void tide_pool_tear(tide_pool *pool);
-/* Sticky failure: the first status and message stay. Called with the lock. */
-void tide_pool_fail(tide_pool *pool, tide_status status);
-/* What a call returns that has begun to work: from now on sticky, unless it is the caller's fault. Without the lock. */
-tide_status tide_pool_keep(tide_pool *pool, tide_status status);
-/* The sticky failure, with its message written for this thread; TIDE_OK if none. With the lock. */
-tide_status tide_pool_failure(tide_pool *pool);
-/* Nobody sleeps for the device with the lock, which the engine needs to make the device go on. So whoever enqueues with it
- * knows that there is room: the caller made it before it took the lock (TIDE_ROOM_COMMANDS, for its next call), the engine
- * asks before it begins a command. The compute stream is the caller's; only the norm's copy is the engine's, between steps. */
-void tide_pool_lock(tide_pool *pool);
-void tide_pool_unlock(tide_pool *pool);
-/* Does enqueuing on the stream keep to that? For assertions. */
-bool tide_pool_may_enqueue(const tide_pool *pool, tide_stream stream);
 /* Sleep until the compute stream has room. Without the lock. */
 void tide_pool_make_room(tide_pool *pool);
 
@@ -447,7 +397,7 @@ tide_status tide_pool_begin_backward(tide_pool *pool);
 tide_status tide_pool_callable(tide_pool *pool, const char *call);
 /* STATE: the pool is torn. */
 tide_status tide_pool_say_torn(const char *call);
-/* As tide_pool_failure, a failure included that the device alone knows of so far. With the lock. */
+/* As tide_monitor_failure, a failure included that the device alone knows of so far. With the lock. */
 tide_status tide_pool_ask_failure(tide_pool *pool);
 /* Enqueue the zeroing of a part of the region on the compute stream; caller's thread. */
 tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
@@ -455,7 +405,7 @@ tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset_bytes, uint64
 /* Do a step's updates wait for its norm? With clipping; and always in fp16, where gradients overflow now and then. */
 static inline bool tide_pool_step_waits(const tide_pool *pool, const tide_step_options *step)
 {
-    return step->clip_norm > 0 || pool->options.dtype == TIDE_DTYPE_FP16;
+    return step->clip_norm > 0 || pool->ground.options.dtype == TIDE_DTYPE_FP16;
 }
 
 static inline float tide_pool_loss_scale(const tide_step_options *step)
@@ -473,7 +423,7 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
 
 static inline uint32_t tide_pool_parts(const tide_pool *pool)
 {
-    return tide_layout_parts_per_chunk(pool->layout);
+    return tide_layout_parts_per_chunk(pool->ground.layout);
 }
 
 #endif

@@ -1,6 +1,9 @@
 #include "src/pool/order.h"
 
+#include "src/pool/monitor.h"
+
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const uint8_t stream_sites[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT] = {
@@ -16,10 +19,15 @@ static const uint8_t stream_sites[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT] = {
 
 static_assert((int)TIDE_SITE_COUNT <= (int)TIDE_WAIT_SITE_COUNT, "the device counts waits per site");
 
-tide_status tide_order_init(tide_order *order, tide_device *device)
+tide_status tide_order_create(tide_order *order, tide_device *device, const uint32_t slots[TIDE_TIER_COUNT])
 {
-    memset(order, 0, sizeof *order);
-    order->device = device;
+    *order = (tide_order){.device = device};
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
+        order->marks[tier] = calloc(slots[tier], sizeof *order->marks[tier]);
+        if (order->marks[tier] == NULL)
+            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u slots",
+                             slots[tier]);
+    }
     for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
         for (int i = 0; i < TIDE_ORDER_RING; i++) {
             const tide_status status = device->ops->event_create(device, &order->events[stream][i]);
@@ -30,13 +38,42 @@ tide_status tide_order_init(tide_order *order, tide_device *device)
     return TIDE_OK;
 }
 
+void tide_order_destroy(tide_order *order)
+{
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
+        free(order->marks[tier]);
+    *order = (tide_order){0};
+}
+
+bool tide_order_may_enqueue(const tide_order *order, tide_stream stream)
+{
+    return !tide_monitor_is_held(NULL) || order->device->ops->room(order->device, stream, false);
+}
+
+/* What a stream knows of another has been recorded there, and it knows all of itself; what the engine saw, too. */
+bool tide_order_is_valid(const tide_order *order)
+{
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
+        if (order->seen[stream] > order->recorded[stream] ||
+            order->knows[stream][stream] != order->recorded[stream])
+            return false;
+        for (int other = 0; other < TIDE_STREAM_COUNT; other++) {
+            if (order->knows[stream][other] > order->recorded[other])
+                return false;
+        }
+    }
+    return true;
+}
+
 tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_t number)
 {
+    assert(tide_monitor_is_held(NULL) && number <= order->recorded[stream] + 1);
     return order->events[stream][number % TIDE_ORDER_RING];
 }
 
 tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number)
 {
+    assert(tide_monitor_is_held(NULL));
     const uint64_t next = order->recorded[stream] + 1;
     const tide_status status =
         order->device->ops->event_record(order->device, tide_order_event(order, stream, next), stream);
@@ -47,6 +84,7 @@ tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *n
     memcpy(order->knowledge[stream][next % TIDE_ORDER_RING], order->knows[stream],
            sizeof order->knows[stream]);
     *number = next;
+    assert(tide_order_is_valid(order));
     return TIDE_OK;
 }
 
@@ -60,7 +98,9 @@ static void learn(uint64_t knows[TIDE_STREAM_COUNT], const uint64_t told[TIDE_ST
 
 void tide_order_enqueue_from_engine(tide_order *order, tide_stream stream)
 {
+    assert(tide_monitor_is_held(NULL));
     learn(order->knows[stream], order->seen);
+    assert(tide_order_is_valid(order));
 }
 
 static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream other, uint64_t number)
@@ -77,6 +117,7 @@ static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream o
     const tide_status status = order->device->ops->stream_wait(order->device, stream, event, site);
     if (status == TIDE_OK)
         learn(order->knows[stream], order->knowledge[other][number % TIDE_ORDER_RING]);
+    assert(status != TIDE_OK || order->knows[stream][other] >= number);
     return status;
 }
 
@@ -87,7 +128,7 @@ void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write)
 
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs)
 {
-    assert(order->device->ops->room(order->device, stream, false)); /* it is called with the pool's lock */
+    assert(tide_monitor_is_held(NULL) && tide_order_may_enqueue(order, stream));
     tide_status status = TIDE_OK;
     for (int other = 0; other < TIDE_STREAM_COUNT && status == TIDE_OK; other++)
         status = wait_for(order, stream, (tide_stream)other, needs->numbers[other]);
@@ -97,7 +138,7 @@ tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_ne
 tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t number, tide_wait_site site,
                              bool *passed)
 {
-    assert(number <= order->recorded[stream]);
+    assert(tide_monitor_is_held(NULL) && number <= order->recorded[stream]);
     if (order->seen[stream] >= number) {
         *passed = true;
         return TIDE_OK;
@@ -115,5 +156,7 @@ tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t num
 
 void tide_order_synchronized(tide_order *order)
 {
+    assert(tide_monitor_is_held(NULL));
     learn(order->seen, order->recorded);
+    assert(tide_order_is_valid(order));
 }

@@ -21,7 +21,11 @@
  *
  * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
- * Guarded by the pool's lock.
+ * Nobody sleeps for the device with the lock (monitor.h). So whoever enqueues with it knows that there is room: the caller
+ * made it before he took the lock (TIDE_ROOM_COMMANDS, for his next call), the engine asks before it begins a command. The
+ * compute stream is the caller's; only the norm's copy is the engine's, between steps.
+ *
+ * Owns events, numbers, what streams know, and the slots' marks; all [lock]. Calls the device's events, and monitor's assertions.
  */
 #ifndef TIDE_POOL_ORDER_H
 #define TIDE_POOL_ORDER_H
@@ -67,11 +71,18 @@ typedef struct tide_order {
     uint64_t knowledge[TIDE_STREAM_COUNT][TIDE_ORDER_RING][TIDE_STREAM_COUNT]; /* at the record */
     uint64_t knows[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT];                      /* now */
     uint64_t recorded[TIDE_STREAM_COUNT];
-    uint64_t seen[TIDE_STREAM_COUNT]; /* by the engine thread */
+    uint64_t seen[TIDE_STREAM_COUNT];    /* by the engine thread */
+    tide_marks *marks[TIDE_TIER_COUNT]; /* per slot */
 } tide_order;
 
-/* Creates all events. NO_MEMORY. The device's close frees them. */
-tide_status tide_order_init(tide_order *order, tide_device *device);
+/* Creates all events and marks for so many slots of each tier. NO_MEMORY, leaving what destroy frees. The device's close
+ * frees the events. */
+tide_status tide_order_create(tide_order *order, tide_device *device, const uint32_t slots[TIDE_TIER_COUNT]);
+void tide_order_destroy(tide_order *order); /* zeroed: allowed */
+bool tide_order_is_valid(const tide_order *order);
+
+/* Does enqueuing on the stream keep to the rule of room? For assertions. */
+bool tide_order_may_enqueue(const tide_order *order, tide_stream stream);
 
 /* Close the work enqueued on `stream` so far; `number` identifies it. */
 tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number);

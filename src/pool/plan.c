@@ -15,19 +15,19 @@ enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
 tide_placement tide_pool_placement(const tide_pool *pool)
 {
-    if (pool->options.update != NULL)
+    if (pool->ground.options.update != NULL)
         return TIDE_PLACEMENT_HOST;
-    return pool->options.placement;
+    return pool->ground.options.placement;
 }
 
 tide_status tide_pool_layout_create(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout)
 {
     const tide_layout_options options = {.chunk_bytes = chunk_bytes,
-                                         .dtype = pool->options.dtype,
+                                         .dtype = pool->ground.options.dtype,
                                          .ranks = 1,
                                          .group_size = 1,
                                          .rank = 0,
-                                         .states = pool->options.update_states};
+                                         .states = pool->ground.options.update_states};
     return tide_layout_create(&options, layout);
 }
 
@@ -35,10 +35,11 @@ static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
 {
     tide_status status = TIDE_OK;
     uint32_t number;
-    for (uint32_t i = 0; i < pool->param_count && status == TIDE_OK; i++)
-        status = tide_layout_add_param(layout, pool->params[i].name, pool->params[i].elements, &number);
-    for (uint32_t i = 0; i < pool->checkpoint_count && status == TIDE_OK; i++) {
-        const tide_pool_checkpoint *checkpoint = &pool->checkpoints[i];
+    for (uint32_t i = 0; i < pool->model.param_count && status == TIDE_OK; i++)
+        status = tide_layout_add_param(layout, pool->model.params[i].name, pool->model.params[i].elements,
+                                       &number);
+    for (uint32_t i = 0; i < pool->model.checkpoint_count && status == TIDE_OK; i++) {
+        const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[i];
         status = tide_layout_add_checkpoint(layout, checkpoint->name, checkpoint->parts,
                                             checkpoint->part_bytes, &number);
     }
@@ -61,9 +62,9 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
     status = tide_manager_create(layout, &manager);
     if (status != TIDE_OK)
         goto destroy_layout;
-    for (uint32_t i = 0; i < pool->op_count; i++) {
+    for (uint32_t i = 0; i < pool->model.op_count; i++) {
         tide_op op;
-        status = tide_manager_add_op(manager, &pool->ops[i].description, &op);
+        status = tide_manager_add_op(manager, &pool->model.ops[i].description, &op);
         if (status != TIDE_OK)
             goto destroy_manager;
         assert(op == i);
@@ -82,12 +83,12 @@ destroy_layout:
 /* Accumulators that several ops share get a place of their own. */
 static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, uint64_t offset)
 {
-    for (uint32_t i = 0; i < pool->param_count; i++) {
-        pool->params[i].shared_offset_bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        pool->model.params[i].shared_offset_bytes = UINT64_MAX;
         if (!tide_gradients_is_shared(gradients, i))
             continue;
-        pool->params[i].shared_offset_bytes = offset;
-        offset += tide_align_up(pool->params[i].elements * sizeof(float));
+        pool->model.params[i].shared_offset_bytes = offset;
+        offset += tide_align_up(pool->model.params[i].elements * sizeof(float));
     }
     return offset;
 }
@@ -98,7 +99,7 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
     uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
     for (uint32_t j = 0; j < op->description.param_count; j++) {
         const tide_use use = op->description.params[j];
-        const tide_pool_param *param = &pool->params[use.tensor];
+        const tide_pool_param *param = &pool->model.params[use.tensor];
         op->accumulator_offsets[j] = param->shared_offset_bytes;
         if ((use.access & TIDE_ACCESS_GRAD) == 0 || param->shared_offset_bytes != UINT64_MAX)
             continue;
@@ -111,11 +112,11 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
 void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
     uint64_t blocks = 0;
-    for (uint32_t i = 0; i < pool->param_count; i++) {
-        pool->params[i].first_block = blocks;
-        blocks += tide_norm_blocks(pool->params[i].elements);
+    for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        pool->model.params[i].first_block = blocks;
+        blocks += tide_norm_blocks(pool->model.params[i].elements);
     }
-    region->nonmodel_bytes = tide_align_up(pool->options.nonmodel_bytes);
+    region->nonmodel_bytes = tide_align_up(pool->ground.options.nonmodel_bytes);
     region->shared_offset = region->nonmodel_bytes;
     const uint64_t shared_end = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
     region->shared_bytes = shared_end - region->shared_offset;
@@ -124,8 +125,8 @@ void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_l
     region->scalars_offset = region->blocks_offset + tide_align_up(blocks * sizeof(double));
     region->workspace_offset = region->scalars_offset + SCALAR_BYTES;
     region->workspace_bytes = 0;
-    for (uint32_t i = 0; i < pool->op_count; i++) {
-        const uint64_t bytes = plan_op(pool, &pool->ops[i], region->workspace_offset);
+    for (uint32_t i = 0; i < pool->model.op_count; i++) {
+        const uint64_t bytes = plan_op(pool, &pool->model.ops[i], region->workspace_offset);
         if (region->workspace_bytes < bytes)
             region->workspace_bytes = bytes;
     }
@@ -153,7 +154,8 @@ static uint64_t page_up(uint64_t bytes)
 uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 {
     const uint64_t segments = page_up(tide_pool_segments_max(layout) * sizeof(tide_adamw_segment));
-    return 2 * page_up(pool->options.staging_bytes / 2) + page_up(SCALAR_BYTES) + TIDE_JOBS_MAX * segments;
+    return 2 * page_up(pool->ground.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
+           TIDE_JOBS_MAX * segments;
 }
 
 static uint64_t largest(uint64_t a, uint64_t b)
@@ -188,7 +190,8 @@ static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layo
 static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout, uint64_t device_slots)
 {
     const uint64_t all = tide_layout_chunk_count(layout), used = used_chunks(layout), state = all - used;
-    const uint64_t each = (1 + (uint64_t)pool->options.update_states) * tide_layout_parts_per_chunk(layout);
+    const uint64_t each =
+        (1 + (uint64_t)pool->ground.options.update_states) * tide_layout_parts_per_chunk(layout);
     if (device_slots <= used)
         return all;
     const uint64_t margin = tide_pool_placement(pool) == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
@@ -201,7 +204,8 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
 /* How the message names the need; with a chunk size that would do, if any. */
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
-    for (uint64_t chunk = pool->options.chunk_bytes / 2; chunk >= pool->target.chunk_bytes_min; chunk /= 2) {
+    for (uint64_t chunk = pool->ground.options.chunk_bytes / 2; chunk >= pool->ground.target.chunk_bytes_min;
+         chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
         if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
@@ -231,24 +235,25 @@ static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *pl
 static tide_status check_available(const tide_pool *pool, const tide_pool_plan *plan)
 {
     const uint64_t needed = plan->device_slots * plan->chunk_bytes + plan->region_bytes;
-    if (needed <= pool->target.available_bytes)
+    if (needed <= pool->ground.target.available_bytes)
         return TIDE_OK;
     return tide_fail(
         TIDE_ERROR_BUDGET,
         "device budget of %llu bytes is too large: %s has %llu bytes free, its context and a reserve of "
         "%llu bytes apart",
-        (unsigned long long)plan->device_memory_bytes, pool->options.device,
-        (unsigned long long)pool->target.available_bytes, (unsigned long long)TIDE_MODULE_RESERVE_BYTES);
+        (unsigned long long)plan->device_memory_bytes, pool->ground.options.device,
+        (unsigned long long)pool->ground.target.available_bytes,
+        (unsigned long long)TIDE_MODULE_RESERVE_BYTES);
 }
 
 static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_pool_plan *plan)
 {
-    const tide_region_layout *region = &pool->region_layout;
-    for (uint32_t i = 0; i < pool->param_count; i++)
-        plan->params += pool->params[i].elements;
+    const tide_region_layout *region = &pool->ground.region_layout;
+    for (uint32_t i = 0; i < pool->model.param_count; i++)
+        plan->params += pool->model.params[i].elements;
     plan->chunk_bytes = tide_layout_chunk_bytes(layout);
-    plan->model_bytes = plan->params * (tide_dtype_bytes(pool->options.dtype) +
-                                        4 * (1 + (uint64_t)pool->options.update_states));
+    plan->model_bytes = plan->params * (tide_dtype_bytes(pool->ground.options.dtype) +
+                                        4 * (1 + (uint64_t)pool->ground.options.update_states));
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         plan->chunks[space] = tide_layout_space_chunks(layout, (tide_space)space);
         for (uint32_t i = 0; i < plan->chunks[space]; i++)
@@ -272,7 +277,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
 /* What a default device budget may take: registering host memory takes page tables on the device. */
 static uint64_t device_available(const tide_pool *pool, uint64_t host_bytes)
 {
-    const uint64_t available = pool->target.available_bytes;
+    const uint64_t available = pool->ground.target.available_bytes;
     const uint64_t tables = host_bytes / TIDE_MODULE_HOST_BYTES_A_TABLE_BYTE;
     if (available == UINT64_MAX)
         return UINT64_MAX;
@@ -284,13 +289,13 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
                                 tide_pool_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
-    tide_pool_region_plan(pool, manager, &pool->region_layout);
+    tide_pool_region_plan(pool, manager, &pool->ground.region_layout);
     plan_sizes(pool, layout, plan);
     tide_slot_needs needs;
     tide_manager_needs(manager, tide_pool_placement(pool), &needs);
     const uint64_t chunk = plan->chunk_bytes;
     const uint64_t full_device = full_device_slots(pool, layout, &needs);
-    plan->largest_op = pool->ops[needs.largest_op].description.name;
+    plan->largest_op = pool->model.ops[needs.largest_op].description.name;
     plan->largest_op_bytes = needs.largest_op_slots * chunk;
     plan->least_device_bytes = needs.device_slots * chunk + plan->region_bytes;
     plan->full_device_bytes = full_device * chunk + plan->region_bytes;
@@ -336,21 +341,21 @@ tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, ti
     if (given != TIDE_OK)
         return given;
     if (pool->sealed) {
-        *plan = pool->plan;
+        *plan = pool->ground.plan;
         return TIDE_OK;
     }
-    if (pool->param_count == 0 || pool->op_count == 0)
+    if (pool->model.param_count == 0 || pool->model.op_count == 0)
         return tide_fail(TIDE_ERROR_STATE, "tide_pool_plan_get: a plan needs at least one param and one op");
     tide_layout *layout;
     tide_manager *manager;
-    tide_status status = tide_pool_policy_build(pool, pool->options.chunk_bytes, &layout, &manager);
+    tide_status status = tide_pool_policy_build(pool, pool->ground.options.chunk_bytes, &layout, &manager);
     if (status != TIDE_OK)
         return status;
     /* Planning writes offsets into the pool's own tables; seal writes them again, the same. */
     status = tide_pool_plan_make(pool, layout, manager,
                                  device_memory_bytes != 0 ? device_memory_bytes
-                                                          : pool->options.device_memory_bytes,
-                                 pool->options.host_memory_bytes, false, plan);
+                                                          : pool->ground.options.device_memory_bytes,
+                                 pool->ground.options.host_memory_bytes, false, plan);
     tide_manager_destroy(manager);
     tide_layout_destroy(layout);
     return status;
@@ -362,7 +367,7 @@ tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes,
         return tide_pool_given("tide_pool_set_budgets", "pool");
     if (pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_pool_set_budgets: budgets are fixed at seal");
-    pool->options.device_memory_bytes = device_memory_bytes;
-    pool->options.host_memory_bytes = host_memory_bytes;
+    pool->ground.options.device_memory_bytes = device_memory_bytes;
+    pool->ground.options.host_memory_bytes = host_memory_bytes;
     return TIDE_OK;
 }

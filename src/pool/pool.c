@@ -16,71 +16,17 @@ enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024, MAX_PA
 #define MAX_ELEMENTS        (UINT64_C(1) << 48)
 #define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
 
-static _Thread_local uint32_t locks_held; /* of pools, by this thread */
-
-void tide_pool_lock(tide_pool *pool)
-{
-    const int error = pthread_mutex_lock(&pool->lock);
-    assert(error == 0);
-    (void)error;
-    locks_held++;
-}
-
-bool tide_pool_may_enqueue(const tide_pool *pool, tide_stream stream)
-{
-    return locks_held == 0 || pool->device->ops->room(pool->device, stream, false);
-}
-
 void tide_pool_make_room(tide_pool *pool)
 {
-    assert(locks_held == 0);
-    (void)pool->device->ops->room(pool->device, TIDE_STREAM_COMPUTE, true);
-}
-
-void tide_pool_unlock(tide_pool *pool)
-{
-    locks_held--;
-    const int error = pthread_mutex_unlock(&pool->lock);
-    assert(error == 0);
-    (void)error;
+    assert(!tide_monitor_is_held(&pool->monitor));
+    (void)pool->ground.device->ops->room(pool->ground.device, TIDE_STREAM_COMPUTE, true);
 }
 
 void tide_pool_tear(tide_pool *pool)
 {
-    pool->torn = true;
-    for (uint32_t i = 0; i < pool->param_count; i++)
-        memset(pool->params[i].covered, 0, sizeof pool->params[i].covered);
-}
-
-void tide_pool_fail(tide_pool *pool, tide_status status)
-{
-    assert(status != TIDE_OK);
-    if (pool->failure == TIDE_OK) {
-        pool->failure = status;
-        const size_t length = strlen(tide_message());
-        const size_t room = sizeof pool->failure_message - 1;
-        memcpy(pool->failure_message, tide_message(), length < room ? length : room);
-        pool->failure_message[length < room ? length : room] = 0;
-        memcpy(pool->last_failure_message, pool->failure_message, sizeof pool->failure_message);
-    }
-    pthread_cond_broadcast(&pool->progress);
-}
-
-tide_status tide_pool_keep(tide_pool *pool, tide_status status)
-{
-    if (status == TIDE_OK || status == TIDE_ERROR_ARGUMENT || status == TIDE_ERROR_STATE)
-        return status;
-    tide_pool_lock(pool);
-    tide_pool_fail(pool, status);
-    tide_pool_unlock(pool);
-    return status;
-}
-
-tide_status tide_pool_failure(tide_pool *pool)
-{
-    if (pool->failure == TIDE_OK)
-        return TIDE_OK;
-    return tide_fail(pool->failure, "%s", pool->failure_message);
+    pool->engine.torn = true;
+    for (uint32_t i = 0; i < pool->model.param_count; i++)
+        memset(pool->model.params[i].covered, 0, sizeof pool->model.params[i].covered);
 }
 
 void tide_pool_options_default(tide_pool_options *options)
@@ -209,25 +155,24 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
         status =
             tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %zu bytes of bookkeeping", sizeof *pool);
     if (status == TIDE_OK) {
-        pool->options = copy;
-        pool->options.device = pool->device_name = name;
-        status = tide_pool_layout_create(pool, copy.chunk_bytes, &pool->registered);
+        pool->ground.options = copy;
+        pool->ground.options.device = pool->ground.device_name = name;
+        status = tide_pool_layout_create(pool, copy.chunk_bytes, &pool->model.registered);
     }
     if (status != TIDE_OK) {
         free(pool);
         free(name);
         return status;
     }
-    pool->slice = UINT32_MAX;
-    pool->shadow = shadow;
+    pool->op.slice = UINT32_MAX;
+    pool->launch.shadow = shadow;
     /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. The optimizer's,
      * where nobody chose, are the device's choice. */
     if (!shadow)
         tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));
-    pool->target = target;
-    pool->kernels = target.kernels;
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_cond_init(&pool->progress, NULL);
+    pool->ground.target = target;
+    pool->ground.kernels = target.kernels;
+    tide_monitor_init(&pool->monitor);
     *result = pool;
     return TIDE_OK;
 }
@@ -242,29 +187,29 @@ tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
 
 static void stop_engine(tide_pool *pool)
 {
-    if (!pool->engine_started)
+    if (!pool->engine.started)
         return;
-    tide_pool_lock(pool);
-    pool->stopping = true;
-    tide_pool_unlock(pool);
-    pool->device->ops->ring(pool->device);
-    pthread_join(pool->engine, NULL);
-    pool->engine_started = false;
+    tide_monitor_lock(&pool->monitor);
+    pool->engine.stopping = true;
+    tide_monitor_unlock(&pool->monitor);
+    pool->ground.device->ops->ring(pool->ground.device);
+    pthread_join(pool->engine.thread, NULL);
+    pool->engine.started = false;
 }
 
 static void free_registrations(tide_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->op_count; i++) {
-        free((char *)(uintptr_t)pool->ops[i].description.name);
-        free((tide_use *)(uintptr_t)pool->ops[i].description.params);
-        free(pool->ops[i].accumulator_offsets);
-        free(pool->ops[i].accesses);
-        free(pool->ops[i].held);
+    for (uint32_t i = 0; i < pool->model.op_count; i++) {
+        free((char *)(uintptr_t)pool->model.ops[i].description.name);
+        free((tide_use *)(uintptr_t)pool->model.ops[i].description.params);
+        free(pool->model.ops[i].accumulator_offsets);
+        free(pool->model.ops[i].accesses);
+        free(pool->model.ops[i].held);
     }
-    free(pool->params);
-    free(pool->checkpoints);
-    free(pool->ops);
-    tide_layout_destroy(pool->registered);
+    free(pool->model.params);
+    free(pool->model.checkpoints);
+    free(pool->model.ops);
+    tide_layout_destroy(pool->model.registered);
 }
 
 void tide_pool_destroy(tide_pool *pool)
@@ -272,23 +217,21 @@ void tide_pool_destroy(tide_pool *pool)
     if (pool == NULL)
         return;
     stop_engine(pool);
-    if (pool->device != NULL)
-        pool->device->ops->close(pool->device);
+    if (pool->ground.device != NULL)
+        pool->ground.device->ops->close(pool->ground.device);
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        free(pool->jobs[i].update_segments);
-        free(pool->jobs[i].zero_segments);
+        free(pool->jobs.table[i].update_segments);
+        free(pool->jobs.table[i].zero_segments);
     }
-    tide_manager_destroy(pool->manager);
-    tide_layout_destroy(pool->layout);
-    free(pool->device_marks);
-    free(pool->host_marks);
+    tide_manager_destroy(pool->engine.manager);
+    tide_layout_destroy(pool->ground.layout);
+    tide_order_destroy(&pool->order);
     tide_predict_destroy(&pool->predict);
-    tide_measure_destroy(&pool->measure);
-    free(pool->null_segments);
+    tide_measure_destroy(&pool->journal.measure);
+    free(pool->jobs.null_segments);
     free_registrations(pool);
-    pthread_cond_destroy(&pool->progress);
-    pthread_mutex_destroy(&pool->lock);
-    free(pool->device_name);
+    tide_monitor_destroy(&pool->monitor);
+    free(pool->ground.device_name);
     free(pool);
 }
 
@@ -345,14 +288,15 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
     if (status == TIDE_OK)
         status = count_elements(name, shape, rank, &elements);
     if (status == TIDE_OK)
-        status = grow((void **)&pool->params, pool->param_count, &pool->param_capacity, sizeof *pool->params);
+        status = grow((void **)&pool->model.params, pool->model.param_count, &pool->model.param_capacity,
+                      sizeof *pool->model.params);
     if (status == TIDE_OK)
-        status = tide_layout_add_param(pool->registered, name, elements, &number);
+        status = tide_layout_add_param(pool->model.registered, name, elements, &number);
     if (status != TIDE_OK)
         return status;
-    assert(number == pool->param_count);
-    pool->params[pool->param_count++] = (tide_pool_param){
-        .name = tide_layout_param_name(pool->registered, number), .elements = elements, .decay = decay};
+    assert(number == pool->model.param_count);
+    pool->model.params[pool->model.param_count++] = (tide_pool_param){
+        .name = tide_layout_param_name(pool->model.registered, number), .elements = elements, .decay = decay};
     *param = number;
     return TIDE_OK;
 }
@@ -371,15 +315,15 @@ tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t
         status =
             tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint %s: %u parts, at most 2^20 are allowed", name, parts);
     if (status == TIDE_OK)
-        status = grow((void **)&pool->checkpoints, pool->checkpoint_count, &pool->checkpoint_capacity,
-                      sizeof *pool->checkpoints);
+        status = grow((void **)&pool->model.checkpoints, pool->model.checkpoint_count,
+                      &pool->model.checkpoint_capacity, sizeof *pool->model.checkpoints);
     if (status == TIDE_OK)
-        status = tide_layout_add_checkpoint(pool->registered, name, parts, part_bytes, &number);
+        status = tide_layout_add_checkpoint(pool->model.registered, name, parts, part_bytes, &number);
     if (status != TIDE_OK)
         return status;
-    assert(number == pool->checkpoint_count);
-    pool->checkpoints[pool->checkpoint_count++] =
-        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(pool->registered, number),
+    assert(number == pool->model.checkpoint_count);
+    pool->model.checkpoints[pool->model.checkpoint_count++] =
+        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(pool->model.registered, number),
                                .parts = parts,
                                .part_bytes = part_bytes};
     *checkpoint = number;
@@ -419,65 +363,69 @@ tide_status tide_op_register(tide_pool *pool, const tide_op_description *descrip
     if (status == TIDE_OK)
         status = registering(pool, "tide_op_register");
     if (status == TIDE_OK)
-        status = tide_op_check(pool->registered, description);
+        status = tide_op_check(pool->model.registered, description);
     if (status == TIDE_OK && description->workspace_bytes > MAX_BYTES)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "op %s: workspace of %llu bytes, at most 2^50 are allowed",
                            description->name, (unsigned long long)description->workspace_bytes);
     if (status == TIDE_OK)
-        status = grow((void **)&pool->ops, pool->op_count, &pool->op_capacity, sizeof *pool->ops);
+        status = grow((void **)&pool->model.ops, pool->model.op_count, &pool->model.op_capacity,
+                      sizeof *pool->model.ops);
     if (status == TIDE_OK)
-        status = copy_op(description, &pool->ops[pool->op_count]);
+        status = copy_op(description, &pool->model.ops[pool->model.op_count]);
     if (status == TIDE_OK)
-        *op = pool->op_count++;
+        *op = pool->model.op_count++;
     return status;
 }
 
 bool tide_param_find(const tide_pool *pool, const char *name, tide_param *param)
 {
     return pool != NULL && name != NULL && param != NULL &&
-           tide_layout_find_param(pool->registered, name, param);
+           tide_layout_find_param(pool->model.registered, name, param);
 }
 
 uint64_t tide_param_elements(const tide_pool *pool, tide_param param)
 {
-    return pool != NULL && param < pool->param_count ? pool->params[param].elements : 0;
+    return pool != NULL && param < pool->model.param_count ? pool->model.params[param].elements : 0;
 }
 
 void *tide_param_data(const tide_pool *pool, tide_param param)
 {
-    if (pool == NULL || !pool->sealed || param >= pool->param_count)
+    if (pool == NULL || !pool->sealed || param >= pool->model.param_count)
         return NULL;
-    return pool->space_address[TIDE_SPACE_PARAM] + pool->params[param].data_offset_bytes;
+    return pool->ground.space_address[TIDE_SPACE_PARAM] + pool->model.params[param].data_offset_bytes;
 }
 
 void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part)
 {
-    if (pool == NULL || !pool->sealed || checkpoint >= pool->checkpoint_count ||
-        part >= pool->checkpoints[checkpoint].parts)
+    if (pool == NULL || !pool->sealed || checkpoint >= pool->model.checkpoint_count ||
+        part >= pool->model.checkpoints[checkpoint].parts)
         return NULL;
-    return pool->space_address[TIDE_SPACE_CHECKPOINT] + pool->checkpoints[checkpoint].offset_bytes +
-           part * tide_align_up(pool->checkpoints[checkpoint].part_bytes);
+    return pool->ground.space_address[TIDE_SPACE_CHECKPOINT] +
+           pool->model.checkpoints[checkpoint].offset_bytes +
+           part * tide_align_up(pool->model.checkpoints[checkpoint].part_bytes);
 }
 
 void *tide_region(const tide_pool *pool)
 {
-    return pool != NULL && pool->sealed ? pool->region : NULL;
+    return pool != NULL && pool->sealed ? pool->ground.region : NULL;
 }
 
 void *tide_workspace(const tide_pool *pool)
 {
-    return pool != NULL && pool->op_open ? pool->region + pool->region_layout.workspace_offset : NULL;
+    return pool != NULL && pool->op.is_open
+               ? pool->ground.region + pool->ground.region_layout.workspace_offset
+               : NULL;
 }
 
 float *tide_param_gradient(const tide_pool *pool, tide_param param)
 {
-    if (pool == NULL || !pool->op_open)
+    if (pool == NULL || !pool->op.is_open)
         return NULL;
-    const tide_pool_op *op = &pool->ops[pool->op];
+    const tide_pool_op *op = &pool->model.ops[pool->op.number];
     for (uint32_t i = 0; i < op->description.param_count; i++) {
         const tide_use use = op->description.params[i];
         if (use.tensor == param && (use.access & TIDE_ACCESS_GRAD) != 0)
-            return (float *)(void *)(pool->region + op->accumulator_offsets[i]);
+            return (float *)(void *)(pool->ground.region + op->accumulator_offsets[i]);
     }
     return NULL;
 }
@@ -487,8 +435,8 @@ uint64_t tide_update_count(const tide_pool *pool)
     if (pool == NULL)
         return 0;
     tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
-    tide_pool_lock(shared);
-    const uint64_t updates = pool->updates;
-    tide_pool_unlock(shared);
+    tide_monitor_lock(&shared->monitor);
+    const uint64_t updates = pool->engine.updates;
+    tide_monitor_unlock(&shared->monitor);
     return updates;
 }

@@ -16,23 +16,24 @@ static tide_status register_as(const tide_pool *pool, tide_pool *shadow)
 {
     tide_status status = TIDE_OK;
     uint32_t number;
-    for (uint32_t i = 0; i < pool->param_count && status == TIDE_OK; i++)
-        status = tide_param_register(shadow, pool->params[i].name, &pool->params[i].elements, 1,
-                                     pool->params[i].decay, &number);
-    for (uint32_t i = 0; i < pool->checkpoint_count && status == TIDE_OK; i++)
-        status = tide_checkpoint_register(shadow, pool->checkpoints[i].name, pool->checkpoints[i].parts,
-                                          pool->checkpoints[i].part_bytes, &number);
-    for (uint32_t i = 0; i < pool->op_count && status == TIDE_OK; i++)
-        status = tide_op_register(shadow, &pool->ops[i].description, &number);
+    for (uint32_t i = 0; i < pool->model.param_count && status == TIDE_OK; i++)
+        status = tide_param_register(shadow, pool->model.params[i].name, &pool->model.params[i].elements, 1,
+                                     pool->model.params[i].decay, &number);
+    for (uint32_t i = 0; i < pool->model.checkpoint_count && status == TIDE_OK; i++)
+        status = tide_checkpoint_register(shadow, pool->model.checkpoints[i].name,
+                                          pool->model.checkpoints[i].parts,
+                                          pool->model.checkpoints[i].part_bytes, &number);
+    for (uint32_t i = 0; i < pool->model.op_count && status == TIDE_OK; i++)
+        status = tide_op_register(shadow, &pool->model.ops[i].description, &number);
     return status;
 }
 
 static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
 {
-    const tide_pool_options *real = &pool->options;
+    const tide_pool_options *real = &pool->ground.options;
     const tide_pool_options options = {.device = "null",
-                                       .device_memory_bytes = pool->plan.device_memory_bytes,
-                                       .host_memory_bytes = pool->plan.host_memory_bytes,
+                                       .device_memory_bytes = pool->ground.plan.device_memory_bytes,
+                                       .host_memory_bytes = pool->ground.plan.host_memory_bytes,
                                        .chunk_bytes = real->chunk_bytes,
                                        .dtype = real->dtype,
                                        .nonmodel_bytes = real->nonmodel_bytes,
@@ -61,9 +62,11 @@ static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
 tide_status tide_predict_create(tide_pool *pool)
 {
     tide_predict *predict = &pool->predict;
-    predict->played_ns = calloc(tide_measure_series_count(&pool->measure), sizeof *predict->played_ns);
+    predict->played_ns =
+        calloc(tide_measure_series_count(&pool->journal.measure), sizeof *predict->played_ns);
     if (predict->played_ns == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops", pool->op_count);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops",
+                         pool->model.op_count);
     const tide_status status = shadow_create(pool, &predict->shadow);
     if (status != TIDE_OK)
         tide_predict_destroy(predict);
@@ -98,7 +101,7 @@ static tide_status imitate(tide_predict *predict, const tide_measure *measure)
         .host_bytes_per_second = per_second(series[TIDE_SERIES_ADAM_HOST].mean_ns),
         .map_ns = (uint64_t)(series[TIDE_SERIES_MAP].mean_ns + 0.5),
         .unmap_ns = (uint64_t)(series[TIDE_SERIES_UNMAP].mean_ns + 0.5)};
-    return tide_device_null_imitate(predict->shadow->device, &machine);
+    return tide_device_null_imitate(predict->shadow->ground.device, &machine);
 }
 
 static tide_status never_called(void *stream, const void *arguments)
@@ -117,7 +120,7 @@ static double traffic(const tide_predict *predict, const tide_measure *measure, 
 /* Occupy the shadow's compute stream. */
 static tide_status occupy(const tide_predict *predict, const tide_measure *measure, uint32_t series)
 {
-    tide_device *device = predict->shadow->device;
+    tide_device *device = predict->shadow->ground.device;
     const tide_work work = {.label = "measured",
                             .tag = tide_pool_compute_tag(predict->shadow),
                             .bytes = traffic(predict, measure, series)};
@@ -127,7 +130,7 @@ static tide_status occupy(const tide_predict *predict, const tide_measure *measu
 /* The shadow's own first kernel from here on lasts what all such do. */
 static void let_last(const tide_predict *predict, const tide_measure *measure, uint32_t series)
 {
-    predict->shadow->shadow_bytes = traffic(predict, measure, series);
+    predict->shadow->launch.shadow_bytes = traffic(predict, measure, series);
 }
 
 static tide_status play_begin(const tide_predict *predict, const tide_measure *measure, uint32_t op)
@@ -197,7 +200,7 @@ static uint32_t course_period(const course *played)
 
 static tide_status play(const tide_predict *predict, const tide_measure *measure, course *played)
 {
-    *played = (course){.first = predict->shadow->steps + 1};
+    *played = (course){.first = predict->shadow->journal.tracer.step + 1};
     for (int i = 0; i < PLAYED_STEPS_MAX && course_period(played) == 0; i++) {
         const tide_status status = play_step(predict, measure);
         if (status != TIDE_OK)
@@ -234,14 +237,14 @@ static tide_status failed(const tide_predict *predict, tide_status status)
     char message[512];
     snprintf(message, sizeof message, "%s", tide_message());
     (void)tide_step_abort(predict->shadow); /* this message matters more */
-    predict->shadow->torn = false;          /* it has no params that could be undefined */
+    predict->shadow->engine.torn = false;   /* it has no params that could be undefined */
     return tide_fail(status, "prediction: %s", message);
 }
 
 static tide_status play_anew(tide_pool *pool)
 {
     tide_predict *predict = &pool->predict;
-    const tide_measure *measure = &pool->measure;
+    const tide_measure *measure = &pool->journal.measure;
     course played = {0};
     predict->answered = false;
     tide_status status = imitate(predict, measure);
@@ -281,20 +284,20 @@ static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 /* A step that has ended, its updates too, need not wait for the next one's begin to be taken. */
 static void sample_ended_step(tide_pool *pool)
 {
-    tide_pool_lock(pool);
-    if (!pool->step_open && tide_pool_norm_known(pool) && tide_pool_updates_ended(pool))
-        tide_measure_sample(&pool->measure, true);
-    tide_pool_unlock(pool);
+    tide_monitor_lock(&pool->monitor);
+    if (!pool->step.is_open && tide_pool_norm_known(pool) && tide_pool_updates_ended(pool))
+        tide_measure_sample(&pool->journal.measure, true);
+    tide_monitor_unlock(&pool->monitor);
 }
 
 static tide_status check(const tide_pool *pool)
 {
-    if (!pool->measure.complete)
+    if (!pool->journal.measure.complete)
         return tide_fail(TIDE_ERROR_STATE,
                          "prediction: no training step with its updates has been measured yet");
-    if (tide_measure_script(&pool->measure)->length == 0)
+    if (tide_measure_script(&pool->journal.measure)->length == 0)
         return tide_fail(TIDE_ERROR_STATE, "prediction: the last training step ran no op");
-    if (tide_measure_script(&pool->measure)->too_long)
+    if (tide_measure_script(&pool->journal.measure)->too_long)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "prediction: the last step ran more than twice all registered ops and slices");
     return TIDE_OK;
@@ -315,8 +318,8 @@ tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
         return status;
     sample_ended_step(pool);
     status = check(pool);
-    if (status == TIDE_OK && (!predict->answered || predict->version != pool->measure.version ||
-                              has_moved(predict, &pool->measure)))
+    if (status == TIDE_OK && (!predict->answered || predict->version != pool->journal.measure.version ||
+                              has_moved(predict, &pool->journal.measure)))
         status = play_anew(pool);
     if (status == TIDE_OK)
         *prediction = predict->answer;

@@ -9,10 +9,10 @@
 
 static tide_status open_device(tide_pool *pool)
 {
-    const tide_pool_options *options = &pool->options;
+    const tide_pool_options *options = &pool->ground.options;
     const tide_device_options device = {
-        .device_memory_bytes = pool->plan.device_memory_bytes,
-        .host_memory_bytes = pool->plan.host_memory_bytes,
+        .device_memory_bytes = pool->ground.plan.device_memory_bytes,
+        .host_memory_bytes = pool->ground.plan.host_memory_bytes,
         .chunk_bytes = options->chunk_bytes,
         .threads = options->threads,
         .link_bytes_per_second = options->link_bytes_per_second,
@@ -33,76 +33,81 @@ static tide_status open_device(tide_pool *pool)
         .progress = options->progress,
         .progress_context = options->progress_context,
     };
-    return tide_target_open(&pool->target, &device, &pool->device);
+    return tide_target_open(&pool->ground.target, &device, &pool->ground.device);
 }
 
 /* A table a job. On a device without data the buffers are made up but accounted for; what a launch declares is still
  * counted from real tables. */
 static tide_status create_job_tables(tide_pool *pool)
 {
-    tide_device *device = pool->device;
-    const uint64_t table_bytes = (uint64_t)pool->segments_max * sizeof(tide_adamw_segment);
+    tide_device *device = pool->ground.device;
+    const uint64_t table_bytes = (uint64_t)pool->jobs.segments_max * sizeof(tide_adamw_segment);
     if (!device->ops->has_data) {
-        pool->null_segments = calloc((size_t)TIDE_JOBS_MAX * pool->segments_max, sizeof *pool->null_segments);
-        if (pool->null_segments == NULL)
-            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", pool->segments_max);
+        pool->jobs.null_segments =
+            calloc((size_t)TIDE_JOBS_MAX * pool->jobs.segments_max, sizeof *pool->jobs.null_segments);
+        if (pool->jobs.null_segments == NULL)
+            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments",
+                             pool->jobs.segments_max);
     }
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        tide_job *job = &pool->jobs[i];
+        tide_job *job = &pool->jobs.table[i];
         void *address;
         const tide_status status = device->ops->buffer_create(device, "update segments", table_bytes,
                                                               &address, &job->segments_object);
         if (status != TIDE_OK)
             return status;
-        job->segments =
-            pool->null_segments != NULL ? pool->null_segments + (size_t)i * pool->segments_max : address;
+        job->segments = pool->jobs.null_segments != NULL
+                            ? pool->jobs.null_segments + (size_t)i * pool->jobs.segments_max
+                            : address;
     }
     return TIDE_OK;
 }
 
 static tide_status create_buffers(tide_pool *pool)
 {
-    tide_device *device = pool->device;
+    tide_device *device = pool->ground.device;
     void *address;
     tide_status status;
     for (int i = 0; i < 2; i++) {
-        status =
-            device->ops->buffer_create(device, i == 0 ? "staging a" : "staging b",
-                                       pool->options.staging_bytes / 2, &address, &pool->staging_object[i]);
+        status = device->ops->buffer_create(device, i == 0 ? "staging a" : "staging b",
+                                            pool->ground.options.staging_bytes / 2, &address,
+                                            &pool->staging.objects[i]);
         if (status != TIDE_OK)
             return status;
-        pool->staging[i] = address;
+        pool->staging.halves[i] = address;
     }
     status = device->ops->buffer_create(device, "norm mailbox", TIDE_ALIGNMENT_BYTES, &address,
-                                        &pool->mailbox_object);
+                                        &pool->norm.mailbox_object);
     if (status != TIDE_OK)
         return status;
-    pool->mailbox = address;
-    pool->segments_max = tide_pool_segments_max(pool->layout);
+    pool->norm.mailbox = address;
+    pool->jobs.segments_max = tide_pool_segments_max(pool->ground.layout);
     return create_job_tables(pool);
 }
 
 static tide_status create_memory(tide_pool *pool)
 {
-    tide_device *device = pool->device;
+    tide_device *device = pool->ground.device;
     void *address;
-    tide_status status = device->ops->region_create(device, pool->plan.region_bytes, &address);
+    tide_status status = device->ops->region_create(device, pool->ground.plan.region_bytes, &address);
     if (status != TIDE_OK)
         return status;
-    pool->region = address;
-    status = device->ops->region_object(device, "region", 0, pool->plan.region_bytes, &pool->region_object);
+    pool->ground.region = address;
+    status = device->ops->region_object(device, "region", 0, pool->ground.plan.region_bytes,
+                                        &pool->ground.region_object);
     if (status == TIDE_OK)
         status = create_buffers(pool);
     if (status == TIDE_OK)
-        status = device->ops->slots_create(device, TIDE_TIER_DEVICE, pool->plan.device_slots);
+        status = device->ops->slots_create(device, TIDE_TIER_DEVICE, pool->ground.plan.device_slots);
     if (status == TIDE_OK)
-        status = device->ops->slots_create(device, TIDE_TIER_HOST, pool->plan.host_slots);
+        status = device->ops->slots_create(device, TIDE_TIER_HOST, pool->ground.plan.host_slots);
     for (int space = 0; space < TIDE_SPACE_COUNT && status == TIDE_OK; space++) {
-        if (pool->plan.chunks[space] == 0)
+        if (pool->ground.plan.chunks[space] == 0)
             continue;
-        status = device->ops->reserve(device, pool->plan.chunks[space] * pool->plan.chunk_bytes, &address);
+        status = device->ops->reserve(device, pool->ground.plan.chunks[space] * pool->ground.plan.chunk_bytes,
+                                      &address);
         if (status == TIDE_OK)
-            pool->space_address[space] = address;
+            pool->ground.space_address[space] = address;
     }
     return status;
 }
@@ -113,13 +118,14 @@ static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description
     uint32_t count = 1, most = 0;
     tide_chunk first, last;
     for (uint32_t i = 0; i < op->param_count; i++) {
-        tide_layout_param_chunks(pool->layout, op->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
+        tide_layout_param_chunks(pool->ground.layout, op->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
         count += last - first + 1;
     }
     for (uint32_t slice = 0; slice < op->slices; slice++) {
         uint32_t chunks = 0;
         for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-            tide_layout_checkpoint_chunks(pool->layout, op->checkpoints[i].tensor, slice, &first, &last);
+            tide_layout_checkpoint_chunks(pool->ground.layout, op->checkpoints[i].tensor, slice, &first,
+                                          &last);
             chunks += last - first + 1;
         }
         most = most < chunks ? chunks : most;
@@ -131,37 +137,40 @@ static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description
 static uint32_t script_lines(const tide_pool *pool)
 {
     uint64_t lines = 0;
-    for (uint32_t i = 0; i < pool->op_count; i++)
-        lines += 2 * (UINT64_C(2) + pool->ops[i].description.slices);
+    for (uint32_t i = 0; i < pool->model.op_count; i++)
+        lines += 2 * (UINT64_C(2) + pool->model.ops[i].description.slices);
     return lines < INT32_MAX ? (uint32_t)lines : INT32_MAX;
 }
 
 static tide_status create_tables(tide_pool *pool)
 {
-    pool->device_marks = calloc(pool->plan.device_slots, sizeof *pool->device_marks);
-    pool->host_marks = calloc(pool->plan.host_slots, sizeof *pool->host_marks);
-    bool complete = pool->device_marks != NULL && pool->host_marks != NULL;
+    const uint32_t slots[TIDE_TIER_COUNT] = {
+        [TIDE_TIER_DEVICE] = pool->ground.plan.device_slots, [TIDE_TIER_HOST] = pool->ground.plan.host_slots};
+    const tide_status status = tide_order_create(&pool->order, pool->ground.device, slots);
+    if (status != TIDE_OK)
+        return status;
+    bool complete = true;
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        tide_job *job = &pool->jobs[i];
+        tide_job *job = &pool->jobs.table[i];
         job->pool = pool;
-        job->zero_segments = calloc(pool->segments_max, sizeof *job->zero_segments);
+        job->zero_segments = calloc(pool->jobs.segments_max, sizeof *job->zero_segments);
         complete = complete && job->zero_segments != NULL;
-        if (pool->options.update == NULL)
+        if (pool->ground.options.update == NULL)
             continue;
-        job->update_segments = calloc(pool->segments_max, sizeof *job->update_segments);
+        job->update_segments = calloc(pool->jobs.segments_max, sizeof *job->update_segments);
         complete = complete && job->update_segments != NULL;
     }
-    for (uint32_t i = 0; i < pool->op_count; i++) {
-        tide_pool_op *op = &pool->ops[i];
+    for (uint32_t i = 0; i < pool->model.op_count; i++) {
+        tide_pool_op *op = &pool->model.ops[i];
         op->access_capacity = op_accesses_max(pool, &op->description);
         op->accesses = calloc(op->access_capacity, sizeof *op->accesses);
         op->held = calloc(op->access_capacity, sizeof *op->held);
         complete = complete && op->accesses != NULL && op->held != NULL;
     }
     if (!complete)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u and %u slots",
-                         pool->plan.device_slots, pool->plan.host_slots);
-    return tide_measure_create(&pool->measure, pool->op_count, script_lines(pool));
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u ops",
+                         pool->model.op_count);
+    return tide_measure_create(&pool->journal.measure, pool->model.op_count, script_lines(pool));
 }
 
 /* What lies at an address, for the fault handler: space, chunk, the param. */
@@ -169,21 +178,22 @@ static void describe(void *context, const void *address, char *text, size_t text
 {
     const tide_pool *pool = context;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        const char *begin = pool->space_address[space];
-        const uint64_t bytes = pool->plan.chunks[space] * pool->plan.chunk_bytes;
+        const char *begin = pool->ground.space_address[space];
+        const uint64_t bytes = pool->ground.plan.chunks[space] * pool->ground.plan.chunk_bytes;
         if (begin == NULL || (const char *)address < begin || (const char *)address >= begin + bytes)
             continue;
         const uint64_t offset = (uint64_t)((const char *)address - begin);
-        const uint32_t index = (uint32_t)(offset / pool->plan.chunk_bytes);
-        const tide_chunk chunk = tide_layout_chunk(pool->layout, (tide_space)space, index);
+        const uint32_t index = (uint32_t)(offset / pool->ground.plan.chunk_bytes);
+        const tide_chunk chunk = tide_layout_chunk(pool->ground.layout, (tide_space)space, index);
         const char *param = "none";
         const uint32_t segments =
-            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(pool->layout, chunk);
-        const uint64_t element_bytes = space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->options.dtype) : 4;
+            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(pool->ground.layout, chunk);
+        const uint64_t element_bytes =
+            space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->ground.options.dtype) : 4;
         for (uint32_t i = 0; i < segments; i++) {
-            const tide_segment segment = tide_layout_chunk_segment(pool->layout, chunk, i);
-            if (segment.chunk_offset_elements * element_bytes <= offset % pool->plan.chunk_bytes)
-                param = tide_layout_param_name(pool->layout, segment.param);
+            const tide_segment segment = tide_layout_chunk_segment(pool->ground.layout, chunk, i);
+            if (segment.chunk_offset_elements * element_bytes <= offset % pool->ground.plan.chunk_bytes)
+                param = tide_layout_param_name(pool->ground.layout, segment.param);
         }
         snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space), index, param);
         return;
@@ -193,93 +203,92 @@ static void describe(void *context, const void *address, char *text, size_t text
 
 static void fill_places(tide_pool *pool)
 {
-    for (uint32_t i = 0; i < pool->param_count; i++) {
-        tide_pool_param *param = &pool->params[i];
-        tide_layout_param_chunks(pool->layout, i, TIDE_SPACE_PARAM, &param->first_chunk, &param->last_chunk);
-        param->data_offset_bytes =
-            tide_layout_param_offset_elements(pool->layout, i) * tide_dtype_bytes(pool->options.dtype);
+    for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        tide_pool_param *param = &pool->model.params[i];
+        tide_layout_param_chunks(pool->ground.layout, i, TIDE_SPACE_PARAM, &param->first_chunk,
+                                 &param->last_chunk);
+        param->data_offset_bytes = tide_layout_param_offset_elements(pool->ground.layout, i) *
+                                   tide_dtype_bytes(pool->ground.options.dtype);
     }
-    for (uint32_t i = 0; i < pool->checkpoint_count; i++)
-        pool->checkpoints[i].offset_bytes = tide_layout_checkpoint_offset_bytes(pool->layout, i, 0);
+    for (uint32_t i = 0; i < pool->model.checkpoint_count; i++)
+        pool->model.checkpoints[i].offset_bytes =
+            tide_layout_checkpoint_offset_bytes(pool->ground.layout, i, 0);
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        if (pool->plan.chunks[space] > 0)
-            pool->first_chunk[space] = tide_layout_chunk(pool->layout, (tide_space)space, 0);
+        if (pool->ground.plan.chunks[space] > 0)
+            pool->ground.first_chunk[space] = tide_layout_chunk(pool->ground.layout, (tide_space)space, 0);
     }
 }
 
 /* Signals that people send belong to the program's own threads. */
 static tide_status start_engine(tide_pool *pool)
 {
-    if (!pool->device->ops->asynchronous)
+    if (!pool->ground.device->ops->asynchronous)
         return TIDE_OK;
     sigset_t all, before;
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&pool->engine, NULL, tide_pool_engine_main, pool);
+    const int error = pthread_create(&pool->engine.thread, NULL, tide_pool_engine_main, pool);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
-    pool->engine_started = true;
+    pool->engine.started = true;
     return TIDE_OK;
 }
 
 /* What a failed seal leaves behind is undone, so that it can be tried again with other budgets. */
 static void undo(tide_pool *pool)
 {
-    if (pool->device != NULL)
-        pool->device->ops->close(pool->device);
-    pool->device = NULL;
-    tide_manager_destroy(pool->manager);
-    tide_layout_destroy(pool->layout);
-    pool->manager = NULL;
-    pool->layout = NULL;
-    free(pool->device_marks);
-    free(pool->host_marks);
-    pool->device_marks = pool->host_marks = NULL;
+    if (pool->ground.device != NULL)
+        pool->ground.device->ops->close(pool->ground.device);
+    pool->ground.device = NULL;
+    tide_manager_destroy(pool->engine.manager);
+    tide_layout_destroy(pool->ground.layout);
+    pool->engine.manager = NULL;
+    pool->ground.layout = NULL;
+    tide_order_destroy(&pool->order);
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        free(pool->jobs[i].update_segments);
-        free(pool->jobs[i].zero_segments);
-        memset(&pool->jobs[i], 0, sizeof pool->jobs[i]);
+        free(pool->jobs.table[i].update_segments);
+        free(pool->jobs.table[i].zero_segments);
+        memset(&pool->jobs.table[i], 0, sizeof pool->jobs.table[i]);
     }
-    for (uint32_t i = 0; i < pool->op_count; i++) {
-        free(pool->ops[i].accesses);
-        free(pool->ops[i].held);
-        pool->ops[i].accesses = NULL;
-        pool->ops[i].held = NULL;
+    for (uint32_t i = 0; i < pool->model.op_count; i++) {
+        free(pool->model.ops[i].accesses);
+        free(pool->model.ops[i].held);
+        pool->model.ops[i].accesses = NULL;
+        pool->model.ops[i].held = NULL;
     }
     tide_predict_destroy(&pool->predict);
-    tide_measure_destroy(&pool->measure);
-    free(pool->null_segments);
-    pool->null_segments = NULL;
-    memset(pool->space_address, 0, sizeof pool->space_address);
+    tide_measure_destroy(&pool->journal.measure);
+    free(pool->jobs.null_segments);
+    pool->jobs.null_segments = NULL;
+    memset(pool->ground.space_address, 0, sizeof pool->ground.space_address);
 }
 
 static tide_status seal(tide_pool *pool)
 {
-    tide_status status =
-        tide_pool_policy_build(pool, pool->options.chunk_bytes, &pool->layout, &pool->manager);
+    tide_status status = tide_pool_policy_build(pool, pool->ground.options.chunk_bytes, &pool->ground.layout,
+                                                &pool->engine.manager);
     if (status != TIDE_OK)
         return status;
-    status = tide_pool_plan_make(pool, pool->layout, pool->manager, pool->options.device_memory_bytes,
-                                 pool->options.host_memory_bytes, true, &pool->plan);
+    status = tide_pool_plan_make(pool, pool->ground.layout, pool->engine.manager,
+                                 pool->ground.options.device_memory_bytes,
+                                 pool->ground.options.host_memory_bytes, true, &pool->ground.plan);
     if (status != TIDE_OK)
         return status;
-    const tide_manager_options manager = {.device_slots = pool->plan.device_slots,
-                                          .host_slots = pool->plan.host_slots,
+    const tide_manager_options manager = {.device_slots = pool->ground.plan.device_slots,
+                                          .host_slots = pool->ground.plan.host_slots,
                                           .placement = tide_pool_placement(pool),
-                                          .prefetch = pool->options.prefetch};
-    status = tide_manager_seal(pool->manager, &manager);
+                                          .prefetch = pool->ground.options.prefetch};
+    status = tide_manager_seal(pool->engine.manager, &manager);
     if (status == TIDE_OK)
         status = open_device(pool);
     if (status == TIDE_OK)
         status = create_memory(pool);
     if (status == TIDE_OK)
         status = create_tables(pool);
-    if (status == TIDE_OK)
-        status = tide_order_init(&pool->order, pool->device);
-    if (status == TIDE_OK && pool->options.predict)
+    if (status == TIDE_OK && pool->ground.options.predict)
         status = tide_predict_create(pool);
     return status;
 }
@@ -290,16 +299,16 @@ tide_status tide_pool_seal(tide_pool *pool)
         return tide_pool_given("tide_pool_seal", "pool");
     if (pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_pool_seal: sealed already");
-    if (pool->param_count == 0 || pool->op_count == 0)
+    if (pool->model.param_count == 0 || pool->model.op_count == 0)
         return tide_fail(TIDE_ERROR_STATE,
                          "tide_pool_seal: nothing to seal: register at least one param and one op");
     tide_status status = seal(pool);
     if (status == TIDE_OK) {
-        for (uint32_t i = 0; i < tide_layout_space_chunks(pool->layout, TIDE_SPACE_PARAM); i++)
-            pool->plan.device_updates += tide_manager_updates_on_device(
-                pool->manager, tide_layout_chunk(pool->layout, TIDE_SPACE_PARAM, i));
+        for (uint32_t i = 0; i < tide_layout_space_chunks(pool->ground.layout, TIDE_SPACE_PARAM); i++)
+            pool->ground.plan.device_updates += tide_manager_updates_on_device(
+                pool->engine.manager, tide_layout_chunk(pool->ground.layout, TIDE_SPACE_PARAM, i));
         fill_places(pool);
-        pool->device->ops->set_describe(pool->device, describe, pool);
+        pool->ground.device->ops->set_describe(pool->ground.device, describe, pool);
         pool->sealed = true;
         status = start_engine(pool);
     }

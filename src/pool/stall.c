@@ -47,7 +47,7 @@ static void add(tide_pool *pool, tide_stall_cause cause, uint64_t begin_ns, uint
 {
     if (begin_ns >= end_ns)
         return;
-    pool->stalls.ns[cause] += end_ns - begin_ns;
+    pool->journal.stalls.ns[cause] += end_ns - begin_ns;
     tide_pool_trace_stall(pool, cause, begin_ns, end_ns);
 }
 
@@ -62,7 +62,7 @@ static uint64_t idle_since(const tide_stalls *stalls)
 void tide_stall_observe(tide_pool *pool, const char *label, uint32_t tag, bool is_wait, uint64_t begin_ns,
                         uint64_t end_ns)
 {
-    tide_stalls *stalls = &pool->stalls;
+    tide_stalls *stalls = &pool->journal.stalls;
     const uint64_t idle_ns = idle_since(stalls);
     stalls->compute_end_ns = end_ns;
     if (label == tide_label_norm_to_host) {
@@ -70,7 +70,7 @@ void tide_stall_observe(tide_pool *pool, const char *label, uint32_t tag, bool i
         add(pool, TIDE_STALL_NORM, idle_ns, end_ns);
         return;
     }
-    if (is_wait || tag < pool->op_count)
+    if (is_wait || tag < pool->model.op_count)
         add(pool, TIDE_STALL_CALLER, idle_ns, earlier(begin_ns, stalls->late_until_ns));
     if (is_wait)
         add(pool, tag == TIDE_SITE_COMPUTE_UPDATE ? TIDE_STALL_UPDATE : TIDE_STALL_LINK, begin_ns, end_ns);
@@ -78,13 +78,13 @@ void tide_stall_observe(tide_pool *pool, const char *label, uint32_t tag, bool i
 
 void tide_stall_ops_begin(tide_pool *pool)
 {
-    pool->stalls.settled_ns = pool->device->ops->now_ns(pool->device);
-    pool->stalls.late_until_ns = UINT64_MAX;
+    pool->journal.stalls.settled_ns = pool->ground.device->ops->now_ns(pool->ground.device);
+    pool->journal.stalls.late_until_ns = UINT64_MAX;
 }
 
 void tide_stall_ops_end(tide_pool *pool)
 {
-    pool->stalls.late_until_ns = pool->device->ops->now_ns(pool->device);
+    pool->journal.stalls.late_until_ns = pool->ground.device->ops->now_ns(pool->ground.device);
 }
 
 /* --- held up --- */
@@ -94,10 +94,10 @@ static tide_stall_cause cause_now(const tide_pool *pool)
     if (!tide_pool_norm_known(pool))
         return TIDE_STALL_NORM;
     const tide_request_wait wait =
-        pool->op_open ? tide_manager_request_wait(pool->manager) : TIDE_REQUEST_READY;
+        pool->op.is_open ? tide_manager_request_wait(pool->engine.manager) : TIDE_REQUEST_READY;
     if (wait == TIDE_REQUEST_WORK)
         return TIDE_STALL_UPDATE;
-    if (pool->stalls.mapping)
+    if (pool->journal.stalls.mapping)
         return TIDE_STALL_MAP;
     if (wait == TIDE_REQUEST_SLOT)
         return TIDE_STALL_ROOM;
@@ -108,10 +108,10 @@ static tide_stall_cause cause_now(const tide_pool *pool)
  * caller's own. */
 static void settle(tide_pool *pool)
 {
-    tide_stalls *stalls = &pool->stalls;
-    const uint64_t now_ns = pool->device->ops->now_ns(pool->device);
+    tide_stalls *stalls = &pool->journal.stalls;
+    const uint64_t now_ns = pool->ground.device->ops->now_ns(pool->ground.device);
     tide_device_statistics device;
-    pool->device->ops->statistics(pool->device, &device);
+    pool->ground.device->ops->statistics(pool->ground.device, &device);
     if (device.pending[TIDE_STREAM_COMPUTE] == 0) {
         const uint64_t idle_ns = idle_since(stalls);
         add(pool, TIDE_STALL_CALLER, idle_ns, earlier(stalls->since_ns, stalls->late_until_ns));
@@ -123,16 +123,16 @@ static void settle(tide_pool *pool)
 
 void tide_stall_hold(tide_pool *pool)
 {
-    tide_stalls *stalls = &pool->stalls;
+    tide_stalls *stalls = &pool->journal.stalls;
     assert(!stalls->held);
     stalls->held = true;
     stalls->cause = cause_now(pool);
-    stalls->since_ns = pool->device->ops->now_ns(pool->device);
+    stalls->since_ns = pool->ground.device->ops->now_ns(pool->ground.device);
 }
 
 void tide_stall_look(tide_pool *pool)
 {
-    tide_stalls *stalls = &pool->stalls;
+    tide_stalls *stalls = &pool->journal.stalls;
     if (!stalls->held)
         return;
     const tide_stall_cause cause = cause_now(pool);
@@ -144,15 +144,15 @@ void tide_stall_look(tide_pool *pool)
 
 void tide_stall_release(tide_pool *pool)
 {
-    assert(pool->stalls.held);
+    assert(pool->journal.stalls.held);
     settle(pool);
-    pool->stalls.held = false;
+    pool->journal.stalls.held = false;
 }
 
 tide_status tide_stall_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool))
 {
     if (ready(pool))
-        return tide_pool_failure(pool);
+        return tide_monitor_failure(&pool->monitor);
     tide_stall_hold(pool);
     const tide_status status = tide_pool_wait(pool, ready);
     tide_stall_release(pool);
@@ -161,6 +161,6 @@ tide_status tide_stall_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool
 
 void tide_stall_mapping(tide_pool *pool, bool mapping)
 {
-    pool->stalls.mapping = mapping;
+    pool->journal.stalls.mapping = mapping;
     tide_stall_look(pool);
 }

@@ -16,9 +16,9 @@ const char tide_label_zero_region[] = "zero";
 
 uint32_t tide_pool_compute_tag(const tide_pool *pool)
 {
-    if (!pool->step.training)
+    if (!pool->step.options.training)
         return UINT32_MAX;
-    return pool->op_open ? pool->op : pool->op_count;
+    return pool->op.is_open ? pool->op.number : pool->model.op_count;
 }
 
 tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_kernel kernel,
@@ -26,16 +26,16 @@ tide_status tide_pool_compute_launch(tide_pool *pool, const char *label, tide_ke
                                      const tide_access *accesses, uint32_t access_count)
 {
     const tide_work work = {.label = label,
-                            .op = pool->op_name,
+                            .op = pool->journal.tracer.op,
                             .tag = tide_pool_compute_tag(pool),
-                            .flops = pool->shadow ? 0 : flops,
-                            .bytes = pool->shadow ? pool->shadow_bytes : bytes,
+                            .flops = pool->launch.shadow ? 0 : flops,
+                            .bytes = pool->launch.shadow ? pool->launch.shadow_bytes : bytes,
                             .accesses = accesses,
                             .access_count = access_count};
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_COMPUTE));
-    const tide_status status = pool->device->ops->launch(pool->device, TIDE_STREAM_COMPUTE, &work, kernel,
-                                                         arguments, argument_bytes);
-    pool->shadow_bytes = 0;
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE));
+    const tide_status status = pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_COMPUTE,
+                                                                &work, kernel, arguments, argument_bytes);
+    pool->launch.shadow_bytes = 0;
     return status;
 }
 
@@ -64,23 +64,23 @@ tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, c
         status = check_launch(name, argument_bytes, flops, bytes);
     if (status == TIDE_OK)
         status = tide_pool_callable(pool, "tide_launch");
-    if (status == TIDE_OK && !pool->step_open)
+    if (status == TIDE_OK && !pool->step.is_open)
         status = tide_fail(TIDE_ERROR_STATE, "tide_launch of %s: no step is open", name);
     if (status != TIDE_OK)
         return status;
-    const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
-    const tide_access *accesses = pool->op_open ? pool->ops[pool->op].accesses : &region;
+    const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->ground.region_object);
+    const tide_access *accesses = pool->op.is_open ? pool->model.ops[pool->op.number].accesses : &region;
     status = tide_pool_compute_launch(pool, name, kernel, arguments, argument_bytes, flops, bytes, accesses,
-                                      pool->op_open ? pool->op_access_count : 1);
-    return tide_pool_keep(pool, status);
+                                      pool->op.is_open ? pool->op.access_count : 1);
+    return tide_monitor_keep(&pool->monitor, status);
 }
 
 tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->region_object);
-    const tide_zero_args zero = {.data = pool->region + offset, .bytes = bytes};
-    return tide_pool_compute_launch(pool, tide_label_zero_region, pool->kernels->zero, &zero, sizeof zero, 0,
-                                    (double)bytes, &region, 1);
+    const tide_access region = tide_writes(TIDE_OBJECT_REGION, pool->ground.region_object);
+    const tide_zero_args zero = {.data = pool->ground.region + offset, .bytes = bytes};
+    return tide_pool_compute_launch(pool, tide_label_zero_region, pool->ground.kernels->zero, &zero,
+                                    sizeof zero, 0, (double)bytes, &region, 1);
 }
 
 /* --- a step --- */
@@ -88,12 +88,12 @@ tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t byt
 /* A kernel's failure is sticky from the moment the device knows of it, whoever asks first. */
 tide_status tide_pool_ask_failure(tide_pool *pool)
 {
-    if (pool->failure == TIDE_OK) {
-        const tide_status failed = pool->device->ops->failure(pool->device);
+    if (pool->monitor.failure == TIDE_OK) {
+        const tide_status failed = pool->ground.device->ops->failure(pool->ground.device);
         if (failed != TIDE_OK)
-            tide_pool_fail(pool, failed);
+            tide_monitor_fail(&pool->monitor, failed);
     }
-    return tide_pool_failure(pool);
+    return tide_monitor_failure(&pool->monitor);
 }
 
 tide_status tide_pool_say_torn(const char *call)
@@ -111,11 +111,11 @@ tide_status tide_pool_callable(tide_pool *pool, const char *call)
         return tide_pool_given(call, "pool");
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", call);
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     tide_status status = tide_pool_ask_failure(pool);
-    if (status == TIDE_OK && pool->torn)
+    if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn(call);
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return status;
 }
 
@@ -157,7 +157,7 @@ static tide_status check_options(const tide_pool *pool, const tide_step_options 
         {"weight_decay", options->weight_decay, is_finite_from_0(options->weight_decay),
          "finite and at least 0"},
     };
-    const size_t count = pool->options.update != NULL ? 2 : sizeof values / sizeof values[0];
+    const size_t count = pool->ground.options.update != NULL ? 2 : sizeof values / sizeof values[0];
     for (size_t i = 0; i < count && options->training; i++) {
         if (!values[i].is_right)
             return tide_fail(TIDE_ERROR_ARGUMENT, "tide_step_begin: %s is %g, it must be %s", values[i].name,
@@ -169,11 +169,12 @@ static tide_status check_options(const tide_pool *pool, const tide_step_options 
 /* What the last steps took decides which side of the link updates which chunks. */
 static void take_measurements(tide_pool *pool)
 {
-    tide_measure_sample(&pool->measure, tide_pool_updates_ended(pool));
-    const tide_series *series = pool->measure.series;
+    tide_measure_sample(&pool->journal.measure, tide_pool_updates_ended(pool));
+    const tide_series *series = pool->journal.measure.series;
     const double chunk_bytes =
-        (double)(pool->plan.chunk_bytes / tide_dtype_bytes(pool->options.dtype)) * ADAM_BYTES;
-    tide_manager_set_update_seconds(pool->manager, series[TIDE_SERIES_ADAM_HOST].mean_ns * chunk_bytes * 1e-9,
+        (double)(pool->ground.plan.chunk_bytes / tide_dtype_bytes(pool->ground.options.dtype)) * ADAM_BYTES;
+    tide_manager_set_update_seconds(pool->engine.manager,
+                                    series[TIDE_SERIES_ADAM_HOST].mean_ns * chunk_bytes * 1e-9,
                                     series[TIDE_SERIES_ADAM_DEVICE].mean_ns * chunk_bytes * 1e-9);
 }
 
@@ -183,12 +184,12 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
     tide_status status = tide_stall_wait(pool, tide_pool_norm_known);
     if (status == TIDE_OK)
         take_measurements(pool);
-    if (status == TIDE_OK && options->training && pool->skipped_in_row >= TIDE_SKIPS_MAX)
+    if (status == TIDE_OK && options->training && pool->norm.skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");
     if (status == TIDE_OK)
-        status =
-            tide_manager_step_begin(pool->manager, options->training, tide_pool_step_waits(pool, options));
+        status = tide_manager_step_begin(pool->engine.manager, options->training,
+                                         tide_pool_step_waits(pool, options));
     return status;
 }
 
@@ -201,41 +202,43 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         status = check_options(pool, options);
     if (status == TIDE_OK)
         status = tide_pool_callable(pool, "tide_step_begin");
-    if (status == TIDE_OK && pool->step_open)
+    if (status == TIDE_OK && pool->step.is_open)
         status = tide_fail(TIDE_ERROR_STATE, "tide_step_begin: a step is open already");
     if (status != TIDE_OK)
         return status;
     tide_pool_make_room(pool);
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     status = begin_locked(pool, options);
     if (status == TIDE_OK) {
-        pool->step = *options;
-        pool->step_open = true;
-        pool->first_op_begun = false;
-        pool->backward_begun = false;
-        pool->moment = 0;
+        pool->step.options = *options;
+        pool->step.is_open = true;
+        pool->step.first_op_begun = false;
+        pool->step.backward_begun = false;
+        pool->journal.tracer.moment = 0;
         if (options->training) {
-            pool->steps++;
-            pool->has_result = pool->is_counted = false;
-            tide_measure_step_begin(&pool->measure, tide_pool_step_waits(pool, options));
+            pool->journal.tracer.step++;
+            pool->norm.has_result = pool->engine.is_counted = false;
+            tide_measure_step_begin(&pool->journal.measure, tide_pool_step_waits(pool, options));
         }
         tide_manager_counters calls;
-        tide_manager_counters_get(pool->manager, &calls);
-        pool->calls_at_step_begin = calls.calls;
+        tide_manager_counters_get(pool->engine.manager, &calls);
+        pool->step.calls_at_begin = calls.calls;
     }
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_ERROR_NONFINITE) /* ten steps were skipped: an answer, no failure */
         return status;
     if (status != TIDE_OK || !options->training)
-        return tide_pool_keep(pool, status);
-    return tide_pool_keep(pool, tide_pool_zero_region(pool, pool->region_layout.blocks_offset,
-                                                      pool->region_layout.blocks_count * sizeof(double)));
+        return tide_monitor_keep(&pool->monitor, status);
+    return tide_monitor_keep(&pool->monitor,
+                             tide_pool_zero_region(pool, pool->ground.region_layout.blocks_offset,
+                                                   pool->ground.region_layout.blocks_count * sizeof(double)));
 }
 
 static tide_status end_locked(tide_pool *pool)
 {
     tide_status status = TIDE_OK;
-    const bool training = pool->step.training, waits = tide_pool_step_waits(pool, &pool->step);
+    const bool training = pool->step.options.training,
+               waits = tide_pool_step_waits(pool, &pool->step.options);
     /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
      * no backward op to wait for them. */
     if (training)
@@ -243,15 +246,15 @@ static tide_status end_locked(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     tide_manager_counters calls;
-    tide_manager_counters_get(pool->manager, &calls);
-    pool->counters.manager_calls += calls.calls - pool->calls_at_step_begin;
+    tide_manager_counters_get(pool->engine.manager, &calls);
+    pool->journal.records.sums.manager_calls += calls.calls - pool->step.calls_at_begin;
     if (training)
         tide_pool_zero_gradients_mark(pool);
-    status = tide_manager_step_end(pool->manager);
+    status = tide_manager_step_end(pool->engine.manager);
     if (status != TIDE_OK || !training)
         return status;
-    tide_measure_step_end(&pool->measure);
-    pool->norm_phase = TIDE_NORM_OWED;
+    tide_measure_step_end(&pool->journal.measure);
+    pool->norm.phase = TIDE_NORM_OWED;
     return tide_pool_norm_enqueue(pool);
 }
 
@@ -260,24 +263,24 @@ tide_status tide_step_end(tide_pool *pool)
     tide_status status = tide_pool_callable(pool, "tide_step_end");
     if (status != TIDE_OK)
         return status;
-    if (!pool->step_open || pool->op_open)
+    if (!pool->step.is_open || pool->op.is_open)
         return tide_fail(TIDE_ERROR_STATE, "tide_step_end: %s",
-                         pool->op_open ? "an op is open" : "no step is open");
-    status = tide_gradients_check_end(tide_manager_gradients(pool->manager));
+                         pool->op.is_open ? "an op is open" : "no step is open");
+    status = tide_gradients_check_end(tide_manager_gradients(pool->engine.manager));
     if (status != TIDE_OK)
         return status;
     tide_pool_make_room(pool);
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     status = end_locked(pool);
     if (status == TIDE_OK) {
-        pool->step_open = false;
-        if (pool->step.training)
+        pool->step.is_open = false;
+        if (pool->step.options.training)
             tide_stall_ops_end(pool);
-        if (pool->step.training || tide_manager_may_act(pool->manager))
+        if (pool->step.options.training || tide_manager_may_act(pool->engine.manager))
             tide_pool_ring(pool);
     }
-    tide_pool_unlock(pool);
-    return tide_pool_keep(pool, status);
+    tide_monitor_unlock(&pool->monitor);
+    return tide_monitor_keep(&pool->monitor, status);
 }
 
 /* --- giving a step up --- */
@@ -286,42 +289,42 @@ tide_status tide_step_end(tide_pool *pool)
 static void forget_step(tide_pool *pool)
 {
     tide_pool_record_drop(pool);
-    tide_measure_step_forget(&pool->measure);
-    pool->updates -= pool->is_counted;
-    pool->is_counted = false;
-    pool->steps--;
+    tide_measure_step_forget(&pool->journal.measure);
+    pool->engine.updates -= pool->engine.is_counted;
+    pool->engine.is_counted = false;
+    pool->journal.tracer.step--;
 }
 
 static bool given_up(const tide_pool *pool)
 {
-    return !pool->abort_asked;
+    return !pool->engine.abort.asked;
 }
 
 tide_status tide_pool_give_up(tide_pool *pool)
 {
-    pool->abort_training = pool->step_open && pool->step.training;
-    pool->step_open = pool->op_open = false;
-    if (pool->abort_training)
+    pool->engine.abort.training = pool->step.is_open && pool->step.options.training;
+    pool->step.is_open = pool->op.is_open = false;
+    if (pool->engine.abort.training)
         tide_stall_ops_end(pool);
-    pool->op_name = NULL;
-    pool->slice = UINT32_MAX;
-    pool->op_access_count = 0;
-    pool->skipped_in_row = 0;
-    pool->abort_gave_up = pool->abort_torn = false;
-    pool->abort_asked = true;
+    pool->journal.tracer.op = NULL;
+    pool->op.slice = UINT32_MAX;
+    pool->op.access_count = 0;
+    pool->norm.skipped_in_row = 0;
+    pool->engine.abort.gave_up = pool->engine.abort.torn = false;
+    pool->engine.abort.asked = true;
     tide_pool_ring(pool);
     const tide_status status = tide_pool_wait(pool, given_up);
     if (status != TIDE_OK)
         return status;
-    pool->access = NULL;
-    if (pool->torn || pool->abort_torn || pool->abort_gave_up)
-        pool->has_result = false;
-    if (pool->abort_torn) {
-        tide_measure_step_forget(&pool->measure);
+    pool->jobs.request = NULL;
+    if (pool->engine.torn || pool->engine.abort.torn || pool->engine.abort.gave_up)
+        pool->norm.has_result = false;
+    if (pool->engine.abort.torn) {
+        tide_measure_step_forget(&pool->journal.measure);
         tide_pool_tear(pool);
         return TIDE_OK;
     }
-    if (!pool->abort_gave_up)
+    if (!pool->engine.abort.gave_up)
         return TIDE_OK;
     forget_step(pool);
     return TIDE_OK;
@@ -333,13 +336,13 @@ tide_status tide_step_abort(tide_pool *pool)
         return tide_pool_given("tide_step_abort", "pool");
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_step_abort: the pool is not sealed");
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     tide_status status = tide_pool_give_up(pool);
-    if (status == TIDE_OK && pool->torn)
+    if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn("tide_step_abort");
     else if (status == TIDE_OK)
         status = tide_pool_wait(pool, tide_pool_updates_done);
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return status;
 }
 
@@ -352,14 +355,14 @@ static tide_status drain(tide_pool *pool)
 tide_status tide_pool_drain(tide_pool *pool)
 {
     tide_status status = tide_pool_callable(pool, "tide_pool_drain");
-    if (status == TIDE_OK && pool->op_open)
+    if (status == TIDE_OK && pool->op.is_open)
         status = tide_fail(TIDE_ERROR_STATE,
                            "tide_pool_drain: op %s is open, and its params may be what an update waits for",
-                           pool->ops[pool->op].description.name);
+                           pool->model.ops[pool->op.number].description.name);
     if (status != TIDE_OK)
         return status;
-    tide_pool_lock(pool);
-    const bool within_step = pool->step_open;
+    tide_monitor_lock(&pool->monitor);
+    const bool within_step = pool->step.is_open;
     if (within_step)
         tide_stall_hold(pool);
     status = drain(pool);
@@ -367,6 +370,6 @@ tide_status tide_pool_drain(tide_pool *pool)
         tide_stall_release(pool);
     else if (status == TIDE_OK)
         tide_pool_record_close(pool);
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     return status;
 }

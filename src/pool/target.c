@@ -133,12 +133,12 @@ void tide_target_choose(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
 tide_pinning_times tide_pool_pinning(const tide_pool *pool)
 {
     tide_device_statistics statistics = {0};
-    if (pool->device != NULL)
-        pool->device->ops->statistics(pool->device, &statistics);
+    if (pool->ground.device != NULL)
+        pool->ground.device->ops->statistics(pool->ground.device, &statistics);
     return statistics.pinning;
 }
 
 const tide_kernels *tide_pool_kernels(const tide_pool *pool)
 {
-    return pool->kernels;
+    return pool->ground.kernels;
 }

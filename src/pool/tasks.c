@@ -40,7 +40,7 @@ static void zero_fresh(const tide_job *job)
 {
     for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
         if (job->fresh[i] != NULL)
-            zero_slot(job->fresh[i], job->pool->plan.chunk_bytes);
+            zero_slot(job->fresh[i], job->pool->ground.plan.chunk_bytes);
     }
 }
 
@@ -58,17 +58,18 @@ static void answer(tide_job *job, tide_status status)
 static tide_status update_segments(const tide_job *job)
 {
     const tide_pool *pool = job->pool;
-    if (pool->options.update != NULL)
-        return pool->options.update(pool->options.update_context, &job->step, job->update,
-                                    job->factors.gradient_scale, job->update_segments, job->segment_count);
+    if (pool->ground.options.update != NULL)
+        return pool->ground.options.update(pool->ground.options.update_context, &job->step, job->update,
+                                           job->factors.gradient_scale, job->update_segments,
+                                           job->segment_count);
     for (uint32_t i = 0; i < job->zero_count; i++) {
         const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
-        memset(segment->param, 0, segment->elements * tide_dtype_bytes(pool->options.dtype));
+        memset(segment->param, 0, segment->elements * tide_dtype_bytes(pool->ground.options.dtype));
     }
     const tide_adamw_args adamw = {.segments = job->segments,
                                    .segment_count = job->segment_count,
                                    .factors = job->factors,
-                                   .dtype = pool->options.dtype};
+                                   .dtype = pool->ground.options.dtype};
     return tide_kernels_cpu()->adamw(NULL, &adamw);
 }
 
@@ -86,8 +87,9 @@ static tide_status run_restore(void *stream, const void *arguments)
     (void)stream;
     tide_job *job = ((const job_args *)arguments)->job;
     zero_fresh(job);
-    const tide_restore_args restore = {
-        .segments = job->segments, .segment_count = job->segment_count, .dtype = job->pool->options.dtype};
+    const tide_restore_args restore = {.segments = job->segments,
+                                       .segment_count = job->segment_count,
+                                       .dtype = job->pool->ground.options.dtype};
     answer(job, tide_kernels_cpu()->restore(NULL, &restore));
     return TIDE_OK;
 }
@@ -139,9 +141,9 @@ static tide_status run_access(void *stream, const void *arguments)
 static tide_job *free_job(tide_pool *pool, uint32_t *number)
 {
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        if (!pool->jobs[i].busy) {
+        if (!pool->jobs.table[i].busy) {
             *number = i;
-            return &pool->jobs[i];
+            return &pool->jobs.table[i];
         }
     }
     return NULL;
@@ -150,7 +152,7 @@ static tide_job *free_job(tide_pool *pool, uint32_t *number)
 bool tide_pool_jobs_busy(const tide_pool *pool)
 {
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        if (pool->jobs[i].busy)
+        if (pool->jobs.table[i].busy)
             return true;
     }
     return false;
@@ -160,14 +162,14 @@ bool tide_pool_jobs_poll(tide_pool *pool)
 {
     bool moved = false;
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        tide_job *job = &pool->jobs[i];
+        tide_job *job = &pool->jobs.table[i];
         bool passed = false;
         if (!job->busy || job->update_number == 0)
             continue;
         const tide_status status = tide_order_query(&pool->order, TIDE_STREAM_UPDATE, job->update_number,
                                                     TIDE_SITE_JOB_UPDATE, &passed);
         if (status != TIDE_OK)
-            tide_pool_fail(pool, status);
+            tide_monitor_fail(&pool->monitor, status);
         if (!passed)
             continue;
         job->busy = false;
@@ -176,7 +178,7 @@ bool tide_pool_jobs_poll(tide_pool *pool)
     }
     if (moved) {
         tide_pool_record_updated(pool, false);
-        pthread_cond_broadcast(&pool->progress);
+        tide_monitor_progress(&pool->monitor);
     }
     return moved;
 }
@@ -192,7 +194,7 @@ static bool zeroes(tide_pool *pool, const tide_command *command, uint32_t i)
     const tide_task_chunk *item = &command->task[i];
     if (command->tier == TIDE_TIER_DEVICE)
         return item->fresh;
-    tide_marks *marks = &pool->host_marks[item->slot];
+    tide_marks *marks = &pool->order.marks[TIDE_TIER_HOST][item->slot];
     const bool zeroed = item->fresh && marks->filled;
     marks->filled = true;
     return zeroed;
@@ -207,7 +209,7 @@ typedef struct part_places {
 static part_places places_of(const tide_pool *pool, const tide_command *command)
 {
     const uint64_t part_bytes =
-        pool->plan.chunk_bytes / sizeof(float) * tide_dtype_bytes(pool->options.dtype);
+        pool->ground.plan.chunk_bytes / sizeof(float) * tide_dtype_bytes(pool->ground.options.dtype);
     part_places places = {.param = (char *)slot_of(pool, command, 0) + command->part * part_bytes};
     for (uint32_t i = 1; i < command->task_count; i++)
         places.fp32[i - 1] = slot_of(pool, command, i);
@@ -222,9 +224,10 @@ static float *offset(float *base, uint64_t elements)
 static void fill_segment(const tide_pool *pool, tide_job *job, uint32_t i, tide_segment segment,
                          const part_places *places)
 {
-    const tide_pool_param *param = &pool->params[segment.param];
+    const tide_pool_param *param = &pool->model.params[segment.param];
     const uint64_t at = segment.chunk_offset_elements;
-    const tide_adamw_segment filled = {.param = places->param + at * tide_dtype_bytes(pool->options.dtype),
+    const tide_adamw_segment filled = {.param =
+                                           places->param + at * tide_dtype_bytes(pool->ground.options.dtype),
                                        .master = offset(places->fp32[0], at),
                                        .momentum = offset(places->fp32[1], at),
                                        .variance = offset(places->fp32[2], at),
@@ -250,24 +253,24 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
     const tide_access access = tide_writes(TIDE_OBJECT_BUFFER, job->segments_object);
     const tide_work work = {
         .label = "fill segments", .tag = command->chunk, .accesses = &access, .access_count = 1};
-    const tide_status status = pool->device->ops->host_touch(pool->device, &work);
+    const tide_status status = pool->ground.device->ops->host_touch(pool->ground.device, &work);
     if (status != TIDE_OK)
         return status;
     const part_places places = places_of(pool, command);
     const tide_chunk master = command->task[1].chunk;
-    job->segment_count = tide_layout_chunk_segments(pool->layout, master);
+    job->segment_count = tide_layout_chunk_segments(pool->ground.layout, master);
     job->zero_count = 0;
-    assert(job->segment_count <= pool->segments_max);
+    assert(job->segment_count <= pool->jobs.segments_max);
     for (uint32_t i = 0; i < job->segment_count; i++)
-        fill_segment(pool, job, i, tide_layout_chunk_segment(pool->layout, master, i), &places);
+        fill_segment(pool, job, i, tide_layout_chunk_segment(pool->ground.layout, master, i), &places);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
         job->fresh[i] =
             i < command->task_count && zeroes(pool, command, i) ? slot_of(pool, command, i) : NULL;
-    job->step = pool->update_step;
-    job->update = pool->update;
+    job->step = pool->jobs.terms.step;
+    job->update = pool->jobs.terms.update;
     job->factors =
         tide_adam_factors_make(job->step.learning_rate, job->step.beta1, job->step.beta2, job->step.epsilon,
-                               job->step.weight_decay, job->update, pool->update_scale);
+                               job->step.weight_decay, job->update, pool->jobs.terms.scale);
     return TIDE_OK;
 }
 
@@ -276,7 +279,7 @@ static tide_status job_fill(tide_pool *pool, const tide_command *command, tide_j
 static bool task_writes(const tide_pool *pool, const tide_command *command, uint32_t i)
 {
     if (command->kind == TIDE_COMMAND_ACCESS)
-        return pool->access->set || command->task[i].fresh;
+        return pool->jobs.request->set || command->task[i].fresh;
     return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].fresh;
 }
 
@@ -287,9 +290,10 @@ static tide_status host_slots_ready(tide_pool *pool, const tide_command *command
     *ready = true;
     for (uint32_t i = 0; i < command->task_count && *ready && status == TIDE_OK; i++) {
         if (task_writes(pool, command, i))
-            status = tide_order_query(&pool->order, TIDE_STREAM_IN,
-                                      pool->host_marks[command->task[i].slot].used[TIDE_STREAM_IN],
-                                      TIDE_SITE_LANE_IN, ready);
+            status = tide_order_query(
+                &pool->order, TIDE_STREAM_IN,
+                pool->order.marks[TIDE_TIER_HOST][command->task[i].slot].used[TIDE_STREAM_IN],
+                TIDE_SITE_LANE_IN, ready);
     }
     return status;
 }
@@ -317,16 +321,16 @@ static tide_status launch_on_lane(tide_pool *pool, tide_pool_command *open, cons
     const uint32_t count = task_accesses(pool, command, job, accesses);
     /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
     const double bytes =
-        (double)tide_layout_chunk_used_bytes(pool->layout,
+        (double)tide_layout_chunk_used_bytes(pool->ground.layout,
                                              command->task[command->task_count > 1 ? 1 : 0].chunk) /
         4 *
-        (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_dtype_bytes(pool->options.dtype)
-                                                      : 4 + tide_dtype_bytes(pool->options.dtype));
+        (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_dtype_bytes(pool->ground.options.dtype)
+                                                      : 4 + tide_dtype_bytes(pool->ground.options.dtype));
     const tide_work work = {
         .label = label, .tag = command->chunk, .bytes = bytes, .accesses = accesses, .access_count = count};
-    assert(tide_pool_may_enqueue(pool, TIDE_STREAM_HOST));
-    tide_status status =
-        pool->device->ops->launch(pool->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_HOST));
+    tide_status status = pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_HOST, &work, fn,
+                                                          arguments, argument_bytes);
     *started = status == TIDE_OK;
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_HOST, &open->number);
@@ -350,8 +354,8 @@ static tide_status launch_zero(tide_pool *pool, const tide_work *work, void *dat
     tide_work labelled = *work;
     labelled.label = label_zero;
     labelled.bytes = (double)bytes;
-    return pool->device->ops->launch(pool->device, TIDE_STREAM_UPDATE, &labelled, pool->kernels->zero, &zero,
-                                     sizeof zero);
+    return pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_UPDATE, &labelled,
+                                            pool->ground.kernels->zero, &zero, sizeof zero);
 }
 
 static tide_status launch_adamw(tide_pool *pool, const tide_work *work, const tide_job *job)
@@ -359,22 +363,22 @@ static tide_status launch_adamw(tide_pool *pool, const tide_work *work, const ti
     const tide_adamw_args adamw = {.segments = job->segments,
                                    .segment_count = job->segment_count,
                                    .factors = job->factors,
-                                   .dtype = pool->options.dtype};
+                                   .dtype = pool->ground.options.dtype};
     tide_work sized = *work;
     sized.bytes = (double)tide_adamw_bytes(&adamw);
     sized.flops = (double)tide_adamw_flops(&adamw);
-    return pool->device->ops->launch(pool->device, TIDE_STREAM_UPDATE, &sized, pool->kernels->adamw, &adamw,
-                                     sizeof adamw);
+    return pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_UPDATE, &sized,
+                                            pool->ground.kernels->adamw, &adamw, sizeof adamw);
 }
 
 static tide_status launch_restore(tide_pool *pool, const tide_work *work, const tide_job *job)
 {
     const tide_restore_args restore = {
-        .segments = job->segments, .segment_count = job->segment_count, .dtype = pool->options.dtype};
+        .segments = job->segments, .segment_count = job->segment_count, .dtype = pool->ground.options.dtype};
     tide_work sized = *work;
     sized.bytes = (double)tide_restore_bytes(&restore);
-    return pool->device->ops->launch(pool->device, TIDE_STREAM_UPDATE, &sized, pool->kernels->restore,
-                                     &restore, sizeof restore);
+    return pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_UPDATE, &sized,
+                                            pool->ground.kernels->restore, &restore, sizeof restore);
 }
 
 /* What a job does on the update stream. `started`: some of it is there. Without the lock: a job may be many launches, and
@@ -386,13 +390,13 @@ static tide_status launch_job(tide_pool *pool, const tide_work *work, const tide
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
         if (job->fresh[i] == NULL)
             continue;
-        status = launch_zero(pool, work, job->fresh[i], pool->plan.chunk_bytes);
+        status = launch_zero(pool, work, job->fresh[i], pool->ground.plan.chunk_bytes);
         *started = *started || status == TIDE_OK;
     }
     for (uint32_t i = 0; update && i < job->zero_count && status == TIDE_OK; i++) {
         const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
         status = launch_zero(pool, work, segment->param,
-                             segment->elements * tide_dtype_bytes(pool->options.dtype));
+                             segment->elements * tide_dtype_bytes(pool->ground.options.dtype));
         *started = *started || status == TIDE_OK;
     }
     if (status == TIDE_OK) {
@@ -407,7 +411,7 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
 {
     const tide_command *command = &open->command;
     const bool update = command->kind == TIDE_COMMAND_UPDATE;
-    assert(pool->options.update == NULL);
+    assert(pool->ground.options.update == NULL);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     const uint32_t count = task_accesses(pool, command, job, accesses);
     const tide_work work = {.label = update ? tide_label_adam_device : label_restore,
@@ -416,7 +420,7 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
                             .access_count = count};
     tide_needs needs = {0};
     for (uint32_t i = 0; i < command->task_count; i++)
-        tide_needs_add(&needs, &pool->device_marks[command->task[i].slot], true);
+        tide_needs_add(&needs, &pool->order.marks[TIDE_TIER_DEVICE][command->task[i].slot], true);
     tide_status status = job_fill(pool, command, job);
     if (status != TIDE_OK)
         return status;
@@ -424,20 +428,20 @@ static tide_status start_on_device(tide_pool *pool, tide_pool_command *open, tid
     status = tide_order_wait(&pool->order, TIDE_STREAM_UPDATE, &needs);
     if (status != TIDE_OK)
         return status;
-    tide_pool_unlock(pool);
+    tide_monitor_unlock(&pool->monitor);
     status = launch_job(pool, &work, job, update, started);
-    tide_pool_lock(pool);
+    tide_monitor_lock(&pool->monitor);
     if (status == TIDE_OK)
         status = tide_order_record(&pool->order, TIDE_STREAM_UPDATE, &job->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
-        tide_marks_set(&pool->device_marks[command->task[i].slot], TIDE_STREAM_UPDATE, job->update_number,
-                       true);
+        tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][command->task[i].slot], TIDE_STREAM_UPDATE,
+                       job->update_number, true);
     return status;
 }
 
 static tide_status start_access(tide_pool *pool, tide_pool_command *open, bool *started)
 {
-    tide_access_request *request = pool->access;
+    tide_access_request *request = pool->jobs.request;
     assert(request != NULL && open->command.task_count <= 2);
     for (uint32_t i = 0; i < open->command.task_count; i++) {
         request->slots[i] = slot_of(pool, &open->command, i);
@@ -445,8 +449,8 @@ static tide_status start_access(tide_pool *pool, tide_pool_command *open, bool *
     }
     const access_args arguments = {.request = *request,
                                    .kernels = tide_kernels_cpu(),
-                                   .dtype = pool->options.dtype,
-                                   .chunk_bytes = pool->plan.chunk_bytes};
+                                   .dtype = pool->ground.options.dtype,
+                                   .chunk_bytes = pool->ground.plan.chunk_bytes};
     return launch_on_lane(pool, open, NULL, label_access, run_access, &arguments, sizeof arguments, started);
 }
 
@@ -458,8 +462,8 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
     if (command->tier == TIDE_TIER_HOST)
         status = host_slots_ready(pool, command, &ready);
     else
-        ready = pool->device->ops->room(pool->device, TIDE_STREAM_UPDATE,
-                                        false); /* else a job's end there brings the engine back */
+        ready = pool->ground.device->ops->room(pool->ground.device, TIDE_STREAM_UPDATE,
+                                               false); /* else a job's end there brings the engine back */
     if (status != TIDE_OK || !ready)
         return status;
     if (command->kind == TIDE_COMMAND_ACCESS)
@@ -487,18 +491,18 @@ tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command
 {
     if (open->job == UINT32_MAX)
         return TIDE_OK;
-    const tide_job *job = &pool->jobs[open->job];
+    const tide_job *job = &pool->jobs.table[open->job];
     if (job->status == TIDE_OK)
         return TIDE_OK;
     return tide_fail(job->status, "%s of param chunk %u: %s", tide_command_kind_name(open->command.kind),
-                     tide_layout_chunk_index(pool->layout, open->command.chunk), job->message);
+                     tide_layout_chunk_index(pool->ground.layout, open->command.chunk), job->message);
 }
 
 void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open)
 {
     if (open->command.kind == TIDE_COMMAND_ACCESS || open->job == UINT32_MAX)
         return;
-    tide_job *job = &pool->jobs[open->job];
+    tide_job *job = &pool->jobs.table[open->job];
     if (job->update_number != 0)
         return; /* the update stream has it; tide_pool_jobs_poll sees its end */
     job->busy = false;

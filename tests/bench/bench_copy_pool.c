@@ -127,7 +127,7 @@ static void run_op(const stream_pool *it, uint32_t i)
 
 static void synchronize(const stream_pool *it)
 {
-    it->pool->device->ops->synchronize(it->pool->device);
+    it->pool->ground.device->ops->synchronize(it->pool->ground.device);
 }
 
 static tide_pool_counters counters_of(const stream_pool *it)

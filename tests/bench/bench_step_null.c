@@ -113,7 +113,7 @@ static void imitate(tide_pool *pool, const step_null_options *options)
         .host_bytes_per_second = BYTES_A_PARAM / options->adam_seconds_per_param,
         .map_ns = map_ns,
         .unmap_ns = map_ns};
-    step_ok(tide_device_null_imitate(pool->device, &machine), "null device");
+    step_ok(tide_device_null_imitate(pool->ground.device, &machine), "null device");
 }
 
 static void open_session(null_session *it, const step_null_options *options)
@@ -124,7 +124,7 @@ static void open_session(null_session *it, const step_null_options *options)
     step_ok(tide_trainer_resolve(&wanted, &resolved), "null device");
     step_ok(tide_trainer_build(&resolved, &it->pool, &it->model, &plan), "null device");
     imitate(it->pool, options);
-    tide_null_device *null = null_lock(it->pool->device);
+    tide_null_device *null = null_lock(it->pool->ground.device);
     null->options.observer = observe;
     null->options.observer_context = it;
     (void)null_unlock(null, TIDE_OK);
@@ -165,7 +165,7 @@ static void run_step(const null_session *it, const step_null_options *options)
 static tide_device_statistics statistics_of(const null_session *it)
 {
     tide_device_statistics now;
-    it->pool->device->ops->statistics(it->pool->device, &now);
+    it->pool->ground.device->ops->statistics(it->pool->ground.device, &now);
     return now;
 }
 
@@ -191,16 +191,16 @@ step_null_play step_null_played(const step_null_options *options)
     null_session it = {.trace = options->trace};
     step_null_play made = {0};
     open_session(&it, options);
-    const tide_device_ops *ops = it.pool->device->ops;
+    const tide_device_ops *ops = it.pool->ground.device->ops;
     for (int i = 0; i < SETTLE_STEPS; i++)
         run_step(&it, options);
     const tide_device_statistics from = statistics_of(&it);
-    const uint64_t begin_ns = ops->now_ns(it.pool->device);
+    const uint64_t begin_ns = ops->now_ns(it.pool->ground.device);
     it.measuring = true;
     for (int i = 0; i < MEASURED_STEPS; i++)
         run_step(&it, options);
     it.measuring = false;
-    const uint64_t end_ns = ops->now_ns(it.pool->device);
+    const uint64_t end_ns = ops->now_ns(it.pool->ground.device);
     const tide_device_statistics to = statistics_of(&it);
     counts_of(options, &from, &to, options->params, &made.counts);
     made.counts.seconds = made.counts.median_seconds = (double)(end_ns - begin_ns) * 1e-9 / MEASURED_STEPS;

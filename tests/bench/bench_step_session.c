@@ -98,7 +98,7 @@ static tide_trainer_options trainer_options(const step_session_options *options)
 /* Nothing runs on the device yet. */
 static void put_observer(step_session *session)
 {
-    tide_host_streams *streams = &tide_host_device_of(session->pool->device)->streams;
+    tide_host_streams *streams = &tide_host_device_of(session->pool->ground.device)->streams;
     tide_host_streams_lock(streams);
     streams->observer = observe;
     streams->observer_context = session;
@@ -246,7 +246,7 @@ typedef struct sums {
 
 static void sums_get(const step_session *session, sums *now)
 {
-    session->pool->device->ops->statistics(session->pool->device, &now->device);
+    session->pool->ground.device->ops->statistics(session->pool->ground.device, &now->device);
     step_ok(tide_pool_counters_get(session->pool, &now->pool), "counters");
     now->timed = step_timed_sums_get();
 }
@@ -333,7 +333,7 @@ static void check_param(const step_session *session, tide_param param)
                 "values");
         for (uint64_t i = 0; i < count; i++) {
             if (!isfinite(values[i]))
-                bench_die("a value of %s is not finite", session->pool->params[param].name);
+                bench_die("a value of %s is not finite", session->pool->model.params[param].name);
         }
     }
 }
@@ -341,5 +341,5 @@ static void check_param(const step_session *session, tide_param param)
 void step_session_check(step_session *session)
 {
     check_param(session, 0);
-    check_param(session, session->pool->param_count - 1);
+    check_param(session, session->pool->model.param_count - 1);
 }

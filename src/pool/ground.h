@@ -1,0 +1,61 @@
+/* What stands still: the options, and what seal makes of them. Device, kernels, layout, and where everything is.
+ *
+ *     region   | non-model | shared accumulators | norm blocks | scalars | workspace and accumulators of the open op |
+ *     spaces   [ chunk 0 | chunk 1 | ... ] each, at addresses that are reserved once
+ *
+ * Written by pool.c, plan.c and seal.c; everybody reads it, without a lock, and nobody changes it after seal. It calls the
+ * layout's queries and nobody else.
+ */
+#ifndef TIDE_POOL_GROUND_H
+#define TIDE_POOL_GROUND_H
+
+#include "chunk/layout.h"
+#include "kernels/kernels.h"
+#include "offload/device.h"
+#include "src/pool/target.h"
+#include "tidepool/pool.h"
+
+#include <assert.h>
+
+/* Offsets in the region, bytes. */
+typedef struct tide_region_layout {
+    uint64_t nonmodel_bytes;
+    uint64_t workspace_offset;
+    uint64_t workspace_bytes; /* the largest op's workspace and accumulators */
+    uint64_t shared_offset;   /* accumulators that several ops share */
+    uint64_t shared_bytes;
+    uint64_t blocks_offset;
+    uint64_t blocks_count;
+    uint64_t scalars_offset;
+    uint64_t total_bytes;
+} tide_region_layout;
+
+typedef struct tide_ground {
+    tide_pool_options options;
+    char *device_name;           /* options.device */
+    tide_target target;          /* known at create */
+    const tide_kernels *kernels; /* known at create; of all streams but the host lane, which has the CPU's */
+    tide_device *device;
+    tide_layout *layout;
+    tide_pool_plan plan;
+    tide_region_layout region_layout;
+    char *region;
+    uint32_t region_object;
+    char *space_address[TIDE_SPACE_COUNT];
+    tide_chunk first_chunk[TIDE_SPACE_COUNT]; /* of spaces that have any */
+} tide_ground;
+
+/* Where a chunk stands when it is resident. */
+static inline char *tide_ground_place(const tide_ground *ground, tide_chunk chunk)
+{
+    assert(chunk < tide_layout_chunk_count(ground->layout));
+    return ground->space_address[tide_layout_chunk_space(ground->layout, chunk)] +
+           tide_layout_chunk_index(ground->layout, chunk) * ground->plan.chunk_bytes;
+}
+
+static inline uint64_t tide_ground_element_bytes(const tide_ground *ground)
+{
+    return tide_dtype_bytes(ground->options.dtype);
+}
+
+#endif

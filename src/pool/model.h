@@ -1,0 +1,49 @@
+/* What has been registered: params, checkpoints and ops, in order of their numbers.
+ *
+ * Registration (pool.c), plan.c and seal.c write it; afterwards nobody does, and it is read without a lock. It calls nobody.
+ */
+#ifndef TIDE_POOL_MODEL_H
+#define TIDE_POOL_MODEL_H
+
+#include "chunk/layout.h"
+#include "offload/device.h"
+#include "tidepool/pool.h"
+
+typedef struct tide_pool_param {
+    const char *name; /* registered's */
+    uint64_t elements;
+    bool decay;
+    uint64_t first_block;               /* of the norm's blocks */
+    tide_chunk first_chunk, last_chunk; /* in the PARAM space */
+    uint64_t data_offset_bytes;         /* from the PARAM space's start */
+    uint64_t shared_offset_bytes;       /* of an accumulator that several ops share; UINT64_MAX: none */
+    bool zero_gradient;  /* [lock] no op made a gradient in the step whose updates run */
+    uint64_t covered[3]; /* [caller] while torn: elements set anew, per fp32 space */
+} tide_pool_param;
+
+typedef struct tide_pool_checkpoint {
+    const char *name; /* registered's */
+    uint32_t parts;
+    uint64_t part_bytes;
+    uint64_t offset_bytes; /* of part 0 in the CHECKPOINT space */
+} tide_pool_checkpoint;
+
+typedef struct tide_pool_op {
+    tide_op_description description; /* its arrays and name are the model's copies */
+    uint64_t *accumulator_offsets;   /* in the region, per param use; UINT64_MAX: no op makes its gradient */
+    tide_chunk *held;                /* [caller] the chunk behind each access; TIDE_CHUNK_NONE: the region */
+    tide_access *accesses;           /* [caller] what a launch in this op declares: the region, params, the slice */
+    uint32_t access_capacity;
+} tide_pool_op;
+
+typedef struct tide_model {
+    tide_layout *registered; /* names and sizes, never sealed: refuses what would not fit */
+    tide_pool_param *params;
+    uint32_t param_count, param_capacity;
+    tide_pool_checkpoint *checkpoints;
+    uint32_t checkpoint_count, checkpoint_capacity;
+    tide_pool_op *ops;
+    uint32_t op_count, op_capacity;
+} tide_model;
+
+#endif
