@@ -160,8 +160,8 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
     if (status != TIDE_OK)
         return status;
     pool->jobs.request = request;
-    tide_pool_ring(pool);
-    const tide_status waited = tide_pool_wait(pool, access_done);
+    tide_engine_ring(pool);
+    const tide_status waited = tide_engine_wait(pool, access_done);
     if (waited == TIDE_OK)
         return TIDE_OK;
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next

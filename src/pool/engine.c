@@ -42,7 +42,46 @@ void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide
     return pool->ground.device->ops->slot_address(pool->ground.device, tier, slot);
 }
 
-void tide_pool_ring(tide_pool *pool)
+/* What the open op's request waits for; nothing if none is open. */
+static tide_request_wait request_wait(const tide_pool *pool)
+{
+    return tide_manager_request_wait(pool->engine.manager);
+}
+
+/* The caller may wait for something else now. Costs nothing while nobody is held up. */
+static void tell_stalls(tide_pool *pool)
+{
+    if (pool->journal.stalls.held)
+        tide_stalls_tell(&pool->journal.stalls, !tide_pool_norm_known(pool), request_wait(pool));
+}
+
+void tide_engine_hold(tide_pool *pool)
+{
+    tide_stalls_hold(&pool->journal.stalls, !tide_pool_norm_known(pool), request_wait(pool));
+}
+
+void tide_engine_release(tide_pool *pool)
+{
+    tide_stalls_release(&pool->journal.stalls);
+}
+
+tide_status tide_engine_wait_held(tide_pool *pool, bool (*ready)(const tide_pool *pool))
+{
+    if (ready(pool))
+        return tide_monitor_failure(&pool->monitor);
+    tide_engine_hold(pool);
+    const tide_status status = tide_engine_wait(pool, ready);
+    tide_engine_release(pool);
+    return status;
+}
+
+void tide_engine_tell_updates(tide_pool *pool)
+{
+    if (tide_pool_updates_ended(pool))
+        tide_records_updates_ended(&pool->journal.records);
+}
+
+void tide_engine_ring(tide_pool *pool)
 {
     if (pool->engine.started) {
         pool->ground.device->ops->ring(pool->ground.device);
@@ -50,11 +89,11 @@ void tide_pool_ring(tide_pool *pool)
     }
     const bool holds = pool->step.is_open; /* mappings, made here, take the caller's time */
     if (holds)
-        tide_stall_hold(pool);
+        tide_engine_hold(pool);
     while (tide_pool_engine_step(pool)) {
     }
     if (holds)
-        tide_stall_release(pool);
+        tide_engine_release(pool);
 }
 
 void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status)
@@ -63,8 +102,8 @@ void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_s
         tide_monitor_fail(&pool->monitor, status);
     tide_manager_done(pool->engine.manager, command->id, status);
     if (status == TIDE_OK)
-        tide_pool_count_command(pool, command);
-    tide_pool_record_updated(pool, false);
+        tide_records_count_command(&pool->journal.records, command);
+    tide_engine_tell_updates(pool);
     tide_monitor_progress(&pool->monitor);
 }
 
@@ -75,7 +114,7 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
     tide_marks *to = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot],
                *from = &pool->order.marks[TIDE_TIER_HOST][command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
-    const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
+    const tide_work work = {.label = tide_journal_copy_label(command), .tag = command->chunk};
     tide_needs needs = {0};
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
@@ -94,7 +133,7 @@ static tide_status copy_in(tide_pool *pool, const tide_command *command)
     tide_marks_set(to, TIDE_STREAM_IN, number, true);
     tide_marks_set(from, TIDE_STREAM_IN, number, false);
     pool->link.used = true;
-    tide_pool_count_bytes(pool, command, bytes, 0);
+    tide_records_count_bytes(&pool->journal.records, command->reason, bytes, 0);
     return TIDE_OK;
 }
 
@@ -148,7 +187,8 @@ static tide_status fetch(tide_pool *pool, const tide_command *command)
     tide_status status = tide_pool_place_take(pool, command->device_slot, place);
     if (status != TIDE_OK)
         return status;
-    tide_pool_trace(pool, "map", command->chunk, "", "device", 0, tide_reason_name(command->reason));
+    tide_tracer_chunk(&pool->journal.tracer, "map", command->chunk, "", "device",
+                      tide_reason_name(command->reason));
     if (command->copy)
         status = copy_in(pool, command);
     else if (command->zero)
@@ -162,7 +202,7 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64
     tide_marks *from = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot],
                *to = &pool->order.marks[TIDE_TIER_HOST][command->host_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
-    const tide_work work = {.label = tide_pool_copy_label(command), .tag = command->chunk};
+    const tide_work work = {.label = tide_journal_copy_label(command), .tag = command->chunk};
     tide_needs needs = {0};
     tide_needs_add(&needs, from, false);
     tide_needs_add(&needs, to, true);
@@ -181,7 +221,7 @@ static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64
     tide_marks_set(from, TIDE_STREAM_OUT, *number, false);
     tide_marks_set(to, TIDE_STREAM_OUT, *number, true);
     pool->link.used = true;
-    tide_pool_count_bytes(pool, command, 0, bytes);
+    tide_records_count_bytes(&pool->journal.records, command->reason, 0, bytes);
     return TIDE_OK;
 }
 
@@ -259,10 +299,11 @@ static bool poll_unmap(tide_pool *pool, uint32_t i)
         return false;
     open_remove(pool, i);
     if (status == TIDE_OK) {
+        tell_stalls(pool);
         status = tide_pool_place_leave(pool, open.command.device_slot, place_of(pool, open.command.chunk));
         if (status == TIDE_OK)
-            tide_pool_trace(pool, "unmap", open.command.chunk, "device", open.command.copy ? "host" : "", 0,
-                            tide_reason_name(open.command.reason));
+            tide_tracer_chunk(&pool->journal.tracer, "unmap", open.command.chunk, "device",
+                              open.command.copy ? "host" : "", tide_reason_name(open.command.reason));
     }
     tide_pool_command_done(pool, &open.command, status);
     return true;
@@ -499,11 +540,13 @@ static bool issue_next(tide_pool *pool)
     tide_command command;
     while (pool->monitor.failure == TIDE_OK && pool->commands.count < TIDE_COMMANDS_OPEN_MAX &&
            ask_next(pool, &command)) {
+        tell_stalls(pool);
         if (!takes_left_slot(pool, &command))
             tide_pool_place_settle(pool); /* if that fails, the manager's command is its last */
         issue(pool, &command);
         moved = true;
     }
+    tell_stalls(pool);
     tide_pool_place_settle(pool);
     /* A request becomes ready inside next(), without a command. */
     tide_monitor_progress(&pool->monitor);
@@ -534,7 +577,7 @@ bool tide_pool_engine_step(tide_pool *pool)
                                     pool->journal.tracer.op == NULL ? "(none)" : pool->journal.tracer.op));
         return true;
     }
-    tide_stall_look(pool);
+    tell_stalls(pool);
     return moved;
 }
 
@@ -578,7 +621,7 @@ void *tide_pool_engine_main(void *context)
     return NULL;
 }
 
-tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool))
+tide_status tide_engine_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool))
 {
     while (!ready(pool)) {
         if (pool->monitor.failure != TIDE_OK && !pool->engine.abort.asked)

@@ -11,9 +11,7 @@
  *   norm.c      the gradient norm, clipping, skipped steps
  *   access.c    param_set, param_get, read, write
  *   order.c     which stream waits for which
- *   stall.c     when compute stood still, and why
- *   counters.c  counters of a step, trace events
- *   measure.c   how long parts of a step take, and in which order its ops run
+ *   counters.c  what the caller may ask of the journal
  *   predict.c   plays steps with those durations in virtual time, on a shadow: a pool of its own
  *
  * Threads and locks: monitor.h. The engine sleeps in the device's park() and is rung awake. On a device that is not
@@ -26,7 +24,7 @@
 
 #include "chunk/manager.h"
 #include "src/pool/ground.h"
-#include "src/pool/measure.h"
+#include "src/pool/journal.h"
 #include "src/pool/model.h"
 #include "src/pool/monitor.h"
 #include "src/pool/order.h"
@@ -36,7 +34,6 @@
 enum {
     TIDE_COMMANDS_OPEN_MAX = 64, /* handed out by the manager and not done */
     TIDE_JOBS_MAX = 8,           /* tasks in flight */
-    TIDE_STEP_RECORDS_MAX = 8,
     TIDE_OP_ENDS_MAX = 256, /* ops that the caller is ahead of the device; older ones count as the oldest */
     TIDE_SKIPS_MAX = 10,    /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
 };
@@ -90,28 +87,6 @@ typedef struct tide_access_request {
     bool fresh[2];
 } tide_access_request;
 
-/* See stall.c. */
-typedef struct tide_stalls {
-    _Atomic uint64_t ns[TIDE_STALL_CAUSE_COUNT]; /* so far */
-    _Atomic uint64_t compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
-    _Atomic uint64_t norm_copy_ns;   /* likewise: of the stream's busy time, the norm's way to the host */
-    _Atomic uint64_t settled_ns;     /* idle time before is counted, or nobody's */
-    _Atomic uint64_t late_until_ns;  /* [caller] idle time after is not the caller's */
-    bool held;                       /* [lock] the caller is held up */
-    bool mapping;                    /* [lock] the engine maps or unmaps */
-    tide_stall_cause cause;          /* [lock] of what holds the caller up, */
-    uint64_t since_ns;               /* [lock] and since when */
-} tide_stalls;
-
-/* A step's counters while they can still grow. */
-typedef struct tide_step_record {
-    uint64_t step;
-    tide_pool_counters begin;    /* sums at the step's first op */
-    tide_pool_counters counters; /* moves attributed so far; the rest at close */
-    bool closed;                 /* the next step's first op has begun */
-    bool updated;                /* its updates are over */
-} tide_step_record;
-
 typedef enum tide_norm_phase {
     TIDE_NORM_IDLE = 0,
     TIDE_NORM_OWED,    /* a training step has ended, nothing is enqueued yet */
@@ -127,24 +102,7 @@ struct tide_pool {
     tide_monitor monitor;
     tide_order order; /* [lock] */
 
-    struct {
-        tide_measure measure;
-        tide_stalls stalls;
-        struct {
-            tide_pool_counters sums; /* [lock] as far as the device does not keep them */
-            tide_step_record ring[TIDE_STEP_RECORDS_MAX]; /* [lock] */
-            uint64_t begun, taken;                        /* [lock] */
-            uint64_t updating;                            /* [lock] number of the record whose updates run */
-            uint64_t adam_counted_ns[2];                  /* [lock] of adam_ns, what records have got */
-            _Atomic uint64_t adam_ns[2]; /* the observer writes it: host lane, update stream */
-        } records;
-        struct {
-            _Atomic uint64_t step;        /* training steps begun; the caller writes it, traces read it */
-            _Atomic uint32_t moment;      /* in the open step; likewise */
-            _Atomic(const char *) op;     /* likewise; NULL between ops */
-            _Atomic uint64_t let_go_step; /* [lock] training step whose updates were let go last */
-        } tracer;
-    } journal;
+    tide_journal journal;
 
     struct {
         char *left_place;   /* [engine] an evicted chunk's, still mapped; NULL: none */
@@ -274,13 +232,20 @@ void *tide_pool_engine_main(void *pool);
 /* One round: poll what is open, hand out what is next. True if something moved. With the lock, which it may
  * drop and take again. */
 bool tide_pool_engine_step(tide_pool *pool);
+/* Something holds the caller up from here to release: idle time is that one's. With the lock. */
+void tide_engine_hold(tide_pool *pool);
+void tide_engine_release(tide_pool *pool);
+/* tide_engine_wait, during which the caller is held up. */
+tide_status tide_engine_wait_held(tide_pool *pool, bool (*ready)(const tide_pool *pool));
+/* If no update is open or runs, records know it. With the lock. */
+void tide_engine_tell_updates(tide_pool *pool);
 /* Wait, with the lock, until `ready(pool)` or a failure; runs the engine inline where it has no thread. */
-tide_status tide_pool_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
+tide_status tide_engine_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
 /* Where kernels of the engine reach a slot: on the device at its chunk's place, where it is mapped (with the guard on,
  * which closes places, at its own). */
 void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide_chunk chunk);
 /* There may be something to do: wake the engine, or run it here where it has no thread. With the lock. */
-void tide_pool_ring(tide_pool *pool);
+void tide_engine_ring(tide_pool *pool);
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the
  * pool's own counts right. OK if the engine is clean again: then either `torn` is set (params are undefined), or
  * the training step given up, if any, is as if it had not begun, with its restores under way. With the lock. */
@@ -320,54 +285,6 @@ bool tide_pool_norm_known(const tide_pool *pool);
 tide_status tide_pool_settle(tide_pool *pool);
 /* No update of the last step is open. */
 bool tide_pool_updates_done(const tide_pool *pool);
-
-/* --- stall.c --- */
-
-/* A command of the compute stream, or a wait at site `tag`, began and ended. The observer. */
-void tide_stall_observe(tide_pool *pool, const char *label, uint32_t tag, bool is_wait, uint64_t begin_ns,
-                        uint64_t end_ns);
-/* A training step's first op begins: from now on idle time is the caller's, if nobody else's. Caller's thread. */
-void tide_stall_ops_begin(tide_pool *pool);
-/* From now on it is not: the step has ended, or is given up. */
-void tide_stall_ops_end(tide_pool *pool);
-/* Something holds the caller up from here to release: idle time is that one's. All with the lock. */
-void tide_stall_hold(tide_pool *pool);
-void tide_stall_release(tide_pool *pool);
-/* The cause may have changed. Costs nothing while nobody is held up. */
-void tide_stall_look(tide_pool *pool);
-/* The engine begins to map or unmap, or has ended it. */
-void tide_stall_mapping(tide_pool *pool, bool mapping);
-/* tide_pool_wait, during which the caller is held up. */
-tide_status tide_stall_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
-
-/* --- counters.c --- */
-
-void tide_pool_observe(void *pool, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                       uint64_t end_ns);
-void tide_pool_trace_stall(tide_pool *pool, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns);
-void tide_pool_trace(tide_pool *pool, const char *event, tide_chunk chunk, const char *from, const char *to,
-                     uint64_t bytes, const char *reason);
-/* A training step's first op: closes the record before and opens one. With the lock. */
-void tide_pool_record_begin(tide_pool *pool);
-/* Close the last step's record, if open. With the lock. */
-void tide_pool_record_close(tide_pool *pool);
-/* If the updates that run are over (or `over` says so): their record is, too, as far as they go. With the lock. */
-void tide_pool_record_updated(tide_pool *pool, bool over);
-/* The last record is of a step that was given up. With the lock. */
-void tide_pool_record_drop(tide_pool *pool);
-/* Bytes of a copy that has been enqueued; what a command that is done counts for. With the lock. */
-void tide_pool_count_bytes(tide_pool *pool, const tide_command *command, uint64_t h2d_bytes,
-                           uint64_t d2h_bytes);
-void tide_pool_count_command(tide_pool *pool, const tide_command *command);
-void tide_pool_counters_sum(tide_pool *pool, tide_pool_counters *counters);
-/* The label of a command's copy: its kind and, for the observer, its reason. Static. */
-const char *tide_pool_copy_label(const tide_command *command);
-/* Labels of work whose seconds are the optimizer's; of what the pool does at an op's end, and at begins. */
-extern const char tide_label_adam_host[], tide_label_adam_device[];
-extern const char tide_label_gradient_rounding[], tide_label_gradient_norm[];
-extern const char tide_label_zero_region[], tide_label_write[];
-/* The norm's copy to the host: the compute stream carries it, but computes nothing. */
-extern const char tide_label_norm_to_host[];
 
 /* --- place.c: the engine's, with the lock, which is dropped while the device maps --- */
 

@@ -62,8 +62,8 @@ bool tide_pool_norm_known(const tide_pool *pool)
 
 tide_status tide_pool_settle(tide_pool *pool)
 {
-    const tide_status status = tide_pool_wait(pool, tide_pool_norm_known);
-    return status == TIDE_OK ? tide_pool_wait(pool, tide_pool_updates_done) : status;
+    const tide_status status = tide_engine_wait(pool, tide_pool_norm_known);
+    return status == TIDE_OK ? tide_engine_wait(pool, tide_pool_updates_done) : status;
 }
 
 bool tide_pool_updates_ended(const tide_pool *pool)
@@ -78,12 +78,11 @@ bool tide_pool_updates_done(const tide_pool *pool)
 
 void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale)
 {
-    tide_pool_record_updated(pool, true);
+    tide_records_let_go(&pool->journal.records);
     pool->jobs.terms.update = pool->engine.updates + 1;
     pool->journal.tracer.let_go_step = pool->journal.tracer.step;
     pool->jobs.terms.step = pool->step.options;
     pool->jobs.terms.scale = gradient_scale;
-    pool->journal.records.updating = pool->journal.records.begun;
 }
 
 void tide_pool_zero_gradients_mark(tide_pool *pool)
@@ -119,8 +118,7 @@ static tide_status skip(tide_pool *pool)
     const bool lower = pool->norm.skipped_in_row > 0 && scale < pool->norm.skipped_scale;
     pool->norm.skipped_in_row = lower ? 1 : pool->norm.skipped_in_row + 1;
     pool->norm.skipped_scale = scale;
-    tide_pool_record_updated(pool, true);
-    pool->journal.records.updating = pool->journal.records.begun;
+    tide_records_let_go(&pool->journal.records);
     return tide_manager_skip_updates(pool->engine.manager);
 }
 
@@ -250,7 +248,7 @@ tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
     if (status == TIDE_OK && pool->step.is_open)
         status = tide_fail(TIDE_ERROR_STATE, "tide_step_result_get: a step is open");
     if (status == TIDE_OK)
-        status = tide_stall_wait(pool, tide_pool_norm_known);
+        status = tide_engine_wait_held(pool, tide_pool_norm_known);
     if (status == TIDE_ERROR_NONFINITE && pool->engine.torn)
         status = nonfinite(pool, "updates did not wait for the norm, so the pool is torn");
     else if (status == TIDE_OK && pool->norm.skipped_in_row >= TIDE_SKIPS_MAX)

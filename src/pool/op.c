@@ -74,7 +74,7 @@ static void acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk chunk, b
     assert(pool->op.access_count < op->access_capacity);
     op->held[pool->op.access_count] = chunk;
     op->accesses[pool->op.access_count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
-    tide_pool_trace(pool, "pin", chunk, "", "device", 0, "");
+    tide_tracer_chunk(&pool->journal.tracer, "pin", chunk, "", "device", "");
 }
 
 static tide_status acquire_params(tide_pool *pool, tide_pool_op *op)
@@ -132,7 +132,7 @@ static tide_status release_chunks(tide_pool *pool, const tide_pool_op *op, uint3
             continue;
         tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][access.index], TIDE_STREAM_COMPUTE, number,
                        access.write);
-        tide_pool_trace(pool, "unpin", op->held[i], "device", "", 0, "");
+        tide_tracer_chunk(&pool->journal.tracer, "unpin", op->held[i], "device", "", "");
     }
     return status;
 }
@@ -146,8 +146,8 @@ static tide_status wait_request(tide_pool *pool)
 {
     const bool ready = request_ready(pool);
     if (!ready || tide_manager_may_act(pool->engine.manager))
-        tide_pool_ring(pool);
-    return ready ? tide_monitor_failure(&pool->monitor) : tide_stall_wait(pool, request_ready);
+        tide_engine_ring(pool);
+    return ready ? tide_monitor_failure(&pool->monitor) : tide_engine_wait_held(pool, request_ready);
 }
 
 /* --- begin, slice --- */
@@ -160,7 +160,7 @@ tide_status tide_pool_begin_backward(tide_pool *pool)
         tide_pool_step_waits(pool, &pool->step.options))
         return TIDE_OK;
     pool->step.backward_begun = true;
-    const tide_status status = tide_stall_wait(pool, tide_pool_updates_done);
+    const tide_status status = tide_engine_wait_held(pool, tide_pool_updates_done);
     if (status != TIDE_OK)
         return status;
     for (uint32_t i = 0; i < pool->model.param_count; i++)
@@ -188,8 +188,11 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
     tide_pool_op *opened = &pool->model.ops[op];
     tide_status status = TIDE_OK;
     if (!pool->step.first_op_begun && pool->step.options.training) {
-        tide_pool_record_begin(pool);
-        tide_stall_ops_begin(pool);
+        tide_manager_counters manager;
+        tide_manager_counters_get(pool->engine.manager, &manager);
+        tide_records_begin(&pool->journal.records, &manager);
+        tide_engine_tell_updates(pool);
+        tide_stalls_ops_begin(&pool->journal.stalls);
     }
     pool->step.first_op_begun = true;
     if (opened->description.pass != TIDE_PASS_FORWARD)
@@ -404,7 +407,7 @@ tide_status tide_op_end(tide_pool *pool)
         pool->op.is_open = false;
         pool->journal.tracer.op = NULL;
         if (tide_manager_may_act(pool->engine.manager))
-            tide_pool_ring(pool);
+            tide_engine_ring(pool);
     }
     tide_monitor_unlock(&pool->monitor);
     return tide_monitor_keep(&pool->monitor, status);

@@ -11,7 +11,7 @@
 static tide_status change_mapping(tide_pool *pool, tide_status (*call)(tide_device *, uint32_t, void *),
                                   uint32_t series, uint32_t slot, void *place)
 {
-    tide_stall_mapping(pool, true);
+    tide_stalls_mapping(&pool->journal.stalls, true);
     tide_monitor_unlock(&pool->monitor);
     const uint64_t begin_ns = pool->ground.device->ops->now_ns(pool->ground.device);
     const tide_status status = call(pool->ground.device, slot, place);
@@ -19,7 +19,7 @@ static tide_status change_mapping(tide_pool *pool, tide_status (*call)(tide_devi
         tide_measure_add(&pool->journal.measure, series,
                          pool->ground.device->ops->now_ns(pool->ground.device) - begin_ns, 1);
     tide_monitor_lock(&pool->monitor);
-    tide_stall_mapping(pool, false);
+    tide_stalls_mapping(&pool->journal.stalls, false);
     return status;
 }
 
@@ -36,7 +36,7 @@ static tide_status unmap(tide_pool *pool, uint32_t slot, void *place)
 /* Half of it is the unmap's: what predicts a device knows the two alone. */
 static tide_status remap(tide_pool *pool, uint32_t slot, void *from, void *to)
 {
-    tide_stall_mapping(pool, true);
+    tide_stalls_mapping(&pool->journal.stalls, true);
     tide_monitor_unlock(&pool->monitor);
     const uint64_t begin_ns = pool->ground.device->ops->now_ns(pool->ground.device);
     const tide_status status = pool->ground.device->ops->remap(pool->ground.device, slot, from, to);
@@ -44,7 +44,7 @@ static tide_status remap(tide_pool *pool, uint32_t slot, void *from, void *to)
     for (uint32_t series = TIDE_SERIES_MAP; status == TIDE_OK && series <= TIDE_SERIES_UNMAP; series++)
         tide_measure_add(&pool->journal.measure, series, half_ns, 1);
     tide_monitor_lock(&pool->monitor);
-    tide_stall_mapping(pool, false);
+    tide_stalls_mapping(&pool->journal.stalls, false);
     return status;
 }
 

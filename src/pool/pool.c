@@ -173,6 +173,7 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     pool->ground.target = target;
     pool->ground.kernels = target.kernels;
     tide_monitor_init(&pool->monitor);
+    tide_journal_init(&pool->journal, &pool->ground);
     *result = pool;
     return TIDE_OK;
 }

@@ -28,8 +28,8 @@ static tide_status open_device(tide_pool *pool)
         .link_out_bytes_per_second = options->machine.link_out_bytes_per_second,
         .map_ns = options->machine.map_ns,
         .unmap_ns = options->machine.unmap_ns,
-        .observer = tide_pool_observe,
-        .observer_context = pool,
+        .observer = tide_journal_observe,
+        .observer_context = &pool->journal,
         .progress = options->progress,
         .progress_context = options->progress_context,
     };

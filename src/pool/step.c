@@ -181,7 +181,7 @@ static void take_measurements(tide_pool *pool)
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
-    tide_status status = tide_stall_wait(pool, tide_pool_norm_known);
+    tide_status status = tide_engine_wait_held(pool, tide_pool_norm_known);
     if (status == TIDE_OK)
         take_measurements(pool);
     if (status == TIDE_OK && options->training && pool->norm.skipped_in_row >= TIDE_SKIPS_MAX)
@@ -242,7 +242,7 @@ static tide_status end_locked(tide_pool *pool)
     /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
      * no backward op to wait for them. */
     if (training)
-        status = waits ? tide_stall_wait(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
+        status = waits ? tide_engine_wait_held(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
     if (status != TIDE_OK)
         return status;
     tide_manager_counters calls;
@@ -275,9 +275,9 @@ tide_status tide_step_end(tide_pool *pool)
     if (status == TIDE_OK) {
         pool->step.is_open = false;
         if (pool->step.options.training)
-            tide_stall_ops_end(pool);
+            tide_stalls_ops_end(&pool->journal.stalls);
         if (pool->step.options.training || tide_manager_may_act(pool->engine.manager))
-            tide_pool_ring(pool);
+            tide_engine_ring(pool);
     }
     tide_monitor_unlock(&pool->monitor);
     return tide_monitor_keep(&pool->monitor, status);
@@ -288,7 +288,7 @@ tide_status tide_step_end(tide_pool *pool)
 /* The training step given up is as if it had not begun. */
 static void forget_step(tide_pool *pool)
 {
-    tide_pool_record_drop(pool);
+    tide_records_drop(&pool->journal.records);
     tide_measure_step_forget(&pool->journal.measure);
     pool->engine.updates -= pool->engine.is_counted;
     pool->engine.is_counted = false;
@@ -305,15 +305,15 @@ tide_status tide_pool_give_up(tide_pool *pool)
     pool->engine.abort.training = pool->step.is_open && pool->step.options.training;
     pool->step.is_open = pool->op.is_open = false;
     if (pool->engine.abort.training)
-        tide_stall_ops_end(pool);
+        tide_stalls_ops_end(&pool->journal.stalls);
     pool->journal.tracer.op = NULL;
     pool->op.slice = UINT32_MAX;
     pool->op.access_count = 0;
     pool->norm.skipped_in_row = 0;
     pool->engine.abort.gave_up = pool->engine.abort.torn = false;
     pool->engine.abort.asked = true;
-    tide_pool_ring(pool);
-    const tide_status status = tide_pool_wait(pool, given_up);
+    tide_engine_ring(pool);
+    const tide_status status = tide_engine_wait(pool, given_up);
     if (status != TIDE_OK)
         return status;
     pool->jobs.request = NULL;
@@ -341,7 +341,7 @@ tide_status tide_step_abort(tide_pool *pool)
     if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn("tide_step_abort");
     else if (status == TIDE_OK)
-        status = tide_pool_wait(pool, tide_pool_updates_done);
+        status = tide_engine_wait(pool, tide_pool_updates_done);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }
@@ -349,7 +349,7 @@ tide_status tide_step_abort(tide_pool *pool)
 static tide_status drain(tide_pool *pool)
 {
     const tide_status status = tide_pool_settle(pool);
-    return status == TIDE_OK ? tide_pool_wait(pool, tide_pool_updates_ended) : status;
+    return status == TIDE_OK ? tide_engine_wait(pool, tide_pool_updates_ended) : status;
 }
 
 tide_status tide_pool_drain(tide_pool *pool)
@@ -364,12 +364,16 @@ tide_status tide_pool_drain(tide_pool *pool)
     tide_monitor_lock(&pool->monitor);
     const bool within_step = pool->step.is_open;
     if (within_step)
-        tide_stall_hold(pool);
+        tide_engine_hold(pool);
     status = drain(pool);
     if (within_step)
-        tide_stall_release(pool);
-    else if (status == TIDE_OK)
-        tide_pool_record_close(pool);
+        tide_engine_release(pool);
+    else if (status == TIDE_OK) {
+        tide_manager_counters manager;
+        tide_manager_counters_get(pool->engine.manager, &manager);
+        tide_records_close(&pool->journal.records, &manager);
+        tide_engine_tell_updates(pool);
+    }
     tide_monitor_unlock(&pool->monitor);
     return status;
 }

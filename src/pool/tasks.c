@@ -173,11 +173,11 @@ bool tide_pool_jobs_poll(tide_pool *pool)
         if (!passed)
             continue;
         job->busy = false;
-        tide_pool_trace(pool, "update end", job->chunk, "UPDATING", "HOLD", 0, "update");
+        tide_tracer_chunk(&pool->journal.tracer, "update end", job->chunk, "UPDATING", "HOLD", "update");
         moved = true;
     }
     if (moved) {
-        tide_pool_record_updated(pool, false);
+        tide_engine_tell_updates(pool);
         tide_monitor_progress(&pool->monitor);
     }
     return moved;
@@ -482,8 +482,8 @@ tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool 
         open->job = UINT32_MAX;
         return status;
     }
-    tide_pool_trace(pool, command->kind == TIDE_COMMAND_UPDATE ? "update begin" : "state", command->chunk,
-                    "HOLD_AFTER_BWD", "UPDATING", 0, tide_reason_name(command->reason));
+    tide_tracer_chunk(&pool->journal.tracer, command->kind == TIDE_COMMAND_UPDATE ? "update begin" : "state",
+                      command->chunk, "HOLD_AFTER_BWD", "UPDATING", tide_reason_name(command->reason));
     return TIDE_OK;
 }
 
@@ -506,6 +506,7 @@ void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open)
     if (job->update_number != 0)
         return; /* the update stream has it; tide_pool_jobs_poll sees its end */
     job->busy = false;
-    tide_pool_trace(pool, open->command.kind == TIDE_COMMAND_UPDATE ? "update end" : "state",
-                    open->command.chunk, "UPDATING", "HOLD", 0, tide_reason_name(open->command.reason));
+    tide_tracer_chunk(&pool->journal.tracer,
+                      open->command.kind == TIDE_COMMAND_UPDATE ? "update end" : "state", open->command.chunk,
+                      "UPDATING", "HOLD", tide_reason_name(open->command.reason));
 }

@@ -49,7 +49,7 @@ static void observe(void *context, tide_stream stream, const char *label, uint32
                     uint64_t end_ns)
 {
     null_session *it = context;
-    tide_pool_observe(it->pool, stream, label, tag, begin_ns, end_ns);
+    tide_journal_observe(&it->pool->journal, stream, label, tag, begin_ns, end_ns);
     if (!it->measuring)
         return;
     if (it->trace != NULL)

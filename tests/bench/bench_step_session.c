@@ -63,7 +63,7 @@ static void observe(void *context, tide_stream stream, const char *label, uint32
         fprintf(session->options.trace,
                 "{\"t_ns\":%" PRIu64 ",\"stream\":\"%s\",\"label\":\"%s\",\"tag\":%d,\"ns\":%" PRIu64 "}\n",
                 begin_ns, tide_stream_name(stream), label, (int)tag, end_ns - begin_ns);
-    tide_pool_observe(session->pool, stream, label, tag, begin_ns, end_ns);
+    tide_journal_observe(&session->pool->journal, stream, label, tag, begin_ns, end_ns);
 }
 
 /* --- open and close --- */

@@ -1,0 +1,127 @@
+#include "src/pool/journal.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char tide_label_norm_to_host[] = "norm to host";
+
+void tide_journal_init(tide_journal *journal, const tide_ground *ground)
+{
+    journal->ground = ground;
+    journal->tracer.ground = journal->stalls.ground = journal->records.ground = ground;
+    journal->stalls.tracer = journal->records.tracer = &journal->tracer;
+    journal->records.stalls = &journal->stalls;
+}
+
+/* --- what a command's label says --- */
+
+/* A copy's label tells the checker's reader what it is, and the observer why it was made: the observer compares
+ * pointers. */
+enum { COPY_KINDS = TIDE_COMMAND_WRITE_BACK + 1, REASONS = TIDE_REASON_SPILL + 1 };
+
+static const char copy_labels[COPY_KINDS][REASONS][24] = {
+    [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
+                            "fetch to spill"},
+    [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
+                            "evict to spill"},
+    [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
+                                 "write back to restore", "write back to access", "write back to spill"},
+};
+
+const char *tide_journal_copy_label(const tide_command *command)
+{
+    assert((int)command->kind < (int)COPY_KINDS && (int)command->reason < (int)REASONS);
+    return copy_labels[command->kind][command->reason];
+}
+
+static const char *copy_reason(const char *label)
+{
+    for (int kind = 0; kind < COPY_KINDS; kind++) {
+        for (int reason = 0; reason < REASONS; reason++) {
+            if (label == copy_labels[kind][reason])
+                return tide_reason_name((tide_reason)reason);
+        }
+    }
+    return "";
+}
+
+/* --- durations --- */
+
+/* By address: a label that is a copy's is one of the table. */
+static bool is_copy(const char *label)
+{
+    const uintptr_t at = (uintptr_t)label, table = (uintptr_t)copy_labels;
+    return at >= table && at < table + sizeof copy_labels;
+}
+
+/* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
+static uint64_t update_bytes(const tide_journal *journal, tide_chunk param_chunk)
+{
+    const uint64_t bytes_each = 24 + 2 * tide_dtype_bytes(journal->ground->options.dtype);
+    uint64_t parts = 0, elements = 0;
+    for (uint32_t part = 0; part < tide_layout_parts_per_chunk(journal->ground->layout); part++) {
+        const tide_chunk master =
+            tide_layout_state_chunk(journal->ground->layout, param_chunk, TIDE_SPACE_MASTER, part);
+        if (master == TIDE_CHUNK_NONE)
+            continue;
+        elements += tide_layout_chunk_used_bytes(journal->ground->layout, master) / sizeof(float);
+        parts++;
+    }
+    return parts == 0 ? 0 : elements * bytes_each / parts;
+}
+
+/* What the pool does itself, at the begin of steps and ops and at the end of ops, is known by its labels. */
+static uint32_t compute_series(const tide_journal *journal, const char *label, uint32_t tag)
+{
+    const bool begins = label == tide_label_zero_region || label == tide_label_write;
+    if (tag == journal->measure.op_count)
+        return begins ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
+    if (label == tide_label_gradient_rounding || label == tide_label_gradient_norm)
+        return tide_series_of_end(&journal->measure, tag);
+    return label == tide_label_zero_region ? tide_series_of_begin(&journal->measure, tag)
+                                           : tide_series_of_op(tag);
+}
+
+static void measure_command(tide_journal *journal, tide_stream stream, const char *label, uint32_t tag,
+                            uint64_t ns)
+{
+    tide_measure *measure = &journal->measure;
+    if (stream == TIDE_STREAM_COMPUTE && tag <= journal->measure.op_count)
+        tide_measure_add(measure, compute_series(journal, label, tag), ns, 0);
+    else if ((stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT) && is_copy(label))
+        tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
+                         tide_layout_chunk_used_bytes(journal->ground->layout, tag));
+    else if (label == tide_label_adam_host || label == tide_label_adam_device)
+        tide_measure_add(measure,
+                         label == tide_label_adam_host ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
+                         update_bytes(journal, tag));
+}
+
+static tide_stall_command stall_command(const tide_journal *journal, const char *label, uint32_t tag,
+                                        bool is_wait)
+{
+    if (is_wait)
+        return TIDE_STALL_WAIT;
+    if (label == tide_label_norm_to_host)
+        return TIDE_STALL_NORM_COPY;
+    return tag < journal->measure.op_count ? TIDE_STALL_OF_OP : TIDE_STALL_BETWEEN;
+}
+
+void tide_journal_observe(void *context, tide_stream stream, const char *label, uint32_t tag,
+                          uint64_t begin_ns, uint64_t end_ns)
+{
+    tide_journal *journal = context;
+    const bool is_wait = strcmp(label, "wait") == 0;
+    if (stream == TIDE_STREAM_COMPUTE)
+        tide_stalls_observe(&journal->stalls, stall_command(journal, label, tag, is_wait), tag, begin_ns,
+                            end_ns);
+    if (is_wait)
+        return;
+    if (label == tide_label_adam_host)
+        journal->records.adam_ns[0] += end_ns - begin_ns;
+    else if (label == tide_label_adam_device)
+        journal->records.adam_ns[1] += end_ns - begin_ns;
+    measure_command(journal, stream, label, tag, end_ns - begin_ns);
+    if (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT)
+        tide_tracer_copy(&journal->tracer, stream, tag, copy_reason(label), begin_ns, end_ns);
+}

@@ -1,0 +1,59 @@
+/* Counters, in all and step by step.
+ *
+ * A step lasts from its first op to the next step's first op. Sums that the device keeps (busy and waiting streams) are
+ * read at those two points; moves are counted as they are enqueued, those made for updates to the step whose gradients they
+ * use. Updates of two steps never overlap, so the optimizer's seconds are cut where one step's updates are over.
+ *
+ * Owns the sums and a ring of records: taken <= updating's, begun - taken <= TIDE_STEP_RECORDS_MAX. Reads stalls and tracer,
+ * asks the device, calls nobody else.
+ */
+#ifndef TIDE_POOL_RECORDS_H
+#define TIDE_POOL_RECORDS_H
+
+#include "src/pool/stall.h"
+
+enum { TIDE_STEP_RECORDS_MAX = 8 };
+
+/* A step's counters while they can still grow. */
+typedef struct tide_step_record {
+    uint64_t step;
+    tide_pool_counters begin;    /* sums at the step's first op */
+    tide_pool_counters counters; /* moves attributed so far; the rest at close */
+    bool closed;                 /* the next step's first op has begun */
+    bool updated;                /* its updates are over */
+} tide_step_record;
+
+typedef struct tide_records {
+    const tide_ground *ground;
+    const tide_tracer *tracer;
+    const tide_stalls *stalls;
+    tide_pool_counters sums;                      /* [lock] as far as the device does not keep them */
+    tide_step_record ring[TIDE_STEP_RECORDS_MAX]; /* [lock] */
+    uint64_t begun, taken;                        /* [lock] */
+    uint64_t updating;                            /* [lock] number of the record whose updates run */
+    _Atomic uint64_t adam_ns[2]; /* the observer writes it: host lane, update stream */
+    uint64_t adam_counted_ns[2]; /* [lock] of adam_ns, what records have got */
+} tide_records;
+
+/* --- [lock] --- */
+
+/* A training step's first op: closes the record before and opens one. */
+void tide_records_begin(tide_records *records, const tide_manager_counters *manager);
+/* Close the last step's record, if open. */
+void tide_records_close(tide_records *records, const tide_manager_counters *manager);
+/* The last record is of a step that was given up. */
+void tide_records_drop(tide_records *records);
+/* Updates of the last record's step, or their drop, begin: those before are over. */
+void tide_records_let_go(tide_records *records);
+/* No update is open or runs: if the record whose updates ran is closed, so that none can follow, it is over, too. */
+void tide_records_updates_ended(tide_records *records);
+/* The oldest, if it is over. */
+bool tide_records_take(tide_records *records, uint64_t *step, tide_pool_counters *counters);
+
+/* Bytes of a copy that has been enqueued; what a command that is done counts for. */
+void tide_records_count_bytes(tide_records *records, tide_reason reason, uint64_t h2d_bytes, uint64_t d2h_bytes);
+void tide_records_count_command(tide_records *records, const tide_command *command);
+void tide_records_sum(const tide_records *records, const tide_manager_counters *manager, tide_pool_counters *sums);
+bool tide_records_is_valid(const tide_records *records);
+
+#endif
