@@ -25,23 +25,6 @@
 #include <assert.h>
 #include <string.h>
 
-static const char label_zero[] = "zero chunk";
-
-enum { LINK_COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
-
-static char *place_of(const tide_pool *pool, tide_chunk chunk)
-{
-    return pool->ground.space_address[tide_layout_chunk_space(pool->ground.layout, chunk)] +
-           tide_layout_chunk_index(pool->ground.layout, chunk) * pool->ground.plan.chunk_bytes;
-}
-
-void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide_chunk chunk)
-{
-    if (tier == TIDE_TIER_DEVICE && !pool->ground.options.guard)
-        return place_of(pool, chunk);
-    return pool->ground.device->ops->slot_address(pool->ground.device, tier, slot);
-}
-
 /* What the open op's request waits for; nothing if none is open. */
 static tide_request_wait request_wait(const tide_pool *pool)
 {
@@ -107,124 +90,6 @@ void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_s
     tide_monitor_progress(&pool->monitor);
 }
 
-/* --- moves --- */
-
-static tide_status copy_in(tide_pool *pool, const tide_command *command)
-{
-    tide_marks *to = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot],
-               *from = &pool->order.marks[TIDE_TIER_HOST][command->host_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
-    const tide_work work = {.label = tide_journal_copy_label(command), .tag = command->chunk};
-    tide_needs needs = {0};
-    tide_needs_add(&needs, to, true);
-    tide_needs_add(&needs, from, false);
-    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
-    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_IN));
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, &needs);
-    if (status == TIDE_OK)
-        status =
-            pool->ground.device->ops->copy_slot(pool->ground.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE,
-                                                command->device_slot, command->host_slot, bytes);
-    uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_IN, &number);
-    if (status != TIDE_OK)
-        return status;
-    tide_marks_set(to, TIDE_STREAM_IN, number, true);
-    tide_marks_set(from, TIDE_STREAM_IN, number, false);
-    pool->link.used = true;
-    tide_records_count_bytes(&pool->journal.records, command->reason, bytes, 0);
-    return TIDE_OK;
-}
-
-static tide_status zero_in(tide_pool *pool, const tide_command *command)
-{
-    tide_marks *marks = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
-    const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
-    const tide_work work = {.label = label_zero,
-                            .tag = command->chunk,
-                            .bytes = (double)bytes,
-                            .accesses = &access,
-                            .access_count = 1};
-    const tide_zero_args zero = {
-        .data = tide_pool_reach(pool, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
-        .bytes = bytes};
-    tide_needs needs = {0};
-    tide_needs_add(&needs, marks, true);
-    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_IN);
-    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_IN));
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_IN, &needs);
-    if (status == TIDE_OK)
-        status = pool->ground.device->ops->launch(pool->ground.device, TIDE_STREAM_IN, &work,
-                                                  pool->ground.kernels->zero, &zero, sizeof zero);
-    uint64_t number;
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_IN, &number);
-    if (status == TIDE_OK)
-        tide_marks_set(marks, TIDE_STREAM_IN, number, true);
-    return status;
-}
-
-/* A call failed after the mapping. What was enqueued before it may still run and touch the place: it has to end first. The
- * failure is told before the device may say more. */
-static tide_status fetch_undo(tide_pool *pool, const tide_command *command, char *place, tide_status status)
-{
-    tide_monitor_fail(&pool->monitor, status);
-    tide_monitor_unlock(&pool->monitor);
-    pool->ground.device->ops->synchronize(pool->ground.device);
-    const tide_status undone =
-        pool->ground.device->ops->unmap(pool->ground.device, command->device_slot, place);
-    tide_monitor_lock(&pool->monitor);
-    return undone == TIDE_OK ? status : undone;
-}
-
-static tide_status fetch(tide_pool *pool, const tide_command *command)
-{
-    char *place = place_of(pool, command->chunk);
-    if (command->in_place)
-        return copy_in(pool, command);
-    tide_status status = tide_pool_place_take(pool, command->device_slot, place);
-    if (status != TIDE_OK)
-        return status;
-    tide_tracer_chunk(&pool->journal.tracer, "map", command->chunk, "", "device",
-                      tide_reason_name(command->reason));
-    if (command->copy)
-        status = copy_in(pool, command);
-    else if (command->zero)
-        status = zero_in(pool, command);
-    return status == TIDE_OK ? TIDE_OK : fetch_undo(pool, command, place, status);
-}
-
-/* Enqueue the copy out of an EVICT or a WRITE_BACK. */
-static tide_status copy_out(tide_pool *pool, const tide_command *command, uint64_t *number)
-{
-    tide_marks *from = &pool->order.marks[TIDE_TIER_DEVICE][command->device_slot],
-               *to = &pool->order.marks[TIDE_TIER_HOST][command->host_slot];
-    const uint64_t bytes = tide_layout_chunk_used_bytes(pool->ground.layout, command->chunk);
-    const tide_work work = {.label = tide_journal_copy_label(command), .tag = command->chunk};
-    tide_needs needs = {0};
-    tide_needs_add(&needs, from, false);
-    tide_needs_add(&needs, to, true);
-    to->filled = true;
-    tide_order_enqueue_from_engine(&pool->order, TIDE_STREAM_OUT);
-    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_OUT));
-    tide_status status = tide_order_wait(&pool->order, TIDE_STREAM_OUT, &needs);
-    if (status == TIDE_OK)
-        status =
-            pool->ground.device->ops->copy_slot(pool->ground.device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST,
-                                                command->host_slot, command->device_slot, bytes);
-    if (status == TIDE_OK)
-        status = tide_order_record(&pool->order, TIDE_STREAM_OUT, number);
-    if (status != TIDE_OK)
-        return status;
-    tide_marks_set(from, TIDE_STREAM_OUT, *number, false);
-    tide_marks_set(to, TIDE_STREAM_OUT, *number, true);
-    pool->link.used = true;
-    tide_records_count_bytes(&pool->journal.records, command->reason, 0, bytes);
-    return TIDE_OK;
-}
-
 /* --- open commands --- */
 
 /* `number` is that of its copy out, if it has one. */
@@ -247,12 +112,12 @@ static void issue(tide_pool *pool, const tide_command *command)
     uint64_t number = 0;
     switch (command->kind) {
     case TIDE_COMMAND_FETCH:
-        tide_pool_command_done(pool, command, fetch(pool, command));
+        tide_pool_command_done(pool, command, tide_link_fetch(&pool->link, command));
         return;
     case TIDE_COMMAND_WRITE_BACK:
     case TIDE_COMMAND_EVICT:
         if (command->copy)
-            status = copy_out(pool, command, &number);
+            status = tide_link_copy_out(&pool->link, command, &number);
         if (status != TIDE_OK)
             tide_pool_command_done(pool, command, status);
         else
@@ -267,43 +132,18 @@ static void issue(tide_pool *pool, const tide_command *command)
     }
 }
 
-/* Have all uses of the slot been seen to pass? Later ones than at the command's issue there are none. */
-static tide_status slot_unused(tide_pool *pool, uint32_t slot, bool *unused)
-{
-    static const struct {
-        tide_stream stream;
-        tide_wait_site site;
-    } waits[] = {{TIDE_STREAM_COMPUTE, TIDE_SITE_UNMAP_COMPUTE},
-                 {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
-                 {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
-    const tide_marks *marks = &pool->order.marks[TIDE_TIER_DEVICE][slot];
-    *unused = true;
-    for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
-        const tide_status status = tide_order_query(&pool->order, waits[i].stream,
-                                                    marks->used[waits[i].stream], waits[i].site, unused);
-        if (status != TIDE_OK)
-            return status;
-    }
-    assert(!*unused ||
-           marks->used[TIDE_STREAM_UPDATE] <= pool->order.seen[TIDE_STREAM_UPDATE]); /* by its copy out */
-    return TIDE_OK;
-}
-
 /* Has the last use passed? Then unmap. True if the command is done. */
 static bool poll_unmap(tide_pool *pool, uint32_t i)
 {
     const tide_pool_command open = pool->commands.open[i];
     bool unused = false;
-    tide_status status = slot_unused(pool, open.command.device_slot, &unused);
+    tide_status status = tide_link_unused(&pool->link, open.command.device_slot, &unused);
     if (status == TIDE_OK && !unused)
         return false;
     open_remove(pool, i);
     if (status == TIDE_OK) {
         tell_stalls(pool);
-        status = tide_pool_place_leave(pool, open.command.device_slot, place_of(pool, open.command.chunk));
-        if (status == TIDE_OK)
-            tide_tracer_chunk(&pool->journal.tracer, "unmap", open.command.chunk, "device",
-                              open.command.copy ? "host" : "", tide_reason_name(open.command.reason));
+        status = tide_link_leave(&pool->link, &open.command);
     }
     tide_pool_command_done(pool, &open.command, status);
     return true;
@@ -499,39 +339,23 @@ static tide_status look_at_link(tide_pool *pool)
         status = see_ops_pass(pool);
     if (status != TIDE_OK || !pool->link.used)
         return status;
-    tide_device_statistics device;
-    pool->ground.device->ops->statistics(pool->ground.device, &device);
-    const uint64_t ahead = pool->ground.device->ops->asynchronous ? LINK_COMMANDS_AHEAD : 1;
-    const uint64_t in = device.pending[TIDE_STREAM_IN], out = device.pending[TIDE_STREAM_OUT];
-    tide_manager_set_link(pool->engine.manager, in >= ahead, out >= ahead);
-    pool->link.used = in > 0 || out > 0;
+    bool in_busy, out_busy;
+    tide_link_look(&pool->link, &in_busy, &out_busy);
+    tide_manager_set_link(pool->engine.manager, in_busy, out_busy);
     return TIDE_OK;
 }
 
-/* The manager holds prefetches back while the link is busy, but not what an op waits for: that can be as many as there
- * are slots. A stream without room has copies under way, whose ends bring the engine back. */
-static bool link_has_room(const tide_pool *pool)
-{
-    const tide_device_ops *ops = pool->ground.device->ops;
-    return ops->room(pool->ground.device, TIDE_STREAM_IN, false) &&
-           ops->room(pool->ground.device, TIDE_STREAM_OUT, false);
-}
-
+/* The manager holds prefetches back while the link is busy, but not what an op waits for: that can be as many as there are
+ * slots. */
 static bool ask_next(tide_pool *pool, tide_command *command)
 {
-    if (!link_has_room(pool))
+    if (!tide_link_has_room(&pool->link))
         return false;
     const tide_status status = look_at_link(pool);
     if (status == TIDE_OK)
         return tide_manager_next(pool->engine.manager, command);
     tide_monitor_fail(&pool->monitor, status);
     return false;
-}
-
-static bool takes_left_slot(const tide_pool *pool, const tide_command *command)
-{
-    return command->kind == TIDE_COMMAND_FETCH && !command->in_place &&
-           tide_pool_place_is_next(pool, command->device_slot, place_of(pool, command->chunk));
 }
 
 static bool issue_next(tide_pool *pool)
@@ -541,13 +365,12 @@ static bool issue_next(tide_pool *pool)
     while (pool->monitor.failure == TIDE_OK && pool->commands.count < TIDE_COMMANDS_OPEN_MAX &&
            ask_next(pool, &command)) {
         tell_stalls(pool);
-        if (!takes_left_slot(pool, &command))
-            tide_pool_place_settle(pool); /* if that fails, the manager's command is its last */
+        tide_link_settle(&pool->link, &command); /* if that fails, the manager's command is its last */
         issue(pool, &command);
         moved = true;
     }
     tell_stalls(pool);
-    tide_pool_place_settle(pool);
+    tide_link_settle(&pool->link, NULL);
     /* A request becomes ready inside next(), without a command. */
     tide_monitor_progress(&pool->monitor);
     return moved;

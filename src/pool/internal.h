@@ -25,6 +25,7 @@
 #include "chunk/manager.h"
 #include "src/pool/ground.h"
 #include "src/pool/journal.h"
+#include "src/pool/link.h"
 #include "src/pool/model.h"
 #include "src/pool/monitor.h"
 #include "src/pool/order.h"
@@ -104,11 +105,7 @@ struct tide_pool {
 
     tide_journal journal;
 
-    struct {
-        char *left_place;   /* [engine] an evicted chunk's, still mapped; NULL: none */
-        uint32_t left_slot; /* [engine] the slot there, free */
-        bool used;          /* [lock] copies may be under way */
-    } link;
+    tide_link link;
 
     struct {
         tide_job table[TIDE_JOBS_MAX]; /* [lock]; a busy job belongs to its stream */
@@ -241,9 +238,6 @@ tide_status tide_engine_wait_held(tide_pool *pool, bool (*ready)(const tide_pool
 void tide_engine_tell_updates(tide_pool *pool);
 /* Wait, with the lock, until `ready(pool)` or a failure; runs the engine inline where it has no thread. */
 tide_status tide_engine_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool));
-/* Where kernels of the engine reach a slot: on the device at its chunk's place, where it is mapped (with the guard on,
- * which closes places, at its own). */
-void *tide_pool_reach(const tide_pool *pool, tide_tier tier, uint32_t slot, tide_chunk chunk);
 /* There may be something to do: wake the engine, or run it here where it has no thread. With the lock. */
 void tide_engine_ring(tide_pool *pool);
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the
@@ -285,17 +279,6 @@ bool tide_pool_norm_known(const tide_pool *pool);
 tide_status tide_pool_settle(tide_pool *pool);
 /* No update of the last step is open. */
 bool tide_pool_updates_done(const tide_pool *pool);
-
-/* --- place.c: the engine's, with the lock, which is dropped while the device maps --- */
-
-/* Map a slot, which is nowhere, or left. */
-tide_status tide_pool_place_take(tide_pool *pool, uint32_t slot, char *place);
-/* All uses of it have been seen to pass. Unmap now, or as soon as the next command is known. */
-tide_status tide_pool_place_leave(tide_pool *pool, uint32_t slot, char *place);
-/* Would taking this slot there take it on from where it is left? */
-bool tide_pool_place_is_next(const tide_pool *pool, uint32_t slot, const char *place);
-/* Unmap what is left. On failure the pool has failed, and it stays left. */
-void tide_pool_place_settle(tide_pool *pool);
 
 /* --- access.c --- */
 

@@ -174,6 +174,10 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     pool->ground.kernels = target.kernels;
     tide_monitor_init(&pool->monitor);
     tide_journal_init(&pool->journal, &pool->ground);
+    pool->link = (tide_link){.ground = &pool->ground,
+                             .monitor = &pool->monitor,
+                             .order = &pool->order,
+                             .journal = &pool->journal};
     *result = pool;
     return TIDE_OK;
 }

@@ -185,7 +185,7 @@ bool tide_pool_jobs_poll(tide_pool *pool)
 
 static void *slot_of(const tide_pool *pool, const tide_command *command, uint32_t i)
 {
-    return tide_pool_reach(pool, command->tier, command->task[i].slot, command->task[i].chunk);
+    return tide_link_reach(&pool->link, command->tier, command->task[i].slot, command->task[i].chunk);
 }
 
 /* Is a task to zero its i-th slot first? Not a host slot that has the zeros it was made of; from now on it has not. */

@@ -1,0 +1,254 @@
+#include "src/pool/link.h"
+
+#include <assert.h>
+
+enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
+
+static const char label_zero[] = "zero chunk";
+
+bool tide_link_is_valid(const tide_link *link)
+{
+    const tide_ground *ground = link->ground;
+    return link->left_place == NULL ||
+           (link->left_slot < ground->plan.device_slots && ground->device->ops->remap != NULL);
+}
+
+void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide_chunk chunk)
+{
+    const tide_ground *ground = link->ground;
+    if (tier == TIDE_TIER_DEVICE && !ground->options.guard)
+        return tide_ground_place(ground, chunk);
+    return ground->device->ops->slot_address(ground->device, tier, slot);
+}
+
+bool tide_link_has_room(const tide_link *link)
+{
+    tide_device *device = link->ground->device;
+    return device->ops->room(device, TIDE_STREAM_IN, false) &&
+           device->ops->room(device, TIDE_STREAM_OUT, false);
+}
+
+void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
+{
+    tide_device *device = link->ground->device;
+    const uint64_t ahead = device->ops->asynchronous ? COMMANDS_AHEAD : 1;
+    tide_device_statistics statistics;
+    assert(tide_monitor_is_held(link->monitor));
+    device->ops->statistics(device, &statistics);
+    const uint64_t in = statistics.pending[TIDE_STREAM_IN], out = statistics.pending[TIDE_STREAM_OUT];
+    *in_busy = in >= ahead;
+    *out_busy = out >= ahead;
+    link->used = in > 0 || out > 0;
+}
+
+/* --- copies --- */
+
+/* The stream may take work that needs this. */
+static tide_status begin(tide_link *link, tide_stream stream, const tide_needs *needs)
+{
+    assert(tide_monitor_is_held(link->monitor));
+    tide_order_enqueue_from_engine(link->order, stream);
+    return tide_order_wait(link->order, stream, needs);
+}
+
+static tide_status copy(tide_link *link, const tide_command *command, tide_tier to_tier, uint64_t *number)
+{
+    tide_device *device = link->ground->device;
+    const bool in = to_tier == TIDE_TIER_DEVICE;
+    const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
+    const uint32_t to_slot = in ? command->device_slot : command->host_slot,
+                   from_slot = in ? command->host_slot : command->device_slot;
+    tide_marks *to = &link->order->marks[to_tier][to_slot],
+               *from = &link->order->marks[in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE][from_slot];
+    const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
+    const tide_work work = {.label = tide_journal_copy_label(command), .tag = command->chunk};
+    tide_needs needs = {0};
+    assert(command->copy && (in || command->kind != TIDE_COMMAND_FETCH));
+    tide_needs_add(&needs, to, true);
+    tide_needs_add(&needs, from, false);
+    to->filled = true;
+    tide_status status = begin(link, stream, &needs);
+    if (status == TIDE_OK)
+        status = device->ops->copy_slot(device, stream, &work, to_tier, to_slot, from_slot, bytes);
+    if (status == TIDE_OK)
+        status = tide_order_record(link->order, stream, number);
+    if (status != TIDE_OK)
+        return status;
+    tide_marks_set(to, stream, *number, true);
+    tide_marks_set(from, stream, *number, false);
+    link->used = true;
+    tide_records_count_bytes(&link->journal->records, command->reason, in ? bytes : 0, in ? 0 : bytes);
+    return TIDE_OK;
+}
+
+tide_status tide_link_copy_out(tide_link *link, const tide_command *command, uint64_t *number)
+{
+    return copy(link, command, TIDE_TIER_HOST, number);
+}
+
+static tide_status zero_in(tide_link *link, const tide_command *command)
+{
+    const tide_ground *ground = link->ground;
+    tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][command->device_slot];
+    const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
+    const tide_zero_args zero = {
+        .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
+        .bytes = tide_layout_chunk_used_bytes(ground->layout, command->chunk)};
+    const tide_work work = {.label = label_zero,
+                            .tag = command->chunk,
+                            .bytes = (double)zero.bytes,
+                            .accesses = &access,
+                            .access_count = 1};
+    tide_needs needs = {0};
+    uint64_t number;
+    tide_needs_add(&needs, marks, true);
+    tide_status status = begin(link, TIDE_STREAM_IN, &needs);
+    if (status == TIDE_OK)
+        status = ground->device->ops->launch(ground->device, TIDE_STREAM_IN, &work, ground->kernels->zero,
+                                             &zero, sizeof zero);
+    if (status == TIDE_OK)
+        status = tide_order_record(link->order, TIDE_STREAM_IN, &number);
+    if (status == TIDE_OK)
+        tide_marks_set(marks, TIDE_STREAM_IN, number, true);
+    return status;
+}
+
+/* --- places --- */
+
+static void add_durations(tide_link *link, uint64_t ns, bool unmaps, bool maps)
+{
+    const uint64_t each_ns = unmaps && maps ? ns / 2 : ns; /* what predicts a device knows the two alone */
+    if (unmaps)
+        tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
+    if (maps)
+        tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
+}
+
+/* The slot, which is at `from`, goes to `to`; NULL: nowhere. */
+static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to)
+{
+    tide_device *device = link->ground->device;
+    assert(from != to && slot < link->ground->plan.device_slots);
+    tide_stalls_mapping(&link->journal->stalls, true);
+    tide_monitor_unlock(link->monitor);
+    const uint64_t begin_ns = device->ops->now_ns(device);
+    const tide_status status = to == NULL     ? device->ops->unmap(device, slot, from)
+                               : from == NULL ? device->ops->map(device, slot, to)
+                                              : device->ops->remap(device, slot, from, to);
+    if (status == TIDE_OK)
+        add_durations(link, device->ops->now_ns(device) - begin_ns, from != NULL, to != NULL);
+    tide_monitor_lock(link->monitor);
+    tide_stalls_mapping(&link->journal->stalls, false);
+    return status;
+}
+
+static tide_status unmap_left(tide_link *link)
+{
+    if (link->left_place == NULL)
+        return TIDE_OK;
+    const tide_status status = change_place(link, link->left_slot, link->left_place, NULL);
+    if (status == TIDE_OK)
+        link->left_place = NULL;
+    return status;
+}
+
+/* Would the command take the slot on from where it is left? */
+static bool takes_left(const tide_link *link, const tide_command *command)
+{
+    return command != NULL && link->left_place != NULL && command->kind == TIDE_COMMAND_FETCH &&
+           !command->in_place && command->device_slot == link->left_slot &&
+           tide_ground_place(link->ground, command->chunk) != link->left_place;
+}
+
+void tide_link_settle(tide_link *link, const tide_command *next)
+{
+    if (link->left_place == NULL || takes_left(link, next))
+        return;
+    /* A request may be ready: its caller need not wait for an unmap. */
+    tide_monitor_progress(link->monitor);
+    const tide_status status = unmap_left(link);
+    if (status != TIDE_OK)
+        tide_monitor_fail(link->monitor, status);
+}
+
+tide_status tide_link_leave(tide_link *link, const tide_command *command)
+{
+    const tide_ground *ground = link->ground;
+    char *place = tide_ground_place(ground, command->chunk);
+    tide_status status = TIDE_OK;
+    assert(command->kind == TIDE_COMMAND_EVICT);
+    /* In a proof that a wait is needed, the checker has to see it now. */
+    if (ground->device->ops->remap == NULL || ground->options.skip_wait_site > 0)
+        status = change_place(link, command->device_slot, place, NULL);
+    else {
+        status = unmap_left(link);
+        if (status == TIDE_OK) {
+            link->left_place = place;
+            link->left_slot = command->device_slot;
+        }
+    }
+    assert(tide_link_is_valid(link));
+    if (status == TIDE_OK)
+        tide_tracer_chunk(&link->journal->tracer, "unmap", command->chunk, "device",
+                          command->copy ? "host" : "", tide_reason_name(command->reason));
+    return status;
+}
+
+tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
+{
+    static const struct {
+        tide_stream stream;
+        tide_wait_site site;
+    } waits[] = {{TIDE_STREAM_COMPUTE, TIDE_SITE_UNMAP_COMPUTE},
+                 {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
+                 {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
+    const tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][slot];
+    *unused = true;
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
+        const tide_status status = tide_order_query(link->order, waits[i].stream,
+                                                    marks->used[waits[i].stream], waits[i].site, unused);
+        if (status != TIDE_OK)
+            return status;
+    }
+    assert(!*unused ||
+           marks->used[TIDE_STREAM_UPDATE] <= link->order->seen[TIDE_STREAM_UPDATE]); /* by its copy out */
+    return TIDE_OK;
+}
+
+/* --- fetch --- */
+
+/* A call failed after the mapping. What was enqueued before it may still run and touch the place: it has to end first. The
+ * failure is told before the device may say more. */
+static tide_status fetch_undo(tide_link *link, const tide_command *command, char *place, tide_status status)
+{
+    tide_device *device = link->ground->device;
+    tide_monitor_fail(link->monitor, status);
+    tide_monitor_unlock(link->monitor);
+    device->ops->synchronize(device);
+    const tide_status undone = device->ops->unmap(device, command->device_slot, place);
+    tide_monitor_lock(link->monitor);
+    return undone == TIDE_OK ? status : undone;
+}
+
+tide_status tide_link_fetch(tide_link *link, const tide_command *command)
+{
+    char *place = tide_ground_place(link->ground, command->chunk);
+    uint64_t number;
+    assert(command->kind == TIDE_COMMAND_FETCH && !(command->copy && command->zero));
+    if (command->in_place)
+        return copy(link, command, TIDE_TIER_DEVICE, &number);
+    const bool goes_on = takes_left(link, command);
+    tide_status status = change_place(link, command->device_slot, goes_on ? link->left_place : NULL, place);
+    if (status != TIDE_OK)
+        return status;
+    if (goes_on)
+        link->left_place = NULL;
+    assert(link->left_place == NULL || link->monitor->failure != TIDE_OK);
+    tide_tracer_chunk(&link->journal->tracer, "map", command->chunk, "", "device",
+                      tide_reason_name(command->reason));
+    if (command->copy)
+        status = copy(link, command, TIDE_TIER_DEVICE, &number);
+    else if (command->zero)
+        status = zero_in(link, command);
+    return status == TIDE_OK ? TIDE_OK : fetch_undo(link, command, place, status);
+}
