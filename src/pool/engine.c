@@ -98,7 +98,7 @@ static void open_add(tide_pool *pool, const tide_command *command, tide_pool_com
 {
     assert(pool->commands.count < TIDE_COMMANDS_OPEN_MAX);
     pool->commands.open[pool->commands.count++] =
-        (tide_pool_command){.command = *command, .phase = phase, .number = number, .job = UINT32_MAX};
+        (tide_pool_command){.command = *command, .phase = phase, .number = number, .task.job = UINT32_MAX};
 }
 
 static void open_remove(tide_pool *pool, uint32_t i)
@@ -167,9 +167,7 @@ static void task_done(tide_pool *pool, uint32_t i, tide_status status)
 {
     tide_pool_command open = pool->commands.open[i];
     open_remove(pool, i);
-    tide_pool_task_finish(pool, &open);
-    if (open.command.kind == TIDE_COMMAND_ACCESS)
-        pool->jobs.request = NULL;
+    tide_jobs_finish(&pool->jobs, &open.command, &open.task);
     tide_pool_command_done(pool, &open.command, status);
 }
 
@@ -177,7 +175,7 @@ static void task_done(tide_pool *pool, uint32_t i, tide_status status)
 static void task_cancel(tide_pool *pool, uint32_t i)
 {
     const tide_pool_command open = pool->commands.open[i];
-    assert(open.phase == TIDE_OPEN_READY && open.job == UINT32_MAX);
+    assert(open.phase == TIDE_OPEN_READY && open.task.job == UINT32_MAX);
     open_remove(pool, i);
     if (open.command.kind == TIDE_COMMAND_ACCESS)
         pool->jobs.request = NULL;
@@ -189,7 +187,8 @@ static bool poll_ready(tide_pool *pool, uint32_t i)
     bool started = false;
     if (pool->monitor.failure != TIDE_OK)
         return false;
-    const tide_status status = tide_pool_task_start(pool, &pool->commands.open[i], &started);
+    const tide_status status =
+        tide_jobs_start(&pool->jobs, &pool->commands.open[i].command, &pool->commands.open[i].task, &started);
     if (status != TIDE_OK && started) {
         task_done(pool, i, status);
         return true;
@@ -209,13 +208,11 @@ static bool poll_ready(tide_pool *pool, uint32_t i)
 
 static bool poll_lane(tide_pool *pool, uint32_t i)
 {
+    tide_pool_command *open = &pool->commands.open[i];
     bool passed;
-    tide_status status = tide_order_query(&pool->order, TIDE_STREAM_HOST, pool->commands.open[i].number,
-                                          TIDE_SITE_LANE_DONE, &passed);
+    const tide_status status = tide_jobs_passed(&pool->jobs, &open->command, &open->task, &passed);
     if (status == TIDE_OK && !passed)
         return false;
-    if (status == TIDE_OK)
-        status = tide_pool_task_status(pool, &pool->commands.open[i]);
     task_done(pool, i, status);
     return true;
 }
@@ -253,6 +250,16 @@ static bool poll_open(tide_pool *pool)
             break;
     }
     return moved;
+}
+
+/* See which jobs of the update stream have passed. */
+static bool poll_jobs(tide_pool *pool)
+{
+    if (!tide_jobs_poll(&pool->jobs))
+        return false;
+    tide_engine_tell_updates(pool);
+    tide_monitor_progress(&pool->monitor);
+    return true;
 }
 
 /* --- giving a step up --- */
@@ -297,7 +304,7 @@ static void answer_give_up(tide_pool *pool)
     const bool update_lost = pool->ground.device->ops->stream_failed(pool->ground.device, TIDE_STREAM_UPDATE);
     pool->norm.phase = TIDE_NORM_IDLE;
     resolve_open(pool);
-    (void)tide_pool_jobs_poll(pool);
+    (void)poll_jobs(pool);
     tide_status status = abort_manager(pool, norm_lost, update_lost);
     if (status == TIDE_OK)
         status = pool->ground.device->ops->recover(pool->ground.device);
@@ -389,7 +396,7 @@ bool tide_pool_engine_step(tide_pool *pool)
         tide_monitor_fail(&pool->monitor, device);
         return false;
     }
-    bool moved = tide_pool_jobs_poll(pool);
+    bool moved = poll_jobs(pool);
     moved |= poll_open(pool);
     moved |= tide_pool_norm_poll(pool);
     moved |= issue_next(pool);
@@ -409,7 +416,7 @@ bool tide_pool_engine_step(tide_pool *pool)
 static bool awaits_device(const tide_pool *pool)
 {
     const bool norm_awaited = pool->norm.phase != TIDE_NORM_IDLE && pool->norm.phase != TIDE_NORM_KNOWN;
-    return pool->commands.count > 0 || pool->link.used || norm_awaited || tide_pool_jobs_busy(pool) ||
+    return pool->commands.count > 0 || pool->link.used || norm_awaited || tide_jobs_busy(&pool->jobs) ||
            tide_manager_may_act(pool->engine.manager);
 }
 

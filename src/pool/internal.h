@@ -25,8 +25,7 @@
 #include "chunk/manager.h"
 #include "src/pool/ground.h"
 #include "src/pool/journal.h"
-#include "src/pool/link.h"
-#include "src/pool/model.h"
+#include "src/pool/jobs.h"
 #include "src/pool/monitor.h"
 #include "src/pool/order.h"
 #include "src/pool/predict.h"
@@ -34,7 +33,6 @@
 
 enum {
     TIDE_COMMANDS_OPEN_MAX = 64, /* handed out by the manager and not done */
-    TIDE_JOBS_MAX = 8,           /* tasks in flight */
     TIDE_OP_ENDS_MAX = 256, /* ops that the caller is ahead of the device; older ones count as the oldest */
     TIDE_SKIPS_MAX = 10,    /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
 };
@@ -51,42 +49,9 @@ typedef enum tide_pool_command_phase {
 typedef struct tide_pool_command {
     tide_command command;
     tide_pool_command_phase phase;
-    uint64_t number; /* piece of the host lane waited for */
-    uint32_t job;
+    uint64_t number; /* of its copy out, if it has one */
+    tide_task task;
 } tide_pool_command;
-
-/* What a task's function on the host lane needs; segments in a buffer that the device can read too. */
-typedef struct tide_job {
-    tide_pool *pool;
-    tide_adamw_segment *segments;         /* [fixed] pool->segments_max of them */
-    uint32_t segments_object;             /* [fixed] the table, for the checker */
-    tide_update_segment *update_segments; /* [fixed] for a caller's optimizer */
-    uint32_t segment_count;
-    uint32_t zero_count; /* of segments whose gradient is zero: their indices come first in zero_segments */
-    uint32_t *zero_segments;
-    void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
-    tide_adam_factors factors;
-    tide_step_options step;
-    uint64_t update;
-    tide_status
-        status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
-    char message[256];
-    bool busy;
-    uint64_t update_number; /* piece of the update stream that reads the segments; 0: the host lane does */
-    tide_chunk chunk;       /* the PARAM chunk updated */
-} tide_job;
-
-/* A param_set or param_get in progress. */
-typedef struct tide_access_request {
-    bool set;
-    tide_space space;
-    uint64_t offset_elements;       /* in the fp32 chunk (space PARAM: in the PARAM chunk) */
-    uint64_t param_offset_elements; /* in the PARAM chunk */
-    uint64_t count;
-    float *values; /* the caller's; read only for set */
-    void *slots[2];
-    bool fresh[2];
-} tide_access_request;
 
 typedef enum tide_norm_phase {
     TIDE_NORM_IDLE = 0,
@@ -107,17 +72,7 @@ struct tide_pool {
 
     tide_link link;
 
-    struct {
-        tide_job table[TIDE_JOBS_MAX]; /* [lock]; a busy job belongs to its stream */
-        uint32_t segments_max;
-        tide_adamw_segment *null_segments; /* of a device without data */
-        tide_access_request *request;      /* [lock] */
-        struct {                           /* [lock] of the updates that run */
-            tide_step_options step;
-            float scale;     /* what they multiply gradients by */
-            uint64_t update; /* their number, from 1 */
-        } terms;
-    } jobs;
+    tide_jobs jobs;
 
     struct {
         tide_norm_phase phase; /* [lock] */
@@ -220,8 +175,6 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
 /* A caller's optimizer runs on the host. */
 tide_placement tide_pool_placement(const tide_pool *pool);
 uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout);
-/* Most segments a task can have. */
-uint32_t tide_pool_segments_max(const tide_layout *layout);
 
 /* --- engine.c --- */
 
@@ -247,19 +200,6 @@ tide_status tide_pool_give_up(tide_pool *pool);
 /* Mark a command done and tell whoever waits. With the lock. */
 void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status);
 
-/* --- tasks.c --- */
-
-/* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
- * also on failure, and `number` of the lane's piece (0: done at once). With the lock, which it may give up for a while. */
-tide_status tide_pool_task_start(tide_pool *pool, tide_pool_command *open, bool *started);
-/* What the lane answered to a task it has finished; writes the message. With the lock. */
-tide_status tide_pool_task_status(const tide_pool *pool, const tide_pool_command *open);
-/* The job of a finished task may be used again. With the lock. */
-void tide_pool_task_finish(tide_pool *pool, tide_pool_command *open);
-/* See which jobs of the update stream have passed. Engine. True if one has. */
-bool tide_pool_jobs_poll(tide_pool *pool);
-/* Is a job under way, on the host lane or the update stream? With the lock. */
-bool tide_pool_jobs_busy(const tide_pool *pool);
 /* Every update of the last step is over, those enqueued on the device included. With the lock. */
 bool tide_pool_updates_ended(const tide_pool *pool);
 
@@ -271,8 +211,6 @@ tide_status tide_pool_norm_enqueue(tide_pool *pool);
 bool tide_pool_norm_poll(tide_pool *pool);
 /* Updates of the step before are over, those of this one may begin: fix what they use. With the lock. */
 void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale);
-/* Note which params got no gradient in the step that ends; updates of the step before are over. With the lock. */
-void tide_pool_zero_gradients_mark(tide_pool *pool);
 /* No norm is on its way. */
 bool tide_pool_norm_known(const tide_pool *pool);
 /* Wait until the last step's norm is known and its updates are done. With the lock. */

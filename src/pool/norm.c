@@ -68,7 +68,7 @@ tide_status tide_pool_settle(tide_pool *pool)
 
 bool tide_pool_updates_ended(const tide_pool *pool)
 {
-    return !tide_pool_jobs_busy(pool) && tide_pool_updates_done(pool);
+    return !tide_jobs_busy(&pool->jobs) && tide_pool_updates_done(pool);
 }
 
 bool tide_pool_updates_done(const tide_pool *pool)
@@ -83,16 +83,6 @@ void tide_pool_updates_let_go(tide_pool *pool, float gradient_scale)
     pool->journal.tracer.let_go_step = pool->journal.tracer.step;
     pool->jobs.terms.step = pool->step.options;
     pool->jobs.terms.scale = gradient_scale;
-}
-
-void tide_pool_zero_gradients_mark(tide_pool *pool)
-{
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
-    pool->norm.zero_gradients = 0;
-    for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        pool->model.params[i].zero_gradient = !gradients->params[i].is_closed;
-        pool->norm.zero_gradients += pool->model.params[i].zero_gradient;
-    }
 }
 
 /* As PyTorch's clip_grad_norm_: max / (norm + 1e-6), at most 1. A max of 0 does not clip. */

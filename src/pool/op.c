@@ -163,8 +163,7 @@ tide_status tide_pool_begin_backward(tide_pool *pool)
     const tide_status status = tide_engine_wait_held(pool, tide_pool_updates_done);
     if (status != TIDE_OK)
         return status;
-    for (uint32_t i = 0; i < pool->model.param_count; i++)
-        pool->model.params[i].zero_gradient = false;
+    (void)tide_jobs_zero_gradients(&pool->jobs, NULL);
     tide_pool_updates_let_go(pool, 1 / tide_pool_loss_scale(&pool->step.options));
     return TIDE_OK;
 }

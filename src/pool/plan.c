@@ -133,18 +133,6 @@ void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_l
     region->total_bytes = region->workspace_offset + region->workspace_bytes;
 }
 
-uint32_t tide_pool_segments_max(const tide_layout *layout)
-{
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, TIDE_SPACE_MASTER); i++) {
-        const uint32_t count =
-            tide_layout_chunk_segments(layout, tide_layout_chunk(layout, TIDE_SPACE_MASTER, i));
-        if (most < count)
-            most = count;
-    }
-    return most;
-}
-
 static uint64_t page_up(uint64_t bytes)
 {
     return (bytes + 4095) / 4096 * 4096;
@@ -153,7 +141,7 @@ static uint64_t page_up(uint64_t bytes)
 /* Each buffer takes whole pages (tide_device_ops.buffer_create counts them so). */
 uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 {
-    const uint64_t segments = page_up(tide_pool_segments_max(layout) * sizeof(tide_adamw_segment));
+    const uint64_t segments = page_up(tide_jobs_table_bytes(layout));
     return 2 * page_up(pool->ground.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
            TIDE_JOBS_MAX * segments;
 }

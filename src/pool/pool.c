@@ -174,10 +174,14 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     pool->ground.kernels = target.kernels;
     tide_monitor_init(&pool->monitor);
     tide_journal_init(&pool->journal, &pool->ground);
-    pool->link = (tide_link){.ground = &pool->ground,
+    pool->link = (tide_link){
+        .ground = &pool->ground, .monitor = &pool->monitor, .order = &pool->order, .journal = &pool->journal};
+    pool->jobs = (tide_jobs){.ground = &pool->ground,
+                             .model = &pool->model,
                              .monitor = &pool->monitor,
                              .order = &pool->order,
-                             .journal = &pool->journal};
+                             .journal = &pool->journal,
+                             .link = &pool->link};
     *result = pool;
     return TIDE_OK;
 }
@@ -224,16 +228,12 @@ void tide_pool_destroy(tide_pool *pool)
     stop_engine(pool);
     if (pool->ground.device != NULL)
         pool->ground.device->ops->close(pool->ground.device);
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        free(pool->jobs.table[i].update_segments);
-        free(pool->jobs.table[i].zero_segments);
-    }
+    tide_jobs_destroy(&pool->jobs);
     tide_manager_destroy(pool->engine.manager);
     tide_layout_destroy(pool->ground.layout);
     tide_order_destroy(&pool->order);
     tide_predict_destroy(&pool->predict);
     tide_measure_destroy(&pool->journal.measure);
-    free(pool->jobs.null_segments);
     free_registrations(pool);
     tide_monitor_destroy(&pool->monitor);
     free(pool->ground.device_name);

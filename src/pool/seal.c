@@ -36,33 +36,6 @@ static tide_status open_device(tide_pool *pool)
     return tide_target_open(&pool->ground.target, &device, &pool->ground.device);
 }
 
-/* A table a job. On a device without data the buffers are made up but accounted for; what a launch declares is still
- * counted from real tables. */
-static tide_status create_job_tables(tide_pool *pool)
-{
-    tide_device *device = pool->ground.device;
-    const uint64_t table_bytes = (uint64_t)pool->jobs.segments_max * sizeof(tide_adamw_segment);
-    if (!device->ops->has_data) {
-        pool->jobs.null_segments =
-            calloc((size_t)TIDE_JOBS_MAX * pool->jobs.segments_max, sizeof *pool->jobs.null_segments);
-        if (pool->jobs.null_segments == NULL)
-            return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments",
-                             pool->jobs.segments_max);
-    }
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        tide_job *job = &pool->jobs.table[i];
-        void *address;
-        const tide_status status = device->ops->buffer_create(device, "update segments", table_bytes,
-                                                              &address, &job->segments_object);
-        if (status != TIDE_OK)
-            return status;
-        job->segments = pool->jobs.null_segments != NULL
-                            ? pool->jobs.null_segments + (size_t)i * pool->jobs.segments_max
-                            : address;
-    }
-    return TIDE_OK;
-}
-
 static tide_status create_buffers(tide_pool *pool)
 {
     tide_device *device = pool->ground.device;
@@ -81,8 +54,7 @@ static tide_status create_buffers(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     pool->norm.mailbox = address;
-    pool->jobs.segments_max = tide_pool_segments_max(pool->ground.layout);
-    return create_job_tables(pool);
+    return tide_jobs_create(&pool->jobs);
 }
 
 static tide_status create_memory(tide_pool *pool)
@@ -150,16 +122,6 @@ static tide_status create_tables(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     bool complete = true;
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        tide_job *job = &pool->jobs.table[i];
-        job->pool = pool;
-        job->zero_segments = calloc(pool->jobs.segments_max, sizeof *job->zero_segments);
-        complete = complete && job->zero_segments != NULL;
-        if (pool->ground.options.update == NULL)
-            continue;
-        job->update_segments = calloc(pool->jobs.segments_max, sizeof *job->update_segments);
-        complete = complete && job->update_segments != NULL;
-    }
     for (uint32_t i = 0; i < pool->model.op_count; i++) {
         tide_pool_op *op = &pool->model.ops[i];
         op->access_capacity = op_accesses_max(pool, &op->description);
@@ -248,11 +210,7 @@ static void undo(tide_pool *pool)
     pool->engine.manager = NULL;
     pool->ground.layout = NULL;
     tide_order_destroy(&pool->order);
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        free(pool->jobs.table[i].update_segments);
-        free(pool->jobs.table[i].zero_segments);
-        memset(&pool->jobs.table[i], 0, sizeof pool->jobs.table[i]);
-    }
+    tide_jobs_destroy(&pool->jobs);
     for (uint32_t i = 0; i < pool->model.op_count; i++) {
         free(pool->model.ops[i].accesses);
         free(pool->model.ops[i].held);
@@ -261,8 +219,6 @@ static void undo(tide_pool *pool)
     }
     tide_predict_destroy(&pool->predict);
     tide_measure_destroy(&pool->journal.measure);
-    free(pool->jobs.null_segments);
-    pool->jobs.null_segments = NULL;
     memset(pool->ground.space_address, 0, sizeof pool->ground.space_address);
 }
 

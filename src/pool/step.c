@@ -249,7 +249,8 @@ static tide_status end_locked(tide_pool *pool)
     tide_manager_counters_get(pool->engine.manager, &calls);
     pool->journal.records.sums.manager_calls += calls.calls - pool->step.calls_at_begin;
     if (training)
-        tide_pool_zero_gradients_mark(pool);
+        pool->norm.zero_gradients =
+            tide_jobs_zero_gradients(&pool->jobs, tide_manager_gradients(pool->engine.manager));
     status = tide_manager_step_end(pool->engine.manager);
     if (status != TIDE_OK || !training)
         return status;

@@ -1,0 +1,69 @@
+/* What one task's work is: the functions of the host lane, and the kernels on the update stream.
+ *
+ * A job is filled with the segments of the part (params where they lie in the PARAM slot, masters and states where they lie in
+ * theirs) and with the terms of its step. While it is busy it belongs to the stream that works on it.
+ *
+ * Owns its tables. Calls the kernels and the device, and nobody in this folder.
+ */
+#ifndef TIDE_POOL_JOB_H
+#define TIDE_POOL_JOB_H
+
+#include "chunk/manager.h"
+#include "src/pool/ground.h"
+
+/* Of the updates that run. */
+typedef struct tide_update_terms {
+    tide_step_options step;
+    float scale;     /* what they multiply gradients by */
+    uint64_t update; /* their number, from 1 */
+} tide_update_terms;
+
+typedef struct tide_job {
+    const tide_ground *ground;
+    tide_adamw_segment *segments;         /* [fixed] in a buffer that device and host reach */
+    uint32_t segments_object;             /* [fixed] the table, for the checker */
+    tide_update_segment *update_segments; /* [fixed] for a caller's optimizer */
+    uint32_t segment_count;
+    uint32_t zero_count;     /* of segments whose gradient is zero: */
+    uint32_t *zero_segments; /* [fixed] their indices */
+    void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
+    tide_adam_factors factors;
+    tide_update_terms terms;
+    tide_status status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
+    char message[256];
+    bool busy;              /* [lock] */
+    uint64_t update_number; /* [lock] piece of the update stream that reads the segments; 0: the host lane does */
+    tide_chunk chunk;       /* [lock] the PARAM chunk updated */
+} tide_job;
+
+/* A param_set or param_get in progress. */
+typedef struct tide_access_request {
+    bool set;
+    tide_space space;
+    uint64_t offset_elements;       /* in the fp32 chunk (space PARAM: in the PARAM chunk) */
+    uint64_t param_offset_elements; /* in the PARAM chunk */
+    uint64_t count;
+    float *values; /* the caller's; read only for set */
+    void *slots[2];
+    bool fresh[2];
+} tide_access_request;
+
+/* Arguments of the lane's functions, which are tide_kernels. */
+typedef struct tide_job_args {
+    tide_job *job;
+} tide_job_args;
+
+typedef struct tide_access_args {
+    const tide_ground *ground;
+    tide_access_request request;
+} tide_access_args;
+
+tide_status tide_job_run_update(void *stream, const void *job_args);
+tide_status tide_job_run_restore(void *stream, const void *job_args);
+tide_status tide_job_run_access(void *stream, const void *access_args);
+
+/* Enqueue the job on the update stream. `started`: some of it is there. Without the lock: it may be many launches, and sleep
+ * for room. */
+tide_status tide_job_launch(const tide_job *job, const tide_work *work, bool update, bool *started);
+
+#endif

@@ -1,0 +1,416 @@
+#include "src/pool/jobs.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+const char tide_label_adam_host[] = "adam host", tide_label_adam_device[] = "adam device";
+static const char label_restore[] = "restore", label_access[] = "access";
+
+/* --- the table --- */
+
+static uint32_t segments_max(const tide_layout *layout)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, TIDE_SPACE_MASTER); i++) {
+        const uint32_t count =
+            tide_layout_chunk_segments(layout, tide_layout_chunk(layout, TIDE_SPACE_MASTER, i));
+        most = most < count ? count : most;
+    }
+    return most;
+}
+
+uint64_t tide_jobs_table_bytes(const tide_layout *layout)
+{
+    return segments_max(layout) * sizeof(tide_adamw_segment);
+}
+
+/* On a device without data the buffer is made up but accounted for; what a launch declares is still counted from a real
+ * table. */
+static tide_status create_job(tide_jobs *jobs, uint32_t i)
+{
+    tide_device *device = jobs->ground->device;
+    tide_job *job = &jobs->table[i];
+    void *address;
+    job->ground = jobs->ground;
+    job->zero_segments = calloc(jobs->segments_max, sizeof *job->zero_segments);
+    if (jobs->ground->options.update != NULL)
+        job->update_segments = calloc(jobs->segments_max, sizeof *job->update_segments);
+    if (job->zero_segments == NULL || (jobs->ground->options.update != NULL && job->update_segments == NULL))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", jobs->segments_max);
+    const tide_status status =
+        device->ops->buffer_create(device, "update segments", jobs->segments_max * sizeof *job->segments,
+                                   &address, &job->segments_object);
+    if (status == TIDE_OK)
+        job->segments =
+            jobs->null_segments != NULL ? jobs->null_segments + (size_t)i * jobs->segments_max : address;
+    return status;
+}
+
+tide_status tide_jobs_create(tide_jobs *jobs)
+{
+    tide_status status = TIDE_OK;
+    jobs->segments_max = segments_max(jobs->ground->layout);
+    jobs->zero_gradient = calloc(jobs->model->param_count, sizeof *jobs->zero_gradient);
+    if (!jobs->ground->device->ops->has_data)
+        jobs->null_segments = calloc((size_t)TIDE_JOBS_MAX * jobs->segments_max, sizeof *jobs->null_segments);
+    if (jobs->zero_gradient == NULL || (!jobs->ground->device->ops->has_data && jobs->null_segments == NULL))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", jobs->segments_max);
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX && status == TIDE_OK; i++)
+        status = create_job(jobs, i);
+    return status;
+}
+
+void tide_jobs_destroy(tide_jobs *jobs)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        free(jobs->table[i].update_segments);
+        free(jobs->table[i].zero_segments);
+        jobs->table[i] = (tide_job){0};
+    }
+    free(jobs->null_segments);
+    free(jobs->zero_gradient);
+    jobs->null_segments = NULL;
+    jobs->zero_gradient = NULL;
+}
+
+/* What a busy job reads is in its table. */
+bool tide_jobs_is_valid(const tide_jobs *jobs)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        const tide_job *job = &jobs->table[i];
+        if (job->segment_count > jobs->segments_max || job->zero_count > job->segment_count ||
+            (job->busy && job->segments == NULL))
+            return false;
+    }
+    return jobs->request == NULL || jobs->request->count > 0;
+}
+
+static tide_job *free_job(tide_jobs *jobs, uint32_t *number)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        if (!jobs->table[i].busy) {
+            *number = i;
+            return &jobs->table[i];
+        }
+    }
+    return NULL;
+}
+
+bool tide_jobs_busy(const tide_jobs *jobs)
+{
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        if (jobs->table[i].busy)
+            return true;
+    }
+    return false;
+}
+
+bool tide_jobs_poll(tide_jobs *jobs)
+{
+    bool moved = false;
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
+        tide_job *job = &jobs->table[i];
+        bool passed = false;
+        if (!job->busy || job->update_number == 0)
+            continue;
+        const tide_status status = tide_order_query(jobs->order, TIDE_STREAM_UPDATE, job->update_number,
+                                                    TIDE_SITE_JOB_UPDATE, &passed);
+        if (status != TIDE_OK)
+            tide_monitor_fail(jobs->monitor, status);
+        if (!passed)
+            continue;
+        job->busy = false;
+        tide_tracer_chunk(&jobs->journal->tracer, "update end", job->chunk, "UPDATING", "HOLD", "update");
+        moved = true;
+    }
+    return moved;
+}
+
+/* --- filling a job --- */
+
+static void *slot_of(const tide_jobs *jobs, const tide_command *command, uint32_t i)
+{
+    return tide_link_reach(jobs->link, command->tier, command->task[i].slot, command->task[i].chunk);
+}
+
+/* Is a task to zero its i-th slot first? Not a host slot that has the zeros it was made of; from now on it has not. */
+static bool zeroes(tide_jobs *jobs, const tide_command *command, uint32_t i)
+{
+    const tide_task_chunk *item = &command->task[i];
+    if (command->tier == TIDE_TIER_DEVICE)
+        return item->fresh;
+    tide_marks *marks = &jobs->order->marks[TIDE_TIER_HOST][item->slot];
+    const bool zeroed = item->fresh && marks->filled;
+    marks->filled = true;
+    return zeroed;
+}
+
+/* Where the part's params, masters and states lie. */
+typedef struct part_places {
+    char *param;
+    float *fp32[3]; /* master and states; NULL: none of that */
+} part_places;
+
+static part_places places_of(const tide_jobs *jobs, const tide_command *command)
+{
+    const uint64_t part_bytes =
+        jobs->ground->plan.chunk_bytes / sizeof(float) * tide_ground_element_bytes(jobs->ground);
+    part_places places = {.param = (char *)slot_of(jobs, command, 0) + command->part * part_bytes};
+    for (uint32_t i = 1; i < command->task_count; i++)
+        places.fp32[i - 1] = slot_of(jobs, command, i);
+    return places;
+}
+
+static float *offset(float *base, uint64_t elements)
+{
+    return base == NULL ? NULL : base + elements;
+}
+
+static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_segment segment,
+                         const part_places *places)
+{
+    const tide_pool_param *param = &jobs->model->params[segment.param];
+    const uint64_t at = segment.chunk_offset_elements;
+    const tide_adamw_segment filled = {.param = places->param + at * tide_ground_element_bytes(jobs->ground),
+                                       .master = offset(places->fp32[0], at),
+                                       .momentum = offset(places->fp32[1], at),
+                                       .variance = offset(places->fp32[2], at),
+                                       .elements = segment.elements,
+                                       .decays = param->decay};
+    job->segments[i] = filled;
+    if (job->update_segments != NULL)
+        job->update_segments[i] = (tide_update_segment){.param = segment.param,
+                                                        .first_element = segment.param_offset_elements,
+                                                        .elements = segment.elements,
+                                                        .values = filled.param,
+                                                        .master = filled.master,
+                                                        .states = {filled.momentum, filled.variance},
+                                                        .zero_gradient = jobs->zero_gradient[segment.param],
+                                                        .decay = param->decay};
+    if (jobs->zero_gradient[segment.param])
+        job->zero_segments[job->zero_count++] = i;
+}
+
+/* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
+static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_job *job)
+{
+    const tide_access access = tide_writes(TIDE_OBJECT_BUFFER, job->segments_object);
+    const tide_work work = {
+        .label = "fill segments", .tag = command->chunk, .accesses = &access, .access_count = 1};
+    const tide_status status = jobs->ground->device->ops->host_touch(jobs->ground->device, &work);
+    if (status != TIDE_OK)
+        return status;
+    const part_places places = places_of(jobs, command);
+    const tide_chunk master = command->task[1].chunk;
+    job->segment_count = tide_layout_chunk_segments(jobs->ground->layout, master);
+    job->zero_count = 0;
+    assert(job->segment_count <= jobs->segments_max);
+    for (uint32_t i = 0; i < job->segment_count; i++)
+        fill_segment(jobs, job, i, tide_layout_chunk_segment(jobs->ground->layout, master, i), &places);
+    for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
+        job->fresh[i] =
+            i < command->task_count && zeroes(jobs, command, i) ? slot_of(jobs, command, i) : NULL;
+    job->terms = jobs->terms;
+    const tide_step_options *step = &job->terms.step;
+    job->factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2, step->epsilon,
+                                          step->weight_decay, job->terms.update, job->terms.scale);
+    return TIDE_OK;
+}
+
+/* --- starting --- */
+
+static bool task_writes(const tide_jobs *jobs, const tide_command *command, uint32_t i)
+{
+    if (command->kind == TIDE_COMMAND_ACCESS)
+        return jobs->request->set || command->task[i].fresh;
+    return command->kind == TIDE_COMMAND_UPDATE || i == 0 || command->task[i].fresh;
+}
+
+/* Have the copies that matter to a host task been seen to pass? Those into its slots have: their commands are done. */
+static tide_status host_slots_ready(tide_jobs *jobs, const tide_command *command, bool *ready)
+{
+    tide_status status = TIDE_OK;
+    *ready = true;
+    for (uint32_t i = 0; i < command->task_count && *ready && status == TIDE_OK; i++) {
+        if (task_writes(jobs, command, i))
+            status = tide_order_query(
+                jobs->order, TIDE_STREAM_IN,
+                jobs->order->marks[TIDE_TIER_HOST][command->task[i].slot].used[TIDE_STREAM_IN],
+                TIDE_SITE_LANE_IN, ready);
+    }
+    return status;
+}
+
+/* What a task touches: its chunks' slots, and the job's table if it has a job. */
+static uint32_t task_accesses(const tide_jobs *jobs, const tide_command *command, const tide_job *job,
+                              tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
+{
+    const tide_object_kind kind =
+        command->tier == TIDE_TIER_HOST ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT;
+    for (uint32_t i = 0; i < command->task_count; i++)
+        accesses[i] = (tide_access){kind, command->task[i].slot, task_writes(jobs, command, i)};
+    if (job == NULL)
+        return command->task_count;
+    accesses[command->task_count] = tide_reads(TIDE_OBJECT_BUFFER, job->segments_object);
+    return command->task_count + 1;
+}
+
+static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, tide_task *task,
+                                  const tide_job *job, const char *label, tide_kernel fn,
+                                  const void *arguments, size_t argument_bytes, bool *started)
+{
+    const tide_ground *ground = jobs->ground;
+    tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    const uint32_t count = task_accesses(jobs, command, job, accesses);
+    /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
+    const double bytes =
+        (double)tide_layout_chunk_used_bytes(ground->layout,
+                                             command->task[command->task_count > 1 ? 1 : 0].chunk) /
+        4 *
+        (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_ground_element_bytes(ground)
+                                                      : 4 + tide_ground_element_bytes(ground));
+    const tide_work work = {
+        .label = label, .tag = command->chunk, .bytes = bytes, .accesses = accesses, .access_count = count};
+    assert(tide_order_may_enqueue(jobs->order, TIDE_STREAM_HOST));
+    tide_status status =
+        ground->device->ops->launch(ground->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
+    *started = status == TIDE_OK;
+    if (status == TIDE_OK)
+        status = tide_order_record(jobs->order, TIDE_STREAM_HOST, &task->number);
+    return status;
+}
+
+static tide_status start_on_host(tide_jobs *jobs, const tide_command *command, tide_task *task, tide_job *job,
+                                 bool *started)
+{
+    const bool update = command->kind == TIDE_COMMAND_UPDATE;
+    const tide_job_args arguments = {.job = job};
+    const tide_status status = job_fill(jobs, command, job);
+    if (status != TIDE_OK)
+        return status;
+    return launch_on_lane(jobs, command, task, job, update ? tide_label_adam_host : label_restore,
+                          update ? tide_job_run_update : tide_job_run_restore, &arguments, sizeof arguments,
+                          started);
+}
+
+/* The job is busy, its slots are pinned, and only the engine ends either: the lock may be given up meanwhile. */
+static tide_status start_on_device(tide_jobs *jobs, const tide_command *command, tide_job *job, bool *started)
+{
+    const bool update = command->kind == TIDE_COMMAND_UPDATE;
+    assert(jobs->ground->options.update == NULL);
+    tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    const uint32_t count = task_accesses(jobs, command, job, accesses);
+    const tide_work work = {.label = update ? tide_label_adam_device : label_restore,
+                            .tag = command->chunk,
+                            .accesses = accesses,
+                            .access_count = count};
+    tide_needs needs = {0};
+    for (uint32_t i = 0; i < command->task_count; i++)
+        tide_needs_add(&needs, &jobs->order->marks[TIDE_TIER_DEVICE][command->task[i].slot], true);
+    tide_status status = job_fill(jobs, command, job);
+    if (status != TIDE_OK)
+        return status;
+    tide_order_enqueue_from_engine(jobs->order, TIDE_STREAM_UPDATE);
+    status = tide_order_wait(jobs->order, TIDE_STREAM_UPDATE, &needs);
+    if (status != TIDE_OK)
+        return status;
+    tide_monitor_unlock(jobs->monitor);
+    status = tide_job_launch(job, &work, update, started);
+    tide_monitor_lock(jobs->monitor);
+    if (status == TIDE_OK)
+        status = tide_order_record(jobs->order, TIDE_STREAM_UPDATE, &job->update_number);
+    for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
+        tide_marks_set(&jobs->order->marks[TIDE_TIER_DEVICE][command->task[i].slot], TIDE_STREAM_UPDATE,
+                       job->update_number, true);
+    return status;
+}
+
+static tide_status start_access(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started)
+{
+    tide_access_request *request = jobs->request;
+    assert(request != NULL && command->task_count <= 2);
+    for (uint32_t i = 0; i < command->task_count; i++) {
+        request->slots[i] = slot_of(jobs, command, i);
+        request->fresh[i] = zeroes(jobs, command, i);
+    }
+    const tide_access_args arguments = {.ground = jobs->ground, .request = *request};
+    return launch_on_lane(jobs, command, task, NULL, label_access, tide_job_run_access, &arguments,
+                          sizeof arguments, started);
+}
+
+static tide_status start_job(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started)
+{
+    tide_job *job = free_job(jobs, &task->job);
+    if (job == NULL)
+        return TIDE_OK;
+    job->busy = true;
+    job->chunk = command->chunk;
+    job->update_number = 0;
+    job->status = TIDE_OK;
+    const tide_status status = command->tier == TIDE_TIER_HOST
+                                   ? start_on_host(jobs, command, task, job, started)
+                                   : start_on_device(jobs, command, job, started);
+    if (status != TIDE_OK) {
+        job->busy = false;
+        task->job = UINT32_MAX;
+        return status;
+    }
+    assert(tide_jobs_is_valid(jobs));
+    tide_tracer_chunk(&jobs->journal->tracer, command->kind == TIDE_COMMAND_UPDATE ? "update begin" : "state",
+                      command->chunk, "HOLD_AFTER_BWD", "UPDATING", tide_reason_name(command->reason));
+    return TIDE_OK;
+}
+
+tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started)
+{
+    tide_device *device = jobs->ground->device;
+    tide_status status = TIDE_OK;
+    bool ready = true;
+    assert(tide_monitor_is_held(jobs->monitor));
+    if (command->tier == TIDE_TIER_HOST)
+        status = host_slots_ready(jobs, command, &ready);
+    else /* without room a job's end there brings the engine back */
+        ready = device->ops->room(device, TIDE_STREAM_UPDATE, false);
+    if (status != TIDE_OK || !ready)
+        return status;
+    return command->kind == TIDE_COMMAND_ACCESS ? start_access(jobs, command, task, started)
+                                                : start_job(jobs, command, task, started);
+}
+
+tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_task *task,
+                             bool *passed)
+{
+    const tide_status status =
+        tide_order_query(jobs->order, TIDE_STREAM_HOST, task->number, TIDE_SITE_LANE_DONE, passed);
+    if (status != TIDE_OK || !*passed || task->job == UINT32_MAX)
+        return status;
+    const tide_job *job = &jobs->table[task->job];
+    assert(job->busy && job->chunk == command->chunk);
+    if (job->status == TIDE_OK)
+        return TIDE_OK;
+    return tide_fail(job->status, "%s of param chunk %u: %s", tide_command_kind_name(command->kind),
+                     tide_layout_chunk_index(jobs->ground->layout, command->chunk), job->message);
+}
+
+void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_task *task)
+{
+    assert(tide_monitor_is_held(jobs->monitor));
+    if (command->kind == TIDE_COMMAND_ACCESS)
+        jobs->request = NULL;
+    if (task->job == UINT32_MAX || jobs->table[task->job].update_number != 0)
+        return; /* the update stream has it; tide_jobs_poll sees its end */
+    jobs->table[task->job].busy = false;
+    tide_tracer_chunk(&jobs->journal->tracer, command->kind == TIDE_COMMAND_UPDATE ? "update end" : "state",
+                      command->chunk, "UPDATING", "HOLD", tide_reason_name(command->reason));
+}
+
+uint64_t tide_jobs_zero_gradients(tide_jobs *jobs, const tide_gradients *gradients)
+{
+    uint64_t count = 0;
+    assert(tide_monitor_is_held(jobs->monitor));
+    for (uint32_t i = 0; i < jobs->model->param_count; i++) {
+        jobs->zero_gradient[i] = gradients != NULL && !gradients->params[i].is_closed;
+        count += jobs->zero_gradient[i];
+    }
+    return count;
+}
