@@ -141,7 +141,7 @@ static bool updates_wait(tide_trainer *trainer)
 {
     tide_pool *pool = tide_trainer_pool(trainer);
     tide_monitor_lock(&pool->monitor);
-    const bool waits = !tide_pool_updates_done(pool);
+    const bool waits = !tide_engine_updates_done(&pool->engine);
     tide_monitor_unlock(&pool->monitor);
     return waits;
 }

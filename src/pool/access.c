@@ -138,11 +138,6 @@ tide_status tide_read(tide_pool *pool, void *target, const void *region, size_t 
 
 /* --- params --- */
 
-static bool access_done(const tide_pool *pool)
-{
-    return pool->jobs.request == NULL;
-}
-
 /* One piece inside one chunk of the space. */
 static tide_status access_piece(tide_pool *pool, tide_access_request *request, tide_chunk chunk)
 {
@@ -160,8 +155,8 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
     if (status != TIDE_OK)
         return status;
     pool->jobs.request = request;
-    tide_engine_ring(pool);
-    const tide_status waited = tide_engine_wait(pool, access_done);
+    tide_engine_ring(&pool->engine, false);
+    const tide_status waited = tide_engine_wait(&pool->engine, tide_engine_access_done);
     if (waited == TIDE_OK)
         return TIDE_OK;
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next
@@ -220,7 +215,7 @@ static bool covers_all(const tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         for (uint32_t space = 0; space < 1 + pool->ground.options.update_states; space++) {
-            if (pool->model.params[i].covered[space] < pool->model.params[i].elements)
+            if (pool->access.covered[i][space] < pool->model.params[i].elements)
                 return false;
         }
     }
@@ -228,15 +223,19 @@ static bool covers_all(const tide_pool *pool)
 }
 
 /* A torn pool heals when every value has been set anew, each param's in order. */
-static void note_coverage(tide_pool *pool, tide_pool_param *param, tide_space space, uint64_t first,
-                          uint64_t count)
+static void note_coverage(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count)
 {
-    uint64_t *covered = &param->covered[space - TIDE_SPACE_MASTER];
-    if (!pool->engine.torn || first > *covered)
+    uint64_t *covered = &pool->access.covered[param][space - TIDE_SPACE_MASTER];
+    if (!pool->engine.torn)
+        return;
+    if (pool->access.tear != pool->engine.tears)
+        memset(pool->access.covered, 0, pool->model.param_count * sizeof *pool->access.covered);
+    pool->access.tear = pool->engine.tears;
+    if (first > *covered)
         return;
     if (*covered < first + count)
         *covered = first + count;
-    if (*covered == param->elements && covers_all(pool))
+    if (*covered == pool->model.params[param].elements && covers_all(pool))
         pool->engine.torn = false;
 }
 
@@ -245,7 +244,7 @@ static tide_status settle_between_steps(tide_pool *pool, const char *call)
 {
     if (pool->step.is_open)
         return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
-    return tide_pool_settle(pool);
+    return tide_engine_settle(&pool->engine);
 }
 
 static tide_status access_params(tide_pool *pool, const char *call, tide_param param, tide_space space,
@@ -253,7 +252,7 @@ static tide_status access_params(tide_pool *pool, const char *call, tide_param p
 {
     tide_monitor_lock(&pool->monitor);
     /* On a pool that failed the step is given up first, as an abort does. */
-    tide_status status = tide_pool_ask_failure(pool) == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
+    tide_status status = tide_engine_failure(&pool->engine) == TIDE_OK ? TIDE_OK : tide_pool_give_up(pool);
     if (status == TIDE_OK && pool->engine.torn && !set)
         status = tide_pool_say_torn(call);
     if (status == TIDE_OK)
@@ -263,7 +262,7 @@ static tide_status access_params(tide_pool *pool, const char *call, tide_param p
     if (status == TIDE_OK)
         status = access_range(pool, param, space, first, count, values, set);
     if (status == TIDE_OK && set)
-        note_coverage(pool, &pool->model.params[param], space, first, count);
+        note_coverage(pool, param, space, first, count);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }
@@ -305,12 +304,12 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_update_count_set: the pool is not sealed");
     tide_monitor_lock(&pool->monitor);
-    tide_status status = tide_pool_ask_failure(pool);
+    tide_status status = tide_engine_failure(&pool->engine);
     if (status == TIDE_OK)
         status = settle_between_steps(pool, "tide_update_count_set");
     if (status == TIDE_OK) {
         pool->engine.updates = updates;
-        pool->norm.skipped_in_row = 0; /* whoever loads begins anew */
+        tide_norm_forgive(&pool->norm);
     }
     tide_monitor_unlock(&pool->monitor);
     return status;

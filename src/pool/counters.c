@@ -26,7 +26,7 @@ bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_cou
     if (pool == NULL || step == NULL || counters == NULL || !pool->sealed)
         return false;
     tide_monitor_lock(&pool->monitor);
-    tide_engine_tell_updates(pool);
+    tide_commands_tell_updates(&pool->engine.commands);
     const bool taken = tide_records_take(&pool->journal.records, step, counters);
     tide_monitor_unlock(&pool->monitor);
     return taken;

@@ -1,471 +1,428 @@
-/* The engine: executes what the chunk manager decides, in its order, without making anybody wait who need
- * not.
- *
- * A command's life
- *
- *   FETCH        map (outside the lock; not where the slot stands already), enqueue the copy on the in stream behind the
- *                marks of both slots: done
- *   WRITE_BACK   enqueue the copy on the out stream; open until it has been seen to end: done
- *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have
- *                been seen; unmap (outside the lock): done. Where one call takes a slot from place to place (remap), the
- *                place is left as it is, and done: if the next command fetches into that slot, it is one call, else the
- *                place is unmapped before anything else is done
- *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished
- *                (tasks.c); on the device done when enqueued
- *
- * No command is asked for while a way of the link has no room for it, and no job is started while its stream has none: the
- * engine holds the lock and never sleeps for room.
- *
- * Everything enqueued here runs on the engine's thread (asynchronous devices) so that what the engine has
- * seen pass is what orders it; the hazard checker knows threads apart. A failure stops the engine from asking
- * for more commands; what is open is brought to its end at abort (give_up).
- */
-#include "src/pool/internal.h"
+#include "src/pool/engine.h"
 
 #include <assert.h>
-#include <string.h>
+#include <signal.h>
 
-/* What the open op's request waits for; nothing if none is open. */
-static tide_request_wait request_wait(const tide_pool *pool)
+bool tide_engine_is_valid(const tide_engine *engine)
 {
-    return tide_manager_request_wait(pool->engine.manager);
+    return tide_commands_is_valid(&engine->commands) && tide_jobs_is_valid(engine->jobs) &&
+           tide_norm_is_valid(engine->norm) && engine->ends.passed <= engine->ends.count &&
+           (!engine->torn || engine->tears > 0);
 }
 
-/* The caller may wait for something else now. Costs nothing while nobody is held up. */
-static void tell_stalls(tide_pool *pool)
+/* --- what can be waited for --- */
+
+bool tide_engine_request_ready(const tide_engine *engine)
 {
-    if (pool->journal.stalls.held)
-        tide_stalls_tell(&pool->journal.stalls, !tide_pool_norm_known(pool), request_wait(pool));
+    return tide_manager_ready(engine->manager);
 }
 
-void tide_engine_hold(tide_pool *pool)
+bool tide_engine_norm_known(const tide_engine *engine)
 {
-    tide_stalls_hold(&pool->journal.stalls, !tide_pool_norm_known(pool), request_wait(pool));
+    return tide_norm_is_known(engine->norm);
 }
 
-void tide_engine_release(tide_pool *pool)
+bool tide_engine_updates_done(const tide_engine *engine)
 {
-    tide_stalls_release(&pool->journal.stalls);
+    return tide_commands_updates_done(&engine->commands);
 }
 
-tide_status tide_engine_wait_held(tide_pool *pool, bool (*ready)(const tide_pool *pool))
+bool tide_engine_updates_ended(const tide_engine *engine)
 {
-    if (ready(pool))
-        return tide_monitor_failure(&pool->monitor);
-    tide_engine_hold(pool);
-    const tide_status status = tide_engine_wait(pool, ready);
-    tide_engine_release(pool);
-    return status;
+    return tide_commands_updates_ended(&engine->commands);
 }
 
-void tide_engine_tell_updates(tide_pool *pool)
+bool tide_engine_access_done(const tide_engine *engine)
 {
-    if (tide_pool_updates_ended(pool))
-        tide_records_updates_ended(&pool->journal.records);
+    return engine->jobs->request == NULL;
 }
 
-void tide_engine_ring(tide_pool *pool)
+static bool given_up(const tide_engine *engine)
 {
-    if (pool->engine.started) {
-        pool->ground.device->ops->ring(pool->ground.device);
-        return;
-    }
-    const bool holds = pool->step.is_open; /* mappings, made here, take the caller's time */
-    if (holds)
-        tide_engine_hold(pool);
-    while (tide_pool_engine_step(pool)) {
-    }
-    if (holds)
-        tide_engine_release(pool);
+    return !engine->abort.asked;
 }
 
-void tide_pool_command_done(tide_pool *pool, const tide_command *command, tide_status status)
+/* --- records --- */
+
+static void tear(tide_engine *engine)
 {
+    engine->torn = true;
+    engine->tears++;
+}
+
+static void tell_records(tide_engine *engine, void (*tell)(tide_records *, const tide_manager_counters *))
+{
+    tide_manager_counters manager;
+    tide_manager_counters_get(engine->manager, &manager);
+    tell(&engine->journal->records, &manager);
+    tide_commands_tell_updates(&engine->commands);
+}
+
+void tide_engine_record_begin(tide_engine *engine)
+{
+    tell_records(engine, tide_records_begin);
+}
+
+void tide_engine_record_close(tide_engine *engine)
+{
+    tell_records(engine, tide_records_close);
+}
+
+void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
+{
+    tide_records_let_go(&engine->journal->records);
+    engine->journal->tracer.let_go_step = engine->journal->tracer.step;
+    engine->jobs->terms =
+        (tide_update_terms){.step = *step, .scale = gradient_scale, .update = engine->updates + 1};
+}
+
+/* --- the norm's verdicts --- */
+
+static tide_status go(tide_engine *engine)
+{
+    const tide_norm *norm = engine->norm;
+    const bool awaited = tide_norm_is_awaited(engine->ground, &norm->step);
+    if (awaited)
+        tide_engine_let_go(engine, &norm->step, norm->result.gradient_scale);
+    engine->updates = engine->jobs->terms.update;
+    engine->is_counted = true;
+    return awaited ? tide_manager_release_updates(engine->manager) : TIDE_OK;
+}
+
+static tide_status skip(tide_engine *engine)
+{
+    engine->journal->records.sums.skipped++;
+    tide_records_let_go(&engine->journal->records);
+    return tide_manager_skip_updates(engine->manager);
+}
+
+static tide_status say_torn(tide_engine *engine)
+{
+    tear(engine);
+    return tide_fail(
+        TIDE_ERROR_NONFINITE,
+        "step %llu: the gradient norm is not finite, and updates did not wait for it; the pool is torn",
+        (unsigned long long)engine->journal->tracer.step);
+}
+
+static bool poll_norm(tide_engine *engine)
+{
+    tide_norm_verdict verdict;
+    tide_status status = tide_norm_poll(engine->norm, &verdict);
+    if (status == TIDE_OK && verdict == TIDE_NORM_WAIT)
+        return false;
+    if (verdict == TIDE_NORM_GO)
+        status = go(engine);
+    else if (verdict == TIDE_NORM_SKIP)
+        status = skip(engine);
+    else if (verdict == TIDE_NORM_TORN)
+        status = say_torn(engine);
     if (status != TIDE_OK)
-        tide_monitor_fail(&pool->monitor, status);
-    tide_manager_done(pool->engine.manager, command->id, status);
-    if (status == TIDE_OK)
-        tide_records_count_command(&pool->journal.records, command);
-    tide_engine_tell_updates(pool);
-    tide_monitor_progress(&pool->monitor);
-}
-
-/* --- open commands --- */
-
-/* `number` is that of its copy out, if it has one. */
-static void open_add(tide_pool *pool, const tide_command *command, tide_pool_command_phase phase,
-                     uint64_t number)
-{
-    assert(pool->commands.count < TIDE_COMMANDS_OPEN_MAX);
-    pool->commands.open[pool->commands.count++] =
-        (tide_pool_command){.command = *command, .phase = phase, .number = number, .task.job = UINT32_MAX};
-}
-
-static void open_remove(tide_pool *pool, uint32_t i)
-{
-    pool->commands.open[i] = pool->commands.open[--pool->commands.count];
-}
-
-static void issue(tide_pool *pool, const tide_command *command)
-{
-    tide_status status = TIDE_OK;
-    uint64_t number = 0;
-    switch (command->kind) {
-    case TIDE_COMMAND_FETCH:
-        tide_pool_command_done(pool, command, tide_link_fetch(&pool->link, command));
-        return;
-    case TIDE_COMMAND_WRITE_BACK:
-    case TIDE_COMMAND_EVICT:
-        if (command->copy)
-            status = tide_link_copy_out(&pool->link, command, &number);
-        if (status != TIDE_OK)
-            tide_pool_command_done(pool, command, status);
-        else
-            open_add(pool, command, command->kind == TIDE_COMMAND_EVICT ? TIDE_OPEN_UNMAP : TIDE_OPEN_COPY,
-                     number);
-        return;
-    case TIDE_COMMAND_UPDATE:
-    case TIDE_COMMAND_RESTORE:
-    case TIDE_COMMAND_ACCESS:
-        open_add(pool, command, TIDE_OPEN_READY, 0);
-        return;
-    }
-}
-
-/* Has the last use passed? Then unmap. True if the command is done. */
-static bool poll_unmap(tide_pool *pool, uint32_t i)
-{
-    const tide_pool_command open = pool->commands.open[i];
-    bool unused = false;
-    tide_status status = tide_link_unused(&pool->link, open.command.device_slot, &unused);
-    if (status == TIDE_OK && !unused)
-        return false;
-    open_remove(pool, i);
-    if (status == TIDE_OK) {
-        tell_stalls(pool);
-        status = tide_link_leave(&pool->link, &open.command);
-    }
-    tide_pool_command_done(pool, &open.command, status);
-    return true;
-}
-
-/* The lane may read what was copied out only when that has been seen. */
-static bool poll_copy(tide_pool *pool, uint32_t i)
-{
-    const tide_pool_command open = pool->commands.open[i];
-    bool passed;
-    const tide_status status =
-        tide_order_query(&pool->order, TIDE_STREAM_OUT, open.number, TIDE_SITE_LANE_OUT, &passed);
-    if (status == TIDE_OK && !passed)
-        return false;
-    open_remove(pool, i);
-    tide_pool_command_done(pool, &open.command, status);
-    return true;
-}
-
-static void task_done(tide_pool *pool, uint32_t i, tide_status status)
-{
-    tide_pool_command open = pool->commands.open[i];
-    open_remove(pool, i);
-    tide_jobs_finish(&pool->jobs, &open.command, &open.task);
-    tide_pool_command_done(pool, &open.command, status);
-}
-
-/* A task that waits for its slots or a job has changed nothing. */
-static void task_cancel(tide_pool *pool, uint32_t i)
-{
-    const tide_pool_command open = pool->commands.open[i];
-    assert(open.phase == TIDE_OPEN_READY && open.task.job == UINT32_MAX);
-    open_remove(pool, i);
-    if (open.command.kind == TIDE_COMMAND_ACCESS)
-        pool->jobs.request = NULL;
-    tide_manager_cancel(pool->engine.manager, open.command.id);
-}
-
-static bool poll_ready(tide_pool *pool, uint32_t i)
-{
-    bool started = false;
-    if (pool->monitor.failure != TIDE_OK)
-        return false;
-    const tide_status status =
-        tide_jobs_start(&pool->jobs, &pool->commands.open[i].command, &pool->commands.open[i].task, &started);
-    if (status != TIDE_OK && started) {
-        task_done(pool, i, status);
-        return true;
-    }
-    if (status != TIDE_OK)
-        tide_monitor_fail(
-            &pool->monitor,
-            status); /* it has changed nothing: giving up cancels it, and it is owed as before */
-    if (!started)
-        return false;
-    if (pool->commands.open[i].command.tier == TIDE_TIER_DEVICE)
-        task_done(pool, i, TIDE_OK);
-    else
-        pool->commands.open[i].phase = TIDE_OPEN_LANE;
-    return true;
-}
-
-static bool poll_lane(tide_pool *pool, uint32_t i)
-{
-    tide_pool_command *open = &pool->commands.open[i];
-    bool passed;
-    const tide_status status = tide_jobs_passed(&pool->jobs, &open->command, &open->task, &passed);
-    if (status == TIDE_OK && !passed)
-        return false;
-    task_done(pool, i, status);
-    return true;
-}
-
-static bool poll_one(tide_pool *pool, uint32_t i)
-{
-    switch (pool->commands.open[i].phase) {
-    case TIDE_OPEN_COPY:
-        return poll_copy(pool, i);
-    case TIDE_OPEN_UNMAP:
-        return poll_unmap(pool, i);
-    case TIDE_OPEN_READY:
-        return poll_ready(pool, i);
-    case TIDE_OPEN_LANE:
-        return poll_lane(pool, i);
-    case TIDE_OPEN_NONE:
-        break;
-    }
-    return false;
-}
-
-/* Up to the first unmap, which is slow, or leaves a place to the next fetch: what came meanwhile may be more urgent. */
-static bool poll_open(tide_pool *pool)
-{
-    bool moved = false;
-    for (uint32_t i = 0; i < pool->commands.count;) {
-        const bool unmaps = pool->commands.open[i].phase == TIDE_OPEN_UNMAP;
-        /* Polling may drop the lock, but only the engine changes this table. */
-        if (!poll_one(pool, i)) {
-            i++;
-            continue;
-        }
-        moved = true;
-        if (unmaps)
-            break;
-    }
-    return moved;
-}
-
-/* See which jobs of the update stream have passed. */
-static bool poll_jobs(tide_pool *pool)
-{
-    if (!tide_jobs_poll(&pool->jobs))
-        return false;
-    tide_engine_tell_updates(pool);
-    tide_monitor_progress(&pool->monitor);
+        tide_monitor_fail(engine->monitor, status); /* what has not been judged is lost, and not known */
+    tide_monitor_progress(engine->monitor);
+    assert(tide_engine_is_valid(engine));
     return true;
 }
 
 /* --- giving a step up --- */
 
-/* Everything enqueued has ended: bring every open command to its end too. Tasks that had not started change
- * nothing. */
-static void resolve_open(tide_pool *pool)
-{
-    while (pool->commands.count > 0) {
-        const uint32_t last = pool->commands.count - 1;
-        if (pool->commands.open[last].phase == TIDE_OPEN_READY)
-            task_cancel(pool, last);
-        else if (!poll_one(pool, last))
-            break; /* after a synchronize nothing is pending; a device that says otherwise is reported below
-                    */
-    }
-}
-
 /* The manager says what of the last training step still stands; two things it can't know. */
-static tide_status abort_manager(tide_pool *pool, bool norm_lost, bool update_lost)
+static tide_status abort_manager(tide_engine *engine, bool norm_lost, bool update_lost)
 {
-    if (pool->commands.count > 0)
-        return tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", pool->commands.count);
-    const tide_status status =
-        tide_manager_abort(pool->engine.manager, &pool->engine.abort.gave_up, &pool->engine.abort.torn);
+    tide_give_up *abort = &engine->abort;
+    const tide_status status = tide_manager_abort(engine->manager, &abort->gave_up, &abort->torn);
     /* Without clipping all updates may have run while the norm that judges them is not known and now never will be;
      * and a kernel of the update stream may have failed after the engine had told that it was enqueued. */
-    if (norm_lost && !pool->engine.abort.gave_up && !tide_pool_step_waits(pool, &pool->step.options))
-        pool->engine.abort.torn = true;
+    if (norm_lost && !abort->gave_up && !tide_norm_is_awaited(engine->ground, &engine->norm->step))
+        abort->torn = true;
     if (update_lost)
-        pool->engine.abort.torn = true;
+        abort->torn = true;
     return status;
 }
 
-static void answer_give_up(tide_pool *pool)
+static void answer_give_up(tide_engine *engine)
 {
-    tide_monitor_unlock(&pool->monitor);
-    pool->ground.device->ops->synchronize(pool->ground.device);
-    tide_monitor_lock(&pool->monitor);
-    tide_order_synchronized(&pool->order);
-    const bool norm_lost = pool->norm.phase != TIDE_NORM_IDLE && pool->norm.phase != TIDE_NORM_KNOWN;
-    const bool update_lost = pool->ground.device->ops->stream_failed(pool->ground.device, TIDE_STREAM_UPDATE);
-    pool->norm.phase = TIDE_NORM_IDLE;
-    resolve_open(pool);
-    (void)poll_jobs(pool);
-    tide_status status = abort_manager(pool, norm_lost, update_lost);
+    tide_device *device = engine->ground->device;
+    tide_monitor_unlock(engine->monitor);
+    device->ops->synchronize(device);
+    tide_monitor_lock(engine->monitor);
+    tide_order_synchronized(engine->order);
+    const bool norm_lost = tide_norm_lose(engine->norm);
+    const bool update_lost = device->ops->stream_failed(device, TIDE_STREAM_UPDATE);
+    tide_status status = tide_commands_resolve(&engine->commands);
     if (status == TIDE_OK)
-        status = pool->ground.device->ops->recover(pool->ground.device);
+        status = abort_manager(engine, norm_lost, update_lost);
     if (status == TIDE_OK)
-        pool->monitor.failure = TIDE_OK;
+        status = device->ops->recover(device);
+    if (status == TIDE_OK)
+        tide_monitor_clear(engine->monitor);
     else
-        tide_monitor_fail(&pool->monitor, status);
-    pool->engine.abort.asked = false;
-    tide_monitor_progress(&pool->monitor);
+        tide_monitor_fail(engine->monitor, status);
+    engine->abort.asked = false;
+    tide_monitor_progress(engine->monitor);
+    assert(tide_engine_is_valid(engine));
+}
+
+/* The training step given up is as if it had not begun. */
+static void forget_step(tide_engine *engine)
+{
+    tide_records_drop(&engine->journal->records);
+    tide_measure_step_forget(&engine->journal->measure);
+    engine->updates -= engine->is_counted;
+    engine->is_counted = false;
+    engine->journal->tracer.step--;
+}
+
+tide_status tide_engine_give_up(tide_engine *engine)
+{
+    tide_norm_forgive(engine->norm);
+    engine->abort = (tide_give_up){.asked = true};
+    tide_engine_ring(engine, false);
+    const tide_status status = tide_engine_wait(engine, given_up);
+    if (status != TIDE_OK)
+        return status;
+    engine->jobs->request = NULL;
+    if (engine->torn || engine->abort.torn || engine->abort.gave_up)
+        engine->norm->has_result = false;
+    if (engine->abort.torn) {
+        tide_measure_step_forget(&engine->journal->measure);
+        tear(engine);
+    } else if (engine->abort.gave_up)
+        forget_step(engine);
+    assert(tide_engine_is_valid(engine));
+    return TIDE_OK;
 }
 
 /* --- rounds --- */
 
-/* How far has the device come with the caller's ops? Chunks of those may be copied out at once. */
-static tide_status see_ops_pass(tide_pool *pool)
+void tide_engine_op_ended(tide_engine *engine)
 {
-    tide_status status = TIDE_OK;
-    bool passed = true;
-    if (pool->engine.ends.count - pool->engine.ends.passed > TIDE_OP_ENDS_MAX)
-        pool->engine.ends.passed = pool->engine.ends.count - TIDE_OP_ENDS_MAX;
-    while (status == TIDE_OK && passed && pool->engine.ends.passed < pool->engine.ends.count) {
-        status =
-            tide_order_query(&pool->order, TIDE_STREAM_COMPUTE,
-                             pool->engine.ends.numbers[(pool->engine.ends.passed + 1) % TIDE_OP_ENDS_MAX],
-                             TIDE_SITE_UNMAP_COMPUTE, &passed);
-        pool->engine.ends.passed += status == TIDE_OK && passed;
-    }
-    tide_manager_set_passed(pool->engine.manager, pool->engine.ends.passed);
-    return status;
+    assert(tide_monitor_is_held(engine->monitor));
+    tide_op_ends_add(&engine->ends, engine->order);
 }
 
 /* Each way of the link gets a few copies ahead, no more: what becomes urgent is not to stand behind many. Looked at only
  * while copies are about, and how far the device has come only while chunks wait to leave: where everything is resident
  * the engine is soon done with the lock. */
-static tide_status look_at_link(tide_pool *pool)
+static tide_status look_at_link(tide_engine *engine)
 {
     tide_status status = TIDE_OK;
-    if (tide_manager_leaving(pool->engine.manager) > 0)
-        status = see_ops_pass(pool);
-    if (status != TIDE_OK || !pool->link.used)
+    if (tide_manager_leaving(engine->manager) > 0) {
+        status = tide_op_ends_look(&engine->ends, engine->order);
+        tide_manager_set_passed(engine->manager, engine->ends.passed);
+    }
+    if (status != TIDE_OK || !engine->link->used)
         return status;
     bool in_busy, out_busy;
-    tide_link_look(&pool->link, &in_busy, &out_busy);
-    tide_manager_set_link(pool->engine.manager, in_busy, out_busy);
+    tide_link_look(engine->link, &in_busy, &out_busy);
+    tide_manager_set_link(engine->manager, in_busy, out_busy);
     return TIDE_OK;
 }
 
 /* The manager holds prefetches back while the link is busy, but not what an op waits for: that can be as many as there are
  * slots. */
-static bool ask_next(tide_pool *pool, tide_command *command)
+static bool ask_next(tide_engine *engine, tide_command *command)
 {
-    if (!tide_link_has_room(&pool->link))
+    if (!tide_link_has_room(engine->link))
         return false;
-    const tide_status status = look_at_link(pool);
+    const tide_status status = look_at_link(engine);
     if (status == TIDE_OK)
-        return tide_manager_next(pool->engine.manager, command);
-    tide_monitor_fail(&pool->monitor, status);
+        return tide_manager_next(engine->manager, command);
+    tide_monitor_fail(engine->monitor, status);
     return false;
 }
 
-static bool issue_next(tide_pool *pool)
+static bool issue_next(tide_engine *engine)
 {
     bool moved = false;
     tide_command command;
-    while (pool->monitor.failure == TIDE_OK && pool->commands.count < TIDE_COMMANDS_OPEN_MAX &&
-           ask_next(pool, &command)) {
-        tell_stalls(pool);
-        tide_link_settle(&pool->link, &command); /* if that fails, the manager's command is its last */
-        issue(pool, &command);
+    while (engine->monitor->failure == TIDE_OK && engine->commands.count < TIDE_COMMANDS_OPEN_MAX &&
+           ask_next(engine, &command)) {
+        tide_commands_tell_stalls(&engine->commands);
+        tide_link_settle(engine->link, &command); /* if that fails, the manager's command is its last */
+        tide_commands_issue(&engine->commands, &command);
         moved = true;
     }
-    tell_stalls(pool);
-    tide_link_settle(&pool->link, NULL);
+    tide_commands_tell_stalls(&engine->commands);
+    tide_link_settle(engine->link, NULL);
     /* A request becomes ready inside next(), without a command. */
-    tide_monitor_progress(&pool->monitor);
+    tide_monitor_progress(engine->monitor);
     return moved;
 }
 
-bool tide_pool_engine_step(tide_pool *pool)
+/* It would never move again. */
+static bool is_stuck(const tide_engine *engine)
 {
-    if (pool->engine.abort.asked) {
-        answer_give_up(pool);
+    return engine->monitor->failure == TIDE_OK && engine->commands.count == 0 &&
+           tide_manager_is_stuck(engine->manager);
+}
+
+/* One round: poll what is open, hand out what is next. True if something moved. May drop the lock and take it again. */
+static bool run_round(tide_engine *engine)
+{
+    if (engine->abort.asked) {
+        answer_give_up(engine);
         return true;
     }
-    if (pool->monitor.failure != TIDE_OK)
+    if (tide_engine_failure(engine) != TIDE_OK)
         return false;
-    const tide_status device = pool->ground.device->ops->failure(pool->ground.device);
-    if (device != TIDE_OK) {
-        tide_monitor_fail(&pool->monitor, device);
-        return false;
-    }
-    bool moved = poll_jobs(pool);
-    moved |= poll_open(pool);
-    moved |= tide_pool_norm_poll(pool);
-    moved |= issue_next(pool);
-    if (!moved && pool->monitor.failure == TIDE_OK && pool->commands.count == 0 &&
-        tide_manager_is_stuck(pool->engine.manager)) {
-        tide_monitor_fail(&pool->monitor,
-                          tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
-                                    pool->journal.tracer.op == NULL ? "(none)" : pool->journal.tracer.op));
+    bool moved = tide_commands_poll(&engine->commands);
+    moved |= poll_norm(engine);
+    moved |= issue_next(engine);
+    if (!moved && is_stuck(engine)) {
+        const char *op = engine->journal->tracer.op;
+        tide_monitor_fail(engine->monitor, tide_fail(TIDE_ERROR_INTERNAL, "op %s can never become ready",
+                                                     op == NULL ? "(none)" : op));
         return true;
     }
-    tell_stalls(pool);
+    tide_commands_tell_stalls(&engine->commands);
     return moved;
 }
+
+tide_status tide_engine_failure(tide_engine *engine)
+{
+    tide_monitor *monitor = engine->monitor;
+    if (monitor->failure == TIDE_OK) {
+        const tide_status failed = engine->ground->device->ops->failure(engine->ground->device);
+        if (failed != TIDE_OK)
+            tide_monitor_fail(monitor, failed);
+    }
+    return tide_monitor_failure(monitor);
+}
+
+/* --- its thread --- */
 
 /* Can anything that completes on the device give the engine something to do? If not, it sleeps until it is rung, and the
  * caller finds the lock free. */
-static bool awaits_device(const tide_pool *pool)
+static bool awaits_device(const tide_engine *engine)
 {
-    const bool norm_awaited = pool->norm.phase != TIDE_NORM_IDLE && pool->norm.phase != TIDE_NORM_KNOWN;
-    return pool->commands.count > 0 || pool->link.used || norm_awaited || tide_jobs_busy(&pool->jobs) ||
-           tide_manager_may_act(pool->engine.manager);
+    return engine->commands.count > 0 || engine->link->used || !tide_norm_is_known(engine->norm) ||
+           tide_jobs_busy(engine->jobs) || tide_manager_may_act(engine->manager);
 }
 
 /* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
  * nobody.) */
-__attribute__((unused)) static bool device_owes_nothing(const tide_pool *pool)
+__attribute__((unused)) static bool device_owes_nothing(const tide_engine *engine)
 {
     tide_device_statistics device;
-    pool->ground.device->ops->statistics(pool->ground.device, &device);
-    return pool->ground.options.skip_wait_site > 0 ||
+    engine->ground->device->ops->statistics(engine->ground->device, &device);
+    return engine->ground->options.skip_wait_site > 0 ||
            (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
             device.pending[TIDE_STREAM_UPDATE] == 0);
 }
 
-void *tide_pool_engine_main(void *context)
+static void *engine_main(void *context)
 {
-    tide_pool *pool = context;
-    tide_monitor_lock(&pool->monitor);
-    while (!pool->engine.stopping) {
-        const uint64_t ticket = pool->ground.device->ops->doorbell(pool->ground.device);
-        if (tide_pool_engine_step(pool))
+    tide_engine *engine = context;
+    tide_device *device = engine->ground->device;
+    tide_monitor_lock(engine->monitor);
+    while (!engine->stopping) {
+        const uint64_t ticket = device->ops->doorbell(device);
+        if (run_round(engine))
             continue;
-        const bool events = awaits_device(pool);
-        assert(events || device_owes_nothing(pool));
-        tide_monitor_unlock(&pool->monitor);
-        const tide_status status = pool->ground.device->ops->park(pool->ground.device, ticket, events);
-        tide_monitor_lock(&pool->monitor);
+        const bool events = awaits_device(engine);
+        assert(events || device_owes_nothing(engine));
+        tide_monitor_unlock(engine->monitor);
+        const tide_status status = device->ops->park(device, ticket, events);
+        tide_monitor_lock(engine->monitor);
         if (status != TIDE_OK)
-            tide_monitor_fail(&pool->monitor, status);
+            tide_monitor_fail(engine->monitor, status);
     }
-    tide_monitor_unlock(&pool->monitor);
+    tide_monitor_unlock(engine->monitor);
     return NULL;
 }
 
-tide_status tide_engine_wait(tide_pool *pool, bool (*ready)(const tide_pool *pool))
+/* Signals that people send belong to the program's own threads. */
+tide_status tide_engine_start(tide_engine *engine)
 {
-    while (!ready(pool)) {
-        if (pool->monitor.failure != TIDE_OK && !pool->engine.abort.asked)
-            return tide_monitor_failure(&pool->monitor);
-        if (pool->engine.started) {
-            tide_monitor_wait(&pool->monitor);
+    engine->stopping = false;
+    if (!engine->ground->device->ops->asynchronous)
+        return TIDE_OK;
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&engine->thread, NULL, engine_main, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
+    engine->started = true;
+    return TIDE_OK;
+}
+
+void tide_engine_stop(tide_engine *engine)
+{
+    if (!engine->started)
+        return;
+    tide_monitor_lock(engine->monitor);
+    engine->stopping = true;
+    tide_monitor_unlock(engine->monitor);
+    engine->ground->device->ops->ring(engine->ground->device);
+    pthread_join(engine->thread, NULL);
+    engine->started = false;
+}
+
+/* --- the caller's side of it --- */
+
+void tide_engine_hold(tide_engine *engine)
+{
+    tide_stalls_hold(&engine->journal->stalls, !tide_norm_is_known(engine->norm),
+                     tide_manager_request_wait(engine->manager));
+}
+
+void tide_engine_release(tide_engine *engine)
+{
+    tide_stalls_release(&engine->journal->stalls);
+}
+
+void tide_engine_ring(tide_engine *engine, bool held_up)
+{
+    assert(tide_monitor_is_held(engine->monitor));
+    if (engine->started) {
+        engine->ground->device->ops->ring(engine->ground->device);
+        return;
+    }
+    if (held_up)
+        tide_engine_hold(engine);
+    while (run_round(engine)) {
+    }
+    if (held_up)
+        tide_engine_release(engine);
+}
+
+tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready)
+{
+    tide_device *device = engine->ground->device;
+    while (!ready(engine)) {
+        if (engine->monitor->failure != TIDE_OK && !engine->abort.asked)
+            break;
+        if (engine->started) {
+            tide_monitor_wait(engine->monitor);
             continue;
         }
-        const uint64_t ticket = pool->ground.device->ops->doorbell(pool->ground.device);
-        if (tide_pool_engine_step(pool) || ready(pool))
+        const uint64_t ticket = device->ops->doorbell(device);
+        if (run_round(engine) || ready(engine))
             continue;
-        const tide_status status = pool->ground.device->ops->park(pool->ground.device, ticket, true);
+        const tide_status status = device->ops->park(device, ticket, true);
         if (status != TIDE_OK)
-            tide_monitor_fail(&pool->monitor, status);
+            tide_monitor_fail(engine->monitor, status);
     }
-    return tide_monitor_failure(&pool->monitor);
+    return tide_monitor_failure(engine->monitor);
+}
+
+tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready)
+{
+    if (ready(engine))
+        return tide_monitor_failure(engine->monitor);
+    tide_engine_hold(engine);
+    const tide_status status = tide_engine_wait(engine, ready);
+    tide_engine_release(engine);
+    return status;
+}
+
+tide_status tide_engine_settle(tide_engine *engine)
+{
+    const tide_status status = tide_engine_wait(engine, tide_engine_norm_known);
+    return status == TIDE_OK ? tide_engine_wait(engine, tide_engine_updates_done) : status;
 }

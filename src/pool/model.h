@@ -17,7 +17,6 @@ typedef struct tide_pool_param {
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
     uint64_t shared_offset_bytes;       /* of an accumulator that several ops share; UINT64_MAX: none */
-    uint64_t covered[3]; /* [caller] while torn: elements set anew, per fp32 space */
 } tide_pool_param;
 
 typedef struct tide_pool_checkpoint {

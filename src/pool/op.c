@@ -137,17 +137,13 @@ static tide_status release_chunks(tide_pool *pool, const tide_pool_op *op, uint3
     return status;
 }
 
-static bool request_ready(const tide_pool *pool)
-{
-    return tide_manager_ready(pool->engine.manager);
-}
-
 static tide_status wait_request(tide_pool *pool)
 {
-    const bool ready = request_ready(pool);
+    const bool ready = tide_engine_request_ready(&pool->engine);
     if (!ready || tide_manager_may_act(pool->engine.manager))
-        tide_engine_ring(pool);
-    return ready ? tide_monitor_failure(&pool->monitor) : tide_engine_wait_held(pool, request_ready);
+        tide_engine_ring(&pool->engine, true);
+    return ready ? tide_monitor_failure(&pool->monitor)
+                 : tide_engine_wait_held(&pool->engine, tide_engine_request_ready);
 }
 
 /* --- begin, slice --- */
@@ -157,14 +153,14 @@ static tide_status wait_request(tide_pool *pool)
 tide_status tide_pool_begin_backward(tide_pool *pool)
 {
     if (pool->step.backward_begun || !pool->step.options.training ||
-        tide_pool_step_waits(pool, &pool->step.options))
+        tide_norm_is_awaited(&pool->ground, &pool->step.options))
         return TIDE_OK;
     pool->step.backward_begun = true;
-    const tide_status status = tide_engine_wait_held(pool, tide_pool_updates_done);
+    const tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     if (status != TIDE_OK)
         return status;
     (void)tide_jobs_zero_gradients(&pool->jobs, NULL);
-    tide_pool_updates_let_go(pool, 1 / tide_pool_loss_scale(&pool->step.options));
+    tide_engine_let_go(&pool->engine, &pool->step.options, 1 / tide_norm_loss_scale(&pool->step.options));
     return TIDE_OK;
 }
 
@@ -187,10 +183,7 @@ static tide_status begin_op_locked(tide_pool *pool, tide_op op)
     tide_pool_op *opened = &pool->model.ops[op];
     tide_status status = TIDE_OK;
     if (!pool->step.first_op_begun && pool->step.options.training) {
-        tide_manager_counters manager;
-        tide_manager_counters_get(pool->engine.manager, &manager);
-        tide_records_begin(&pool->journal.records, &manager);
-        tide_engine_tell_updates(pool);
+        tide_engine_record_begin(&pool->engine);
         tide_stalls_ops_begin(&pool->journal.stalls);
     }
     pool->step.first_op_begun = true;
@@ -364,8 +357,7 @@ static tide_status end_op(tide_pool *pool)
 {
     const tide_status status = tide_manager_end(pool->engine.manager);
     if (status == TIDE_OK)
-        pool->engine.ends.numbers[++pool->engine.ends.count % TIDE_OP_ENDS_MAX] =
-            pool->order.recorded[TIDE_STREAM_COMPUTE];
+        tide_engine_op_ended(&pool->engine);
     return status;
 }
 
@@ -406,7 +398,7 @@ tide_status tide_op_end(tide_pool *pool)
         pool->op.is_open = false;
         pool->journal.tracer.op = NULL;
         if (tide_manager_may_act(pool->engine.manager))
-            tide_engine_ring(pool);
+            tide_engine_ring(&pool->engine, true);
     }
     tide_monitor_unlock(&pool->monitor);
     return tide_monitor_keep(&pool->monitor, status);

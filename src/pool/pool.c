@@ -22,13 +22,6 @@ void tide_pool_make_room(tide_pool *pool)
     (void)pool->ground.device->ops->room(pool->ground.device, TIDE_STREAM_COMPUTE, true);
 }
 
-void tide_pool_tear(tide_pool *pool)
-{
-    pool->engine.torn = true;
-    for (uint32_t i = 0; i < pool->model.param_count; i++)
-        memset(pool->model.params[i].covered, 0, sizeof pool->model.params[i].covered);
-}
-
 void tide_pool_options_default(tide_pool_options *options)
 {
     if (options == NULL)
@@ -182,6 +175,20 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
                              .order = &pool->order,
                              .journal = &pool->journal,
                              .link = &pool->link};
+    pool->norm = (tide_norm){.ground = &pool->ground, .order = &pool->order};
+    pool->engine = (tide_engine){.ground = &pool->ground,
+                                 .monitor = &pool->monitor,
+                                 .order = &pool->order,
+                                 .journal = &pool->journal,
+                                 .link = &pool->link,
+                                 .jobs = &pool->jobs,
+                                 .norm = &pool->norm,
+                                 .commands = {.monitor = &pool->monitor,
+                                              .order = &pool->order,
+                                              .journal = &pool->journal,
+                                              .link = &pool->link,
+                                              .jobs = &pool->jobs,
+                                              .norm = &pool->norm}};
     *result = pool;
     return TIDE_OK;
 }
@@ -192,18 +199,6 @@ tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
                                                                   : pool == NULL  ? "pool"
                                                                                   : NULL);
     return given == TIDE_OK ? tide_pool_make(options, false, pool) : given;
-}
-
-static void stop_engine(tide_pool *pool)
-{
-    if (!pool->engine.started)
-        return;
-    tide_monitor_lock(&pool->monitor);
-    pool->engine.stopping = true;
-    tide_monitor_unlock(&pool->monitor);
-    pool->ground.device->ops->ring(pool->ground.device);
-    pthread_join(pool->engine.thread, NULL);
-    pool->engine.started = false;
 }
 
 static void free_registrations(tide_pool *pool)
@@ -225,10 +220,11 @@ void tide_pool_destroy(tide_pool *pool)
 {
     if (pool == NULL)
         return;
-    stop_engine(pool);
+    tide_engine_stop(&pool->engine);
     if (pool->ground.device != NULL)
         pool->ground.device->ops->close(pool->ground.device);
     tide_jobs_destroy(&pool->jobs);
+    free(pool->access.covered);
     tide_manager_destroy(pool->engine.manager);
     tide_layout_destroy(pool->ground.layout);
     tide_order_destroy(&pool->order);

@@ -285,7 +285,8 @@ static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 static void sample_ended_step(tide_pool *pool)
 {
     tide_monitor_lock(&pool->monitor);
-    if (!pool->step.is_open && tide_pool_norm_known(pool) && tide_pool_updates_ended(pool))
+    if (!pool->step.is_open && tide_engine_norm_known(&pool->engine) &&
+        tide_engine_updates_ended(&pool->engine))
         tide_measure_sample(&pool->journal.measure, true);
     tide_monitor_unlock(&pool->monitor);
 }

@@ -49,12 +49,8 @@ static tide_status create_buffers(tide_pool *pool)
             return status;
         pool->staging.halves[i] = address;
     }
-    status = device->ops->buffer_create(device, "norm mailbox", TIDE_ALIGNMENT_BYTES, &address,
-                                        &pool->norm.mailbox_object);
-    if (status != TIDE_OK)
-        return status;
-    pool->norm.mailbox = address;
-    return tide_jobs_create(&pool->jobs);
+    status = tide_norm_create(&pool->norm);
+    return status == TIDE_OK ? tide_jobs_create(&pool->jobs) : status;
 }
 
 static tide_status create_memory(tide_pool *pool)
@@ -121,7 +117,8 @@ static tide_status create_tables(tide_pool *pool)
     const tide_status status = tide_order_create(&pool->order, pool->ground.device, slots);
     if (status != TIDE_OK)
         return status;
-    bool complete = true;
+    pool->access.covered = calloc(pool->model.param_count, sizeof *pool->access.covered);
+    bool complete = pool->access.covered != NULL;
     for (uint32_t i = 0; i < pool->model.op_count; i++) {
         tide_pool_op *op = &pool->model.ops[i];
         op->access_capacity = op_accesses_max(pool, &op->description);
@@ -181,24 +178,6 @@ static void fill_places(tide_pool *pool)
     }
 }
 
-/* Signals that people send belong to the program's own threads. */
-static tide_status start_engine(tide_pool *pool)
-{
-    if (!pool->ground.device->ops->asynchronous)
-        return TIDE_OK;
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&pool->engine.thread, NULL, tide_pool_engine_main, pool);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
-    pool->engine.started = true;
-    return TIDE_OK;
-}
-
 /* What a failed seal leaves behind is undone, so that it can be tried again with other budgets. */
 static void undo(tide_pool *pool)
 {
@@ -211,6 +190,8 @@ static void undo(tide_pool *pool)
     pool->ground.layout = NULL;
     tide_order_destroy(&pool->order);
     tide_jobs_destroy(&pool->jobs);
+    free(pool->access.covered);
+    pool->access.covered = NULL;
     for (uint32_t i = 0; i < pool->model.op_count; i++) {
         free(pool->model.ops[i].accesses);
         free(pool->model.ops[i].held);
@@ -237,6 +218,7 @@ static tide_status seal(tide_pool *pool)
                                           .host_slots = pool->ground.plan.host_slots,
                                           .placement = tide_pool_placement(pool),
                                           .prefetch = pool->ground.options.prefetch};
+    pool->engine.commands.manager = pool->engine.manager;
     status = tide_manager_seal(pool->engine.manager, &manager);
     if (status == TIDE_OK)
         status = open_device(pool);
@@ -266,7 +248,7 @@ tide_status tide_pool_seal(tide_pool *pool)
         fill_places(pool);
         pool->ground.device->ops->set_describe(pool->ground.device, describe, pool);
         pool->sealed = true;
-        status = start_engine(pool);
+        status = tide_engine_start(&pool->engine);
     }
     if (status != TIDE_OK) {
         pool->sealed = false;

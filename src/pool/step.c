@@ -85,17 +85,6 @@ tide_status tide_pool_zero_region(tide_pool *pool, uint64_t offset, uint64_t byt
 
 /* --- a step --- */
 
-/* A kernel's failure is sticky from the moment the device knows of it, whoever asks first. */
-tide_status tide_pool_ask_failure(tide_pool *pool)
-{
-    if (pool->monitor.failure == TIDE_OK) {
-        const tide_status failed = pool->ground.device->ops->failure(pool->ground.device);
-        if (failed != TIDE_OK)
-            tide_monitor_fail(&pool->monitor, failed);
-    }
-    return tide_monitor_failure(&pool->monitor);
-}
-
 tide_status tide_pool_say_torn(const char *call)
 {
     return tide_fail(
@@ -112,7 +101,7 @@ tide_status tide_pool_callable(tide_pool *pool, const char *call)
     if (!pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", call);
     tide_monitor_lock(&pool->monitor);
-    tide_status status = tide_pool_ask_failure(pool);
+    tide_status status = tide_engine_failure(&pool->engine);
     if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn(call);
     tide_monitor_unlock(&pool->monitor);
@@ -169,7 +158,7 @@ static tide_status check_options(const tide_pool *pool, const tide_step_options 
 /* What the last steps took decides which side of the link updates which chunks. */
 static void take_measurements(tide_pool *pool)
 {
-    tide_measure_sample(&pool->journal.measure, tide_pool_updates_ended(pool));
+    tide_measure_sample(&pool->journal.measure, tide_engine_updates_ended(&pool->engine));
     const tide_series *series = pool->journal.measure.series;
     const double chunk_bytes =
         (double)(pool->ground.plan.chunk_bytes / tide_dtype_bytes(pool->ground.options.dtype)) * ADAM_BYTES;
@@ -181,7 +170,7 @@ static void take_measurements(tide_pool *pool)
 static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
     /* Whether the step before is skipped or updates decides what this one computes with. */
-    tide_status status = tide_engine_wait_held(pool, tide_pool_norm_known);
+    tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_norm_known);
     if (status == TIDE_OK)
         take_measurements(pool);
     if (status == TIDE_OK && options->training && pool->norm.skipped_in_row >= TIDE_SKIPS_MAX)
@@ -189,7 +178,7 @@ static tide_status begin_locked(tide_pool *pool, const tide_step_options *option
                            "ten steps in a row were skipped: their gradients were not finite");
     if (status == TIDE_OK)
         status = tide_manager_step_begin(pool->engine.manager, options->training,
-                                         tide_pool_step_waits(pool, options));
+                                         tide_norm_is_awaited(&pool->ground, options));
     return status;
 }
 
@@ -218,7 +207,7 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
         if (options->training) {
             pool->journal.tracer.step++;
             pool->norm.has_result = pool->engine.is_counted = false;
-            tide_measure_step_begin(&pool->journal.measure, tide_pool_step_waits(pool, options));
+            tide_measure_step_begin(&pool->journal.measure, tide_norm_is_awaited(&pool->ground, options));
         }
         tide_manager_counters calls;
         tide_manager_counters_get(pool->engine.manager, &calls);
@@ -234,29 +223,45 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
                                                    pool->ground.region_layout.blocks_count * sizeof(double)));
 }
 
+/* The norm of the ended backward; the engine copies it to the host. */
+static tide_status enqueue_norm(tide_pool *pool)
+{
+    const tide_region_layout *region = &pool->ground.region_layout;
+    const tide_access access = tide_writes(TIDE_OBJECT_REGION, pool->ground.region_object);
+    const tide_norm_sum_args sum = {.blocks =
+                                        (const double *)(void *)(pool->ground.region + region->blocks_offset),
+                                    .sum = (double *)(void *)(pool->ground.region + region->scalars_offset),
+                                    .blocks_count = region->blocks_count};
+    const tide_status status = tide_pool_compute_launch(pool, "norm", pool->ground.kernels->norm_sum, &sum,
+                                                        sizeof sum, (double)tide_norm_sum_flops(&sum),
+                                                        (double)tide_norm_sum_bytes(&sum), &access, 1);
+    return status == TIDE_OK ? tide_norm_ask(&pool->norm) : status;
+}
+
 static tide_status end_locked(tide_pool *pool)
 {
     tide_status status = TIDE_OK;
+    uint64_t zero_gradients = 0;
     const bool training = pool->step.options.training,
-               waits = tide_pool_step_waits(pool, &pool->step.options);
+               waits = tide_norm_is_awaited(&pool->ground, &pool->step.options);
     /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
      * no backward op to wait for them. */
     if (training)
-        status = waits ? tide_engine_wait_held(pool, tide_pool_updates_done) : tide_pool_begin_backward(pool);
+        status = waits ? tide_engine_wait_held(&pool->engine, tide_engine_updates_done)
+                       : tide_pool_begin_backward(pool);
     if (status != TIDE_OK)
         return status;
     tide_manager_counters calls;
     tide_manager_counters_get(pool->engine.manager, &calls);
     pool->journal.records.sums.manager_calls += calls.calls - pool->step.calls_at_begin;
     if (training)
-        pool->norm.zero_gradients =
-            tide_jobs_zero_gradients(&pool->jobs, tide_manager_gradients(pool->engine.manager));
+        zero_gradients = tide_jobs_zero_gradients(&pool->jobs, tide_manager_gradients(pool->engine.manager));
     status = tide_manager_step_end(pool->engine.manager);
     if (status != TIDE_OK || !training)
         return status;
     tide_measure_step_end(&pool->journal.measure);
-    pool->norm.phase = TIDE_NORM_OWED;
-    return tide_pool_norm_enqueue(pool);
+    tide_norm_owe(&pool->norm, &pool->step.options, zero_gradients);
+    return enqueue_norm(pool);
 }
 
 tide_status tide_step_end(tide_pool *pool)
@@ -278,7 +283,7 @@ tide_status tide_step_end(tide_pool *pool)
         if (pool->step.options.training)
             tide_stalls_ops_end(&pool->journal.stalls);
         if (pool->step.options.training || tide_manager_may_act(pool->engine.manager))
-            tide_engine_ring(pool);
+            tide_engine_ring(&pool->engine, false);
     }
     tide_monitor_unlock(&pool->monitor);
     return tide_monitor_keep(&pool->monitor, status);
@@ -286,49 +291,15 @@ tide_status tide_step_end(tide_pool *pool)
 
 /* --- giving a step up --- */
 
-/* The training step given up is as if it had not begun. */
-static void forget_step(tide_pool *pool)
-{
-    tide_records_drop(&pool->journal.records);
-    tide_measure_step_forget(&pool->journal.measure);
-    pool->engine.updates -= pool->engine.is_counted;
-    pool->engine.is_counted = false;
-    pool->journal.tracer.step--;
-}
-
-static bool given_up(const tide_pool *pool)
-{
-    return !pool->engine.abort.asked;
-}
-
 tide_status tide_pool_give_up(tide_pool *pool)
 {
-    pool->engine.abort.training = pool->step.is_open && pool->step.options.training;
-    pool->step.is_open = pool->op.is_open = false;
-    if (pool->engine.abort.training)
+    if (pool->step.is_open && pool->step.options.training)
         tide_stalls_ops_end(&pool->journal.stalls);
+    pool->step.is_open = pool->op.is_open = false;
     pool->journal.tracer.op = NULL;
     pool->op.slice = UINT32_MAX;
     pool->op.access_count = 0;
-    pool->norm.skipped_in_row = 0;
-    pool->engine.abort.gave_up = pool->engine.abort.torn = false;
-    pool->engine.abort.asked = true;
-    tide_engine_ring(pool);
-    const tide_status status = tide_engine_wait(pool, given_up);
-    if (status != TIDE_OK)
-        return status;
-    pool->jobs.request = NULL;
-    if (pool->engine.torn || pool->engine.abort.torn || pool->engine.abort.gave_up)
-        pool->norm.has_result = false;
-    if (pool->engine.abort.torn) {
-        tide_measure_step_forget(&pool->journal.measure);
-        tide_pool_tear(pool);
-        return TIDE_OK;
-    }
-    if (!pool->engine.abort.gave_up)
-        return TIDE_OK;
-    forget_step(pool);
-    return TIDE_OK;
+    return tide_engine_give_up(&pool->engine);
 }
 
 tide_status tide_step_abort(tide_pool *pool)
@@ -342,15 +313,15 @@ tide_status tide_step_abort(tide_pool *pool)
     if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn("tide_step_abort");
     else if (status == TIDE_OK)
-        status = tide_engine_wait(pool, tide_pool_updates_done);
+        status = tide_engine_wait(&pool->engine, tide_engine_updates_done);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }
 
 static tide_status drain(tide_pool *pool)
 {
-    const tide_status status = tide_pool_settle(pool);
-    return status == TIDE_OK ? tide_engine_wait(pool, tide_pool_updates_ended) : status;
+    const tide_status status = tide_engine_settle(&pool->engine);
+    return status == TIDE_OK ? tide_engine_wait(&pool->engine, tide_engine_updates_ended) : status;
 }
 
 tide_status tide_pool_drain(tide_pool *pool)
@@ -365,16 +336,12 @@ tide_status tide_pool_drain(tide_pool *pool)
     tide_monitor_lock(&pool->monitor);
     const bool within_step = pool->step.is_open;
     if (within_step)
-        tide_engine_hold(pool);
+        tide_engine_hold(&pool->engine);
     status = drain(pool);
     if (within_step)
-        tide_engine_release(pool);
-    else if (status == TIDE_OK) {
-        tide_manager_counters manager;
-        tide_manager_counters_get(pool->engine.manager, &manager);
-        tide_records_close(&pool->journal.records, &manager);
-        tide_engine_tell_updates(pool);
-    }
+        tide_engine_release(&pool->engine);
+    else if (status == TIDE_OK)
+        tide_engine_record_close(&pool->engine);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }

@@ -1,0 +1,239 @@
+#include "src/pool/commands.h"
+
+#include <assert.h>
+
+bool tide_commands_is_valid(const tide_commands *commands)
+{
+    if (commands->count > TIDE_COMMANDS_OPEN_MAX)
+        return false;
+    for (uint32_t i = 0; i < commands->count; i++) {
+        const tide_open_command *open = &commands->open[i];
+        const bool moves =
+            open->command.kind == TIDE_COMMAND_EVICT || open->command.kind == TIDE_COMMAND_WRITE_BACK;
+        if (moves != (open->phase == TIDE_OPEN_COPY || open->phase == TIDE_OPEN_UNMAP) ||
+            (moves && open->task.job != UINT32_MAX))
+            return false;
+    }
+    return true;
+}
+
+/* --- what others are told --- */
+
+bool tide_commands_updates_done(const tide_commands *commands)
+{
+    assert(tide_monitor_is_held(commands->monitor));
+    return tide_manager_updates_open(commands->manager) == 0;
+}
+
+bool tide_commands_updates_ended(const tide_commands *commands)
+{
+    return !tide_jobs_busy(commands->jobs) && tide_commands_updates_done(commands);
+}
+
+void tide_commands_tell_updates(tide_commands *commands)
+{
+    if (tide_commands_updates_ended(commands))
+        tide_records_updates_ended(&commands->journal->records);
+}
+
+void tide_commands_tell_stalls(tide_commands *commands)
+{
+    tide_stalls *stalls = &commands->journal->stalls;
+    if (stalls->held)
+        tide_stalls_tell(stalls, !tide_norm_is_known(commands->norm),
+                         tide_manager_request_wait(commands->manager));
+}
+
+static void done(tide_commands *commands, const tide_command *command, tide_status status)
+{
+    assert(tide_monitor_is_held(commands->monitor));
+    if (status != TIDE_OK)
+        tide_monitor_fail(commands->monitor, status);
+    tide_manager_done(commands->manager, command->id, status);
+    if (status == TIDE_OK)
+        tide_records_count_command(&commands->journal->records, command);
+    tide_commands_tell_updates(commands);
+    tide_monitor_progress(commands->monitor);
+}
+
+/* --- open commands --- */
+
+/* `number` is that of its copy out, if it has one. */
+static void add(tide_commands *commands, const tide_command *command, tide_open_phase phase, uint64_t number)
+{
+    assert(commands->count < TIDE_COMMANDS_OPEN_MAX);
+    commands->open[commands->count++] = (tide_open_command){
+        .command = *command, .phase = phase, .number = number, .task = {.job = UINT32_MAX}};
+    assert(tide_commands_is_valid(commands));
+}
+
+static tide_open_command take(tide_commands *commands, uint32_t i)
+{
+    const tide_open_command taken = commands->open[i];
+    assert(i < commands->count);
+    commands->open[i] = commands->open[--commands->count];
+    assert(tide_commands_is_valid(commands));
+    return taken;
+}
+
+static void issue_move_out(tide_commands *commands, const tide_command *command)
+{
+    uint64_t number = 0;
+    const tide_status status = command->copy ? tide_link_copy_out(commands->link, command, &number) : TIDE_OK;
+    if (status != TIDE_OK)
+        done(commands, command, status);
+    else
+        add(commands, command, command->kind == TIDE_COMMAND_EVICT ? TIDE_OPEN_UNMAP : TIDE_OPEN_COPY,
+            number);
+}
+
+void tide_commands_issue(tide_commands *commands, const tide_command *command)
+{
+    switch (command->kind) {
+    case TIDE_COMMAND_FETCH:
+        done(commands, command, tide_link_fetch(commands->link, command));
+        return;
+    case TIDE_COMMAND_WRITE_BACK:
+    case TIDE_COMMAND_EVICT:
+        issue_move_out(commands, command);
+        return;
+    case TIDE_COMMAND_UPDATE:
+    case TIDE_COMMAND_RESTORE:
+    case TIDE_COMMAND_ACCESS:
+        add(commands, command, TIDE_OPEN_READY, 0);
+        return;
+    }
+}
+
+/* Has the last use passed? Then unmap. True if the command is done. */
+static bool poll_unmap(tide_commands *commands, uint32_t i)
+{
+    bool unused = false;
+    tide_status status = tide_link_unused(commands->link, commands->open[i].command.device_slot, &unused);
+    if (status == TIDE_OK && !unused)
+        return false;
+    const tide_open_command open = take(commands, i);
+    if (status == TIDE_OK) {
+        tide_commands_tell_stalls(commands);
+        status = tide_link_leave(commands->link, &open.command);
+    }
+    done(commands, &open.command, status);
+    return true;
+}
+
+/* The lane may read what was copied out only when that has been seen. */
+static bool poll_copy(tide_commands *commands, uint32_t i)
+{
+    bool passed;
+    const tide_status status = tide_order_query(commands->order, TIDE_STREAM_OUT, commands->open[i].number,
+                                                TIDE_SITE_LANE_OUT, &passed);
+    if (status == TIDE_OK && !passed)
+        return false;
+    const tide_open_command open = take(commands, i);
+    done(commands, &open.command, status);
+    return true;
+}
+
+static void task_done(tide_commands *commands, uint32_t i, tide_status status)
+{
+    const tide_open_command open = take(commands, i);
+    tide_jobs_finish(commands->jobs, &open.command, &open.task);
+    done(commands, &open.command, status);
+}
+
+/* A task that waits for its slots or a job has changed nothing. */
+static void task_cancel(tide_commands *commands, uint32_t i)
+{
+    const tide_open_command open = take(commands, i);
+    assert(open.phase == TIDE_OPEN_READY && open.task.job == UINT32_MAX);
+    tide_jobs_finish(commands->jobs, &open.command, &open.task);
+    tide_manager_cancel(commands->manager, open.command.id);
+}
+
+static bool poll_ready(tide_commands *commands, uint32_t i)
+{
+    tide_open_command *open =
+        &commands->open[i]; /* starting may drop the lock, but only the engine changes the table */
+    bool started = false;
+    if (commands->monitor->failure != TIDE_OK)
+        return false;
+    const tide_status status = tide_jobs_start(commands->jobs, &open->command, &open->task, &started);
+    if (status != TIDE_OK &&
+        !started) /* it has changed nothing: giving up cancels it, and it is owed as before */
+        tide_monitor_fail(commands->monitor, status);
+    if (!started)
+        return false;
+    if (status == TIDE_OK && open->command.tier == TIDE_TIER_HOST)
+        open->phase = TIDE_OPEN_LANE;
+    else
+        task_done(commands, i, status);
+    return true;
+}
+
+static bool poll_lane(tide_commands *commands, uint32_t i)
+{
+    const tide_open_command *open = &commands->open[i];
+    bool passed;
+    const tide_status status = tide_jobs_passed(commands->jobs, &open->command, &open->task, &passed);
+    if (status == TIDE_OK && !passed)
+        return false;
+    task_done(commands, i, status);
+    return true;
+}
+
+static bool poll_one(tide_commands *commands, uint32_t i)
+{
+    switch (commands->open[i].phase) {
+    case TIDE_OPEN_COPY:
+        return poll_copy(commands, i);
+    case TIDE_OPEN_UNMAP:
+        return poll_unmap(commands, i);
+    case TIDE_OPEN_READY:
+        return poll_ready(commands, i);
+    case TIDE_OPEN_LANE:
+        return poll_lane(commands, i);
+    }
+    return false;
+}
+
+static bool poll_jobs(tide_commands *commands)
+{
+    if (!tide_jobs_poll(commands->jobs))
+        return false;
+    tide_commands_tell_updates(commands);
+    tide_monitor_progress(commands->monitor);
+    return true;
+}
+
+/* Up to the first unmap, which is slow, or leaves a place to the next fetch: what came meanwhile may be more urgent. */
+bool tide_commands_poll(tide_commands *commands)
+{
+    bool moved = poll_jobs(commands);
+    assert(tide_monitor_is_held(commands->monitor));
+    for (uint32_t i = 0; i < commands->count;) {
+        const bool unmaps = commands->open[i].phase == TIDE_OPEN_UNMAP;
+        if (!poll_one(commands, i)) {
+            i++;
+            continue;
+        }
+        moved = true;
+        if (unmaps)
+            break;
+    }
+    return moved;
+}
+
+tide_status tide_commands_resolve(tide_commands *commands)
+{
+    while (commands->count > 0) {
+        const uint32_t last = commands->count - 1;
+        if (commands->open[last].phase == TIDE_OPEN_READY)
+            task_cancel(commands, last);
+        else if (!poll_one(commands, last))
+            break; /* after a synchronize nothing is pending */
+    }
+    (void)poll_jobs(commands);
+    return commands->count == 0
+               ? TIDE_OK
+               : tide_fail(TIDE_ERROR_INTERNAL, "abort: %u commands never ended", commands->count);
+}
