@@ -32,7 +32,7 @@ bool tide_engine_updates_ended(const tide_engine *engine)
     return tide_commands_updates_ended(&engine->commands);
 }
 
-bool tide_engine_access_done(const tide_engine *engine)
+static bool access_done(const tide_engine *engine)
 {
     return engine->jobs->request == NULL;
 }
@@ -179,9 +179,9 @@ tide_status tide_engine_give_up(tide_engine *engine)
     engine->abort = (tide_give_up){.asked = true};
     tide_engine_ring(engine, false);
     const tide_status status = tide_engine_wait(engine, given_up);
+    engine->jobs->request = NULL;
     if (status != TIDE_OK)
         return status;
-    engine->jobs->request = NULL;
     if (engine->torn || engine->abort.torn || engine->abort.gave_up)
         engine->norm->has_result = false;
     if (engine->abort.torn) {
@@ -191,6 +191,12 @@ tide_status tide_engine_give_up(tide_engine *engine)
         forget_step(engine);
     assert(tide_engine_is_valid(engine));
     return TIDE_OK;
+}
+
+void tide_engine_heal(tide_engine *engine)
+{
+    assert(tide_monitor_is_held(engine->monitor) && engine->torn);
+    engine->torn = false;
 }
 
 /* --- rounds --- */
@@ -425,4 +431,17 @@ tide_status tide_engine_settle(tide_engine *engine)
 {
     const tide_status status = tide_engine_wait(engine, tide_engine_norm_known);
     return status == TIDE_OK ? tide_engine_wait(engine, tide_engine_updates_done) : status;
+}
+
+tide_status tide_engine_access(tide_engine *engine, tide_access_request *request, const tide_use *chunks,
+                               uint32_t count, bool *begun)
+{
+    const tide_status status = tide_manager_host_request(engine->manager, chunks, count);
+    assert(engine->jobs->request == NULL);
+    *begun = status == TIDE_OK;
+    if (status != TIDE_OK)
+        return status;
+    engine->jobs->request = request;
+    tide_engine_ring(engine, false);
+    return tide_engine_wait(engine, access_done);
 }

@@ -70,7 +70,6 @@ bool tide_engine_request_ready(const tide_engine *engine);   /* the open op's ch
 bool tide_engine_norm_known(const tide_engine *engine);      /* no norm is on its way */
 bool tide_engine_updates_done(const tide_engine *engine);    /* no update of the last step is open */
 bool tide_engine_updates_ended(const tide_engine *engine);   /* all are over, those enqueued on the device included */
-bool tide_engine_access_done(const tide_engine *engine);     /* no access is under way */
 /* Wait until the last step's norm is known and its updates are done. */
 tide_status tide_engine_settle(tide_engine *engine);
 
@@ -78,6 +77,12 @@ tide_status tide_engine_settle(tide_engine *engine);
 tide_status tide_engine_failure(tide_engine *engine);
 /* Updates of the step before are over, those of the last one begun may begin: fix what they use. */
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale);
+/* Have the chunks in the host tier, and the request worked on there; it may be on the caller's stack. Statuses of
+ * tide_manager_host_request, nothing `begun`; the pool's failure: the step has to be given up then, which ends it. */
+tide_status tide_engine_access(tide_engine *engine, tide_access_request *request, const tide_use *chunks, uint32_t count,
+                               bool *begun);
+/* Everything has been set anew. */
+void tide_engine_heal(tide_engine *engine);
 /* The open op has ended, with what has been recorded on the compute stream last. */
 void tide_engine_op_ended(tide_engine *engine);
 /* A training step's first op; the last step's end. */

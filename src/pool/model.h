@@ -1,12 +1,11 @@
 /* What has been registered: params, checkpoints and ops, in order of their numbers.
  *
- * Registration (pool.c), plan.c and seal.c write it; afterwards nobody does, and it is read without a lock. It calls nobody.
+ * Registration, plan.c and seal.c write it; afterwards nobody does, and it is read without a lock. Calls the layout.
  */
 #ifndef TIDE_POOL_MODEL_H
 #define TIDE_POOL_MODEL_H
 
 #include "chunk/layout.h"
-#include "offload/device.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_pool_param {
@@ -29,9 +28,6 @@ typedef struct tide_pool_checkpoint {
 typedef struct tide_pool_op {
     tide_op_description description; /* its arrays and name are the model's copies */
     uint64_t *accumulator_offsets;   /* in the region, per param use; UINT64_MAX: no op makes its gradient */
-    tide_chunk *held;                /* [caller] the chunk behind each access; TIDE_CHUNK_NONE: the region */
-    tide_access *accesses;           /* [caller] what a launch in this op declares: the region, params, the slice */
-    uint32_t access_capacity;
 } tide_pool_op;
 
 typedef struct tide_model {
@@ -43,5 +39,7 @@ typedef struct tide_model {
     tide_pool_op *ops;
     uint32_t op_count, op_capacity;
 } tide_model;
+
+void tide_model_destroy(tide_model *model);
 
 #endif

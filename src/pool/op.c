@@ -1,294 +1,212 @@
-/* Ops and slices, and the gradients' way into the params' own places.
- *
- * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller,
- * waits for the copies. An op ends by enqueuing, for each gradient that it closes (chunk/gradients.h), the rounding of the
- * accumulator into the param's place and the norm of what then stands there; then a record closes the op's work, and its
- * number is the mark that evictions and updates of the op's chunks wait for.
- */
+#include "src/pool/op.h"
+
 #include "src/pool/internal.h"
 
 #include <assert.h>
-#include <string.h>
 
 const char tide_label_gradient_rounding[] = "gradient rounding", tide_label_gradient_norm[] = "gradient norm";
 
 /* --- an op's chunks --- */
 
 /* Tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
-static void param_chunks(const tide_pool *pool, tide_param param, tide_chunk *first, tide_chunk *last)
+static void hold_param(tide_open_op *open, tide_param number, bool write, tide_needs *needs)
 {
-    *first = pool->model.params[param].first_chunk;
-    *last = pool->model.params[param].last_chunk;
+    const tide_pool_param *param = &open->model->params[number];
+    tide_holds_add(&open->holds, param->first_chunk, param->last_chunk, write, needs);
 }
 
-static void checkpoint_chunks(const tide_pool *pool, tide_checkpoint number, uint32_t part, tide_chunk *first,
-                              tide_chunk *last)
+static void hold_checkpoint(tide_open_op *open, tide_use use, uint32_t part, tide_needs *needs)
 {
-    const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[number];
+    const tide_pool_checkpoint *checkpoint = &open->model->checkpoints[use.tensor];
+    const uint64_t chunk_bytes = open->ground->plan.chunk_bytes;
     const uint64_t begin = checkpoint->offset_bytes + part * tide_align_up(checkpoint->part_bytes);
-    *first =
-        pool->ground.first_chunk[TIDE_SPACE_CHECKPOINT] + (tide_chunk)(begin / pool->ground.plan.chunk_bytes);
-    *last = pool->ground.first_chunk[TIDE_SPACE_CHECKPOINT] +
-            (tide_chunk)((begin + checkpoint->part_bytes - 1) / pool->ground.plan.chunk_bytes);
+    const tide_chunk space = open->ground->first_chunk[TIDE_SPACE_CHECKPOINT];
+    tide_holds_add(&open->holds, space + (tide_chunk)(begin / chunk_bytes),
+                   space + (tide_chunk)((begin + checkpoint->part_bytes - 1) / chunk_bytes),
+                   (use.access & TIDE_ACCESS_WRITE) != 0, needs);
 }
 
-/* Where a chunk that the open op holds is. */
-static uint32_t device_slot(const tide_pool *pool, tide_chunk chunk)
+/* The compute stream waits for what these need; launches declare what is held now. */
+static tide_status go_on(tide_open_op *open, const tide_needs *needs)
 {
-    tide_residency residency;
-    tide_manager_residency(pool->engine.manager, chunk, &residency);
-    assert(residency.device_valid && residency.pinned);
-    return residency.device_slot;
+    assert(tide_holds_is_valid(&open->holds));
+    open->launcher->accesses = open->holds.accesses;
+    open->launcher->access_count = open->holds.count;
+    return tide_order_wait(open->engine->order, TIDE_STREAM_COMPUTE, needs);
 }
 
-static void *place_of(const tide_pool *pool, tide_chunk chunk)
-{
-    const tide_space space = chunk >= pool->ground.first_chunk[TIDE_SPACE_CHECKPOINT] &&
-                                     pool->ground.plan.chunks[TIDE_SPACE_CHECKPOINT] > 0
-                                 ? TIDE_SPACE_CHECKPOINT
-                                 : TIDE_SPACE_PARAM;
-    return pool->ground.space_address[space] +
-           (chunk - pool->ground.first_chunk[space]) * pool->ground.plan.chunk_bytes;
-}
-
-/* Does the open op hold the chunk already, for as much as this? Params that lie in one chunk follow each other. */
-static bool is_acquired(const tide_pool *pool, const tide_pool_op *op, tide_chunk chunk, bool write)
-{
-    const uint32_t last = pool->op.access_count - 1;
-    return op->held[last] == chunk && (!write || op->accesses[last].write);
-}
-
-/* Note the access for launches, and whom the op's work must follow: whoever used the chunk's slot. */
-static void acquire_chunk(tide_pool *pool, tide_pool_op *op, tide_chunk chunk, bool write, tide_needs *needs)
-{
-    if (is_acquired(pool, op, chunk, write))
-        return;
-    const uint32_t slot = device_slot(pool, chunk);
-    tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][slot], write);
-    for (uint32_t i = 0; i < pool->op.access_count; i++) {
-        if (op->held[i] != chunk)
-            continue;
-        op->accesses[i].write = op->accesses[i].write || write;
-        return;
-    }
-    assert(pool->op.access_count < op->access_capacity);
-    op->held[pool->op.access_count] = chunk;
-    op->accesses[pool->op.access_count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
-    tide_tracer_chunk(&pool->journal.tracer, "pin", chunk, "", "device", "");
-}
-
-static tide_status acquire_params(tide_pool *pool, tide_pool_op *op)
+static tide_status acquire_params(tide_open_op *open, const tide_op_description *op)
 {
     tide_needs needs = {0};
-    pool->op.access_count = 0;
-    op->held[0] = TIDE_CHUNK_NONE;
-    op->accesses[pool->op.access_count++] = tide_writes(TIDE_OBJECT_REGION, pool->ground.region_object);
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        tide_chunk first, last;
-        param_chunks(pool, op->description.params[i].tensor, &first, &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++)
-            acquire_chunk(pool, op, chunk, false, &needs);
-    }
-    pool->op.param_accesses = pool->op.access_count;
-    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
+    tide_holds_begin(&open->holds);
+    for (uint32_t i = 0; i < op->param_count; i++)
+        hold_param(open, op->params[i].tensor, false, &needs);
+    open->holds.param_count = open->holds.count;
+    return go_on(open, &needs);
 }
 
-static tide_status acquire_slice(tide_pool *pool, tide_pool_op *op, uint32_t slice)
+static tide_status acquire_slice(tide_open_op *open, const tide_op_description *op, uint32_t slice)
 {
     tide_needs needs = {0};
-    for (uint32_t i = 0; i < op->description.checkpoint_count; i++) {
-        const tide_use use = op->description.checkpoints[i];
-        tide_chunk first, last;
-        checkpoint_chunks(pool, use.tensor, slice, &first, &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++)
-            acquire_chunk(pool, op, chunk, (use.access & TIDE_ACCESS_WRITE) != 0, &needs);
-    }
-    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
+    open->slice = slice;
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        hold_checkpoint(open, op->checkpoints[i], slice, &needs);
+    return go_on(open, &needs);
 }
 
-/* With guards on, chunks of accesses [from, to) of the open op can't be used but while it holds them. Without the lock:
- * these are many commands. */
-static tide_status guard_chunks(tide_pool *pool, const tide_pool_op *op, uint32_t from, uint32_t to,
-                                bool accessible)
+/* The open slice's chunks are the holds behind the params'; without one there are none. */
+static tide_status guard_slice(const tide_open_op *open, bool accessible)
 {
-    tide_status status = TIDE_OK;
-    for (uint32_t i = from; i < to && pool->ground.options.guard && status == TIDE_OK; i++) {
-        if (op->held[i] != TIDE_CHUNK_NONE)
-            status = pool->ground.device->ops->guard(pool->ground.device, TIDE_STREAM_COMPUTE,
-                                                     place_of(pool, op->held[i]), accessible);
-    }
-    return status;
+    return tide_holds_guard(&open->holds, open->holds.param_count, open->holds.count, accessible);
 }
 
-/* The compute stream is done with the chunks of accesses [from, to) of the open op: close the work so far; mark their
- * slots with it. */
-static tide_status release_chunks(tide_pool *pool, const tide_pool_op *op, uint32_t from, uint32_t to)
+static tide_status guard_params(const tide_open_op *open, bool accessible)
 {
-    uint64_t number;
-    const tide_status status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
-    for (uint32_t i = from; i < to && status == TIDE_OK; i++) {
-        const tide_access access = op->accesses[i];
-        if (op->held[i] == TIDE_CHUNK_NONE)
-            continue;
-        tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][access.index], TIDE_STREAM_COMPUTE, number,
-                       access.write);
-        tide_tracer_chunk(&pool->journal.tracer, "unpin", op->held[i], "device", "", "");
-    }
-    return status;
+    return tide_holds_guard(&open->holds, 0, open->holds.param_count, accessible);
 }
 
-static tide_status wait_request(tide_pool *pool)
+static tide_status release_slice(tide_open_op *open)
 {
-    const bool ready = tide_engine_request_ready(&pool->engine);
-    if (!ready || tide_manager_may_act(pool->engine.manager))
-        tide_engine_ring(&pool->engine, true);
-    return ready ? tide_monitor_failure(&pool->monitor)
-                 : tide_engine_wait_held(&pool->engine, tide_engine_request_ready);
+    if (open->slice == UINT32_MAX)
+        return TIDE_OK;
+    const tide_status status = tide_holds_release(&open->holds, open->holds.param_count);
+    if (status != TIDE_OK)
+        return status;
+    open->launcher->access_count = open->holds.count = open->holds.param_count;
+    open->slice = UINT32_MAX;
+    return TIDE_OK;
+}
+
+static tide_status wait_request(tide_engine *engine)
+{
+    const bool ready = tide_engine_request_ready(engine);
+    if (!ready || tide_manager_may_act(engine->manager))
+        tide_engine_ring(engine, true);
+    return ready ? tide_monitor_failure(engine->monitor)
+                 : tide_engine_wait_held(engine, tide_engine_request_ready);
 }
 
 /* --- begin, slice --- */
 
-/* Without clipping this step's updates begin as its gradients complete: the ones before have to be over by
- * then. */
-tide_status tide_pool_begin_backward(tide_pool *pool)
-{
-    if (pool->step.backward_begun || !pool->step.options.training ||
-        tide_norm_is_awaited(&pool->ground, &pool->step.options))
-        return TIDE_OK;
-    pool->step.backward_begun = true;
-    const tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
-    if (status != TIDE_OK)
-        return status;
-    (void)tide_jobs_zero_gradients(&pool->jobs, NULL);
-    tide_engine_let_go(&pool->engine, &pool->step.options, 1 / tide_norm_loss_scale(&pool->step.options));
-    return TIDE_OK;
-}
-
 /* What an accumulator holds when it is first touched in a step. */
-static tide_status zero_accumulators(tide_pool *pool, const tide_pool_op *op)
+static tide_status zero_accumulators(tide_open_op *open)
 {
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
+    const tide_gradients *gradients = tide_manager_gradients(open->engine->manager);
+    const tide_pool_op *op = tide_open_op_registered(open);
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use use = op->description.params[i];
         if (use.access & TIDE_ACCESS_GRAD && !gradients->params[use.tensor].is_added)
-            status = tide_pool_zero_region(pool, op->accumulator_offsets[i],
-                                           pool->model.params[use.tensor].elements * sizeof(float));
+            status = tide_launcher_zero_region(open->launcher, op->accumulator_offsets[i],
+                                               open->model->params[use.tensor].elements * sizeof(float));
     }
     return status;
 }
 
-static tide_status begin_op_locked(tide_pool *pool, tide_op op)
+static void note_moment(tide_open_op *open, int32_t slice)
 {
-    tide_pool_op *opened = &pool->model.ops[op];
+    open->engine->journal->tracer.moment++;
+    tide_measure_op(&open->engine->journal->measure, open->launcher->op, slice);
+}
+
+static tide_status begin_locked(tide_open_op *open, tide_op op)
+{
+    const tide_op_description *description = &open->model->ops[op].description;
+    tide_engine *engine = open->engine;
     tide_status status = TIDE_OK;
-    if (!pool->step.first_op_begun && pool->step.options.training) {
-        tide_engine_record_begin(&pool->engine);
-        tide_stalls_ops_begin(&pool->journal.stalls);
-    }
-    pool->step.first_op_begun = true;
-    if (opened->description.pass != TIDE_PASS_FORWARD)
-        status = tide_gradients_check(tide_manager_gradients(pool->engine.manager), op);
-    if (status == TIDE_OK && opened->description.pass != TIDE_PASS_FORWARD)
-        status = tide_pool_begin_backward(pool);
+    tide_step_op_begins(open->step);
+    if (description->pass != TIDE_PASS_FORWARD)
+        status = tide_gradients_check(tide_manager_gradients(engine->manager), op);
+    if (status == TIDE_OK && description->pass != TIDE_PASS_FORWARD)
+        status = tide_step_backward_begins(open->step);
     if (status == TIDE_OK)
-        status = tide_manager_begin(pool->engine.manager, op);
+        status = tide_manager_begin(engine->manager, op);
     if (status != TIDE_OK)
         return status;
-    pool->op.is_open = true;
-    pool->op.number = op;
-    pool->op.access_count = pool->op.param_accesses = 0;
-    pool->journal.tracer.op = opened->description.name;
-    pool->op.slice = UINT32_MAX;
-    pool->journal.tracer.moment++;
-    tide_measure_op(&pool->journal.measure, op, TIDE_SCRIPT_OP);
-    status = wait_request(pool);
-    return status == TIDE_OK ? acquire_params(pool, opened) : status;
+    open->launcher->op = op;
+    open->slice = UINT32_MAX;
+    engine->journal->tracer.op = description->name;
+    note_moment(open, TIDE_SCRIPT_OP);
+    status = wait_request(engine);
+    return status == TIDE_OK ? acquire_params(open, description) : status;
+}
+
+static tide_status check_begin(const tide_open_op *open, tide_op op)
+{
+    if (op >= open->model->op_count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_begin: op %u is not registered", op);
+    const tide_op_description *description = &open->model->ops[op].description;
+    if (!open->step->is_open || tide_open_op_is_there(open))
+        return tide_fail(TIDE_ERROR_STATE, "tide_op_begin of %s: %s", description->name,
+                         tide_open_op_is_there(open) ? "an op is open" : "no step is open");
+    if (description->pass != TIDE_PASS_FORWARD && !open->step->options.training)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "tide_op_begin of %s: it goes backward, and the pass is forward-only",
+                         description->name);
+    return TIDE_OK;
 }
 
 tide_status tide_op_begin(tide_pool *pool, tide_op op)
 {
     tide_status status = tide_pool_callable(pool, "tide_op_begin");
+    if (status == TIDE_OK)
+        status = check_begin(&pool->op, op);
     if (status != TIDE_OK)
         return status;
-    if (op >= pool->model.op_count)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_begin: op %u is not registered", op);
-    if (!pool->step.is_open || pool->op.is_open)
-        return tide_fail(TIDE_ERROR_STATE, "tide_op_begin of %s: %s", pool->model.ops[op].description.name,
-                         pool->op.is_open ? "an op is open" : "no step is open");
-    if (pool->model.ops[op].description.pass != TIDE_PASS_FORWARD && !pool->step.options.training)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "tide_op_begin of %s: it goes backward, and the pass is forward-only",
-                         pool->model.ops[op].description.name);
-    tide_pool_make_room(pool);
+    tide_launcher_make_room(&pool->launch);
     tide_monitor_lock(&pool->monitor);
-    status = begin_op_locked(pool, op);
+    status = begin_locked(&pool->op, op);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK)
-        status = guard_chunks(pool, &pool->model.ops[op], 0, pool->op.param_accesses, true);
+        status = guard_params(&pool->op, true);
     if (status == TIDE_OK)
-        status = zero_accumulators(pool, &pool->model.ops[op]);
+        status = zero_accumulators(&pool->op);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
-/* The open slice's chunks are the accesses behind the params'; without one there are none. */
-static tide_status guard_slice(tide_pool *pool, bool accessible)
-{
-    return guard_chunks(pool, &pool->model.ops[pool->op.number], pool->op.param_accesses,
-                        pool->op.access_count, accessible);
-}
-
-static tide_status release_slice(tide_pool *pool, const tide_pool_op *op)
-{
-    if (pool->op.slice == UINT32_MAX)
-        return TIDE_OK;
-    const tide_status status = release_chunks(pool, op, pool->op.param_accesses, pool->op.access_count);
-    if (status != TIDE_OK)
-        return status;
-    pool->op.access_count = pool->op.param_accesses;
-    pool->op.slice = UINT32_MAX;
-    return TIDE_OK;
-}
-
 /* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
-static tide_status slice_locked(tide_pool *pool, tide_pool_op *op, uint32_t slice, bool *refused)
+static tide_status slice_locked(tide_open_op *open, uint32_t slice, bool *refused)
 {
-    tide_status status = tide_manager_slice(pool->engine.manager, slice);
+    tide_status status = tide_manager_slice(open->engine->manager, slice);
     *refused = status != TIDE_OK;
     if (status == TIDE_OK)
-        status = release_slice(pool, op);
+        status = release_slice(open);
     if (status != TIDE_OK)
         return status;
-    pool->journal.tracer.moment++;
-    tide_measure_op(&pool->journal.measure, pool->op.number, (int32_t)slice);
-    status = wait_request(pool);
-    if (status != TIDE_OK)
-        return status;
-    pool->op.slice = slice;
-    return acquire_slice(pool, op, slice);
+    note_moment(open, (int32_t)slice);
+    status = wait_request(open->engine);
+    return status == TIDE_OK ? acquire_slice(open, &tide_open_op_registered(open)->description, slice)
+                             : status;
+}
+
+static tide_status check_slice(const tide_open_op *open, uint32_t slice)
+{
+    if (!tide_open_op_is_there(open))
+        return tide_fail(TIDE_ERROR_STATE, "tide_op_slice: no op is open");
+    const tide_op_description *op = &tide_open_op_registered(open)->description;
+    if (slice >= op->slices)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u", op->name,
+                         op->slices, slice);
+    return TIDE_OK;
 }
 
 tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 {
     tide_status status = tide_pool_callable(pool, "tide_op_slice");
+    if (status == TIDE_OK)
+        status = check_slice(&pool->op, slice);
     if (status != TIDE_OK)
         return status;
-    if (!pool->op.is_open)
-        return tide_fail(TIDE_ERROR_STATE, "tide_op_slice: no op is open");
-    tide_pool_op *op = &pool->model.ops[pool->op.number];
-    if (slice >= op->description.slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u",
-                         op->description.name, op->description.slices, slice);
     bool refused = false;
-    status = guard_slice(pool, false);
+    status = guard_slice(&pool->op, false);
     if (status != TIDE_OK)
         return tide_monitor_keep(&pool->monitor, status);
-    tide_pool_make_room(pool);
+    tide_launcher_make_room(&pool->launch);
     tide_monitor_lock(&pool->monitor);
-    status = slice_locked(pool, op, slice, &refused);
+    status = slice_locked(&pool->op, slice, &refused);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK || refused) { /* the new slice, or the one before as it was */
-        const tide_status guarded = guard_slice(pool, true);
+        const tide_status guarded = guard_slice(&pool->op, true);
         status = status == TIDE_OK ? guarded : status;
     }
     return tide_monitor_keep(&pool->monitor, status);
@@ -298,82 +216,93 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 
 /* The op's gradients go where its params are, behind whoever else uses those slots: their accesses write from now on. With
  * the lock. */
-static tide_status rounding_accesses(tide_pool *pool, tide_pool_op *op)
+static tide_status rounding_accesses(tide_open_op *open)
 {
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
+    const tide_gradients *gradients = tide_manager_gradients(open->engine->manager);
+    const tide_op_description *op = &tide_open_op_registered(open)->description;
     tide_needs needs = {0};
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        tide_chunk first, last;
-        if (!tide_gradients_closes(gradients, pool->op.number, &op->description.params[i]))
-            continue;
-        param_chunks(pool, op->description.params[i].tensor, &first, &last);
-        for (tide_chunk chunk = first; chunk <= last; chunk++)
-            acquire_chunk(pool, op, chunk, true, &needs);
+    for (uint32_t i = 0; i < op->param_count; i++) {
+        if (tide_gradients_closes(gradients, open->launcher->op, &op->params[i]))
+            hold_param(open, op->params[i].tensor, true, &needs);
     }
-    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, &needs);
+    return go_on(open, &needs);
 }
 
 /* The accumulator into the param's place, and the norm of what stands there then. */
-static tide_status launch_rounding(tide_pool *pool, const tide_pool_op *op, const tide_pool_param *param,
-                                   tide_param number, uint64_t accumulator_offset)
+static tide_status launch_rounding(const tide_open_op *open, const tide_pool_param *param,
+                                   uint64_t accumulator_offset)
 {
-    const tide_cast_args rounding = {.in = pool->ground.region + accumulator_offset,
-                                     .out = tide_param_data(pool, number),
+    const tide_ground *ground = open->ground;
+    const tide_cast_args rounding = {.in = ground->region + accumulator_offset,
+                                     .out =
+                                         ground->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
                                      .elements = param->elements,
                                      .in_dtype = TIDE_DTYPE_FP32,
-                                     .out_dtype = pool->ground.options.dtype};
+                                     .out_dtype = ground->options.dtype};
     const tide_gradient_norm_args norm = {
         .gradient = rounding.out,
-        .blocks = (double *)(void *)(pool->ground.region + pool->ground.region_layout.blocks_offset) +
-                  param->first_block,
+        .blocks =
+            (double *)(void *)(ground->region + ground->region_layout.blocks_offset) + param->first_block,
         .first_element = 0,
         .elements = param->elements,
-        .dtype = pool->ground.options.dtype};
-    const tide_status rounded = tide_pool_compute_launch(
-        pool, tide_label_gradient_rounding, pool->ground.kernels->cast, &rounding, sizeof rounding, 0,
-        (double)tide_cast_bytes(&rounding), op->accesses, pool->op.param_accesses);
-    if (rounded != TIDE_OK)
-        return rounded;
-    return tide_pool_compute_launch(pool, tide_label_gradient_norm, pool->ground.kernels->gradient_norm,
-                                    &norm, sizeof norm, (double)tide_gradient_norm_flops(&norm),
-                                    (double)tide_gradient_norm_bytes(&norm), op->accesses,
-                                    pool->op.param_accesses);
+        .dtype = ground->options.dtype};
+    const tide_kernel_work kernels[] = {{tide_label_gradient_rounding, ground->kernels->cast, &rounding,
+                                         sizeof rounding, 0, (double)tide_cast_bytes(&rounding)},
+                                        {tide_label_gradient_norm, ground->kernels->gradient_norm, &norm,
+                                         sizeof norm, (double)tide_gradient_norm_flops(&norm),
+                                         (double)tide_gradient_norm_bytes(&norm)}};
+    tide_status status = TIDE_OK;
+    for (int i = 0; i < 2 && status == TIDE_OK; i++)
+        status =
+            tide_launcher_kernel(open->launcher, &kernels[i], open->holds.accesses, open->holds.param_count);
+    return status;
 }
 
-static tide_status close_gradients(tide_pool *pool, const tide_pool_op *op)
+static tide_status close_gradients(const tide_open_op *open)
 {
-    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
+    const tide_gradients *gradients = tide_manager_gradients(open->engine->manager);
+    const tide_pool_op *op = tide_open_op_registered(open);
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use *use = &op->description.params[i];
-        if (tide_gradients_closes(gradients, pool->op.number, use))
-            status = launch_rounding(pool, op, &pool->model.params[use->tensor], use->tensor,
-                                     op->accumulator_offsets[i]);
+        if (tide_gradients_closes(gradients, open->launcher->op, use))
+            status = launch_rounding(open, &open->model->params[use->tensor], op->accumulator_offsets[i]);
     }
     return status;
 }
 
-static tide_status end_op(tide_pool *pool)
-{
-    const tide_status status = tide_manager_end(pool->engine.manager);
-    if (status == TIDE_OK)
-        tide_engine_op_ended(&pool->engine);
-    return status;
-}
+/* --- end --- */
 
 /* Everything that the op still enqueues, but for what ends its slice. */
-static tide_status finish_op(tide_pool *pool, tide_pool_op *op)
+static tide_status finish(tide_open_op *open)
 {
-    const bool backward = op->description.pass != TIDE_PASS_FORWARD;
-    tide_pool_make_room(pool);
-    tide_monitor_lock(&pool->monitor);
-    tide_status status = release_slice(pool, op);
+    const bool backward = tide_open_op_registered(open)->description.pass != TIDE_PASS_FORWARD;
+    tide_monitor *monitor = open->engine->monitor;
+    tide_launcher_make_room(open->launcher);
+    tide_monitor_lock(monitor);
+    tide_status status = release_slice(open);
     if (status == TIDE_OK && backward)
-        status = rounding_accesses(pool, op);
-    tide_monitor_unlock(&pool->monitor);
+        status = rounding_accesses(open);
+    tide_monitor_unlock(monitor);
     if (status == TIDE_OK && backward)
-        status = close_gradients(pool, op);
-    return status == TIDE_OK ? guard_chunks(pool, op, 0, pool->op.param_accesses, false) : status;
+        status = close_gradients(open);
+    return status == TIDE_OK ? guard_params(open, false) : status;
+}
+
+static tide_status end_locked(tide_open_op *open)
+{
+    tide_engine *engine = open->engine;
+    tide_status status = tide_holds_release(&open->holds, 0);
+    if (status == TIDE_OK)
+        status = tide_manager_end(engine->manager);
+    if (status != TIDE_OK)
+        return status;
+    tide_engine_op_ended(engine);
+    tide_measure_op(&engine->journal->measure, open->launcher->op, TIDE_SCRIPT_END);
+    tide_step_op_ends(open->step);
+    if (tide_manager_may_act(engine->manager))
+        tide_engine_ring(engine, true);
+    return TIDE_OK;
 }
 
 tide_status tide_op_end(tide_pool *pool)
@@ -381,25 +310,15 @@ tide_status tide_op_end(tide_pool *pool)
     tide_status status = tide_pool_callable(pool, "tide_op_end");
     if (status != TIDE_OK)
         return status;
-    if (!pool->op.is_open)
+    if (!tide_open_op_is_there(&pool->op))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_end: no op is open");
-    tide_pool_op *op = &pool->model.ops[pool->op.number];
-    status = guard_slice(pool, false);
+    status = guard_slice(&pool->op, false);
     if (status == TIDE_OK)
-        status = finish_op(pool, op);
+        status = finish(&pool->op);
     if (status != TIDE_OK)
         return tide_monitor_keep(&pool->monitor, status);
     tide_monitor_lock(&pool->monitor);
-    status = release_chunks(pool, op, 0, pool->op.param_accesses);
-    if (status == TIDE_OK)
-        status = end_op(pool);
-    if (status == TIDE_OK) {
-        tide_measure_op(&pool->journal.measure, pool->op.number, TIDE_SCRIPT_END);
-        pool->op.is_open = false;
-        pool->journal.tracer.op = NULL;
-        if (tide_manager_may_act(pool->engine.manager))
-            tide_engine_ring(&pool->engine, true);
-    }
+    status = end_locked(&pool->op);
     tide_monitor_unlock(&pool->monitor);
     return tide_monitor_keep(&pool->monitor, status);
 }

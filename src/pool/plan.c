@@ -20,14 +20,14 @@ tide_placement tide_pool_placement(const tide_pool *pool)
     return pool->ground.options.placement;
 }
 
-tide_status tide_pool_layout_create(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout)
+tide_status tide_pool_layout_create(const tide_pool_options *pool, uint64_t chunk_bytes, tide_layout **layout)
 {
     const tide_layout_options options = {.chunk_bytes = chunk_bytes,
-                                         .dtype = pool->ground.options.dtype,
+                                         .dtype = pool->dtype,
                                          .ranks = 1,
                                          .group_size = 1,
                                          .rank = 0,
-                                         .states = pool->ground.options.update_states};
+                                         .states = pool->update_states};
     return tide_layout_create(&options, layout);
 }
 
@@ -53,7 +53,7 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
 {
     tide_layout *layout = NULL;
     tide_manager *manager = NULL;
-    tide_status status = tide_pool_layout_create(pool, chunk_bytes, &layout);
+    tide_status status = tide_pool_layout_create(&pool->ground.options, chunk_bytes, &layout);
     if (status != TIDE_OK)
         return status;
     status = layout_fill(pool, layout);
@@ -109,7 +109,8 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
     return offset - workspace_offset;
 }
 
-void tide_pool_region_plan(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
+/* The region's layout; sets accumulator offsets of ops and params. Needs a manager with all ops. */
+static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
@@ -139,7 +140,7 @@ static uint64_t page_up(uint64_t bytes)
 }
 
 /* Each buffer takes whole pages (tide_device_ops.buffer_create counts them so). */
-uint64_t tide_pool_buffer_bytes(const tide_pool *pool, const tide_layout *layout)
+static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 {
     const uint64_t segments = page_up(tide_jobs_table_bytes(layout));
     return 2 * page_up(pool->ground.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
@@ -253,7 +254,7 @@ static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_po
     plan->workspace_bytes = region->workspace_bytes;
     plan->shared_accumulator_bytes = region->shared_bytes;
     plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
-    plan->buffer_bytes = tide_pool_buffer_bytes(pool, layout);
+    plan->buffer_bytes = buffer_bytes(pool, layout);
 }
 
 static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64_t most)
@@ -277,7 +278,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
                                 tide_pool_plan *plan)
 {
     memset(plan, 0, sizeof *plan);
-    tide_pool_region_plan(pool, manager, &pool->ground.region_layout);
+    plan_region(pool, manager, &pool->ground.region_layout);
     plan_sizes(pool, layout, plan);
     tide_slot_needs needs;
     tide_manager_needs(manager, tide_pool_placement(pool), &needs);

@@ -50,9 +50,9 @@ static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
         return status;
     status = register_as(pool, shadow);
     if (status == TIDE_OK)
-        status = tide_pool_seal(shadow);
+        status = tide_pool_build(shadow);
     if (status != TIDE_OK) {
-        tide_pool_destroy(shadow);
+        tide_pool_unmake(shadow);
         return status;
     }
     *result = shadow;
@@ -75,7 +75,7 @@ tide_status tide_predict_create(tide_pool *pool)
 
 void tide_predict_destroy(tide_predict *predict)
 {
-    tide_pool_destroy(predict->shadow);
+    tide_pool_unmake(predict->shadow);
     free(predict->played_ns);
     *predict = (tide_predict){0};
 }
@@ -122,7 +122,7 @@ static tide_status occupy(const tide_predict *predict, const tide_measure *measu
 {
     tide_device *device = predict->shadow->ground.device;
     const tide_work work = {.label = "measured",
-                            .tag = tide_pool_compute_tag(predict->shadow),
+                            .tag = tide_launcher_tag(&predict->shadow->launch),
                             .bytes = traffic(predict, measure, series)};
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
 }

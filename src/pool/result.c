@@ -15,8 +15,9 @@ static const char *find_nonfinite(tide_pool *pool)
         const uint64_t count = tide_norm_blocks(pool->model.params[i].elements);
         for (uint64_t done = 0; done < count; done += PIECE) {
             const size_t piece = (size_t)(count - done < PIECE ? count - done : PIECE);
-            if (tide_pool_read_region(pool, blocks, all + pool->model.params[i].first_block + done,
-                                      piece * sizeof *blocks) != TIDE_OK)
+            const double *from = all + pool->model.params[i].first_block + done;
+            if (tide_staging_read(&pool->staging, (char *)blocks, (const char *)from,
+                                  piece * sizeof *blocks) != TIDE_OK)
                 return NULL;
             for (size_t j = 0; j < piece; j++) {
                 if (!isfinite(blocks[j]))

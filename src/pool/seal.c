@@ -38,19 +38,12 @@ static tide_status open_device(tide_pool *pool)
 
 static tide_status create_buffers(tide_pool *pool)
 {
-    tide_device *device = pool->ground.device;
-    void *address;
-    tide_status status;
-    for (int i = 0; i < 2; i++) {
-        status = device->ops->buffer_create(device, i == 0 ? "staging a" : "staging b",
-                                            pool->ground.options.staging_bytes / 2, &address,
-                                            &pool->staging.objects[i]);
-        if (status != TIDE_OK)
-            return status;
-        pool->staging.halves[i] = address;
-    }
-    status = tide_norm_create(&pool->norm);
-    return status == TIDE_OK ? tide_jobs_create(&pool->jobs) : status;
+    tide_status status = tide_staging_create(&pool->staging);
+    if (status == TIDE_OK)
+        status = tide_norm_create(&pool->norm);
+    if (status == TIDE_OK)
+        status = tide_jobs_create(&pool->jobs);
+    return status;
 }
 
 static tide_status create_memory(tide_pool *pool)
@@ -114,45 +107,42 @@ static tide_status create_tables(tide_pool *pool)
 {
     const uint32_t slots[TIDE_TIER_COUNT] = {
         [TIDE_TIER_DEVICE] = pool->ground.plan.device_slots, [TIDE_TIER_HOST] = pool->ground.plan.host_slots};
-    const tide_status status = tide_order_create(&pool->order, pool->ground.device, slots);
-    if (status != TIDE_OK)
-        return status;
-    pool->access.covered = calloc(pool->model.param_count, sizeof *pool->access.covered);
-    bool complete = pool->access.covered != NULL;
+    uint32_t largest_op = 1;
     for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        tide_pool_op *op = &pool->model.ops[i];
-        op->access_capacity = op_accesses_max(pool, &op->description);
-        op->accesses = calloc(op->access_capacity, sizeof *op->accesses);
-        op->held = calloc(op->access_capacity, sizeof *op->held);
-        complete = complete && op->accesses != NULL && op->held != NULL;
+        const uint32_t accesses = op_accesses_max(pool, &pool->model.ops[i].description);
+        largest_op = largest_op < accesses ? accesses : largest_op;
     }
-    if (!complete)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for bookkeeping of %u ops",
-                         pool->model.op_count);
-    return tide_measure_create(&pool->journal.measure, pool->model.op_count, script_lines(pool));
+    tide_status status = tide_order_create(&pool->order, pool->ground.device, slots);
+    if (status == TIDE_OK)
+        status = tide_values_create(&pool->values);
+    if (status == TIDE_OK)
+        status = tide_holds_create(&pool->op.holds, largest_op);
+    if (status == TIDE_OK)
+        status = tide_measure_create(&pool->journal.measure, pool->model.op_count, script_lines(pool));
+    return status;
 }
 
 /* What lies at an address, for the fault handler: space, chunk, the param. */
 static void describe(void *context, const void *address, char *text, size_t text_bytes)
 {
-    const tide_pool *pool = context;
+    const tide_ground *ground = context;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        const char *begin = pool->ground.space_address[space];
-        const uint64_t bytes = pool->ground.plan.chunks[space] * pool->ground.plan.chunk_bytes;
+        const char *begin = ground->space_address[space];
+        const uint64_t bytes = ground->plan.chunks[space] * ground->plan.chunk_bytes;
         if (begin == NULL || (const char *)address < begin || (const char *)address >= begin + bytes)
             continue;
         const uint64_t offset = (uint64_t)((const char *)address - begin);
-        const uint32_t index = (uint32_t)(offset / pool->ground.plan.chunk_bytes);
-        const tide_chunk chunk = tide_layout_chunk(pool->ground.layout, (tide_space)space, index);
+        const uint32_t index = (uint32_t)(offset / ground->plan.chunk_bytes);
+        const tide_chunk chunk = tide_layout_chunk(ground->layout, (tide_space)space, index);
         const char *param = "none";
         const uint32_t segments =
-            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(pool->ground.layout, chunk);
+            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(ground->layout, chunk);
         const uint64_t element_bytes =
-            space == TIDE_SPACE_PARAM ? tide_dtype_bytes(pool->ground.options.dtype) : 4;
+            space == TIDE_SPACE_PARAM ? tide_dtype_bytes(ground->options.dtype) : 4;
         for (uint32_t i = 0; i < segments; i++) {
-            const tide_segment segment = tide_layout_chunk_segment(pool->ground.layout, chunk, i);
-            if (segment.chunk_offset_elements * element_bytes <= offset % pool->ground.plan.chunk_bytes)
-                param = tide_layout_param_name(pool->ground.layout, segment.param);
+            const tide_segment segment = tide_layout_chunk_segment(ground->layout, chunk, i);
+            if (segment.chunk_offset_elements * element_bytes <= offset % ground->plan.chunk_bytes)
+                param = tide_layout_param_name(ground->layout, segment.param);
         }
         snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space), index, param);
         return;
@@ -178,81 +168,84 @@ static void fill_places(tide_pool *pool)
     }
 }
 
-/* What a failed seal leaves behind is undone, so that it can be tried again with other budgets. */
-static void undo(tide_pool *pool)
+void tide_pool_unseal(tide_pool *pool)
 {
-    if (pool->ground.device != NULL)
-        pool->ground.device->ops->close(pool->ground.device);
-    pool->ground.device = NULL;
+    tide_ground *ground = &pool->ground;
+    pool->sealed = false;
+    tide_engine_stop(&pool->engine);
+    if (ground->device != NULL)
+        ground->device->ops->close(ground->device);
+    ground->device = NULL;
     tide_manager_destroy(pool->engine.manager);
-    tide_layout_destroy(pool->ground.layout);
+    tide_layout_destroy(ground->layout);
     pool->engine.manager = NULL;
-    pool->ground.layout = NULL;
+    ground->layout = NULL;
     tide_order_destroy(&pool->order);
     tide_jobs_destroy(&pool->jobs);
-    free(pool->access.covered);
-    pool->access.covered = NULL;
-    for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        free(pool->model.ops[i].accesses);
-        free(pool->model.ops[i].held);
-        pool->model.ops[i].accesses = NULL;
-        pool->model.ops[i].held = NULL;
-    }
-    tide_predict_destroy(&pool->predict);
+    tide_values_destroy(&pool->values);
+    tide_holds_destroy(&pool->op.holds);
     tide_measure_destroy(&pool->journal.measure);
-    memset(pool->ground.space_address, 0, sizeof pool->ground.space_address);
+    memset(ground->space_address, 0, sizeof ground->space_address);
 }
 
-static tide_status seal(tide_pool *pool)
+static tide_status plan(tide_pool *pool)
 {
-    tide_status status = tide_pool_policy_build(pool, pool->ground.options.chunk_bytes, &pool->ground.layout,
-                                                &pool->engine.manager);
+    tide_ground *ground = &pool->ground;
+    tide_manager **manager = &pool->engine.manager;
+    tide_status status = tide_pool_policy_build(pool, ground->options.chunk_bytes, &ground->layout, manager);
+    if (status == TIDE_OK)
+        status = tide_pool_plan_make(pool, ground->layout, *manager, ground->options.device_memory_bytes,
+                                     ground->options.host_memory_bytes, true, &ground->plan);
     if (status != TIDE_OK)
         return status;
-    status = tide_pool_plan_make(pool, pool->ground.layout, pool->engine.manager,
-                                 pool->ground.options.device_memory_bytes,
-                                 pool->ground.options.host_memory_bytes, true, &pool->ground.plan);
-    if (status != TIDE_OK)
-        return status;
-    const tide_manager_options manager = {.device_slots = pool->ground.plan.device_slots,
-                                          .host_slots = pool->ground.plan.host_slots,
+    const tide_manager_options options = {.device_slots = ground->plan.device_slots,
+                                          .host_slots = ground->plan.host_slots,
                                           .placement = tide_pool_placement(pool),
-                                          .prefetch = pool->ground.options.prefetch};
-    pool->engine.commands.manager = pool->engine.manager;
-    status = tide_manager_seal(pool->engine.manager, &manager);
+                                          .prefetch = ground->options.prefetch};
+    pool->engine.commands.manager = *manager;
+    pool->op.holds.manager = *manager;
+    pool->step.no_op = pool->launch.op = pool->model.op_count;
+    return tide_manager_seal(*manager, &options);
+}
+
+static tide_status check(const tide_pool *pool)
+{
+    if (pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "tide_pool_seal: sealed already");
+    if (pool->model.param_count == 0 || pool->model.op_count == 0)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "tide_pool_seal: nothing to seal: register at least one param and one op");
+    return TIDE_OK;
+}
+
+static void finish(tide_pool *pool)
+{
+    tide_ground *ground = &pool->ground;
+    for (uint32_t i = 0; i < tide_layout_space_chunks(ground->layout, TIDE_SPACE_PARAM); i++)
+        ground->plan.device_updates += tide_manager_updates_on_device(
+            pool->engine.manager, tide_layout_chunk(ground->layout, TIDE_SPACE_PARAM, i));
+    fill_places(pool);
+    ground->device->ops->set_describe(ground->device, describe, ground);
+    pool->sealed = true;
+}
+
+tide_status tide_pool_build(tide_pool *pool)
+{
+    tide_status status = check(pool);
+    if (status != TIDE_OK)
+        return status;
+    status = plan(pool);
     if (status == TIDE_OK)
         status = open_device(pool);
     if (status == TIDE_OK)
         status = create_memory(pool);
     if (status == TIDE_OK)
         status = create_tables(pool);
-    if (status == TIDE_OK && pool->ground.options.predict)
-        status = tide_predict_create(pool);
-    return status;
-}
-
-tide_status tide_pool_seal(tide_pool *pool)
-{
-    if (pool == NULL)
-        return tide_pool_given("tide_pool_seal", "pool");
-    if (pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "tide_pool_seal: sealed already");
-    if (pool->model.param_count == 0 || pool->model.op_count == 0)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "tide_pool_seal: nothing to seal: register at least one param and one op");
-    tide_status status = seal(pool);
     if (status == TIDE_OK) {
-        for (uint32_t i = 0; i < tide_layout_space_chunks(pool->ground.layout, TIDE_SPACE_PARAM); i++)
-            pool->ground.plan.device_updates += tide_manager_updates_on_device(
-                pool->engine.manager, tide_layout_chunk(pool->ground.layout, TIDE_SPACE_PARAM, i));
-        fill_places(pool);
-        pool->ground.device->ops->set_describe(pool->ground.device, describe, pool);
-        pool->sealed = true;
+        finish(pool);
         status = tide_engine_start(&pool->engine);
     }
-    if (status != TIDE_OK) {
-        pool->sealed = false;
-        undo(pool);
-    }
+    if (status != TIDE_OK)
+        tide_pool_unseal(pool);
     return status;
 }

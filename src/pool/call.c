@@ -1,0 +1,31 @@
+/* What a public call looks at before it does anything. */
+#include "src/pool/internal.h"
+
+tide_status tide_pool_say_torn(const char *call)
+{
+    return tide_fail(
+        TIDE_ERROR_STATE,
+        "%s: the pool is torn (a step failed after its updates had begun): all params and optimizer states "
+        "have to be set first",
+        call);
+}
+
+tide_status tide_pool_sealed(const tide_pool *pool, const char *call)
+{
+    if (pool == NULL)
+        return tide_pool_given(call, "pool");
+    return pool->sealed ? TIDE_OK : tide_fail(TIDE_ERROR_STATE, "%s: the pool is not sealed", call);
+}
+
+tide_status tide_pool_callable(tide_pool *pool, const char *call)
+{
+    tide_status status = tide_pool_sealed(pool, call);
+    if (status != TIDE_OK)
+        return status;
+    tide_monitor_lock(&pool->monitor);
+    status = tide_engine_failure(&pool->engine);
+    if (status == TIDE_OK && pool->engine.torn)
+        status = tide_pool_say_torn(call);
+    tide_monitor_unlock(&pool->monitor);
+    return status;
+}

@@ -1,0 +1,45 @@
+/* What the open op holds: the region, its params' chunks, and behind them its slice's. Launches declare them.
+ *
+ * Owns the two tables. Works on the caller's thread, changes with the lock. Reads the manager's residency; calls order and
+ * tracer, and the device's guard.
+ */
+#ifndef TIDE_POOL_HOLDS_H
+#define TIDE_POOL_HOLDS_H
+
+#include "src/pool/monitor.h"
+#include "src/pool/order.h"
+#include "src/pool/tracer.h"
+
+typedef struct tide_holds {
+    const tide_ground *ground;
+    tide_order *order;
+    const tide_tracer *tracer;
+    const tide_manager *manager;
+    tide_access *accesses; /* [fixed] the tables */
+    tide_chunk *chunks;    /* [fixed] behind each access; TIDE_CHUNK_NONE: the region */
+    uint32_t capacity;     /* [fixed] */
+    uint32_t count;
+    uint32_t param_count; /* of those, the region and the params */
+} tide_holds;
+
+/* Room for what the largest op holds. NO_MEMORY, leaving what destroy frees. */
+tide_status tide_holds_create(tide_holds *holds, uint32_t capacity);
+void tide_holds_destroy(tide_holds *holds);
+
+/* --- [lock] --- */
+
+/* An op begins: the region. */
+void tide_holds_begin(tide_holds *holds);
+/* And chunks from `first` to `last`, which are on the device and pinned. Whom the op's work must follow, whoever used their
+ * slots, is added to `needs`. What is held already is held once. */
+void tide_holds_add(tide_holds *holds, tide_chunk first, tide_chunk last, bool write, tide_needs *needs);
+/* The compute stream is done with the holds from `from` on: close the work so far; mark their slots with it. The table
+ * stays. */
+tide_status tide_holds_release(const tide_holds *holds, uint32_t from);
+
+/* With guards on, chunks of the holds from `from` to `to` can't be used but while the op holds them. Without the lock: these
+ * are many commands. */
+tide_status tide_holds_guard(const tide_holds *holds, uint32_t from, uint32_t to, bool accessible);
+bool tide_holds_is_valid(const tide_holds *holds);
+
+#endif

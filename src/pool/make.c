@@ -1,0 +1,217 @@
+/* Making a pool: its options, checked and completed, and its objects, told of each other. */
+#include "src/pool/internal.h"
+
+#include "offload/topology.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MIN_CHUNK_BYTES = 256 * 1024, DEFAULT_STAGING_BYTES = 1024 * 1024 };
+#define MAX_CHUNK_BYTES     (UINT64_C(1) << 30)
+#define MAX_BYTES           (UINT64_C(1) << 50) /* of one piece, so that no sum overflows */
+#define MAX_STAGING_BYTES   (UINT64_C(1) << 40)
+#define DEFAULT_CHUNK_BYTES (UINT64_C(64) << 20)
+
+void tide_pool_options_default(tide_pool_options *options)
+{
+    if (options == NULL)
+        return;
+    *options = (tide_pool_options){
+        .device = "host",
+        .chunk_bytes = DEFAULT_CHUNK_BYTES,
+        .dtype = TIDE_DTYPE_BF16,
+        .staging_bytes = DEFAULT_STAGING_BYTES,
+        .prefetch = true,
+        .placement = TIDE_PLACEMENT_AUTO,
+        /* An H200 and its host, for the null device; the link is link_bytes_per_second. */
+        .machine = {.flops_per_second = 790e12,
+                    .device_bytes_per_second = 4.8e12,
+                    .host_bytes_per_second = 240e9,
+                    .map_ns = 50000},
+    };
+}
+
+static tide_status rates_check(const tide_pool_options *options)
+{
+    const tide_machine *machine = &options->machine;
+    const struct {
+        const char *name;
+        double per_second;
+    } rates[] = {{"link_bytes_per_second", options->link_bytes_per_second},
+                 {"machine.flops_per_second", machine->flops_per_second},
+                 {"machine.device_bytes_per_second", machine->device_bytes_per_second},
+                 {"machine.host_bytes_per_second", machine->host_bytes_per_second},
+                 {"machine.link_out_bytes_per_second", machine->link_out_bytes_per_second}};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
+        if (!isfinite(rates[i].per_second) || rates[i].per_second < 0)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "pool: %s is %g, it must be finite and at least 0",
+                             rates[i].name, rates[i].per_second);
+    }
+    return TIDE_OK;
+}
+
+static tide_status sizes_check(const tide_pool_options *options)
+{
+    const struct {
+        const char *name;
+        uint64_t value, most;
+    } sizes[] = {{"nonmodel_bytes", options->nonmodel_bytes, MAX_BYTES},
+                 {"staging_bytes", options->staging_bytes, MAX_STAGING_BYTES},
+                 {"threads", options->threads, TIDE_THREADS_MAX},
+                 {"delay_max_us", options->delay_max_us, TIDE_DELAY_MAX_US}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].value > sizes[i].most)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "pool: %s is %llu, at most %llu are allowed", sizes[i].name,
+                             (unsigned long long)sizes[i].value, (unsigned long long)sizes[i].most);
+    }
+    return TIDE_OK;
+}
+
+static tide_status options_check(const tide_pool_options *options)
+{
+    const uint64_t chunk = options->chunk_bytes;
+    if (options->device == NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: no device named; \"host\", \"null\" and \"cuda:N\" exist");
+    if (chunk < MIN_CHUNK_BYTES || chunk > MAX_CHUNK_BYTES || (chunk & (chunk - 1)) != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: chunk size %llu is not a power of two from 256 KiB to 1 GiB",
+                         (unsigned long long)chunk);
+    if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32 &&
+        options->dtype != TIDE_DTYPE_FP16)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown dtype %d", (int)options->dtype);
+    if (options->update_states > 2)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: update_states is %u, an optimizer has 0 to 2",
+                         options->update_states);
+    if ((unsigned)options->placement > TIDE_PLACEMENT_DEVICE)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown placement %d", (int)options->placement);
+    if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "pool: an update callback runs on the host, so its placement can't be the device");
+    if (options->skip_wait_site >= TIDE_SITE_COUNT)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: wait site %u does not exist", options->skip_wait_site);
+    const tide_status status = sizes_check(options);
+    return status == TIDE_OK ? rates_check(options) : status;
+}
+
+static tide_status chunk_check(const tide_pool_options *options, const tide_target *target)
+{
+    if (options->chunk_bytes >= target->chunk_bytes_min)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
+                     options->device, (unsigned long long)options->chunk_bytes,
+                     (unsigned long long)target->chunk_bytes_min);
+}
+
+/* Options as they are in force, checked. */
+static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
+                                    tide_target *target)
+{
+    *options = *given;
+    if (options->chunk_bytes == 0)
+        options->chunk_bytes = DEFAULT_CHUNK_BYTES;
+    if (options->staging_bytes == 0)
+        options->staging_bytes = DEFAULT_STAGING_BYTES;
+    if (options->update == NULL)
+        options->update_states = 2;
+    tide_status status = options_check(options);
+    if (status == TIDE_OK)
+        status = tide_target_find(options->device, target);
+    if (status == TIDE_OK)
+        status = chunk_check(options, target);
+    options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
+                             (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
+    return status;
+}
+
+/* The pool's objects, told of each other. */
+static void connect(tide_pool *pool)
+{
+    tide_ground *ground = &pool->ground;
+    tide_monitor *monitor = &pool->monitor;
+    tide_order *order = &pool->order;
+    tide_journal *journal = &pool->journal;
+    tide_engine *engine = &pool->engine;
+    tide_monitor_init(monitor);
+    tide_journal_init(journal, ground);
+    pool->link = (tide_link){.ground = ground, .monitor = monitor, .order = order, .journal = journal};
+    pool->jobs = (tide_jobs){.ground = ground,
+                             .model = &pool->model,
+                             .monitor = monitor,
+                             .order = order,
+                             .journal = journal,
+                             .link = &pool->link};
+    pool->norm = (tide_norm){.ground = ground, .order = order};
+    *engine = (tide_engine){.ground = ground,
+                            .monitor = monitor,
+                            .order = order,
+                            .journal = journal,
+                            .link = &pool->link,
+                            .jobs = &pool->jobs,
+                            .norm = &pool->norm};
+    engine->commands = (tide_commands){.monitor = monitor,
+                                       .order = order,
+                                       .journal = journal,
+                                       .link = &pool->link,
+                                       .jobs = &pool->jobs,
+                                       .norm = &pool->norm};
+    pool->launch = (tide_launcher){.ground = ground, .order = order, .journal = journal};
+    pool->step = (tide_step){.ground = ground, .engine = engine, .launcher = &pool->launch};
+    pool->op = (tide_open_op){.ground = ground,
+                              .model = &pool->model,
+                              .engine = engine,
+                              .launcher = &pool->launch,
+                              .step = &pool->step,
+                              .holds = {.ground = ground, .order = order, .tracer = &journal->tracer}};
+    pool->staging =
+        (tide_staging){.ground = ground, .monitor = monitor, .order = order, .launcher = &pool->launch};
+    pool->values =
+        (tide_values){.ground = ground, .model = &pool->model, .engine = engine, .step = &pool->step};
+}
+
+tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_pool **result)
+{
+    tide_pool_options copy;
+    tide_target target;
+    tide_layout *registered = NULL;
+    tide_status status = options_complete(options, &copy, &target);
+    if (status == TIDE_OK)
+        status = tide_pool_layout_create(&copy, copy.chunk_bytes, &registered);
+    if (status != TIDE_OK)
+        return status;
+    tide_pool *pool = calloc(1, sizeof *pool);
+    char *name = strdup(copy.device);
+    if (pool == NULL || name == NULL)
+        goto no_memory;
+    pool->ground =
+        (tide_ground){.options = copy, .device_name = name, .target = target, .kernels = target.kernels};
+    pool->ground.options.device = name;
+    pool->model.registered = registered;
+    connect(pool);
+    pool->launch.shadow = shadow;
+    /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. The optimizer's,
+     * where nobody chose, are the device's choice. */
+    if (!shadow)
+        tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));
+    *result = pool;
+    return TIDE_OK;
+
+no_memory:
+    free(pool);
+    free(name);
+    tide_layout_destroy(registered);
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %zu bytes of bookkeeping", sizeof *pool);
+}
+
+void tide_pool_unmake(tide_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    tide_pool_unseal(pool);
+    tide_model_destroy(&pool->model);
+    tide_monitor_destroy(&pool->monitor);
+    free(pool->ground.device_name);
+    free(pool);
+}

@@ -1,0 +1,178 @@
+#include "src/pool/model.h"
+
+#include "src/pool/internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PARTS = 1 << 20 };
+#define MAX_BYTES    (UINT64_C(1) << 50) /* of one piece, so that no sum overflows */
+#define MAX_ELEMENTS (UINT64_C(1) << 48)
+
+void tide_model_destroy(tide_model *model)
+{
+    for (uint32_t i = 0; i < model->op_count; i++) {
+        free((char *)(uintptr_t)model->ops[i].description.name);
+        free((tide_use *)(uintptr_t)model->ops[i].description.params);
+        free(model->ops[i].accumulator_offsets);
+    }
+    free(model->params);
+    free(model->checkpoints);
+    free(model->ops);
+    tide_layout_destroy(model->registered);
+    *model = (tide_model){0};
+}
+
+/* Room for one more element in an array that doubles. */
+static tide_status grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+{
+    if (count < *capacity)
+        return TIDE_OK;
+    const uint32_t larger = *capacity == 0 ? 16 : *capacity * 2;
+    void *moved = realloc(*array, larger * element_bytes);
+    if (moved == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register %u of a kind", larger);
+    *array = moved;
+    *capacity = larger;
+    return TIDE_OK;
+}
+
+static tide_status registering(const tide_pool *pool, const char *call)
+{
+    if (pool->sealed)
+        return tide_fail(TIDE_ERROR_STATE, "%s: the pool is sealed", call);
+    return TIDE_OK;
+}
+
+static tide_status count_elements(const char *name, const uint64_t *shape, uint32_t rank, uint64_t *elements)
+{
+    if (rank < 1 || rank > 4)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: %u dimensions, 1 to 4 are allowed", name, rank);
+    *elements = 1;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] == 0)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: dimension %u is 0", name, i);
+        if (shape[i] > MAX_ELEMENTS / *elements)
+            return tide_fail(TIDE_ERROR_ARGUMENT,
+                             "param %s: dimension %u is %llu, too large: a param has at most 2^48 elements",
+                             name, i, (unsigned long long)shape[i]);
+        *elements *= shape[i];
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
+                                bool decay, tide_param *param)
+{
+    tide_status status = tide_pool_given("tide_param_register", pool == NULL    ? "pool"
+                                                                : name == NULL  ? "name"
+                                                                : shape == NULL ? "shape"
+                                                                : param == NULL ? "param"
+                                                                                : NULL);
+    uint64_t elements = 0;
+    uint32_t number;
+    if (status == TIDE_OK)
+        status = registering(pool, "tide_param_register");
+    if (status == TIDE_OK)
+        status = count_elements(name, shape, rank, &elements);
+    if (status == TIDE_OK)
+        status = grow((void **)&pool->model.params, pool->model.param_count, &pool->model.param_capacity,
+                      sizeof *pool->model.params);
+    if (status == TIDE_OK)
+        status = tide_layout_add_param(pool->model.registered, name, elements, &number);
+    if (status != TIDE_OK)
+        return status;
+    assert(number == pool->model.param_count);
+    pool->model.params[pool->model.param_count++] = (tide_pool_param){
+        .name = tide_layout_param_name(pool->model.registered, number), .elements = elements, .decay = decay};
+    *param = number;
+    return TIDE_OK;
+}
+
+tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
+                                     tide_checkpoint *checkpoint)
+{
+    tide_status status = tide_pool_given("tide_checkpoint_register", pool == NULL         ? "pool"
+                                                                     : name == NULL       ? "name"
+                                                                     : checkpoint == NULL ? "checkpoint"
+                                                                                          : NULL);
+    uint32_t number;
+    if (status == TIDE_OK)
+        status = registering(pool, "tide_checkpoint_register");
+    if (status == TIDE_OK && parts > MAX_PARTS)
+        status =
+            tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint %s: %u parts, at most 2^20 are allowed", name, parts);
+    if (status == TIDE_OK)
+        status = grow((void **)&pool->model.checkpoints, pool->model.checkpoint_count,
+                      &pool->model.checkpoint_capacity, sizeof *pool->model.checkpoints);
+    if (status == TIDE_OK)
+        status = tide_layout_add_checkpoint(pool->model.registered, name, parts, part_bytes, &number);
+    if (status != TIDE_OK)
+        return status;
+    assert(number == pool->model.checkpoint_count);
+    pool->model.checkpoints[pool->model.checkpoint_count++] =
+        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(pool->model.registered, number),
+                               .parts = parts,
+                               .part_bytes = part_bytes};
+    *checkpoint = number;
+    return TIDE_OK;
+}
+
+/* The pool's own copy of a description. */
+static tide_status copy_op(const tide_op_description *given, tide_pool_op *op)
+{
+    const size_t params = given->param_count, checkpoints = given->checkpoint_count;
+    char *name = strdup(given->name);
+    tide_use *uses = calloc(params + checkpoints + 1, sizeof *uses);
+    uint64_t *offsets = calloc(params + 1, sizeof *offsets);
+    if (name == NULL || uses == NULL || offsets == NULL) {
+        free(name);
+        free(uses);
+        free(offsets);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory to register it", given->name);
+    }
+    if (params > 0)
+        memcpy(uses, given->params, params * sizeof *uses);
+    if (checkpoints > 0)
+        memcpy(uses + params, given->checkpoints, checkpoints * sizeof *uses);
+    *op = (tide_pool_op){.description = *given, .accumulator_offsets = offsets};
+    op->description.name = name;
+    op->description.params = uses;
+    op->description.checkpoints = uses + params;
+    return TIDE_OK;
+}
+
+tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op)
+{
+    tide_status status = tide_pool_given("tide_op_register", pool == NULL          ? "pool"
+                                                             : description == NULL ? "description"
+                                                             : op == NULL          ? "op"
+                                                                                   : NULL);
+    if (status == TIDE_OK)
+        status = registering(pool, "tide_op_register");
+    if (status == TIDE_OK)
+        status = tide_op_check(pool->model.registered, description);
+    if (status == TIDE_OK && description->workspace_bytes > MAX_BYTES)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "op %s: workspace of %llu bytes, at most 2^50 are allowed",
+                           description->name, (unsigned long long)description->workspace_bytes);
+    if (status == TIDE_OK)
+        status = grow((void **)&pool->model.ops, pool->model.op_count, &pool->model.op_capacity,
+                      sizeof *pool->model.ops);
+    if (status == TIDE_OK)
+        status = copy_op(description, &pool->model.ops[pool->model.op_count]);
+    if (status == TIDE_OK)
+        *op = pool->model.op_count++;
+    return status;
+}
+
+bool tide_param_find(const tide_pool *pool, const char *name, tide_param *param)
+{
+    return pool != NULL && name != NULL && param != NULL &&
+           tide_layout_find_param(pool->model.registered, name, param);
+}
+
+uint64_t tide_param_elements(const tide_pool *pool, tide_param param)
+{
+    return pool != NULL && param < pool->model.param_count ? pool->model.params[param].elements : 0;
+}
