@@ -1,7 +1,6 @@
 #include "src/pool/engine.h"
 
 #include <assert.h>
-#include <signal.h>
 
 bool tide_engine_is_valid(const tide_engine *engine)
 {
@@ -204,7 +203,25 @@ void tide_engine_heal(tide_engine *engine)
 void tide_engine_op_ended(tide_engine *engine)
 {
     assert(tide_monitor_is_held(engine->monitor));
-    tide_op_ends_add(&engine->ends, engine->order);
+    engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] =
+        engine->order->recorded[TIDE_STREAM_COMPUTE];
+}
+
+/* How far has the device come with the caller's ops? Chunks of those may be copied out at once. */
+static tide_status see_ops_pass(tide_op_ends *ends, tide_order *order)
+{
+    tide_status status = TIDE_OK;
+    bool passed = true;
+    if (ends->count - ends->passed > TIDE_OP_ENDS_MAX)
+        ends->passed = ends->count - TIDE_OP_ENDS_MAX;
+    while (status == TIDE_OK && passed && ends->passed < ends->count) {
+        status =
+            tide_order_query(order, TIDE_STREAM_COMPUTE, ends->numbers[(ends->passed + 1) % TIDE_OP_ENDS_MAX],
+                             TIDE_SITE_UNMAP_COMPUTE, &passed);
+        ends->passed += status == TIDE_OK && passed;
+    }
+    assert(ends->passed <= ends->count);
+    return status;
 }
 
 /* Each way of the link gets a few copies ahead, no more: what becomes urgent is not to stand behind many. Looked at only
@@ -214,7 +231,7 @@ static tide_status look_at_link(tide_engine *engine)
 {
     tide_status status = TIDE_OK;
     if (tide_manager_leaving(engine->manager) > 0) {
-        status = tide_op_ends_look(&engine->ends, engine->order);
+        status = see_ops_pass(&engine->ends, engine->order);
         tide_manager_set_passed(engine->manager, engine->ends.passed);
     }
     if (status != TIDE_OK || !engine->link->used)
@@ -263,8 +280,7 @@ static bool is_stuck(const tide_engine *engine)
            tide_manager_is_stuck(engine->manager);
 }
 
-/* One round: poll what is open, hand out what is next. True if something moved. May drop the lock and take it again. */
-static bool run_round(tide_engine *engine)
+bool tide_engine_round(tide_engine *engine)
 {
     if (engine->abort.asked) {
         answer_give_up(engine);
@@ -296,79 +312,6 @@ tide_status tide_engine_failure(tide_engine *engine)
     return tide_monitor_failure(monitor);
 }
 
-/* --- its thread --- */
-
-/* Can anything that completes on the device give the engine something to do? If not, it sleeps until it is rung, and the
- * caller finds the lock free. */
-static bool awaits_device(const tide_engine *engine)
-{
-    return engine->commands.count > 0 || engine->link->used || !tide_norm_is_known(engine->norm) ||
-           tide_jobs_busy(engine->jobs) || tide_manager_may_act(engine->manager);
-}
-
-/* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
- * nobody.) */
-__attribute__((unused)) static bool device_owes_nothing(const tide_engine *engine)
-{
-    tide_device_statistics device;
-    engine->ground->device->ops->statistics(engine->ground->device, &device);
-    return engine->ground->options.skip_wait_site > 0 ||
-           (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
-            device.pending[TIDE_STREAM_UPDATE] == 0);
-}
-
-static void *engine_main(void *context)
-{
-    tide_engine *engine = context;
-    tide_device *device = engine->ground->device;
-    tide_monitor_lock(engine->monitor);
-    while (!engine->stopping) {
-        const uint64_t ticket = device->ops->doorbell(device);
-        if (run_round(engine))
-            continue;
-        const bool events = awaits_device(engine);
-        assert(events || device_owes_nothing(engine));
-        tide_monitor_unlock(engine->monitor);
-        const tide_status status = device->ops->park(device, ticket, events);
-        tide_monitor_lock(engine->monitor);
-        if (status != TIDE_OK)
-            tide_monitor_fail(engine->monitor, status);
-    }
-    tide_monitor_unlock(engine->monitor);
-    return NULL;
-}
-
-/* Signals that people send belong to the program's own threads. */
-tide_status tide_engine_start(tide_engine *engine)
-{
-    engine->stopping = false;
-    if (!engine->ground->device->ops->asynchronous)
-        return TIDE_OK;
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&engine->thread, NULL, engine_main, engine);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
-    engine->started = true;
-    return TIDE_OK;
-}
-
-void tide_engine_stop(tide_engine *engine)
-{
-    if (!engine->started)
-        return;
-    tide_monitor_lock(engine->monitor);
-    engine->stopping = true;
-    tide_monitor_unlock(engine->monitor);
-    engine->ground->device->ops->ring(engine->ground->device);
-    pthread_join(engine->thread, NULL);
-    engine->started = false;
-}
-
 /* --- the caller's side of it --- */
 
 void tide_engine_hold(tide_engine *engine)
@@ -391,7 +334,7 @@ void tide_engine_ring(tide_engine *engine, bool held_up)
     }
     if (held_up)
         tide_engine_hold(engine);
-    while (run_round(engine)) {
+    while (tide_engine_round(engine)) {
     }
     if (held_up)
         tide_engine_release(engine);
@@ -408,7 +351,7 @@ tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready)
             continue;
         }
         const uint64_t ticket = device->ops->doorbell(device);
-        if (run_round(engine) || ready(engine))
+        if (tide_engine_round(engine) || ready(engine))
             continue;
         const tide_status status = device->ops->park(device, ticket, true);
         if (status != TIDE_OK)

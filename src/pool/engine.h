@@ -17,7 +17,14 @@
 #define TIDE_POOL_ENGINE_H
 
 #include "src/pool/commands.h"
-#include "src/pool/ends.h"
+
+enum { TIDE_OP_ENDS_MAX = 256 }; /* ops that the caller is ahead of the device; older ones count as the oldest */
+
+typedef struct tide_op_ends {
+    uint64_t count;                     /* of ops since seal, as the manager counts them */
+    uint64_t passed;                    /* of those, seen to be over on the compute stream */
+    uint64_t numbers[TIDE_OP_ENDS_MAX]; /* a ring: their last pieces of the compute stream */
+} tide_op_ends;
 
 typedef struct tide_give_up {
     bool asked;   /* the engine gives the step up and answers by clearing it */
@@ -48,12 +55,10 @@ typedef struct tide_engine {
 
 typedef bool (*tide_engine_ready)(const tide_engine *engine);
 
-/* Manager, layout and device are there. NO_MEMORY without a thread for it. */
-tide_status tide_engine_start(tide_engine *engine);
-void tide_engine_stop(tide_engine *engine); /* not started: allowed */
-
 /* --- [lock] --- */
 
+/* One round: poll what is open, hand out what is next. True if something moved. May drop the lock and take it again. */
+bool tide_engine_round(tide_engine *engine);
 /* There may be something to do: wake the engine, or run it here where it has no thread. `held_up`: mappings, made here, take
  * the caller's time in a step. */
 void tide_engine_ring(tide_engine *engine, bool held_up);
@@ -93,5 +98,11 @@ void tide_engine_record_close(tide_engine *engine);
  * if it had not begun, with its restores under way. */
 tide_status tide_engine_give_up(tide_engine *engine);
 bool tide_engine_is_valid(const tide_engine *engine);
+
+/* --- thread.c, without the lock --- */
+
+/* Manager, layout and device are there. NO_MEMORY without a thread for it. */
+tide_status tide_engine_start(tide_engine *engine);
+void tide_engine_stop(tide_engine *engine); /* not started: allowed */
 
 #endif

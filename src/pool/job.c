@@ -1,9 +1,35 @@
 #include "src/pool/job.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char label_zero[] = "zero gradient";
+
+tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max,
+                            tide_adamw_segment *segments)
+{
+    tide_device *device = ground->device;
+    const bool updates = ground->options.update != NULL;
+    void *address;
+    *job = (tide_job){.ground = ground, .zero_segments = calloc(segments_max, sizeof *job->zero_segments)};
+    if (updates)
+        job->update_segments = calloc(segments_max, sizeof *job->update_segments);
+    if (job->zero_segments == NULL || (updates && job->update_segments == NULL))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", segments_max);
+    const tide_status status = device->ops->buffer_create(
+        device, "update segments", segments_max * sizeof *job->segments, &address, &job->segments_object);
+    if (status == TIDE_OK)
+        job->segments = segments != NULL ? segments : address;
+    return status;
+}
+
+void tide_job_destroy(tide_job *job)
+{
+    free(job->update_segments);
+    free(job->zero_segments);
+    *job = (tide_job){0};
+}
 
 /* --- functions on the host lane --- */
 

@@ -58,6 +58,12 @@ typedef struct tide_access_args {
     tide_access_request request;
 } tide_access_args;
 
+/* With a table of `segments_max` segments, in a buffer of the device's; `segments` instead, where a device without data makes
+ * that up, but accounts for it. NO_MEMORY, BUDGET, leaving what destroy frees. */
+tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max,
+                            tide_adamw_segment *segments);
+void tide_job_destroy(tide_job *job);
+
 tide_status tide_job_run_update(void *stream, const void *job_args);
 tide_status tide_job_run_restore(void *stream, const void *job_args);
 tide_status tide_job_run_access(void *stream, const void *access_args);

@@ -24,28 +24,6 @@ uint64_t tide_jobs_table_bytes(const tide_layout *layout)
     return segments_max(layout) * sizeof(tide_adamw_segment);
 }
 
-/* On a device without data the buffer is made up but accounted for; what a launch declares is still counted from a real
- * table. */
-static tide_status create_job(tide_jobs *jobs, uint32_t i)
-{
-    tide_device *device = jobs->ground->device;
-    tide_job *job = &jobs->table[i];
-    void *address;
-    job->ground = jobs->ground;
-    job->zero_segments = calloc(jobs->segments_max, sizeof *job->zero_segments);
-    if (jobs->ground->options.update != NULL)
-        job->update_segments = calloc(jobs->segments_max, sizeof *job->update_segments);
-    if (job->zero_segments == NULL || (jobs->ground->options.update != NULL && job->update_segments == NULL))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", jobs->segments_max);
-    const tide_status status =
-        device->ops->buffer_create(device, "update segments", jobs->segments_max * sizeof *job->segments,
-                                   &address, &job->segments_object);
-    if (status == TIDE_OK)
-        job->segments =
-            jobs->null_segments != NULL ? jobs->null_segments + (size_t)i * jobs->segments_max : address;
-    return status;
-}
-
 tide_status tide_jobs_create(tide_jobs *jobs)
 {
     tide_status status = TIDE_OK;
@@ -56,17 +34,16 @@ tide_status tide_jobs_create(tide_jobs *jobs)
     if (jobs->zero_gradient == NULL || (!jobs->ground->device->ops->has_data && jobs->null_segments == NULL))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", jobs->segments_max);
     for (uint32_t i = 0; i < TIDE_JOBS_MAX && status == TIDE_OK; i++)
-        status = create_job(jobs, i);
+        status = tide_job_create(
+            &jobs->table[i], jobs->ground, jobs->segments_max,
+            jobs->null_segments == NULL ? NULL : jobs->null_segments + (size_t)i * jobs->segments_max);
     return status;
 }
 
 void tide_jobs_destroy(tide_jobs *jobs)
 {
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        free(jobs->table[i].update_segments);
-        free(jobs->table[i].zero_segments);
-        jobs->table[i] = (tide_job){0};
-    }
+    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++)
+        tide_job_destroy(&jobs->table[i]);
     free(jobs->null_segments);
     free(jobs->zero_gradient);
     jobs->null_segments = NULL;

@@ -1,0 +1,76 @@
+/* The engine's thread: rounds while there is something to do, else the device's park(). */
+#include "src/pool/engine.h"
+
+#include <assert.h>
+#include <signal.h>
+
+/* Can anything that completes on the device give the engine something to do? If not, it sleeps until it is rung, and the
+ * caller finds the lock free. */
+static bool awaits_device(const tide_engine *engine)
+{
+    return engine->commands.count > 0 || engine->link->used || !tide_norm_is_known(engine->norm) ||
+           tide_jobs_busy(engine->jobs) || tide_manager_may_act(engine->manager);
+}
+
+/* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
+ * nobody.) */
+__attribute__((unused)) static bool device_owes_nothing(const tide_engine *engine)
+{
+    tide_device_statistics device;
+    engine->ground->device->ops->statistics(engine->ground->device, &device);
+    return engine->ground->options.skip_wait_site > 0 ||
+           (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
+            device.pending[TIDE_STREAM_UPDATE] == 0);
+}
+
+static void *engine_main(void *context)
+{
+    tide_engine *engine = context;
+    tide_device *device = engine->ground->device;
+    tide_monitor_lock(engine->monitor);
+    while (!engine->stopping) {
+        const uint64_t ticket = device->ops->doorbell(device);
+        if (tide_engine_round(engine))
+            continue;
+        const bool events = awaits_device(engine);
+        assert(events || device_owes_nothing(engine));
+        tide_monitor_unlock(engine->monitor);
+        const tide_status status = device->ops->park(device, ticket, events);
+        tide_monitor_lock(engine->monitor);
+        if (status != TIDE_OK)
+            tide_monitor_fail(engine->monitor, status);
+    }
+    tide_monitor_unlock(engine->monitor);
+    return NULL;
+}
+
+/* Signals that people send belong to the program's own threads. */
+tide_status tide_engine_start(tide_engine *engine)
+{
+    engine->stopping = false;
+    if (!engine->ground->device->ops->asynchronous)
+        return TIDE_OK;
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(&engine->thread, NULL, engine_main, engine);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: the engine's thread could not be started");
+    engine->started = true;
+    return TIDE_OK;
+}
+
+void tide_engine_stop(tide_engine *engine)
+{
+    if (!engine->started)
+        return;
+    tide_monitor_lock(engine->monitor);
+    engine->stopping = true;
+    tide_monitor_unlock(engine->monitor);
+    engine->ground->device->ops->ring(engine->ground->device);
+    pthread_join(engine->thread, NULL);
+    engine->started = false;
+}
