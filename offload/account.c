@@ -267,7 +267,7 @@ static tide_status event_table_grow(tide_account *account)
     if (account->event_count < account->event_capacity)
         return TIDE_OK;
     const uint32_t capacity = account->event_capacity > 0 ? account->event_capacity * 2 : EVENTS_AT_FIRST;
-    tide_moment *events = realloc(account->events, capacity * sizeof *events);
+    tide_stream_point *events = realloc(account->events, capacity * sizeof *events);
     if (events == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %" PRIu32 " events", capacity);
     account->events = events;
@@ -290,7 +290,7 @@ tide_status tide_account_event_create(tide_device *device, tide_event *event)
     commands_lock(account);
     status = event_table_grow(account);
     if (status == TIDE_OK) {
-        account->events[account->event_count] = (tide_moment){TIDE_STREAM_COMPUTE, 0};
+        account->events[account->event_count] = (tide_stream_point){TIDE_STREAM_COMPUTE, 0};
         *event = ++account->event_count;
         tide_ledger_commit(&account->ledgers[TIDE_TIER_DEVICE], 0);
     }

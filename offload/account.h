@@ -51,7 +51,7 @@ typedef struct tide_account {
     pthread_mutex_t *commands_lock; /* guards the rest, which commands look at; taken after `lock`. NULL: that does */
     tide_extent *buffers;           /* [object] */
     uint32_t buffer_count;
-    tide_moment *events; /* [event - 1], the latest record of each; unless the device keeps its own (null) */
+    tide_stream_point *events; /* [event - 1], the latest record of each; unless the device keeps its own (null) */
     uint32_t event_count;
     uint32_t event_capacity;
     uint64_t maps, unmaps;

@@ -184,7 +184,7 @@ tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const 
 
 /* --- events --- */
 
-static bool has_passed(tide_cuda_device *device, tide_moment moment)
+static bool has_passed(tide_cuda_device *device, tide_stream_point moment)
 {
     if (moment.stream == TIDE_STREAM_HOST)
         return tide_lane_passed(&device->lane, moment.sequence);
@@ -192,9 +192,9 @@ static bool has_passed(tide_cuda_device *device, tide_moment moment)
 }
 
 /* Behind all that is enqueued on the stream now. */
-static tide_moment moment_take(tide_cuda_device *device, tide_stream stream)
+static tide_stream_point moment_take(tide_cuda_device *device, tide_stream stream)
 {
-    tide_moment moment = {stream, 0};
+    tide_stream_point moment = {stream, 0};
     if (stream == TIDE_STREAM_HOST) {
         moment.sequence = tide_lane_record(&device->lane);
         return moment;
@@ -213,7 +213,7 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
         status = tide_cuda_failure(cuda);
     if (status != TIDE_OK)
         return status;
-    const tide_moment moment = moment_take(cuda, stream);
+    const tide_stream_point moment = moment_take(cuda, stream);
     const bool passed = has_passed(cuda, moment); /* then nobody else tells */
     tide_cuda_state_lock(cuda);
     status = tide_event_check(event, cuda->account.event_count);
@@ -229,7 +229,7 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
 /* The event's latest record, for a wait at `site`, which is counted. `stream`, if it is not STREAM_COUNT, is to wait
  * for it. `skipped`: a test has taken this site away. */
 static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tide_event event,
-                               tide_wait_site site, tide_moment *moment, bool *skipped)
+                               tide_wait_site site, tide_stream_point *moment, bool *skipped)
 {
     tide_cuda_state_lock(device);
     tide_status status = tide_event_check(event, device->account.event_count);
@@ -245,7 +245,7 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
 }
 
 /* Hold the stream until the moment has passed; an entry of its clock's own, as it takes time. */
-static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_moment moment, tide_wait_site site)
+static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment, tide_wait_site site)
 {
     tide_cuda_stream *it = &device->streams[stream];
     tide_status status = enqueue_begin(device, stream);
@@ -265,7 +265,7 @@ tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_
                                   tide_wait_site site)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_moment moment;
+    tide_stream_point moment;
     bool skipped;
     tide_status status = tide_stream_check(stream);
     if (status == TIDE_OK)
@@ -283,7 +283,7 @@ tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_
 tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_moment moment;
+    tide_stream_point moment;
     bool skipped;
     tide_status status = tide_wait_site_check(site);
     if (status == TIDE_OK)
@@ -301,7 +301,7 @@ tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wa
     return TIDE_OK;
 }
 
-static tide_status gpu_wait(tide_cuda_device *device, tide_moment moment)
+static tide_status gpu_wait(tide_cuda_device *device, tide_stream_point moment)
 {
     tide_status status = tide_cuda_break(device, tide_cuda_use(device->ordinal));
     if (status != TIDE_OK)
@@ -320,7 +320,7 @@ static tide_status gpu_wait(tide_cuda_device *device, tide_moment moment)
 tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wait_site site)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_moment moment;
+    tide_stream_point moment;
     bool skipped;
     tide_status status = tide_wait_site_check(site);
     if (status == TIDE_OK)
@@ -345,7 +345,7 @@ static bool has_room(tide_cuda_device *device, tide_stream stream, uint64_t *old
 bool tide_cuda_room(tide_device *device, tide_stream stream, bool wait)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
-    tide_moment moment = {stream, 0};
+    tide_stream_point moment = {stream, 0};
     if (has_room(cuda, stream, &moment.sequence))
         return true;
     if (stream != TIDE_STREAM_HOST)

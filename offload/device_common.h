@@ -46,11 +46,11 @@ tide_status tide_command_call(const tide_command_name *name, tide_stream stream,
                               const void *arguments);
 
 tide_status tide_copy_check(tide_stream stream, const tide_work *work);
-/* A moment on a stream: behind its `sequence`-th command. 0: the beginning, always passed. */
-typedef struct tide_moment {
+/* A point on a stream: behind its `sequence`-th command. 0: the beginning, always passed. */
+typedef struct tide_stream_point {
     tide_stream stream;
     uint64_t sequence;
-} tide_moment;
+} tide_stream_point;
 
 /* What the device found out about the two sides of a copy between the region and a buffer. */
 tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,

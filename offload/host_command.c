@@ -243,7 +243,7 @@ tide_status tide_host_event_record(tide_device *device, tide_event event, tide_s
     return status;
 }
 
-static void push_wait(tide_host_device *device, tide_stream stream, tide_moment moment, tide_wait_site site)
+static void push_wait(tide_host_device *device, tide_stream stream, tide_stream_point moment, tide_wait_site site)
 {
     if (moment.stream == stream || tide_host_streams_passed(&device->streams, moment))
         return;

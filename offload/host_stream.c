@@ -85,12 +85,12 @@ void tide_host_stream_push(tide_host_streams *streams, tide_stream stream)
 
 /* --- moments --- */
 
-bool tide_host_streams_passed(const tide_host_streams *streams, tide_moment moment)
+bool tide_host_streams_passed(const tide_host_streams *streams, tide_stream_point moment)
 {
     return streams->streams[moment.stream].completed >= moment.sequence;
 }
 
-void tide_host_streams_wait(tide_host_streams *streams, tide_moment moment)
+void tide_host_streams_wait(tide_host_streams *streams, tide_stream_point moment)
 {
     while (!tide_host_streams_passed(streams, moment))
         progress_wait(&streams->streams[moment.stream], moment.sequence);
@@ -104,10 +104,10 @@ static void event_completed(tide_host_streams *streams)
         pthread_cond_broadcast(&streams->rung);
 }
 
-tide_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
+tide_stream_point tide_host_stream_record(tide_host_streams *streams, tide_stream stream)
 {
     tide_host_stream *it = &streams->streams[stream];
-    tide_moment moment = {stream, it->enqueued};
+    tide_stream_point moment = {stream, it->enqueued};
     if (tide_host_streams_passed(streams, moment))
         event_completed(streams);
     else
@@ -125,9 +125,9 @@ bool tide_host_streams_idle(const tide_host_streams *streams)
 
 void tide_host_streams_drain(tide_host_streams *streams)
 {
-    tide_moment last[TIDE_STREAM_COUNT];
+    tide_stream_point last[TIDE_STREAM_COUNT];
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
-        last[i] = (tide_moment){(tide_stream)i, streams->streams[i].enqueued};
+        last[i] = (tide_stream_point){(tide_stream)i, streams->streams[i].enqueued};
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
         tide_host_streams_wait(streams, last[i]);
 }

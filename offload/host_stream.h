@@ -28,7 +28,7 @@ enum { TIDE_HOST_RING_COMMANDS = 256, TIDE_HOST_MESSAGE_BYTES = 1024 };
 typedef struct tide_host_command {
     alignas(16) unsigned char arguments[TIDE_LAUNCH_ARGUMENTS_MAX_BYTES];
     tide_kernel run; /* NULL: a wait for `awaited` */
-    tide_moment awaited;
+    tide_stream_point awaited;
     tide_command_name name;
     bool kernel;   /* a launch: skipped after an earlier one of its stream failed */
     bool recorded; /* an event stands behind this command: its completion rings the doorbell */
@@ -96,10 +96,10 @@ tide_host_command *tide_host_stream_next(tide_host_streams *streams, tide_stream
 void tide_host_stream_push(tide_host_streams *streams, tide_stream stream);
 
 /* The moment behind the last command enqueued so far; its passing will ring the doorbell. */
-tide_moment tide_host_stream_record(tide_host_streams *streams, tide_stream stream);
-bool tide_host_streams_passed(const tide_host_streams *streams, tide_moment moment);
+tide_stream_point tide_host_stream_record(tide_host_streams *streams, tide_stream stream);
+bool tide_host_streams_passed(const tide_host_streams *streams, tide_stream_point moment);
 /* Wait (giving up the lock) until the moment has passed. */
-void tide_host_streams_wait(tide_host_streams *streams, tide_moment moment);
+void tide_host_streams_wait(tide_host_streams *streams, tide_stream_point moment);
 bool tide_host_streams_idle(const tide_host_streams *streams);
 /* Wait (giving up the lock) until all that is enqueued now has passed. */
 void tide_host_streams_drain(tide_host_streams *streams);
