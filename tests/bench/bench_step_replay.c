@@ -157,9 +157,9 @@ static replay *replay_record(tide_pool *pool)
     if (it == NULL || notes == NULL)
         bench_die("no memory for %d notes", NOTES_MAX);
     *it = (replay){
-        .device = pool->device,
-        .adamw = pool->kernels->adamw,
-        .norm_square = (double *)(void *)(pool->region + pool->region_layout.scalars_offset),
+        .device = pool->ground.device,
+        .adamw = pool->ground.kernels->adamw,
+        .norm_square = (double *)(void *)(pool->ground.region + pool->ground.region_layout.scalars_offset),
         .notes = notes,
     };
     plain = it->device->ops;
