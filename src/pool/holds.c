@@ -51,16 +51,9 @@ static uint32_t device_slot(const tide_holds *holds, tide_chunk chunk)
     return residency.device_slot;
 }
 
-/* For as much as this? Params that lie in one chunk follow each other. */
-static bool is_last(const tide_holds *holds, tide_chunk chunk, bool write)
-{
-    const uint32_t last = holds->count - 1;
-    return holds->chunks[last] == chunk && (!write || holds->accesses[last].write);
-}
-
 static void add_chunk(tide_holds *holds, tide_chunk chunk, bool write, tide_needs *needs)
 {
-    if (is_last(holds, chunk, write))
+    if (tide_holds_has_last(holds, chunk, write))
         return;
     const uint32_t slot = device_slot(holds, chunk);
     tide_needs_add(needs, &holds->order->marks[TIDE_TIER_DEVICE][slot], write);
@@ -104,7 +97,7 @@ tide_status tide_holds_guard(const tide_holds *holds, uint32_t from, uint32_t to
     tide_device *device = holds->ground->device;
     tide_status status = TIDE_OK;
     assert(!tide_monitor_is_held(NULL) && to <= holds->count);
-    for (uint32_t i = from; i < to && holds->ground->options.guard && status == TIDE_OK; i++) {
+    for (uint32_t i = from; i < to && status == TIDE_OK; i++) {
         if (holds->chunks[i] != TIDE_CHUNK_NONE)
             status = device->ops->guard(device, TIDE_STREAM_COMPUTE,
                                         tide_ground_place(holds->ground, holds->chunks[i]), accessible);

@@ -31,15 +31,21 @@ void tide_holds_destroy(tide_holds *holds);
 /* An op begins: the region. */
 void tide_holds_begin(tide_holds *holds);
 /* And chunks from `first` to `last`, which are on the device and pinned. Whom the op's work must follow, whoever used their
- * slots, is added to `needs`. What is held already is held once. */
+ * slots, is added to `needs`. */
 void tide_holds_add(tide_holds *holds, tide_chunk first, tide_chunk last, bool write, tide_needs *needs);
 /* The compute stream is done with the holds from `from` on: close the work so far; mark their slots with it. The table
  * stays. */
 tide_status tide_holds_release(const tide_holds *holds, uint32_t from);
 
-/* With guards on, chunks of the holds from `from` to `to` can't be used but while the op holds them. Without the lock: these
- * are many commands. */
+/* For options.guard: let chunks of the holds from `from` to `to` be used, or not any more. Without the lock: these are many
+ * commands. */
 tide_status tide_holds_guard(const tide_holds *holds, uint32_t from, uint32_t to, bool accessible);
+/* Is the chunk held already, for as much as this? Params that lie in one chunk follow each other. */
+static inline bool tide_holds_has_last(const tide_holds *holds, tide_chunk chunk, bool write)
+{
+    return holds->chunks[holds->count - 1] == chunk && (!write || holds->accesses[holds->count - 1].write);
+}
+
 bool tide_holds_is_valid(const tide_holds *holds);
 
 #endif

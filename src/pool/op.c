@@ -12,7 +12,9 @@ const char tide_label_gradient_rounding[] = "gradient rounding", tide_label_grad
 static void hold_param(tide_open_op *open, tide_param number, bool write, tide_needs *needs)
 {
     const tide_pool_param *param = &open->model->params[number];
-    tide_holds_add(&open->holds, param->first_chunk, param->last_chunk, write, needs);
+    if (param->first_chunk != param->last_chunk ||
+        !tide_holds_has_last(&open->holds, param->first_chunk, write))
+        tide_holds_add(&open->holds, param->first_chunk, param->last_chunk, write, needs);
 }
 
 static void hold_checkpoint(tide_open_op *open, tide_use use, uint32_t part, tide_needs *needs)
@@ -57,11 +59,15 @@ static tide_status acquire_slice(tide_open_op *open, const tide_op_description *
 /* The open slice's chunks are the holds behind the params'; without one there are none. */
 static tide_status guard_slice(const tide_open_op *open, bool accessible)
 {
+    if (!open->ground->options.guard)
+        return TIDE_OK;
     return tide_holds_guard(&open->holds, open->holds.param_count, open->holds.count, accessible);
 }
 
 static tide_status guard_params(const tide_open_op *open, bool accessible)
 {
+    if (!open->ground->options.guard)
+        return TIDE_OK;
     return tide_holds_guard(&open->holds, 0, open->holds.param_count, accessible);
 }
 

@@ -24,12 +24,10 @@ static void tell(const tide_tracer *tracer, tide_trace_event event, tide_chunk c
     options->trace(options->trace_context, &event);
 }
 
-void tide_tracer_chunk(const tide_tracer *tracer, const char *event, tide_chunk chunk, const char *from,
-                       const char *to, const char *reason)
+void tide_tracer_tell(const tide_tracer *tracer, const char *event, tide_chunk chunk, const char *from,
+                      const char *to, const char *reason)
 {
     tide_device *device = tracer->ground->device;
-    if (tracer->ground->options.trace == NULL)
-        return;
     tell(tracer,
          (tide_trace_event){
              .t_ns = device->ops->now_ns(device), .event = event, .from = from, .to = to, .reason = reason},

@@ -20,11 +20,19 @@ typedef struct tide_tracer {
 } tide_tracer;
 
 /* Something happened to a chunk, now or at `t_ns`. What is done for an update belongs to the step whose gradients it uses. */
-void tide_tracer_chunk(const tide_tracer *tracer, const char *event, tide_chunk chunk, const char *from, const char *to,
-                       const char *reason);
+void tide_tracer_tell(const tide_tracer *tracer, const char *event, tide_chunk chunk, const char *from, const char *to,
+                      const char *reason);
 void tide_tracer_copy(const tide_tracer *tracer, tide_stream stream, tide_chunk chunk, const char *reason, uint64_t begin_ns,
                       uint64_t end_ns);
 /* A stall is the step's that it holds up. */
 void tide_tracer_stall(const tide_tracer *tracer, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns);
+
+/* As tide_tracer_tell; costs nothing where nobody listens. */
+static inline void tide_tracer_chunk(const tide_tracer *tracer, const char *event, tide_chunk chunk, const char *from,
+                                     const char *to, const char *reason)
+{
+    if (tracer->ground->options.trace != NULL)
+        tide_tracer_tell(tracer, event, chunk, from, to, reason);
+}
 
 #endif
