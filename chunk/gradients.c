@@ -1,6 +1,8 @@
 /* Gradients of a step: see gradients.h for the rule that the functions below keep. */
 #include "chunk/gradients.h"
 
+#include "chunk/array.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -24,23 +26,11 @@ void tide_gradients_destroy(tide_gradients *gradients)
     *gradients = (tide_gradients){0};
 }
 
-static bool grow(tide_gradients *g)
-{
-    if (g->op_count < g->op_capacity)
-        return true;
-    const uint32_t larger = g->op_capacity ? 2 * g->op_capacity : 16;
-    tide_gradient_op *moved = realloc(g->ops, larger * sizeof *moved);
-    if (!moved)
-        return false;
-    g->ops = moved;
-    g->op_capacity = larger;
-    return true;
-}
-
 tide_status tide_gradients_add_op(tide_gradients *gradients, const char *name, tide_pass pass,
                                   const tide_use *uses, uint32_t use_count)
 {
-    if (!grow(gradients))
+    if (!tide_array_grow((void **)&gradients->ops, gradients->op_count, &gradients->op_capacity,
+                         sizeof *gradients->ops))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its gradients", name);
     const tide_op op = gradients->op_count++;
     gradients->ops[op] = (tide_gradient_op){.name = name, .pass = pass, .uses = uses, .use_count = use_count};

@@ -1,6 +1,8 @@
 /* See ops.h. */
 #include "chunk/ops.h"
 
+#include "chunk/array.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,32 +205,20 @@ static bool fill_record(tide_ops *ops, const tide_op_description *d, tide_op_rec
     return op->name && op->params && op->checkpoints && fill_sets(ops, d, op);
 }
 
-static bool grow(tide_ops *ops)
-{
-    if (ops->count < ops->capacity)
-        return true;
-    uint32_t larger = ops->capacity ? 2 * ops->capacity : 16;
-    tide_op_record *moved = realloc(ops->records, larger * sizeof *moved);
-    if (!moved)
-        return false;
-    ops->records = moved;
-    ops->capacity = larger;
-    return true;
-}
-
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op)
 {
     tide_status status = tide_op_check(ops->layout, description);
     if (status != TIDE_OK)
         return status;
-    if (!grow(ops))
+    if (!tide_array_grow((void **)&ops->records, ops->count, &ops->capacity, sizeof *ops->records))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", description->name);
     tide_op_record record;
     if (!fill_record(ops, description, &record)) {
         record_free(&record);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", description->name);
     }
-    status = tide_gradients_add_op(&ops->gradients, record.name, record.pass, record.params, record.param_count);
+    status =
+        tide_gradients_add_op(&ops->gradients, record.name, record.pass, record.params, record.param_count);
     if (status != TIDE_OK) {
         record_free(&record);
         return status;

@@ -1,5 +1,6 @@
 #include "src/pool/model.h"
 
+#include "chunk/array.h"
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -24,18 +25,11 @@ void tide_model_destroy(tide_model *model)
     *model = (tide_model){0};
 }
 
-/* Room for one more element in an array that doubles. */
 static tide_status grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
 {
-    if (count < *capacity)
+    if (tide_array_grow(array, count, capacity, element_bytes))
         return TIDE_OK;
-    const uint32_t larger = *capacity == 0 ? 16 : *capacity * 2;
-    void *moved = realloc(*array, larger * element_bytes);
-    if (moved == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register %u of a kind", larger);
-    *array = moved;
-    *capacity = larger;
-    return TIDE_OK;
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register one more than %u of a kind", count);
 }
 
 static tide_status registering(const tide_pool *pool, const char *call)
