@@ -1,13 +1,4 @@
-/* The manager's objects, for its files and their tests. Arrows go up to whoever is called; each knows only rows above it:
- *
- *     layout  command  tensor  gradients  use_set      places  schedule  planner
- *     ops <- gradients, layout                         tensors <- places
- *     dues <- tensors                                  moves <- places, command
- *     future <- schedule, planner, trace <- ops, dues
- *     victims <- places, moves, future, dues
- *     leaving <- victims        tasks <- victims, tensors        prefetch <- moves, future
- *     request <- leaving, tasks
- *     manager <- all
+/* The manager's objects, for its two files and the tests: README.md draws who calls whom.
  *
  * What belongs to none of them is the manager's: which step is open, what is owed of the last one, the link, and whether
  * anything happened since next() had nothing.

@@ -11,11 +11,11 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
     const uint32_t most = tide_ops_largest(ops, &op);
     *request = (tide_request){.ops = ops,
                               .places = tasks->places,
-                              .tensors = tasks->tensors,
+                              .tensors = tasks->gather.tensors,
                               .dues = tasks->dues,
-                              .moves = tasks->moves,
+                              .moves = tasks->gather.moves,
                               .future = leaving->future,
-                              .victims = tasks->victims,
+                              .victims = tasks->gather.victims,
                               .leaving = leaving,
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
@@ -328,7 +328,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
         tide_tasks_next_gather(request->tasks, turn, true, command))
         return true;
     /* What an update on the device gathers slots for is not taken from it. */
-    const bool slots_are_free = request->tasks->gather[TIDE_TIER_DEVICE].count == 0;
+    const bool slots_are_free = request->tasks->gather.tasks[TIDE_TIER_DEVICE].count == 0;
     turn->gathers = false;
     turn->prefetches = slots_are_free;
     return slots_are_free && fetch_with_slot(request, command);
