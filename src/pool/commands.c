@@ -89,6 +89,7 @@ static void issue_move_out(tide_commands *commands, const tide_command *command)
 
 void tide_commands_issue(tide_commands *commands, const tide_command *command)
 {
+    assert(tide_monitor_is_held(commands->monitor) && commands->count < TIDE_COMMANDS_OPEN_MAX);
     switch (command->kind) {
     case TIDE_COMMAND_FETCH:
         done(commands, command, tide_link_fetch(commands->link, command));
@@ -200,6 +201,7 @@ static bool poll_jobs(tide_commands *commands)
 {
     if (!tide_jobs_poll(commands->jobs))
         return false;
+    assert(tide_jobs_is_valid(commands->jobs));
     tide_commands_tell_updates(commands);
     tide_monitor_progress(commands->monitor);
     return true;

@@ -45,6 +45,7 @@ static bool given_up(const tide_engine *engine)
 
 static void tear(tide_engine *engine)
 {
+    assert(tide_monitor_is_held(engine->monitor));
     engine->torn = true;
     engine->tears++;
 }
@@ -83,6 +84,7 @@ static tide_status go(tide_engine *engine)
     const bool awaited = tide_norm_is_awaited(engine->ground, &norm->step);
     if (awaited)
         tide_engine_let_go(engine, &norm->step, norm->result.gradient_scale);
+    assert(engine->jobs->terms.update == engine->updates + 1 && !engine->is_counted);
     engine->updates = engine->jobs->terms.update;
     engine->is_counted = true;
     return awaited ? tide_manager_release_updates(engine->manager) : TIDE_OK;
@@ -167,6 +169,7 @@ static void forget_step(tide_engine *engine)
 {
     tide_records_drop(&engine->journal->records);
     tide_measure_step_forget(&engine->journal->measure);
+    assert(engine->journal->tracer.step > 0 && engine->updates >= engine->is_counted);
     engine->updates -= engine->is_counted;
     engine->is_counted = false;
     engine->journal->tracer.step--;
@@ -282,6 +285,7 @@ static bool is_stuck(const tide_engine *engine)
 
 bool tide_engine_round(tide_engine *engine)
 {
+    assert(tide_monitor_is_held(engine->monitor));
     if (engine->abort.asked) {
         answer_give_up(engine);
         return true;

@@ -58,4 +58,7 @@ static inline uint64_t tide_ground_element_bytes(const tide_ground *ground)
     return tide_dtype_bytes(ground->options.dtype);
 }
 
+/* Budget = slots x chunk + region + reserves, in both tiers; the region's parts follow each other. */
+bool tide_ground_is_valid(const tide_ground *ground);
+
 #endif

@@ -40,6 +40,7 @@ void tide_holds_begin(tide_holds *holds)
     holds->chunks[0] = TIDE_CHUNK_NONE;
     holds->accesses[0] = tide_writes(TIDE_OBJECT_REGION, holds->ground->region_object);
     holds->count = holds->param_count = 1;
+    assert(tide_holds_is_valid(holds));
 }
 
 /* Where a chunk that the open op holds is. */

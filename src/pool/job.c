@@ -61,6 +61,7 @@ static void answer(tide_job *job, tide_status status)
 
 static tide_status update_segments(const tide_job *job)
 {
+    assert(job->segments != NULL && job->zero_count <= job->segment_count);
     const tide_pool_options *options = &job->ground->options;
     if (options->update != NULL)
         return options->update(options->update_context, &job->terms.step, job->terms.update,
@@ -125,6 +126,7 @@ tide_status tide_job_run_access(void *stream, const void *arguments)
     (void)stream;
     const tide_access_args *access = arguments;
     const tide_access_request *request = &access->request;
+    assert(request->slots[0] != NULL && request->count > 0);
     for (int i = 0; i < 2; i++) {
         if (request->fresh[i])
             zero_slot(request->slots[i], access->ground->plan.chunk_bytes);

@@ -75,6 +75,7 @@ static tide_job *free_job(tide_jobs *jobs, uint32_t *number)
 
 bool tide_jobs_busy(const tide_jobs *jobs)
 {
+    assert(tide_monitor_is_held(jobs->monitor));
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
         if (jobs->table[i].busy)
             return true;
@@ -96,6 +97,7 @@ bool tide_jobs_poll(tide_jobs *jobs)
             tide_monitor_fail(jobs->monitor, status);
         if (!passed)
             continue;
+        assert(job->status == TIDE_OK);
         job->busy = false;
         tide_tracer_chunk(&jobs->journal->tracer, "update end", job->chunk, "UPDATING", "HOLD", "update");
         moved = true;
@@ -107,6 +109,7 @@ bool tide_jobs_poll(tide_jobs *jobs)
 
 static void *slot_of(const tide_jobs *jobs, const tide_command *command, uint32_t i)
 {
+    assert(i < command->task_count && command->task_count <= TIDE_TASK_CHUNKS_MAX);
     return tide_link_reach(jobs->link, command->tier, command->task[i].slot, command->task[i].chunk);
 }
 
@@ -376,6 +379,7 @@ void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_t
         jobs->request = NULL;
     if (task->job == UINT32_MAX || jobs->table[task->job].update_number != 0)
         return; /* the update stream has it; tide_jobs_poll sees its end */
+    assert(jobs->table[task->job].busy);
     jobs->table[task->job].busy = false;
     tide_tracer_chunk(&jobs->journal->tracer, command->kind == TIDE_COMMAND_UPDATE ? "update end" : "state",
                       command->chunk, "UPDATING", "HOLD", tide_reason_name(command->reason));

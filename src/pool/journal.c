@@ -67,6 +67,7 @@ static uint64_t update_bytes(const tide_journal *journal, tide_chunk param_chunk
         elements += tide_layout_chunk_used_bytes(journal->ground->layout, master) / sizeof(float);
         parts++;
     }
+    assert(parts <= tide_layout_parts_per_chunk(journal->ground->layout));
     return parts == 0 ? 0 : elements * bytes_each / parts;
 }
 
@@ -86,6 +87,7 @@ static void measure_command(tide_journal *journal, tide_stream stream, const cha
                             uint64_t ns)
 {
     tide_measure *measure = &journal->measure;
+    assert(stream < TIDE_STREAM_COUNT);
     if (stream == TIDE_STREAM_COMPUTE && tag <= journal->measure.op_count)
         tide_measure_add(measure, compute_series(journal, label, tag), ns, 0);
     else if ((stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT) && is_copy(label))
@@ -112,6 +114,7 @@ void tide_journal_observe(void *context, tide_stream stream, const char *label, 
 {
     tide_journal *journal = context;
     const bool is_wait = strcmp(label, "wait") == 0;
+    assert(!is_wait || tag < TIDE_WAIT_SITE_COUNT);
     if (stream == TIDE_STREAM_COMPUTE)
         tide_stalls_observe(&journal->stalls, stall_command(journal, label, tag, is_wait), tag, begin_ns,
                             end_ns);

@@ -27,6 +27,7 @@ tide_status tide_launcher_kernel(tide_launcher *launcher, const tide_kernel_work
                             .accesses = access_count > 0 ? accesses : &region,
                             .access_count = access_count > 0 ? access_count : 1};
     assert(tide_order_may_enqueue(launcher->order, TIDE_STREAM_COMPUTE));
+    assert(access_count == 0 || accesses != NULL);
     const tide_status status = device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel,
                                                    kernel->arguments, kernel->argument_bytes);
     launcher->shadow_bytes = 0;

@@ -91,6 +91,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
     const tide_ground *ground = link->ground;
     tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][command->device_slot];
     const tide_access access = tide_writes(TIDE_OBJECT_DEVICE_SLOT, command->device_slot);
+    assert(command->zero && !command->copy);
     const tide_zero_args zero = {
         .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
         .bytes = tide_layout_chunk_used_bytes(ground->layout, command->chunk)};
@@ -164,6 +165,7 @@ void tide_link_settle(tide_link *link, const tide_command *next)
 {
     if (link->left_place == NULL || takes_left(link, next))
         return;
+    assert(tide_link_is_valid(link));
     /* A request may be ready: its caller need not wait for an unmap. */
     tide_monitor_progress(link->monitor);
     const tide_status status = unmap_left(link);
@@ -203,6 +205,7 @@ tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
                  {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
                  {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
     const tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][slot];
+    assert(tide_monitor_is_held(link->monitor) && slot < link->ground->plan.device_slots);
     *unused = true;
     for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
         const tide_status status = tide_order_query(link->order, waits[i].stream,

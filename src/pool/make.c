@@ -3,6 +3,7 @@
 
 #include "offload/topology.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,7 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         status = tide_target_find(options->device, target);
     if (status == TIDE_OK)
         status = chunk_check(options, target);
+    assert(status != TIDE_OK || (options->chunk_bytes & (options->chunk_bytes - 1)) == 0);
     options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
                              (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
     return status;

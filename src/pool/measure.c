@@ -30,6 +30,15 @@ void tide_measure_destroy(tide_measure *measure)
     *measure = (tide_measure){0};
 }
 
+/* A script that is written is another than the last, and each has room for its lines. */
+bool tide_measure_is_valid(const tide_measure *measure)
+{
+    const tide_script *scripts = measure->scripts;
+    return measure->last < 2 && scripts[0].length <= measure->script_lines &&
+           scripts[1].length <= measure->script_lines && (!measure->owed || measure->version > 0) &&
+           (!measure->complete || measure->samples > 0);
+}
+
 /* --- the script --- */
 
 static tide_script *written(tide_measure *measure)
@@ -40,6 +49,7 @@ static tide_script *written(tide_measure *measure)
 void tide_measure_step_begin(tide_measure *measure, bool clips)
 {
     tide_script *script = written(measure);
+    assert(tide_measure_is_valid(measure));
     script->length = 0;
     script->too_long = false;
     script->clips = clips;
@@ -58,6 +68,7 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice)
         script->too_long = true;
         return;
     }
+    assert(op < measure->op_count && slice >= TIDE_SCRIPT_END);
     script->lines[script->length++] = (tide_script_line){op, slice};
     if (at >= last->length || last->lines[at].op != op || last->lines[at].slice != slice)
         measure->differs = true;
@@ -94,6 +105,7 @@ void tide_measure_step_end(tide_measure *measure)
     measure->last = 1 - measure->last;
     count_units(measure, script);
     measure->owed = true;
+    assert(tide_measure_is_valid(measure));
 }
 
 /* --- samples --- */
@@ -102,6 +114,7 @@ static void take(tide_series *series, uint64_t *ns, uint64_t *amount)
 {
     const uint64_t sum_ns = atomic_load_explicit(&series->ns, memory_order_relaxed);
     const uint64_t sum_amount = atomic_load_explicit(&series->amount, memory_order_relaxed);
+    assert(sum_ns >= series->taken_ns && sum_amount >= series->taken_amount);
     *ns = sum_ns - series->taken_ns;
     *amount = sum_amount - series->taken_amount;
     series->taken_ns = sum_ns;
@@ -133,6 +146,7 @@ void tide_measure_sample(tide_measure *measure, bool updated)
     }
     measure->owed = false;
     measure->samples++;
+    assert(tide_measure_is_valid(measure));
     /* The updates of the step before were over when this one's ended. */
     measure->complete = measure->complete || updated || measure->samples > 1;
 }

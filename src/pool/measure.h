@@ -126,6 +126,8 @@ void tide_measure_step_forget(tide_measure *measure);
  * updates, too. */
 void tide_measure_sample(tide_measure *measure, bool updated);
 
+bool tide_measure_is_valid(const tide_measure *measure);
+
 static inline const tide_script *tide_measure_script(const tide_measure *measure)
 {
     return &measure->scripts[measure->last];

@@ -52,6 +52,7 @@ static tide_status count_elements(const char *name, const uint64_t *shape, uint3
                              "param %s: dimension %u is %llu, too large: a param has at most 2^48 elements",
                              name, i, (unsigned long long)shape[i]);
         *elements *= shape[i];
+        assert(*elements > 0 && *elements <= MAX_ELEMENTS);
     }
     return TIDE_OK;
 }

@@ -6,12 +6,24 @@
 
 const char tide_label_gradient_rounding[] = "gradient rounding", tide_label_gradient_norm[] = "gradient norm";
 
+/* Launches declare what is held; without a slice that is the region and params. */
+bool tide_open_op_is_valid(const tide_open_op *open)
+{
+    if (!tide_open_op_is_there(open))
+        return open->launcher->access_count == 0;
+    const tide_op_description *op = &tide_open_op_registered(open)->description;
+    return open->step->is_open && open->launcher->access_count == open->holds.count &&
+           (open->slice < op->slices ||
+            (open->slice == UINT32_MAX && open->holds.count == open->holds.param_count));
+}
+
 /* --- an op's chunks --- */
 
 /* Tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
 static void hold_param(tide_open_op *open, tide_param number, bool write, tide_needs *needs)
 {
     const tide_pool_param *param = &open->model->params[number];
+    assert(number < open->model->param_count);
     if (param->first_chunk != param->last_chunk ||
         !tide_holds_has_last(&open->holds, param->first_chunk, write))
         tide_holds_add(&open->holds, param->first_chunk, param->last_chunk, write, needs);
@@ -20,6 +32,7 @@ static void hold_param(tide_open_op *open, tide_param number, bool write, tide_n
 static void hold_checkpoint(tide_open_op *open, tide_use use, uint32_t part, tide_needs *needs)
 {
     const tide_pool_checkpoint *checkpoint = &open->model->checkpoints[use.tensor];
+    assert(part < checkpoint->parts);
     const uint64_t chunk_bytes = open->ground->plan.chunk_bytes;
     const uint64_t begin = checkpoint->offset_bytes + part * tide_align_up(checkpoint->part_bytes);
     const tide_chunk space = open->ground->first_chunk[TIDE_SPACE_CHECKPOINT];
@@ -80,11 +93,13 @@ static tide_status release_slice(tide_open_op *open)
         return status;
     open->launcher->access_count = open->holds.count = open->holds.param_count;
     open->slice = UINT32_MAX;
+    assert(tide_open_op_is_valid(open));
     return TIDE_OK;
 }
 
 static tide_status wait_request(tide_engine *engine)
 {
+    assert(tide_monitor_is_held(engine->monitor));
     const bool ready = tide_engine_request_ready(engine);
     if (!ready || tide_manager_may_act(engine->manager))
         tide_engine_ring(engine, true);
@@ -129,6 +144,7 @@ static tide_status begin_locked(tide_open_op *open, tide_op op)
         status = tide_manager_begin(engine->manager, op);
     if (status != TIDE_OK)
         return status;
+    assert(tide_open_op_is_valid(open));
     open->launcher->op = op;
     open->slice = UINT32_MAX;
     engine->journal->tracer.op = description->name;
@@ -239,6 +255,7 @@ static tide_status launch_rounding(const tide_open_op *open, const tide_pool_par
                                    uint64_t accumulator_offset)
 {
     const tide_ground *ground = open->ground;
+    assert(accumulator_offset + param->elements * sizeof(float) <= ground->plan.region_bytes);
     const tide_cast_args rounding = {.in = ground->region + accumulator_offset,
                                      .out =
                                          ground->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
@@ -303,6 +320,7 @@ static tide_status end_locked(tide_open_op *open)
         status = tide_manager_end(engine->manager);
     if (status != TIDE_OK)
         return status;
+    assert(open->slice == UINT32_MAX);
     tide_engine_op_ended(engine);
     tide_measure_op(&engine->journal->measure, open->launcher->op, TIDE_SCRIPT_END);
     tide_step_op_ends(open->step);

@@ -24,6 +24,8 @@ typedef struct tide_open_op {
     uint32_t slice; /* while an op is open; UINT32_MAX: none */
 } tide_open_op;
 
+bool tide_open_op_is_valid(const tide_open_op *open);
+
 static inline bool tide_open_op_is_there(const tide_open_op *open)
 {
     return tide_step_op_is_open(open->step);

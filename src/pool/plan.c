@@ -80,6 +80,27 @@ destroy_layout:
     return status;
 }
 
+static bool region_is_valid(const tide_region_layout *region)
+{
+    const uint64_t offsets[] = {region->nonmodel_bytes, region->shared_offset,    region->blocks_offset,
+                                region->scalars_offset, region->workspace_offset, region->total_bytes};
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+        if (offsets[i] % TIDE_ALIGNMENT_BYTES != 0 || (i > 0 && offsets[i] < offsets[i - 1]))
+            return false;
+    }
+    return region->shared_offset + region->shared_bytes == region->blocks_offset &&
+           region->workspace_offset + region->workspace_bytes == region->total_bytes;
+}
+
+bool tide_ground_is_valid(const tide_ground *ground)
+{
+    const tide_pool_plan *plan = &ground->plan;
+    return region_is_valid(&ground->region_layout) &&
+           plan->device_slots * plan->chunk_bytes + plan->region_bytes <= plan->device_memory_bytes &&
+           plan->host_slots * plan->chunk_bytes + plan->buffer_bytes <= plan->host_memory_bytes &&
+           plan->region_bytes == ground->region_layout.total_bytes;
+}
+
 /* Accumulators that several ops share get a place of their own. */
 static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, uint64_t offset)
 {
@@ -103,6 +124,7 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
         op->accumulator_offsets[j] = param->shared_offset_bytes;
         if ((use.access & TIDE_ACCESS_GRAD) == 0 || param->shared_offset_bytes != UINT64_MAX)
             continue;
+        assert(offset % TIDE_ALIGNMENT_BYTES == 0);
         op->accumulator_offsets[j] = offset;
         offset += tide_align_up(param->elements * sizeof(float));
     }
@@ -132,6 +154,7 @@ static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layo
             region->workspace_bytes = bytes;
     }
     region->total_bytes = region->workspace_offset + region->workspace_bytes;
+    assert(region_is_valid(region));
 }
 
 static uint64_t page_up(uint64_t bytes)
@@ -187,6 +210,7 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
     if (margin >= state)
         return 0;
     const uint64_t there = margin / each;
+    assert(there * each <= state && there <= tide_layout_space_chunks(layout, TIDE_SPACE_PARAM));
     return state - there * each + tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) - there;
 }
 
@@ -260,6 +284,7 @@ static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_po
 static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64_t most)
 {
     const uint64_t slots = budget > other ? (budget - other) / chunk : 0;
+    assert(chunk > 0 && most <= UINT32_MAX);
     return (uint32_t)(slots < most ? slots : most);
 }
 

@@ -114,6 +114,7 @@ static tide_status never_called(void *stream, const void *arguments)
 /* Memory traffic that lasts what a unit of the series does. */
 static double traffic(const tide_predict *predict, const tide_measure *measure, uint32_t series)
 {
+    assert(series < tide_measure_series_count(measure) && predict->device_rate > 0);
     return measure->series[series].mean_ns * 1e-9 * predict->device_rate;
 }
 
@@ -130,6 +131,7 @@ static tide_status occupy(const tide_predict *predict, const tide_measure *measu
 /* The shadow's own first kernel from here on lasts what all such do. */
 static void let_last(const tide_predict *predict, const tide_measure *measure, uint32_t series)
 {
+    assert(predict->shadow->launch.shadow);
     predict->shadow->launch.shadow_bytes = traffic(predict, measure, series);
 }
 
@@ -152,6 +154,7 @@ static tide_status play_line(const tide_predict *predict, const tide_measure *me
 {
     if (line->slice == TIDE_SCRIPT_OP)
         return play_begin(predict, measure, line->op);
+    assert(line > tide_measure_script(measure)->lines); /* an op begins before it ends or slices */
     if (line->slice == TIDE_SCRIPT_END)
         return play_end(predict, measure, line->op, line[-1].slice >= 0);
     const tide_status status = tide_op_slice(predict->shadow, (uint32_t)line->slice);
@@ -210,6 +213,7 @@ static tide_status play(const tide_predict *predict, const tide_measure *measure
         while (tide_pool_step_counters_take(predict->shadow, &step, &counters)) {
             if (step <= played->first)
                 continue;
+            assert(played->count < PLAYED_STEPS_MAX);
             played->seconds[played->count] = counters.seconds;
             played->stall_seconds[played->count++] = counters.stall_seconds;
         }
@@ -223,6 +227,7 @@ static void conclude(const course *played, tide_pool_prediction *answer)
     const uint32_t period = course_period(played),
                    count = period != 0 ? period : played->count - SETTLING_STEPS;
     assert(played->count > SETTLING_STEPS || period != 0);
+    assert(count > 0 && count <= played->count);
     answer->step_seconds = answer->stall_seconds = 0;
     for (uint32_t i = played->count - count; i < played->count; i++) {
         answer->step_seconds += played->seconds[i] / count;
@@ -254,6 +259,7 @@ static tide_status play_anew(tide_pool *pool)
         return failed(predict, status);
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++)
         predict->played_ns[i] = measure->series[i].mean_ns;
+    assert(measure->version > 0);
     predict->version = measure->version;
     conclude(&played, &predict->answer);
     predict->answered = true;
@@ -265,6 +271,7 @@ static tide_status play_anew(tide_pool *pool)
 /* One series far enough to matter, or all that the compute stream does together. */
 static bool has_moved(const tide_predict *predict, const tide_measure *measure)
 {
+    assert(predict->answered);
     const double matters_ns = matters_part * predict->answer.step_seconds * 1e9;
     double compute_ns = 0, moved_ns = 0;
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++) {

@@ -80,6 +80,7 @@ static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description
     tide_chunk first, last;
     for (uint32_t i = 0; i < op->param_count; i++) {
         tide_layout_param_chunks(pool->ground.layout, op->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
+        assert(first <= last);
         count += last - first + 1;
     }
     for (uint32_t slice = 0; slice < op->slices; slice++) {
@@ -87,6 +88,7 @@ static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description
         for (uint32_t i = 0; i < op->checkpoint_count; i++) {
             tide_layout_checkpoint_chunks(pool->ground.layout, op->checkpoints[i].tensor, slice, &first,
                                           &last);
+            assert(first <= last);
             chunks += last - first + 1;
         }
         most = most < chunks ? chunks : most;
@@ -156,6 +158,7 @@ static void fill_places(tide_pool *pool)
         tide_pool_param *param = &pool->model.params[i];
         tide_layout_param_chunks(pool->ground.layout, i, TIDE_SPACE_PARAM, &param->first_chunk,
                                  &param->last_chunk);
+        assert(param->first_chunk <= param->last_chunk);
         param->data_offset_bytes = tide_layout_param_offset_elements(pool->ground.layout, i) *
                                    tide_dtype_bytes(pool->ground.options.dtype);
     }
@@ -173,6 +176,7 @@ void tide_pool_unseal(tide_pool *pool)
     tide_ground *ground = &pool->ground;
     pool->sealed = false;
     tide_engine_stop(&pool->engine);
+    assert(!tide_monitor_is_held(NULL));
     if (ground->device != NULL)
         ground->device->ops->close(ground->device);
     ground->device = NULL;
@@ -225,7 +229,9 @@ static void finish(tide_pool *pool)
         ground->plan.device_updates += tide_manager_updates_on_device(
             pool->engine.manager, tide_layout_chunk(ground->layout, TIDE_SPACE_PARAM, i));
     fill_places(pool);
+    assert(tide_ground_is_valid(ground) && tide_order_is_valid(&pool->order));
     ground->device->ops->set_describe(ground->device, describe, ground);
+    assert(!pool->sealed && !tide_step_op_is_open(&pool->step));
     pool->sealed = true;
 }
 

@@ -30,6 +30,7 @@ tide_status tide_staging_create(tide_staging *staging)
 static tide_status wait_for(const tide_staging *staging, uint64_t number, tide_wait_site site)
 {
     tide_device *device = staging->ground->device;
+    assert(number > 0);
     tide_monitor_lock(staging->monitor);
     const tide_event event = tide_order_event(staging->order, TIDE_STREAM_COMPUTE, number);
     tide_monitor_unlock(staging->monitor);
@@ -71,6 +72,7 @@ static tide_status copy(const tide_staging *staging, uint32_t half, char *region
 static tide_status write_piece(tide_staging *staging, char *region, const char *source, size_t bytes)
 {
     const uint32_t half = staging->next;
+    assert(!tide_monitor_is_held(NULL) && half < 2);
     tide_status status = TIDE_OK;
     if (staging->numbers[half] != 0)
         status = wait_for(staging, staging->numbers[half], TIDE_SITE_STAGING_COMPUTE);
@@ -88,6 +90,7 @@ static tide_status read_piece(const tide_staging *staging, char *target, char *r
 {
     tide_device *device = staging->ground->device;
     uint64_t number;
+    assert(!tide_monitor_is_held(NULL));
     tide_status status = copy(staging, 0, region, bytes, false, &number);
     if (status == TIDE_OK)
         status = wait_for(staging, number, TIDE_SITE_READ_COMPUTE);
@@ -139,6 +142,7 @@ static tide_status check_region(tide_pool *pool, const char *call, const void *a
         return status;
     const uint64_t at = (uint64_t)((uintptr_t)address - (uintptr_t)pool->ground.region);
     const uint64_t most = pool->ground.options.nonmodel_bytes;
+    assert(most <= pool->ground.plan.region_bytes);
     if (at <= most && bytes <= most - at)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT,

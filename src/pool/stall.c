@@ -57,12 +57,14 @@ void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32
 
 void tide_stalls_ops_begin(tide_stalls *stalls)
 {
+    assert(tide_monitor_is_held(NULL) && !stalls->held);
     stalls->settled_ns = now_ns(stalls);
     stalls->late_until_ns = UINT64_MAX;
 }
 
 void tide_stalls_ops_end(tide_stalls *stalls)
 {
+    assert(tide_monitor_is_held(NULL));
     stalls->late_until_ns = now_ns(stalls);
 }
 

@@ -10,6 +10,14 @@ enum { ADAM_BYTES = 28 }; /* a param's update moves, nearly enough for comparing
 /* Larger loss scales have no use, and a clip factor over this one is far from fp32's denormals. */
 #define LOSS_SCALE_MAX 4294967296.0F
 
+/* An op is open in a step alone; backward begins in a training step. */
+bool tide_step_is_valid(const tide_step *step)
+{
+    return (step->is_open || !tide_step_op_is_open(step)) && step->launcher->op <= step->no_op &&
+           (!step->backward_begun || step->options.training) &&
+           step->launcher->training == step->options.training;
+}
+
 /* --- what ops and others do to it --- */
 
 void tide_step_op_begins(tide_step *step)
@@ -28,6 +36,7 @@ void tide_step_op_ends(tide_step *step)
     step->launcher->op = step->no_op;
     step->launcher->access_count = 0;
     step->engine->journal->tracer.op = NULL;
+    assert(tide_step_is_valid(step));
 }
 
 tide_status tide_step_backward_begins(tide_step *step)
@@ -35,6 +44,7 @@ tide_status tide_step_backward_begins(tide_step *step)
     tide_engine *engine = step->engine;
     if (step->backward_begun || !step->options.training || tide_norm_is_awaited(step->ground, &step->options))
         return TIDE_OK;
+    assert(tide_monitor_is_held(engine->monitor) && step->is_open);
     step->backward_begun = true;
     const tide_status status = tide_engine_wait_held(engine, tide_engine_updates_done);
     if (status != TIDE_OK)
@@ -50,6 +60,7 @@ tide_status tide_step_give_up(tide_step *step)
         tide_stalls_ops_end(&step->engine->journal->stalls);
     step->is_open = false;
     tide_step_op_ends(step);
+    assert(tide_step_is_valid(step));
     return tide_engine_give_up(step->engine);
 }
 
@@ -136,6 +147,7 @@ static void open_step(tide_step *step, const tide_step_options *options)
     step->first_op_begun = step->backward_begun = false;
     step->launcher->training = options->training;
     step->calls_at_begin = manager_calls(step);
+    assert(tide_step_is_valid(step) && tide_norm_is_known(engine->norm));
     engine->journal->tracer.moment = 0;
     if (!options->training)
         return;
@@ -225,6 +237,7 @@ static tide_status end_locked(tide_step *step)
         status = tide_step_backward_begins(step);
     if (status != TIDE_OK)
         return status;
+    assert(manager_calls(step) >= step->calls_at_begin);
     engine->journal->records.sums.manager_calls += manager_calls(step) - step->calls_at_begin;
     if (training)
         zero_gradients = tide_jobs_zero_gradients(engine->jobs, tide_manager_gradients(engine->manager));
@@ -282,6 +295,7 @@ static tide_status drain(tide_step *step)
 {
     tide_engine *engine = step->engine;
     const bool within_step = step->is_open;
+    assert(tide_step_is_valid(step) && !tide_step_op_is_open(step));
     if (within_step)
         tide_engine_hold(engine);
     tide_status status = tide_engine_settle(engine);

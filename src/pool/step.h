@@ -34,6 +34,8 @@ tide_status tide_step_give_up(tide_step *step);
 /* STATE if a step is open; else wait for the last one's updates. */
 tide_status tide_step_settle(tide_step *step, const char *call);
 
+bool tide_step_is_valid(const tide_step *step);
+
 static inline bool tide_step_op_is_open(const tide_step *step)
 {
     return step->launcher->op != step->no_op;

@@ -29,6 +29,7 @@ static void *engine_main(void *context)
     tide_device *device = engine->ground->device;
     tide_monitor_lock(engine->monitor);
     while (!engine->stopping) {
+        assert(tide_monitor_is_held(engine->monitor));
         const uint64_t ticket = device->ops->doorbell(device);
         if (tide_engine_round(engine))
             continue;
@@ -47,6 +48,7 @@ static void *engine_main(void *context)
 /* Signals that people send belong to the program's own threads. */
 tide_status tide_engine_start(tide_engine *engine)
 {
+    assert(!engine->started && engine->manager != NULL && engine->commands.manager == engine->manager);
     engine->stopping = false;
     if (!engine->ground->device->ops->asynchronous)
         return TIDE_OK;
@@ -67,6 +69,7 @@ void tide_engine_stop(tide_engine *engine)
 {
     if (!engine->started)
         return;
+    assert(!tide_monitor_is_held(NULL));
     tide_monitor_lock(engine->monitor);
     engine->stopping = true;
     tide_monitor_unlock(engine->monitor);

@@ -49,6 +49,7 @@ void tide_tracer_copy(const tide_tracer *tracer, tide_stream stream, tide_chunk 
                               .reason = reason};
     tell(tracer, event, chunk);
     event.event = "copy end";
+    assert(begin_ns <= end_ns);
     event.t_ns = end_ns;
     tell(tracer, event, chunk);
 }

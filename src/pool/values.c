@@ -78,6 +78,7 @@ static tide_status access_piece(tide_values *values, tide_access_request *reques
                                    TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
         request->param_offset_elements = index % parts * part_elements + request->offset_elements;
     }
+    assert(tide_layout_chunk_space(layout, chunk) == request->space);
     bool begun;
     const tide_status status = tide_engine_access(values->engine, request, uses, count, &begun);
     if (status == TIDE_OK || !begun)
@@ -98,6 +99,7 @@ static tide_status access_range(tide_values *values, const range *all)
     for (uint64_t done = 0, count; done < all->count && status == TIDE_OK; done += count) {
         const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;
         count = all->count - done < room ? all->count - done : room;
+        assert(count > 0 && at % chunk_elements + count <= chunk_elements);
         tide_access_request request = {.set = all->set,
                                        .space = all->space,
                                        .offset_elements = at % chunk_elements,
@@ -112,6 +114,7 @@ static tide_status access_range(tide_values *values, const range *all)
 static tide_status access_locked(tide_values *values, const range *asked)
 {
     tide_engine *engine = values->engine;
+    assert(tide_monitor_is_held(engine->monitor));
     /* On a pool that failed the step is given up first, as an abort does. */
     tide_status status = tide_engine_failure(engine) == TIDE_OK ? TIDE_OK : tide_step_give_up(values->step);
     if (status == TIDE_OK && engine->torn && !asked->set)
