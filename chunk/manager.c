@@ -287,51 +287,15 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager)
     return tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT : TIDE_REQUEST_MOVE;
 }
 
-const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training)
-{
-    const tide_step_plan *step =
-        &manager->future.plans[training ? TIDE_SCHEDULE_TRAINING : TIDE_SCHEDULE_FORWARD];
-    return step->plan ? &step->trace : NULL;
-}
-
 tide_gradients *tide_manager_gradients(tide_manager *manager)
 {
     return &manager->ops.gradients;
-}
-
-bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param)
-{
-    assert(param < tide_layout_params(manager->layout));
-    return manager->tensors.params[param].has_gradient;
-}
-
-bool tide_manager_param_is_zero_gradient(const tide_manager *manager, uint32_t param)
-{
-    assert(param < tide_layout_params(manager->layout));
-    return manager->tensors.params[param].zero_gradient;
-}
-
-tide_tensor_state tide_manager_param_state(const tide_manager *manager, uint32_t param)
-{
-    assert(param < tide_layout_params(manager->layout));
-    return manager->tensors.params[param].state;
-}
-
-tide_tensor_state tide_manager_checkpoint_state(const tide_manager *manager, uint32_t tensor, uint32_t part)
-{
-    return tide_tensors_part(&manager->tensors, tensor, part);
 }
 
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk)
 {
     assert(manager->sealed && tide_dues_is_param_chunk(&manager->dues, param_chunk));
     return manager->dues.on_device[param_chunk];
-}
-
-const tide_chunk *tide_manager_pins(const tide_manager *manager, uint32_t *count)
-{
-    *count = manager->request.open ? manager->request.pin_count : 0;
-    return manager->request.pins;
 }
 
 static tide_chunk_state chunk_state(const tide_manager *m, tide_chunk chunk)

@@ -204,20 +204,10 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 
 /* --- queries --- */
 
-/* The recorded training step or forward-only pass that the present plan is for, NULL if there is none. The manager's. */
-const tide_use_trace *tide_manager_trace(const tide_manager *manager, bool training);
 /* Where the gradients of the step are. The manager's, and changed by its step_begin, begin and end alone. */
 tide_gradients *tide_manager_gradients(tide_manager *manager);
-/* Does the param's place hold its gradient? */
-bool tide_manager_param_has_gradient(const tide_manager *manager, uint32_t param);
-/* Was the param's gradient taken as zero at the last step end? */
-bool tide_manager_param_is_zero_gradient(const tide_manager *manager, uint32_t param);
-tide_tensor_state tide_manager_param_state(const tide_manager *manager, uint32_t param);
-tide_tensor_state tide_manager_checkpoint_state(const tide_manager *manager, uint32_t tensor, uint32_t part);
 /* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is done. */
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk);
-/* The chunks that the open op and slice pin (or request), valid until the next call. */
-const tide_chunk *tide_manager_pins(const tide_manager *manager, uint32_t *count);
 void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency);
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
 

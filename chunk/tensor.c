@@ -14,13 +14,6 @@ static const unsigned char transitions[TIDE_TENSOR_STATE_COUNT] = {
     [TIDE_TENSOR_HOLD_AFTER_BWD] = TO(HOLD),
 };
 
-const char *tide_tensor_state_name(tide_tensor_state state)
-{
-    static const char *const names[TIDE_TENSOR_STATE_COUNT] = {"free", "compute", "hold", "hold_after_fwd",
-                                                               "hold_after_bwd"};
-    return (unsigned)state < TIDE_TENSOR_STATE_COUNT ? names[state] : "unknown";
-}
-
 bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to)
 {
     assert((unsigned)from < TIDE_TENSOR_STATE_COUNT && (unsigned)to < TIDE_TENSOR_STATE_COUNT);

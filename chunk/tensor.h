@@ -29,8 +29,6 @@ typedef enum tide_tensor_state {
     TIDE_TENSOR_STATE_COUNT,
 } tide_tensor_state;
 
-const char *tide_tensor_state_name(tide_tensor_state state);
-
 /* A chunk's state, derived from counters of the tensors that overlap it. */
 typedef enum tide_chunk_state {
     TIDE_CHUNK_FREE = 0,       /* all tensors FREE: its slot may be reused without a copy */

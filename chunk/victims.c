@@ -207,12 +207,6 @@ bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared)
     return true;
 }
 
-bool tide_victims_has_host_slot(tide_victims *victims, uint32_t spared)
-{
-    return tide_places_free(victims->places, TIDE_TIER_HOST) > 0 ||
-           find_duplicate(victims, spared) != TIDE_CHUNK_NONE;
-}
-
 bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared)
 {
     return tide_places_free(victims->places, TIDE_TIER_HOST) > 0 ||

@@ -50,9 +50,7 @@ typedef struct tide_victim_rule {
 bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
 /* Evict the best victim a rule allows. False if there is none, or its host slot cannot be had now. */
 bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reason reason, tide_command *command);
-/* Could a host slot be made free at once, without the copies of chunks with `spared` marks? */
-bool tide_victims_has_host_slot(tide_victims *victims, uint32_t spared);
-/* Make one free, dropping a duplicate if need be. False if there is none. */
+/* Make a host slot free, dropping a duplicate if need be. False if there is none. */
 bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared);
 /* Give up the host copy of one chunk that the device has too. False if there is none without `spared` marks. */
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared);

@@ -1,6 +1,8 @@
 /* A naive model of the chunk manager: see naive_manager.h. */
 #include "naive_manager.h"
 
+#include "chunk/manager_internal.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -140,10 +142,9 @@ static void set_chunk_busy(naive_manager *n, tide_chunk chunk, bool busy)
 
 static bool is_pinned_by_op(const naive_manager *n, tide_chunk chunk)
 {
-    uint32_t count;
-    const tide_chunk *pins = tide_manager_pins(n->manager, &count);
-    for (uint32_t i = 0; i < count; i++)
-        if (pins[i] == chunk)
+    const tide_request *request = &n->manager->request;
+    for (uint32_t i = 0; i < request->pin_count; i++)
+        if (request->pins[i] == chunk)
             return tide_manager_ready(n->manager);
     return false;
 }
@@ -193,13 +194,12 @@ typedef struct naive_chunk_states {
 
 static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *states)
 {
-    tide_tensor_state state = param_state(n, p), said = tide_manager_param_state(n->manager, p);
+    tide_tensor_state state = param_state(n, p), said = n->manager->tensors.params[p].state;
     bool gradient = holds(n, p, NAIVE_GRADIENT_REAL);
     tide_chunk first, last;
-    EXPECT(said == state, "param %u is %s, the manager says %s", p, tide_tensor_state_name(state),
-           tide_tensor_state_name(said));
-    EXPECT(tide_manager_param_has_gradient(n->manager, p) == gradient, "param %u: gradient %d", p, gradient);
-    EXPECT(tide_manager_param_is_zero_gradient(n->manager, p) == n->is_zero[p], "param %u: zero gradient %d",
+    EXPECT(said == state, "param %u is in state %d, the manager says %d", p, (int)state, (int)said);
+    EXPECT(n->manager->tensors.params[p].has_gradient == gradient, "param %u: gradient %d", p, gradient);
+    EXPECT(n->manager->tensors.params[p].zero_gradient == n->is_zero[p], "param %u: zero gradient %d",
            p, n->is_zero[p]);
     param_range(n, p, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
@@ -210,10 +210,10 @@ static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states 
 {
     for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, tensor); part++) {
         tide_tensor_state state = part_state(n, tensor, part);
-        tide_tensor_state said = tide_manager_checkpoint_state(n->manager, tensor, part);
+        tide_tensor_state said = tide_tensors_part(&n->manager->tensors, tensor, part);
         tide_chunk first, last;
-        EXPECT(said == state, "part %u of checkpoint %u is %s, the manager says %s", part, tensor,
-               tide_tensor_state_name(state), tide_tensor_state_name(said));
+        EXPECT(said == state, "part %u of checkpoint %u is in state %d, the manager says %d", part, tensor, (int)state,
+               (int)said);
         tide_layout_checkpoint_chunks(n->layout, tensor, part, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             states->tensors[chunk] |= (uint8_t)(1u << state);

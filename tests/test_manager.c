@@ -571,8 +571,8 @@ static void illegal_transitions_name_the_tensor(void **state)
     run_ops(0, 2);
     assert_int_equal(tide_manager_begin(f.manager, 2), TIDE_ERROR_STATE);
     assert_non_null(strstr(tide_message(), "param1"));
-    assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD_AFTER_BWD);
-    assert_int_equal(tide_manager_param_state(f.manager, 0), TIDE_TENSOR_HOLD_AFTER_FWD);
+    assert_int_equal(f.manager->tensors.params[1].state, TIDE_TENSOR_HOLD_AFTER_BWD);
+    assert_int_equal(f.manager->tensors.params[0].state, TIDE_TENSOR_HOLD_AFTER_FWD);
 }
 
 static void calls_in_the_wrong_order_are_refused_and_change_nothing(void **state)
@@ -648,7 +648,7 @@ static void a_dead_checkpoint_is_never_copied(void **state)
             ;
         assert_true(tide_manager_ready(f.manager));
         assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
-        assert_int_equal(tide_manager_checkpoint_state(f.manager, op, 0), TIDE_TENSOR_FREE);
+        assert_int_equal(tide_tensors_part(&f.manager->tensors, op, 0), TIDE_TENSOR_FREE);
         assert_int_equal(f.manager->leaving.ended, op + 1); /* a slice is no end */
     }
     assert_int_equal(count(TIDE_COMMAND_FETCH), 3);
@@ -708,13 +708,13 @@ static void a_tied_gradient_goes_into_its_place_at_the_last_op(void **state)
     step_begin(true, false);
     run_op(0);
     run_op(head);
-    assert_false(tide_manager_param_has_gradient(f.manager, 0));
+    assert_false(f.manager->tensors.params[0].has_gradient);
     assert_true(residency(0).host_valid); /* nothing was rounded into it yet */
     assert_int_equal(tide_manager_step_end(f.manager), TIDE_ERROR_STATE);
     run_op(head); /* again */
     assert_int_equal(tide_manager_updates_open(f.manager), 0);
     run_op(embedding);
-    assert_true(tide_manager_param_has_gradient(f.manager, 0));
+    assert_true(f.manager->tensors.params[0].has_gradient);
     assert_int_equal(tide_manager_updates_open(f.manager), 1);
     for (tide_op op = 0; op <= embedding; op++)
         assert_int_equal(tide_manager_begin(f.manager, op), TIDE_ERROR_STATE);
@@ -730,11 +730,11 @@ static void a_gradient_waits_for_a_later_op_that_reads_the_param(void **state)
     set_all_params();
     step_begin(true, false);
     run_op(last); /* there is nothing to close yet */
-    assert_false(tide_manager_param_has_gradient(f.manager, 0));
+    assert_false(f.manager->tensors.params[0].has_gradient);
     run_op(first);
-    assert_false(tide_manager_param_has_gradient(f.manager, 0));
+    assert_false(f.manager->tensors.params[0].has_gradient);
     run_op(last);
-    assert_true(tide_manager_param_has_gradient(f.manager, 0));
+    assert_true(f.manager->tensors.params[0].has_gradient);
     assert_false(residency(0).host_valid);
 }
 
@@ -747,8 +747,8 @@ static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
     run_op(1);
     run_op(2); /* param 1 only */
     step_end();
-    assert_true(tide_manager_param_is_zero_gradient(f.manager, 0));
-    assert_false(tide_manager_param_is_zero_gradient(f.manager, 1));
+    assert_true(f.manager->tensors.params[0].zero_gradient);
+    assert_false(f.manager->tensors.params[1].zero_gradient);
     assert_int_equal(counters().zero_gradients, 1);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
@@ -767,7 +767,7 @@ static void an_update_starts_in_backward_or_waits_for_its_release(void **state)
     run_op(3);
     step_end();
     run_engine();
-    assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD);
+    assert_int_equal(f.manager->tensors.params[1].state, TIDE_TENSOR_HOLD);
     f.log_count = 0;
     step_begin(true, true);
     run_ops(0, 3);
@@ -900,9 +900,9 @@ static void a_skipped_step_rewrites_what_held_gradients(void **state)
     assert_int_equal(count(TIDE_COMMAND_RESTORE), 1);
     assert_non_null(find(TIDE_COMMAND_RESTORE, 1));
     assert_false(find(TIDE_COMMAND_EVICT, 1)->copy); /* a gradient that nobody needs */
-    assert_int_equal(tide_manager_param_state(f.manager, 0), TIDE_TENSOR_HOLD);
-    assert_int_equal(tide_manager_param_state(f.manager, 1), TIDE_TENSOR_HOLD);
-    assert_false(tide_manager_param_has_gradient(f.manager, 1));
+    assert_int_equal(f.manager->tensors.params[0].state, TIDE_TENSOR_HOLD);
+    assert_int_equal(f.manager->tensors.params[1].state, TIDE_TENSOR_HOLD);
+    assert_false(f.manager->tensors.params[1].has_gradient);
 }
 
 static void an_update_that_was_never_started_tears_nothing(void **state)

@@ -655,8 +655,8 @@ static void train_in_order(sequence *s)
 
 static void expect_param(const sequence *s, uint32_t param, tide_tensor_state state, bool has_gradient)
 {
-    assert_int_equal(tide_manager_param_state(s->manager, param), state);
-    assert_int_equal(tide_manager_param_has_gradient(s->manager, param), has_gradient);
+    assert_int_equal(s->manager->tensors.params[param].state, state);
+    assert_int_equal(s->manager->tensors.params[param].has_gradient, has_gradient);
 }
 
 /* p0's gradient is over with its last update, though the chunk that it shares with p1 still waits to be

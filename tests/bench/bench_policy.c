@@ -188,7 +188,7 @@ static void measure_model(const model *of)
 {
     tide_trainer *trainer = record(of);
     const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
-    const tide_use_trace *trace = tide_manager_trace(tide_trainer_pool(trainer)->engine.manager, true);
+    const tide_use_trace *trace = trace_recorded(tide_trainer_pool(trainer)->engine.manager);
     tide_planner *planner;
     if (!trace)
         bench_die("%s: no step was recorded", of->name);

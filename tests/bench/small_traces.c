@@ -1,6 +1,8 @@
 /* See small_traces.h. */
 #include "tests/bench/small_traces.h"
 
+#include "chunk/manager_internal.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,4 +331,10 @@ bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found)
         }
     }
     return false;
+}
+
+const tide_use_trace *trace_recorded(const tide_manager *manager)
+{
+    const tide_step_plan *step = &manager->future.plans[TIDE_SCHEDULE_TRAINING];
+    return step->plan ? &step->trace : NULL;
 }

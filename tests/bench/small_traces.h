@@ -20,7 +20,7 @@
 #ifndef TIDE_TESTS_SMALL_TRACES_H
 #define TIDE_TESTS_SMALL_TRACES_H
 
-#include "chunk/planner.h"
+#include "chunk/manager.h"
 
 enum {
     SMALL_CHUNKS_MAX = 6,
@@ -53,5 +53,8 @@ typedef struct optimum {
 
 /* At most SMALL_CHUNKS_MAX chunks and 3 slots. False: it has not settled (not seen yet). */
 bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found);
+
+/* The training step that a manager has recorded and planned, NULL if there is none. The manager's. */
+const tide_use_trace *trace_recorded(const tide_manager *manager);
 
 #endif
