@@ -1,8 +1,6 @@
 /* What a public call looks at before it does anything. */
 #include "src/pool/internal.h"
 
-#include <assert.h>
-
 tide_status tide_pool_say_torn(const char *call)
 {
     return tide_fail(
@@ -26,7 +24,6 @@ tide_status tide_pool_callable(tide_pool *pool, const char *call)
         return status;
     tide_monitor_lock(&pool->monitor);
     status = tide_engine_failure(&pool->engine);
-    assert(status != TIDE_OK || (tide_step_is_valid(&pool->step) && tide_open_op_is_valid(&pool->op)));
     if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn(call);
     tide_monitor_unlock(&pool->monitor);

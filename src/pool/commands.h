@@ -5,7 +5,7 @@
  *   WRITE_BACK   enqueue the copy on the out stream; open until it has been seen to end: done
  *   EVICT        enqueue the copy on the out stream; open until all uses of the slot, the copy included, have been seen;
  *                unmap (outside the lock): done. Where one call takes a slot from place to place, the place is left as it
- *                is, and done (link.h)
+ *                is, and done (tier_link.h)
  *   tasks        open until a job is free and the slots' copies have been seen, then until the lane has finished (jobs.h);
  *                on the device done when enqueued
  *

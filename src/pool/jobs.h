@@ -13,7 +13,7 @@
 #define TIDE_POOL_JOBS_H
 
 #include "src/pool/job.h"
-#include "src/pool/link.h"
+#include "src/pool/tier_link.h"
 #include "src/pool/model.h"
 
 enum { TIDE_JOBS_MAX = 8 }; /* tasks in flight */

@@ -301,6 +301,7 @@ static tide_status finish(tide_open_op *open)
 {
     const bool backward = tide_open_op_registered(open)->description.pass != TIDE_PASS_FORWARD;
     tide_monitor *monitor = open->engine->monitor;
+    assert(tide_step_is_valid(open->step) && tide_open_op_is_valid(open));
     tide_launcher_make_room(open->launcher);
     tide_monitor_lock(monitor);
     tide_status status = release_slice(open);

@@ -13,7 +13,7 @@
  * virtual machine, both ways, 4 MiB, the engine had 55 ms of a round's 370 (2 x 185), the caller 12, compute's thread 7,
  * the copies 246; plain ones, 326. Two thirds of the engine's were maps and unmaps: each 2 MiB moved interrupts every core
  * that runs a thread of the process (host_memory.h), which makes copies longer, too. So a slot that is wanted at once goes
- * from place to place, with half of the interrupts (src/pool/link.c).
+ * from place to place, with half of the interrupts (src/pool/tier_link.c).
  */
 #include "tests/bench/bench_copy.h"
 

@@ -7,8 +7,8 @@
  * Owns the place that is left. Works on the engine's thread with the lock, of which it lets go while the device maps. Calls
  * order, journal, monitor and the device.
  */
-#ifndef TIDE_POOL_LINK_H
-#define TIDE_POOL_LINK_H
+#ifndef TIDE_POOL_TIER_LINK_H
+#define TIDE_POOL_TIER_LINK_H
 
 #include "src/pool/journal.h"
 #include "src/pool/monitor.h"

@@ -1,4 +1,4 @@
-#include "src/pool/link.h"
+#include "src/pool/tier_link.h"
 
 #include <assert.h>
 
