@@ -1,4 +1,5 @@
-/* The manager against the naive model (naive_manager.h) on random sequences.
+/* The manager against the naive model (naive_manager.h) on random sequences, and each of its choices against the plain rule
+ * for it (plain_choices.h).
  *
  * A sequence draws a layout, ops with tied params and slices, budgets from the exact least upward, a
  * placement, prefetch on or off; then steps, with updates that wait or not, are skipped or released;
@@ -12,6 +13,7 @@
  */
 #include "chunk/manager_internal.h"
 #include "naive_manager.h"
+#include "plain_choices.h"
 #include "stream_hash.h"
 
 #include <setjmp.h>
@@ -697,6 +699,18 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
 static uint32_t sequence_count = SEQUENCES;
 static uint64_t first_seed = 1;
 
+static void print_plain_choices(void)
+{
+    const plain_counts *made = &plain_choices_made;
+    print_message("by plain rules: %llu victims, %llu duplicates, %llu spills, %llu that leave, %llu ready "
+                  "tasks, %llu gathers, "
+                  "%llu fetches ahead, %llu answers of requests\n",
+                  (unsigned long long)made->victims, (unsigned long long)made->duplicates,
+                  (unsigned long long)made->spills, (unsigned long long)made->leaving,
+                  (unsigned long long)made->ready, (unsigned long long)made->gathers,
+                  (unsigned long long)made->fetches, (unsigned long long)made->pins);
+}
+
 static void the_manager_agrees_with_the_naive_model(void **state)
 {
     (void)state;
@@ -709,6 +723,8 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         allocation_forbidden = false;
         if (s.naive.problem[0])
             fail_msg("seed %llu: %s", (unsigned long long)seed, s.naive.problem);
+        if (plain_choices_problem()[0])
+            fail_msg("seed %llu: %s", (unsigned long long)seed, plain_choices_problem());
         tide_manager_counters_get(s.manager, &counters);
         sum.evictions += counters.evictions;
         sum.clean_drops += counters.clean_drops;
@@ -729,6 +745,7 @@ static void the_manager_agrees_with_the_naive_model(void **state)
     uint64_t commands;
     const uint64_t hash = stream_hash(&commands);
     print_message("%llu commands, stream %016llx\n", (unsigned long long)commands, (unsigned long long)hash);
+    print_plain_choices();
     print_message("%u ops run late, for gradients that waited\n", gradients_waited);
     print_message("%u aborts among older updates: %u with ops out of order, %u of a param that owed both\n",
                   aborts_played.among_older, aborts_played.in_another_order, aborts_played.with_a_neighbour);
@@ -739,6 +756,9 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         assert_true(aborts_played.in_another_order > 0 && aborts_played.with_a_neighbour > 0);
         assert_true(sum.spills > 0 && sum.re_recordings > 0);
         assert_true(sum.write_backs > 0 && sum.prefetches > 0);
+        const plain_counts *made = &plain_choices_made;
+        assert_true(made->victims && made->duplicates && made->spills && made->leaving && made->ready &&
+                    made->gathers && made->fetches && made->pins);
     }
 }
 

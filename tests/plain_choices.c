@@ -1,0 +1,705 @@
+/* See plain_choices.h. */
+#include "plain_choices.h"
+
+#include "chunk/manager_internal.h"
+
+#include <stdio.h>
+
+enum { PLAIN_CHUNKS_MAX = 4096 };
+
+plain_counts plain_choices_made;
+
+static char problem[256];
+
+const char *plain_choices_problem(void)
+{
+    return problem;
+}
+
+void plain_choices_forget(void)
+{
+    problem[0] = 0;
+}
+
+/* What a rule would have done. */
+typedef struct choice {
+    bool any, copy;
+    tide_command_kind kind;
+    tide_chunk chunk;
+    uint32_t host_slot; /* of a copy that a duplicate makes room for; TIDE_SLOT_NONE: any */
+} choice;
+
+static void compare(const char *who, const choice *wanted, bool any, const tide_command *command,
+                    uint64_t *count)
+{
+    *count += any;
+    if (problem[0] || (!wanted->any && !any))
+        return;
+    if (wanted->any && any && wanted->kind == command->kind && wanted->chunk == command->chunk &&
+        (command->kind > TIDE_COMMAND_WRITE_BACK || command->kind == TIDE_COMMAND_FETCH ||
+         wanted->copy == command->copy) &&
+        (wanted->host_slot == TIDE_SLOT_NONE || wanted->host_slot == command->host_slot))
+        return;
+    snprintf(
+        problem, sizeof problem,
+        "%s: %s %s of chunk %u (copy %d to %d), by the plain rule %s %s of chunk %u (copy %d to %d)", who,
+        any ? "chose" : "chose nothing:", any ? tide_command_kind_name(command->kind) : "-",
+        any ? command->chunk : TIDE_CHUNK_NONE, any && command->copy, any ? (int)command->host_slot : -1,
+        wanted->any ? "it is" : "it is nothing:", wanted->any ? tide_command_kind_name(wanted->kind) : "-",
+        wanted->chunk, wanted->copy, (int)wanted->host_slot);
+}
+
+static void compare_numbers(const char *who, uint64_t got, uint64_t wanted, uint64_t *count)
+{
+    *count += got != 0;
+    if (!problem[0] && got != wanted)
+        snprintf(problem, sizeof problem, "%s: %llu, by the plain rule it is %llu", who,
+                 (unsigned long long)got, (unsigned long long)wanted);
+}
+
+static choice nothing(void)
+{
+    return (choice){.chunk = TIDE_CHUNK_NONE, .host_slot = TIDE_SLOT_NONE};
+}
+
+/* --- how far --- */
+
+/* First by moments, then as uses of a moment follow each other, then as states do beside their PARAM chunk. */
+static uint64_t far(uint64_t moments, uint32_t use, uint32_t state)
+{
+    return moments << 40 | (uint64_t)use << 8 | state;
+}
+
+static uint64_t far_never(const tide_future *f, tide_chunk chunk)
+{
+    return far(f->active ? tide_schedule_never(&f->schedule) : (uint64_t)1 << 23, chunk, 0);
+}
+
+static uint64_t far_next(const tide_future *f, tide_chunk chunk, uint32_t state)
+{
+    const uint32_t use = tide_schedule_next(&f->schedule, chunk);
+    return far(tide_schedule_distance(&f->schedule, chunk), use, state);
+}
+
+static bool is_used(const tide_future *f, tide_chunk chunk)
+{
+    return f->active->first[chunk] < f->active->first[chunk + 1];
+}
+
+/* future.h: the next time that it is worth having on the device. */
+static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
+{
+    const tide_future *f = v->future;
+    const tide_space space = tide_layout_chunk_space(v->layout, chunk);
+    const uint32_t parts = tide_layout_parts_per_chunk(v->layout);
+    if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
+        return tide_dues_must_leave(v->dues, chunk) || !is_used(f, chunk) ? far_never(f, chunk)
+                                                                          : far_next(f, chunk, 0);
+    const tide_chunk param_chunk = tide_dues_param_chunk(v->dues, chunk);
+    if (!v->dues->on_device[param_chunk] || !is_used(f, param_chunk))
+        return far_never(f, chunk);
+    const uint32_t state =
+        1 + (uint32_t)(space - TIDE_SPACE_MASTER) * parts + tide_layout_chunk_index(v->layout, chunk) % parts;
+    if (tide_dues_has(v->dues, param_chunk))
+        return far_next(f, param_chunk, state);
+    return far(tide_schedule_last_distance(&f->schedule, param_chunk),
+               tide_schedule_last(&f->schedule, param_chunk), state);
+}
+
+/* Without a recording: uses up to this one count as equally long ago. */
+static uint64_t since_of(const tide_victims *v)
+{
+    const uint64_t uses = v->places->uses, told_apart = v->future->never_first;
+    const bool anew = v->epoch != v->future->epoch || uses - v->since > told_apart;
+    return !anew ? v->since : uses > told_apart / 2 ? uses - told_apart / 2 : 0;
+}
+
+static uint64_t remoteness(const tide_victims *v, tide_chunk chunk)
+{
+    if (v->future->active)
+        return far_worth(v, chunk);
+    const uint64_t last_use = tide_place_of(v->places, chunk)->last_use;
+    return last_use <= since_of(v) ? far_never(v->future, chunk) : v->places->uses - last_use;
+}
+
+/* --- victims --- */
+
+typedef struct victims_found {
+    tide_chunk dead, clean, any;
+    uint64_t dead_far, clean_far, any_far;
+} victims_found;
+
+static void keep_farther(tide_chunk *best, uint64_t *best_far, tide_chunk chunk, uint64_t how_far)
+{
+    if (*best != TIDE_CHUNK_NONE && *best_far >= how_far)
+        return;
+    *best = chunk;
+    *best_far = how_far;
+}
+
+static victims_found find_victims(const tide_victims *v, uint32_t spared)
+{
+    victims_found found = {TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, 0, 0, 0};
+    const tide_slots *slots = &v->places->tier[TIDE_TIER_DEVICE];
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        const tide_chunk chunk = slots->holder[slot];
+        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
+        if (!place || place->marks & spared || place->busy || place->pins[TIDE_TIER_DEVICE] ||
+            !(place->valid[TIDE_TIER_DEVICE] || place->stale))
+            continue;
+        const uint64_t how_far = remoteness(v, chunk);
+        if (!place->live || place->stale) {
+            keep_farther(&found.dead, &found.dead_far, chunk, how_far);
+            continue;
+        }
+        keep_farther(&found.any, &found.any_far, chunk, how_far);
+        if (place->valid[TIDE_TIER_HOST])
+            keep_farther(&found.clean, &found.clean_far, chunk, how_far);
+    }
+    return found;
+}
+
+/* It is wanted on the device again, or somebody holds it. */
+static bool stays(const tide_leaving *l, tide_chunk chunk)
+{
+    const tide_place *place = tide_place_of(l->places, chunk);
+    return place->marks & TIDE_MARK_GATHER_DEVICE || !place->valid[TIDE_TIER_DEVICE] ||
+           place->pins[TIDE_TIER_DEVICE] ||
+           (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk));
+}
+
+/* Its marks; with `l`, as they are when those that stay have dropped out. */
+static uint32_t marks_of(const tide_victims *v, const tide_leaving *l, tide_chunk chunk)
+{
+    const uint32_t marks = tide_place_of(v->places, chunk)->marks;
+    return l && marks & TIDE_MARKS_GOING && stays(l, chunk)
+               ? marks & ~(uint32_t)(TIDE_MARKS_GOING | TIDE_MARK_KEPT)
+               : marks;
+}
+
+/* The duplicate whose host slot is given up: one in use, else the nearest. */
+static tide_chunk find_duplicate(const tide_victims *v, const tide_leaving *l, uint32_t spared)
+{
+    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
+    tide_chunk best = TIDE_CHUNK_NONE;
+    uint64_t nearest = UINT64_MAX;
+    bool best_used = false;
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        const tide_chunk chunk = slots->holder[slot];
+        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
+        if (!place || marks_of(v, l, chunk) & spared || place->busy || place->pins[TIDE_TIER_HOST] ||
+            !place->valid[TIDE_TIER_DEVICE] || !place->valid[TIDE_TIER_HOST])
+            continue;
+        const bool used = place->pins[TIDE_TIER_DEVICE] > 0;
+        const uint64_t how_far = remoteness(v, chunk);
+        if (used < best_used || (used == best_used && how_far >= nearest))
+            continue;
+        best = chunk;
+        best_used = used;
+        nearest = how_far;
+    }
+    return best;
+}
+
+/* A host slot for a copy: false if there is none; `*slot` the one that a duplicate leaves. */
+static bool find_host_slot(const tide_victims *v, const tide_leaving *l, uint32_t spared, uint32_t *slot)
+{
+    *slot = TIDE_SLOT_NONE;
+    if (tide_places_free(v->places, TIDE_TIER_HOST))
+        return true;
+    const tide_chunk duplicate = find_duplicate(v, l, spared);
+    if (duplicate != TIDE_CHUNK_NONE)
+        *slot = tide_place_of(v->places, duplicate)->slot[TIDE_TIER_HOST];
+    return duplicate != TIDE_CHUNK_NONE;
+}
+
+static choice choose_spent(const tide_victims *v, tide_victim_rule rule)
+{
+    const victims_found found = find_victims(v, rule.spared);
+    choice chosen = nothing();
+    chosen.any = found.dead != TIDE_CHUNK_NONE;
+    chosen.kind = TIDE_COMMAND_EVICT;
+    chosen.chunk = found.dead;
+    return chosen;
+}
+
+static choice choose_victim(const tide_victims *v, tide_victim_rule rule)
+{
+    const victims_found found = find_victims(v, rule.spared);
+    choice chosen = nothing();
+    chosen.kind = TIDE_COMMAND_EVICT;
+    chosen.chunk = found.dead != TIDE_CHUNK_NONE ? found.dead : found.any;
+    const bool clean_is_far_enough = v->future->active && found.clean != TIDE_CHUNK_NONE &&
+                                     (found.clean_far >> 40) * 4 >= (found.any_far >> 40) * 3;
+    if (found.dead == TIDE_CHUNK_NONE && clean_is_far_enough)
+        chosen.chunk = found.clean;
+    chosen.copy = chosen.chunk != found.dead && chosen.chunk != found.clean;
+    if (chosen.copy && !find_host_slot(v, NULL, rule.spared_duplicates, &chosen.host_slot)) {
+        chosen.chunk = found.clean;
+        chosen.copy = false;
+    }
+    chosen.any = chosen.chunk != TIDE_CHUNK_NONE;
+    return chosen;
+}
+
+static choice choose_spill(const tide_victims *v, const tide_turn *turn)
+{
+    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
+    const uint32_t spared = TIDE_MARK_GATHER_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
+    choice chosen = nothing();
+    uint64_t farthest = 0;
+    if (v->moves->spills_open)
+        return chosen;
+    if (tide_places_free(v->places, TIDE_TIER_DEVICE) == 0) {
+        const victims_found found = find_victims(v, spared);
+        chosen.kind = TIDE_COMMAND_EVICT;
+        chosen.chunk = found.dead != TIDE_CHUNK_NONE ? found.dead : found.clean;
+        chosen.any = chosen.chunk != TIDE_CHUNK_NONE && v->moves->evictions_open == 0;
+        return chosen;
+    }
+    for (uint32_t slot = 0; slot < slots->count; slot++) {
+        const tide_chunk chunk = slots->holder[slot];
+        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
+        if (place && !(place->marks & TIDE_MARK_GATHER_HOST) && !place->busy &&
+            !place->pins[TIDE_TIER_HOST] && !place->valid[TIDE_TIER_DEVICE])
+            keep_farther(&chosen.chunk, &farthest, chunk, remoteness(v, chunk));
+    }
+    chosen.kind = TIDE_COMMAND_FETCH;
+    chosen.any = chosen.chunk != TIDE_CHUNK_NONE;
+    return chosen;
+}
+
+bool __real_tide_victims_evict_spent(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+                                     tide_command *command);
+bool __wrap_tide_victims_evict_spent(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+                                     tide_command *command);
+bool __wrap_tide_victims_evict_spent(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+                                     tide_command *command)
+{
+    const choice wanted = choose_spent(v, rule);
+    const bool any = __real_tide_victims_evict_spent(v, rule, reason, command);
+    compare("a victim worth nothing", &wanted, any, command, &plain_choices_made.victims);
+    return any;
+}
+
+bool __real_tide_victims_evict(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+                               tide_command *command);
+bool __wrap_tide_victims_evict(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+                               tide_command *command);
+bool __wrap_tide_victims_evict(tide_victims *v, tide_victim_rule rule, tide_reason reason,
+                               tide_command *command)
+{
+    const choice wanted = choose_victim(v, rule);
+    const bool any = __real_tide_victims_evict(v, rule, reason, command);
+    compare("a victim", &wanted, any, command, &plain_choices_made.victims);
+    return any;
+}
+
+bool __real_tide_victims_spill(tide_victims *v, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_victims_spill(tide_victims *v, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_victims_spill(tide_victims *v, const tide_turn *turn, tide_command *command)
+{
+    const choice wanted = choose_spill(v, turn);
+    const bool any = __real_tide_victims_spill(v, turn, command);
+    compare("a spill", &wanted, any, command, &plain_choices_made.spills);
+    return any;
+}
+
+/* It has given its host slot up, and nobody else has. */
+static void compare_dropped(const tide_victims *v, tide_chunk wanted, uint32_t free_before, bool any)
+{
+    plain_choices_made.duplicates += any;
+    const bool gone = wanted != TIDE_CHUNK_NONE &&
+                      tide_place_of(v->places, wanted)->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE &&
+                      tide_places_free(v->places, TIDE_TIER_HOST) == free_before + 1;
+    if (!problem[0] && (any != (wanted != TIDE_CHUNK_NONE) || any != gone))
+        snprintf(problem, sizeof problem,
+                 "a duplicate: %s, by the plain rule chunk %u gives up its host copy",
+                 any ? "another" : "none", wanted);
+}
+
+bool __real_tide_victims_drop_duplicate(tide_victims *v, uint32_t spared);
+bool __wrap_tide_victims_drop_duplicate(tide_victims *v, uint32_t spared);
+bool __wrap_tide_victims_drop_duplicate(tide_victims *v, uint32_t spared)
+{
+    const tide_chunk wanted = find_duplicate(v, NULL, spared);
+    const uint32_t free_before = tide_places_free(v->places, TIDE_TIER_HOST);
+    const bool any = __real_tide_victims_drop_duplicate(v, spared);
+    compare_dropped(v, wanted, free_before, any);
+    return any;
+}
+
+bool __real_tide_victims_free_host_slot(tide_victims *v, uint32_t spared);
+bool __wrap_tide_victims_free_host_slot(tide_victims *v, uint32_t spared);
+bool __wrap_tide_victims_free_host_slot(tide_victims *v, uint32_t spared)
+{
+    const uint32_t free_before = tide_places_free(v->places, TIDE_TIER_HOST);
+    const tide_chunk wanted = free_before ? TIDE_CHUNK_NONE : find_duplicate(v, NULL, spared);
+    const bool any = __real_tide_victims_free_host_slot(v, spared);
+    if (free_before == 0)
+        compare_dropped(v, wanted, free_before, any);
+    return any;
+}
+
+/* --- leaving --- */
+
+/* leaving.h: who is first; then how far. The class is above all distances. */
+static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
+{
+    enum { CLEAN, URGENT, OVER, OFF, LATE };
+    const uint64_t band = (uint64_t)1 << 36;
+    const tide_place *place = tide_place_of(l->places, chunk);
+    const tide_future *f = l->future;
+    const bool late = f->active && l->ends[chunk] > l->passed;
+    const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
+    const uint64_t rank = place->valid[TIDE_TIER_HOST] || !place->live ? CLEAN
+                          : place->marks & TIDE_MARK_REQUESTED         ? URGENT
+                          : late                                       ? LATE
+                          : off                                        ? OFF
+                                                                       : OVER;
+    if (!f->active || !is_used(f, chunk))
+        return rank * band + (f->active ? (uint64_t)1 << 33 : 0) + chunk;
+    const uint32_t use =
+        rank == LATE ? tide_schedule_previous(&f->schedule, chunk) : tide_schedule_next(&f->schedule, chunk);
+    const uint64_t from = f->active->moment_first[f->schedule.cursor],
+                   uses = f->active->moment_first[f->active->length];
+    return rank * band + (use >= from ? use - from : use + uses - from);
+}
+
+static choice choose_leaving(const tide_leaving *l, uint32_t marks, bool with_copy)
+{
+    const uint32_t spared = TIDE_MARK_GATHER_HOST | TIDE_MARKS_GOING | TIDE_MARK_KEPT;
+    choice chosen = nothing();
+    uint64_t best = UINT64_MAX;
+    for (tide_chunk chunk = 0; chunk < l->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(l->places, chunk);
+        const bool dirty = tide_place_is_dirty(place);
+        /* What is to be copied out, and is clean, has been. */
+        if (!(place->marks & (dirty ? marks : TIDE_MARK_LEAVING)) || place->busy || stays(l, chunk) ||
+            (dirty && !with_copy))
+            continue;
+        const uint64_t rank = leaving_rank(l, chunk);
+        if (rank >= best)
+            continue;
+        best = rank;
+        chosen.any = true;
+        chosen.chunk = chunk;
+        chosen.copy = dirty;
+        chosen.kind = place->marks & TIDE_MARK_LEAVING ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK;
+    }
+    if (chosen.copy)
+        chosen.any = find_host_slot(l->victims, l, spared, &chosen.host_slot);
+    return chosen;
+}
+
+bool __real_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command)
+{
+    const choice wanted = choose_leaving(l, TIDE_MARKS_GOING, !turn->out_busy);
+    const bool any = __real_tide_leaving_next(l, turn, command);
+    compare("who leaves", &wanted, any, command, &plain_choices_made.leaving);
+    return any;
+}
+
+bool __real_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command);
+bool __wrap_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command);
+bool __wrap_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command)
+{
+    const choice wanted = choose_leaving(l, TIDE_MARK_LEAVING, with_copy);
+    const bool any = __real_tide_leaving_next_slot(l, with_copy, command);
+    compare("who leaves for a slot", &wanted, any, command, &plain_choices_made.leaving);
+    return any;
+}
+
+/* --- tasks --- */
+
+/* The chunks of a due's next part, its PARAM chunk first. */
+static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
+                            tide_chunk chunks[TIDE_TASK_CHUNKS_MAX])
+{
+    const tide_due *due = &t->dues->chunks[param_chunk];
+    const int last = due->kind == TIDE_DUE_UPDATE ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
+    uint32_t count = 0;
+    chunks[count++] = param_chunk;
+    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
+        chunks[count] = tide_layout_state_chunk(t->layout, param_chunk, (tide_space)space, due->part);
+        count += chunks[count] != TIDE_CHUNK_NONE;
+    }
+    return count;
+}
+
+/* All of the due's next part is on the host, where slots are free for what has no content. An update writes all of its
+ * chunks, a restore its PARAM chunk alone. What is written has to be off the device, or to wait there (KEPT). */
+static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
+{
+    tide_chunk chunks[TIDE_TASK_CHUNKS_MAX];
+    const bool updates = t->dues->chunks[param_chunk].kind == TIDE_DUE_UPDATE;
+    const uint32_t count = task_chunks(t, param_chunk, chunks);
+    uint32_t fresh = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const tide_place *place = tide_place_of(t->places, chunks[i]);
+        const bool written = updates || i == 0, kept = updates && place->marks & TIDE_MARK_KEPT;
+        const bool goes = place->valid[TIDE_TIER_DEVICE] && ((written && !kept) || !place->live);
+        if (place->busy || goes || tide_place_is_dirty(place))
+            return false;
+        fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+    }
+    return fresh <= tide_places_free(t->places, TIDE_TIER_HOST);
+}
+
+/* A request waits for it, or need not. */
+static bool counts(const tide_tasks *t, tide_chunk chunk, bool first_only)
+{
+    const tide_due *due = &t->dues->chunks[chunk];
+    return due->kind != TIDE_DUE_NONE && !due->running &&
+           (!first_only || tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST);
+}
+
+static choice choose_ready(const tide_tasks *t, bool first_only)
+{
+    choice chosen = nothing();
+    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(t->dues, chunk) && !chosen.any; chunk++) {
+        const tide_due *due = &t->dues->chunks[chunk];
+        if (!counts(t, chunk, first_only) || due->on_device || !is_ready_on_host(t, chunk))
+            continue;
+        chosen.any = t->running[TIDE_TIER_HOST] < TIDE_OPEN_TASKS_MAX;
+        chosen.chunk = chunk;
+        chosen.kind = due->kind == TIDE_DUE_UPDATE ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE;
+    }
+    return chosen;
+}
+
+bool __real_tide_tasks_next_ready(tide_tasks *t, bool first_only, tide_command *command);
+bool __wrap_tide_tasks_next_ready(tide_tasks *t, bool first_only, tide_command *command);
+bool __wrap_tide_tasks_next_ready(tide_tasks *t, bool first_only, tide_command *command)
+{
+    const choice wanted = choose_ready(t, first_only);
+    const bool any = __real_tide_tasks_next_ready(t, first_only, command);
+    compare("a task on the host", &wanted, any, command, &plain_choices_made.ready);
+    return any;
+}
+
+static tide_chunk first_due(const tide_tasks *t, tide_tier tier, bool first_only)
+{
+    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(t->dues, chunk); chunk++)
+        if (counts(t, chunk, first_only) && t->dues->chunks[chunk].on_device == (tier == TIDE_TIER_DEVICE))
+            return chunk;
+    return TIDE_CHUNK_NONE;
+}
+
+/* What was moved or handed out is of the first due of its tier; nothing is gathered if there is none, or may be none. */
+static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_COUNT], bool any,
+                           const tide_command *command)
+{
+    const tide_tier first = due[TIDE_TIER_DEVICE] < due[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    plain_choices_made.gathers += any;
+    if (problem[0])
+        return;
+    if (any && command->kind > TIDE_COMMAND_WRITE_BACK) {
+        if (command->chunk != due[command->tier])
+            snprintf(problem, sizeof problem,
+                     "a gathered task of chunk %u, by the plain rule it is of chunk %u", command->chunk,
+                     due[command->tier]);
+        return;
+    }
+    if (due[first] != TIDE_CHUNK_NONE &&
+        (t->gather[first].count == 0 || t->gather[first].chunk != due[first]))
+        snprintf(problem, sizeof problem, "gathered is chunk %u, by the plain rule it is chunk %u",
+                 t->gather[first].count ? t->gather[first].chunk : TIDE_CHUNK_NONE, due[first]);
+    else if (any && due[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && due[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
+        snprintf(problem, sizeof problem, "gathered is something, by the plain rule it is nothing");
+}
+
+bool __real_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool first_only,
+                                   tide_command *command);
+bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool first_only,
+                                   tide_command *command);
+bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool first_only,
+                                   tide_command *command)
+{
+    tide_chunk due[TIDE_TIER_COUNT];
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
+        const bool waits = tier == TIDE_TIER_HOST && turn->out_busy && !first_only;
+        due[tier] = t->running[tier] >= TIDE_OPEN_TASKS_MAX || waits
+                        ? TIDE_CHUNK_NONE
+                        : first_due(t, (tide_tier)tier, first_only);
+    }
+    const bool any = __real_tide_tasks_next_gather(t, turn, first_only, command);
+    compare_gather(t, due, any, command);
+    return any;
+}
+
+/* --- request --- */
+
+static bool is_waiting(const tide_request *r)
+{
+    return r->open && !r->ready;
+}
+
+static uint32_t count_owing(const tide_request *r)
+{
+    uint32_t count = 0;
+    for (uint32_t i = r->pinned_count; is_waiting(r) && i < r->pin_count; i++)
+        count += tide_dues_has(r->dues, r->pins[i]);
+    return count;
+}
+
+static uint32_t count_slotless(const tide_request *r)
+{
+    uint32_t count = 0;
+    for (uint32_t i = r->pinned_count; is_waiting(r) && i < r->pin_count; i++)
+        count += tide_place_of(r->places, r->pins[i])->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
+    return count;
+}
+
+static bool is_complete(const tide_request *r)
+{
+    for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
+        if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])))
+            return false;
+    return is_waiting(r) && count_owing(r) == 0;
+}
+
+/* The first chunk that is missing, owes nothing, and has a slot. */
+static choice choose_missing(const tide_request *r)
+{
+    choice chosen = nothing();
+    for (uint32_t i = r->pinned_count; i < r->pin_count && !chosen.any; i++) {
+        const tide_place *place = tide_place_of(r->places, r->pins[i]);
+        if (place->busy || place->valid[TIDE_TIER_DEVICE] || tide_dues_has(r->dues, r->pins[i]) ||
+            !(place->stale || tide_places_free(r->places, TIDE_TIER_DEVICE)))
+            continue;
+        chosen.any = true;
+        chosen.kind = TIDE_COMMAND_FETCH;
+        chosen.chunk = r->pins[i];
+    }
+    return chosen;
+}
+
+bool __real_tide_request_waits_for_due(tide_request *r);
+bool __wrap_tide_request_waits_for_due(tide_request *r);
+bool __wrap_tide_request_waits_for_due(tide_request *r)
+{
+    const bool waits = __real_tide_request_waits_for_due(r);
+    compare_numbers("a request waits for dues", waits, count_owing(r) > 0, &plain_choices_made.pins);
+    return waits;
+}
+
+uint32_t __real_tide_request_reserved(tide_request *r);
+uint32_t __wrap_tide_request_reserved(tide_request *r);
+uint32_t __wrap_tide_request_reserved(tide_request *r)
+{
+    const uint32_t reserved = __real_tide_request_reserved(r);
+    compare_numbers("a request's slots to come", reserved, count_slotless(r), &plain_choices_made.pins);
+    return reserved;
+}
+
+bool __real_tide_request_try_pin(tide_request *r);
+bool __wrap_tide_request_try_pin(tide_request *r);
+bool __wrap_tide_request_try_pin(tide_request *r)
+{
+    const bool wanted = is_complete(r), pinned = __real_tide_request_try_pin(r);
+    compare_numbers("a request is complete", pinned, wanted, &plain_choices_made.pins);
+    return pinned;
+}
+
+bool __real_tide_request_next(tide_request *r, tide_turn *turn, tide_command *command);
+bool __wrap_tide_request_next(tide_request *r, tide_turn *turn, tide_command *command);
+bool __wrap_tide_request_next(tide_request *r, tide_turn *turn, tide_command *command)
+{
+    const choice wanted = is_waiting(r) ? choose_missing(r) : nothing();
+    const bool yields = turn->request_yields, any = __real_tide_request_next(r, turn, command);
+    const bool fetches = any && command->kind == TIDE_COMMAND_FETCH && command->reason == TIDE_REASON_DEMAND;
+    if (fetches || (!yields && wanted.any))
+        compare("a request's fetch", &wanted, any, command, &plain_choices_made.pins);
+    return any;
+}
+
+/* --- prefetch --- */
+
+static const tide_trace_use *fetch_use(const tide_step_plan *step, uint32_t fetch)
+{
+    return &step->trace.uses[step->plan->fetches[fetch]];
+}
+
+typedef enum fetch_state { THERE, LATER, MISSING } fetch_state;
+
+/* Of a chunk's next planned fetch, for a use so many moments ahead. */
+static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ahead)
+{
+    const tide_place *place = tide_place_of(p->places, chunk);
+    const bool there = place->valid[TIDE_TIER_DEVICE], requested = place->marks & TIDE_MARK_REQUESTED;
+    if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
+        return LATER;
+    if (!there)
+        return !place->busy ? MISSING : requested ? LATER : THERE;
+    const bool used_before = tide_schedule_distance(&p->future->schedule, chunk) < ahead;
+    return used_before || requested || place->busy || place->marks & TIDE_MARK_LEAVING ||
+                   place->pins[TIDE_TIER_DEVICE]
+               ? LATER
+               : THERE;
+}
+
+/* Has this walk met a fetch of the chunk before? From now on it has. */
+static bool was_met(uint64_t walk, tide_chunk chunk)
+{
+    static uint64_t met[PLAIN_CHUNKS_MAX];
+    const bool before = met[chunk] == walk;
+    met[chunk] = walk;
+    return before;
+}
+
+static uint32_t first_fetch(const tide_step_plan *step, uint32_t cursor)
+{
+    for (uint32_t fetch = 0; fetch < step->plan->fetch_count; fetch++)
+        if (fetch_use(step, fetch)->moment >= cursor)
+            return fetch;
+    return 0;
+}
+
+static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
+{
+    const tide_step_plan *step = tide_future_plan(p->future);
+    const uint32_t free_now = tide_places_free(p->places, TIDE_TIER_DEVICE),
+                   cursor = p->future->schedule.cursor;
+    uint32_t free_slots = free_now > turn->reserved ? free_now - turn->reserved : 0;
+    choice chosen = nothing();
+    if (!step || !p->future->prefetch || turn->in_busy)
+        return chosen;
+    static uint64_t walk;
+    walk++;
+    const uint32_t fetches = step->plan->fetch_count, first = first_fetch(step, cursor);
+    for (uint32_t i = 0; i < fetches && (free_slots > 0 || p->places->stale > 0); i++) {
+        const uint32_t fetch = (first + i) % fetches, moment = fetch_use(step, fetch)->moment;
+        const tide_chunk chunk = fetch_use(step, fetch)->chunk;
+        const tide_place *place = tide_place_of(p->places, chunk);
+        const bool in_place = step->plan->in_place[step->plan->fetches[fetch]];
+        if (was_met(walk, chunk)) { /* only a chunk's next one can begin */
+            free_slots -= !in_place && free_slots > 0;
+            continue;
+        }
+        const fetch_state state = look_at(
+            p, chunk, moment >= cursor ? moment - cursor : moment + step->trace.moment_count - cursor);
+        if (state == MISSING && (free_slots > 0 || place->stale)) {
+            chosen.any = true;
+            chosen.kind = TIDE_COMMAND_FETCH;
+            chosen.chunk = chunk;
+            return chosen;
+        }
+        const bool keeps =
+            place->stale || place->marks & TIDE_MARK_KEPT || (in_place && place->valid[TIDE_TIER_DEVICE]);
+        free_slots -= state != THERE && !keeps && free_slots > 0;
+    }
+    return chosen;
+}
+
+bool __real_tide_prefetch_next(tide_prefetch *p, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_prefetch_next(tide_prefetch *p, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_prefetch_next(tide_prefetch *p, const tide_turn *turn, tide_command *command)
+{
+    const choice wanted = choose_fetch(p, turn);
+    const bool any = __real_tide_prefetch_next(p, turn, command);
+    compare("a fetch ahead", &wanted, any, command, &plain_choices_made.fetches);
+    return any;
+}
