@@ -167,12 +167,7 @@ static void look_again(tide_leaving *l)
 
 static tide_chunk nearer(const tide_leaving *l, tide_chunk a, tide_chunk b)
 {
-    const tide_horizon horizon = tide_future_horizon(l->future);
-    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
-        return a == TIDE_CHUNK_NONE ? b : a;
-    return tide_shelves_distance(&l->shelves, a, horizon) < tide_shelves_distance(&l->shelves, b, horizon)
-               ? a
-               : b;
+    return tide_shelves_nearer(&l->shelves, a, b, tide_future_horizon(l->future));
 }
 
 /* Of those that take a copy, and have one of the marks. */

@@ -100,11 +100,25 @@ tide_chunk tide_shelves_nearest(const tide_shelves *shelves, uint32_t shelf, tid
                                     : lowest_of(shelves, shelf, h.never, shelves->key_count, places, spared);
 }
 
-uint64_t tide_shelves_distance(const tide_shelves *shelves, tide_chunk chunk, tide_horizon h)
+static uint64_t distance(const tide_shelves *s, tide_chunk chunk, tide_horizon h)
 {
-    const uint32_t key = shelves->standings[chunk].key;
-    assert(shelves->standings[chunk].shelf != TIDE_SHELF_NONE);
+    const uint32_t key = s->standings[chunk].key;
+    assert(s->standings[chunk].shelf != TIDE_SHELF_NONE);
     if (key >= h.never)
         return key;
     return key >= h.from ? key - h.from : (uint64_t)key + h.never - h.from;
+}
+
+tide_chunk tide_shelves_farther(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon)
+{
+    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
+        return a == TIDE_CHUNK_NONE ? b : a;
+    return distance(shelves, a, horizon) > distance(shelves, b, horizon) ? a : b;
+}
+
+tide_chunk tide_shelves_nearer(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon)
+{
+    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
+        return a == TIDE_CHUNK_NONE ? b : a;
+    return distance(shelves, a, horizon) < distance(shelves, b, horizon) ? a : b;
 }

@@ -48,7 +48,8 @@ tide_chunk tide_shelves_farthest(const tide_shelves *shelves, uint32_t shelf, ti
                                  const tide_places *places, uint32_t spared);
 tide_chunk tide_shelves_nearest(const tide_shelves *shelves, uint32_t shelf, tide_horizon horizon, const tide_places *places,
                                 uint32_t spared);
-/* How far the chunk is, which stands on some shelf: for comparing. */
-uint64_t tide_shelves_distance(const tide_shelves *shelves, tide_chunk chunk, tide_horizon horizon);
+/* Which of two chunks on some shelves is farther, or nearer; either may be TIDE_CHUNK_NONE. */
+tide_chunk tide_shelves_farther(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon);
+tide_chunk tide_shelves_nearer(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon);
 
 #endif

@@ -113,11 +113,7 @@ static void look_again(tide_victims *v)
 
 static tide_chunk farther(const tide_victims *v, tide_chunk a, tide_chunk b)
 {
-    const tide_horizon horizon = tide_future_horizon(v->future);
-    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
-        return a == TIDE_CHUNK_NONE ? b : a;
-    return tide_shelves_distance(&v->device, a, horizon) > tide_shelves_distance(&v->device, b, horizon) ? a
-                                                                                                         : b;
+    return tide_shelves_farther(&v->device, a, b, tide_future_horizon(v->future));
 }
 
 /* The farthest on a shelf that the rule allows. */
@@ -173,15 +169,6 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
 
 /* --- host slots --- */
 
-static tide_chunk nearer(const tide_victims *v, tide_chunk a, tide_chunk b)
-{
-    const tide_horizon horizon = tide_future_horizon(v->future);
-    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
-        return a == TIDE_CHUNK_NONE ? b : a;
-    return tide_shelves_distance(&v->copies, a, horizon) < tide_shelves_distance(&v->copies, b, horizon) ? a
-                                                                                                         : b;
-}
-
 /* What is in use on the device stays there longest. */
 static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
 {
@@ -189,11 +176,13 @@ static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
     look_again(v);
     const tide_horizon horizon = tide_future_horizon(v->future);
     for (int shelf = DUPLICATE_IN_USE; shelf >= DUPLICATE && found == TIDE_CHUNK_NONE; shelf--) {
-        found = tide_shelves_nearest(&v->copies, (uint32_t)shelf, horizon, v->places, spared);
-        if ((spared & GOING_MARKS) != GOING_MARKS)
-            found =
-                nearer(v, found,
-                       tide_shelves_nearest(&v->copies, GOING + (uint32_t)shelf, horizon, v->places, spared));
+        const uint32_t at = (uint32_t)shelf;
+        const bool going = (spared & GOING_MARKS) != GOING_MARKS;
+        found = tide_shelves_nearest(&v->copies, at, horizon, v->places, spared);
+        const tide_chunk other =
+            going ? tide_shelves_nearest(&v->copies, GOING + at, horizon, v->places, spared)
+                  : TIDE_CHUNK_NONE;
+        found = tide_shelves_nearer(&v->copies, found, other, horizon);
     }
     return found;
 }
