@@ -105,7 +105,7 @@ void tide_cuda_clock_close(tide_cuda_clock *clock)
 
 /* --- entering --- */
 
-tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const char *label, uint32_t tag, bool is_wait,
+tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const tide_work *work, bool is_wait,
                                  uint64_t enqueued_ns)
 {
     assert(!is_full(clock));
@@ -114,8 +114,9 @@ tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const char *label, uint
     const tide_status status = tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
     if (status != TIDE_OK)
         return status;
-    entry->label = label;
-    entry->tag = tag;
+    entry->label = work->label;
+    entry->tag = work->tag;
+    entry->meter = work->meter;
     entry->is_wait = is_wait;
     entry->enqueued_ns = enqueued_ns;
     atomic_store(&entry->recorded, false);
@@ -158,7 +159,8 @@ static void entry_take(tide_cuda_clock *clock, uint64_t sequence, uint64_t end_n
     atomic_fetch_add(entry->is_wait ? &clock->wait_ns : &clock->busy_ns, end_ns - begin_ns);
     clock->end_ns = end_ns;
     if (clock->observer != NULL)
-        clock->observer(clock->observer_context, clock->role, entry->label, entry->tag, begin_ns, end_ns);
+        clock->observer(clock->observer_context, clock->role, entry->label, entry->tag, entry->meter,
+                        begin_ns, end_ns);
     atomic_store(&clock->harvested, sequence);
 }
 

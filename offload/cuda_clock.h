@@ -42,7 +42,7 @@ typedef struct tide_cuda_entry {
     cudaEvent_t done;
     const char *label;
     uint64_t enqueued_ns;
-    uint32_t tag;
+    uint32_t tag, meter;
     bool is_wait;
     _Atomic bool recorded; /* an event stands behind this command: its passing rings the doorbell */
 } tide_cuda_entry;
@@ -81,8 +81,7 @@ bool tide_cuda_clock_has_room(const tide_cuda_clock *clock, uint64_t entries, ui
 tide_status tide_cuda_clock_reserve(tide_cuda_clock *clock, uint64_t *events);
 /* Enter what was just enqueued on the stream. `enqueued_ns` is when that began. There must be room. DEVICE: it is not
  * entered. */
-tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const char *label, uint32_t tag, bool is_wait,
-                                 uint64_t enqueued_ns);
+tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const tide_work *work, bool is_wait, uint64_t enqueued_ns);
 /* The moment behind all that is enqueued; its passing counts as an event's. */
 uint64_t tide_cuda_clock_record(tide_cuda_clock *clock);
 

@@ -36,12 +36,12 @@ static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream)
 
 /* Enter what was enqueued since `begin_ns`, and unlock the stream. What could not be entered is there all the same,
  * and how far it is can't be asked: the device breaks. */
-static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, const char *label, uint32_t tag,
+static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, const tide_work *work,
                                bool is_wait, uint64_t begin_ns)
 {
     tide_cuda_stream *it = &device->streams[stream];
     const tide_status status =
-        tide_cuda_break(device, tide_cuda_clock_mark(&it->clock, label, tag, is_wait, begin_ns));
+        tide_cuda_break(device, tide_cuda_clock_mark(&it->clock, work, is_wait, begin_ns));
     it->failed = it->failed || status != TIDE_OK;
     pthread_mutex_unlock(&it->lock);
     return status;
@@ -78,7 +78,7 @@ static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, c
         (void)tide_cuda_fail(device, status);
         goto unlock;
     }
-    return enqueue_end(device, stream, work->label, work->tag, false, begin_ns);
+    return enqueue_end(device, stream, work, false, begin_ns);
 
 unlock:
     pthread_mutex_unlock(&it->lock);
@@ -142,7 +142,7 @@ static tide_status enqueue_copy(tide_cuda_device *device, tide_stream stream, co
         device, tide_cuda_check(cudaMemcpyAsync(to, from, bytes, way, it->stream), "cudaMemcpyAsync"));
     if (status != TIDE_OK)
         goto unlock;
-    status = enqueue_end(device, stream, work->label, work->tag, false, begin_ns);
+    status = enqueue_end(device, stream, work, false, begin_ns);
     if (status == TIDE_OK)
         count_copied(device, bytes, to_device);
     return status;
@@ -256,7 +256,7 @@ static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_strea
     status = tide_cuda_break(device, tide_cuda_clock_hold(&device->streams[moment.stream].clock,
                                                           moment.sequence, it->stream, &entered));
     if (entered)
-        return enqueue_end(device, stream, "wait", site, true, begin_ns);
+        return enqueue_end(device, stream, &(tide_work){.label = "wait", .tag = site}, true, begin_ns);
     pthread_mutex_unlock(&it->lock);
     return status;
 }

@@ -83,6 +83,7 @@ typedef struct tide_work {
     const char *label; /* static or at least as long-lived as the device, e.g. "fetch", "block forward" */
     const char *op;    /* as long-lived: the op it is a kernel of, for messages; NULL: none */
     uint32_t tag;      /* the caller's own number: chunk, op, ... */
+    uint32_t meter;    /* the caller's own, for the observer: what its time counts as */
     double flops;
     double bytes; /* memory traffic of a kernel; copies know theirs */
     const tide_access *accesses;
@@ -103,9 +104,9 @@ enum { TIDE_ROOM_COMMANDS = 16 }; /* what room() speaks of */
 
 /* Called after each command with the times at which it began and ended on its stream. On the stream's thread
  * (null: inside the call that enqueues; cuda: inside any call, some time after the command has ended; a stream's commands one
- * by one, in order); must not call the device. A stream's wait is reported too: `label` "wait", `tag` the site, times of
- * its begin and end. */
-typedef void (*tide_device_observer)(void *context, tide_stream stream, const char *label, uint32_t tag,
+ * by one, in order); must not call the device. A stream's wait is reported too: `label` "wait", `tag` the site, `meter`
+ * 0, times of its begin and end. */
+typedef void (*tide_device_observer)(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
                                      uint64_t begin_ns, uint64_t end_ns);
 
 /* Writes into `text` what lies at `address` (chunk, param, op). Called from a signal handler just before the

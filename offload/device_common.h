@@ -33,12 +33,12 @@ tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint
 typedef struct tide_command_name {
     const char *label;
     const char *op; /* NULL: none */
-    uint32_t tag;
+    uint32_t tag, meter;
 } tide_command_name;
 
 static inline tide_command_name tide_command_name_of(const tide_work *work)
 {
-    return (tide_command_name){.label = work->label, .op = work->op, .tag = work->tag};
+    return (tide_command_name){.label = work->label, .op = work->op, .tag = work->tag, .meter = work->meter};
 }
 
 /* Call what a command runs, or launches on `native_stream`. The message of a failure begins with the command's name. */

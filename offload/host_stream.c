@@ -189,7 +189,7 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
     const tide_host_streams *owner = stream->owner;
     if (owner->observer != NULL)
         owner->observer(owner->observer_context, stream->role, command->name.label, command->name.tag,
-                        begin_ns, end_ns);
+                        command->name.meter, begin_ns, end_ns);
 }
 
 /* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other

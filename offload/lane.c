@@ -134,7 +134,7 @@ static uint64_t command_do(tide_lane *lane, const tide_lane_command *command, ti
     const uint64_t end_ns = tide_host_now_ns();
     if (options->observer != NULL)
         options->observer(options->observer_context, TIDE_STREAM_HOST, command->name.label, command->name.tag,
-                          begin_ns, end_ns);
+                          command->name.meter, begin_ns, end_ns);
     if (*status != TIDE_OK)
         options->failed(options->context, *status);
     return end_ns - begin_ns;

@@ -29,12 +29,13 @@ static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, cons
                   duration_ns(work->bytes, rates->device_bytes_per_second));
 }
 
-static void observe(const tide_null_device *null, tide_stream stream, const char *label, uint32_t tag,
-                    uint64_t begin_ns, uint64_t end_ns)
+static void observe(const tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t begin_ns,
+                    uint64_t end_ns)
 {
     const tide_device_options *options = &null->options;
     if (options->observer != NULL)
-        options->observer(options->observer_context, stream, label, tag, begin_ns, end_ns);
+        options->observer(options->observer_context, stream, work->label, work->tag, work->meter, begin_ns,
+                          end_ns);
 }
 
 static void stream_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t lasts_ns)
@@ -43,7 +44,7 @@ static void stream_run(tide_null_device *null, tide_stream stream, const tide_wo
     null->tail_ns[stream] = tide_null_clock_after(begin_ns, lasts_ns);
     null->statistics.busy_ns[stream] += lasts_ns;
     null->statistics.commands[stream]++;
-    observe(null, stream, work->label, work->tag, begin_ns, null->tail_ns[stream]);
+    observe(null, stream, work, begin_ns, null->tail_ns[stream]);
 }
 
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
@@ -130,7 +131,7 @@ static void stream_hold(tide_null_device *null, tide_stream stream, uint64_t unt
         return;
     null->tail_ns[stream] = until_ns;
     null->statistics.wait_ns[stream] += until_ns - begin_ns;
-    observe(null, stream, "wait", site, begin_ns, until_ns);
+    observe(null, stream, &(tide_work){.label = "wait", .tag = site}, begin_ns, until_ns);
 }
 
 static tide_status stream_wait_locked(tide_null_device *null, tide_stream stream, tide_event event,

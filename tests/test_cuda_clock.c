@@ -134,9 +134,10 @@ typedef struct rig {
     double begin_us, end_us; /* of the command observed last */
 } rig;
 
-static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                    uint64_t end_ns)
+static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                    uint64_t begin_ns, uint64_t end_ns)
 {
+    (void)meter;
     rig *it = context;
     assert_int_equal(stream, TIDE_STREAM_IN);
     assert_string_equal(label, "fetch");
@@ -172,7 +173,8 @@ static void enqueue_at(rig *it, double at_us)
     now_us = at_us;
     assert_ok(tide_cuda_clock_reserve(&it->clock, &events));
     const uint32_t tag = (uint32_t)atomic_load(&it->clock.enqueued);
-    assert_ok(tide_cuda_clock_mark(&it->clock, "fetch", tag, false, tide_host_now_ns()));
+    assert_ok(tide_cuda_clock_mark(&it->clock, &(tide_work){.label = "fetch", .tag = tag}, false,
+                                   tide_host_now_ns()));
 }
 
 static void end_next(rig *it, double at_gpu_us)

@@ -332,9 +332,10 @@ typedef struct spans {
 } spans;
 
 /* Of commands on the compute stream alone. */
-static void spans_add(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                      uint64_t end_ns)
+static void spans_add(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                      uint64_t begin_ns, uint64_t end_ns)
 {
+    (void)meter;
     spans *it = context;
     (void)label, (void)tag;
     pthread_mutex_lock(&it->lock);

@@ -893,9 +893,10 @@ typedef struct seen {
     atomic_int kernels, waits;
 } seen;
 
-static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                     uint64_t end_ns)
+static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                     uint64_t begin_ns, uint64_t end_ns)
 {
+    (void)meter;
     seen *it = context;
     assert_true(begin_ns <= end_ns);
     if (stream == TIDE_STREAM_COMPUTE && strcmp(label, "count") == 0)

@@ -20,9 +20,10 @@ typedef struct span_log {
     int count;
 } span_log;
 
-static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                     uint64_t end_ns)
+static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                     uint64_t begin_ns, uint64_t end_ns)
 {
+    (void)meter;
     span_log *it = context;
     assert_true(it->count < SPANS_MAX);
     it->spans[it->count++] = (span){stream, label, tag, begin_ns / MS, end_ns / MS};

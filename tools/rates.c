@@ -42,11 +42,11 @@ typedef struct bench {
 } bench;
 
 /* Streams run one command at a time here, so there is one writer; the event orders it before the reader. */
-static void command_seen(void *context, tide_stream stream, const char *label, uint32_t tag,
+static void command_seen(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
                          uint64_t begin_ns, uint64_t end_ns)
 {
     bench *run = context;
-    (void)stream, (void)tag;
+    (void)stream, (void)tag, (void)meter;
     if (strcmp(label, "measure") != 0)
         return;
     if (end_ns - begin_ns < run->best_ns)

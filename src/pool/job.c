@@ -150,6 +150,7 @@ static tide_status launch_zero(const tide_job *job, const tide_work *work, void 
     const tide_zero_args zero = {.data = data, .bytes = bytes};
     tide_work labelled = *work;
     labelled.label = label_zero;
+    labelled.meter = 0;
     labelled.bytes = (double)bytes;
     return device->ops->launch(device, TIDE_STREAM_UPDATE, &labelled, job->ground->kernels->zero, &zero,
                                sizeof zero);

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-const char tide_label_adam_host[] = "adam host", tide_label_adam_device[] = "adam device";
 static const char label_restore[] = "restore", label_access[] = "access";
 
 /* --- the table --- */
@@ -249,8 +248,13 @@ static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, 
         4 *
         (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_ground_element_bytes(ground)
                                                       : 4 + tide_ground_element_bytes(ground));
-    const tide_work work = {
-        .label = label, .tag = command->chunk, .bytes = bytes, .accesses = accesses, .access_count = count};
+    const tide_work work = {.label = label,
+                            .tag = command->chunk,
+                            .meter =
+                                command->kind == TIDE_COMMAND_UPDATE ? TIDE_METER_ADAM_HOST : TIDE_METER_NONE,
+                            .bytes = bytes,
+                            .accesses = accesses,
+                            .access_count = count};
     assert(tide_order_may_enqueue(jobs->order, TIDE_STREAM_HOST));
     tide_status status =
         ground->device->ops->launch(ground->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
@@ -268,7 +272,7 @@ static tide_status start_on_host(tide_jobs *jobs, const tide_command *command, t
     const tide_status status = job_fill(jobs, command, job);
     if (status != TIDE_OK)
         return status;
-    return launch_on_lane(jobs, command, task, job, update ? tide_label_adam_host : label_restore,
+    return launch_on_lane(jobs, command, task, job, update ? "adam host" : label_restore,
                           update ? tide_job_run_update : tide_job_run_restore, &arguments, sizeof arguments,
                           started);
 }
@@ -280,8 +284,9 @@ static tide_status start_on_device(tide_jobs *jobs, const tide_command *command,
     assert(jobs->ground->options.update == NULL);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     const uint32_t count = task_accesses(jobs, command, job, accesses);
-    const tide_work work = {.label = update ? tide_label_adam_device : label_restore,
+    const tide_work work = {.label = update ? "adam device" : label_restore,
                             .tag = command->chunk,
+                            .meter = update ? TIDE_METER_ADAM_DEVICE : TIDE_METER_NONE,
                             .accesses = accesses,
                             .access_count = count};
     tide_needs needs = {0};

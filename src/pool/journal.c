@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-const char tide_label_norm_to_host[] = "norm to host";
-
 void tide_journal_init(tide_journal *journal, const tide_ground *ground)
 {
     journal->ground = ground;
@@ -15,8 +13,6 @@ void tide_journal_init(tide_journal *journal, const tide_ground *ground)
 
 /* --- what a command's label says --- */
 
-/* A copy's label tells the checker's reader what it is, and the observer why it was made: the observer compares
- * pointers. */
 enum { COPY_KINDS = TIDE_COMMAND_WRITE_BACK + 1, REASONS = TIDE_REASON_SPILL + 1 };
 
 static const char copy_labels[COPY_KINDS][REASONS][24] = {
@@ -34,25 +30,7 @@ const char *tide_journal_copy_label(const tide_command *command)
     return copy_labels[command->kind][command->reason];
 }
 
-static const char *copy_reason(const char *label)
-{
-    for (int kind = 0; kind < COPY_KINDS; kind++) {
-        for (int reason = 0; reason < REASONS; reason++) {
-            if (label == copy_labels[kind][reason])
-                return tide_reason_name((tide_reason)reason);
-        }
-    }
-    return "";
-}
-
 /* --- durations --- */
-
-/* By address: a label that is a copy's is one of the table. */
-static bool is_copy(const char *label)
-{
-    const uintptr_t at = (uintptr_t)label, table = (uintptr_t)copy_labels;
-    return at >= table && at < table + sizeof copy_labels;
-}
 
 /* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
 static uint64_t update_bytes(const tide_journal *journal, tide_chunk param_chunk)
@@ -71,60 +49,52 @@ static uint64_t update_bytes(const tide_journal *journal, tide_chunk param_chunk
     return parts == 0 ? 0 : elements * bytes_each / parts;
 }
 
-/* What the pool does itself, at the begin of steps and ops and at the end of ops, is known by its labels. */
-static uint32_t compute_series(const tide_journal *journal, const char *label, uint32_t tag)
-{
-    const bool begins = label == tide_label_zero_region || label == tide_label_write;
-    if (tag == journal->measure.op_count)
-        return begins ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
-    if (label == tide_label_gradient_rounding || label == tide_label_gradient_norm)
-        return tide_series_of_end(&journal->measure, tag);
-    return label == tide_label_zero_region ? tide_series_of_begin(&journal->measure, tag)
-                                           : tide_series_of_op(tag);
-}
-
-static void measure_command(tide_journal *journal, tide_stream stream, const char *label, uint32_t tag,
+static void measure_command(tide_journal *journal, tide_stream stream, uint32_t tag, uint32_t meter,
                             uint64_t ns)
 {
     tide_measure *measure = &journal->measure;
-    assert(stream < TIDE_STREAM_COUNT);
-    if (stream == TIDE_STREAM_COMPUTE && tag <= journal->measure.op_count)
-        tide_measure_add(measure, compute_series(journal, label, tag), ns, 0);
-    else if ((stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT) && is_copy(label))
+    assert(stream < TIDE_STREAM_COUNT && meter < TIDE_METER_SERIES + tide_measure_series_count(measure));
+    if (meter >= TIDE_METER_SERIES)
+        tide_measure_add(measure, meter - TIDE_METER_SERIES, ns, 0);
+    else if (meter == TIDE_METER_ADAM_HOST || meter == TIDE_METER_ADAM_DEVICE)
+        tide_measure_add(measure,
+                         meter == TIDE_METER_ADAM_HOST ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
+                         update_bytes(journal, tag));
+    else if (meter >= TIDE_METER_COPY && meter < TIDE_METER_ADAM_HOST)
         tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
                          tide_layout_chunk_used_bytes(journal->ground->layout, tag));
-    else if (label == tide_label_adam_host || label == tide_label_adam_device)
-        tide_measure_add(measure,
-                         label == tide_label_adam_host ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
-                         update_bytes(journal, tag));
 }
 
-static tide_stall_command stall_command(const tide_journal *journal, const char *label, uint32_t tag,
+static tide_stall_command stall_command(const tide_journal *journal, uint32_t tag, uint32_t meter,
                                         bool is_wait)
 {
     if (is_wait)
         return TIDE_STALL_WAIT;
-    if (label == tide_label_norm_to_host)
+    if (meter == TIDE_METER_NORM)
         return TIDE_STALL_NORM_COPY;
     return tag < journal->measure.op_count ? TIDE_STALL_OF_OP : TIDE_STALL_BETWEEN;
 }
 
-void tide_journal_observe(void *context, tide_stream stream, const char *label, uint32_t tag,
+/* Zeros on the in stream are traced as copies of no reason. */
+static const char *copy_reason(uint32_t meter)
+{
+    return meter == TIDE_METER_NONE ? "" : tide_reason_name((tide_reason)(meter - TIDE_METER_COPY));
+}
+
+void tide_journal_observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
                           uint64_t begin_ns, uint64_t end_ns)
 {
     tide_journal *journal = context;
     const bool is_wait = strcmp(label, "wait") == 0;
     assert(!is_wait || tag < TIDE_WAIT_SITE_COUNT);
     if (stream == TIDE_STREAM_COMPUTE)
-        tide_stalls_observe(&journal->stalls, stall_command(journal, label, tag, is_wait), tag, begin_ns,
+        tide_stalls_observe(&journal->stalls, stall_command(journal, tag, meter, is_wait), tag, begin_ns,
                             end_ns);
     if (is_wait)
         return;
-    if (label == tide_label_adam_host)
-        journal->records.adam_ns[0] += end_ns - begin_ns;
-    else if (label == tide_label_adam_device)
-        journal->records.adam_ns[1] += end_ns - begin_ns;
-    measure_command(journal, stream, label, tag, end_ns - begin_ns);
+    if (meter == TIDE_METER_ADAM_HOST || meter == TIDE_METER_ADAM_DEVICE)
+        journal->records.adam_ns[meter - TIDE_METER_ADAM_HOST] += end_ns - begin_ns;
+    measure_command(journal, stream, tag, meter, end_ns - begin_ns);
     if (stream == TIDE_STREAM_IN || stream == TIDE_STREAM_OUT)
-        tide_tracer_copy(&journal->tracer, stream, tag, copy_reason(label), begin_ns, end_ns);
+        tide_tracer_copy(&journal->tracer, stream, tag, copy_reason(meter), begin_ns, end_ns);
 }

@@ -10,6 +10,16 @@
 #include "src/pool/measure.h"
 #include "src/pool/records.h"
 
+/* What a command's time counts as (tide_work.meter). */
+enum {
+    TIDE_METER_NONE = 0,
+    TIDE_METER_COPY, /* and the command's tide_reason; tag: the chunk */
+    TIDE_METER_ADAM_HOST = TIDE_METER_COPY + TIDE_REASON_SPILL + 1, /* tag: the PARAM chunk */
+    TIDE_METER_ADAM_DEVICE,
+    TIDE_METER_NORM, /* the norm's copy to the host: the compute stream carries it, but computes nothing */
+    TIDE_METER_SERIES, /* and the number of a series (measure.h): work on the compute stream */
+};
+
 typedef struct tide_journal {
     const tide_ground *ground;
     tide_tracer tracer;
@@ -23,16 +33,10 @@ void tide_journal_init(tide_journal *journal, const tide_ground *ground);
 tide_status tide_journal_create(tide_journal *journal, uint32_t op_count, uint32_t script_lines);
 
 /* tide_device_observer. On the streams' threads. */
-void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                          uint64_t end_ns);
+void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                          uint64_t begin_ns, uint64_t end_ns);
 
-/* The label of a command's copy: its kind and, for the observer, its reason. Static. */
+/* The label of a command's copy: its kind and its reason. Static. */
 const char *tide_journal_copy_label(const tide_command *command);
-/* Labels of work whose seconds are the optimizer's; of what the pool does at an op's end, and at begins. */
-extern const char tide_label_adam_host[], tide_label_adam_device[];
-extern const char tide_label_gradient_rounding[], tide_label_gradient_norm[];
-extern const char tide_label_zero_region[], tide_label_write[];
-/* The norm's copy to the host: the compute stream carries it, but computes nothing. */
-extern const char tide_label_norm_to_host[];
 
 #endif

@@ -5,13 +5,27 @@
 #include <assert.h>
 #include <math.h>
 
-const char tide_label_zero_region[] = "zero";
-
 void tide_launcher_make_room(const tide_launcher *launcher)
 {
     tide_device *device = launcher->ground->device;
     assert(!tide_monitor_is_held(NULL));
     (void)device->ops->room(device, TIDE_STREAM_COMPUTE, true);
+}
+
+static uint32_t series_of(const tide_launcher *launcher, tide_launch_part part)
+{
+    const tide_measure *measure = &launcher->journal->measure;
+    if (launcher->op == measure->op_count)
+        return part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
+    if (part == TIDE_PART_BEGIN)
+        return tide_series_of_begin(measure, launcher->op);
+    return part == TIDE_PART_END ? tide_series_of_end(measure, launcher->op)
+                                 : tide_series_of_op(launcher->op);
+}
+
+uint32_t tide_launcher_meter(const tide_launcher *launcher, tide_launch_part part)
+{
+    return launcher->training ? TIDE_METER_SERIES + series_of(launcher, part) : TIDE_METER_NONE;
 }
 
 tide_status tide_launcher_kernel(tide_launcher *launcher, const tide_kernel_work *kernel,
@@ -22,6 +36,7 @@ tide_status tide_launcher_kernel(tide_launcher *launcher, const tide_kernel_work
     const tide_work work = {.label = kernel->label,
                             .op = launcher->journal->tracer.op,
                             .tag = tide_launcher_tag(launcher),
+                            .meter = tide_launcher_meter(launcher, kernel->part),
                             .flops = launcher->shadow ? 0 : kernel->flops,
                             .bytes = launcher->shadow ? launcher->shadow_bytes : kernel->bytes,
                             .accesses = access_count > 0 ? accesses : &region,
@@ -39,8 +54,8 @@ tide_status tide_launcher_zero_region(tide_launcher *launcher, uint64_t offset, 
     const tide_ground *ground = launcher->ground;
     const tide_zero_args zero = {.data = ground->region + offset, .bytes = bytes};
     assert(offset + bytes <= ground->plan.region_bytes);
-    const tide_kernel_work kernel = {tide_label_zero_region, ground->kernels->zero, &zero, sizeof zero, 0,
-                                     (double)bytes};
+    const tide_kernel_work kernel = {"zero", ground->kernels->zero, &zero,          sizeof zero,
+                                     0,      (double)bytes,         TIDE_PART_BEGIN};
     return tide_launcher_kernel(launcher, &kernel, NULL, 0);
 }
 
@@ -69,7 +84,7 @@ static tide_status check(const tide_kernel_work *kernel)
 tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
                         size_t argument_bytes, double flops, double bytes)
 {
-    const tide_kernel_work work = {name, kernel, arguments, argument_bytes, flops, bytes};
+    const tide_kernel_work work = {name, kernel, arguments, argument_bytes, flops, bytes, TIDE_PART_OP};
     tide_status status = check(&work);
     if (status == TIDE_OK)
         status = tide_pool_callable(pool, "tide_launch");

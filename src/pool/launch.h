@@ -30,13 +30,26 @@ static inline uint32_t tide_launcher_tag(const tide_launcher *launcher)
 
 /* Sleep until the compute stream has room for TIDE_ROOM_COMMANDS. */
 void tide_launcher_make_room(const tide_launcher *launcher);
-/* What a kernel does and touches. */
+/* Whose time it is: the op's own, or the pool's at an op's begin or end. Between ops the first and the last are what follows
+ * them, zeroing and writing what precedes. */
+typedef enum tide_launch_part {
+    TIDE_PART_OP = 0,
+    TIDE_PART_WRITE, /* bytes for it; in an op its own */
+    TIDE_PART_BEGIN,
+    TIDE_PART_END,
+} tide_launch_part;
+
+/* Of work that is enqueued now: tide_work.meter. */
+uint32_t tide_launcher_meter(const tide_launcher *launcher, tide_launch_part part);
+
+/* What a kernel does. */
 typedef struct tide_kernel_work {
     const char *label;
     tide_kernel kernel;
     const void *arguments;
     size_t argument_bytes;
     double flops, bytes;
+    tide_launch_part part;
 } tide_kernel_work;
 
 /* A kernel that touches these; `access_count` 0: the region. */

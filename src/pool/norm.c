@@ -71,8 +71,11 @@ static tide_status copy_to_host(tide_norm *norm)
     const tide_ground *ground = norm->ground;
     const tide_access accesses[] = {tide_reads(TIDE_OBJECT_REGION, ground->region_object),
                                     tide_writes(TIDE_OBJECT_BUFFER, norm->mailbox_object)};
-    const tide_work work = {
-        .label = tide_label_norm_to_host, .tag = UINT32_MAX, .accesses = accesses, .access_count = 2};
+    const tide_work work = {.label = "norm to host",
+                            .tag = UINT32_MAX,
+                            .meter = TIDE_METER_NORM,
+                            .accesses = accesses,
+                            .access_count = 2};
     tide_status status = ground->device->ops->copy_bytes(
         ground->device, TIDE_STREAM_COMPUTE, &work, norm->mailbox,
         ground->region + ground->region_layout.scalars_offset, sizeof(double), false);

@@ -4,8 +4,6 @@
 
 #include <assert.h>
 
-const char tide_label_gradient_rounding[] = "gradient rounding", tide_label_gradient_norm[] = "gradient norm";
-
 /* Launches declare what is held; without a slice that is the region and params. */
 bool tide_open_op_is_valid(const tide_open_op *open)
 {
@@ -269,11 +267,11 @@ static tide_status launch_rounding(const tide_open_op *open, const tide_pool_par
         .first_element = 0,
         .elements = param->elements,
         .dtype = ground->options.dtype};
-    const tide_kernel_work kernels[] = {{tide_label_gradient_rounding, ground->kernels->cast, &rounding,
-                                         sizeof rounding, 0, (double)tide_cast_bytes(&rounding)},
-                                        {tide_label_gradient_norm, ground->kernels->gradient_norm, &norm,
-                                         sizeof norm, (double)tide_gradient_norm_flops(&norm),
-                                         (double)tide_gradient_norm_bytes(&norm)}};
+    const tide_kernel_work kernels[] = {
+        {"gradient rounding", ground->kernels->cast, &rounding, sizeof rounding, 0,
+         (double)tide_cast_bytes(&rounding), TIDE_PART_END},
+        {"gradient norm", ground->kernels->gradient_norm, &norm, sizeof norm,
+         (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm), TIDE_PART_END}};
     tide_status status = TIDE_OK;
     for (int i = 0; i < 2 && status == TIDE_OK; i++)
         status =

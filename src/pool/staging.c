@@ -5,8 +5,6 @@
 #include <assert.h>
 #include <string.h>
 
-const char tide_label_write[] = "write";
-
 static size_t half_bytes(const tide_staging *staging)
 {
     return staging->ground->options.staging_bytes / 2;
@@ -53,10 +51,12 @@ static tide_status copy(const tide_staging *staging, uint32_t half, char *region
     char *buffer = staging->halves[half];
     const tide_access accesses[] = {{TIDE_OBJECT_REGION, staging->ground->region_object, to_region},
                                     {TIDE_OBJECT_BUFFER, staging->objects[half], !to_region}};
-    const tide_work work = {.label = to_region ? tide_label_write : "read",
-                            .tag = tide_launcher_tag(staging->launcher),
-                            .accesses = accesses,
-                            .access_count = 2};
+    const tide_work work = {
+        .label = to_region ? "write" : "read",
+        .tag = tide_launcher_tag(staging->launcher),
+        .meter = tide_launcher_meter(staging->launcher, to_region ? TIDE_PART_WRITE : TIDE_PART_OP),
+        .accesses = accesses,
+        .access_count = 2};
     assert(half < 2 && bytes > 0 && bytes <= half_bytes(staging));
     tide_status status =
         device->ops->copy_bytes(device, TIDE_STREAM_COMPUTE, &work, to_region ? region : buffer,

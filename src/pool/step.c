@@ -210,8 +210,9 @@ static tide_status enqueue_norm(tide_step *step)
         .sum = (double *)(void *)(ground->region + ground->region_layout.scalars_offset),
         .blocks_count = ground->region_layout.blocks_count};
     const tide_kernel_work kernel = {
-        "norm",     ground->kernels->norm_sum,         &sum,
-        sizeof sum, (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum)};
+        "norm",      ground->kernels->norm_sum,         &sum,
+        sizeof sum,  (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum),
+        TIDE_PART_OP};
     const tide_status status = tide_launcher_kernel(step->launcher, &kernel, NULL, 0);
     return status == TIDE_OK ? tide_norm_ask(step->engine->norm) : status;
 }

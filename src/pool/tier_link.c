@@ -61,7 +61,9 @@ static tide_status copy(tide_link *link, const tide_command *command, tide_tier 
     tide_marks *to = &link->order->marks[to_tier][to_slot],
                *from = &link->order->marks[in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE][from_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
-    const tide_work work = {.label = tide_journal_copy_label(command), .tag = command->chunk};
+    const tide_work work = {.label = tide_journal_copy_label(command),
+                            .tag = command->chunk,
+                            .meter = TIDE_METER_COPY + (uint32_t)command->reason};
     tide_needs needs = {0};
     assert(command->copy && (in || command->kind != TIDE_COMMAND_FETCH));
     tide_needs_add(&needs, to, true);

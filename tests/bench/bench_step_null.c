@@ -45,11 +45,11 @@ static void add_point(null_session *it, uint64_t t_ns, tide_stream stream, int b
     it->points[it->count++] = (point){t_ns, stream, by};
 }
 
-static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                    uint64_t end_ns)
+static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                    uint64_t begin_ns, uint64_t end_ns)
 {
     null_session *it = context;
-    tide_journal_observe(&it->pool->journal, stream, label, tag, begin_ns, end_ns);
+    tide_journal_observe(&it->pool->journal, stream, label, tag, meter, begin_ns, end_ns);
     if (!it->measuring)
         return;
     if (it->trace != NULL)

@@ -53,8 +53,8 @@ static bool is_of_pool(const char *label)
     return strcmp(label, "wait") == 0 || strcmp(label, "zero") == 0 || strncmp(label, "gradient ", 9) == 0;
 }
 
-static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint64_t begin_ns,
-                    uint64_t end_ns)
+static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
+                    uint64_t begin_ns, uint64_t end_ns)
 {
     step_session *session = context;
     if (stream == TIDE_STREAM_COMPUTE && tag < STEP_OPS_MAX && !is_of_pool(label))
@@ -63,7 +63,7 @@ static void observe(void *context, tide_stream stream, const char *label, uint32
         fprintf(session->options.trace,
                 "{\"t_ns\":%" PRIu64 ",\"stream\":\"%s\",\"label\":\"%s\",\"tag\":%d,\"ns\":%" PRIu64 "}\n",
                 begin_ns, tide_stream_name(stream), label, (int)tag, end_ns - begin_ns);
-    tide_journal_observe(&session->pool->journal, stream, label, tag, begin_ns, end_ns);
+    tide_journal_observe(&session->pool->journal, stream, label, tag, meter, begin_ns, end_ns);
 }
 
 /* --- open and close --- */
