@@ -702,11 +702,10 @@ static uint64_t first_seed = 1;
 static void print_plain_choices(void)
 {
     const plain_counts *made = &plain_choices_made;
-    print_message("by plain rules: %llu victims, %llu duplicates, %llu spills, %llu that leave, %llu ready "
-                  "tasks, %llu gathers, "
-                  "%llu fetches ahead, %llu answers of requests\n",
+    print_message("by plain rules: %llu victims, %llu duplicates, %llu spills, %llu that leave, ",
                   (unsigned long long)made->victims, (unsigned long long)made->duplicates,
-                  (unsigned long long)made->spills, (unsigned long long)made->leaving,
+                  (unsigned long long)made->spills, (unsigned long long)made->leaving);
+    print_message("%llu ready tasks, %llu gathers, %llu fetches ahead, %llu answers of requests\n",
                   (unsigned long long)made->ready, (unsigned long long)made->gathers,
                   (unsigned long long)made->fetches, (unsigned long long)made->pins);
 }

@@ -1,0 +1,388 @@
+/* Watchers of places against plain queues; which changes they are told of; and what moves do to places when they are handed
+ * out, when they are done, and when they failed. */
+#include "chunk/moves.h"
+#include "sim_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { CHUNKS = 13, CHUNK_BYTES = 4096 };
+
+static uint64_t random_state = 1;
+
+static uint32_t below(uint32_t limit)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 11) % limit);
+}
+
+static void create_places(tide_places *places)
+{
+    const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
+    assert_int_equal(tide_places_create(places, CHUNKS, slots), TIDE_OK);
+}
+
+/* --- watchers --- */
+
+typedef struct queue {
+    tide_chunk chunks[CHUNKS];
+    uint32_t count;
+} queue;
+
+static void plain_note(queue *q, tide_chunk chunk)
+{
+    for (uint32_t i = 0; i < q->count; i++)
+        if (q->chunks[i] == chunk)
+            return;
+    q->chunks[q->count++] = chunk;
+}
+
+static tide_chunk plain_noted(queue *q)
+{
+    if (q->count == 0)
+        return TIDE_CHUNK_NONE;
+    const tide_chunk chunk = q->chunks[0];
+    memmove(q->chunks, q->chunks + 1, --q->count * sizeof *q->chunks);
+    return chunk;
+}
+
+static void a_watcher_sees_each_noted_chunk_once_in_order(void **state)
+{
+    (void)state;
+    tide_places places;
+    queue queues[TIDE_WATCHERS] = {{.count = 0}};
+    create_places(&places);
+    for (uint32_t round = 0; round < 20000; round++) {
+        const uint32_t watcher = below(TIDE_WATCHERS), watchers = below(TIDE_WATCHERS_ALL + 1),
+                       kind = below(40);
+        const tide_chunk chunk = below(CHUNKS);
+        if (kind == 0) {
+            tide_places_note_all(&places, (tide_watcher)watcher);
+            for (tide_chunk i = 0; i < CHUNKS; i++)
+                plain_note(&queues[watcher], i);
+        } else if (kind < 20) {
+            tide_places_note(&places, chunk, watchers);
+            for (uint32_t i = 0; i < TIDE_WATCHERS; i++)
+                if (watchers & 1u << i)
+                    plain_note(&queues[i], chunk);
+        } else {
+            assert_int_equal(tide_places_noted(&places, (tide_watcher)watcher),
+                             plain_noted(&queues[watcher]));
+        }
+    }
+    for (int i = 0; i < TIDE_WATCHERS; i++)
+        while (queues[i].count)
+            assert_int_equal(tide_places_noted(&places, (tide_watcher)i), plain_noted(&queues[i]));
+    tide_places_destroy(&places);
+}
+
+/* Who has to look at the chunk again; nobody has, afterwards. No other chunk is noted. */
+static uint32_t noted(tide_places *places, tide_chunk chunk)
+{
+    uint32_t watchers = 0;
+    for (int i = 0; i < TIDE_WATCHERS; i++)
+        for (tide_chunk found; (found = tide_places_noted(places, (tide_watcher)i)) != TIDE_CHUNK_NONE;) {
+            assert_int_equal(found, chunk);
+            watchers |= 1u << i;
+        }
+    assert_int_equal(places->chunks[chunk].noted, 0);
+    return watchers;
+}
+
+#define ALL_LOOK_AFTER(change)                                                                               \
+    do {                                                                                                     \
+        change;                                                                                              \
+        assert_int_equal(noted(&p, 5), TIDE_WATCHERS_ALL);                                                   \
+    } while (0)
+
+static void everybody_is_told_when_a_place_changes(void **state)
+{
+    (void)state;
+    tide_places p;
+    create_places(&p);
+    ALL_LOOK_AFTER(tide_places_set_live(&p, 5, true));
+    ALL_LOOK_AFTER(tide_places_take(&p, 5, TIDE_TIER_DEVICE));
+    ALL_LOOK_AFTER(tide_places_open(&p, 5));
+    ALL_LOOK_AFTER(tide_places_set_valid(&p, 5, TIDE_TIER_DEVICE));
+    ALL_LOOK_AFTER(tide_places_close(&p, 5));
+    ALL_LOOK_AFTER(tide_places_pin(&p, 5, TIDE_TIER_DEVICE));
+    ALL_LOOK_AFTER(tide_places_unpin(&p, 5, TIDE_TIER_DEVICE));
+    ALL_LOOK_AFTER(tide_places_take(&p, 5, TIDE_TIER_HOST));
+    ALL_LOOK_AFTER(tide_places_set_valid(&p, 5, TIDE_TIER_HOST));
+    ALL_LOOK_AFTER(tide_places_make_stale(&p, 5));
+    ALL_LOOK_AFTER(tide_places_set_valid(&p, 5, TIDE_TIER_DEVICE));
+    ALL_LOOK_AFTER(tide_places_release(&p, 5, TIDE_TIER_DEVICE));
+    ALL_LOOK_AFTER(tide_places_request(&p, 5, true));
+    ALL_LOOK_AFTER(tide_places_request(&p, 5, false));
+    ALL_LOOK_AFTER(tide_places_set_live(&p, 5, false)); /* its host slot goes */
+    assert_int_equal(tide_places_free(&p, TIDE_TIER_HOST), 4);
+    tide_places_destroy(&p);
+}
+
+static void who_is_told_of_a_mark_is_who_minds_it(void **state)
+{
+    (void)state;
+    static const uint32_t tasks = 1u << TIDE_WATCHER_TASKS, leaving = 1u << TIDE_WATCHER_LEAVING;
+    static const struct {
+        uint32_t mark, watchers;
+    } cases[] = {
+        {TIDE_MARK_REQUESTED, TIDE_WATCHERS_ALL},
+        {TIDE_MARK_LEAVING, TIDE_WATCHERS_ALL},
+        {TIDE_MARK_WRITING, TIDE_WATCHERS_ALL},
+        {TIDE_MARK_KEPT, TIDE_WATCHERS_ALL},
+        {TIDE_MARK_FIRST, tasks},
+        {TIDE_MARK_GATHER_DEVICE, leaving},
+        {TIDE_MARK_GATHER_HOST, 0},
+    };
+    tide_places p;
+    create_places(&p);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tide_places_mark(&p, 5, cases[i].mark);
+        assert_int_equal(noted(&p, 5), cases[i].watchers);
+        tide_places_mark(&p, 5, cases[i].mark); /* nothing changes */
+        assert_int_equal(noted(&p, 5), 0);
+        tide_places_unmark(&p, 5, cases[i].mark);
+        assert_int_equal(noted(&p, 5), cases[i].watchers);
+    }
+    tide_places_mark(&p, 5, TIDE_MARK_WRITING | TIDE_MARK_LEAVING);
+    assert_int_equal(p.going, 1);
+    tide_places_change_marks(&p, 5, TIDE_MARK_LEAVING, TIDE_MARK_WRITING);
+    assert_int_equal(p.going, 1);
+    tide_places_unmark(&p, 5, TIDE_MARKS_GOING);
+    assert_int_equal(p.going, 0);
+    tide_places_destroy(&p);
+}
+
+/* --- moves --- */
+
+typedef struct rig {
+    tide_layout *layout;
+    tide_places places;
+    tide_moves moves;
+    tide_command command;
+} rig;
+
+/* PARAM chunks 0 and 1 with their state behind them, and a CHECKPOINT chunk, the last. */
+static void arrange(rig *r)
+{
+    const tide_layout_options options = {
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
+    uint32_t number;
+    memset(r, 0, sizeof *r);
+    assert_int_equal(tide_layout_create(&options, &r->layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_param(r->layout, "p", 2000, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_checkpoint(r->layout, "c", 1, 100, &number), TIDE_OK);
+    assert_int_equal(tide_layout_seal(r->layout), TIDE_OK);
+    assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
+    assert_int_equal(tide_moves_create(&r->moves, r->layout, &r->places), TIDE_OK);
+}
+
+static void undo(rig *r)
+{
+    assert_true(tide_places_is_valid(&r->places, true));
+    assert_int_equal(tide_moves_open(&r->moves), 0);
+    tide_moves_destroy(&r->moves);
+    tide_places_destroy(&r->places);
+    tide_layout_destroy(r->layout);
+}
+
+static void finish(rig *r, bool ok)
+{
+    const tide_open_command *open = tide_moves_find(&r->moves, r->command.id);
+    assert_memory_equal(&open->command, &r->command, sizeof r->command);
+    tide_moves_finish(&r->moves, &open->command, ok);
+    tide_moves_close(&r->moves, r->command.id);
+}
+
+static void expect(const rig *r, tide_chunk chunk, bool on_device, bool on_host, bool busy)
+{
+    const tide_place *place = tide_place_of(&r->places, chunk);
+    assert_int_equal(place->valid[TIDE_TIER_DEVICE], on_device);
+    assert_int_equal(place->valid[TIDE_TIER_HOST], on_host);
+    assert_int_equal(place->busy, busy);
+}
+
+/* Chunk 0 on the device, alone. */
+static void bring(rig *r)
+{
+    tide_places_set_live(&r->places, 0, true);
+    tide_moves_fetch(&r->moves, 0, TIDE_REASON_DEMAND, &r->command);
+    finish(r, true);
+    expect(r, 0, true, false, false);
+}
+
+static void what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is(void **state)
+{
+    (void)state;
+    rig r;
+    arrange(&r);
+    const tide_chunk last = tide_layout_chunk_count(r.layout) - 1;
+    tide_moves_fetch(&r.moves, 1, TIDE_REASON_PREFETCH, &r.command);
+    assert_true(r.command.zero && !r.command.copy && !r.command.in_place);
+    expect(&r, 1, false, false, true);
+    finish(&r, true);
+    tide_moves_fetch(&r.moves, last, TIDE_REASON_DEMAND, &r.command);
+    assert_true(!r.command.zero && !r.command.copy);
+    finish(&r, true);
+    assert_int_equal(r.moves.counters.prefetches, 1);
+    assert_int_equal(r.moves.counters.demand_fetches, 1);
+    undo(&r);
+}
+
+static void a_fetch_that_failed_gives_its_slot_back(void **state)
+{
+    (void)state;
+    rig r;
+    arrange(&r);
+    tide_moves_fetch(&r.moves, 0, TIDE_REASON_SPILL, &r.command);
+    assert_int_equal(r.moves.spills_open, 1);
+    assert_int_equal(tide_places_free(&r.places, TIDE_TIER_DEVICE), 2);
+    finish(&r, false);
+    expect(&r, 0, false, false, false);
+    assert_int_equal(r.moves.spills_open, 0);
+    assert_int_equal(r.moves.counters.spills, 0);
+    assert_int_equal(tide_places_free(&r.places, TIDE_TIER_DEVICE), 3);
+    undo(&r);
+}
+
+static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
+{
+    (void)state;
+    rig r;
+    arrange(&r);
+    bring(&r);
+    tide_places_mark(&r.places, 0, TIDE_MARK_KEPT);
+    tide_moves_evict(&r.moves, 0, true, TIDE_REASON_DEMAND, &r.command);
+    assert_int_equal(r.moves.evictions_open, 1);
+    expect(&r, 0, true, false, true);
+    finish(&r, false); /* nothing has changed */
+    expect(&r, 0, true, false, false);
+    assert_int_equal(tide_places_free(&r.places, TIDE_TIER_HOST), 4);
+    tide_moves_evict(&r.moves, 0, true, TIDE_REASON_DEMAND, &r.command);
+    finish(&r, true);
+    expect(&r, 0, false, true, false);
+    assert_int_equal(r.moves.evictions_open, 0);
+    assert_int_equal(r.moves.counters.evictions, 1);
+    assert_int_equal(r.moves.counters.clean_drops, 0);
+    assert_int_equal(tide_place_of(&r.places, 0)->marks, 0); /* no slot waits for it any more */
+    undo(&r);
+}
+
+static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(void **state)
+{
+    (void)state;
+    rig r;
+    arrange(&r);
+    bring(&r);
+    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    finish(&r, false);
+    expect(&r, 0, true, false, false);
+    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    finish(&r, true);
+    expect(&r, 0, true, true, false);
+    assert_true(tide_place_is_duplicate(tide_place_of(&r.places, 0)));
+    tide_moves_evict(&r.moves, 0, false, TIDE_REASON_DEMAND, &r.command);
+    finish(&r, true);
+    expect(&r, 0, false, true, false);
+    assert_int_equal(r.moves.counters.write_backs, 1);
+    assert_int_equal(r.moves.counters.clean_drops, 1);
+    undo(&r);
+}
+
+static void a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to_it(void **state)
+{
+    (void)state;
+    rig r;
+    arrange(&r);
+    bring(&r);
+    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    finish(&r, true);
+    const uint32_t slot = tide_place_of(&r.places, 0)->slot[TIDE_TIER_DEVICE];
+    tide_places_make_stale(&r.places, 0);
+    for (int ok = 0; ok < 2; ok++) {
+        tide_moves_fetch(&r.moves, 0, TIDE_REASON_DEMAND, &r.command);
+        assert_true(r.command.in_place && r.command.copy);
+        assert_int_equal(r.command.device_slot, slot);
+        finish(&r, ok);
+        assert_int_equal(tide_place_of(&r.places, 0)->slot[TIDE_TIER_DEVICE], slot);
+        assert_int_equal(tide_place_of(&r.places, 0)->stale, !ok);
+    }
+    expect(&r, 0, true, true, false);
+    undo(&r);
+}
+
+static void open_commands_have_ids_of_their_own_up_to_the_last(void **state)
+{
+    (void)state;
+    rig r;
+    uint32_t ids[TIDE_OPEN_COMMANDS_MAX], open = 0, latest = 0;
+    arrange(&r);
+    for (uint32_t round = 0; round < 5000; round++) {
+        const bool fills = round / 500 % 2 == 0;
+        if (open < TIDE_OPEN_COMMANDS_MAX && (open == 0 || below(10) < (fills ? 8u : 2u))) {
+            tide_command command = {.kind = TIDE_COMMAND_UPDATE, .part = ++latest};
+            const uint32_t access[TIDE_TASK_CHUNKS_MAX] = {latest};
+            tide_moves_issue(&r.moves, &command, access);
+            for (uint32_t i = 0; i < open; i++)
+                assert_int_not_equal(ids[i], command.id);
+            ids[open++] = command.id;
+        } else {
+            const uint32_t at = below(open);
+            const tide_open_command *found = tide_moves_find(&r.moves, ids[at]);
+            assert_int_equal(found->command.id, ids[at]);
+            assert_int_equal(found->access[0], found->command.part);
+            tide_moves_close(&r.moves, ids[at]);
+            ids[at] = ids[--open];
+        }
+        assert_int_equal(tide_moves_open(&r.moves), open);
+    }
+    while (open)
+        tide_moves_close(&r.moves, ids[--open]);
+    undo(&r);
+}
+
+/* --- memory --- */
+
+static void places_without_memory_say_so_and_leave_nothing(void **state)
+{
+    (void)state;
+    const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
+    tide_status status = TIDE_ERROR_NO_MEMORY;
+    unsigned request = 0;
+    for (; status == TIDE_ERROR_NO_MEMORY; request++) {
+        tide_places places;
+        sim_memory_fail(request);
+        status = tide_places_create(&places, CHUNKS, slots);
+        assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        sim_memory_heal();
+        if (status == TIDE_OK)
+            tide_places_destroy(&places);
+    }
+    assert_int_equal(status, TIDE_OK);
+    assert_int_equal(request, 2 * TIDE_TIER_COUNT + 1 + TIDE_WATCHERS + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_watcher_sees_each_noted_chunk_once_in_order),
+        cmocka_unit_test(everybody_is_told_when_a_place_changes),
+        cmocka_unit_test(who_is_told_of_a_mark_is_who_minds_it),
+        cmocka_unit_test(what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is),
+        cmocka_unit_test(a_fetch_that_failed_gives_its_slot_back),
+        cmocka_unit_test(an_eviction_with_a_copy_ends_on_the_host_alone),
+        cmocka_unit_test(a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing),
+        cmocka_unit_test(a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to_it),
+        cmocka_unit_test(open_commands_have_ids_of_their_own_up_to_the_last),
+        cmocka_unit_test(places_without_memory_say_so_and_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,229 @@
+/* The recorded schedule against plain walks along its moments: when a chunk is used next, before, and last, and how far that is;
+ * in both kinds of step, at every cursor, after steps that differ, are shorter, are given up, or are too long. */
+#include "chunk/schedule.h"
+#include "sim_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { OPS = 12, CHUNKS = 20, USES_MAX = 4, STEP_MAX = 2 * OPS + 1 };
+
+static uint64_t random_state = 1;
+
+static uint32_t below(uint32_t limit)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)((random_state >> 11) % limit);
+}
+
+/* Ops without slices, each with its chunks; and what a step of each kind was, if it was recorded. */
+typedef struct story {
+    tide_chunk chunks[OPS][USES_MAX];
+    uint32_t counts[OPS], uses;
+    tide_schedule schedule;
+    uint32_t step[TIDE_SCHEDULE_KINDS][STEP_MAX + 8], length[TIDE_SCHEDULE_KINDS];
+    bool known[TIDE_SCHEDULE_KINDS];
+} story;
+
+static const tide_chunk *chunks_of(const void *owner, tide_moment moment, uint32_t *count)
+{
+    const story *s = owner;
+    *count = s->counts[moment.op];
+    return s->chunks[moment.op];
+}
+
+static void create(story *s)
+{
+    memset(s, 0, sizeof *s);
+    for (uint32_t op = 0; op < OPS; op++) {
+        const uint32_t first = below(CHUNKS - 3),
+                       uses = below(USES_MAX + 1); /* an op may use none, a chunk none */
+        for (uint32_t i = 0; i < uses; i++)
+            s->chunks[op][s->counts[op]++] = (first + (op % 2 ? i : uses - 1 - i)) % (CHUNKS - 1);
+        s->uses += s->counts[op];
+    }
+    assert_int_equal(tide_schedule_create(&s->schedule, CHUNKS, OPS, s->uses, chunks_of, s), TIDE_OK);
+}
+
+/* --- by walking --- */
+
+typedef struct answers {
+    uint32_t distance, last_distance, next, previous, last;
+} answers;
+
+/* `kind`'s recording, at `cursor`. */
+static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk chunk)
+{
+    const uint32_t length = s->length[kind];
+    answers a = {2 * length, 2 * length, TIDE_USE_NONE, TIDE_USE_NONE, TIDE_USE_NONE};
+    uint32_t number = 0, first = TIDE_USE_NONE, first_moment = 0, last_moment = 0;
+    for (uint32_t moment = 0; moment < length; moment++)
+        for (uint32_t i = 0; i < s->counts[s->step[kind][moment]]; i++, number++) {
+            if (s->chunks[s->step[kind][moment]][i] != chunk)
+                continue;
+            if (first == TIDE_USE_NONE) {
+                first = number;
+                first_moment = moment;
+            }
+            if (moment >= cursor && a.next == TIDE_USE_NONE) {
+                a.next = number;
+                a.distance = moment - cursor;
+                a.previous = a.last; /* so far */
+            }
+            a.last = number;
+            last_moment = moment;
+        }
+    if (first == TIDE_USE_NONE)
+        return a;
+    if (a.next == TIDE_USE_NONE) { /* in the next step */
+        a.previous = a.last;
+        a.next = first;
+        a.distance = first_moment + length - cursor;
+    } else if (a.previous == TIDE_USE_NONE) { /* in the step before */
+        a.previous = a.last;
+    }
+    a.last_distance = last_moment >= cursor ? last_moment - cursor : last_moment + length - cursor;
+    return a;
+}
+
+static void compare(const story *s, uint32_t kind, uint32_t cursor)
+{
+    const tide_schedule *schedule = &s->schedule;
+    const tide_recording *active = tide_schedule_active(schedule);
+    assert_ptr_equal(active, &schedule->recordings[kind]);
+    assert_int_equal(tide_schedule_never(schedule), 2 * s->length[kind]);
+    for (tide_chunk chunk = 0; chunk < CHUNKS; chunk++) {
+        const answers a = walk(s, kind, cursor, chunk);
+        assert_int_equal(tide_schedule_distance(schedule, chunk), a.distance);
+        assert_int_equal(tide_schedule_last_distance(schedule, chunk), a.last_distance);
+        assert_int_equal(tide_schedule_next(schedule, chunk), a.next);
+        assert_int_equal(tide_schedule_previous(schedule, chunk), a.previous);
+        assert_int_equal(tide_schedule_last(schedule, chunk), a.last);
+    }
+    uint32_t number = 0;
+    for (uint32_t moment = 0; moment <= s->length[kind]; moment++) {
+        assert_int_equal(active->moment_first[moment], number);
+        number += moment < s->length[kind] ? s->counts[s->step[kind][moment]] : 0;
+    }
+}
+
+/* Between steps a training step is expected, else a forward-only pass. */
+static void compare_between(const story *s)
+{
+    if (s->known[TIDE_SCHEDULE_TRAINING])
+        compare(s, TIDE_SCHEDULE_TRAINING, 0);
+    else if (s->known[TIDE_SCHEDULE_FORWARD])
+        compare(s, TIDE_SCHEDULE_FORWARD, 0);
+    else
+        assert_null(tide_schedule_active(&s->schedule));
+}
+
+/* --- a step --- */
+
+/* The recorded one, or that changed somewhere, cut off, or gone on with; or any. */
+static uint32_t draw_step(const story *s, uint32_t kind, uint32_t *step)
+{
+    uint32_t count = 1 + below(2 * OPS);
+    for (uint32_t i = 0; i < STEP_MAX + 8; i++)
+        step[i] = below(OPS);
+    if (!s->known[kind] || below(4) == 0)
+        return below(10) ? count : STEP_MAX + 1 + below(7);
+    memcpy(step, s->step[kind], s->length[kind] * sizeof *step);
+    count = s->length[kind];
+    if (below(4) == 0)
+        step[below(count)] = below(OPS);
+    if (below(4) == 0)
+        count = below(count + 1);
+    else if (below(4) == 0)
+        count++;
+    return count;
+}
+
+static void remember(story *s, uint32_t kind, const uint32_t *step, uint32_t count)
+{
+    uint32_t uses = 0;
+    for (uint32_t i = 0; i < count; i++)
+        uses += s->counts[step[i]];
+    s->known[kind] = count > 0 && count <= STEP_MAX && uses <= 2 * s->uses + 1;
+    s->length[kind] = s->known[kind] ? count : 0;
+    if (s->known[kind])
+        memcpy(s->step[kind], step, count * sizeof *step);
+}
+
+/* As long as it is the recorded one, every cursor's answers; from the first difference on there are none. */
+static void run_step(story *s)
+{
+    uint32_t step[STEP_MAX + 8];
+    const uint32_t kind = below(2), count = draw_step(s, kind, step);
+    const bool given_up = below(5) == 0, knew = s->known[kind];
+    bool same = knew;
+    tide_schedule_begin(&s->schedule, kind == TIDE_SCHEDULE_TRAINING);
+    for (uint32_t i = 0; i < count; i++) {
+        if (same)
+            compare(s, kind, i);
+        else
+            assert_null(tide_schedule_active(&s->schedule));
+        const bool differs = same && (i == s->length[kind] || step[i] != s->step[kind][i]);
+        const tide_moment moment = {.op = step[i], .slice = TIDE_SLICE_NONE};
+        assert_int_equal(tide_schedule_advance(&s->schedule, moment), differs);
+        same = same && !differs;
+    }
+    if (same)
+        compare(s, kind, count);
+    if (given_up) {
+        tide_schedule_abort(&s->schedule);
+        s->known[kind] = same;
+        return;
+    }
+    assert_int_equal(tide_schedule_end(&s->schedule), same && count < s->length[kind]);
+    if (!same || count < s->length[kind])
+        remember(s, kind, step, count);
+}
+
+static void what_the_schedule_says_is_what_a_walk_finds(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 200; round++) {
+        static story s;
+        create(&s);
+        for (uint32_t step = 0; step < 30; step++) {
+            run_step(&s);
+            compare_between(&s);
+        }
+        tide_schedule_destroy(&s.schedule);
+    }
+}
+
+static void a_schedule_without_memory_says_so_and_leaves_nothing(void **state)
+{
+    (void)state;
+    tide_status status = TIDE_ERROR_NO_MEMORY;
+    unsigned request = 0;
+    for (; status == TIDE_ERROR_NO_MEMORY; request++) {
+        tide_schedule schedule;
+        sim_memory_fail(request);
+        status = tide_schedule_create(&schedule, CHUNKS, OPS, OPS, chunks_of, NULL);
+        assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        sim_memory_heal();
+        if (status == TIDE_OK)
+            tide_schedule_destroy(&schedule);
+    }
+    assert_int_equal(status, TIDE_OK);
+    assert_int_equal(request, 5 * TIDE_SCHEDULE_KINDS + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_schedule_says_is_what_a_walk_finds),
+        cmocka_unit_test(a_schedule_without_memory_says_so_and_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
