@@ -22,7 +22,7 @@ if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
     exit 2
 fi
 if [ -z "$quick" ]; then
-    whole=--full compared=--full sequences="200000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
+    whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
     sanitized="kernels_matmul pool_faults pool_random trainer_bits trainer_faults"
     on_cpu="kernels_pointwise kernels_norms kernels_loss kernels_attention kernels_large adam"
     result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
