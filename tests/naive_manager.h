@@ -24,9 +24,9 @@
 #include "chunk/manager.h"
 
 enum {
-    NAIVE_CHUNKS_MAX = 512,
-    NAIVE_SLOTS_MAX = 1024,
-    NAIVE_PARAMS_MAX = 32,
+    NAIVE_CHUNKS_MAX = 1024,
+    NAIVE_SLOTS_MAX = 2048,
+    NAIVE_PARAMS_MAX = 64,
     NAIVE_OPS_MAX = 64,
     NAIVE_USES_MAX = 8,
     NAIVE_TENSORS_MAX = 8,

@@ -28,6 +28,9 @@
 
 enum { SEQUENCES = 10000, LAYERS_MAX = 5, CHUNK_BYTES = 4096 };
 
+/* One sequence in so many has a large model: up to 60 params in hundreds of chunks. */
+enum { LARGE_ONE_IN = 61, LARGE_PARAMS_MAX = 60, LARGE_ELEMENTS_MAX = 150000, LARGE_LAYERS_MAX = 24 };
+
 /* --- nothing is allocated after seal: malloc and its like are wrapped (tests/meson.build) --- */
 
 static bool allocation_forbidden;
@@ -73,6 +76,7 @@ typedef struct sequence {
     bool torn;          /* all values have to be set */
     uint32_t eagerness; /* percent: complete rather than take */
     bool tells;         /* the manager is told of the link and the device */
+    bool large;         /* up to 60 params, hundreds of chunks */
     bool restless;      /* ops in any order, every other step given up, updates slow */
     uint32_t impatient; /* percent, twice an op: the open step is given up */
     bool reordered;     /* the open step's ops do not run in the order in which they are registered */
@@ -113,10 +117,12 @@ static void draw_layout(sequence *s)
     char name[32];
     uint32_t number, sizes[] = {64, 700, 2500, 9000};
     assert_int_equal(tide_layout_create(&options, &s->layout), TIDE_OK);
-    s->params = 1 + below(s, 9);
-    for (uint32_t i = 0; i < s->params; i++) {
+    const uint32_t params = 1 + below(s, s->large ? LARGE_PARAMS_MAX : 9);
+    uint32_t total = 0;
+    for (uint32_t i = 0; i < params && (!s->large || total < LARGE_ELEMENTS_MAX); i++, s->params++) {
         snprintf(name, sizeof name, "p%u", i);
         const uint32_t elements = 1 + below(s, sizes[s->restless ? 2 + below(s, 2) : below(s, 4)]);
+        total += elements;
         assert_int_equal(tide_layout_add_param(s->layout, name, elements, &number), TIDE_OK);
     }
     s->tensors = below(s, 4);
@@ -157,10 +163,11 @@ static uint32_t backward_access(sequence *s)
 /* Layers forward, a head that is both, layers backward; some params are shared by two layers. */
 static void draw_ops(sequence *s)
 {
-    uint32_t layers = 1 + below(s, LAYERS_MAX), first[LAYERS_MAX], count[LAYERS_MAX];
+    uint32_t first[LARGE_LAYERS_MAX], count[LARGE_LAYERS_MAX];
+    const uint32_t layers = 1 + below(s, s->large ? LARGE_LAYERS_MAX : LAYERS_MAX);
     for (uint32_t l = 0; l < layers; l++) {
         first[l] = below(s, s->params);
-        count[l] = 1 + below(s, 3);
+        count[l] = 1 + below(s, s->large ? 6 : 3);
     }
     for (uint32_t l = 0; l < layers; l++) {
         naive_op *op = &s->ops[s->op_count++];
@@ -211,8 +218,9 @@ static void seal(sequence *s, tide_manager_options *options)
     options->prefetch = percent(s, 70);
     tide_manager_needs(s->manager, options->placement, &needs);
     uint32_t chunks = tide_layout_chunk_count(s->layout);
-    options->device_slots =
-        needs.device_slots + (percent(s, 40) ? 0 : below(s, percent(s, 30) ? 2 * chunks : 6));
+    const bool least = percent(s, 40);
+    const uint32_t few = s->large ? chunks / 4 + 1 : 6;
+    options->device_slots = needs.device_slots + (least ? 0 : below(s, percent(s, 30) ? 2 * chunks : few));
     uint32_t host = needs.total_slots > options->device_slots ? needs.total_slots - options->device_slots : 0;
     options->host_slots = host > needs.host_slots ? host : needs.host_slots;
     options->host_slots += percent(s, 50) ? 0 : below(s, chunks);
@@ -227,6 +235,7 @@ static void create(sequence *s, uint64_t seed)
     for (int i = 0; i < 8; i++)
         below(s, 2);
     s->restless = percent(s, 20);
+    s->large = seed % LARGE_ONE_IN == 0;
     draw_layout(s);
     draw_ops(s);
     assert_int_equal(tide_manager_create(s->layout, &s->manager), TIDE_OK);
