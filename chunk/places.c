@@ -7,6 +7,7 @@
 
 static tide_status slots_create(tide_slots *slots, uint32_t count)
 {
+    assert(count > 0 && count < TIDE_SLOT_NONE);
     slots->free = malloc(count * sizeof *slots->free);
     slots->holder = malloc(count * sizeof *slots->holder);
     if (!slots->free || !slots->holder)
@@ -22,6 +23,7 @@ static tide_status slots_create(tide_slots *slots, uint32_t count)
 tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
                                const uint32_t slots[TIDE_TIER_COUNT])
 {
+    assert(chunk_count > 0 && chunk_count < TIDE_CHUNK_NONE);
     memset(places, 0, sizeof *places);
     tide_status status = TIDE_OK;
     for (int tier = 0; tier < TIDE_TIER_COUNT && status == TIDE_OK; tier++)
@@ -69,6 +71,7 @@ uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
     assert(chunk < places->chunk_count);
     assert(slots->free_count > 0 && place->slot[tier] == TIDE_SLOT_NONE);
     assert(!place->valid[tier]);
+    assert(!place->busy && place->pins[tier] == 0);
     uint32_t slot = slots->free[slots->free_first];
     slots->free_first = (slots->free_first + 1) % slots->count;
     slots->free_count--;
@@ -84,6 +87,7 @@ void tide_places_make_stale(tide_places *places, tide_chunk chunk)
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[TIDE_TIER_DEVICE] != TIDE_SLOT_NONE && place->pins[TIDE_TIER_DEVICE] == 0);
     assert(!place->stale);
+    assert(place->valid[TIDE_TIER_DEVICE] && place->valid[TIDE_TIER_HOST] && !place->busy);
     place->valid[TIDE_TIER_DEVICE] = false;
     place->stale = true;
     places->stale++;
@@ -92,6 +96,7 @@ void tide_places_make_stale(tide_places *places, tide_chunk chunk)
 
 void tide_places_open(tide_places *places, tide_chunk chunk)
 {
+    assert(chunk < places->chunk_count);
     assert(!places->chunks[chunk].busy);
     places->chunks[chunk].busy = true;
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
@@ -108,6 +113,7 @@ void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier
 {
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[tier] != TIDE_SLOT_NONE);
+    assert(!place->busy && (!place->stale || place->pins[TIDE_TIER_DEVICE] == 0));
     place->valid[tier] = true;
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (tier != TIDE_TIER_DEVICE || !place->stale)
@@ -124,6 +130,7 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     uint32_t slot = place->slot[tier];
     assert(slot < slots->count && slots->holder[slot] == chunk);
     assert(place->pins[tier] == 0);
+    assert(!place->busy);
     assert(slots->free_count < slots->count);
     slots->holder[slot] = TIDE_CHUNK_NONE;
     slots->free[(slots->free_first + slots->free_count++) % slots->count] = slot;
@@ -131,6 +138,7 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     place->valid[tier] = false;
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (tier == TIDE_TIER_DEVICE && place->stale) {
+        assert(places->stale > 0);
         place->stale = false;
         places->stale--;
     }
@@ -140,9 +148,11 @@ void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[tier] != TIDE_SLOT_NONE);
+    assert(!place->busy && (tier == TIDE_TIER_HOST || place->valid[tier]));
     if (place->pins[tier]++ == 0)
         places->pinned[tier]++;
     place->last_use = ++places->uses;
+    assert(places->pinned[tier] + places->tier[tier].free_count <= places->tier[tier].count);
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
@@ -150,6 +160,7 @@ void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_place *place = &places->chunks[chunk];
     assert(place->pins[tier] > 0 && places->pinned[tier] > 0);
+    assert(!place->busy && place->slot[tier] != TIDE_SLOT_NONE);
     if (--place->pins[tier] == 0)
         places->pinned[tier]--;
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
@@ -163,12 +174,14 @@ void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
     if (!live && !place->busy && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE &&
         place->pins[TIDE_TIER_HOST] == 0)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
+    assert(live || place->busy || place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE);
 }
 
 void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
 {
     const tide_place *place = &places->chunks[chunk];
     const bool useful = place->live && place->valid[TIDE_TIER_HOST];
+    assert(!place->busy && place->pins[TIDE_TIER_HOST] == 0);
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !useful)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
 }
@@ -186,9 +199,11 @@ void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t se
 {
     tide_place *place = &places->chunks[chunk];
     const uint32_t marks = (place->marks | set) & ~unset, changed = place->marks ^ marks;
+    assert((set | unset) < 2 * TIDE_MARK_KEPT && (marks & TIDE_MARKS_GOING) != TIDE_MARKS_GOING);
     if (!changed)
         return;
     places->going += (marks & TIDE_MARKS_GOING) != 0;
+    assert(places->going > 0 || !(place->marks & TIDE_MARKS_GOING));
     places->going -= (place->marks & TIDE_MARKS_GOING) != 0;
     place->marks = (uint8_t)marks;
     tide_places_note(places, chunk, watchers_of(changed));
@@ -199,6 +214,7 @@ void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t se
 void tide_places_note_new(tide_places *places, tide_chunk chunk, uint32_t watchers)
 {
     tide_place *place = &places->chunks[chunk];
+    assert(chunk < places->chunk_count && watchers <= TIDE_WATCHERS_ALL);
     for (uint32_t i = 0; i < TIDE_WATCHERS; i++) {
         if (!(watchers & ~(uint32_t)place->noted & 1u << i))
             continue;
@@ -222,6 +238,7 @@ tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher)
     if (watch->count == 0)
         return TIDE_CHUNK_NONE;
     const tide_chunk chunk = watch->chunks[watch->first];
+    assert(places->chunks[chunk].noted & 1u << watcher);
     watch->first = watch->first + 1 < places->chunk_count ? watch->first + 1 : 0;
     watch->count--;
     places->chunks[chunk].noted &= (uint8_t) ~(1u << watcher);
