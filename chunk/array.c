@@ -7,6 +7,7 @@ enum { FIRST_CAPACITY = 16 };
 
 bool tide_array_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
 {
+    assert(element_bytes > 0 && (*array != NULL) == (*capacity > 0));
     assert(count <= *capacity && *capacity <= UINT32_MAX / 4);
     if (count < *capacity)
         return true;

@@ -32,12 +32,14 @@ void tide_names_destroy(tide_names *names)
 
 static uint32_t place_after(const tide_names *names, uint32_t place)
 {
+    assert((names->places & (names->places - 1)) == 0 && place < names->places);
     return (place + 1) & (names->places - 1);
 }
 
 /* The place that `text` has, or the empty one where it would go. */
 static uint32_t place_of(const tide_names *names, const char *text, uint64_t hash)
 {
+    assert(names->places > names->count);
     uint32_t place = (uint32_t)hash & (names->places - 1);
     for (; names->table[place]; place = place_after(names, place)) {
         const struct tide_name *there = &names->names[names->table[place] - 1];
@@ -75,6 +77,7 @@ static bool make_room(tide_names *names)
 {
     if (!tide_array_grow((void **)&names->names, names->count, &names->capacity, sizeof *names->names))
         return false;
+    assert(names->count < names->capacity && names->places <= 2 * names->capacity);
     if (names->places == 2 * names->capacity)
         return true;
     uint32_t *table = calloc(2 * (size_t)names->capacity, sizeof *table);

@@ -43,11 +43,13 @@ uint32_t tide_tensor_counts_live(const tide_tensor_counts *counts)
 
 bool tide_tensor_counts_complete(const tide_tensor_counts *counts)
 {
+    assert(tide_tensor_counts_total(counts) > 0);
     return counts->in[TIDE_TENSOR_HOLD_AFTER_BWD] == tide_tensor_counts_total(counts);
 }
 
 tide_chunk_state tide_tensor_counts_state(const tide_tensor_counts *counts)
 {
+    assert(tide_tensor_counts_total(counts) > 0);
     if (counts->in[TIDE_TENSOR_COMPUTE] > 0)
         return TIDE_CHUNK_COMPUTE;
     if (tide_tensor_counts_live(counts) == 0)

@@ -75,6 +75,7 @@ static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state fro
 void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_state to)
 {
     tide_param_record *record = &tensors->params[param];
+    assert(param < tide_layout_params(tensors->layout) && to != TIDE_TENSOR_FREE);
     assert(tide_tensor_may(record->state, to));
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
         move_counts(tensors, chunk, record->state, to);
@@ -91,6 +92,7 @@ void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part
 {
     const tide_tensor_state from = tide_tensors_part(tensors, tensor, part);
     tide_chunk first, last;
+    assert(to <= TIDE_TENSOR_HOLD);
     assert(tide_tensor_may(from, to));
     tide_layout_checkpoint_chunks(tensors->layout, tensor, part, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
@@ -122,6 +124,8 @@ void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk)
 void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made)
 {
     tide_param_record *record = &tensors->params[param];
+    assert(param < tide_layout_params(tensors->layout));
+    assert(record->gradient_step < step && record->open_chunks == 0);
     record->has_gradient = made;
     record->gradient_step = step;
     record->open_chunks = record->last - record->first + 1;
@@ -146,6 +150,7 @@ uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)
 
 bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
 {
+    assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
     if (!tide_tensor_counts_complete(&tensors->counts[param_chunk]))
         return false;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++)
@@ -156,6 +161,7 @@ bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chun
 
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
 {
+    assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
         const tide_param_record *param = &tensors->params[param_in(tensors, param_chunk, i)];
         if (param->has_gradient && param->gradient_step == step)
@@ -166,9 +172,11 @@ bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chu
 
 void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
 {
+    assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
         const uint32_t p = param_in(tensors, param_chunk, i);
         tide_param_record *param = &tensors->params[p];
+        assert(param->open_chunks <= param->last - param->first + 1);
         if (param->open_chunks == 0 || param->gradient_step != step || --param->open_chunks > 0)
             continue;
         param->has_gradient = false;
