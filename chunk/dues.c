@@ -18,6 +18,7 @@ static uint32_t count_parts(const tide_layout *layout, tide_chunk chunk)
     while (parts < tide_layout_parts_per_chunk(layout) &&
            tide_layout_state_chunk(layout, chunk, TIDE_SPACE_MASTER, parts) != TIDE_CHUNK_NONE)
         parts++;
+    assert(parts > 0);
     return parts;
 }
 
@@ -62,6 +63,7 @@ tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk)
  * are updated, so its state alone does not tell. */
 static bool awaits_update(const tide_dues *dues, tide_chunk chunk)
 {
+    assert(tide_dues_is_param_chunk(dues, chunk));
     if (!tide_tensor_counts_complete(&dues->tensors->counts[chunk]))
         return false;
     const uint32_t param = tide_layout_chunk_segment(dues->layout, chunk, 0).param;
@@ -92,6 +94,7 @@ bool tide_dues_owes_older(const tide_dues *dues, uint64_t step, tide_chunk *owin
 
 void tide_dues_step_begin(tide_dues *dues, uint64_t step)
 {
+    assert(step > dues->training_step);
     dues->training_step = step;
     dues->begun = 0;
 }
@@ -101,6 +104,9 @@ void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
     tide_due *due = &dues->chunks[chunk];
     assert(tide_dues_is_param_chunk(dues, chunk));
     assert(due->kind == TIDE_DUE_NONE && due->parts > 0);
+    assert(kind == TIDE_DUE_RESTORE || tide_tensor_counts_complete(&dues->tensors->counts[chunk]));
+    assert(kind == TIDE_DUE_RESTORE || due->step != dues->training_step);
+    assert(kind != TIDE_DUE_NONE && !due->running && dues->count < chunk_count(dues));
     due->kind = kind;
     due->running = false;
     due->part = 0;
@@ -113,6 +119,7 @@ void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
 
 void tide_dues_start_complete(tide_dues *dues, uint32_t param)
 {
+    assert(param < tide_layout_params(dues->layout));
     const tide_param_record *record = &dues->tensors->params[param];
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
         if (dues->chunks[chunk].step != dues->training_step &&
@@ -122,6 +129,7 @@ void tide_dues_start_complete(tide_dues *dues, uint32_t param)
 
 void tide_dues_start_all(tide_dues *dues)
 {
+    assert(dues->count == 0 && dues->parts_open == 0);
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
         tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
 }
@@ -133,6 +141,7 @@ static void drop(tide_dues *dues, tide_chunk chunk)
     if (due->kind == TIDE_DUE_NONE)
         return;
     assert(dues->count > 0 && dues->parts_open >= due->parts - due->part);
+    assert(due->part < due->parts);
     dues->parts_open -= due->parts - due->part;
     dues->count--;
     due->kind = TIDE_DUE_NONE;
@@ -158,6 +167,7 @@ static void restore(tide_dues *dues, tide_chunk chunk)
 
 void tide_dues_restore(tide_dues *dues)
 {
+    assert(dues->begun == 0);
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
         restore(dues, chunk);
 }
@@ -166,6 +176,7 @@ void tide_dues_forget(tide_dues *dues)
 {
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
         drop(dues, chunk);
+    assert(dues->count == 0 && dues->parts_open == 0);
     tide_tensors_forget_gradients(dues->tensors);
     dues->failed = false;
 }
@@ -176,6 +187,7 @@ void tide_dues_part_begin(tide_dues *dues, tide_chunk chunk)
 {
     tide_due *due = &dues->chunks[chunk];
     assert(due->kind != TIDE_DUE_NONE && !due->running);
+    assert(tide_dues_is_param_chunk(dues, chunk) && due->part < due->parts);
     due->running = true;
     note(dues, chunk);
     dues->begun += due->kind == TIDE_DUE_UPDATE && due->step == dues->training_step;
@@ -183,6 +195,8 @@ void tide_dues_part_begin(tide_dues *dues, tide_chunk chunk)
 
 static void change_sides(tide_dues *dues, tide_chunk chunk)
 {
+    assert(dues->on_device[chunk] != dues->wanted_on_device[chunk]);
+    assert(dues->chunks[chunk].kind == TIDE_DUE_NONE);
     dues->placements++;
     dues->on_device[chunk] = dues->wanted_on_device[chunk];
     for (uint32_t part = 0; part < dues->chunks[chunk].parts; part++)
@@ -197,6 +211,7 @@ static void finish(tide_dues *dues, tide_chunk chunk)
 {
     tide_due *due = &dues->chunks[chunk];
     assert(due->part < due->parts);
+    assert(dues->parts_open > 0 && dues->count > 0);
     due->part++;
     dues->parts_open--;
     if (due->part < due->parts)
@@ -213,6 +228,7 @@ void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
     tide_due *due = &dues->chunks[chunk];
     const bool updates = due->kind == TIDE_DUE_UPDATE;
     assert(due->kind != TIDE_DUE_NONE && due->running);
+    assert((unsigned)how <= TIDE_PART_CANCELLED && tide_dues_is_param_chunk(dues, chunk));
     due->running = false;
     note(dues, chunk);
     if (how == TIDE_PART_DONE)

@@ -14,6 +14,7 @@ uint32_t tide_dues_task_slots(const tide_layout *layout)
     uint32_t slots = 0;
     for (int space = TIDE_SPACE_PARAM; space <= TIDE_SPACE_VARIANCE; space++)
         slots += tide_layout_space_chunks(layout, (tide_space)space) > 0;
+    assert(slots >= 2);
     return slots;
 }
 
@@ -37,6 +38,7 @@ static uint32_t balanced_updates(const tide_dues *dues)
     if (!(host > 0 && device > 0))
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
+    assert(balanced <= chunks);
     const uint32_t elsewhere = host_updates_max(dues);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
@@ -59,6 +61,8 @@ static void place(tide_dues *dues)
 
 void tide_dues_seal(tide_dues *dues, const uint32_t slots[TIDE_TIER_COUNT], tide_placement placement)
 {
+    assert(dues->count == 0 && slots[TIDE_TIER_DEVICE] > 0 && slots[TIDE_TIER_HOST] > 0);
+    assert((unsigned)placement <= TIDE_PLACEMENT_DEVICE);
     memcpy(dues->slots, slots, sizeof dues->slots);
     dues->placement = placement;
     place(dues);
@@ -68,6 +72,7 @@ void tide_dues_seal(tide_dues *dues, const uint32_t slots[TIDE_TIER_COUNT], tide
 
 void tide_dues_set_seconds(tide_dues *dues, double host_seconds, double device_seconds)
 {
+    assert(host_seconds >= 0 && device_seconds >= 0);
     dues->seconds[TIDE_TIER_HOST] = host_seconds;
     dues->seconds[TIDE_TIER_DEVICE] = device_seconds;
     const uint32_t chunks = tide_layout_space_chunks(dues->layout, TIDE_SPACE_PARAM);
@@ -85,6 +90,7 @@ uint32_t tide_dues_state_slots(const tide_dues *dues)
         in_all += states;
         on_device += dues->on_device[chunk] && dues->placement == TIDE_PLACEMENT_AUTO ? states : 0;
     }
+    assert(on_device <= in_all);
     const uint32_t room = dues->slots[TIDE_TIER_HOST];
     const uint32_t off_host = in_all - on_device > room ? in_all - on_device - room : 0;
     return on_device + off_host;
