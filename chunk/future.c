@@ -25,6 +25,7 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
                                uint32_t device_slots, uint32_t least_slots, bool prefetch)
 {
     const uint32_t chunks = tide_layout_chunk_count(ops->layout);
+    assert(least_slots > 0 && least_slots <= device_slots);
     uint32_t moments, uses;
     *future = (tide_future){.ops = ops,
                             .dues = dues,
@@ -40,10 +41,12 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
         status = create_plan(&future->plans[kind], chunks, &future->schedule);
     const uint32_t states = tide_dues_task_slots(ops->layout) - 1;
     future->spread = 1 + states * tide_layout_parts_per_chunk(ops->layout);
+    assert(future->schedule.use_capacity <= UINT32_MAX / future->spread);
     future->never_first = future->schedule.use_capacity * future->spread;
     if (future->never_first <
         2 * chunks) /* without a recording: room to tell what was used last (victims.h) */
         future->never_first = 2 * chunks;
+    assert(future->never_first <= UINT32_MAX - chunks);
     return status;
 }
 
@@ -64,6 +67,7 @@ void tide_future_destroy(tide_future *future)
  * (a pass that runs round and round lets go what it has just used), a spare slot or two are worth more. */
 static const tide_plan *plan_with_spares(const tide_future *f, tide_step_plan *step, uint32_t slots)
 {
+    assert(slots >= f->least_slots);
     for (uint32_t spare = 0;; spare++) {
         const tide_plan *made = tide_planner_build(step->planner, &step->trace, slots - spare);
         const uint32_t tight = tide_planner_tight_fetches(step->planner, spare);
@@ -78,9 +82,11 @@ static void plan(tide_future *f, uint32_t kind)
     tide_step_plan *step = &f->plans[kind];
     const tide_recording *recording = &f->schedule.recordings[kind];
     const uint32_t states = tide_dues_state_slots(f->dues), least = f->least_slots;
+    assert(kind < TIDE_SCHEDULE_KINDS && recording->valid);
     tide_tracer_make(&f->tracer, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
     step->plan =
         plan_with_spares(f, step, f->device_slots > states + least ? f->device_slots - states : least);
+    assert(step->plan->use_count == step->trace.use_count);
     step->recorded = recording->number;
     step->placements = f->dues->placements;
     f->planned++;
@@ -118,6 +124,7 @@ void tide_future_step_begin(tide_future *future, bool training)
 
 void tide_future_moment(tide_future *future, tide_op op, uint32_t slice)
 {
+    assert(op < future->ops->count && (slice == TIDE_SLICE_NONE || slice < future->ops->records[op].slices));
     if (!tide_schedule_advance(&future->schedule, (tide_moment){.op = op, .slice = slice}))
         return;
     future->re_recordings++;
@@ -148,17 +155,21 @@ uint32_t tide_future_keys(const tide_future *future)
 
 uint32_t tide_future_never_key(const tide_future *future, tide_chunk chunk)
 {
+    assert(chunk < tide_layout_chunk_count(future->ops->layout));
     return future->never_first + chunk;
 }
 
 tide_horizon tide_future_horizon(const tide_future *future)
 {
+    assert(!future->active || future->schedule.cursor <= future->active->length);
     const uint32_t from = future->active ? future->active->moment_first[future->schedule.cursor] : 0;
+    assert(from <= future->never_first / future->spread);
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
 static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_chunk chunk)
 {
+    assert(use == TIDE_USE_NONE || use < f->schedule.use_capacity);
     assert(which < f->spread);
     return use == TIDE_USE_NONE ? tide_future_never_key(f, chunk) : use * f->spread + which;
 }
@@ -178,6 +189,7 @@ static uint32_t state_number(const tide_layout *layout, tide_chunk chunk)
 {
     const uint32_t parts = tide_layout_parts_per_chunk(layout);
     const uint32_t space = (uint32_t)tide_layout_chunk_space(layout, chunk) - TIDE_SPACE_MASTER;
+    assert(space < TIDE_SPACE_CHECKPOINT - TIDE_SPACE_MASTER);
     return 1 + space * parts + tide_layout_chunk_index(layout, chunk) % parts;
 }
 
@@ -189,6 +201,7 @@ static bool is_state(const tide_layout *layout, tide_chunk chunk)
 
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk)
 {
+    assert(future->active);
     const tide_dues *dues = future->dues;
     if (!is_state(future->ops->layout, chunk))
         return tide_dues_must_leave(dues, chunk) ? tide_future_never_key(future, chunk)

@@ -90,6 +90,7 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
         }
     }
     recording->moment_first[recording->length] = number;
+    assert(number == recording->first[schedule->chunk_count]);
     for (uint32_t c = schedule->chunk_count; c > 0; c--)
         recording->first[c] = recording->first[c - 1];
     recording->first[0] = 0;
@@ -100,6 +101,7 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
 void tide_schedule_begin(tide_schedule *schedule, bool training)
 {
     assert(schedule->mode == TIDE_SCHEDULE_BETWEEN);
+    assert(schedule->cursor == 0);
     schedule->kind = training ? TIDE_SCHEDULE_TRAINING : TIDE_SCHEDULE_FORWARD;
     tide_recording *recording = &schedule->recordings[schedule->kind];
     schedule->cursor = 0;
@@ -111,6 +113,7 @@ void tide_schedule_begin(tide_schedule *schedule, bool training)
 static void record(tide_schedule *schedule, tide_recording *recording, tide_moment moment)
 {
     assert(!recording->valid);
+    assert(recording->length == schedule->cursor && recording->length <= schedule->moment_capacity);
     if (recording->length == schedule->moment_capacity) {
         schedule->mode = TIDE_SCHEDULE_LOST;
         return;
@@ -122,6 +125,7 @@ static void record(tide_schedule *schedule, tide_recording *recording, tide_mome
 static void truncate_recording(tide_schedule *schedule, tide_recording *recording)
 {
     assert(schedule->cursor <= recording->length);
+    assert(recording->valid && schedule->mode == TIDE_SCHEDULE_FOLLOWING);
     recording->valid = false;
     recording->length = schedule->cursor;
     schedule->mode = TIDE_SCHEDULE_RECORDING;
@@ -142,6 +146,7 @@ bool tide_schedule_advance(tide_schedule *schedule, tide_moment moment)
     if (schedule->mode == TIDE_SCHEDULE_RECORDING)
         record(schedule, recording, moment);
     schedule->cursor++;
+    assert(schedule->mode == TIDE_SCHEDULE_LOST || schedule->cursor <= recording->length);
     return differs;
 }
 
@@ -161,6 +166,7 @@ bool tide_schedule_end(tide_schedule *schedule)
 
 void tide_schedule_abort(tide_schedule *schedule)
 {
+    assert(schedule->mode != TIDE_SCHEDULE_BETWEEN);
     schedule->mode = TIDE_SCHEDULE_BETWEEN;
     schedule->cursor = 0;
 }
@@ -187,6 +193,7 @@ uint32_t tide_schedule_never(const tide_schedule *schedule)
 static uint32_t moments_until(const tide_schedule *schedule, const tide_recording *recording, uint32_t use)
 {
     assert(use < recording->length);
+    assert(schedule->cursor <= recording->length);
     return use >= schedule->cursor ? use - schedule->cursor : use + recording->length - schedule->cursor;
 }
 
@@ -203,6 +210,7 @@ static uint32_t find_next(const tide_schedule *schedule, const tide_recording *r
         else
             high = middle;
     }
+    assert(low == end || recording->uses[low] >= schedule->cursor);
     return low < end ? low : recording->first[chunk];
 }
 

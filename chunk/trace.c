@@ -28,6 +28,7 @@ void tide_tracer_destroy(tide_tracer *tracer)
 
 static void add_use(tide_use_trace *trace, uint32_t moment, tide_chunk chunk, uint32_t flags, uint32_t held_moments)
 {
+    assert(moment < trace->moment_count && chunk < trace->chunk_count);
     trace->uses[trace->use_count++] =
         (tide_trace_use){.moment = moment, .chunk = chunk, .flags = flags, .held_moments = held_moments};
 }
@@ -69,6 +70,7 @@ static void set_part_live(tide_tracer *t, uint32_t tensor, uint32_t part, bool l
         return;
     *was = live;
     tide_layout_checkpoint_chunks(t->layout, tensor, part, &first, &last);
+    assert(live || t->live_parts[first] > 0);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         t->live_parts[chunk] += live ? 1u : UINT32_MAX;
 }
@@ -130,5 +132,6 @@ void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool
         else
             trace_slice(tracer, recording->moments[moment], moment, trace);
     }
+    assert(trace->use_count == recording->moment_first[recording->length]);
     trace_last_uses(tracer, training, trace);
 }
