@@ -30,8 +30,10 @@ void tide_task_add(tide_task *task, tide_chunk chunk, uint32_t access)
 tide_task tide_gather_due(const tide_gather *g, tide_chunk chunk)
 {
     const tide_due *due = &g->dues->chunks[chunk];
+    assert(due->kind != TIDE_DUE_NONE && due->part < due->parts);
     const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
     const bool updates = due->kind == TIDE_DUE_UPDATE;
+    assert(updates || !due->on_device);
     tide_task task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
                       .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
                       .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
@@ -44,6 +46,7 @@ tide_task tide_gather_due(const tide_gather *g, tide_chunk chunk)
         if (state != TIDE_CHUNK_NONE)
             tide_task_add(&task, state, updates ? both : TIDE_ACCESS_READ);
     }
+    assert(task.count >= 2);
     return task;
 }
 
@@ -62,6 +65,7 @@ static void clear_gather(tide_gather *g, tide_tier tier)
 
 static void set_gather(tide_gather *g, const tide_task *task)
 {
+    assert(task->count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
     const tide_task *was = &g->tasks[task->tier];
     if (was->count == task->count && was->chunk == task->chunk && was->part == task->part &&
         was->kind == task->kind)
@@ -81,6 +85,8 @@ void tide_gather_forget(tide_gather *gather)
 /* All is there (and host slots are free for what is fresh): pin, and let the executor have it. */
 void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *command)
 {
+    assert(task->kind == TIDE_COMMAND_ACCESS || g->running[task->tier] < TIDE_OPEN_TASKS_MAX);
+    assert(task->count > 0 && task->count <= TIDE_TASK_CHUNKS_MAX);
     uint32_t access[TIDE_TASK_CHUNKS_MAX] = {0};
     *command = (tide_command){.kind = task->kind,
                               .reason = task->reason,
@@ -94,6 +100,8 @@ void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *c
         const tide_chunk chunk = task->items[i].chunk;
         const tide_place *place = place_of(g, task, i);
         const bool has_slot = place->slot[task->tier] != TIDE_SLOT_NONE;
+        assert(!place->busy && (has_slot || task->tier == TIDE_TIER_HOST));
+        assert(place->pins[TIDE_TIER_DEVICE] == 0 && place->pins[TIDE_TIER_HOST] == 0);
         access[i] = task->items[i].access;
         if (!has_slot)
             (void)tide_places_take(g->places, chunk, task->tier);
@@ -143,6 +151,7 @@ static bool leaves(const tide_task *task, uint32_t i, const tide_place *place)
 static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task *task, uint32_t i,
                           bool *there, tide_command *command)
 {
+    assert(task->tier == TIDE_TIER_HOST && i < task->count);
     const tide_place *place = place_of(g, task, i);
     const tide_chunk chunk = task->items[i].chunk;
     bool moved = false;
@@ -203,6 +212,7 @@ static bool make_device_room(tide_gather *g, const tide_turn *turn, tide_command
 static bool gather_on_device(tide_gather *g, const tide_turn *turn, const tide_task *task,
                              tide_command *command)
 {
+    assert(task->kind == TIDE_COMMAND_UPDATE);
     uint32_t missing = 0;
     bool all_there = true;
     if (g->places->tier[TIDE_TIER_DEVICE].count - g->places->pinned[TIDE_TIER_DEVICE] < task->count)
@@ -237,6 +247,7 @@ bool tide_gather_next(tide_gather *g, const tide_turn *turn, const tide_task *ta
 /* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
 bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t *fresh)
 {
+    assert(task->tier == TIDE_TIER_HOST);
     *fresh = 0;
     for (uint32_t i = 0; i < task->count; i++) {
         const tide_place *place = place_of(g, task, i);
@@ -261,6 +272,7 @@ static void finish_chunk(tide_gather *g, tide_tier tier, tide_chunk chunk, uint3
     if (ok && access & TIDE_ACCESS_WRITE) {
         if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
             tide_places_release(g->places, chunk, other);
+        assert(!place->valid[other]);
         tide_places_set_valid(g->places, chunk, tier);
         tide_tensors_note_content(g->tensors, chunk);
     } else if (ok && place->live) {
@@ -271,7 +283,9 @@ static void finish_chunk(tide_gather *g, tide_tier tier, tide_chunk chunk, uint3
 
 void tide_gather_finish(tide_gather *gather, const tide_open_command *open, tide_part_end how)
 {
+    assert(open->open && open->command.kind > TIDE_COMMAND_WRITE_BACK);
     const tide_command *command = &open->command;
+    assert(command->task_count > 0 && command->task_count <= TIDE_TASK_CHUNKS_MAX);
     for (uint32_t i = 0; i < command->task_count; i++)
         finish_chunk(gather, command->tier, command->task[i].chunk, open->access[i], how == TIDE_PART_DONE);
     if (command->kind == TIDE_COMMAND_ACCESS)

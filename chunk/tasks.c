@@ -33,6 +33,7 @@ void tide_tasks_destroy(tide_tasks *tasks)
 /* The sets that a PARAM chunk belongs to: bit i for set i. */
 static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
 {
+    assert(tide_dues_is_param_chunk(t->dues, chunk));
     const tide_due *due = &t->dues->chunks[chunk];
     const uint32_t shift = tide_place_of(t->places, chunk)->marks & TIDE_MARK_FIRST ? TIDE_TASK_FIRST : 0;
     uint32_t fresh;
@@ -54,6 +55,7 @@ static void look_again(tide_tasks *t)
         if (chunk == TIDE_CHUNK_NONE)
             continue;
         const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
+        assert(is < 1u << TIDE_TASK_SETS);
         for (uint32_t changed = was ^ is; changed; changed &= changed - 1) {
             tide_use_set *set = &t->sets[__builtin_ctz(changed)];
             if (is & changed & -changed)
@@ -68,6 +70,7 @@ static void look_again(tide_tasks *t)
 /* The first chunk of a set, or with `first_only` of those in it that a request waits for. */
 static tide_chunk first_of(const tide_tasks *t, uint32_t set, bool first_only)
 {
+    assert(set < TIDE_TASK_FIRST);
     const uint32_t awaited = tide_use_set_from(&t->sets[set + TIDE_TASK_FIRST], 0),
                    other = first_only ? TIDE_USE_NONE : tide_use_set_from(&t->sets[set], 0);
     _Static_assert(TIDE_USE_NONE == TIDE_CHUNK_NONE, "no chunk is the highest number");
@@ -87,6 +90,7 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     }
     if (chunk == TIDE_CHUNK_NONE)
         return false;
+    assert(tide_dues_has(tasks->dues, chunk) && !tasks->dues->chunks[chunk].on_device);
     const tide_task task = tide_gather_due(&tasks->gather, chunk);
     tide_gather_hand_out(&tasks->gather, &task, command);
     return true;
@@ -112,6 +116,7 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
         if (chunk == TIDE_CHUNK_NONE ||
             !may_gather(tasks, turn, device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST, first_only))
             continue;
+        assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
         const tide_task task = tide_gather_due(&tasks->gather, chunk);
         if (tide_gather_next(&tasks->gather, turn, &task, command))
             return true;
@@ -138,6 +143,7 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 void tide_tasks_finish(tide_tasks *tasks, const tide_open_command *open, tide_part_end how)
 {
+    assert(open->command.kind != TIDE_COMMAND_ACCESS || tasks->access_running);
     tide_gather_finish(&tasks->gather, open, how);
     if (open->command.kind == TIDE_COMMAND_ACCESS)
         tide_tasks_close_access(tasks);
@@ -168,6 +174,7 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
         status = check_access(tasks, chunks, i);
     if (status != TIDE_OK)
         return status;
+    assert(tasks->access.count == 0 && !tasks->access_running);
     tide_task *task = &tasks->access;
     *task = (tide_task){.kind = TIDE_COMMAND_ACCESS,
                         .tier = TIDE_TIER_HOST,
