@@ -32,9 +32,11 @@ tide_status tide_gradients_add_op(tide_gradients *gradients, const char *name, t
     if (!tide_array_grow((void **)&gradients->ops, gradients->op_count, &gradients->op_capacity,
                          sizeof *gradients->ops))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its gradients", name);
+    assert(gradients->op_count < TIDE_OP_NONE && (uses || use_count == 0));
     const tide_op op = gradients->op_count++;
     gradients->ops[op] = (tide_gradient_op){.name = name, .pass = pass, .uses = uses, .use_count = use_count};
     for (uint32_t i = 0; i < use_count && pass != TIDE_PASS_FORWARD; i++) {
+        assert(uses[i].tensor < tide_layout_params(gradients->layout));
         tide_gradient *param = &gradients->params[uses[i].tensor];
         param->closing_op = op;
         if (!(uses[i].access & TIDE_ACCESS_GRAD))
@@ -53,6 +55,7 @@ bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param)
 
 bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint32_t param)
 {
+    assert(op < gradients->op_count && param < tide_layout_params(gradients->layout));
     return gradients->params[param].closing_op == op && gradients->params[param].maker != TIDE_OP_NONE;
 }
 
@@ -65,6 +68,7 @@ static const char *param_name(const tide_gradients *g, uint32_t param)
 
 static const char *closing_name(const tide_gradients *g, uint32_t param)
 {
+    assert(g->params[param].closing_op < g->op_count);
     return g->ops[g->params[param].closing_op].name;
 }
 
@@ -75,6 +79,7 @@ static bool waits(const tide_gradient *gradient)
 
 bool tide_gradients_closes(const tide_gradients *gradients, tide_op op, const tide_use *use)
 {
+    assert(op < gradients->op_count && use->tensor < tide_layout_params(gradients->layout));
     const tide_gradient *gradient = &gradients->params[use->tensor];
     return gradient->closing_op == op && (gradient->is_added || use->access & TIDE_ACCESS_GRAD);
 }
@@ -101,6 +106,7 @@ static tide_status check_use(const tide_gradients *g, tide_op op, uint32_t param
 static void need(tide_gradients *g, uint32_t param, tide_op *first)
 {
     const tide_op closing = g->params[param].closing_op;
+    assert(closing < g->op_count);
     g->ops[closing].needed = g->look;
     *first = closing < *first ? closing : *first;
 }
@@ -135,6 +141,7 @@ static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, u
 
 static tide_status check_needed(tide_gradients *g, tide_op op, tide_op needed)
 {
+    assert(needed < g->op_count && g->ops[needed].pass != TIDE_PASS_FORWARD);
     const tide_gradient_op *it = &g->ops[needed];
     tide_op first = needed;
     for (uint32_t i = 0; i < it->use_count; i++) {
@@ -149,6 +156,7 @@ static tide_status check_needed(tide_gradients *g, tide_op op, tide_op needed)
 
 tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
 {
+    assert(op < gradients->op_count);
     const tide_gradient_op *it = &gradients->ops[op];
     tide_op first = gradients->op_count;
     gradients->look++;
@@ -200,10 +208,12 @@ void tide_gradients_end(tide_gradients *gradients, tide_op op)
     const tide_gradient_op *it = &gradients->ops[op];
     for (uint32_t i = 0; i < it->use_count && it->pass != TIDE_PASS_FORWARD; i++) {
         tide_gradient *gradient = &gradients->params[it->uses[i].tensor];
+        assert(!gradient->is_closed);
         const bool waited = waits(gradient);
         gradient->is_closed = tide_gradients_closes(gradients, op, &it->uses[i]);
         gradient->is_added = gradient->is_added || it->uses[i].access & TIDE_ACCESS_GRAD;
         gradients->waiting_count += waits(gradient);
+        assert(gradients->waiting_count >= waited);
         gradients->waiting_count -= waited;
     }
 }

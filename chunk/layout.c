@@ -101,6 +101,7 @@ tide_status tide_layout_add_param(tide_layout *layout, const char *name, uint64_
             TIDE_ERROR_ARGUMENT,
             "param %s: %llu elements behind %llu of others; it has at least 1, and all have at most 2^48",
             name, (unsigned long long)elements, (unsigned long long)offset);
+    assert(offset % alignment_elements == 0 && offset >= layout->end_elements);
     const uint32_t number = layout->param_names.count;
     if (!tide_array_grow((void **)&layout->params, number, &layout->param_capacity, sizeof *layout->params))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for param %s, behind %u others", name,
@@ -108,6 +109,7 @@ tide_status tide_layout_add_param(tide_layout *layout, const char *name, uint64_
     status = tide_names_add(&layout->param_names, name);
     if (status != TIDE_OK)
         return status;
+    assert(layout->param_names.count == number + 1);
     layout->params[number] = (param_entry){.elements = elements, .offset_elements = offset};
     layout->end_elements = offset + elements;
     *param = number;
@@ -129,6 +131,7 @@ tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, ui
             "checkpoint %s: %u parts of %llu bytes behind %llu bytes of others; it has at least 1 "
             "of 1 byte, and all have at most 2^50 bytes and 2^32 parts",
             name, parts, (unsigned long long)part_bytes, (unsigned long long)offset);
+    assert(offset % TIDE_ALIGNMENT_BYTES == 0 && end > offset);
     const uint32_t number = layout->checkpoint_names.count;
     if (!tide_array_grow((void **)&layout->checkpoints, number, &layout->checkpoint_capacity,
                          sizeof *layout->checkpoints))
@@ -137,6 +140,7 @@ tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, ui
     status = tide_names_add(&layout->checkpoint_names, name);
     if (status != TIDE_OK)
         return status;
+    assert(layout->checkpoint_names.count == number + 1);
     layout->checkpoints[number] =
         (checkpoint_entry){.parts = parts, .part_bytes = part_bytes, .offset_bytes = offset};
     layout->checkpoint_bytes = end;
@@ -155,6 +159,7 @@ static void fill_overlaps(const tide_layout *layout, overlap *overlaps, uint32_t
         uint64_t begin = i * elements, end = begin + elements;
         while (layout->params[param].offset_elements + layout->params[param].elements <= begin)
             param++;
+        assert(param < layout->param_names.count);
         uint32_t last = param;
         while (last + 1 < layout->param_names.count && layout->params[last + 1].offset_elements < end)
             last++;
@@ -205,6 +210,8 @@ tide_status tide_layout_seal(tide_layout *layout)
         return status;
     uint32_t params = layout->space_chunks[TIDE_SPACE_PARAM],
              states = layout->space_chunks[TIDE_SPACE_MASTER];
+    assert(params > 0 && params <= states);
+    assert(layout->space_chunks[TIDE_SPACE_VARIANCE] <= layout->space_chunks[TIDE_SPACE_MOMENTUM]);
     overlap *param_overlaps = calloc(params, sizeof *param_overlaps);
     overlap *state_overlaps = calloc(states, sizeof *state_overlaps);
     if (!param_overlaps || !state_overlaps) {

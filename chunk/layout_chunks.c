@@ -98,6 +98,7 @@ void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_sp
     *first = layout->space_first[space] + (uint32_t)(entry->offset_elements / elements);
     *last =
         layout->space_first[space] + (uint32_t)((entry->offset_elements + entry->elements - 1) / elements);
+    assert(*first <= *last && *last < layout->space_first[space + 1]);
 }
 
 static const overlap *chunk_overlap(const tide_layout *layout, tide_chunk chunk)
@@ -138,4 +139,5 @@ void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t tensor, u
     assert(layout->sealed);
     *first = layout->space_first[TIDE_SPACE_CHECKPOINT] + (uint32_t)(begin / layout->options.chunk_bytes);
     *last = layout->space_first[TIDE_SPACE_CHECKPOINT] + (uint32_t)((end - 1) / layout->options.chunk_bytes);
+    assert(*first <= *last && *last < layout->space_first[TIDE_SPACE_COUNT]);
 }
