@@ -45,6 +45,7 @@ void tide_leaving_destroy(tide_leaving *leaving)
 /* LEAVING or WRITING: what leaves is copied out as well. */
 static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks)
 {
+    assert(marks & TIDE_MARKS_GOING && !(marks & ~(uint32_t)(TIDE_MARKS_GOING | TIDE_MARK_KEPT)));
     const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_LEAVING;
     tide_places_change_marks(l->places, chunk, marks, leaves ? TIDE_MARK_WRITING : 0);
 }
@@ -53,8 +54,10 @@ void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uin
                             uint32_t first_use, uint64_t ends)
 {
     const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : tide_future_plan(leaving->future);
+    assert(ends <= leaving->ended + 1 && (!step || first_use + count <= step->trace.use_count));
     for (uint32_t i = 0; i < count; i++) {
         assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
+        assert(leaving->ends[chunks[i]] <= ends);
         leaving->ends[chunks[i]] = ends;
         if (step && step->plan->leaves[first_use + i])
             let_go(leaving, chunks[i], TIDE_MARK_LEAVING);
@@ -100,6 +103,7 @@ static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
     const bool leaves = place->marks & TIDE_MARK_LEAVING;
+    assert(place->marks & TIDE_MARKS_GOING);
     if (place->busy)
         return TIDE_SHELF_NONE;
     if (!tide_place_is_dirty(place))
@@ -130,6 +134,7 @@ static void sort(tide_leaving *l, tide_chunk chunk)
     else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
     const uint32_t shelf = place->marks & TIDE_MARKS_GOING ? shelf_of(l, chunk) : TIDE_SHELF_NONE;
+    assert(shelf == TIDE_SHELF_NONE || tide_place_is_movable(place));
     tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk, shelf));
 }
 
@@ -146,6 +151,7 @@ static void promote(tide_leaving *l, uint32_t shelf)
         if (oldest == TIDE_CHUNK_NONE || is_late(l, oldest))
             return;
         sort(l, oldest);
+        assert(l->shelves.standings[oldest].shelf != shelf);
     }
 }
 
@@ -195,6 +201,7 @@ static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *
         chunk = choose_with_copy(l, marks);
     if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(l->victims, SPARED_DUPLICATES)))
         return false;
+    assert(copy || tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING);
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
     const tide_reason reason = tide_dues_has(l->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     if (tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING)

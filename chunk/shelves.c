@@ -43,8 +43,10 @@ void tide_shelves_put(tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, u
 {
     tide_standing *standing = &shelves->standings[chunk];
     assert((shelf < shelves->count && key < shelves->key_count) || shelf == TIDE_SHELF_NONE);
+    assert(chunk < shelves->chunk_count);
     if (standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key))
         return;
+    assert(standing->shelf == TIDE_SHELF_NONE || shelves->holder[standing->key] == chunk);
     if (standing->shelf != TIDE_SHELF_NONE)
         tide_use_set_erase(&shelves->sets[standing->shelf], standing->key);
     *standing = (tide_standing){.key = key, .shelf = (uint8_t)shelf};
@@ -63,6 +65,7 @@ static bool is_spared(const tide_places *places, tide_chunk chunk, uint32_t mark
 static tide_chunk highest_of(const tide_shelves *s, uint32_t shelf, uint32_t first, uint32_t end,
                              const tide_places *places, uint32_t spared)
 {
+    assert(shelf < s->count && first <= end && end <= s->key_count);
     for (uint32_t key = tide_use_set_below(&s->sets[shelf], end); key != TIDE_USE_NONE && key >= first;
          key = tide_use_set_below(&s->sets[shelf], key))
         if (!is_spared(places, s->holder[key], spared))
@@ -74,6 +77,7 @@ static tide_chunk highest_of(const tide_shelves *s, uint32_t shelf, uint32_t fir
 static tide_chunk lowest_of(const tide_shelves *s, uint32_t shelf, uint32_t first, uint32_t end,
                             const tide_places *places, uint32_t spared)
 {
+    assert(shelf < s->count && first <= end && end <= s->key_count);
     for (uint32_t key = tide_use_set_from(&s->sets[shelf], first); key < end;
          key = tide_use_set_from(&s->sets[shelf], key + 1))
         if (!is_spared(places, s->holder[key], spared))

@@ -37,8 +37,10 @@ void tide_victims_destroy(tide_victims *victims)
 static uint32_t key_of(const tide_victims *v, tide_chunk chunk)
 {
     const uint64_t last_use = tide_place_of(v->places, chunk)->last_use;
+    assert(last_use <= v->places->uses);
     if (v->future->active)
         return tide_future_worth_key(v->future, chunk);
+    assert(last_use <= v->since || last_use - v->since <= v->future->never_first);
     return last_use <= v->since ? tide_future_never_key(v->future, chunk)
                                 : v->future->never_first - (uint32_t)(last_use - v->since);
 }
@@ -76,6 +78,7 @@ static void sort(tide_victims *v, tide_chunk chunk)
 /* State that is updated on the device stands beside its PARAM chunk. */
 static void sort_states(tide_victims *v, tide_chunk param_chunk)
 {
+    assert(v->dues->on_device[param_chunk]);
     for (uint32_t part = 0; part < v->dues->chunks[param_chunk].parts; part++)
         for (int space = TIDE_SPACE_MASTER; space <= TIDE_SPACE_VARIANCE; space++) {
             const tide_chunk state = tide_layout_state_chunk(v->layout, param_chunk, (tide_space)space, part);
@@ -119,6 +122,7 @@ static tide_chunk farther(const tide_victims *v, tide_chunk a, tide_chunk b)
 /* The farthest on a shelf that the rule allows. */
 static tide_chunk find(const tide_victims *v, tide_victim_rule rule, uint32_t shelf)
 {
+    assert(shelf < REQUESTED);
     const tide_horizon horizon = tide_future_horizon(v->future);
     const tide_chunk found = tide_shelves_farthest(&v->device, shelf, horizon, v->places, rule.spared);
     if (rule.spared & TIDE_MARK_REQUESTED)
@@ -142,6 +146,7 @@ bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide
     const tide_chunk dead = find(victims, rule, DEAD);
     if (dead == TIDE_CHUNK_NONE)
         return false;
+    assert(!tide_place_is_dirty(tide_place_of(victims->places, dead)));
     tide_moves_evict(victims->moves, dead, false, reason, command);
     return true;
 }
@@ -163,6 +168,7 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
     }
     if (victim == TIDE_CHUNK_NONE)
         return false;
+    assert(dirty == tide_place_is_dirty(tide_place_of(victims->places, victim)));
     tide_moves_evict(victims->moves, victim, dirty, reason, command);
     return true;
 }
@@ -192,6 +198,7 @@ bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared)
     const tide_chunk chunk = find_duplicate(victims, spared);
     if (chunk == TIDE_CHUNK_NONE)
         return false;
+    assert(tide_place_is_duplicate(tide_place_of(victims->places, chunk)));
     tide_places_release(victims->places, chunk, TIDE_TIER_HOST);
     return true;
 }
@@ -213,6 +220,7 @@ static bool evict_for_spill(tide_victims *v, const tide_turn *turn, tide_command
     const tide_chunk clean = find(v, rule, CLEAN);
     if (clean == TIDE_CHUNK_NONE)
         return false;
+    assert(!tide_place_is_dirty(tide_place_of(v->places, clean)));
     tide_moves_evict(v->moves, clean, false, TIDE_REASON_SPILL, command);
     return true;
 }
@@ -229,6 +237,7 @@ bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_comma
                               TIDE_MARK_GATHER_HOST);
     if (chunk == TIDE_CHUNK_NONE)
         return false;
+    assert(tide_place_of(victims->places, chunk)->pins[TIDE_TIER_HOST] == 0);
     tide_moves_fetch(victims->moves, chunk, TIDE_REASON_SPILL, command);
     return true;
 }
