@@ -29,6 +29,8 @@ void tide_moves_destroy(tide_moves *moves)
 void tide_moves_issue(tide_moves *moves, tide_command *command, const uint32_t *access)
 {
     assert(moves->free_count > 0);
+    assert((access != NULL) == (command->kind > TIDE_COMMAND_WRITE_BACK));
+    assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS && (unsigned)command->reason <= TIDE_REASON_SPILL);
     const uint32_t at = moves->free[--moves->free_count];
     tide_open_command *open = &moves->open[at];
     assert(!open->open);
@@ -51,6 +53,7 @@ void tide_moves_close(tide_moves *moves, uint32_t id)
 {
     const uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
     assert(moves->open[at].open && moves->open[at].command.id == id);
+    assert(moves->free_count < TIDE_OPEN_COMMANDS_MAX);
     moves->open[at].open = false;
     moves->free[moves->free_count++] = at;
 }
@@ -62,6 +65,7 @@ void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, t
     const tide_place *place = tide_place_of(moves->places, chunk);
     assert(!place->busy && !place->valid[TIDE_TIER_DEVICE]);
     const bool copy = place->live && place->valid[TIDE_TIER_HOST], in_place = place->stale;
+    assert(tide_places_has_slot_for(moves->places, chunk) && (copy || !in_place));
     const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_CHECKPOINT;
     if (!in_place)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_DEVICE);
@@ -82,6 +86,7 @@ void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reaso
 {
     const tide_place *place = tide_place_of(moves->places, chunk);
     assert(tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
+    assert(!copy || (tide_place_is_dirty(place) && tide_places_free(moves->places, TIDE_TIER_HOST) > 0));
     if (copy)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
     *command = (tide_command){.kind = TIDE_COMMAND_EVICT,
@@ -125,6 +130,7 @@ static void count(tide_move_counters *counters, const tide_command *command)
 
 static void finish_fetch(tide_moves *moves, const tide_command *command, bool ok)
 {
+    assert(moves->spills_open > 0 || command->reason != TIDE_REASON_SPILL);
     moves->spills_open -= command->reason == TIDE_REASON_SPILL;
     if (ok) {
         tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_DEVICE);
@@ -138,6 +144,7 @@ static void finish_evict(tide_moves *moves, const tide_command *command, bool ok
 {
     assert(moves->evictions_open > 0);
     moves->evictions_open--;
+    assert(tide_place_of(moves->places, command->chunk)->pins[TIDE_TIER_DEVICE] == 0);
     if (!ok)
         return;
     if (command->copy)
@@ -148,7 +155,9 @@ static void finish_evict(tide_moves *moves, const tide_command *command, bool ok
 
 void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok)
 {
+    assert((unsigned)command->kind <= TIDE_COMMAND_WRITE_BACK);
     assert(tide_place_of(moves->places, command->chunk)->slot[TIDE_TIER_DEVICE] == command->device_slot);
+    assert(tide_place_of(moves->places, command->chunk)->slot[TIDE_TIER_HOST] == command->host_slot);
     tide_places_close(moves->places, command->chunk);
     if (command->kind == TIDE_COMMAND_FETCH)
         finish_fetch(moves, command, ok);

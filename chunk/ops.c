@@ -122,6 +122,7 @@ tide_status tide_op_check(const tide_layout *layout, const tide_op_description *
  */
 static uint32_t add_range(tide_ops *ops, tide_chunk *set, uint32_t count, tide_chunk first, tide_chunk last)
 {
+    assert(first <= last && last < tide_layout_chunk_count(ops->layout));
     for (tide_chunk chunk = first; chunk <= last; chunk++) {
         if (ops->seen[chunk] == ops->seen_stamp)
             continue;
@@ -185,6 +186,7 @@ static bool fill_sets(tide_ops *ops, const tide_op_description *d, tide_op_recor
         op->slice_first[slice + 1] = op->slice_first[slice] + count;
         op->largest_slice = count > op->largest_slice ? count : op->largest_slice;
     }
+    assert(op->largest_slice <= op->slice_first[d->slices]);
     op->slice_chunks = allocate(op->slice_first[d->slices], sizeof *op->slice_chunks);
     if (!op->slice_chunks)
         return false;
@@ -223,6 +225,7 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, 
         record_free(&record);
         return status;
     }
+    assert(ops->gradients.op_count == ops->count + 1);
     *op = ops->count++;
     ops->records[*op] = record;
     return TIDE_OK;
@@ -230,6 +233,7 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, 
 
 void tide_ops_seal(tide_ops *ops)
 {
+    assert(ops->gradients.op_count == ops->count);
     for (tide_op op = 0; op < ops->count; op++) {
         tide_op_record *record = &ops->records[op];
         ops->seen_stamp++;
