@@ -35,12 +35,14 @@ uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory
 
 void tide_use_set_insert(tide_use_set *set, uint32_t use)
 {
+    assert(set->levels > 0 && use / 64 < set->word_count[0]);
     for (uint32_t level = 0; level < set->levels; level++, use /= 64)
         set->words[level][use / 64] |= UINT64_C(1) << use % 64;
 }
 
 void tide_use_set_erase(tide_use_set *set, uint32_t use)
 {
+    assert(set->levels > 0 && use / 64 < set->word_count[0]);
     for (uint32_t level = 0; level < set->levels; level++, use /= 64) {
         set->words[level][use / 64] &= ~(UINT64_C(1) << use % 64);
         if (set->words[level][use / 64])
@@ -61,6 +63,7 @@ static uint32_t lowest(uint64_t word)
 
 uint32_t tide_use_set_from(const tide_use_set *set, uint32_t from)
 {
+    assert(from / 64 < set->word_count[0]);
     for (uint32_t level = 0; level < set->levels; level++) {
         const uint64_t word = from / 64 < set->word_count[level] ? set->words[level][from / 64] >> from % 64 << from % 64 : 0;
         if (!word) {
@@ -84,6 +87,7 @@ static uint32_t highest(uint64_t word)
 /* The highest number below `limit`, TIDE_USE_NONE if there is none. */
 uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit)
 {
+    assert(limit / 64 < set->word_count[0]);
     for (uint32_t level = 0; level < set->levels; level++, limit /= 64) {
         const uint64_t below = (UINT64_C(1) << limit % 64) - 1;
         uint64_t word = set->words[level][limit / 64] & below;
