@@ -39,6 +39,7 @@ typedef enum fetch_state { FETCH_THERE, FETCH_LATER, FETCH_MISSING } fetch_state
 
 static const tide_trace_use *use_of(const tide_prefetch *p, uint32_t fetch)
 {
+    assert(fetch < p->count);
     return &p->step->trace.uses[p->step->plan->fetches[fetch]];
 }
 
@@ -86,6 +87,7 @@ static void set_takes(tide_prefetch *p, uint32_t fetch, bool takes)
 /* Slots set aside for fetches [0, end). */
 static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
 {
+    assert(end <= p->count);
     uint32_t slots = 0;
     for (uint32_t i = end; i > 0; i -= i & -i)
         slots += p->aside[i];
@@ -96,6 +98,7 @@ static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
 static uint32_t aside_before(const tide_prefetch *p, uint32_t fetch)
 {
     const uint32_t from = aside_below(p, p->first), to = aside_below(p, fetch);
+    assert(fetch < p->first || to >= from);
     return fetch >= p->first ? to - from : aside_below(p, p->count) - from + to;
 }
 
@@ -126,6 +129,7 @@ static void sort(tide_prefetch *p, tide_chunk chunk)
 static void pass(tide_prefetch *p, uint32_t fetch)
 {
     const tide_chunk chunk = use_of(p, fetch)->chunk;
+    assert(p->next_fetch[fetch] < p->count);
     assert(p->fetch_of[chunk] == fetch);
     set_takes(p, fetch, !is_in_place(p, fetch));
     tide_use_set_erase(&p->missing, fetch);
@@ -136,6 +140,7 @@ static void pass(tide_prefetch *p, uint32_t fetch)
 
 static void take_over(tide_prefetch *p, const tide_step_plan *step)
 {
+    assert(step->plan->fetch_count <= p->future->schedule.use_capacity);
     p->step = step;
     p->planned = p->future->planned;
     p->epoch = p->future->epoch;
@@ -177,6 +182,7 @@ static void look_again(tide_prefetch *p, const tide_step_plan *step)
         while (p->first < p->count && use_of(p, p->first)->moment < p->future->schedule.cursor)
             pass(p, p->first++);
     }
+    assert(p->first <= p->count && p->rounds == p->future->rounds);
     while ((chunk = tide_places_noted(p->places, TIDE_WATCHER_PREFETCH)) != TIDE_CHUNK_NONE)
         sort(p, chunk);
 }

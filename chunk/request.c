@@ -65,6 +65,7 @@ static void set_member(tide_use_set *set, uint32_t pin, bool member)
 
 static void sort(tide_request *r, uint32_t pin)
 {
+    assert(pin >= r->pinned_count && pin < r->pin_count);
     const uint32_t was = r->lacks[pin], is = lacks_of(r, r->pins[pin]);
     if (was == is)
         return;
@@ -74,6 +75,7 @@ static void sort(tide_request *r, uint32_t pin)
     r->owing -= (was & LACKS_UPDATE) != 0;
     r->slotless += (is & LACKS_SLOT) != 0;
     r->slotless -= (was & LACKS_SLOT) != 0;
+    assert(r->lacking <= r->pin_count && r->owing <= r->lacking && r->slotless <= r->lacking);
     set_member(&r->missing, pin, is & MISSING);
     set_member(&r->in_place, pin, is & MISSING_IN_PLACE);
     r->lacks[pin] = (uint8_t)is;
@@ -131,6 +133,7 @@ uint32_t tide_request_reserved(tide_request *request)
 
 static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t count)
 {
+    assert(r->pinned_count == r->pin_count);
     uint32_t marks = 0;
     for (uint32_t i = 0; i < count; i++) {
         const tide_place *place = tide_place_of(r->places, chunks[i]);
@@ -147,6 +150,7 @@ static void request_chunks(tide_request *r, const tide_chunk *chunks, uint32_t c
 /* Take back pins and marks of the request's chunks from `from` on. */
 static void release_chunks(tide_request *r, uint32_t from)
 {
+    assert(from <= r->pin_count && r->pinned_count <= r->pin_count);
     for (uint32_t i = from; i < r->pin_count; i++) {
         tide_places_request(r->places, r->pins[i], false);
         if (i < r->pinned_count)
@@ -162,6 +166,7 @@ static void drop_host_copy(tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
     assert(place->pins[TIDE_TIER_DEVICE] > 0);
+    assert(tide_place_is_resident(place));
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE)
         tide_places_release(r->places, chunk, TIDE_TIER_HOST);
 }
@@ -222,6 +227,7 @@ void tide_request_open(tide_request *request, tide_op op)
 {
     const tide_op_record *record = &request->ops->records[op];
     assert(!request->open && request->pin_count == 0 && request->pinned_count == 0);
+    assert(!request->ready && op < request->ops->count);
     request->open = true;
     request->op = op;
     request->slice = TIDE_SLICE_NONE;
@@ -245,6 +251,7 @@ void tide_request_open_slice(tide_request *request, uint32_t slice)
 {
     uint32_t count;
     assert(request->open && request->ready && request->slice == TIDE_SLICE_NONE);
+    assert(request->pin_count == request->param_pins && slice < request->ops->records[request->op].slices);
     request->slice = slice;
     forget_overwritten(request, &request->ops->records[request->op]);
     const tide_moment moment = {.op = request->op, .slice = slice};
@@ -258,6 +265,7 @@ void tide_request_end_slice(tide_request *request, uint64_t ends)
     const tide_op_record *op = &request->ops->records[request->op];
     if (request->slice == TIDE_SLICE_NONE)
         return;
+    assert(request->open && request->ready && request->pin_count >= request->param_pins);
     const uint32_t count = request->pin_count - request->param_pins;
     release_chunks(request, request->param_pins);
     for (uint32_t i = 0; i < op->checkpoint_count; i++)
@@ -293,6 +301,7 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
     const uint32_t pin = in_place < missing ? in_place : missing;
     if (pin == TIDE_USE_NONE)
         return false;
+    assert(pin >= r->pinned_count && pin < r->pin_count && !tide_dues_has(r->dues, r->pins[pin]));
     tide_moves_fetch(r->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
     return true;
 }
@@ -300,6 +309,7 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
 /* What owes nothing is fetched. `*blocked`: some chunk has no slot, nor one coming. */
 static bool fetch_missing(tide_request *r, bool *blocked, tide_command *command)
 {
+    assert(is_waiting(r) && r->owing == 0);
     *blocked = false;
     if (fetch_with_slot(r, command))
         return true;
@@ -318,6 +328,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
 {
     if (!request->open || request->ready)
         return false;
+    assert(request->tracked && turn->request_yields == (request->owing > 0));
     if (!turn->request_yields) {
         bool blocked;
         const bool found = fetch_missing(request, &blocked, command);
