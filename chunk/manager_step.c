@@ -27,6 +27,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
     if (manager->tasks.access.count)
         return tide_fail(TIDE_ERROR_STATE, "step begin: a host request is open");
     manager->calls++;
+    assert(manager->phase == TIDE_PHASE_BETWEEN && !manager->request.open);
     manager->phase = training ? TIDE_PHASE_TRAINING : TIDE_PHASE_FORWARD;
     manager->updates_wait = updates_wait;
     manager->step++;
@@ -40,6 +41,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
 
 static void end_training(tide_manager *m)
 {
+    assert(m->phase == TIDE_PHASE_TRAINING && !m->request.open);
     m->zero_gradients += tide_tensors_take_zeros(&m->tensors, m->step);
     m->phase = m->updates_wait ? TIDE_PHASE_RELEASE_OWED : TIDE_PHASE_BETWEEN;
     for (uint32_t p = 0; !m->updates_wait && p < tide_layout_params(m->layout); p++)
@@ -78,6 +80,7 @@ tide_status tide_manager_release_updates(tide_manager *manager)
 {
     if (manager->phase != TIDE_PHASE_RELEASE_OWED)
         return tide_fail(TIDE_ERROR_STATE, "release updates: no step's updates wait");
+    assert(manager->updates_wait && !manager->request.open);
     manager->phase = TIDE_PHASE_BETWEEN;
     tide_dues_start_all(&manager->dues);
     tide_manager_changed(manager);
@@ -131,6 +134,7 @@ static void end_param(tide_manager *m, tide_op op, const tide_use *use)
         tide_tensors_set_param(&m->tensors, use->tensor, TIDE_TENSOR_HOLD_AFTER_FWD);
         return;
     }
+    assert(m->phase == TIDE_PHASE_TRAINING);
     tide_tensors_take_gradient(&m->tensors, use->tensor, m->step, true);
     tide_tensors_set_param(&m->tensors, use->tensor, TIDE_TENSOR_HOLD_AFTER_BWD);
     if (!m->updates_wait)
@@ -142,6 +146,7 @@ tide_status tide_manager_end(tide_manager *manager)
     tide_request *request = &manager->request;
     if (!request->open || !request->ready)
         return tide_fail(TIDE_ERROR_STATE, "end: no op is open and ready");
+    assert(step_is_open(manager) && request->pinned_count == request->pin_count);
     const tide_op op = request->op;
     const tide_op_record *record = &manager->ops.records[op];
     manager->calls++;
@@ -221,6 +226,7 @@ static void note_open_roundings(tide_manager *m)
     const tide_request *request = &m->request;
     if (!request->open || request->pinned_count == 0)
         return;
+    assert(step_is_open(m) && request->pinned_count >= request->param_pins);
     const tide_op_record *op = &m->ops.records[request->op];
     for (uint32_t i = 0; i < op->param_count; i++)
         if (tide_gradients_closes(&m->ops.gradients, request->op, &op->params[i]))
@@ -232,6 +238,8 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     tide_manager *m = manager;
     if (tide_manager_commands_open(m))
         return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open", tide_manager_commands_open(m));
+    assert(m->moves.evictions_open == 0 && m->moves.spills_open == 0);
+    assert(m->tasks.gather.running[TIDE_TIER_DEVICE] == 0 && m->tasks.gather.running[TIDE_TIER_HOST] == 0);
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
     *torn = m->dues.failed || (*gave_up && m->dues.begun > 0);
@@ -247,6 +255,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     tide_tensors_free_checkpoints(&m->tensors);
     if (step_is_open(m))
         tide_future_step_abort(&m->future);
+    assert(m->places.pinned[TIDE_TIER_DEVICE] == 0 && m->places.pinned[TIDE_TIER_HOST] == 0);
     m->phase = TIDE_PHASE_BETWEEN;
     tide_manager_changed(m);
     return TIDE_OK;
