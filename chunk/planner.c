@@ -86,14 +86,11 @@ struct tide_planner {
 
 static bool comes_with_a_copy(const tide_planner *p, uint32_t use)
 {
-    assert(use < p->trace->use_count);
     return !(p->trace->uses[use].flags & TIDE_TRACE_CREATES);
 }
 
 static void put(tide_planner *p, tide_chunk chunk, chunk_state state, uint32_t next)
 {
-    assert(!p->journaling || p->journal_length < p->journal_capacity);
-    assert(chunk < p->trace->chunk_count && state <= HELD_DIRTY);
     const chunk_state was = (chunk_state)p->states[chunk];
     if (p->journaling)
         p->journal[p->journal_length++] = (journal_entry){chunk, p->next[chunk], (uint8_t)was};
@@ -105,14 +102,12 @@ static void put(tide_planner *p, tide_chunk chunk, chunk_state state, uint32_t n
     p->resident -= was != ABSENT;
     p->absent += (state == ABSENT || state == STALE) && comes_with_a_copy(p, next);
     p->absent -= (was == ABSENT || was == STALE) && comes_with_a_copy(p, p->next[chunk]);
-    assert(p->resident <= p->trace->chunk_count && p->absent <= p->trace->chunk_count);
     p->states[chunk] = (uint8_t)state;
     p->next[chunk] = next;
 }
 
 static void leave(tide_planner *p, tide_chunk chunk)
 {
-    assert(p->states[chunk] != ABSENT && p->states[chunk] < SETS);
     p->copies_out += p->states[chunk] == DIRTY;
     put(p, chunk, ABSENT, p->next[chunk]);
 }
@@ -131,7 +126,6 @@ static chunk_state state_after(chunk_state before, uint32_t flags)
 static void end_use(tide_planner *p, uint32_t use)
 {
     const tide_trace_use *u = &p->trace->uses[use];
-    assert(p->states[u->chunk] >= HELD_DEAD);
     chunk_state after = state_after((chunk_state)p->states[u->chunk], u->flags);
     if (u->flags & TIDE_TRACE_LEAVES) {
         p->copies_out += after == DIRTY;
@@ -151,14 +145,12 @@ static uint32_t first_rank(const tide_planner *p, uint32_t moment)
 /* Rank of the farthest chunk in a state, TIDE_USE_NONE if there is none. */
 static uint32_t farthest(const tide_planner *p, chunk_state state, uint32_t first)
 {
-    assert(state != ABSENT && state < SETS && first <= p->trace->use_count);
     const uint32_t rank = tide_use_set_below(&p->sets[state], first);
     return rank != TIDE_USE_NONE ? rank : tide_use_set_below(&p->sets[state], p->trace->use_count);
 }
 
 static uint32_t distance(const tide_planner *p, uint32_t from, uint32_t use)
 {
-    assert(use < p->trace->use_count && from <= p->trace->use_count);
     return use >= from ? use - from : use + p->trace->use_count - from;
 }
 
@@ -224,7 +216,6 @@ static void play_moment(tide_planner *p, uint32_t moment, bool deciding)
         p->copies_in += !(u->flags & TIDE_TRACE_CREATES);
         put(p, u->chunk, HELD_CLEAN, use);
     }
-    assert(p->resident <= p->slots);
     for (uint32_t i = p->ending_first[moment]; i < p->ending_first[moment + 1]; i++)
         end_use(p, p->ending[i]);
 }
@@ -241,7 +232,6 @@ typedef struct future {
 
 static future play_without(tide_planner *p, tide_chunk chunk, uint32_t moment, uint32_t until)
 {
-    assert(!p->journaling && until < p->trace->use_count);
     const uint64_t in = p->copies_in, out = p->copies_out;
     p->journaling = true;
     p->journal_length = 0;
@@ -292,7 +282,6 @@ static void index_moments(tide_planner *p)
     uint32_t moment = 0;
     for (uint32_t use = 0; use < trace->use_count; use++) {
         assert(trace->uses[use].moment < trace->moment_count && trace->uses[use].chunk < trace->chunk_count);
-        assert(use == 0 || trace->uses[use - 1].moment <= trace->uses[use].moment);
         for (; moment <= trace->uses[use].moment; moment++)
             p->moment_first[moment] = use;
     }
@@ -369,7 +358,6 @@ static void keep_if_it_fits(tide_planner *p, uint32_t use)
     const tide_trace_use *u = &p->trace->uses[use];
     const uint32_t next = p->following[use], until = p->trace->uses[next].moment,
                    from = moment_after(p, u->moment + u->held_moments);
-    assert(next < p->trace->use_count && p->fetched[next]);
     for (uint32_t moment = from; moment != until; moment = moment_after(p, moment), p->fitted++)
         if (p->crowd[moment] >= p->slots)
             return;
@@ -438,7 +426,6 @@ static void write_candidate(tide_planner *p)
     plan->free_slots = p->slots;
     for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++) /* that stay from step to step */
         plan->free_slots -= p->next[chunk] != TIDE_USE_NONE && !p->fetched[p->next[chunk]];
-    assert(plan->free_slots <= p->slots);
     for (uint32_t use = 0; use < plan->use_count; use++) {
         plan->leaves[use] = p->fetched[p->following[use]];
         plan->in_place[use] = p->refreshed[use] && !p->fetched[use];
@@ -491,7 +478,6 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace 
 {
     assert(trace->chunk_count <= planner->chunk_capacity && trace->use_count <= planner->use_capacity);
     assert(trace->moment_count <= planner->use_capacity);
-    assert(slots > 0);
     planner->trace = trace;
     planner->slots = slots;
     planner->played_uses = 0;
@@ -508,7 +494,6 @@ const tide_plan *tide_planner_build(tide_planner *planner, const tide_use_trace 
 /* Fetches and releases pair first to first, after the slots that are free when the step begins. */
 uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
 {
-    assert(planner->trace && planner->plan.use_count == planner->trace->use_count);
     const tide_plan *plan = &planner->plan;
     uint32_t tight = 0, fetch = 0, with_slot = 0;
     uint64_t available = (uint64_t)plan->free_slots + spare, released_last = 0;
@@ -525,7 +510,6 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
         for (uint32_t i = planner->ending_first[moment]; i < planner->ending_first[moment + 1]; i++)
             released_last += plan->leaves[planner->ending[i]];
     }
-    assert(fetch == plan->fetch_count && with_slot <= fetch);
     return tight;
 }
 

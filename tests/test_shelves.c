@@ -226,9 +226,16 @@ static void compare_shelves(const shelf_case *c, uint32_t spared)
         assert_int_equal(tide_shelves_nearest(s, shelf, c->horizon, &c->places, spared),
                          plain_find(c, shelf, spared, false));
     }
-    for (tide_chunk chunk = 0; chunk < c->chunks; chunk++)
-        if (c->shelf[chunk] != TIDE_SHELF_NONE)
-            assert_int_equal(tide_shelves_distance(s, chunk, c->horizon), plain_distance(c, chunk));
+    for (uint32_t i = 0; i < c->chunks; i++) {
+        const tide_chunk a = below(c->chunks), b = below(c->chunks);
+        if (a == b || c->shelf[a] == TIDE_SHELF_NONE || c->shelf[b] == TIDE_SHELF_NONE)
+            continue;
+        const bool first = plain_distance(c, a) > plain_distance(c, b);
+        assert_int_equal(tide_shelves_farther(s, a, b, c->horizon), first ? a : b);
+        assert_int_equal(tide_shelves_nearer(s, a, b, c->horizon), first ? b : a);
+        assert_int_equal(tide_shelves_farther(s, TIDE_CHUNK_NONE, b, c->horizon), b);
+        assert_int_equal(tide_shelves_nearer(s, a, TIDE_CHUNK_NONE, c->horizon), a);
+    }
 }
 
 static void shelves_find_the_farthest_and_the_nearest(void **state)
