@@ -358,7 +358,9 @@ bool tide_manager_is_valid(const tide_manager *manager, bool deep)
         return false;
     if (manager->request.open && !step_open)
         return false;
-    return !deep || (tide_victims_is_valid(&manager->victims) && tide_leaving_is_valid(&manager->leaving) &&
-                     tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
-                     tide_gradients_is_valid(&manager->ops.gradients));
+    return !deep ||
+           (tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
+            tide_gradients_is_valid(&manager->ops.gradients) && tide_victims_is_valid(&manager->victims) &&
+            tide_leaving_is_valid(&manager->leaving) && tide_tasks_is_valid(&manager->tasks) &&
+            tide_prefetch_is_valid(&manager->prefetch));
 }

@@ -110,8 +110,8 @@ static void everybody_is_told_when_a_place_changes(void **state)
     ALL_LOOK_AFTER(tide_places_set_live(&p, 5, true));
     ALL_LOOK_AFTER(tide_places_take(&p, 5, TIDE_TIER_DEVICE));
     ALL_LOOK_AFTER(tide_places_open(&p, 5));
-    ALL_LOOK_AFTER(tide_places_set_valid(&p, 5, TIDE_TIER_DEVICE));
     ALL_LOOK_AFTER(tide_places_close(&p, 5));
+    ALL_LOOK_AFTER(tide_places_set_valid(&p, 5, TIDE_TIER_DEVICE));
     ALL_LOOK_AFTER(tide_places_pin(&p, 5, TIDE_TIER_DEVICE));
     ALL_LOOK_AFTER(tide_places_unpin(&p, 5, TIDE_TIER_DEVICE));
     ALL_LOOK_AFTER(tide_places_take(&p, 5, TIDE_TIER_HOST));
