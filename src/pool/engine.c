@@ -203,13 +203,6 @@ void tide_engine_heal(tide_engine *engine)
 
 /* --- rounds --- */
 
-void tide_engine_op_ended(tide_engine *engine)
-{
-    assert(tide_monitor_is_held(engine->monitor));
-    engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] =
-        engine->order->recorded[TIDE_STREAM_COMPUTE];
-}
-
 /* How far has the device come with the caller's ops? Chunks of those may be copied out at once. */
 static tide_status see_ops_pass(tide_op_ends *ends, tide_order *order)
 {

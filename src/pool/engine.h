@@ -89,7 +89,11 @@ tide_status tide_engine_access(tide_engine *engine, tide_access_request *request
 /* Everything has been set anew. */
 void tide_engine_heal(tide_engine *engine);
 /* The open op has ended, with what has been recorded on the compute stream last. */
-void tide_engine_op_ended(tide_engine *engine);
+static inline void tide_engine_op_ended(tide_engine *engine)
+{
+    assert(tide_monitor_is_held(engine->monitor));
+    engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] = engine->order->recorded[TIDE_STREAM_COMPUTE];
+}
 /* A training step's first op; the last step's end. */
 void tide_engine_record_begin(tide_engine *engine);
 void tide_engine_record_close(tide_engine *engine);

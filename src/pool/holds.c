@@ -34,15 +34,6 @@ bool tide_holds_is_valid(const tide_holds *holds)
     return true;
 }
 
-void tide_holds_begin(tide_holds *holds)
-{
-    assert(tide_monitor_is_held(NULL));
-    holds->chunks[0] = TIDE_CHUNK_NONE;
-    holds->accesses[0] = tide_writes(TIDE_OBJECT_REGION, holds->ground->region_object);
-    holds->count = holds->param_count = 1;
-    assert(tide_holds_is_valid(holds));
-}
-
 /* Where a chunk that the open op holds is. */
 static uint32_t device_slot(const tide_holds *holds, tide_chunk chunk)
 {

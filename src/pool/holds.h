@@ -29,7 +29,13 @@ void tide_holds_destroy(tide_holds *holds);
 /* --- [lock] --- */
 
 /* An op begins: the region. */
-void tide_holds_begin(tide_holds *holds);
+static inline void tide_holds_begin(tide_holds *holds)
+{
+    assert(tide_monitor_is_held(NULL));
+    holds->chunks[0] = TIDE_CHUNK_NONE;
+    holds->accesses[0] = tide_writes(TIDE_OBJECT_REGION, holds->ground->region_object);
+    holds->count = holds->param_count = 1;
+}
 /* And chunks from `first` to `last`, which are on the device and pinned. Whom the op's work must follow, whoever used their
  * slots, is added to `needs`. */
 void tide_holds_add(tide_holds *holds, tide_chunk first, tide_chunk last, bool write, tide_needs *needs);

@@ -98,7 +98,7 @@ static tide_status release_slice(tide_open_op *open)
 static tide_status wait_request(tide_engine *engine)
 {
     assert(tide_monitor_is_held(engine->monitor));
-    const bool ready = tide_engine_request_ready(engine);
+    const bool ready = tide_manager_ready(engine->manager);
     if (!ready || tide_manager_may_act(engine->manager))
         tide_engine_ring(engine, true);
     return ready ? tide_monitor_failure(engine->monitor)

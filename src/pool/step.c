@@ -30,15 +30,6 @@ void tide_step_op_begins(tide_step *step)
     step->first_op_begun = true;
 }
 
-void tide_step_op_ends(tide_step *step)
-{
-    assert(tide_monitor_is_held(step->engine->monitor));
-    step->launcher->op = step->no_op;
-    step->launcher->access_count = 0;
-    step->engine->journal->tracer.op = NULL;
-    assert(tide_step_is_valid(step));
-}
-
 tide_status tide_step_backward_begins(tide_step *step)
 {
     tide_engine *engine = step->engine;

@@ -23,9 +23,8 @@ typedef struct tide_step {
 
 /* --- [lock] --- */
 
-/* An op begins. It has ended, or is given up: launches are nobody's. */
+/* An op begins. */
 void tide_step_op_begins(tide_step *step);
-void tide_step_op_ends(tide_step *step);
 /* A backward op begins, or a training step that had none ends. Without clipping its updates begin as its gradients complete:
  * the ones before have to be over by then. */
 tide_status tide_step_backward_begins(tide_step *step);
@@ -39,6 +38,15 @@ bool tide_step_is_valid(const tide_step *step);
 static inline bool tide_step_op_is_open(const tide_step *step)
 {
     return step->launcher->op != step->no_op;
+}
+
+/* An op has ended, or is given up: launches are nobody's. */
+static inline void tide_step_op_ends(tide_step *step)
+{
+    step->launcher->op = step->no_op;
+    step->launcher->access_count = 0;
+    step->engine->journal->tracer.op = NULL;
+    assert(tide_monitor_is_held(step->engine->monitor) && tide_step_is_valid(step));
 }
 
 #endif
