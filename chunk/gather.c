@@ -108,7 +108,7 @@ void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *c
         command->task[i] = (tide_task_chunk){.chunk = chunk,
                                              .slot = place->slot[task->tier],
                                              .fresh = !has_slot && access[i] & TIDE_ACCESS_READ};
-        if (task->tier == TIDE_TIER_HOST && access[i] & TIDE_ACCESS_WRITE && place->valid[TIDE_TIER_DEVICE])
+        if (task->tier == TIDE_TIER_HOST && access[i] & TIDE_ACCESS_WRITE && tide_place_has(place, TIDE_TIER_DEVICE))
             tide_places_make_stale(g->places, chunk);
         tide_places_pin(g->places, chunk, task->tier);
         tide_places_open(g->places, chunk);
@@ -159,7 +159,7 @@ static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task
     if (place->busy)
         return false;
     const bool copy = tide_place_is_dirty(place) && task->items[i].access & TIDE_ACCESS_READ;
-    const bool goes = place->valid[TIDE_TIER_DEVICE] && leaves(task, i, place);
+    const bool goes = tide_place_has(place, TIDE_TIER_DEVICE) && leaves(task, i, place);
     *there = !goes && !copy;
     if (*there)
         return false;
@@ -251,7 +251,7 @@ bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t 
     *fresh = 0;
     for (uint32_t i = 0; i < task->count; i++) {
         const tide_place *place = place_of(g, task, i);
-        if (place->busy || (place->valid[TIDE_TIER_DEVICE] && leaves(task, i, place)) ||
+        if (place->busy || (tide_place_has(place, TIDE_TIER_DEVICE) && leaves(task, i, place)) ||
             tide_place_is_dirty(place))
             return false;
         *fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
@@ -272,7 +272,7 @@ static void finish_chunk(tide_gather *g, tide_tier tier, tide_chunk chunk, uint3
     if (ok && access & TIDE_ACCESS_WRITE) {
         if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
             tide_places_release(g->places, chunk, other);
-        assert(!place->valid[other]);
+        assert(!tide_place_has(place, other));
         tide_places_set_valid(g->places, chunk, tier);
         tide_tensors_note_content(g->tensors, chunk);
     } else if (ok && place->live) {

@@ -318,8 +318,8 @@ void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_
     *residency = (tide_residency){.state = chunk_state(manager, chunk),
                                   .device_slot = place->slot[TIDE_TIER_DEVICE],
                                   .host_slot = place->slot[TIDE_TIER_HOST],
-                                  .device_valid = place->valid[TIDE_TIER_DEVICE],
-                                  .host_valid = place->valid[TIDE_TIER_HOST],
+                                  .device_valid = tide_place_has(place, TIDE_TIER_DEVICE),
+                                  .host_valid = tide_place_has(place, TIDE_TIER_HOST),
                                   .pinned = place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST]};
 }
 

@@ -63,8 +63,8 @@ void tide_moves_close(tide_moves *moves, uint32_t id)
 void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
 {
     const tide_place *place = tide_place_of(moves->places, chunk);
-    assert(!place->busy && !place->valid[TIDE_TIER_DEVICE]);
-    const bool copy = place->live && place->valid[TIDE_TIER_HOST], in_place = place->stale;
+    assert(!place->busy && !tide_place_has(place, TIDE_TIER_DEVICE));
+    const bool copy = place->live && tide_place_has(place, TIDE_TIER_HOST), in_place = place->stale;
     assert(tide_places_has_slot_for(moves->places, chunk) && (copy || !in_place));
     const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_CHECKPOINT;
     if (!in_place)

@@ -70,7 +70,7 @@ uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
     tide_place *place = &places->chunks[chunk];
     assert(chunk < places->chunk_count);
     assert(slots->free_count > 0 && place->slot[tier] == TIDE_SLOT_NONE);
-    assert(!place->valid[tier]);
+    assert(!tide_place_has(place, tier));
     assert(!place->busy && place->pins[tier] == 0);
     uint32_t slot = slots->free[slots->free_first];
     slots->free_first = (slots->free_first + 1) % slots->count;
@@ -87,8 +87,8 @@ void tide_places_make_stale(tide_places *places, tide_chunk chunk)
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[TIDE_TIER_DEVICE] != TIDE_SLOT_NONE && place->pins[TIDE_TIER_DEVICE] == 0);
     assert(!place->stale);
-    assert(place->valid[TIDE_TIER_DEVICE] && place->valid[TIDE_TIER_HOST] && !place->busy);
-    place->valid[TIDE_TIER_DEVICE] = false;
+    assert(tide_place_has(place, TIDE_TIER_DEVICE) && tide_place_has(place, TIDE_TIER_HOST) && !place->busy);
+    place->valid &= (uint8_t)~TIDE_SOURCE_DEVICE;
     place->stale = true;
     places->stale++;
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
@@ -114,7 +114,7 @@ void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[tier] != TIDE_SLOT_NONE);
     assert(!place->busy && (!place->stale || place->pins[TIDE_TIER_DEVICE] == 0));
-    place->valid[tier] = true;
+    place->valid |= (uint8_t)(1u << tier);
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (tier != TIDE_TIER_DEVICE || !place->stale)
         return;
@@ -135,7 +135,7 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     slots->holder[slot] = TIDE_CHUNK_NONE;
     slots->free[(slots->free_first + slots->free_count++) % slots->count] = slot;
     place->slot[tier] = TIDE_SLOT_NONE;
-    place->valid[tier] = false;
+    place->valid &= (uint8_t) ~(1u << tier);
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (tier == TIDE_TIER_DEVICE && place->stale) {
         assert(places->stale > 0);
@@ -148,7 +148,7 @@ void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_place *place = &places->chunks[chunk];
     assert(place->slot[tier] != TIDE_SLOT_NONE);
-    assert(!place->busy && (tier == TIDE_TIER_HOST || place->valid[tier]));
+    assert(!place->busy && (tier == TIDE_TIER_HOST || tide_place_has(place, tier)));
     if (place->pins[tier]++ == 0)
         places->pinned[tier]++;
     place->last_use = ++places->uses;
@@ -180,7 +180,7 @@ void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
 void tide_places_tidy_host(tide_places *places, tide_chunk chunk)
 {
     const tide_place *place = &places->chunks[chunk];
-    const bool useful = place->live && place->valid[TIDE_TIER_HOST];
+    const bool useful = place->live && tide_place_has(place, TIDE_TIER_HOST);
     assert(!place->busy && place->pins[TIDE_TIER_HOST] == 0);
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !useful)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
@@ -271,14 +271,14 @@ static bool place_is_valid(const tide_place *place)
 {
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         bool holds = place->slot[tier] != TIDE_SLOT_NONE;
-        if (place->valid[tier] && !holds)
+        if (tide_place_has(place, tier) && !holds)
             return false;
         if (place->pins[tier] && !holds)
             return false;
         const bool stale = place->stale && tier == TIDE_TIER_DEVICE;
-        if (stale && (!holds || place->valid[tier] || place->pins[tier]))
+        if (stale && (!holds || tide_place_has(place, tier) || place->pins[tier]))
             return false;
-        if (holds && !place->valid[tier] && !place->busy &&
+        if (holds && !tide_place_has(place, tier) && !place->busy &&
             !stale) /* without content: only while a move is open */
             return false;
     }

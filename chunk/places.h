@@ -2,7 +2,7 @@
  *
  *   tier:   slots = free + holding          (asserted at every change)
  *   chunk:  slot[tier]   the slot it holds there, valid or about to become so (a move is open)
- *           valid[tier]  the slot's content is the chunk's
+ *           valid        where its content stands: in the slot of which tiers
  *
  * A chunk that the host changes may keep its device slot, mapped where it was, for the copy of what it becomes: it is
  * `stale` there. Nothing is lost by taking the slot.
@@ -50,10 +50,16 @@ typedef enum tide_watcher {
 
 enum { TIDE_WATCHERS_ALL = (1 << TIDE_WATCHERS) - 1 };
 
+/* Where a chunk's content stands. One that the device alone has is dirty. */
+typedef enum tide_source {
+    TIDE_SOURCE_DEVICE = 1 << TIDE_TIER_DEVICE,
+    TIDE_SOURCE_HOST = 1 << TIDE_TIER_HOST,
+} tide_source;
+
 typedef struct tide_place {
     uint32_t slot[TIDE_TIER_COUNT];
     uint32_t pins[TIDE_TIER_COUNT];
-    bool valid[TIDE_TIER_COUNT];
+    uint8_t valid; /* tide_source */
     bool busy;
     bool live;
     bool stale; /* slot[DEVICE] stands at the chunk's place, its content is worth nothing */
@@ -92,10 +98,15 @@ void tide_places_destroy(tide_places *places);
 
 /* --- what stands where --- */
 
+static inline bool tide_place_has(const tide_place *place, tide_tier tier)
+{
+    return place->valid >> tier & 1u;
+}
+
 /* On the device and at rest: an op may use it. */
 static inline bool tide_place_is_resident(const tide_place *place)
 {
-    return place->valid[TIDE_TIER_DEVICE] && !place->busy;
+    return tide_place_has(place, TIDE_TIER_DEVICE) && !place->busy;
 }
 
 /* It may be taken off the device for nothing: what stands there is worth nothing. */
@@ -107,7 +118,7 @@ static inline bool tide_place_is_spent(const tide_place *place)
 /* Its only copy is on the device: leaving needs a copy. */
 static inline bool tide_place_is_dirty(const tide_place *place)
 {
-    return place->live && place->valid[TIDE_TIER_DEVICE] && !place->valid[TIDE_TIER_HOST];
+    return place->live && place->valid == TIDE_SOURCE_DEVICE;
 }
 
 /* Nobody holds it on the device and no command is open on it: it may leave. */
@@ -119,7 +130,7 @@ static inline bool tide_place_is_movable(const tide_place *place)
 /* Its host copy may be dropped at once because the device has one. */
 static inline bool tide_place_is_duplicate(const tide_place *place)
 {
-    return tide_place_is_resident(place) && place->valid[TIDE_TIER_HOST] && place->pins[TIDE_TIER_HOST] == 0;
+    return tide_place_is_resident(place) && tide_place_has(place, TIDE_TIER_HOST) && place->pins[TIDE_TIER_HOST] == 0;
 }
 
 static inline const tide_place *tide_place_of(const tide_places *places, tide_chunk chunk)

@@ -48,7 +48,7 @@ static fetch_state look_at(const tide_prefetch *p, uint32_t fetch)
 {
     const tide_chunk chunk = use_of(p, fetch)->chunk;
     const tide_place *place = tide_place_of(p->places, chunk);
-    const bool is_there = place->valid[TIDE_TIER_DEVICE];
+    const bool is_there = tide_place_has(place, TIDE_TIER_DEVICE);
     if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
         return FETCH_LATER; /* its update comes first */
     if (place->marks & TIDE_MARK_REQUESTED && (is_there || place->busy))
@@ -71,7 +71,7 @@ static bool takes_slot(const tide_prefetch *p, uint32_t fetch, fetch_state state
 {
     const tide_place *place = tide_place_of(p->places, use_of(p, fetch)->chunk);
     const bool keeps = place->stale || place->marks & TIDE_MARK_KEPT ||
-                       (is_in_place(p, fetch) && place->valid[TIDE_TIER_DEVICE]);
+                       (is_in_place(p, fetch) && tide_place_has(place, TIDE_TIER_DEVICE));
     return state != FETCH_THERE && !keeps;
 }
 

@@ -50,7 +50,7 @@ static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
                            (place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE ? LACKS_SLOT : 0);
     if (tide_dues_has(r->dues, chunk))
         return lacks | LACKS_UPDATE;
-    if (place->busy || place->valid[TIDE_TIER_DEVICE])
+    if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE))
         return lacks;
     return lacks | (place->stale ? MISSING_IN_PLACE : MISSING);
 }

@@ -61,7 +61,7 @@ static uint32_t copy_shelf(const tide_place *place)
     if (tide_place_is_duplicate(place))
         return first + (place->pins[TIDE_TIER_DEVICE] > 0 ? DUPLICATE_IN_USE : DUPLICATE);
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !place->busy && !place->pins[TIDE_TIER_HOST] &&
-        !place->valid[TIDE_TIER_DEVICE])
+        !tide_place_has(place, TIDE_TIER_DEVICE))
         return ALONE;
     return TIDE_SHELF_NONE;
 }

@@ -145,7 +145,7 @@ static victims_found find_victims(const tide_victims *v, uint32_t spared)
         const tide_chunk chunk = slots->holder[slot];
         const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
         if (!place || place->marks & spared || place->busy || place->pins[TIDE_TIER_DEVICE] ||
-            !(place->valid[TIDE_TIER_DEVICE] || place->stale))
+            !(tide_place_has(place, TIDE_TIER_DEVICE) || place->stale))
             continue;
         const uint64_t how_far = remoteness(v, chunk);
         if (!place->live || place->stale) {
@@ -153,7 +153,7 @@ static victims_found find_victims(const tide_victims *v, uint32_t spared)
             continue;
         }
         keep_farther(&found.any, &found.any_far, chunk, how_far);
-        if (place->valid[TIDE_TIER_HOST])
+        if (tide_place_has(place, TIDE_TIER_HOST))
             keep_farther(&found.clean, &found.clean_far, chunk, how_far);
     }
     return found;
@@ -163,7 +163,7 @@ static victims_found find_victims(const tide_victims *v, uint32_t spared)
 static bool stays(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    return place->marks & TIDE_MARK_GATHER_DEVICE || !place->valid[TIDE_TIER_DEVICE] ||
+    return place->marks & TIDE_MARK_GATHER_DEVICE || !tide_place_has(place, TIDE_TIER_DEVICE) ||
            place->pins[TIDE_TIER_DEVICE] ||
            (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk));
 }
@@ -188,7 +188,7 @@ static tide_chunk find_duplicate(const tide_victims *v, const tide_leaving *l, u
         const tide_chunk chunk = slots->holder[slot];
         const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
         if (!place || marks_of(v, l, chunk) & spared || place->busy || place->pins[TIDE_TIER_HOST] ||
-            !place->valid[TIDE_TIER_DEVICE] || !place->valid[TIDE_TIER_HOST])
+            !tide_place_has(place, TIDE_TIER_DEVICE) || !tide_place_has(place, TIDE_TIER_HOST))
             continue;
         const bool used = place->pins[TIDE_TIER_DEVICE] > 0;
         const uint64_t how_far = remoteness(v, chunk);
@@ -261,7 +261,7 @@ static choice choose_spill(const tide_victims *v, const tide_turn *turn)
         const tide_chunk chunk = slots->holder[slot];
         const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
         if (place && !(place->marks & TIDE_MARK_GATHER_HOST) && !place->busy &&
-            !place->pins[TIDE_TIER_HOST] && !place->valid[TIDE_TIER_DEVICE])
+            !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE))
             keep_farther(&chosen.chunk, &farthest, chunk, remoteness(v, chunk));
     }
     chosen.kind = TIDE_COMMAND_FETCH;
@@ -352,7 +352,7 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
     const tide_future *f = l->future;
     const bool late = f->active && l->ends[chunk] > l->passed;
     const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
-    const uint64_t rank = place->valid[TIDE_TIER_HOST] || !place->live ? CLEAN
+    const uint64_t rank = tide_place_has(place, TIDE_TIER_HOST) || !place->live ? CLEAN
                           : place->marks & TIDE_MARK_REQUESTED         ? URGENT
                           : late                                       ? LATE
                           : off                                        ? OFF
@@ -440,7 +440,7 @@ static bool is_ready_on_host(const tide_tasks *t, tide_chunk param_chunk)
     for (uint32_t i = 0; i < count; i++) {
         const tide_place *place = tide_place_of(t->places, chunks[i]);
         const bool written = updates || i == 0, kept = updates && place->marks & TIDE_MARK_KEPT;
-        const bool goes = place->valid[TIDE_TIER_DEVICE] && ((written && !kept) || !place->live);
+        const bool goes = tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !kept) || !place->live);
         if (place->busy || goes || tide_place_is_dirty(place))
             return false;
         fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
@@ -567,7 +567,7 @@ static choice choose_missing(const tide_request *r)
     choice chosen = nothing();
     for (uint32_t i = r->pinned_count; i < r->pin_count && !chosen.any; i++) {
         const tide_place *place = tide_place_of(r->places, r->pins[i]);
-        if (place->busy || place->valid[TIDE_TIER_DEVICE] || tide_dues_has(r->dues, r->pins[i]) ||
+        if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE) || tide_dues_has(r->dues, r->pins[i]) ||
             !(place->stale || tide_places_free(r->places, TIDE_TIER_DEVICE)))
             continue;
         chosen.any = true;
@@ -629,7 +629,7 @@ typedef enum fetch_state { THERE, LATER, MISSING } fetch_state;
 static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ahead)
 {
     const tide_place *place = tide_place_of(p->places, chunk);
-    const bool there = place->valid[TIDE_TIER_DEVICE], requested = place->marks & TIDE_MARK_REQUESTED;
+    const bool there = tide_place_has(place, TIDE_TIER_DEVICE), requested = place->marks & TIDE_MARK_REQUESTED;
     if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
         return LATER;
     if (!there)
@@ -688,7 +688,7 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
             return chosen;
         }
         const bool keeps =
-            place->stale || place->marks & TIDE_MARK_KEPT || (in_place && place->valid[TIDE_TIER_DEVICE]);
+            place->stale || place->marks & TIDE_MARK_KEPT || (in_place && tide_place_has(place, TIDE_TIER_DEVICE));
         free_slots -= state != THERE && !keeps && free_slots > 0;
     }
     return chosen;

@@ -205,8 +205,8 @@ static void finish(rig *r, bool ok)
 static void expect(const rig *r, tide_chunk chunk, bool on_device, bool on_host, bool busy)
 {
     const tide_place *place = tide_place_of(&r->places, chunk);
-    assert_int_equal(place->valid[TIDE_TIER_DEVICE], on_device);
-    assert_int_equal(place->valid[TIDE_TIER_HOST], on_host);
+    assert_int_equal(tide_place_has(place, TIDE_TIER_DEVICE), on_device);
+    assert_int_equal(tide_place_has(place, TIDE_TIER_HOST), on_host);
     assert_int_equal(place->busy, busy);
 }
 
