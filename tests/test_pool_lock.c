@@ -398,6 +398,7 @@ static void update_of_more_launches_than_its_stream_takes_leaves_the_lock(void *
     const tide_step_options step = toy_step_options(1);
     assert_ok(tide_step_begin(row.pool, &step));
     row_run(&row, row.backward);
+    sleep_ms(50); /* the engine sleeps by then, and asks for nobody's work but its own */
     assert_ok(device->ops->launch(device, TIDE_STREAM_UPDATE, &work, wait_at_gate, &args, sizeof args));
     assert_ok(tide_step_end(row.pool));
     while (device->ops->room(device, TIDE_STREAM_UPDATE, false))

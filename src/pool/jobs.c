@@ -140,20 +140,18 @@ static part_places places_of(const tide_jobs *jobs, const tide_command *command)
     return places;
 }
 
-static float *offset(float *base, uint64_t elements)
-{
-    return base == NULL ? NULL : base + elements;
-}
-
 static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_segment segment,
                          const part_places *places)
 {
     const tide_pool_param *param = &jobs->model->params[segment.param];
     const uint64_t at = segment.chunk_offset_elements;
+    float *fp32[3];
+    for (int k = 0; k < 3; k++)
+        fp32[k] = places->fp32[k] == NULL ? NULL : places->fp32[k] + at;
     const tide_adamw_segment filled = {.param = places->param + at * tide_ground_element_bytes(jobs->ground),
-                                       .master = offset(places->fp32[0], at),
-                                       .momentum = offset(places->fp32[1], at),
-                                       .variance = offset(places->fp32[2], at),
+                                       .master = fp32[0],
+                                       .momentum = fp32[1],
+                                       .variance = fp32[2],
                                        .elements = segment.elements,
                                        .decays = param->decay};
     job->segments[i] = filled;
