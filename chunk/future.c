@@ -36,7 +36,7 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
     tide_status status =
         tide_schedule_create(&future->schedule, chunks, moments, uses, tide_ops_moment_chunks, ops);
     if (status == TIDE_OK)
-        status = tide_tracer_create(&future->tracer, ops, dues);
+        status = tide_trace_maker_create(&future->tracer, ops, dues);
     for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++)
         status = create_plan(&future->plans[kind], chunks, &future->schedule);
     const uint32_t states = tide_dues_task_slots(ops->layout) - 1;
@@ -56,7 +56,7 @@ void tide_future_destroy(tide_future *future)
         free(future->plans[kind].trace.uses);
         tide_planner_destroy(future->plans[kind].planner);
     }
-    tide_tracer_destroy(&future->tracer);
+    tide_trace_maker_destroy(&future->tracer);
     tide_schedule_destroy(&future->schedule);
     *future = (tide_future){.ops = NULL};
 }
@@ -83,7 +83,7 @@ static void plan(tide_future *f, uint32_t kind)
     const tide_recording *recording = &f->schedule.recordings[kind];
     const uint32_t states = tide_dues_state_slots(f->dues), least = f->least_slots;
     assert(kind < TIDE_SCHEDULE_KINDS && recording->valid);
-    tide_tracer_make(&f->tracer, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
+    tide_trace_maker_make(&f->tracer, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
     step->plan =
         plan_with_spares(f, step, f->device_slots > states + least ? f->device_slots - states : least);
     assert(step->plan->use_count == step->trace.use_count);

@@ -24,7 +24,7 @@ typedef struct tide_future {
     const tide_ops *ops;
     const tide_dues *dues;
     tide_schedule schedule;
-    tide_tracer tracer;
+    tide_trace_maker tracer;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
     bool prefetch;
     uint32_t spread;      /* keys a use: the chunk's own and its optimizer states' */

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-tide_status tide_tracer_create(tide_tracer *tracer, const tide_ops *ops, const tide_dues *dues)
+tide_status tide_trace_maker_create(tide_trace_maker *tracer, const tide_ops *ops, const tide_dues *dues)
 {
     const uint32_t chunks = tide_layout_chunk_count(ops->layout);
     const uint32_t parts = dues->tensors->part_first[tide_layout_checkpoints(ops->layout)];
-    *tracer = (tide_tracer){.layout = ops->layout, .ops = ops, .dues = dues};
+    *tracer = (tide_trace_maker){.layout = ops->layout, .ops = ops, .dues = dues};
     tracer->live_parts = calloc(chunks, sizeof *tracer->live_parts);
     tracer->part_live = calloc(parts + 1u, sizeof *tracer->part_live);
     tracer->seen = calloc(chunks, sizeof *tracer->seen);
@@ -18,12 +18,12 @@ tide_status tide_tracer_create(tide_tracer *tracer, const tide_ops *ops, const t
     return TIDE_OK;
 }
 
-void tide_tracer_destroy(tide_tracer *tracer)
+void tide_trace_maker_destroy(tide_trace_maker *tracer)
 {
     free(tracer->live_parts);
     free(tracer->part_live);
     free(tracer->seen);
-    *tracer = (tide_tracer){.ops = NULL};
+    *tracer = (tide_trace_maker){.ops = NULL};
 }
 
 static void add_use(tide_use_trace *trace, uint32_t moment, tide_chunk chunk, uint32_t flags, uint32_t held_moments)
@@ -42,7 +42,7 @@ static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
     return end - moment - 1;
 }
 
-static void trace_params(const tide_tracer *t, const tide_recording *recording, uint32_t moment, bool training,
+static void trace_params(const tide_trace_maker *t, const tide_recording *recording, uint32_t moment, bool training,
                          tide_use_trace *trace)
 {
     const tide_op_record *op = &t->ops->records[recording->moments[moment].op];
@@ -62,7 +62,7 @@ static tide_trace_use *find_use(tide_use_trace *trace, uint32_t first, tide_chun
 }
 
 /* A part of a CHECKPOINT tensor gets or loses its content. */
-static void set_part_live(tide_tracer *t, uint32_t tensor, uint32_t part, bool live)
+static void set_part_live(tide_trace_maker *t, uint32_t tensor, uint32_t part, bool live)
 {
     uint8_t *was = &t->part_live[t->dues->tensors->part_first[tensor] + part];
     tide_chunk first, last;
@@ -75,7 +75,7 @@ static void set_part_live(tide_tracer *t, uint32_t tensor, uint32_t part, bool l
         t->live_parts[chunk] += live ? 1u : UINT32_MAX;
 }
 
-static void trace_slice(tide_tracer *t, tide_moment moment, uint32_t number, tide_use_trace *trace)
+static void trace_slice(tide_trace_maker *t, tide_moment moment, uint32_t number, tide_use_trace *trace)
 {
     const tide_op_record *op = &t->ops->records[moment.op];
     const uint32_t first_use = trace->use_count;
@@ -102,7 +102,7 @@ static void trace_slice(tide_tracer *t, tide_moment moment, uint32_t number, tid
 }
 
 /* After its last use in a step a checkpoint is dead, and a param is updated. */
-static void trace_last_uses(tide_tracer *t, bool training, tide_use_trace *trace)
+static void trace_last_uses(tide_trace_maker *t, bool training, tide_use_trace *trace)
 {
     memset(t->seen, 0, trace->chunk_count * sizeof *t->seen);
     for (uint32_t i = trace->use_count; i-- > 0;) {
@@ -118,7 +118,7 @@ static void trace_last_uses(tide_tracer *t, bool training, tide_use_trace *trace
     }
 }
 
-void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace)
+void tide_trace_maker_make(tide_trace_maker *tracer, const tide_recording *recording, bool training, tide_use_trace *trace)
 {
     trace->moment_count = recording->length;
     trace->chunk_count = tide_layout_chunk_count(tracer->layout);

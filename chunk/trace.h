@@ -9,20 +9,20 @@
 #include "chunk/ops.h"
 #include "chunk/planner.h"
 
-typedef struct tide_tracer {
+typedef struct tide_trace_maker {
     const tide_layout *layout;
     const tide_ops *ops;
     const tide_dues *dues;
     uint32_t *live_parts; /* per chunk: CHECKPOINT parts with content */
     uint8_t *part_live;   /* per part, as tide_tensors numbers them */
     bool *seen;           /* per chunk */
-} tide_tracer;
+} tide_trace_maker;
 
 /* NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_tracer_create(tide_tracer *tracer, const tide_ops *ops, const tide_dues *dues);
-void tide_tracer_destroy(tide_tracer *tracer);
+tide_status tide_trace_maker_create(tide_trace_maker *tracer, const tide_ops *ops, const tide_dues *dues);
+void tide_trace_maker_destroy(tide_trace_maker *tracer);
 
 /* Make the trace of a recording: its uses, as they are numbered. `trace` has room for them. */
-void tide_tracer_make(tide_tracer *tracer, const tide_recording *recording, bool training, tide_use_trace *trace);
+void tide_trace_maker_make(tide_trace_maker *tracer, const tide_recording *recording, bool training, tide_use_trace *trace);
 
 #endif

@@ -7,7 +7,7 @@ bool tide_commands_is_valid(const tide_commands *commands)
     if (commands->count > TIDE_COMMANDS_OPEN_MAX)
         return false;
     for (uint32_t i = 0; i < commands->count; i++) {
-        const tide_open_command *open = &commands->open[i];
+        const tide_pending_command *open = &commands->open[i];
         const bool moves =
             open->command.kind == TIDE_COMMAND_EVICT || open->command.kind == TIDE_COMMAND_WRITE_BACK;
         if (moves != (open->phase == TIDE_OPEN_COPY || open->phase == TIDE_OPEN_UNMAP) ||
@@ -62,14 +62,14 @@ static void done(tide_commands *commands, const tide_command *command, tide_stat
 static void add(tide_commands *commands, const tide_command *command, tide_open_phase phase, uint64_t number)
 {
     assert(commands->count < TIDE_COMMANDS_OPEN_MAX);
-    commands->open[commands->count++] = (tide_open_command){
+    commands->open[commands->count++] = (tide_pending_command){
         .command = *command, .phase = phase, .number = number, .task = {.job = UINT32_MAX}};
     assert(tide_commands_is_valid(commands));
 }
 
-static tide_open_command take(tide_commands *commands, uint32_t i)
+static tide_pending_command take(tide_commands *commands, uint32_t i)
 {
-    const tide_open_command taken = commands->open[i];
+    const tide_pending_command taken = commands->open[i];
     assert(i < commands->count);
     commands->open[i] = commands->open[--commands->count];
     assert(tide_commands_is_valid(commands));
@@ -113,7 +113,7 @@ static bool poll_unmap(tide_commands *commands, uint32_t i)
     tide_status status = tide_link_unused(commands->link, commands->open[i].command.device_slot, &unused);
     if (status == TIDE_OK && !unused)
         return false;
-    const tide_open_command open = take(commands, i);
+    const tide_pending_command open = take(commands, i);
     if (status == TIDE_OK) {
         tide_commands_tell_stalls(commands);
         status = tide_link_leave(commands->link, &open.command);
@@ -130,14 +130,14 @@ static bool poll_copy(tide_commands *commands, uint32_t i)
                                                 TIDE_SITE_LANE_OUT, &passed);
     if (status == TIDE_OK && !passed)
         return false;
-    const tide_open_command open = take(commands, i);
+    const tide_pending_command open = take(commands, i);
     done(commands, &open.command, status);
     return true;
 }
 
 static void task_done(tide_commands *commands, uint32_t i, tide_status status)
 {
-    const tide_open_command open = take(commands, i);
+    const tide_pending_command open = take(commands, i);
     tide_jobs_finish(commands->jobs, &open.command, &open.task);
     done(commands, &open.command, status);
 }
@@ -145,7 +145,7 @@ static void task_done(tide_commands *commands, uint32_t i, tide_status status)
 /* A task that waits for its slots or a job has changed nothing. */
 static void task_cancel(tide_commands *commands, uint32_t i)
 {
-    const tide_open_command open = take(commands, i);
+    const tide_pending_command open = take(commands, i);
     assert(open.phase == TIDE_OPEN_READY && open.task.job == UINT32_MAX);
     tide_jobs_finish(commands->jobs, &open.command, &open.task);
     tide_manager_cancel(commands->manager, open.command.id);
@@ -153,7 +153,7 @@ static void task_cancel(tide_commands *commands, uint32_t i)
 
 static bool poll_ready(tide_commands *commands, uint32_t i)
 {
-    tide_open_command *open =
+    tide_pending_command *open =
         &commands->open[i]; /* starting may drop the lock, but only the engine changes the table */
     bool started = false;
     if (commands->monitor->failure != TIDE_OK)
@@ -173,7 +173,7 @@ static bool poll_ready(tide_commands *commands, uint32_t i)
 
 static bool poll_lane(tide_commands *commands, uint32_t i)
 {
-    const tide_open_command *open = &commands->open[i];
+    const tide_pending_command *open = &commands->open[i];
     bool passed;
     const tide_status status = tide_jobs_passed(commands->jobs, &open->command, &open->task, &passed);
     if (status == TIDE_OK && !passed)

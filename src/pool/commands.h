@@ -31,12 +31,12 @@ typedef enum tide_open_phase {
     TIDE_OPEN_LANE,     /* the host lane, to finish it */
 } tide_open_phase;
 
-typedef struct tide_open_command {
+typedef struct tide_pending_command {
     tide_command command;
     tide_open_phase phase;
     uint64_t number; /* of its copy out, if it has one */
-    tide_task task;
-} tide_open_command;
+    tide_started_task task;
+} tide_pending_command;
 
 typedef struct tide_commands {
     tide_manager *manager;
@@ -46,7 +46,7 @@ typedef struct tide_commands {
     tide_link *link;
     tide_jobs *jobs;
     const tide_norm *norm;
-    tide_open_command open[TIDE_COMMANDS_OPEN_MAX];
+    tide_pending_command open[TIDE_COMMANDS_OPEN_MAX];
     uint32_t count;
 } tide_commands;
 

@@ -232,7 +232,7 @@ static uint32_t task_accesses(const tide_jobs *jobs, const tide_command *command
     return command->task_count + 1;
 }
 
-static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, tide_task *task,
+static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, tide_started_task *task,
                                   const tide_job *job, const char *label, tide_kernel fn,
                                   const void *arguments, size_t argument_bytes, bool *started)
 {
@@ -262,7 +262,7 @@ static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, 
     return status;
 }
 
-static tide_status start_on_host(tide_jobs *jobs, const tide_command *command, tide_task *task, tide_job *job,
+static tide_status start_on_host(tide_jobs *jobs, const tide_command *command, tide_started_task *task, tide_job *job,
                                  bool *started)
 {
     const bool update = command->kind == TIDE_COMMAND_UPDATE;
@@ -308,7 +308,7 @@ static tide_status start_on_device(tide_jobs *jobs, const tide_command *command,
     return status;
 }
 
-static tide_status start_access(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started)
+static tide_status start_access(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started)
 {
     tide_access_request *request = jobs->request;
     assert(request != NULL && command->task_count <= 2);
@@ -321,7 +321,7 @@ static tide_status start_access(tide_jobs *jobs, const tide_command *command, ti
                           sizeof arguments, started);
 }
 
-static tide_status start_job(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started)
+static tide_status start_job(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started)
 {
     tide_job *job = free_job(jobs, &task->job);
     if (job == NULL)
@@ -344,7 +344,7 @@ static tide_status start_job(tide_jobs *jobs, const tide_command *command, tide_
     return TIDE_OK;
 }
 
-tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started)
+tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started)
 {
     tide_device *device = jobs->ground->device;
     tide_status status = TIDE_OK;
@@ -360,7 +360,7 @@ tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_t
                                                 : start_job(jobs, command, task, started);
 }
 
-tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_task *task,
+tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_started_task *task,
                              bool *passed)
 {
     const tide_status status =
@@ -375,7 +375,7 @@ tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const
                      tide_layout_chunk_index(jobs->ground->layout, command->chunk), job->message);
 }
 
-void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_task *task)
+void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_started_task *task)
 {
     assert(tide_monitor_is_held(jobs->monitor));
     if (command->kind == TIDE_COMMAND_ACCESS)

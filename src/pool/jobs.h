@@ -34,10 +34,10 @@ typedef struct tide_jobs {
 } tide_jobs;
 
 /* A task that has been started. */
-typedef struct tide_task {
+typedef struct tide_started_task {
     uint64_t number; /* piece of the host lane */
     uint32_t job;    /* UINT32_MAX: none */
-} tide_task;
+} tide_started_task;
 
 /* Bytes of each job's table. */
 uint64_t tide_jobs_table_bytes(const tide_layout *layout);
@@ -49,11 +49,11 @@ void tide_jobs_destroy(tide_jobs *jobs);
 
 /* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
  * also on failure. May give up the lock for a while. */
-tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_task *task, bool *started);
+tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started);
 /* Has the host lane finished it? Then what it answered; writes the message. */
-tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_task *task, bool *passed);
+tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_started_task *task, bool *passed);
 /* Its command is over: its job may be used again, unless the update stream still reads it. */
-void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_task *task);
+void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_started_task *task);
 /* See which jobs of the update stream have passed. True if one has. */
 bool tide_jobs_poll(tide_jobs *jobs);
 /* Is one under way, on the host lane or the update stream? */
