@@ -4,8 +4,7 @@
 #include "chunk/manager_internal.h"
 
 #include <stdio.h>
-
-enum { PLAIN_CHUNKS_MAX = 4096 };
+#include <string.h>
 
 plain_counts plain_choices_made;
 
@@ -16,9 +15,12 @@ const char *plain_choices_problem(void)
     return problem;
 }
 
-void plain_choices_forget(void)
+static uint64_t ends_of[PLAIN_CHUNKS_MAX]; /* its use is over when so many ops have ended */
+
+void plain_choices_begin(void)
 {
     problem[0] = 0;
+    memset(ends_of, 0, sizeof ends_of);
 }
 
 /* What a rule would have done. */
@@ -350,7 +352,7 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
     const uint64_t band = (uint64_t)1 << 36;
     const tide_place *place = tide_place_of(l->places, chunk);
     const tide_future *f = l->future;
-    const bool late = f->active && l->ends[chunk] > l->passed;
+    const bool late = f->active && ends_of[chunk] > l->passed;
     const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
     const uint64_t rank = tide_place_has(place, TIDE_TIER_HOST) || !place->live ? CLEAN
                           : place->marks & TIDE_MARK_REQUESTED         ? URGENT
@@ -390,6 +392,18 @@ static choice choose_leaving(const tide_leaving *l, uint32_t marks, bool with_co
     if (chosen.copy)
         chosen.any = find_host_slot(l->victims, l, spared, &chosen.host_slot);
     return chosen;
+}
+
+void __real_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
+                                   uint32_t first_use, uint64_t ends);
+void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
+                                   uint32_t first_use, uint64_t ends);
+void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
+                                   uint32_t first_use, uint64_t ends)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ends_of[chunks[i]] = ends;
+    __real_tide_leaving_use_ended(l, chunks, count, first_use, ends);
 }
 
 bool __real_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);

@@ -1,14 +1,16 @@
-/* The manager's choices once more, by plain rules: each looks at all chunks, slots, fetches or pins at every command, keeps nothing,
- * and says what the header of the object that chooses says. The objects themselves keep sets sorted by next use and look again only
- * at what was noted (chunk/places.h); whoever forgets to note something chooses otherwise.
+/* The manager's choices once more, by plain rules: each looks at all chunks, slots, fetches or pins at every command, and says what
+ * the header of the object that chooses says. They keep nothing but when each chunk's use ends. The objects themselves keep sets
+ * sorted by next use, and look again only at what was noted (chunk/places.h); whoever forgets to note something chooses otherwise.
  *
- * The choosing functions of victims, leaving, tasks, request and prefetch are wrapped (tests/meson.build, plain_choices_link_args):
- * the plain rule is asked first, then the function, then the two are compared, ties included.
+ * The choosing functions of victims, leaving, tasks, request and prefetch are wrapped (tests/meson.build,
+ * plain_choices_link_args): the plain rule is asked first, then the function, then the two are compared, ties included.
  */
 #ifndef TIDE_TESTS_PLAIN_CHOICES_H
 #define TIDE_TESTS_PLAIN_CHOICES_H
 
 #include <stdint.h>
+
+enum { PLAIN_CHUNKS_MAX = 4096 };
 
 typedef struct plain_counts {
     uint64_t victims, duplicates, spills, leaving, ready, gathers, fetches, pins; /* choices compared that chose something */
@@ -16,8 +18,9 @@ typedef struct plain_counts {
 
 extern plain_counts plain_choices_made;
 
-/* The first choice that was another; "" if there was none. Nothing is compared after it, until it is forgotten. */
+/* A new manager comes, of at most PLAIN_CHUNKS_MAX chunks; one at a time. */
+void plain_choices_begin(void);
+/* The first choice that was another; "" if there was none. Nothing is compared after it. */
 const char *plain_choices_problem(void);
-void plain_choices_forget(void);
 
 #endif

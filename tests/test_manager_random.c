@@ -231,6 +231,7 @@ static void create(sequence *s, uint64_t seed)
 {
     tide_manager_options options;
     memset(s, 0, sizeof *s);
+    plain_choices_begin();
     s->random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     for (int i = 0; i < 8; i++)
         below(s, 2);
@@ -608,6 +609,7 @@ static void arrange_two_params_that_share_a_chunk(sequence *s)
         .device_slots = 8, .host_slots = 32, .placement = TIDE_PLACEMENT_HOST};
     uint32_t number;
     memset(s, 0, sizeof *s);
+    plain_choices_begin();
     assert_int_equal(tide_layout_create(&layout, &s->layout), TIDE_OK);
     assert_int_equal(tide_layout_add_param(s->layout, "p0", 3000, &number), TIDE_OK);
     assert_int_equal(tide_layout_add_param(s->layout, "p1", 500, &number), TIDE_OK);
