@@ -170,13 +170,16 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
            (place->marks & TIDE_MARK_REQUESTED && !tide_dues_must_leave(l->dues, chunk));
 }
 
-/* Its marks; with `l`, as they are when those that stay have dropped out. */
+/* Its marks; with `l`, as they are when those that stay have dropped out, and what has been copied out need not be. */
 static uint32_t marks_of(const tide_victims *v, const tide_leaving *l, tide_chunk chunk)
 {
-    const uint32_t marks = tide_place_of(v->places, chunk)->marks;
-    return l && marks & TIDE_MARKS_GOING && stays(l, chunk)
-               ? marks & ~(uint32_t)(TIDE_MARKS_GOING | TIDE_MARK_KEPT)
-               : marks;
+    const tide_place *place = tide_place_of(v->places, chunk);
+    if (!l || !(place->marks & TIDE_MARKS_GOING))
+        return place->marks;
+    if (stays(l, chunk))
+        return place->marks & ~(uint32_t)(TIDE_MARKS_GOING | TIDE_MARK_KEPT);
+    return place->busy || tide_place_is_dirty(place) ? place->marks
+                                                     : place->marks & ~(uint32_t)TIDE_MARK_WRITING;
 }
 
 /* The duplicate whose host slot is given up: one in use, else the nearest. */
@@ -355,10 +358,10 @@ static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
     const bool late = f->active && ends_of[chunk] > l->passed;
     const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
     const uint64_t rank = tide_place_has(place, TIDE_TIER_HOST) || !place->live ? CLEAN
-                          : place->marks & TIDE_MARK_REQUESTED         ? URGENT
-                          : late                                       ? LATE
-                          : off                                        ? OFF
-                                                                       : OVER;
+                          : place->marks & TIDE_MARK_REQUESTED                  ? URGENT
+                          : late                                                ? LATE
+                          : off                                                 ? OFF
+                                                                                : OVER;
     if (!f->active || !is_used(f, chunk))
         return rank * band + (f->active ? (uint64_t)1 << 33 : 0) + chunk;
     const uint32_t use =
@@ -643,7 +646,8 @@ typedef enum fetch_state { THERE, LATER, MISSING } fetch_state;
 static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ahead)
 {
     const tide_place *place = tide_place_of(p->places, chunk);
-    const bool there = tide_place_has(place, TIDE_TIER_DEVICE), requested = place->marks & TIDE_MARK_REQUESTED;
+    const bool there = tide_place_has(place, TIDE_TIER_DEVICE),
+               requested = place->marks & TIDE_MARK_REQUESTED;
     if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
         return LATER;
     if (!there)
@@ -701,8 +705,8 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
             chosen.chunk = chunk;
             return chosen;
         }
-        const bool keeps =
-            place->stale || place->marks & TIDE_MARK_KEPT || (in_place && tide_place_has(place, TIDE_TIER_DEVICE));
+        const bool keeps = place->stale || place->marks & TIDE_MARK_KEPT ||
+                           (in_place && tide_place_has(place, TIDE_TIER_DEVICE));
         free_slots -= state != THERE && !keeps && free_slots > 0;
     }
     return chosen;
