@@ -41,12 +41,14 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
         status = create_plan(&future->plans[kind], chunks, &future->schedule);
     const uint32_t states = tide_dues_task_slots(ops->layout) - 1;
     future->spread = 1 + states * tide_layout_parts_per_chunk(ops->layout);
-    assert(future->schedule.use_capacity <= UINT32_MAX / future->spread);
-    future->never_first = future->schedule.use_capacity * future->spread;
-    if (future->never_first <
-        2 * chunks) /* without a recording: room to tell what was used last (victims.h) */
-        future->never_first = 2 * chunks;
-    assert(future->never_first <= UINT32_MAX - chunks);
+    uint64_t never_first = (uint64_t)future->schedule.use_capacity * future->spread;
+    if (never_first <
+        2 * (uint64_t)chunks) /* without a recording: room to tell what was used last (victims.h) */
+        never_first = 2 * (uint64_t)chunks;
+    if (never_first > UINT32_MAX - chunks)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: a step of %u uses of %u chunks is too long", uses,
+                         chunks);
+    future->never_first = (uint32_t)never_first;
     return status;
 }
 
@@ -177,11 +179,6 @@ static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_
 uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk)
 {
     return key_of(future, tide_schedule_next(&future->schedule, chunk), 0, chunk);
-}
-
-uint32_t tide_future_past_key(const tide_future *future, tide_chunk chunk)
-{
-    return key_of(future, tide_schedule_previous(&future->schedule, chunk), 0, chunk);
 }
 
 /* Which of its PARAM chunk's states it is, from 1. */

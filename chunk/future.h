@@ -39,7 +39,8 @@ typedef struct tide_future {
     uint64_t re_recordings;
 } tide_future;
 
-/* Nothing recorded. Ops are complete; `dues` is not sealed yet. NO_MEMORY. Zeroed ones may be destroyed, too. */
+/* Nothing recorded. Ops are complete; `dues` is not sealed yet. NO_MEMORY; UNSUPPORTED: a step of
+ * more uses than can be numbered. Zeroed ones may be destroyed, too. */
 tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_dues *dues, uint32_t device_slots,
                                uint32_t least_slots, bool prefetch);
 void tide_future_destroy(tide_future *future);
@@ -61,8 +62,6 @@ uint32_t tide_future_keys(const tide_future *future);
 tide_horizon tide_future_horizon(const tide_future *future);
 /* Of a PARAM or CHECKPOINT chunk's next use, updated or not. Needs a recording. */
 uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
-/* Of its last use so far, likewise: nearest is the oldest. */
-uint32_t tide_future_past_key(const tide_future *future, tide_chunk chunk);
 /* Of the next time that a chunk is worth having on the device. What the host updates is not until then, nor is its state. State on the
  * device is next used by its PARAM chunk's update: before the chunk's next use if the update is owed by now, else after its
  * last use in a step. Needs a recording. */

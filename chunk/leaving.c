@@ -13,8 +13,6 @@ enum {
     LEAVES,     /* its use is over, */
     WRITES,     /* it keeps its slot, and owes its update, */
     WRITES_OFF, /* or can't be updated yet */
-    LATE_LEAVES,
-    LATE_WRITES, /* its use is not over on the device */
     SHELVES,
 };
 
@@ -27,42 +25,76 @@ tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
                               .dues = victims->dues,
                               .victims = victims,
                               .passed = UINT64_MAX};
-    leaving->ends = calloc(chunks, sizeof *leaving->ends);
-    if (!leaving->ends)
+    for (int queue = 0; queue < TIDE_LATE_QUEUES; queue++)
+        leaving->first_late[queue] = leaving->last_late[queue] = TIDE_CHUNK_NONE;
+    leaving->late = malloc(chunks * sizeof *leaving->late);
+    if (!leaving->late)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the uses of %u chunks", chunks);
-    return tide_shelves_create(&leaving->shelves, SHELVES, tide_future_keys(leaving->future), chunks);
+    for (tide_chunk chunk = 0; chunk < chunks; chunk++)
+        leaving->late[chunk].queue = TIDE_LATE_QUEUES;
+    return tide_shelves_create(&leaving->shelves, SHELVES, leaving->future->schedule.use_capacity + chunks,
+                               chunks);
 }
 
 void tide_leaving_destroy(tide_leaving *leaving)
 {
-    free(leaving->ends);
-    leaving->ends = NULL;
+    free(leaving->late);
+    leaving->late = NULL;
     tide_shelves_destroy(&leaving->shelves);
 }
 
 /* --- who goes --- */
 
-/* LEAVING or WRITING: what leaves is copied out as well. */
-static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks)
+static void unlink_late(tide_leaving *l, tide_chunk chunk)
 {
-    assert(marks & TIDE_MARKS_GOING && !(marks & ~(uint32_t)(TIDE_MARKS_GOING | TIDE_MARK_KEPT)));
+    tide_late_use *use = &l->late[chunk];
+    if (use->queue == TIDE_LATE_QUEUES)
+        return;
+    if (use->previous != TIDE_CHUNK_NONE)
+        l->late[use->previous].next = use->next;
+    else
+        l->first_late[use->queue] = use->next;
+    if (use->next != TIDE_CHUNK_NONE)
+        l->late[use->next].previous = use->previous;
+    else
+        l->last_late[use->queue] = use->previous;
+    use->queue = TIDE_LATE_QUEUES;
+}
+
+static void link_late(tide_leaving *l, tide_chunk chunk, uint8_t queue, uint64_t ends)
+{
+    const tide_chunk last = l->last_late[queue];
+    assert(l->late[chunk].queue == TIDE_LATE_QUEUES);
+    assert(last == TIDE_CHUNK_NONE || l->late[last].ends <= ends);
+    l->late[chunk] = (tide_late_use){.ends = ends, .next = TIDE_CHUNK_NONE, .previous = last, .queue = queue};
+    if (last == TIDE_CHUNK_NONE)
+        l->first_late[queue] = chunk;
+    else
+        l->late[last].next = chunk;
+    l->last_late[queue] = chunk;
+}
+
+/* LEAVING or WRITING: what leaves is copied out as well. */
+static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks, uint64_t ends)
+{
     const bool leaves = (marks | tide_place_of(l->places, chunk)->marks) & TIDE_MARK_LEAVING;
+    assert(ends <= l->ended + 1);
     tide_places_change_marks(l->places, chunk, marks, leaves ? TIDE_MARK_WRITING : 0);
+    unlink_late(l, chunk);
+    if (ends > l->passed)
+        link_late(l, chunk, leaves ? TIDE_LATE_LEAVING : TIDE_LATE_WRITING, ends);
 }
 
 void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count,
                             uint32_t first_use, uint64_t ends)
 {
     const tide_step_plan *step = first_use == TIDE_USE_NONE ? NULL : tide_future_plan(leaving->future);
-    assert(ends <= leaving->ended + 1 && (!step || first_use + count <= step->trace.use_count));
     for (uint32_t i = 0; i < count; i++) {
         assert(!step || step->trace.uses[first_use + i].chunk == chunks[i]);
-        assert(leaving->ends[chunks[i]] <= ends);
-        leaving->ends[chunks[i]] = ends;
         if (step && step->plan->leaves[first_use + i])
-            let_go(leaving, chunks[i], TIDE_MARK_LEAVING);
+            let_go(leaving, chunks[i], TIDE_MARK_LEAVING, ends);
         else if (tide_dues_must_leave(leaving->dues, chunks[i]))
-            let_go(leaving, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING);
+            let_go(leaving, chunks[i], step ? TIDE_MARK_WRITING | TIDE_MARK_KEPT : TIDE_MARK_LEAVING, ends);
     }
 }
 
@@ -76,9 +108,7 @@ void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint
 
 void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends)
 {
-    assert(ends <= leaving->ended);
-    if (ends < leaving->passed) /* told for the first time */
-        tide_places_note_all(leaving->places, TIDE_WATCHER_LEAVING);
+    assert(ends <= leaving->ended && (ends >= leaving->passed || leaving->passed == UINT64_MAX));
     leaving->passed = ends;
 }
 
@@ -93,11 +123,6 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
            (!place->busy && !tide_place_is_movable(place));
 }
 
-static bool is_late(const tide_leaving *l, tide_chunk chunk)
-{
-    return l->future->active && l->ends[chunk] > l->passed;
-}
-
 /* Of a chunk that goes. */
 static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
 {
@@ -108,21 +133,28 @@ static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
         return TIDE_SHELF_NONE;
     if (!tide_place_is_dirty(place))
         return CLEAN;
+    if (l->late[chunk].queue != TIDE_LATE_QUEUES)
+        return TIDE_SHELF_NONE;
     if (place->marks & TIDE_MARK_REQUESTED)
         return URGENT;
-    if (is_late(l, chunk))
-        return leaves ? LATE_LEAVES : LATE_WRITES;
     if (leaves)
         return LEAVES;
     return tide_dues_has(l->dues, chunk) ? WRITES : WRITES_OFF;
 }
 
-static uint32_t key_of(const tide_leaving *l, tide_chunk chunk, uint32_t shelf)
+/* The number of its next use; without one, or without a recording, numbers behind those. */
+static uint32_t key_of(const tide_leaving *l, tide_chunk chunk)
 {
-    if (!l->future->active)
-        return tide_future_never_key(l->future, chunk);
-    return shelf == LATE_LEAVES || shelf == LATE_WRITES ? tide_future_past_key(l->future, chunk)
-                                                        : tide_future_use_key(l->future, chunk);
+    const tide_schedule *schedule = &l->future->schedule;
+    const uint32_t use = l->future->active ? tide_schedule_next(schedule, chunk) : TIDE_USE_NONE;
+    return use != TIDE_USE_NONE ? use : schedule->use_capacity + chunk;
+}
+
+static tide_horizon horizon_of(const tide_leaving *l)
+{
+    const tide_schedule *schedule = &l->future->schedule;
+    return (tide_horizon){.from = l->future->active ? l->future->active->moment_first[schedule->cursor] : 0,
+                          .never = schedule->use_capacity};
 }
 
 static void sort(tide_leaving *l, tide_chunk chunk)
@@ -133,26 +165,37 @@ static void sort(tide_leaving *l, tide_chunk chunk)
         tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING | TIDE_MARK_KEPT);
     else if (goes && place->marks & TIDE_MARK_WRITING && !place->busy && !tide_place_is_dirty(place))
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
+    if (!(place->marks & TIDE_MARKS_GOING))
+        unlink_late(l, chunk);
     const uint32_t shelf = place->marks & TIDE_MARKS_GOING ? shelf_of(l, chunk) : TIDE_SHELF_NONE;
     assert(shelf == TIDE_SHELF_NONE || tide_place_is_movable(place));
-    tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk, shelf));
+    tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk));
 }
 
 static tide_chunk nearest(const tide_leaving *l, uint32_t shelf, uint32_t spared)
 {
-    return tide_shelves_nearest(&l->shelves, shelf, tide_future_horizon(l->future), l->places, spared);
+    return tide_shelves_nearest(&l->shelves, shelf, horizon_of(l), l->places, spared);
 }
 
 /* Uses that are over by now. */
-static void promote(tide_leaving *l, uint32_t shelf)
+static void promote(tide_leaving *l, uint8_t queue)
 {
     for (;;) {
-        const tide_chunk oldest = nearest(l, shelf, 0);
-        if (oldest == TIDE_CHUNK_NONE || is_late(l, oldest))
+        const tide_chunk oldest = l->first_late[queue];
+        if (oldest == TIDE_CHUNK_NONE || l->late[oldest].ends > l->passed)
             return;
+        unlink_late(l, oldest);
         sort(l, oldest);
-        assert(l->shelves.standings[oldest].shelf != shelf);
     }
+}
+
+/* Of the others the one that is over first, but those that are on their way. */
+static tide_chunk first_late(const tide_leaving *l, uint8_t queue)
+{
+    tide_chunk chunk = l->first_late[queue];
+    while (chunk != TIDE_CHUNK_NONE && tide_place_of(l->places, chunk)->busy)
+        chunk = l->late[chunk].next;
+    return chunk;
 }
 
 static void look_again(tide_leaving *l)
@@ -165,15 +208,15 @@ static void look_again(tide_leaving *l)
     }
     while ((chunk = tide_places_noted(l->places, TIDE_WATCHER_LEAVING)) != TIDE_CHUNK_NONE)
         sort(l, chunk);
-    promote(l, LATE_LEAVES);
-    promote(l, LATE_WRITES);
+    promote(l, TIDE_LATE_LEAVING);
+    promote(l, TIDE_LATE_WRITING);
 }
 
 /* --- who is next --- */
 
 static tide_chunk nearer(const tide_leaving *l, tide_chunk a, tide_chunk b)
 {
-    return tide_shelves_nearer(&l->shelves, a, b, tide_future_horizon(l->future));
+    return tide_shelves_nearer(&l->shelves, a, b, horizon_of(l));
 }
 
 /* Of those that take a copy, and have one of the marks. */
@@ -185,9 +228,13 @@ static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
         chosen = nearer(l, nearest(l, LEAVES, 0), writes ? nearest(l, WRITES, 0) : TIDE_CHUNK_NONE);
     if (chosen == TIDE_CHUNK_NONE && writes)
         chosen = nearest(l, WRITES_OFF, 0);
-    if (chosen == TIDE_CHUNK_NONE)
-        chosen = nearer(l, nearest(l, LATE_LEAVES, 0), writes ? nearest(l, LATE_WRITES, 0) : TIDE_CHUNK_NONE);
-    return chosen;
+    if (chosen != TIDE_CHUNK_NONE)
+        return chosen;
+    const tide_chunk leaves = first_late(l, TIDE_LATE_LEAVING),
+                     written = writes ? first_late(l, TIDE_LATE_WRITING) : TIDE_CHUNK_NONE;
+    if (leaves == TIDE_CHUNK_NONE || written == TIDE_CHUNK_NONE)
+        return leaves == TIDE_CHUNK_NONE ? written : leaves;
+    return l->late[written].ends < l->late[leaves].ends ? written : leaves;
 }
 
 static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
@@ -231,12 +278,12 @@ bool tide_leaving_is_valid(const tide_leaving *leaving)
     for (tide_chunk chunk = 0; chunk < leaving->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(leaving->places, chunk);
         const tide_standing *standing = &leaving->shelves.standings[chunk];
-        if (place->noted & 1u << TIDE_WATCHER_LEAVING || standing->shelf >= LATE_LEAVES)
+        if (place->noted & 1u << TIDE_WATCHER_LEAVING)
             continue;
         const bool goes = place->marks & TIDE_MARKS_GOING;
         const uint32_t shelf = goes ? shelf_of(leaving, chunk) : TIDE_SHELF_NONE;
         if ((goes && stays(leaving, chunk)) || standing->shelf != shelf ||
-            (shelf != TIDE_SHELF_NONE && standing->key != key_of(leaving, chunk, shelf)))
+            (shelf != TIDE_SHELF_NONE && standing->key != key_of(leaving, chunk)))
             return false;
     }
     return true;

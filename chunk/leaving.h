@@ -6,8 +6,8 @@
  *
  * Who is first: what costs no copy; of that whose use is over on the device, what is needed soonest, but behind it what only
  * gets a copy and can't be updated yet (the norm is not known, and no slot comes free); the rest as their uses will be over.
- * Without a recording nobody knows who is needed when, and all uses count as over. What is wanted on the device again drops out,
- * but for what has to be updated on the host first, which a request waits for: that leaves before all that takes a copy.
+ * What is wanted on the device again drops out, but for what has to be updated on the host first: a request waits for it, so of what is
+ * over it leaves before all that takes a copy.
  *
  * Owns who leaves, sorted so, and how many ops have ended for the manager and on the device. The marks LEAVING, WRITING and KEPT
  * are its. Calls places, moves, future, dues, victims, shelves.
@@ -17,15 +17,25 @@
 
 #include "chunk/victims.h"
 
+/* Uses that are not over on the device, in the order in which they end: of chunks that leave, and of those that are written. */
+enum { TIDE_LATE_LEAVING = 0, TIDE_LATE_WRITING, TIDE_LATE_QUEUES };
+
+typedef struct tide_late_use {
+    uint64_t ends;         /* it is over when so many ops have ended */
+    tide_chunk next, previous;
+    uint8_t queue; /* TIDE_LATE_QUEUES: in none, the use is over or the chunk does not go */
+} tide_late_use;
+
 typedef struct tide_leaving {
     tide_places *places;
     tide_moves *moves;
     const tide_future *future;
     const tide_dues *dues;
     tide_victims *victims;
-    tide_shelves shelves; /* of those that may go at once */
+    tide_shelves shelves; /* of those that may go, and whose use is over */
     uint64_t epoch;       /* of the future, in which they were sorted */
-    uint64_t *ends;       /* per chunk: its use is over when so many ops have ended */
+    tide_late_use *late;  /* per chunk; */
+    tide_chunk first_late[TIDE_LATE_QUEUES], last_late[TIDE_LATE_QUEUES]; /* TIDE_CHUNK_NONE: none */
     uint64_t ended;       /* ops, so far */
     uint64_t passed; /* of those, over on the device */
 } tide_leaving;

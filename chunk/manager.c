@@ -249,6 +249,8 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 {
     if (manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING)
         return tide_fail(TIDE_ERROR_STATE, "host request: a step is open");
+    if (manager->phase == TIDE_PHASE_RELEASE_OWED)
+        return tide_fail(TIDE_ERROR_STATE, "host request: the last step's updates are neither released nor skipped");
     if (manager->tasks.access.count)
         return tide_fail(TIDE_ERROR_STATE, "host request: another one is open");
     const tide_status status = tide_tasks_open_access(&manager->tasks, chunks, count);

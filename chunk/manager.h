@@ -69,7 +69,7 @@ typedef struct tide_slot_needs {
     tide_op largest_op;        /* the op with the largest working set */
     uint32_t largest_op_slots; /* its params' chunks and its largest slice's */
     uint32_t device_slots; /* least on the device: that op, or a device update if the placement asks for it */
-    uint32_t host_slots;   /* least on the host: a host task and the exchange */
+    uint32_t host_slots;   /* least on the host: a host task */
     uint32_t total_slots;  /* least of both together: every chunk somewhere, and one spare for the exchange */
 } tide_slot_needs;
 
@@ -198,8 +198,8 @@ bool tide_manager_is_stuck(tide_manager *manager);
 
 /* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier. An ACCESS command comes when they are there and
  * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the
- * chunk holds is brought all the same, so part of it may be written. STATE: a step is open, or another host
- * request is. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
+ * chunk holds is brought all the same, so part of it may be written. STATE: a step or another host request
+ * is open, or release or skip is owed for the last step. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);
 
 /* --- queries --- */

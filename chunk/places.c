@@ -90,7 +90,6 @@ void tide_places_make_stale(tide_places *places, tide_chunk chunk)
     assert(tide_place_has(place, TIDE_TIER_DEVICE) && tide_place_has(place, TIDE_TIER_HOST) && !place->busy);
     place->valid &= (uint8_t)~TIDE_SOURCE_DEVICE;
     place->stale = true;
-    places->stale++;
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
@@ -116,11 +115,7 @@ void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier
     assert(!place->busy && (!place->stale || place->pins[TIDE_TIER_DEVICE] == 0));
     place->valid |= (uint8_t)(1u << tier);
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
-    if (tier != TIDE_TIER_DEVICE || !place->stale)
-        return;
-    assert(places->stale > 0);
-    place->stale = false;
-    places->stale--;
+    place->stale &= tier != TIDE_TIER_DEVICE;
 }
 
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
@@ -137,11 +132,7 @@ void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
     place->slot[tier] = TIDE_SLOT_NONE;
     place->valid &= (uint8_t) ~(1u << tier);
     tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
-    if (tier == TIDE_TIER_DEVICE && place->stale) {
-        assert(places->stale > 0);
-        place->stale = false;
-        places->stale--;
-    }
+    place->stale &= tier != TIDE_TIER_DEVICE;
 }
 
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
@@ -287,7 +278,7 @@ static bool place_is_valid(const tide_place *place)
 
 bool tide_places_is_valid(const tide_places *places, bool deep)
 {
-    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, stale = 0, going = 0;
+    uint32_t pinned[TIDE_TIER_COUNT] = {0, 0}, going = 0;
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         if (places->tier[tier].free_count > places->tier[tier].count ||
             places->pinned[tier] + places->tier[tier].free_count > places->tier[tier].count)
@@ -297,12 +288,10 @@ bool tide_places_is_valid(const tide_places *places, bool deep)
     for (uint32_t i = 0; i < places->chunk_count; i++) {
         if (!place_is_valid(&places->chunks[i]))
             return false;
-        stale += places->chunks[i].stale;
         going += (places->chunks[i].marks & TIDE_MARKS_GOING) != 0;
         for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
             pinned[tier] += places->chunks[i].pins[tier] > 0;
     }
-    return stale == places->stale && going == places->going && pinned[0] == places->pinned[0] &&
-           pinned[1] == places->pinned[1] && slots_agree(places, TIDE_TIER_DEVICE) &&
-           slots_agree(places, TIDE_TIER_HOST);
+    return going == places->going && pinned[0] == places->pinned[0] && pinned[1] == places->pinned[1] &&
+           slots_agree(places, TIDE_TIER_DEVICE) && slots_agree(places, TIDE_TIER_HOST);
 }

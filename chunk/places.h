@@ -86,7 +86,6 @@ typedef struct tide_places {
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];
     uint32_t pinned[TIDE_TIER_COUNT]; /* chunks with a pin there */
-    uint32_t stale;                   /* chunks that are stale */
     uint32_t going;                   /* chunks that are LEAVING or WRITING */
     uint64_t uses;                    /* so far; the next last_use */
     tide_watch watches[TIDE_WATCHERS];

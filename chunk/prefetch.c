@@ -102,14 +102,6 @@ static uint32_t aside_before(const tide_prefetch *p, uint32_t fetch)
     return fetch >= p->first ? to - from : aside_below(p, p->count) - from + to;
 }
 
-static void set_missing(tide_use_set *set, uint32_t fetch, bool missing)
-{
-    if (missing)
-        tide_use_set_insert(set, fetch);
-    else
-        tide_use_set_erase(set, fetch);
-}
-
 static void sort(tide_prefetch *p, tide_chunk chunk)
 {
     const uint32_t fetch = p->fetch_of[chunk];
@@ -118,8 +110,8 @@ static void sort(tide_prefetch *p, tide_chunk chunk)
     const fetch_state state = look_at(p, fetch);
     const bool stale = tide_place_of(p->places, chunk)->stale;
     set_takes(p, fetch, takes_slot(p, fetch, state));
-    set_missing(&p->missing, fetch, state == FETCH_MISSING && !stale);
-    set_missing(&p->missing_in_place, fetch, state == FETCH_MISSING && stale);
+    tide_use_set_put(&p->missing, fetch, state == FETCH_MISSING && !stale);
+    tide_use_set_put(&p->missing_in_place, fetch, state == FETCH_MISSING && stale);
 }
 
 /* --- how far they have got --- */

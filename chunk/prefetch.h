@@ -11,7 +11,9 @@
  *
  * Whatever is not as planned (another order of ops, a host request between steps, a slot lent to a task) costs a fetch on
  * demand with a victim of the general rule (victims.h), and the plan goes on from there: it says only what to do
- * at a use and for a use, so it is right again as soon as the uses are.
+ * at a use and for a use, so it is right again as soon as the uses are. Until then what is missing without having a planned
+ * fetch may find its slot taken by one that is needed later: a step after a forward-only pass between training steps moves a
+ * hundredth or two more.
  *
  * Nothing is walked: of each chunk only the next planned fetch can begin, and that one is looked at again when its chunk was
  * noted. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A

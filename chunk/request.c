@@ -55,14 +55,6 @@ static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
     return lacks | (place->stale ? MISSING_IN_PLACE : MISSING);
 }
 
-static void set_member(tide_use_set *set, uint32_t pin, bool member)
-{
-    if (member)
-        tide_use_set_insert(set, pin);
-    else
-        tide_use_set_erase(set, pin);
-}
-
 static void sort(tide_request *r, uint32_t pin)
 {
     assert(pin >= r->pinned_count && pin < r->pin_count);
@@ -76,8 +68,8 @@ static void sort(tide_request *r, uint32_t pin)
     r->slotless += (is & LACKS_SLOT) != 0;
     r->slotless -= (was & LACKS_SLOT) != 0;
     assert(r->lacking <= r->pin_count && r->owing <= r->lacking && r->slotless <= r->lacking);
-    set_member(&r->missing, pin, is & MISSING);
-    set_member(&r->in_place, pin, is & MISSING_IN_PLACE);
+    tide_use_set_put(&r->missing, pin, is & MISSING);
+    tide_use_set_put(&r->in_place, pin, is & MISSING_IN_PLACE);
     r->lacks[pin] = (uint8_t)is;
 }
 

@@ -247,16 +247,6 @@ uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk)
     return is_used ? recording->numbers[find_next(schedule, recording, chunk)] : TIDE_USE_NONE;
 }
 
-uint32_t tide_schedule_previous(const tide_schedule *schedule, tide_chunk chunk)
-{
-    bool is_used;
-    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
-    if (!is_used)
-        return TIDE_USE_NONE;
-    const uint32_t next = find_next(schedule, recording, chunk);
-    return recording->numbers[(next > recording->first[chunk] ? next : recording->first[chunk + 1]) - 1];
-}
-
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk)
 {
     bool is_used;

@@ -86,7 +86,6 @@ uint32_t tide_schedule_last_distance(const tide_schedule *schedule, tide_chunk c
 uint32_t tide_schedule_never(const tide_schedule *schedule);
 /* The number of the chunk's next use, in this step or the next; of its last use in a step; TIDE_USE_NONE if it has none. */
 uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk);
-uint32_t tide_schedule_previous(const tide_schedule *schedule, tide_chunk chunk); /* the one before the next */
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk);
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef TIDE_CHUNK_USE_SET_H
 #define TIDE_CHUNK_USE_SET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,14 @@ size_t tide_use_set_words(uint32_t bound);
 uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory);
 void tide_use_set_insert(tide_use_set *set, uint32_t use);
 void tide_use_set_erase(tide_use_set *set, uint32_t use);
+static inline void tide_use_set_put(tide_use_set *set, uint32_t use, bool member)
+{
+    if (member)
+        tide_use_set_insert(set, use);
+    else
+        tide_use_set_erase(set, use);
+}
+
 /* Empty it. */
 void tide_use_set_clear(tide_use_set *set);
 /* The lowest number of at least `from` (at most the bound), TIDE_USE_NONE if there is none. */

@@ -199,8 +199,8 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
     tide_chunk first, last;
     EXPECT(said == state, "param %u is in state %d, the manager says %d", p, (int)state, (int)said);
     EXPECT(n->manager->tensors.params[p].has_gradient == gradient, "param %u: gradient %d", p, gradient);
-    EXPECT(n->manager->tensors.params[p].zero_gradient == n->is_zero[p], "param %u: zero gradient %d",
-           p, n->is_zero[p]);
+    EXPECT(n->manager->tensors.params[p].zero_gradient == n->is_zero[p], "param %u: zero gradient %d", p,
+           n->is_zero[p]);
     param_range(n, p, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         states->tensors[chunk] |= (uint8_t)(1u << state);
@@ -212,8 +212,8 @@ static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states 
         tide_tensor_state state = part_state(n, tensor, part);
         tide_tensor_state said = tide_tensors_part(&n->manager->tensors, tensor, part);
         tide_chunk first, last;
-        EXPECT(said == state, "part %u of checkpoint %u is in state %d, the manager says %d", part, tensor, (int)state,
-               (int)said);
+        EXPECT(said == state, "part %u of checkpoint %u is in state %d, the manager says %d", part, tensor,
+               (int)state, (int)said);
         tide_layout_checkpoint_chunks(n->layout, tensor, part, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             states->tensors[chunk] |= (uint8_t)(1u << state);
@@ -974,7 +974,7 @@ void naive_ask_wrongly(naive_manager *n)
         expect_refusal(n, tide_manager_slice(n->manager, 0), "slice");
         expect_refusal(n, tide_manager_end(n->manager), "end");
     }
-    if (n->step_open || n->host_count)
+    if (n->step_open || n->host_count || n->release_owed)
         expect_refusal(n, tide_manager_host_request(n->manager, &use, 1), "host request");
     compare(n, true);
 }

@@ -15,7 +15,8 @@ const char *plain_choices_problem(void)
     return problem;
 }
 
-static uint64_t ends_of[PLAIN_CHUNKS_MAX]; /* its use is over when so many ops have ended */
+static uint64_t ends_of[PLAIN_CHUNKS_MAX];        /* its use is over when so many ops have ended; */
+static uint32_t turn_of[PLAIN_CHUNKS_MAX], turns; /* in this order */
 
 void plain_choices_begin(void)
 {
@@ -352,20 +353,21 @@ bool __wrap_tide_victims_free_host_slot(tide_victims *v, uint32_t spared)
 static uint64_t leaving_rank(const tide_leaving *l, tide_chunk chunk)
 {
     enum { CLEAN, URGENT, OVER, OFF, LATE };
-    const uint64_t band = (uint64_t)1 << 36;
+    const uint64_t band = (uint64_t)1 << 60;
     const tide_place *place = tide_place_of(l->places, chunk);
     const tide_future *f = l->future;
-    const bool late = f->active && ends_of[chunk] > l->passed;
+    const bool late = ends_of[chunk] > l->passed, writes = place->marks & TIDE_MARK_WRITING;
     const bool off = !(place->marks & TIDE_MARK_LEAVING) && !tide_dues_has(l->dues, chunk);
     const uint64_t rank = tide_place_has(place, TIDE_TIER_HOST) || !place->live ? CLEAN
-                          : place->marks & TIDE_MARK_REQUESTED                  ? URGENT
                           : late                                                ? LATE
+                          : place->marks & TIDE_MARK_REQUESTED                  ? URGENT
                           : off                                                 ? OFF
                                                                                 : OVER;
+    if (rank == LATE)
+        return rank * band + (ends_of[chunk] << 33) + ((uint64_t)writes << 32) + turn_of[chunk];
     if (!f->active || !is_used(f, chunk))
         return rank * band + (f->active ? (uint64_t)1 << 33 : 0) + chunk;
-    const uint32_t use =
-        rank == LATE ? tide_schedule_previous(&f->schedule, chunk) : tide_schedule_next(&f->schedule, chunk);
+    const uint32_t use = tide_schedule_next(&f->schedule, chunk);
     const uint64_t from = f->active->moment_first[f->schedule.cursor],
                    uses = f->active->moment_first[f->active->length];
     return rank * band + (use >= from ? use - from : use + uses - from);
@@ -404,8 +406,10 @@ void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, ui
 void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, uint32_t count,
                                    uint32_t first_use, uint64_t ends)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         ends_of[chunks[i]] = ends;
+        turn_of[chunks[i]] = ++turns;
+    }
     __real_tide_leaving_use_ended(l, chunks, count, first_use, ends);
 }
 
@@ -688,7 +692,7 @@ static choice choose_fetch(const tide_prefetch *p, const tide_turn *turn)
     static uint64_t walk;
     walk++;
     const uint32_t fetches = step->plan->fetch_count, first = first_fetch(step, cursor);
-    for (uint32_t i = 0; i < fetches && (free_slots > 0 || p->places->stale > 0); i++) {
+    for (uint32_t i = 0; i < fetches; i++) {
         const uint32_t fetch = (first + i) % fetches, moment = fetch_use(step, fetch)->moment;
         const tide_chunk chunk = fetch_use(step, fetch)->chunk;
         const tide_place *place = tide_place_of(p->places, chunk);

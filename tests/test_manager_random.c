@@ -75,7 +75,9 @@ typedef struct sequence {
     bool failed;        /* one did: abort is due */
     bool torn;          /* all values have to be set */
     uint32_t eagerness; /* percent: complete rather than take */
-    bool tells;         /* the manager is told of the link and the device */
+    bool tells;         /* the manager is told of the link and the device, */
+    uint64_t passed;    /* which has come so far */
+    bool steady;        /* slices run in order, each once: steps follow their recording */
     bool large;         /* up to 60 params, hundreds of chunks */
     bool restless;      /* ops in any order, every other step given up, updates slow */
     uint32_t impatient; /* percent, twice an op: the open step is given up */
@@ -248,6 +250,7 @@ static void create(sequence *s, uint64_t seed)
     s->failing = percent(s, 15);
     s->eagerness = 10 + below(s, 85);
     s->tells = percent(s, 70);
+    s->steady = percent(s, 65);
     s->naive.compares_always = seed % 32 == 0;
 }
 
@@ -299,9 +302,11 @@ static bool goes_on(const sequence *s)
 /* What the owner tells the manager now and then: how busy the link is, how far the device has come, what updates take. */
 static void tell(sequence *s)
 {
-    const uint64_t behind = s->manager->leaving.ended < 10 ? s->manager->leaving.ended : 10;
+    const uint64_t ended = s->manager->leaving.ended, behind = ended < 10 ? ended : 10;
+    const uint64_t passed = ended - below(s, (uint32_t)behind + 1);
     tide_manager_set_link(s->manager, percent(s, 50), percent(s, 50));
-    tide_manager_set_passed(s->manager, s->manager->leaving.ended - below(s, (uint32_t)behind + 1));
+    s->passed = passed > s->passed ? passed : s->passed; /* a device does not go back */
+    tide_manager_set_passed(s->manager, s->passed);
     if (percent(s, 10))
         tide_manager_set_update_seconds(s->manager, 1 + below(s, 4), 1 + below(s, 4));
 }
@@ -378,9 +383,9 @@ static void wait_for(sequence *s, condition over, const char *what)
 
 static void run_slices(sequence *s, tide_op op)
 {
-    uint32_t turn = below(s, 4) ? 0 : below(s, 3);
+    uint32_t turn = s->steady || below(s, 4) ? 0 : below(s, 3);
     for (uint32_t i = 0; i < s->ops[op].slices && goes_on(s);
-         i += !percent(s, 5)) { /* a slice may come twice */
+         i += s->steady || !percent(s, 5)) { /* a slice may come twice */
         if (!naive_slice(&s->naive, (i + turn) % s->ops[op].slices))
             continue;
         wait_for(s, op_is_ready, "a slice never becomes ready");

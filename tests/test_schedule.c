@@ -55,14 +55,14 @@ static void create(story *s)
 /* --- by walking --- */
 
 typedef struct answers {
-    uint32_t distance, last_distance, next, previous, last;
+    uint32_t distance, last_distance, next, last;
 } answers;
 
 /* `kind`'s recording, at `cursor`. */
 static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk chunk)
 {
     const uint32_t length = s->length[kind];
-    answers a = {2 * length, 2 * length, TIDE_USE_NONE, TIDE_USE_NONE, TIDE_USE_NONE};
+    answers a = {2 * length, 2 * length, TIDE_USE_NONE, TIDE_USE_NONE};
     uint32_t number = 0, first = TIDE_USE_NONE, first_moment = 0, last_moment = 0;
     for (uint32_t moment = 0; moment < length; moment++)
         for (uint32_t i = 0; i < s->counts[s->step[kind][moment]]; i++, number++) {
@@ -75,7 +75,6 @@ static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk c
             if (moment >= cursor && a.next == TIDE_USE_NONE) {
                 a.next = number;
                 a.distance = moment - cursor;
-                a.previous = a.last; /* so far */
             }
             a.last = number;
             last_moment = moment;
@@ -83,11 +82,8 @@ static answers walk(const story *s, uint32_t kind, uint32_t cursor, tide_chunk c
     if (first == TIDE_USE_NONE)
         return a;
     if (a.next == TIDE_USE_NONE) { /* in the next step */
-        a.previous = a.last;
         a.next = first;
         a.distance = first_moment + length - cursor;
-    } else if (a.previous == TIDE_USE_NONE) { /* in the step before */
-        a.previous = a.last;
     }
     a.last_distance = last_moment >= cursor ? last_moment - cursor : last_moment + length - cursor;
     return a;
@@ -104,7 +100,6 @@ static void compare(const story *s, uint32_t kind, uint32_t cursor)
         assert_int_equal(tide_schedule_distance(schedule, chunk), a.distance);
         assert_int_equal(tide_schedule_last_distance(schedule, chunk), a.last_distance);
         assert_int_equal(tide_schedule_next(schedule, chunk), a.next);
-        assert_int_equal(tide_schedule_previous(schedule, chunk), a.previous);
         assert_int_equal(tide_schedule_last(schedule, chunk), a.last);
     }
     uint32_t number = 0;
