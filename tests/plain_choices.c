@@ -407,7 +407,8 @@ void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, ui
                                    uint32_t first_use, uint64_t ends)
 {
     for (uint32_t i = 0; i < count; i++) {
-        ends_of[chunks[i]] = ends;
+        ends_of[chunks[i]] =
+            l->passed == UINT64_MAX ? 0 : ends; /* nobody told how far the device is: it is over */
         turn_of[chunks[i]] = ++turns;
     }
     __real_tide_leaving_use_ended(l, chunks, count, first_use, ends);
