@@ -24,25 +24,29 @@ uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory
     set->levels = 0;
     for (uint32_t count = words_of(bound);; count = words_of(count - 1)) {
         assert(set->levels < TIDE_USE_SET_LEVELS);
-        set->word_count[set->levels] = count;
         set->words[set->levels++] = memory;
         memory += count;
-        set->end = memory;
+        set->words[set->levels] = memory;
         if (count == 1)
             return memory;
     }
 }
 
+static inline size_t word_count(const tide_use_set *set, uint32_t level)
+{
+    return (size_t)(set->words[level + 1] - set->words[level]);
+}
+
 void tide_use_set_insert(tide_use_set *set, uint32_t use)
 {
-    assert(set->levels > 0 && use / 64 < set->word_count[0]);
+    assert(set->levels > 0 && use / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++, use /= 64)
         set->words[level][use / 64] |= UINT64_C(1) << use % 64;
 }
 
 void tide_use_set_erase(tide_use_set *set, uint32_t use)
 {
-    assert(set->levels > 0 && use / 64 < set->word_count[0]);
+    assert(set->levels > 0 && use / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++, use /= 64) {
         set->words[level][use / 64] &= ~(UINT64_C(1) << use % 64);
         if (set->words[level][use / 64])
@@ -52,7 +56,7 @@ void tide_use_set_erase(tide_use_set *set, uint32_t use)
 
 void tide_use_set_clear(tide_use_set *set)
 {
-    memset(set->words[0], 0, (size_t)(set->end - set->words[0]) * sizeof *set->end);
+    memset(set->words[0], 0, (size_t)(set->words[set->levels] - set->words[0]) * sizeof *set->words[0]);
 }
 
 static uint32_t lowest(uint64_t word)
@@ -63,9 +67,10 @@ static uint32_t lowest(uint64_t word)
 
 uint32_t tide_use_set_from(const tide_use_set *set, uint32_t from)
 {
-    assert(from / 64 < set->word_count[0]);
+    assert(from / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++) {
-        const uint64_t word = from / 64 < set->word_count[level] ? set->words[level][from / 64] >> from % 64 << from % 64 : 0;
+        const bool inside = from / 64 < word_count(set, level);
+        const uint64_t word = inside ? set->words[level][from / 64] >> from % 64 << from % 64 : 0;
         if (!word) {
             from = from / 64 + 1; /* of the level above: words behind this one */
             continue;
@@ -87,7 +92,7 @@ static uint32_t highest(uint64_t word)
 /* The highest number below `limit`, TIDE_USE_NONE if there is none. */
 uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit)
 {
-    assert(limit / 64 < set->word_count[0]);
+    assert(limit / 64 < word_count(set, 0));
     for (uint32_t level = 0; level < set->levels; level++, limit /= 64) {
         const uint64_t below = (UINT64_C(1) << limit % 64) - 1;
         uint64_t word = set->words[level][limit / 64] & below;

@@ -19,9 +19,7 @@ enum { TIDE_USE_SET_LEVELS = 6 }; /* 64^6 > 2^32 */
 
 typedef struct tide_use_set {
     uint32_t levels;
-    uint32_t word_count[TIDE_USE_SET_LEVELS];
-    uint64_t *words[TIDE_USE_SET_LEVELS];
-    uint64_t *end;
+    uint64_t *words[TIDE_USE_SET_LEVELS + 1]; /* the levels, one behind the other, and where they end */
 } tide_use_set;
 
 /* 64-bit words that a set of numbers below `bound` takes. */
