@@ -262,14 +262,14 @@ static bool place_is_valid(const tide_place *place)
 {
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         bool holds = place->slot[tier] != TIDE_SLOT_NONE;
-        if (tide_place_has(place, tier) && !holds)
+        if (tide_place_has(place, (tide_tier)tier) && !holds)
             return false;
         if (place->pins[tier] && !holds)
             return false;
         const bool stale = place->stale && tier == TIDE_TIER_DEVICE;
-        if (stale && (!holds || tide_place_has(place, tier) || place->pins[tier]))
+        if (stale && (!holds || tide_place_has(place, (tide_tier)tier) || place->pins[tier]))
             return false;
-        if (holds && !tide_place_has(place, tier) && !place->busy &&
+        if (holds && !tide_place_has(place, (tide_tier)tier) && !place->busy &&
             !stale) /* without content: only while a move is open */
             return false;
     }
