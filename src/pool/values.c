@@ -85,7 +85,7 @@ static tide_status access_piece(tide_values *values, tide_access_request *reques
         return status;
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next call. */
     (void)tide_step_give_up(values->step);
-    return tide_fail(status, "%s", values->engine->monitor->last_message);
+    return tide_fail(status, "%s", values->engine->monitor->message);
 }
 
 static tide_status access_range(tide_values *values, const range *all)
