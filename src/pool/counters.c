@@ -1,8 +1,6 @@
 /* What the caller may ask about what the pool did. */
 #include "src/pool/internal.h"
 
-#include <string.h>
-
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
 {
     const tide_status given = tide_pool_given("tide_pool_counters_get", pool == NULL       ? "pool"
@@ -30,12 +28,4 @@ bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_cou
     const bool taken = tide_records_take(&pool->journal.records, step, counters);
     tide_monitor_unlock(&pool->monitor);
     return taken;
-}
-
-void tide_pool_waits(const tide_pool *pool, uint64_t waits[TIDE_WAIT_SITE_COUNT])
-{
-    tide_device_statistics device = {0};
-    if (pool->ground.device != NULL)
-        pool->ground.device->ops->statistics(pool->ground.device, &device);
-    memcpy(waits, device.waits, sizeof device.waits);
 }

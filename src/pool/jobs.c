@@ -293,7 +293,6 @@ static tide_status start_on_device(tide_jobs *jobs, const tide_command *command,
     tide_status status = job_fill(jobs, command, job);
     if (status != TIDE_OK)
         return status;
-    tide_order_enqueue_from_engine(jobs->order, TIDE_STREAM_UPDATE);
     status = tide_order_wait(jobs->order, TIDE_STREAM_UPDATE, &needs);
     if (status != TIDE_OK)
         return status;

@@ -4,8 +4,6 @@
 
 enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
 
-static const char label_zero[] = "zero chunk";
-
 bool tide_link_is_valid(const tide_link *link)
 {
     const tide_ground *ground = link->ground;
@@ -43,14 +41,6 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
 
 /* --- copies --- */
 
-/* The stream may take work that needs this. */
-static tide_status begin(tide_link *link, tide_stream stream, const tide_needs *needs)
-{
-    assert(tide_monitor_is_held(link->monitor));
-    tide_order_enqueue_from_engine(link->order, stream);
-    return tide_order_wait(link->order, stream, needs);
-}
-
 static tide_status copy(tide_link *link, const tide_command *command, tide_tier to_tier, uint64_t *number)
 {
     tide_device *device = link->ground->device;
@@ -69,7 +59,7 @@ static tide_status copy(tide_link *link, const tide_command *command, tide_tier 
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     to->filled = true;
-    tide_status status = begin(link, stream, &needs);
+    tide_status status = tide_order_wait(link->order, stream, &needs);
     if (status == TIDE_OK)
         status = device->ops->copy_slot(device, stream, &work, to_tier, to_slot, from_slot, bytes);
     if (status == TIDE_OK)
@@ -97,7 +87,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
     const tide_zero_args zero = {
         .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
         .bytes = tide_layout_chunk_used_bytes(ground->layout, command->chunk)};
-    const tide_work work = {.label = label_zero,
+    const tide_work work = {.label = "zero chunk",
                             .tag = command->chunk,
                             .bytes = (double)zero.bytes,
                             .accesses = &access,
@@ -105,7 +95,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
     tide_needs needs = {0};
     uint64_t number;
     tide_needs_add(&needs, marks, true);
-    tide_status status = begin(link, TIDE_STREAM_IN, &needs);
+    tide_status status = tide_order_wait(link->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
         status = ground->device->ops->launch(ground->device, TIDE_STREAM_IN, &work, ground->kernels->zero,
                                              &zero, sizeof zero);
@@ -118,15 +108,6 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
 
 /* --- places --- */
 
-static void add_durations(tide_link *link, uint64_t ns, bool unmaps, bool maps)
-{
-    const uint64_t each_ns = unmaps && maps ? ns / 2 : ns; /* what predicts a device knows the two alone */
-    if (unmaps)
-        tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
-    if (maps)
-        tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
-}
-
 /* The slot, which is at `from`, goes to `to`; NULL: nowhere. */
 static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to)
 {
@@ -138,8 +119,12 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
     const tide_status status = to == NULL     ? device->ops->unmap(device, slot, from)
                                : from == NULL ? device->ops->map(device, slot, to)
                                               : device->ops->remap(device, slot, from, to);
-    if (status == TIDE_OK)
-        add_durations(link, device->ops->now_ns(device) - begin_ns, from != NULL, to != NULL);
+    const uint64_t ns = device->ops->now_ns(device) - begin_ns;
+    const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* what predicts knows the two alone */
+    if (status == TIDE_OK && from != NULL)
+        tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
+    if (status == TIDE_OK && to != NULL)
+        tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
     tide_monitor_lock(link->monitor);
     tide_stalls_mapping(&link->journal->stalls, false);
     return status;
