@@ -3,18 +3,16 @@
 
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
 {
-    const tide_status given = tide_pool_given("tide_pool_counters_get", pool == NULL       ? "pool"
-                                                                        : counters == NULL ? "counters"
-                                                                                           : NULL);
-    if (given != TIDE_OK)
-        return given;
-    if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "tide_pool_counters_get: the pool is not sealed");
+    tide_status status = tide_pool_given("tide_pool_counters_get", pool == NULL       ? "pool"
+                                                                   : counters == NULL ? "counters"
+                                                                                      : NULL);
+    if (status == TIDE_OK)
+        status = tide_pool_sealed(pool, "tide_pool_counters_get");
+    if (status != TIDE_OK)
+        return status;
     tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
     tide_monitor_lock(&shared->monitor);
-    tide_manager_counters manager;
-    tide_manager_counters_get(shared->engine.manager, &manager);
-    tide_records_sum(&shared->journal.records, &manager, counters);
+    tide_records_sum(&shared->journal.records, counters);
     tide_monitor_unlock(&shared->monitor);
     return TIDE_OK;
 }

@@ -50,22 +50,16 @@ static void tear(tide_engine *engine)
     engine->tears++;
 }
 
-static void tell_records(tide_engine *engine, void (*tell)(tide_records *, const tide_manager_counters *))
-{
-    tide_manager_counters manager;
-    tide_manager_counters_get(engine->manager, &manager);
-    tell(&engine->journal->records, &manager);
-    tide_commands_tell_updates(&engine->commands);
-}
-
 void tide_engine_record_begin(tide_engine *engine)
 {
-    tell_records(engine, tide_records_begin);
+    tide_records_begin(&engine->journal->records);
+    tide_commands_tell_updates(&engine->commands);
 }
 
 void tide_engine_record_close(tide_engine *engine)
 {
-    tell_records(engine, tide_records_close);
+    tide_records_close(&engine->journal->records);
+    tide_commands_tell_updates(&engine->commands);
 }
 
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)

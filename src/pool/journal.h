@@ -21,7 +21,6 @@ enum {
 };
 
 typedef struct tide_journal {
-    const tide_ground *ground;
     tide_tracer tracer;
     tide_measure measure;
     tide_stalls stalls;
@@ -29,8 +28,6 @@ typedef struct tide_journal {
 } tide_journal;
 
 void tide_journal_init(tide_journal *journal, const tide_ground *ground);
-/* With the layout, and before the device is opened, whose observer it is. NO_MEMORY. */
-tide_status tide_journal_create(tide_journal *journal, uint32_t op_count, uint32_t script_lines);
 
 /* tide_device_observer. On the streams' threads. */
 void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,

@@ -62,14 +62,15 @@ static void stalls_sum(tide_pool_counters *counters)
         counters->stall_seconds += counters->stall_seconds_by[cause];
 }
 
-void tide_records_sum(const tide_records *records, const tide_manager_counters *manager,
-                      tide_pool_counters *sums)
+void tide_records_sum(const tide_records *records, tide_pool_counters *sums)
 {
-    tide_device *device = records->ground->device;
+    tide_device *device = records->tracer->ground->device;
     assert(tide_monitor_is_held(NULL));
+    tide_manager_counters manager;
     tide_device_statistics statistics;
     tide_memory_usage device_memory, host_memory;
     const uint64_t norm_copy_ns = records->stalls->norm_copy_ns;
+    tide_manager_counters_get(records->manager, &manager);
     device->ops->statistics(device, &statistics);
     device->ops->usage(device, TIDE_TIER_DEVICE, &device_memory);
     device->ops->usage(device, TIDE_TIER_HOST, &host_memory);
@@ -84,8 +85,8 @@ void tide_records_sum(const tide_records *records, const tide_manager_counters *
     stalls_sum(sums);
     sums->adam_host_seconds = (double)records->adam_ns[0] * 1e-9;
     sums->adam_device_seconds = (double)records->adam_ns[1] * 1e-9;
-    sums->re_recordings = manager->re_recordings;
-    sums->zero_gradients = manager->zero_gradients;
+    sums->re_recordings = manager.re_recordings;
+    sums->zero_gradients = manager.zero_gradients;
     sums->device_bytes_peak = device_memory.peak_bytes;
     sums->host_bytes_peak = host_memory.peak_bytes;
     sums->device_allocations = device_memory.allocations;
@@ -113,26 +114,26 @@ static void close_record(tide_step_record *closing, const tide_pool_counters *no
     closing->closed = true;
 }
 
-void tide_records_close(tide_records *records, const tide_manager_counters *manager)
+void tide_records_close(tide_records *records)
 {
     tide_step_record *last = record(records, records->begun);
     if (last == NULL || last->closed)
         return;
     tide_pool_counters now;
-    tide_records_sum(records, manager, &now);
+    tide_records_sum(records, &now);
     close_record(last, &now);
 }
 
-void tide_records_begin(tide_records *records, const tide_manager_counters *manager)
+void tide_records_begin(tide_records *records)
 {
-    tide_records_close(records, manager);
+    tide_records_close(records);
     records->begun++;
     /* Nobody takes them: the oldest goes. */
     if (records->begun - records->taken > TIDE_STEP_RECORDS_MAX)
         records->taken = records->begun - TIDE_STEP_RECORDS_MAX;
     tide_step_record *opened = record(records, records->begun);
     *opened = (tide_step_record){.step = records->tracer->step};
-    tide_records_sum(records, manager, &opened->begin);
+    tide_records_sum(records, &opened->begin);
     assert(tide_records_is_valid(records));
 }
 

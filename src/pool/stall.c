@@ -17,7 +17,7 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 
 static uint64_t now_ns(const tide_stalls *stalls)
 {
-    tide_device *device = stalls->ground->device;
+    tide_device *device = stalls->tracer->ground->device;
     return device->ops->now_ns(device);
 }
 
@@ -87,7 +87,7 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
  * caller's own. */
 static void settle(tide_stalls *stalls)
 {
-    tide_device *device = stalls->ground->device;
+    tide_device *device = stalls->tracer->ground->device;
     const uint64_t end_ns = now_ns(stalls);
     tide_device_statistics statistics;
     device->ops->statistics(device, &statistics);

@@ -33,7 +33,6 @@
 #include "src/pool/tracer.h"
 
 typedef struct tide_stalls {
-    const tide_ground *ground;
     const tide_tracer *tracer;
     _Atomic uint64_t ns[TIDE_STALL_CAUSE_COUNT]; /* so far */
     _Atomic uint64_t compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */

@@ -34,38 +34,38 @@ void tide_tracer_tell(const tide_tracer *tracer, const char *event, tide_chunk c
          chunk);
 }
 
-void tide_tracer_copy(const tide_tracer *tracer, tide_stream stream, tide_chunk chunk, const char *reason,
-                      uint64_t begin_ns, uint64_t end_ns)
+/* Something with a beginning and an end. */
+static void tell_both(const tide_tracer *tracer, tide_trace_event event, const char *const names[2],
+                      tide_chunk chunk, uint64_t begin_ns, uint64_t end_ns)
 {
-    const bool in = stream == TIDE_STREAM_IN;
-    assert(in || stream == TIDE_STREAM_OUT);
-    if (tracer->ground->options.trace == NULL)
-        return;
-    tide_trace_event event = {.t_ns = begin_ns,
-                              .event = "copy begin",
-                              .from = in ? "host" : "device",
-                              .to = in ? "device" : "host",
-                              .bytes = tide_layout_chunk_used_bytes(tracer->ground->layout, chunk),
-                              .reason = reason};
-    tell(tracer, event, chunk);
-    event.event = "copy end";
     assert(begin_ns <= end_ns);
+    event.event = names[0];
+    event.t_ns = begin_ns;
+    tell(tracer, event, chunk);
+    event.event = names[1];
     event.t_ns = end_ns;
     tell(tracer, event, chunk);
 }
 
-void tide_tracer_stall(const tide_tracer *tracer, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns)
+void tide_tracer_copy(const tide_tracer *tracer, tide_stream stream, tide_chunk chunk, const char *reason,
+                      uint64_t begin_ns, uint64_t end_ns)
 {
-    assert(begin_ns <= end_ns);
+    static const char *const names[] = {"copy begin", "copy end"};
+    const bool in = stream == TIDE_STREAM_IN;
+    assert(in || stream == TIDE_STREAM_OUT);
     if (tracer->ground->options.trace == NULL)
         return;
-    tide_trace_event event = {.t_ns = begin_ns,
-                              .event = "stall begin",
-                              .from = "",
-                              .to = "",
-                              .reason = tide_stall_cause_name(cause)};
-    tell(tracer, event, TIDE_CHUNK_NONE);
-    event.event = "stall end";
-    event.t_ns = end_ns;
-    tell(tracer, event, TIDE_CHUNK_NONE);
+    const tide_trace_event event = {.from = in ? "host" : "device",
+                                    .to = in ? "device" : "host",
+                                    .bytes = tide_layout_chunk_used_bytes(tracer->ground->layout, chunk),
+                                    .reason = reason};
+    tell_both(tracer, event, names, chunk, begin_ns, end_ns);
+}
+
+void tide_tracer_stall(const tide_tracer *tracer, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns)
+{
+    static const char *const names[] = {"stall begin", "stall end"};
+    const tide_trace_event event = {.from = "", .to = "", .reason = tide_stall_cause_name(cause)};
+    if (tracer->ground->options.trace != NULL)
+        tell_both(tracer, event, names, TIDE_CHUNK_NONE, begin_ns, end_ns);
 }
