@@ -23,7 +23,7 @@ bool tide_engine_norm_known(const tide_engine *engine)
 
 bool tide_engine_updates_done(const tide_engine *engine)
 {
-    return tide_commands_updates_done(&engine->commands);
+    return tide_manager_updates_open(engine->manager) == 0;
 }
 
 bool tide_engine_updates_ended(const tide_engine *engine)

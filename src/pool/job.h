@@ -1,7 +1,8 @@
 /* What one task's work is: the functions of the host lane, and the kernels on the update stream.
  *
  * A job is filled with the segments of the part (params where they lie in the PARAM slot, masters and states where they lie in
- * theirs) and with the terms of its step. While it is busy it belongs to the stream that works on it.
+ * theirs; once as the kernels read them, once as a caller's optimizer does) and with the terms of its step. While it is busy it
+ * belongs to the stream that works on it.
  *
  * Owns its tables. Calls the kernels and the device, and nobody in this folder.
  */
@@ -22,11 +23,10 @@ typedef struct tide_job {
     const tide_ground *ground;
     tide_adamw_segment *segments;         /* [fixed] in a buffer that device and host reach */
     uint32_t segments_object;             /* [fixed] the table, for the checker */
-    tide_update_segment *update_segments; /* [fixed] for a caller's optimizer */
+    tide_update_segment *update_segments; /* [fixed] */
     uint32_t segment_count;
-    uint32_t zero_count;     /* of segments whose gradient is zero: */
-    uint32_t *zero_segments; /* [fixed] their indices */
     void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
+    bool updates;                      /* else it restores */
     tide_adam_factors factors;
     tide_update_terms terms;
     tide_status status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
@@ -48,28 +48,21 @@ typedef struct tide_access_request {
     bool fresh[2];
 } tide_access_request;
 
-/* Arguments of the lane's functions, which are tide_kernels. */
-typedef struct tide_job_args {
-    tide_job *job;
-} tide_job_args;
-
 typedef struct tide_access_args {
     const tide_ground *ground;
     tide_access_request request;
 } tide_access_args;
 
-/* With a table of `segments_max` segments, in a buffer of the device's; `segments` instead, where a device without data makes
- * that up, but accounts for it. NO_MEMORY, BUDGET, leaving what destroy frees. */
-tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max,
-                            tide_adamw_segment *segments);
-void tide_job_destroy(tide_job *job);
+/* With tables of `segments_max` segments. NO_MEMORY, BUDGET, leaving what destroy frees. */
+tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max);
+void tide_job_destroy(tide_job *job); /* zeroed: allowed */
 
-tide_status tide_job_run_update(void *stream, const void *job_args);
-tide_status tide_job_run_restore(void *stream, const void *job_args);
+/* For the host lane. */
+tide_status tide_job_run(void *stream, const void *address_of_job);
 tide_status tide_job_run_access(void *stream, const void *access_args);
 
 /* Enqueue the job on the update stream. `started`: some of it is there. Without the lock: it may be many launches, and sleep
  * for room. */
-tide_status tide_job_launch(const tide_job *job, const tide_work *work, bool update, bool *started);
+tide_status tide_job_launch(const tide_job *job, const tide_work *work, bool *started);
 
 #endif

@@ -26,18 +26,26 @@ typedef struct tide_jobs {
     tide_journal *journal;
     const tide_link *link;
     tide_job table[TIDE_JOBS_MAX];
-    uint32_t segments_max;             /* [fixed] of a job */
-    tide_adamw_segment *null_segments; /* [fixed] of a device without data */
-    bool *zero_gradient; /* per param: no op made a gradient in the step whose updates run */
+    uint32_t segments_max; /* [fixed] of a job */
+    bool *zero_gradient;   /* per param: no op made a gradient in the step whose updates run */
     tide_update_terms terms;
     tide_access_request *request; /* on the stack of the caller, who waits; NULL: none */
 } tide_jobs;
 
-/* A task that has been started. */
-typedef struct tide_started_task {
-    uint64_t number; /* piece of the host lane */
-    uint32_t job;    /* UINT32_MAX: none */
-} tide_started_task;
+/* What a command that is not done waits for. */
+typedef enum tide_open_phase {
+    TIDE_OPEN_COPY = 1, /* its copy out */
+    TIDE_OPEN_UNMAP,    /* the last use of its slot */
+    TIDE_OPEN_READY,    /* a task: a free job and its slots' copies */
+    TIDE_OPEN_LANE,     /* the host lane, to finish it */
+} tide_open_phase;
+
+typedef struct tide_pending_command {
+    tide_command command;
+    tide_open_phase phase;
+    uint64_t number; /* of its copy out, if it has one; of a task on the host lane, once started */
+    tide_job *job;   /* a started UPDATE's or RESTORE's; else NULL */
+} tide_pending_command;
 
 /* Bytes of each job's table. */
 uint64_t tide_jobs_table_bytes(const tide_layout *layout);
@@ -49,11 +57,11 @@ void tide_jobs_destroy(tide_jobs *jobs);
 
 /* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
  * also on failure. May give up the lock for a while. */
-tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started);
+tide_status tide_jobs_start(tide_jobs *jobs, tide_pending_command *task, bool *started);
 /* Has the host lane finished it? Then what it answered; writes the message. */
-tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_started_task *task, bool *passed);
+tide_status tide_jobs_passed(tide_jobs *jobs, const tide_pending_command *task, bool *passed);
 /* Its command is over: its job may be used again, unless the update stream still reads it. */
-void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_started_task *task);
+void tide_jobs_finish(tide_jobs *jobs, const tide_pending_command *task);
 /* See which jobs of the update stream have passed. True if one has. */
 bool tide_jobs_poll(tide_jobs *jobs);
 /* Is one under way, on the host lane or the update stream? */
