@@ -73,7 +73,7 @@ static tide_pending_command take(tide_commands *commands, uint32_t i)
 static void issue_move_out(tide_commands *commands, const tide_command *command)
 {
     uint64_t number = 0;
-    const tide_status status = command->copy ? tide_link_copy_out(commands->link, command, &number) : TIDE_OK;
+    const tide_status status = command->copy ? tide_link_copy(commands->link, command, &number) : TIDE_OK;
     if (status != TIDE_OK)
         done(commands, command, status);
     else

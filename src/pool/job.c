@@ -1,6 +1,7 @@
 #include "src/pool/job.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,11 +57,7 @@ static void zero_slot(void *slot, uint64_t bytes)
 static void answer(tide_job *job, tide_status status)
 {
     job->status = status;
-    job->message[0] = 0;
-    if (status == TIDE_OK)
-        return;
-    strncpy(job->message, tide_message(), sizeof job->message - 1);
-    job->message[sizeof job->message - 1] = 0;
+    snprintf(job->message, sizeof job->message, "%s", status == TIDE_OK ? "" : tide_message());
 }
 
 static tide_status update(const tide_job *job)
@@ -93,10 +90,9 @@ tide_status tide_job_run(void *stream, const void *address_of_job)
     return TIDE_OK;
 }
 
-static tide_status access_param(const tide_access_args *arguments)
+static tide_status access_param(const tide_access_request *request)
 {
-    const tide_access_request *request = &arguments->request;
-    const tide_dtype dtype = arguments->ground->options.dtype;
+    const tide_dtype dtype = request->ground->options.dtype;
     const size_t element_bytes = tide_dtype_bytes(dtype);
     char *param = (char *)request->slots[request->set ? 1 : 0];
     if (request->set) {
@@ -115,25 +111,24 @@ static tide_status access_param(const tide_access_args *arguments)
     return tide_kernels_cpu()->cast(NULL, &cast);
 }
 
-tide_status tide_job_run_access(void *stream, const void *arguments)
+tide_status tide_job_run_access(void *stream, const void *access_request)
 {
     (void)stream;
-    const tide_access_args *access = arguments;
-    const tide_access_request *request = &access->request;
+    const tide_access_request *request = access_request;
     assert(request->slots[0] != NULL && request->count > 0);
     for (int i = 0; i < 2; i++) {
         if (request->fresh[i])
-            zero_slot(request->slots[i], access->ground->plan.chunk_bytes);
+            zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
     }
     if (request->space == TIDE_SPACE_PARAM)
-        return access_param(access);
+        return access_param(request);
     float *values = (float *)request->slots[0] + request->offset_elements;
     const tide_copy_args copy = {.in = request->set ? request->values : values,
                                  .out = request->set ? values : request->values,
                                  .bytes = request->count * sizeof *values};
     const tide_status status = tide_kernels_cpu()->copy(NULL, &copy);
     const bool rounds = request->set && request->space == TIDE_SPACE_MASTER;
-    return status == TIDE_OK && rounds ? access_param(access) : status;
+    return status == TIDE_OK && rounds ? access_param(request) : status;
 }
 
 /* --- kernels on the update stream --- */

@@ -36,8 +36,9 @@ typedef struct tide_job {
     tide_chunk chunk;       /* [lock] the PARAM chunk updated */
 } tide_job;
 
-/* A param_set or param_get in progress. */
+/* A param_set or param_get in progress, and what the lane is given for it. */
 typedef struct tide_access_request {
+    const tide_ground *ground;
     bool set;
     tide_space space;
     uint64_t offset_elements;       /* in the fp32 chunk (space PARAM: in the PARAM chunk) */
@@ -45,13 +46,8 @@ typedef struct tide_access_request {
     uint64_t count;
     float *values; /* the caller's; read only for set */
     void *slots[2];
-    bool fresh[2];
+    bool fresh[2]; /* to zero first */
 } tide_access_request;
-
-typedef struct tide_access_args {
-    const tide_ground *ground;
-    tide_access_request request;
-} tide_access_args;
 
 /* With tables of `segments_max` segments. NO_MEMORY, BUDGET, leaving what destroy frees. */
 tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max);
@@ -59,7 +55,7 @@ void tide_job_destroy(tide_job *job); /* zeroed: allowed */
 
 /* For the host lane. */
 tide_status tide_job_run(void *stream, const void *address_of_job);
-tide_status tide_job_run_access(void *stream, const void *access_args);
+tide_status tide_job_run_access(void *stream, const void *access_request);
 
 /* Enqueue the job on the update stream. `started`: some of it is there. Without the lock: it may be many launches, and sleep
  * for room. */

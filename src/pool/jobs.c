@@ -263,8 +263,7 @@ static tide_status start_access(tide_jobs *jobs, tide_pending_command *task, boo
         request->slots[i] = slot_of(jobs, command, i);
         request->fresh[i] = zeroes(jobs, command, i);
     }
-    const tide_access_args arguments = {.ground = jobs->ground, .request = *request};
-    return launch_on_lane(jobs, task, tide_job_run_access, &arguments, sizeof arguments, started);
+    return launch_on_lane(jobs, task, tide_job_run_access, request, sizeof *request, started);
 }
 
 static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *started)

@@ -7,7 +7,7 @@
 static tide_step_record *record(tide_records *records, uint64_t number)
 {
     assert(number <= records->begun);
-    return number == 0 ? NULL : &records->ring[number % TIDE_STEP_RECORDS_MAX];
+    return &records->ring[number % TIDE_STEP_RECORDS_MAX];
 }
 
 bool tide_records_is_valid(const tide_records *records)
@@ -20,15 +20,13 @@ bool tide_records_is_valid(const tide_records *records)
 
 /* --- moves --- */
 
-static void count(tide_records *records, tide_reason reason, const tide_pool_counters *more)
+void tide_records_count(tide_records *records, tide_reason reason, const tide_pool_counters *more)
 {
     assert(tide_monitor_is_held(NULL));
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
     tide_step_record *of = record(records, of_update ? records->updating : records->begun);
-    tide_pool_counters *sums[2] = {&records->sums, of == NULL ? NULL : &of->counters};
+    tide_pool_counters *sums[2] = {&records->sums, &of->counters};
     for (int i = 0; i < 2; i++) {
-        if (sums[i] == NULL)
-            continue;
         sums[i]->h2d_bytes += more->h2d_bytes;
         sums[i]->d2h_bytes += more->d2h_bytes;
         sums[i]->evictions += more->evictions;
@@ -37,20 +35,13 @@ static void count(tide_records *records, tide_reason reason, const tide_pool_cou
     }
 }
 
-void tide_records_count_bytes(tide_records *records, tide_reason reason, uint64_t h2d_bytes,
-                              uint64_t d2h_bytes)
-{
-    const tide_pool_counters more = {.h2d_bytes = h2d_bytes, .d2h_bytes = d2h_bytes};
-    count(records, reason, &more);
-}
-
 void tide_records_count_command(tide_records *records, const tide_command *command)
 {
     const bool fetch = command->kind == TIDE_COMMAND_FETCH;
     const tide_pool_counters more = {.evictions = command->kind == TIDE_COMMAND_EVICT,
                                      .demand_fetches = fetch && command->reason == TIDE_REASON_DEMAND,
                                      .prefetches = fetch && command->reason == TIDE_REASON_PREFETCH};
-    count(records, command->reason, &more);
+    tide_records_count(records, command->reason, &more);
 }
 
 /* --- sums and records --- */
@@ -111,13 +102,13 @@ static void close_record(tide_step_record *closing, const tide_pool_counters *no
     of->host_bytes_peak = now->host_bytes_peak;
     of->device_allocations = now->device_allocations;
     of->host_allocations = now->host_allocations;
-    closing->closed = true;
+    closing->is_open = false;
 }
 
 void tide_records_close(tide_records *records)
 {
     tide_step_record *last = record(records, records->begun);
-    if (last == NULL || last->closed)
+    if (!last->is_open)
         return;
     tide_pool_counters now;
     tide_records_sum(records, &now);
@@ -132,7 +123,7 @@ void tide_records_begin(tide_records *records)
     if (records->begun - records->taken > TIDE_STEP_RECORDS_MAX)
         records->taken = records->begun - TIDE_STEP_RECORDS_MAX;
     tide_step_record *opened = record(records, records->begun);
-    *opened = (tide_step_record){.step = records->tracer->step};
+    *opened = (tide_step_record){.step = records->tracer->step, .is_open = true, .owes_updates = true};
     tide_records_sum(records, &opened->begin);
     assert(tide_records_is_valid(records));
 }
@@ -145,14 +136,14 @@ static void end_updates(tide_records *records, tide_step_record *of)
     of->counters.adam_device_seconds = (double)(device_ns - records->adam_counted_ns[1]) * 1e-9;
     records->adam_counted_ns[0] = host_ns;
     records->adam_counted_ns[1] = device_ns;
-    of->updated = true;
+    of->owes_updates = false;
 }
 
 void tide_records_updates_ended(tide_records *records)
 {
     tide_step_record *of = record(records, records->updating);
     assert(tide_monitor_is_held(NULL));
-    if (of != NULL && !of->updated && of->closed)
+    if (of->owes_updates && !of->is_open)
         end_updates(records, of);
 }
 
@@ -160,7 +151,7 @@ void tide_records_let_go(tide_records *records)
 {
     tide_step_record *of = record(records, records->updating);
     assert(tide_monitor_is_held(NULL));
-    if (of != NULL && !of->updated)
+    if (of->owes_updates)
         end_updates(records, of);
     records->updating = records->begun;
     assert(tide_records_is_valid(records));
@@ -170,7 +161,7 @@ void tide_records_drop(tide_records *records)
 {
     const tide_step_record *last = record(records, records->begun);
     assert(tide_monitor_is_held(NULL));
-    if (last == NULL || last->step != records->tracer->step || records->taken == records->begun)
+    if (last->step != records->tracer->step || records->taken == records->begun)
         return;
     records->begun--;
     if (records->updating > records->begun)
@@ -184,7 +175,7 @@ bool tide_records_take(tide_records *records, uint64_t *step, tide_pool_counters
     if (records->taken == records->begun)
         return false;
     const tide_step_record *oldest = record(records, records->taken + 1);
-    if (!oldest->closed || !oldest->updated)
+    if (oldest->is_open || oldest->owes_updates)
         return false;
     *step = oldest->step;
     *counters = oldest->counters;

@@ -41,21 +41,22 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
 
 /* --- copies --- */
 
-static tide_status copy(tide_link *link, const tide_command *command, tide_tier to_tier, uint64_t *number)
+tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t *number)
 {
     tide_device *device = link->ground->device;
-    const bool in = to_tier == TIDE_TIER_DEVICE;
+    const bool in = command->kind == TIDE_COMMAND_FETCH;
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
+    const tide_tier to_tier = in ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
+                    from_tier = in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
     const uint32_t to_slot = in ? command->device_slot : command->host_slot,
                    from_slot = in ? command->host_slot : command->device_slot;
-    tide_marks *to = &link->order->marks[to_tier][to_slot],
-               *from = &link->order->marks[in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE][from_slot];
+    tide_marks *to = &link->order->marks[to_tier][to_slot], *from = &link->order->marks[from_tier][from_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
     const tide_work work = {.label = tide_journal_copy_label(command),
                             .tag = command->chunk,
                             .meter = TIDE_METER_COPY + (uint32_t)command->reason};
     tide_needs needs = {0};
-    assert(command->copy && (in || command->kind != TIDE_COMMAND_FETCH));
+    assert(command->copy);
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     to->filled = true;
@@ -69,13 +70,9 @@ static tide_status copy(tide_link *link, const tide_command *command, tide_tier 
     tide_marks_set(to, stream, *number, true);
     tide_marks_set(from, stream, *number, false);
     link->used = true;
-    tide_records_count_bytes(&link->journal->records, command->reason, in ? bytes : 0, in ? 0 : bytes);
+    const tide_pool_counters moved = {.h2d_bytes = in ? bytes : 0, .d2h_bytes = in ? 0 : bytes};
+    tide_records_count(&link->journal->records, command->reason, &moved);
     return TIDE_OK;
-}
-
-tide_status tide_link_copy_out(tide_link *link, const tide_command *command, uint64_t *number)
-{
-    return copy(link, command, TIDE_TIER_HOST, number);
 }
 
 static tide_status zero_in(tide_link *link, const tide_command *command)
@@ -226,7 +223,7 @@ tide_status tide_link_fetch(tide_link *link, const tide_command *command)
     uint64_t number;
     assert(command->kind == TIDE_COMMAND_FETCH && !(command->copy && command->zero));
     if (command->in_place)
-        return copy(link, command, TIDE_TIER_DEVICE, &number);
+        return tide_link_copy(link, command, &number);
     const bool goes_on = takes_left(link, command);
     tide_status status = change_place(link, command->device_slot, goes_on ? link->left_place : NULL, place);
     if (status != TIDE_OK)
@@ -237,7 +234,7 @@ tide_status tide_link_fetch(tide_link *link, const tide_command *command)
     tide_tracer_chunk(&link->journal->tracer, "map", command->chunk, "", "device",
                       tide_reason_name(command->reason));
     if (command->copy)
-        status = copy(link, command, TIDE_TIER_DEVICE, &number);
+        status = tide_link_copy(link, command, &number);
     else if (command->zero)
         status = zero_in(link, command);
     return status == TIDE_OK ? TIDE_OK : fetch_undo(link, command, place, status);

@@ -100,7 +100,8 @@ static tide_status access_range(tide_values *values, const range *all)
         const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;
         count = all->count - done < room ? all->count - done : room;
         assert(count > 0 && at % chunk_elements + count <= chunk_elements);
-        tide_access_request request = {.set = all->set,
+        tide_access_request request = {.ground = ground,
+                                       .set = all->set,
                                        .space = all->space,
                                        .offset_elements = at % chunk_elements,
                                        .count = count,
