@@ -146,10 +146,9 @@ tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict)
     /* Without room the sum is still to come: its passing brings the engine here again. */
     if (norm->phase == TIDE_NORM_ASKED && device->ops->room(device, TIDE_STREAM_COMPUTE, false))
         status = copy_to_host(norm);
-    if (status != TIDE_OK || norm->phase != TIDE_NORM_PENDING)
-        return status;
-    status =
-        tide_order_query(norm->order, TIDE_STREAM_COMPUTE, norm->number, TIDE_SITE_NORM_COMPUTE, &arrived);
+    if (status == TIDE_OK && norm->phase == TIDE_NORM_PENDING)
+        status = tide_order_query(norm->order, TIDE_STREAM_COMPUTE, norm->number, TIDE_SITE_NORM_COMPUTE,
+                                  &arrived);
     if (status != TIDE_OK || !arrived)
         return status;
     status = device->ops->failure(device);
