@@ -52,15 +52,6 @@ static void done(tide_commands *commands, const tide_command *command, tide_stat
 
 /* --- open commands --- */
 
-/* `number` is that of its copy out, if it has one. */
-static void add(tide_commands *commands, const tide_command *command, tide_open_phase phase, uint64_t number)
-{
-    assert(commands->count < TIDE_COMMANDS_OPEN_MAX);
-    commands->open[commands->count++] =
-        (tide_pending_command){.command = *command, .phase = phase, .number = number};
-    assert(tide_commands_is_valid(commands));
-}
-
 static tide_pending_command take(tide_commands *commands, uint32_t i)
 {
     const tide_pending_command taken = commands->open[i];
@@ -70,34 +61,25 @@ static tide_pending_command take(tide_commands *commands, uint32_t i)
     return taken;
 }
 
-static void issue_move_out(tide_commands *commands, const tide_command *command)
-{
-    uint64_t number = 0;
-    const tide_status status = command->copy ? tide_link_copy(commands->link, command, &number) : TIDE_OK;
-    if (status != TIDE_OK)
-        done(commands, command, status);
-    else
-        add(commands, command, command->kind == TIDE_COMMAND_EVICT ? TIDE_OPEN_UNMAP : TIDE_OPEN_COPY,
-            number);
-}
-
 void tide_commands_issue(tide_commands *commands, const tide_command *command)
 {
+    const bool fetches = command->kind == TIDE_COMMAND_FETCH, evicts = command->kind == TIDE_COMMAND_EVICT,
+               moves = fetches || evicts || command->kind == TIDE_COMMAND_WRITE_BACK;
+    tide_pending_command open = {.command = *command,
+                                 .phase = evicts  ? TIDE_OPEN_UNMAP
+                                          : moves ? TIDE_OPEN_COPY
+                                                  : TIDE_OPEN_READY};
+    tide_status status = TIDE_OK;
     assert(tide_monitor_is_held(commands->monitor) && commands->count < TIDE_COMMANDS_OPEN_MAX);
-    switch (command->kind) {
-    case TIDE_COMMAND_FETCH:
-        done(commands, command, tide_link_fetch(commands->link, command));
-        return;
-    case TIDE_COMMAND_WRITE_BACK:
-    case TIDE_COMMAND_EVICT:
-        issue_move_out(commands, command);
-        return;
-    case TIDE_COMMAND_UPDATE:
-    case TIDE_COMMAND_RESTORE:
-    case TIDE_COMMAND_ACCESS:
-        add(commands, command, TIDE_OPEN_READY, 0);
-        return;
-    }
+    if (fetches)
+        status = tide_link_fetch(commands->link, command);
+    else if (moves && command->copy)
+        status = tide_link_copy(commands->link, command, &open.number);
+    if (fetches || status != TIDE_OK)
+        done(commands, command, status);
+    else
+        commands->open[commands->count++] = open;
+    assert(tide_commands_is_valid(commands));
 }
 
 /* Is what the command waits for over? The lane may read what was copied out only when that has been seen. */

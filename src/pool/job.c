@@ -32,9 +32,12 @@ void tide_job_destroy(tide_job *job)
 
 static tide_adamw_args adamw_args(const tide_job *job)
 {
+    const tide_step_options *step = &job->terms.step;
     return (tide_adamw_args){.segments = job->segments,
                              .segment_count = job->segment_count,
-                             .factors = job->factors,
+                             .factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2,
+                                                               step->epsilon, step->weight_decay,
+                                                               job->terms.update, job->terms.scale),
                              .dtype = job->ground->options.dtype};
 }
 
@@ -65,8 +68,8 @@ static tide_status update(const tide_job *job)
     const tide_pool_options *options = &job->ground->options;
     assert(job->busy && job->terms.update > 0);
     if (options->update != NULL)
-        return options->update(options->update_context, &job->terms.step, job->terms.update,
-                               job->factors.gradient_scale, job->update_segments, job->segment_count);
+        return options->update(options->update_context, &job->terms.step, job->terms.update, job->terms.scale,
+                               job->update_segments, job->segment_count);
     for (uint32_t i = 0; i < job->segment_count; i++) {
         const tide_update_segment *segment = &job->update_segments[i];
         if (segment->zero_gradient)

@@ -27,7 +27,6 @@ typedef struct tide_job {
     uint32_t segment_count;
     void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
     bool updates;                      /* else it restores */
-    tide_adam_factors factors;
     tide_update_terms terms;
     tide_status status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
     char message[256];

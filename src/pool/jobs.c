@@ -155,9 +155,6 @@ static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_j
         job->fresh[i] =
             i < command->task_count && zeroes(jobs, command, i) ? slot_of(jobs, command, i) : NULL;
     job->terms = jobs->terms;
-    const tide_step_options *step = &job->terms.step;
-    job->factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2, step->epsilon,
-                                          step->weight_decay, job->terms.update, job->terms.scale);
     return TIDE_OK;
 }
 

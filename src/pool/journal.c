@@ -3,13 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-void tide_journal_init(tide_journal *journal, const tide_ground *ground)
-{
-    journal->tracer.ground = ground;
-    journal->stalls.tracer = journal->records.tracer = &journal->tracer;
-    journal->records.stalls = &journal->stalls;
-}
-
 /* --- what a command's label says --- */
 
 enum { COPY_KINDS = TIDE_COMMAND_WRITE_BACK + 1, REASONS = TIDE_REASON_SPILL + 1 };

@@ -27,7 +27,6 @@ typedef struct tide_journal {
     tide_records records;
 } tide_journal;
 
-void tide_journal_init(tide_journal *journal, const tide_ground *ground);
 
 /* tide_device_observer. On the streams' threads. */
 void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,

@@ -12,21 +12,21 @@ tide_status tide_measure_create(tide_measure *measure, uint32_t op_count, uint32
 {
     *measure = (tide_measure){.op_count = op_count, .script_lines = script_lines};
     measure->series = calloc(tide_measure_series_count(measure), sizeof *measure->series);
-    measure->lines = calloc(2 * (size_t)script_lines, sizeof *measure->lines);
-    if (measure->series == NULL || measure->lines == NULL) {
+    tide_script_line *lines = calloc(2 * (size_t)script_lines, sizeof *lines);
+    measure->scripts[0].lines = lines;
+    if (measure->series == NULL || lines == NULL) {
         tide_measure_destroy(measure);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to measure %u ops and %u moments of a step",
                          op_count, script_lines);
     }
-    measure->scripts[0].lines = measure->lines;
-    measure->scripts[1].lines = measure->lines + script_lines;
+    measure->scripts[1].lines = lines + script_lines;
     return TIDE_OK;
 }
 
 void tide_measure_destroy(tide_measure *measure)
 {
     free(measure->series);
-    free(measure->lines);
+    free(measure->scripts[0].lines);
     *measure = (tide_measure){0};
 }
 

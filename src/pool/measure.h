@@ -69,8 +69,7 @@ typedef struct tide_measure {
     uint32_t op_count;       /* [fixed] */
     uint32_t script_lines;   /* [fixed] room of each script */
     tide_series *series;     /* [fixed] tide_measure_series_count of them */
-    tide_script scripts[2];  /* [caller] */
-    tide_script_line *lines; /* [fixed] of both */
+    tide_script scripts[2];  /* [caller] the first owns both's lines */
     uint32_t last;           /* [caller] which script is the last complete one; the other is written */
     uint64_t version; /* [caller] counts scripts that differ from the one before; 0: none is complete */
     bool writing;     /* [caller] a training step is open */
