@@ -1,4 +1,5 @@
-#include "src/pool/job.h"
+/* What one task's work is: the functions of the host lane, and the kernels on the update stream. */
+#include "src/pool/jobs.h"
 
 #include <assert.h>
 #include <stdio.h>
