@@ -85,34 +85,29 @@ void tide_records_sum(const tide_records *records, tide_pool_counters *sums)
 }
 
 /* What a record takes from the sums' growth since its begin. */
-static void close_record(tide_step_record *closing, const tide_pool_counters *now)
-{
-    tide_pool_counters *of = &closing->counters;
-    of->steps = 1;
-    of->seconds = now->seconds - closing->begin.seconds;
-    of->compute_seconds = now->compute_seconds - closing->begin.compute_seconds;
-    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
-        of->stall_seconds_by[cause] = now->stall_seconds_by[cause] - closing->begin.stall_seconds_by[cause];
-    stalls_sum(of);
-    of->re_recordings = now->re_recordings - closing->begin.re_recordings;
-    of->zero_gradients = now->zero_gradients - closing->begin.zero_gradients;
-    of->skipped = now->skipped - closing->begin.skipped;
-    of->manager_calls = now->manager_calls - closing->begin.manager_calls;
-    of->device_bytes_peak = now->device_bytes_peak;
-    of->host_bytes_peak = now->host_bytes_peak;
-    of->device_allocations = now->device_allocations;
-    of->host_allocations = now->host_allocations;
-    closing->is_open = false;
-}
-
 void tide_records_close(tide_records *records)
 {
-    tide_step_record *last = record(records, records->begun);
-    if (!last->is_open)
+    tide_step_record *closing = record(records, records->begun);
+    if (!closing->is_open)
         return;
-    tide_pool_counters now;
+    const tide_pool_counters *begin = &closing->begin;
+    tide_pool_counters now, *of = &closing->counters;
     tide_records_sum(records, &now);
-    close_record(last, &now);
+    of->steps = 1;
+    of->seconds = now.seconds - begin->seconds;
+    of->compute_seconds = now.compute_seconds - begin->compute_seconds;
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        of->stall_seconds_by[cause] = now.stall_seconds_by[cause] - begin->stall_seconds_by[cause];
+    stalls_sum(of);
+    of->re_recordings = now.re_recordings - begin->re_recordings;
+    of->zero_gradients = now.zero_gradients - begin->zero_gradients;
+    of->skipped = now.skipped - begin->skipped;
+    of->manager_calls = now.manager_calls - begin->manager_calls;
+    of->device_bytes_peak = now.device_bytes_peak;
+    of->host_bytes_peak = now.host_bytes_peak;
+    of->device_allocations = now.device_allocations;
+    of->host_allocations = now.host_allocations;
+    closing->is_open = false;
 }
 
 void tide_records_begin(tide_records *records)
