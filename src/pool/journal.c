@@ -3,27 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-/* --- what a command's label says --- */
-
-enum { COPY_KINDS = TIDE_COMMAND_WRITE_BACK + 1, REASONS = TIDE_REASON_SPILL + 1 };
-
-static const char copy_labels[COPY_KINDS][REASONS][24] = {
-    [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
-                            "fetch to spill"},
-    [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
-                            "evict to spill"},
-    [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
-                                 "write back to restore", "write back to access", "write back to spill"},
-};
-
-const char *tide_journal_copy_label(const tide_command *command)
-{
-    assert((int)command->kind < (int)COPY_KINDS && (int)command->reason < (int)REASONS);
-    return copy_labels[command->kind][command->reason];
-}
-
-/* --- durations --- */
-
 /* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
 static uint64_t update_bytes(const tide_ground *ground, tide_chunk param_chunk)
 {

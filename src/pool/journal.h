@@ -32,7 +32,4 @@ typedef struct tide_journal {
 void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
                           uint64_t begin_ns, uint64_t end_ns);
 
-/* The label of a command's copy: its kind and its reason. Static. */
-const char *tide_journal_copy_label(const tide_command *command);
-
 #endif

@@ -110,24 +110,21 @@ static void look(tide_stalls *stalls)
     stalls->cause = cause_now(stalls);
 }
 
-void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
-{
-    assert(tide_monitor_is_held(NULL));
-    assert(!stalls->held);
-    stalls->held = true;
-    stalls->norm_awaited = norm_awaited;
-    stalls->wait = wait;
-    stalls->cause = cause_now(stalls);
-    stalls->since_ns = now_ns(stalls);
-}
-
 void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
 {
     assert(tide_monitor_is_held(NULL));
-    assert(stalls->held);
     stalls->norm_awaited = norm_awaited;
     stalls->wait = wait;
     look(stalls);
+}
+
+void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
+{
+    assert(!stalls->held);
+    tide_stalls_tell(stalls, norm_awaited, wait);
+    stalls->held = true;
+    stalls->cause = cause_now(stalls);
+    stalls->since_ns = now_ns(stalls);
 }
 
 void tide_stalls_mapping(tide_stalls *stalls, bool mapping)

@@ -41,6 +41,15 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
 
 /* --- copies --- */
 
+static const char copy_labels[][TIDE_REASON_SPILL + 1][24] = {
+    [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
+                            "fetch to spill"},
+    [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
+                            "evict to spill"},
+    [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
+                                 "write back to restore", "write back to access", "write back to spill"},
+};
+
 tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t *number)
 {
     tide_device *device = link->ground->device;
@@ -52,11 +61,11 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
                    from_slot = in ? command->host_slot : command->device_slot;
     tide_marks *to = &link->order->marks[to_tier][to_slot], *from = &link->order->marks[from_tier][from_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
-    const tide_work work = {.label = tide_journal_copy_label(command),
+    const tide_work work = {.label = copy_labels[command->kind][command->reason],
                             .tag = command->chunk,
                             .meter = TIDE_METER_COPY + (uint32_t)command->reason};
     tide_needs needs = {0};
-    assert(command->copy);
+    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK);
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     to->filled = true;
@@ -182,24 +191,21 @@ tide_status tide_link_leave(tide_link *link, const tide_command *command)
 
 tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
 {
-    static const struct {
-        tide_stream stream;
-        tide_wait_site site;
-    } waits[] = {{TIDE_STREAM_COMPUTE, TIDE_SITE_UNMAP_COMPUTE},
-                 {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
-                 {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
+    static const tide_wait_site sites[TIDE_STREAM_COUNT] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_UNMAP_COMPUTE,
+                                                            [TIDE_STREAM_IN] = TIDE_SITE_UNMAP_IN,
+                                                            [TIDE_STREAM_OUT] = TIDE_SITE_UNMAP_OUT};
     const tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][slot];
+    tide_status status = TIDE_OK;
     assert(tide_monitor_is_held(link->monitor) && slot < link->ground->plan.device_slots);
     *unused = true;
-    for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
-        const tide_status status = tide_order_query(link->order, waits[i].stream,
-                                                    marks->used[waits[i].stream], waits[i].site, unused);
-        if (status != TIDE_OK)
-            return status;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT && *unused && status == TIDE_OK; stream++) {
+        if (sites[stream] != 0)
+            status = tide_order_query(link->order, (tide_stream)stream, marks->used[stream], sites[stream],
+                                      unused);
     }
-    assert(!*unused ||
+    assert(status != TIDE_OK || !*unused ||
            marks->used[TIDE_STREAM_UPDATE] <= link->order->seen[TIDE_STREAM_UPDATE]); /* by its copy out */
-    return TIDE_OK;
+    return status;
 }
 
 /* --- fetch --- */
