@@ -171,7 +171,7 @@ static void forget_step(tide_engine *engine)
 
 tide_status tide_engine_give_up(tide_engine *engine)
 {
-    tide_norm_forgive(engine->norm);
+    engine->norm->skipped_in_row = 0;
     engine->abort = (tide_give_up){.asked = true};
     tide_engine_ring(engine, false);
     const tide_status status = tide_engine_wait(engine, given_up);

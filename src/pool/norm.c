@@ -26,7 +26,7 @@ bool tide_norm_is_valid(const tide_norm *norm)
 
 bool tide_norm_is_known(const tide_norm *norm)
 {
-    return norm->phase == TIDE_NORM_IDLE || norm->phase == TIDE_NORM_KNOWN;
+    return norm->phase == TIDE_NORM_KNOWN;
 }
 
 void tide_norm_owe(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients)
@@ -52,14 +52,8 @@ bool tide_norm_lose(tide_norm *norm)
 {
     const bool lost = !tide_norm_is_known(norm);
     assert(tide_monitor_is_held(NULL));
-    norm->phase = TIDE_NORM_IDLE;
+    norm->phase = TIDE_NORM_KNOWN;
     return lost;
-}
-
-void tide_norm_forgive(tide_norm *norm)
-{
-    assert(tide_monitor_is_held(NULL));
-    norm->skipped_in_row = 0;
 }
 
 /* --- on the engine's thread --- */

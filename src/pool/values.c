@@ -198,7 +198,7 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
         status = tide_step_settle(&pool->step, "tide_update_count_set");
     if (status == TIDE_OK) {
         pool->engine.updates = updates;
-        tide_norm_forgive(&pool->norm);
+        pool->norm.skipped_in_row = 0;
     }
     tide_monitor_unlock(&pool->monitor);
     return status;
