@@ -294,14 +294,13 @@ static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *
 
 tide_status tide_jobs_start(tide_jobs *jobs, tide_pending_command *task, bool *started)
 {
-    tide_device *device = jobs->ground->device;
     tide_status status = TIDE_OK;
     bool ready = true;
     assert(tide_monitor_is_held(jobs->monitor));
     if (task->command.tier == TIDE_TIER_HOST)
         status = host_slots_ready(jobs, &task->command, &ready);
     else /* without room a job's end there brings the engine back */
-        ready = device->ops->room(device, TIDE_STREAM_UPDATE, false);
+        ready = tide_order_may_enqueue(jobs->order, TIDE_STREAM_UPDATE);
     if (status != TIDE_OK || !ready)
         return status;
     return task->command.kind == TIDE_COMMAND_ACCESS ? start_access(jobs, task, started)

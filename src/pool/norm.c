@@ -138,7 +138,7 @@ tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict)
     *verdict = TIDE_NORM_WAIT;
     assert(tide_monitor_is_held(NULL));
     /* Without room the sum is still to come: its passing brings the engine here again. */
-    if (norm->phase == TIDE_NORM_ASKED && device->ops->room(device, TIDE_STREAM_COMPUTE, false))
+    if (norm->phase == TIDE_NORM_ASKED && tide_order_may_enqueue(norm->order, TIDE_STREAM_COMPUTE))
         status = copy_to_host(norm);
     if (status == TIDE_OK && norm->phase == TIDE_NORM_PENDING)
         status = tide_order_query(norm->order, TIDE_STREAM_COMPUTE, norm->number, TIDE_SITE_NORM_COMPUTE,

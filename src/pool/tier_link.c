@@ -21,9 +21,9 @@ void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide
 
 bool tide_link_has_room(const tide_link *link)
 {
-    tide_device *device = link->ground->device;
-    return device->ops->room(device, TIDE_STREAM_IN, false) &&
-           device->ops->room(device, TIDE_STREAM_OUT, false);
+    assert(tide_monitor_is_held(link->monitor));
+    return tide_order_may_enqueue(link->order, TIDE_STREAM_IN) &&
+           tide_order_may_enqueue(link->order, TIDE_STREAM_OUT);
 }
 
 void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
