@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/pool/order.h"
+#include "src/pool/internal.h"
 #include "tests/toy_model.h"
 
 typedef struct scene {
@@ -69,7 +69,10 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     uint64_t hash;
     if (status == TIDE_OK)
         status = toy_hash(&toy, TIDE_SPACE_MASTER, &hash);
-    tide_pool_waits(toy.pool, waits);
+    tide_device *device = toy.pool->ground.device;
+    tide_device_statistics statistics;
+    device->ops->statistics(device, &statistics);
+    memcpy(waits, statistics.waits, sizeof statistics.waits);
     char message[1024];
     snprintf(message, sizeof message, "%s", tide_message());
     toy_destroy(&toy);

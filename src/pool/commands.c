@@ -11,7 +11,7 @@ bool tide_commands_is_valid(const tide_commands *commands)
         const bool moves =
             open->command.kind == TIDE_COMMAND_EVICT || open->command.kind == TIDE_COMMAND_WRITE_BACK;
         if (moves != (open->phase == TIDE_OPEN_COPY || open->phase == TIDE_OPEN_UNMAP) ||
-            (moves && open->task.job != UINT32_MAX))
+            (moves && open->job != NULL))
             return false;
     }
     return true;
@@ -19,15 +19,9 @@ bool tide_commands_is_valid(const tide_commands *commands)
 
 /* --- what others are told --- */
 
-bool tide_commands_updates_done(const tide_commands *commands)
-{
-    assert(tide_monitor_is_held(commands->monitor));
-    return tide_manager_updates_open(commands->manager) == 0;
-}
-
 bool tide_commands_updates_ended(const tide_commands *commands)
 {
-    return !tide_jobs_busy(commands->jobs) && tide_commands_updates_done(commands);
+    return !tide_jobs_busy(commands->jobs) && tide_manager_updates_open(commands->manager) == 0;
 }
 
 void tide_commands_tell_updates(tide_commands *commands)
@@ -58,15 +52,6 @@ static void done(tide_commands *commands, const tide_command *command, tide_stat
 
 /* --- open commands --- */
 
-/* `number` is that of its copy out, if it has one. */
-static void add(tide_commands *commands, const tide_command *command, tide_open_phase phase, uint64_t number)
-{
-    assert(commands->count < TIDE_COMMANDS_OPEN_MAX);
-    commands->open[commands->count++] = (tide_pending_command){
-        .command = *command, .phase = phase, .number = number, .task = {.job = UINT32_MAX}};
-    assert(tide_commands_is_valid(commands));
-}
-
 static tide_pending_command take(tide_commands *commands, uint32_t i)
 {
     const tide_pending_command taken = commands->open[i];
@@ -76,69 +61,49 @@ static tide_pending_command take(tide_commands *commands, uint32_t i)
     return taken;
 }
 
-static void issue_move_out(tide_commands *commands, const tide_command *command)
-{
-    uint64_t number = 0;
-    const tide_status status = command->copy ? tide_link_copy_out(commands->link, command, &number) : TIDE_OK;
-    if (status != TIDE_OK)
-        done(commands, command, status);
-    else
-        add(commands, command, command->kind == TIDE_COMMAND_EVICT ? TIDE_OPEN_UNMAP : TIDE_OPEN_COPY,
-            number);
-}
-
 void tide_commands_issue(tide_commands *commands, const tide_command *command)
 {
+    const bool fetches = command->kind == TIDE_COMMAND_FETCH, evicts = command->kind == TIDE_COMMAND_EVICT,
+               moves = fetches || evicts || command->kind == TIDE_COMMAND_WRITE_BACK;
+    tide_pending_command open = {.command = *command,
+                                 .phase = evicts  ? TIDE_OPEN_UNMAP
+                                          : moves ? TIDE_OPEN_COPY
+                                                  : TIDE_OPEN_READY};
+    tide_status status = TIDE_OK;
     assert(tide_monitor_is_held(commands->monitor) && commands->count < TIDE_COMMANDS_OPEN_MAX);
-    switch (command->kind) {
-    case TIDE_COMMAND_FETCH:
-        done(commands, command, tide_link_fetch(commands->link, command));
-        return;
-    case TIDE_COMMAND_WRITE_BACK:
-    case TIDE_COMMAND_EVICT:
-        issue_move_out(commands, command);
-        return;
-    case TIDE_COMMAND_UPDATE:
-    case TIDE_COMMAND_RESTORE:
-    case TIDE_COMMAND_ACCESS:
-        add(commands, command, TIDE_OPEN_READY, 0);
-        return;
+    if (fetches)
+        status = tide_link_fetch(commands->link, command);
+    else if (moves && command->copy)
+        status = tide_link_copy(commands->link, command, &open.number);
+    if (fetches || status != TIDE_OK)
+        done(commands, command, status);
+    else
+        commands->open[commands->count++] = open;
+    assert(tide_commands_is_valid(commands));
+}
+
+/* Is what the command waits for over? The lane may read what was copied out only when that has been seen. */
+static tide_status ask_passed(tide_commands *commands, const tide_pending_command *open, bool *passed)
+{
+    switch (open->phase) {
+    case TIDE_OPEN_COPY:
+        return tide_order_query(commands->order, TIDE_STREAM_OUT, open->number, TIDE_SITE_LANE_OUT, passed);
+    case TIDE_OPEN_UNMAP:
+        return tide_link_unused(commands->link, open->command.device_slot, passed);
+    default:
+        return tide_jobs_passed(commands->jobs, open, passed);
     }
 }
 
-/* Has the last use passed? Then unmap. True if the command is done. */
-static bool poll_unmap(tide_commands *commands, uint32_t i)
+/* What is left to do when it is over, or has failed. */
+static void end(tide_commands *commands, uint32_t i, tide_status status)
 {
-    bool unused = false;
-    tide_status status = tide_link_unused(commands->link, commands->open[i].command.device_slot, &unused);
-    if (status == TIDE_OK && !unused)
-        return false;
     const tide_pending_command open = take(commands, i);
-    if (status == TIDE_OK) {
+    if (open.phase == TIDE_OPEN_UNMAP && status == TIDE_OK) {
         tide_commands_tell_stalls(commands);
         status = tide_link_leave(commands->link, &open.command);
-    }
-    done(commands, &open.command, status);
-    return true;
-}
-
-/* The lane may read what was copied out only when that has been seen. */
-static bool poll_copy(tide_commands *commands, uint32_t i)
-{
-    bool passed;
-    const tide_status status = tide_order_query(commands->order, TIDE_STREAM_OUT, commands->open[i].number,
-                                                TIDE_SITE_LANE_OUT, &passed);
-    if (status == TIDE_OK && !passed)
-        return false;
-    const tide_pending_command open = take(commands, i);
-    done(commands, &open.command, status);
-    return true;
-}
-
-static void task_done(tide_commands *commands, uint32_t i, tide_status status)
-{
-    const tide_pending_command open = take(commands, i);
-    tide_jobs_finish(commands->jobs, &open.command, &open.task);
+    } else if (open.phase == TIDE_OPEN_READY || open.phase == TIDE_OPEN_LANE)
+        tide_jobs_finish(commands->jobs, &open);
     done(commands, &open.command, status);
 }
 
@@ -146,19 +111,19 @@ static void task_done(tide_commands *commands, uint32_t i, tide_status status)
 static void task_cancel(tide_commands *commands, uint32_t i)
 {
     const tide_pending_command open = take(commands, i);
-    assert(open.phase == TIDE_OPEN_READY && open.task.job == UINT32_MAX);
-    tide_jobs_finish(commands->jobs, &open.command, &open.task);
+    assert(open.phase == TIDE_OPEN_READY && open.job == NULL);
+    tide_jobs_finish(commands->jobs, &open);
     tide_manager_cancel(commands->manager, open.command.id);
 }
 
+/* Starting may drop the lock, but only the engine changes the table. */
 static bool poll_ready(tide_commands *commands, uint32_t i)
 {
-    tide_pending_command *open =
-        &commands->open[i]; /* starting may drop the lock, but only the engine changes the table */
+    tide_pending_command *open = &commands->open[i];
     bool started = false;
     if (commands->monitor->failure != TIDE_OK)
         return false;
-    const tide_status status = tide_jobs_start(commands->jobs, &open->command, &open->task, &started);
+    const tide_status status = tide_jobs_start(commands->jobs, open, &started);
     if (status != TIDE_OK &&
         !started) /* it has changed nothing: giving up cancels it, and it is owed as before */
         tide_monitor_fail(commands->monitor, status);
@@ -167,34 +132,20 @@ static bool poll_ready(tide_commands *commands, uint32_t i)
     if (status == TIDE_OK && open->command.tier == TIDE_TIER_HOST)
         open->phase = TIDE_OPEN_LANE;
     else
-        task_done(commands, i, status);
-    return true;
-}
-
-static bool poll_lane(tide_commands *commands, uint32_t i)
-{
-    const tide_pending_command *open = &commands->open[i];
-    bool passed;
-    const tide_status status = tide_jobs_passed(commands->jobs, &open->command, &open->task, &passed);
-    if (status == TIDE_OK && !passed)
-        return false;
-    task_done(commands, i, status);
+        end(commands, i, status);
     return true;
 }
 
 static bool poll_one(tide_commands *commands, uint32_t i)
 {
-    switch (commands->open[i].phase) {
-    case TIDE_OPEN_COPY:
-        return poll_copy(commands, i);
-    case TIDE_OPEN_UNMAP:
-        return poll_unmap(commands, i);
-    case TIDE_OPEN_READY:
+    bool passed = false;
+    if (commands->open[i].phase == TIDE_OPEN_READY)
         return poll_ready(commands, i);
-    case TIDE_OPEN_LANE:
-        return poll_lane(commands, i);
-    }
-    return false;
+    const tide_status status = ask_passed(commands, &commands->open[i], &passed);
+    if (status == TIDE_OK && !passed)
+        return false;
+    end(commands, i, status);
+    return true;
 }
 
 static bool poll_jobs(tide_commands *commands)

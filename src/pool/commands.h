@@ -23,21 +23,6 @@
 
 enum { TIDE_COMMANDS_OPEN_MAX = 64 };
 
-/* What a command that is not done waits for. */
-typedef enum tide_open_phase {
-    TIDE_OPEN_COPY = 1, /* its copy out */
-    TIDE_OPEN_UNMAP,    /* the last use of its slot */
-    TIDE_OPEN_READY,    /* a task: a free job and its slots' copies */
-    TIDE_OPEN_LANE,     /* the host lane, to finish it */
-} tide_open_phase;
-
-typedef struct tide_pending_command {
-    tide_command command;
-    tide_open_phase phase;
-    uint64_t number; /* of its copy out, if it has one */
-    tide_started_task task;
-} tide_pending_command;
-
 typedef struct tide_commands {
     tide_manager *manager;
     tide_monitor *monitor;
@@ -57,9 +42,7 @@ bool tide_commands_poll(tide_commands *commands);
 /* Everything enqueued has ended: bring every command to its end too. INTERNAL if one has none. */
 tide_status tide_commands_resolve(tide_commands *commands);
 
-/* No update or restore of the last step is open. */
-bool tide_commands_updates_done(const tide_commands *commands);
-/* Nor does one run, on the device either. */
+/* No update or restore of the last step is open or runs, on the device either. */
 bool tide_commands_updates_ended(const tide_commands *commands);
 /* Tell whoever counts on it, if so. */
 void tide_commands_tell_updates(tide_commands *commands);

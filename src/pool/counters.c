@@ -1,22 +1,18 @@
 /* What the caller may ask about what the pool did. */
 #include "src/pool/internal.h"
 
-#include <string.h>
-
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
 {
-    const tide_status given = tide_pool_given("tide_pool_counters_get", pool == NULL       ? "pool"
-                                                                        : counters == NULL ? "counters"
-                                                                                           : NULL);
-    if (given != TIDE_OK)
-        return given;
-    if (!pool->sealed)
-        return tide_fail(TIDE_ERROR_STATE, "tide_pool_counters_get: the pool is not sealed");
+    tide_status status = tide_pool_given("tide_pool_counters_get", pool == NULL       ? "pool"
+                                                                   : counters == NULL ? "counters"
+                                                                                      : NULL);
+    if (status == TIDE_OK)
+        status = tide_pool_sealed(pool, "tide_pool_counters_get");
+    if (status != TIDE_OK)
+        return status;
     tide_pool *shared = (tide_pool *)(uintptr_t)pool; /* the lock is not part of the value */
     tide_monitor_lock(&shared->monitor);
-    tide_manager_counters manager;
-    tide_manager_counters_get(shared->engine.manager, &manager);
-    tide_records_sum(&shared->journal.records, &manager, counters);
+    tide_records_sum(&shared->journal.records, counters);
     tide_monitor_unlock(&shared->monitor);
     return TIDE_OK;
 }
@@ -30,12 +26,4 @@ bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_cou
     const bool taken = tide_records_take(&pool->journal.records, step, counters);
     tide_monitor_unlock(&pool->monitor);
     return taken;
-}
-
-void tide_pool_waits(const tide_pool *pool, uint64_t waits[TIDE_WAIT_SITE_COUNT])
-{
-    tide_device_statistics device = {0};
-    if (pool->ground.device != NULL)
-        pool->ground.device->ops->statistics(pool->ground.device, &device);
-    memcpy(waits, device.waits, sizeof device.waits);
 }

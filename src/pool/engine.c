@@ -23,7 +23,7 @@ bool tide_engine_norm_known(const tide_engine *engine)
 
 bool tide_engine_updates_done(const tide_engine *engine)
 {
-    return tide_commands_updates_done(&engine->commands);
+    return tide_manager_updates_open(engine->manager) == 0;
 }
 
 bool tide_engine_updates_ended(const tide_engine *engine)
@@ -50,22 +50,16 @@ static void tear(tide_engine *engine)
     engine->tears++;
 }
 
-static void tell_records(tide_engine *engine, void (*tell)(tide_records *, const tide_manager_counters *))
-{
-    tide_manager_counters manager;
-    tide_manager_counters_get(engine->manager, &manager);
-    tell(&engine->journal->records, &manager);
-    tide_commands_tell_updates(&engine->commands);
-}
-
 void tide_engine_record_begin(tide_engine *engine)
 {
-    tell_records(engine, tide_records_begin);
+    tide_records_begin(&engine->journal->records);
+    tide_commands_tell_updates(&engine->commands);
 }
 
 void tide_engine_record_close(tide_engine *engine)
 {
-    tell_records(engine, tide_records_close);
+    tide_records_close(&engine->journal->records);
+    tide_commands_tell_updates(&engine->commands);
 }
 
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
@@ -177,7 +171,7 @@ static void forget_step(tide_engine *engine)
 
 tide_status tide_engine_give_up(tide_engine *engine)
 {
-    tide_norm_forgive(engine->norm);
+    engine->norm->skipped_in_row = 0;
     engine->abort = (tide_give_up){.asked = true};
     tide_engine_ring(engine, false);
     const tide_status status = tide_engine_wait(engine, given_up);

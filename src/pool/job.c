@@ -1,34 +1,51 @@
-#include "src/pool/job.h"
+/* What one task's work is: the functions of the host lane, and the kernels on the update stream. */
+#include "src/pool/jobs.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char label_zero[] = "zero gradient";
-
-tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max,
-                            tide_adamw_segment *segments)
+tide_status tide_job_create(tide_job *job, const tide_ground *ground, uint32_t segments_max)
 {
     tide_device *device = ground->device;
-    const bool updates = ground->options.update != NULL;
+    const bool has_data = ground->target.has_data;
     void *address;
-    *job = (tide_job){.ground = ground, .zero_segments = calloc(segments_max, sizeof *job->zero_segments)};
-    if (updates)
-        job->update_segments = calloc(segments_max, sizeof *job->update_segments);
-    if (job->zero_segments == NULL || (updates && job->update_segments == NULL))
+    *job = (tide_job){.ground = ground,
+                      .update_segments = calloc(segments_max, sizeof *job->update_segments),
+                      .segments = has_data ? NULL : calloc(segments_max, sizeof *job->segments)};
+    if (job->update_segments == NULL || (!has_data && job->segments == NULL))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", segments_max);
     const tide_status status = device->ops->buffer_create(
         device, "update segments", segments_max * sizeof *job->segments, &address, &job->segments_object);
-    if (status == TIDE_OK)
-        job->segments = segments != NULL ? segments : address;
+    if (status == TIDE_OK && has_data)
+        job->segments = address; /* else the device makes it up, but accounts for it */
     return status;
 }
 
 void tide_job_destroy(tide_job *job)
 {
     free(job->update_segments);
-    free(job->zero_segments);
+    if (job->ground != NULL && !job->ground->target.has_data)
+        free(job->segments);
     *job = (tide_job){0};
+}
+
+static tide_adamw_args adamw_args(const tide_job *job)
+{
+    const tide_step_options *step = &job->terms.step;
+    return (tide_adamw_args){.segments = job->segments,
+                             .segment_count = job->segment_count,
+                             .factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2,
+                                                               step->epsilon, step->weight_decay,
+                                                               job->terms.update, job->terms.scale),
+                             .dtype = job->ground->options.dtype};
+}
+
+static tide_restore_args restore_args(const tide_job *job)
+{
+    return (tide_restore_args){
+        .segments = job->segments, .segment_count = job->segment_count, .dtype = job->ground->options.dtype};
 }
 
 /* --- functions on the host lane --- */
@@ -40,69 +57,46 @@ static void zero_slot(void *slot, uint64_t bytes)
     (void)tide_kernels_cpu()->zero(NULL, &zero);
 }
 
-static void zero_fresh(const tide_job *job)
-{
-    for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
-        if (job->fresh[i] != NULL)
-            zero_slot(job->fresh[i], job->ground->plan.chunk_bytes);
-    }
-}
-
 /* Keep what the lane has to say; the message is the lane's thread's. */
 static void answer(tide_job *job, tide_status status)
 {
     job->status = status;
-    job->message[0] = 0;
-    if (status == TIDE_OK)
-        return;
-    strncpy(job->message, tide_message(), sizeof job->message - 1);
-    job->message[sizeof job->message - 1] = 0;
+    snprintf(job->message, sizeof job->message, "%s", status == TIDE_OK ? "" : tide_message());
 }
 
-static tide_status update_segments(const tide_job *job)
+static tide_status update(const tide_job *job)
 {
-    assert(job->segments != NULL && job->zero_count <= job->segment_count);
     const tide_pool_options *options = &job->ground->options;
+    assert(job->busy && job->terms.update > 0);
     if (options->update != NULL)
-        return options->update(options->update_context, &job->terms.step, job->terms.update,
-                               job->factors.gradient_scale, job->update_segments, job->segment_count);
-    for (uint32_t i = 0; i < job->zero_count; i++) {
-        const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
-        memset(segment->param, 0, segment->elements * tide_dtype_bytes(options->dtype));
+        return options->update(options->update_context, &job->terms.step, job->terms.update, job->terms.scale,
+                               job->update_segments, job->segment_count);
+    for (uint32_t i = 0; i < job->segment_count; i++) {
+        const tide_update_segment *segment = &job->update_segments[i];
+        if (segment->zero_gradient)
+            memset(segment->values, 0, segment->elements * tide_ground_element_bytes(job->ground));
     }
-    const tide_adamw_args adamw = {.segments = job->segments,
-                                   .segment_count = job->segment_count,
-                                   .factors = job->factors,
-                                   .dtype = options->dtype};
+    const tide_adamw_args adamw = adamw_args(job);
     return tide_kernels_cpu()->adamw(NULL, &adamw);
 }
 
-tide_status tide_job_run_update(void *stream, const void *arguments)
+tide_status tide_job_run(void *stream, const void *address_of_job)
 {
     (void)stream;
-    tide_job *job = ((const tide_job_args *)arguments)->job;
-    assert(job->busy && job->terms.update > 0);
-    zero_fresh(job);
-    answer(job, update_segments(job));
+    tide_job *job = *(tide_job *const *)address_of_job;
+    const tide_restore_args restore = restore_args(job);
+    assert(job->busy && job->segments != NULL);
+    for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
+        if (job->fresh[i] != NULL)
+            zero_slot(job->fresh[i], job->ground->plan.chunk_bytes);
+    }
+    answer(job, job->updates ? update(job) : tide_kernels_cpu()->restore(NULL, &restore));
     return TIDE_OK;
 }
 
-tide_status tide_job_run_restore(void *stream, const void *arguments)
+static tide_status access_param(const tide_access_request *request)
 {
-    (void)stream;
-    tide_job *job = ((const tide_job_args *)arguments)->job;
-    assert(job->busy);
-    zero_fresh(job);
-    const tide_restore_args restore = {
-        .segments = job->segments, .segment_count = job->segment_count, .dtype = job->ground->options.dtype};
-    answer(job, tide_kernels_cpu()->restore(NULL, &restore));
-    return TIDE_OK;
-}
-
-static tide_status access_param(const tide_access_args *arguments)
-{
-    const tide_access_request *request = &arguments->request;
-    const tide_dtype dtype = arguments->ground->options.dtype;
+    const tide_dtype dtype = request->ground->options.dtype;
     const size_t element_bytes = tide_dtype_bytes(dtype);
     char *param = (char *)request->slots[request->set ? 1 : 0];
     if (request->set) {
@@ -121,84 +115,73 @@ static tide_status access_param(const tide_access_args *arguments)
     return tide_kernels_cpu()->cast(NULL, &cast);
 }
 
-tide_status tide_job_run_access(void *stream, const void *arguments)
+tide_status tide_job_run_access(void *stream, const void *access_request)
 {
     (void)stream;
-    const tide_access_args *access = arguments;
-    const tide_access_request *request = &access->request;
+    const tide_access_request *request = access_request;
     assert(request->slots[0] != NULL && request->count > 0);
     for (int i = 0; i < 2; i++) {
         if (request->fresh[i])
-            zero_slot(request->slots[i], access->ground->plan.chunk_bytes);
+            zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
     }
     if (request->space == TIDE_SPACE_PARAM)
-        return access_param(access);
+        return access_param(request);
     float *values = (float *)request->slots[0] + request->offset_elements;
     const tide_copy_args copy = {.in = request->set ? request->values : values,
                                  .out = request->set ? values : request->values,
                                  .bytes = request->count * sizeof *values};
     const tide_status status = tide_kernels_cpu()->copy(NULL, &copy);
     const bool rounds = request->set && request->space == TIDE_SPACE_MASTER;
-    return status == TIDE_OK && rounds ? access_param(access) : status;
+    return status == TIDE_OK && rounds ? access_param(request) : status;
 }
 
 /* --- kernels on the update stream --- */
 
-static tide_status launch_zero(const tide_job *job, const tide_work *work, void *data, uint64_t bytes)
+static tide_status launch(const tide_job *job, const tide_work *work, tide_kernel kernel,
+                          const void *arguments, size_t argument_bytes, bool *started)
 {
     tide_device *device = job->ground->device;
+    const tide_status status =
+        device->ops->launch(device, TIDE_STREAM_UPDATE, work, kernel, arguments, argument_bytes);
+    *started = *started || status == TIDE_OK;
+    return status;
+}
+
+static tide_status launch_zero(const tide_job *job, const tide_work *work, void *data, uint64_t bytes,
+                               bool *started)
+{
     const tide_zero_args zero = {.data = data, .bytes = bytes};
     tide_work labelled = *work;
-    labelled.label = label_zero;
+    labelled.label = "zero gradient";
     labelled.meter = 0;
     labelled.bytes = (double)bytes;
-    return device->ops->launch(device, TIDE_STREAM_UPDATE, &labelled, job->ground->kernels->zero, &zero,
-                               sizeof zero);
+    return launch(job, &labelled, job->ground->kernels->zero, &zero, sizeof zero, started);
 }
 
-static tide_status launch_adamw(const tide_job *job, const tide_work *work)
+tide_status tide_job_launch(const tide_job *job, const tide_work *work, bool *started)
 {
-    tide_device *device = job->ground->device;
-    const tide_adamw_args adamw = {.segments = job->segments,
-                                   .segment_count = job->segment_count,
-                                   .factors = job->factors,
-                                   .dtype = job->ground->options.dtype};
+    const tide_kernels *kernels = job->ground->kernels;
     tide_work sized = *work;
-    sized.bytes = (double)tide_adamw_bytes(&adamw);
-    sized.flops = (double)tide_adamw_flops(&adamw);
-    return device->ops->launch(device, TIDE_STREAM_UPDATE, &sized, job->ground->kernels->adamw, &adamw,
-                               sizeof adamw);
-}
-
-static tide_status launch_restore(const tide_job *job, const tide_work *work)
-{
-    tide_device *device = job->ground->device;
-    const tide_restore_args restore = {
-        .segments = job->segments, .segment_count = job->segment_count, .dtype = job->ground->options.dtype};
-    tide_work sized = *work;
-    sized.bytes = (double)tide_restore_bytes(&restore);
-    return device->ops->launch(device, TIDE_STREAM_UPDATE, &sized, job->ground->kernels->restore, &restore,
-                               sizeof restore);
-}
-
-tide_status tide_job_launch(const tide_job *job, const tide_work *work, bool update, bool *started)
-{
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX && status == TIDE_OK; i++) {
-        if (job->fresh[i] == NULL)
-            continue;
-        status = launch_zero(job, work, job->fresh[i], job->ground->plan.chunk_bytes);
-        *started = *started || status == TIDE_OK;
+        if (job->fresh[i] != NULL)
+            status = launch_zero(job, work, job->fresh[i], job->ground->plan.chunk_bytes, started);
     }
-    for (uint32_t i = 0; update && i < job->zero_count && status == TIDE_OK; i++) {
-        const tide_adamw_segment *segment = &job->segments[job->zero_segments[i]];
-        status = launch_zero(job, work, segment->param,
-                             segment->elements * tide_dtype_bytes(job->ground->options.dtype));
-        *started = *started || status == TIDE_OK;
+    for (uint32_t i = 0; job->updates && i < job->segment_count && status == TIDE_OK; i++) {
+        const tide_update_segment *segment = &job->update_segments[i];
+        if (segment->zero_gradient)
+            status = launch_zero(job, work, segment->values,
+                                 segment->elements * tide_ground_element_bytes(job->ground), started);
     }
-    if (status == TIDE_OK) {
-        status = update ? launch_adamw(job, work) : launch_restore(job, work);
-        *started = *started || status == TIDE_OK;
+    if (status != TIDE_OK)
+        return status;
+    if (job->updates) {
+        const tide_adamw_args adamw = adamw_args(job);
+        sized.bytes = (double)tide_adamw_bytes(&adamw);
+        sized.flops = (double)tide_adamw_flops(&adamw);
+        return launch(job, &sized, kernels->adamw, &adamw, sizeof adamw, started);
     }
-    return status;
+    const tide_restore_args restore = restore_args(job);
+    sized.bytes = (double)tide_restore_bytes(&restore);
+    return launch(job, &sized, kernels->restore, &restore, sizeof restore, started);
 }

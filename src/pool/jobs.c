@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-static const char label_restore[] = "restore", label_access[] = "access";
-
 /* --- the table --- */
 
 static uint32_t segments_max(const tide_layout *layout)
@@ -28,14 +26,10 @@ tide_status tide_jobs_create(tide_jobs *jobs)
     tide_status status = TIDE_OK;
     jobs->segments_max = segments_max(jobs->ground->layout);
     jobs->zero_gradient = calloc(jobs->model->param_count, sizeof *jobs->zero_gradient);
-    if (!jobs->ground->device->ops->has_data)
-        jobs->null_segments = calloc((size_t)TIDE_JOBS_MAX * jobs->segments_max, sizeof *jobs->null_segments);
-    if (jobs->zero_gradient == NULL || (!jobs->ground->device->ops->has_data && jobs->null_segments == NULL))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u segments", jobs->segments_max);
+    if (jobs->zero_gradient == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u params", jobs->model->param_count);
     for (uint32_t i = 0; i < TIDE_JOBS_MAX && status == TIDE_OK; i++)
-        status = tide_job_create(
-            &jobs->table[i], jobs->ground, jobs->segments_max,
-            jobs->null_segments == NULL ? NULL : jobs->null_segments + (size_t)i * jobs->segments_max);
+        status = tide_job_create(&jobs->table[i], jobs->ground, jobs->segments_max);
     return status;
 }
 
@@ -43,9 +37,7 @@ void tide_jobs_destroy(tide_jobs *jobs)
 {
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++)
         tide_job_destroy(&jobs->table[i]);
-    free(jobs->null_segments);
     free(jobs->zero_gradient);
-    jobs->null_segments = NULL;
     jobs->zero_gradient = NULL;
 }
 
@@ -54,32 +46,25 @@ bool tide_jobs_is_valid(const tide_jobs *jobs)
 {
     for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
         const tide_job *job = &jobs->table[i];
-        if (job->segment_count > jobs->segments_max || job->zero_count > job->segment_count ||
-            (job->busy && job->segments == NULL))
+        if (job->segment_count > jobs->segments_max || (job->busy && job->segments == NULL))
             return false;
     }
     return jobs->request == NULL || jobs->request->count > 0;
 }
 
-static tide_job *free_job(tide_jobs *jobs, uint32_t *number)
+/* TIDE_JOBS_MAX: none. */
+static uint32_t first(const tide_jobs *jobs, bool busy)
 {
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        if (!jobs->table[i].busy) {
-            *number = i;
-            return &jobs->table[i];
-        }
-    }
-    return NULL;
+    uint32_t i = 0;
+    while (i < TIDE_JOBS_MAX && jobs->table[i].busy != busy)
+        i++;
+    return i;
 }
 
 bool tide_jobs_busy(const tide_jobs *jobs)
 {
     assert(tide_monitor_is_held(jobs->monitor));
-    for (uint32_t i = 0; i < TIDE_JOBS_MAX; i++) {
-        if (jobs->table[i].busy)
-            return true;
-    }
-    return false;
+    return first(jobs, true) < TIDE_JOBS_MAX;
 }
 
 bool tide_jobs_poll(tide_jobs *jobs)
@@ -124,73 +109,52 @@ static bool zeroes(tide_jobs *jobs, const tide_command *command, uint32_t i)
     return zeroed;
 }
 
-/* Where the part's params, masters and states lie. */
-typedef struct part_places {
-    char *param;
-    float *fp32[3]; /* master and states; NULL: none of that */
-} part_places;
-
-static part_places places_of(const tide_jobs *jobs, const tide_command *command)
+static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_segment segment, char *param,
+                         float *const fp32[TIDE_TASK_CHUNKS_MAX - 1])
 {
-    const uint64_t part_bytes =
-        jobs->ground->plan.chunk_bytes / sizeof(float) * tide_ground_element_bytes(jobs->ground);
-    part_places places = {.param = (char *)slot_of(jobs, command, 0) + command->part * part_bytes};
-    for (uint32_t i = 1; i < command->task_count; i++)
-        places.fp32[i - 1] = slot_of(jobs, command, i);
-    return places;
-}
-
-static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_segment segment,
-                         const part_places *places)
-{
-    const tide_pool_param *param = &jobs->model->params[segment.param];
     const uint64_t at = segment.chunk_offset_elements;
-    float *fp32[3];
-    for (int k = 0; k < 3; k++)
-        fp32[k] = places->fp32[k] == NULL ? NULL : places->fp32[k] + at;
-    const tide_adamw_segment filled = {.param = places->param + at * tide_ground_element_bytes(jobs->ground),
-                                       .master = fp32[0],
-                                       .momentum = fp32[1],
-                                       .variance = fp32[2],
-                                       .elements = segment.elements,
-                                       .decays = param->decay};
-    job->segments[i] = filled;
-    if (job->update_segments != NULL)
-        job->update_segments[i] = (tide_update_segment){.param = segment.param,
-                                                        .first_element = segment.param_offset_elements,
-                                                        .elements = segment.elements,
-                                                        .values = filled.param,
-                                                        .master = filled.master,
-                                                        .states = {filled.momentum, filled.variance},
-                                                        .zero_gradient = jobs->zero_gradient[segment.param],
-                                                        .decay = param->decay};
-    if (jobs->zero_gradient[segment.param])
-        job->zero_segments[job->zero_count++] = i;
+    const tide_update_segment filled = {
+        .param = segment.param,
+        .first_element = segment.param_offset_elements,
+        .elements = segment.elements,
+        .values = param + at * tide_ground_element_bytes(jobs->ground),
+        .master = fp32[0] + at,
+        .states = {fp32[1] == NULL ? NULL : fp32[1] + at, fp32[2] == NULL ? NULL : fp32[2] + at},
+        .zero_gradient = jobs->zero_gradient[segment.param],
+        .decay = jobs->model->params[segment.param].decay};
+    job->update_segments[i] = filled;
+    job->segments[i] = (tide_adamw_segment){.param = filled.values,
+                                            .master = filled.master,
+                                            .momentum = filled.states[0],
+                                            .variance = filled.states[1],
+                                            .elements = filled.elements,
+                                            .decays = filled.decay};
 }
 
 /* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
 static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_job *job)
 {
+    const tide_ground *ground = jobs->ground;
     const tide_access access = tide_writes(TIDE_OBJECT_BUFFER, job->segments_object);
     const tide_work work = {
         .label = "fill segments", .tag = command->chunk, .accesses = &access, .access_count = 1};
-    const tide_status status = jobs->ground->device->ops->host_touch(jobs->ground->device, &work);
+    const tide_status status = ground->device->ops->host_touch(ground->device, &work);
     if (status != TIDE_OK)
         return status;
-    const part_places places = places_of(jobs, command);
+    const uint64_t part_bytes = ground->plan.chunk_bytes / sizeof(float) * tide_ground_element_bytes(ground);
     const tide_chunk master = command->task[1].chunk;
-    job->segment_count = tide_layout_chunk_segments(jobs->ground->layout, master);
-    job->zero_count = 0;
+    char *param = (char *)slot_of(jobs, command, 0) + command->part * part_bytes;
+    float *fp32[TIDE_TASK_CHUNKS_MAX - 1] = {NULL};
+    for (uint32_t i = 1; i < command->task_count; i++)
+        fp32[i - 1] = slot_of(jobs, command, i);
+    job->segment_count = tide_layout_chunk_segments(ground->layout, master);
     assert(job->segment_count <= jobs->segments_max);
     for (uint32_t i = 0; i < job->segment_count; i++)
-        fill_segment(jobs, job, i, tide_layout_chunk_segment(jobs->ground->layout, master, i), &places);
+        fill_segment(jobs, job, i, tide_layout_chunk_segment(ground->layout, master, i), param, fp32);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
         job->fresh[i] =
             i < command->task_count && zeroes(jobs, command, i) ? slot_of(jobs, command, i) : NULL;
     job->terms = jobs->terms;
-    const tide_step_options *step = &job->terms.step;
-    job->factors = tide_adam_factors_make(step->learning_rate, step->beta1, step->beta2, step->epsilon,
-                                          step->weight_decay, job->terms.update, job->terms.scale);
     return TIDE_OK;
 }
 
@@ -218,41 +182,41 @@ static tide_status host_slots_ready(tide_jobs *jobs, const tide_command *command
     return status;
 }
 
-/* What a task touches: its chunks' slots, and the job's table if it has a job. */
-static uint32_t task_accesses(const tide_jobs *jobs, const tide_command *command, const tide_job *job,
-                              tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
+/* What the device is told of a task: it touches its chunks' slots, and its job's table if it has a job. */
+static tide_work task_work(const tide_jobs *jobs, const tide_pending_command *task,
+                           tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1])
 {
-    const tide_object_kind kind =
-        command->tier == TIDE_TIER_HOST ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT;
-    for (uint32_t i = 0; i < command->task_count; i++)
-        accesses[i] = (tide_access){kind, command->task[i].slot, task_writes(jobs, command, i)};
-    if (job == NULL)
-        return command->task_count;
-    accesses[command->task_count] = tide_reads(TIDE_OBJECT_BUFFER, job->segments_object);
-    return command->task_count + 1;
+    const tide_command *command = &task->command;
+    const bool on_host = command->tier == TIDE_TIER_HOST;
+    tide_work work = {.label = command->kind == TIDE_COMMAND_ACCESS ? "access" : "restore",
+                      .tag = command->chunk,
+                      .accesses = accesses};
+    if (command->kind == TIDE_COMMAND_UPDATE) {
+        work.label = on_host ? "adam host" : "adam device";
+        work.meter = on_host ? TIDE_METER_ADAM_HOST : TIDE_METER_ADAM_DEVICE;
+    }
+    for (; work.access_count < command->task_count; work.access_count++)
+        accesses[work.access_count] = (tide_access){on_host ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT,
+                                                    command->task[work.access_count].slot,
+                                                    task_writes(jobs, command, work.access_count)};
+    if (task->job != NULL)
+        accesses[work.access_count++] = tide_reads(TIDE_OBJECT_BUFFER, task->job->segments_object);
+    return work;
 }
 
-static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, tide_started_task *task,
-                                  const tide_job *job, const char *label, tide_kernel fn,
+static tide_status launch_on_lane(tide_jobs *jobs, tide_pending_command *task, tide_kernel fn,
                                   const void *arguments, size_t argument_bytes, bool *started)
 {
     const tide_ground *ground = jobs->ground;
+    const tide_command *command = &task->command;
+    const uint64_t element_bytes = tide_ground_element_bytes(ground);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
-    const uint32_t count = task_accesses(jobs, command, job, accesses);
+    tide_work work = task_work(jobs, task, accesses);
     /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
-    const double bytes =
-        (double)tide_layout_chunk_used_bytes(ground->layout,
-                                             command->task[command->task_count > 1 ? 1 : 0].chunk) /
-        4 *
-        (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * tide_ground_element_bytes(ground)
-                                                      : 4 + tide_ground_element_bytes(ground));
-    const tide_work work = {.label = label,
-                            .tag = command->chunk,
-                            .meter =
-                                command->kind == TIDE_COMMAND_UPDATE ? TIDE_METER_ADAM_HOST : TIDE_METER_NONE,
-                            .bytes = bytes,
-                            .accesses = accesses,
-                            .access_count = count};
+    work.bytes = (double)tide_layout_chunk_used_bytes(ground->layout,
+                                                      command->task[command->task_count > 1 ? 1 : 0].chunk) /
+                 4 *
+                 (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * element_bytes : 4 + element_bytes);
     assert(tide_order_may_enqueue(jobs->order, TIDE_STREAM_HOST));
     tide_status status =
         ground->device->ops->launch(ground->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
@@ -262,130 +226,114 @@ static tide_status launch_on_lane(tide_jobs *jobs, const tide_command *command, 
     return status;
 }
 
-static tide_status start_on_host(tide_jobs *jobs, const tide_command *command, tide_started_task *task, tide_job *job,
-                                 bool *started)
-{
-    const bool update = command->kind == TIDE_COMMAND_UPDATE;
-    const tide_job_args arguments = {.job = job};
-    const tide_status status = job_fill(jobs, command, job);
-    if (status != TIDE_OK)
-        return status;
-    return launch_on_lane(jobs, command, task, job, update ? "adam host" : label_restore,
-                          update ? tide_job_run_update : tide_job_run_restore, &arguments, sizeof arguments,
-                          started);
-}
-
 /* The job is busy, its slots are pinned, and only the engine ends either: the lock may be given up meanwhile. */
-static tide_status start_on_device(tide_jobs *jobs, const tide_command *command, tide_job *job, bool *started)
+static tide_status launch_on_device(tide_jobs *jobs, const tide_pending_command *task, bool *started)
 {
-    const bool update = command->kind == TIDE_COMMAND_UPDATE;
+    const tide_command *command = &task->command;
+    tide_job *job = task->job;
     assert(jobs->ground->options.update == NULL);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
-    const uint32_t count = task_accesses(jobs, command, job, accesses);
-    const tide_work work = {.label = update ? "adam device" : label_restore,
-                            .tag = command->chunk,
-                            .meter = update ? TIDE_METER_ADAM_DEVICE : TIDE_METER_NONE,
-                            .accesses = accesses,
-                            .access_count = count};
+    const tide_work work = task_work(jobs, task, accesses);
+    tide_marks *marks = jobs->order->marks[TIDE_TIER_DEVICE];
     tide_needs needs = {0};
     for (uint32_t i = 0; i < command->task_count; i++)
-        tide_needs_add(&needs, &jobs->order->marks[TIDE_TIER_DEVICE][command->task[i].slot], true);
-    tide_status status = job_fill(jobs, command, job);
-    if (status != TIDE_OK)
-        return status;
-    tide_order_enqueue_from_engine(jobs->order, TIDE_STREAM_UPDATE);
-    status = tide_order_wait(jobs->order, TIDE_STREAM_UPDATE, &needs);
+        tide_needs_add(&needs, &marks[command->task[i].slot], true);
+    tide_status status = tide_order_wait(jobs->order, TIDE_STREAM_UPDATE, &needs);
     if (status != TIDE_OK)
         return status;
     tide_monitor_unlock(jobs->monitor);
-    status = tide_job_launch(job, &work, update, started);
+    status = tide_job_launch(job, &work, started);
     tide_monitor_lock(jobs->monitor);
     if (status == TIDE_OK)
         status = tide_order_record(jobs->order, TIDE_STREAM_UPDATE, &job->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
-        tide_marks_set(&jobs->order->marks[TIDE_TIER_DEVICE][command->task[i].slot], TIDE_STREAM_UPDATE,
-                       job->update_number, true);
+        tide_marks_set(&marks[command->task[i].slot], TIDE_STREAM_UPDATE, job->update_number, true);
     return status;
 }
 
-static tide_status start_access(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started)
+static tide_status start_access(tide_jobs *jobs, tide_pending_command *task, bool *started)
 {
+    const tide_command *command = &task->command;
     tide_access_request *request = jobs->request;
     assert(request != NULL && command->task_count <= 2);
     for (uint32_t i = 0; i < command->task_count; i++) {
         request->slots[i] = slot_of(jobs, command, i);
         request->fresh[i] = zeroes(jobs, command, i);
     }
-    const tide_access_args arguments = {.ground = jobs->ground, .request = *request};
-    return launch_on_lane(jobs, command, task, NULL, label_access, tide_job_run_access, &arguments,
-                          sizeof arguments, started);
+    return launch_on_lane(jobs, task, tide_job_run_access, request, sizeof *request, started);
 }
 
-static tide_status start_job(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started)
+static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *started)
 {
-    tide_job *job = free_job(jobs, &task->job);
-    if (job == NULL)
+    const tide_command *command = &task->command;
+    const uint32_t number = first(jobs, false);
+    if (number == TIDE_JOBS_MAX)
         return TIDE_OK;
+    tide_job *job = &jobs->table[number];
     job->busy = true;
     job->chunk = command->chunk;
+    job->updates = command->kind == TIDE_COMMAND_UPDATE;
     job->update_number = 0;
     job->status = TIDE_OK;
-    const tide_status status = command->tier == TIDE_TIER_HOST
-                                   ? start_on_host(jobs, command, task, job, started)
-                                   : start_on_device(jobs, command, job, started);
+    task->job = job;
+    tide_status status = job_fill(jobs, command, job);
+    if (status == TIDE_OK)
+        status = command->tier == TIDE_TIER_HOST
+                     ? launch_on_lane(jobs, task, tide_job_run, &job, sizeof job, started)
+                     : launch_on_device(jobs, task, started);
     if (status != TIDE_OK) {
         job->busy = false;
-        task->job = UINT32_MAX;
+        task->job = NULL;
         return status;
     }
     assert(tide_jobs_is_valid(jobs));
-    tide_tracer_chunk(&jobs->journal->tracer, command->kind == TIDE_COMMAND_UPDATE ? "update begin" : "state",
-                      command->chunk, "HOLD_AFTER_BWD", "UPDATING", tide_reason_name(command->reason));
+    tide_tracer_chunk(&jobs->journal->tracer, job->updates ? "update begin" : "state", command->chunk,
+                      "HOLD_AFTER_BWD", "UPDATING", tide_reason_name(command->reason));
     return TIDE_OK;
 }
 
-tide_status tide_jobs_start(tide_jobs *jobs, const tide_command *command, tide_started_task *task, bool *started)
+tide_status tide_jobs_start(tide_jobs *jobs, tide_pending_command *task, bool *started)
 {
-    tide_device *device = jobs->ground->device;
     tide_status status = TIDE_OK;
     bool ready = true;
     assert(tide_monitor_is_held(jobs->monitor));
-    if (command->tier == TIDE_TIER_HOST)
-        status = host_slots_ready(jobs, command, &ready);
+    if (task->command.tier == TIDE_TIER_HOST)
+        status = host_slots_ready(jobs, &task->command, &ready);
     else /* without room a job's end there brings the engine back */
-        ready = device->ops->room(device, TIDE_STREAM_UPDATE, false);
+        ready = tide_order_may_enqueue(jobs->order, TIDE_STREAM_UPDATE);
     if (status != TIDE_OK || !ready)
         return status;
-    return command->kind == TIDE_COMMAND_ACCESS ? start_access(jobs, command, task, started)
-                                                : start_job(jobs, command, task, started);
+    return task->command.kind == TIDE_COMMAND_ACCESS ? start_access(jobs, task, started)
+                                                     : start_job(jobs, task, started);
 }
 
-tide_status tide_jobs_passed(tide_jobs *jobs, const tide_command *command, const tide_started_task *task,
-                             bool *passed)
+tide_status tide_jobs_passed(tide_jobs *jobs, const tide_pending_command *task, bool *passed)
 {
+    const tide_job *job = task->job;
+    const tide_chunk chunk = task->command.chunk;
     const tide_status status =
         tide_order_query(jobs->order, TIDE_STREAM_HOST, task->number, TIDE_SITE_LANE_DONE, passed);
-    if (status != TIDE_OK || !*passed || task->job == UINT32_MAX)
+    if (status != TIDE_OK || !*passed || job == NULL)
         return status;
-    const tide_job *job = &jobs->table[task->job];
-    assert(job->busy && job->chunk == command->chunk);
+    assert(job->busy && job->chunk == chunk);
     if (job->status == TIDE_OK)
         return TIDE_OK;
-    return tide_fail(job->status, "%s of param chunk %u: %s", tide_command_kind_name(command->kind),
-                     tide_layout_chunk_index(jobs->ground->layout, command->chunk), job->message);
+    return tide_fail(job->status, "%s of param chunk %u: %s", tide_command_kind_name(task->command.kind),
+                     tide_layout_chunk_index(jobs->ground->layout, chunk), job->message);
 }
 
-void tide_jobs_finish(tide_jobs *jobs, const tide_command *command, const tide_started_task *task)
+void tide_jobs_finish(tide_jobs *jobs, const tide_pending_command *task)
 {
+    tide_job *job = task->job;
     assert(tide_monitor_is_held(jobs->monitor));
-    if (command->kind == TIDE_COMMAND_ACCESS)
+    if (task->command.kind == TIDE_COMMAND_ACCESS)
         jobs->request = NULL;
-    if (task->job == UINT32_MAX || jobs->table[task->job].update_number != 0)
+    if (job == NULL || job->update_number != 0)
         return; /* the update stream has it; tide_jobs_poll sees its end */
-    assert(jobs->table[task->job].busy);
-    jobs->table[task->job].busy = false;
-    tide_tracer_chunk(&jobs->journal->tracer, command->kind == TIDE_COMMAND_UPDATE ? "update end" : "state",
-                      command->chunk, "UPDATING", "HOLD", tide_reason_name(command->reason));
+    assert(job->busy);
+    job->busy = false;
+    tide_tracer_chunk(&jobs->journal->tracer, job->updates ? "update end" : "state", job->chunk, "UPDATING",
+                      "HOLD", tide_reason_name(task->command.reason));
 }
 
 uint64_t tide_jobs_zero_gradients(tide_jobs *jobs, const tide_gradients *gradients)

@@ -3,66 +3,29 @@
 #include <assert.h>
 #include <string.h>
 
-void tide_journal_init(tide_journal *journal, const tide_ground *ground)
-{
-    journal->ground = ground;
-    journal->tracer.ground = journal->stalls.ground = journal->records.ground = ground;
-    journal->stalls.tracer = journal->records.tracer = &journal->tracer;
-    journal->records.stalls = &journal->stalls;
-}
-
-/* --- what a command's label says --- */
-
-enum { COPY_KINDS = TIDE_COMMAND_WRITE_BACK + 1, REASONS = TIDE_REASON_SPILL + 1 };
-
-static const char copy_labels[COPY_KINDS][REASONS][24] = {
-    [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
-                            "fetch to spill"},
-    [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
-                            "evict to spill"},
-    [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
-                                 "write back to restore", "write back to access", "write back to spill"},
-};
-
-const char *tide_journal_copy_label(const tide_command *command)
-{
-    assert((int)command->kind < (int)COPY_KINDS && (int)command->reason < (int)REASONS);
-    return copy_labels[command->kind][command->reason];
-}
-
-/* --- durations --- */
-
 /* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
-static uint64_t update_bytes(const tide_journal *journal, tide_chunk param_chunk)
+static uint64_t update_bytes(const tide_ground *ground, tide_chunk param_chunk)
 {
-    const uint64_t bytes_each = 24 + 2 * tide_dtype_bytes(journal->ground->options.dtype);
-    uint64_t parts = 0, elements = 0;
-    for (uint32_t part = 0; part < tide_layout_parts_per_chunk(journal->ground->layout); part++) {
-        const tide_chunk master =
-            tide_layout_state_chunk(journal->ground->layout, param_chunk, TIDE_SPACE_MASTER, part);
-        if (master == TIDE_CHUNK_NONE)
-            continue;
-        elements += tide_layout_chunk_used_bytes(journal->ground->layout, master) / sizeof(float);
-        parts++;
-    }
-    assert(parts <= tide_layout_parts_per_chunk(journal->ground->layout));
-    return parts == 0 ? 0 : elements * bytes_each / parts;
+    const uint64_t element_bytes = tide_ground_element_bytes(ground),
+                   part_elements = ground->plan.chunk_bytes / sizeof(float),
+                   elements = tide_layout_chunk_used_bytes(ground->layout, param_chunk) / element_bytes;
+    return elements * (24 + 2 * element_bytes) / ((elements + part_elements - 1) / part_elements);
 }
 
 static void measure_command(tide_journal *journal, tide_stream stream, uint32_t tag, uint32_t meter,
                             uint64_t ns)
 {
     tide_measure *measure = &journal->measure;
+    const tide_ground *ground = journal->tracer.ground;
     assert(stream < TIDE_STREAM_COUNT && meter < TIDE_METER_SERIES + tide_measure_series_count(measure));
     if (meter >= TIDE_METER_SERIES)
         tide_measure_add(measure, meter - TIDE_METER_SERIES, ns, 0);
     else if (meter == TIDE_METER_ADAM_HOST || meter == TIDE_METER_ADAM_DEVICE)
-        tide_measure_add(measure,
-                         meter == TIDE_METER_ADAM_HOST ? TIDE_SERIES_ADAM_HOST : TIDE_SERIES_ADAM_DEVICE, ns,
-                         update_bytes(journal, tag));
+        tide_measure_add(measure, TIDE_SERIES_ADAM_HOST + (meter - TIDE_METER_ADAM_HOST), ns,
+                         update_bytes(ground, tag));
     else if (meter >= TIDE_METER_COPY && meter < TIDE_METER_ADAM_HOST)
         tide_measure_add(measure, stream == TIDE_STREAM_IN ? TIDE_SERIES_COPY_IN : TIDE_SERIES_COPY_OUT, ns,
-                         tide_layout_chunk_used_bytes(journal->ground->layout, tag));
+                         tide_layout_chunk_used_bytes(ground->layout, tag));
 }
 
 static tide_stall_command stall_command(const tide_journal *journal, uint32_t tag, uint32_t meter,

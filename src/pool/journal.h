@@ -21,22 +21,15 @@ enum {
 };
 
 typedef struct tide_journal {
-    const tide_ground *ground;
     tide_tracer tracer;
     tide_measure measure;
     tide_stalls stalls;
     tide_records records;
 } tide_journal;
 
-void tide_journal_init(tide_journal *journal, const tide_ground *ground);
-/* With the layout, and before the device is opened, whose observer it is. NO_MEMORY. */
-tide_status tide_journal_create(tide_journal *journal, uint32_t op_count, uint32_t script_lines);
 
 /* tide_device_observer. On the streams' threads. */
 void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
                           uint64_t begin_ns, uint64_t end_ns);
-
-/* The label of a command's copy: its kind and its reason. Static. */
-const char *tide_journal_copy_label(const tide_command *command);
 
 #endif

@@ -137,7 +137,9 @@ static void connect(tide_pool *pool)
     tide_journal *journal = &pool->journal;
     tide_engine *engine = &pool->engine;
     tide_monitor_init(monitor);
-    tide_journal_init(journal, ground);
+    journal->tracer.ground = ground;
+    journal->stalls.tracer = journal->records.tracer = &journal->tracer;
+    journal->records.stalls = &journal->stalls;
     pool->link = (tide_link){.ground = ground, .monitor = monitor, .order = order, .journal = journal};
     pool->jobs = (tide_jobs){.ground = ground,
                              .model = &pool->model,

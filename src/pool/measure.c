@@ -12,21 +12,21 @@ tide_status tide_measure_create(tide_measure *measure, uint32_t op_count, uint32
 {
     *measure = (tide_measure){.op_count = op_count, .script_lines = script_lines};
     measure->series = calloc(tide_measure_series_count(measure), sizeof *measure->series);
-    measure->lines = calloc(2 * (size_t)script_lines, sizeof *measure->lines);
-    if (measure->series == NULL || measure->lines == NULL) {
+    tide_script_line *lines = calloc(2 * (size_t)script_lines, sizeof *lines);
+    measure->scripts[0].lines = lines;
+    if (measure->series == NULL || lines == NULL) {
         tide_measure_destroy(measure);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to measure %u ops and %u moments of a step",
                          op_count, script_lines);
     }
-    measure->scripts[0].lines = measure->lines;
-    measure->scripts[1].lines = measure->lines + script_lines;
+    measure->scripts[1].lines = lines + script_lines;
     return TIDE_OK;
 }
 
 void tide_measure_destroy(tide_measure *measure)
 {
     free(measure->series);
-    free(measure->lines);
+    free(measure->scripts[0].lines);
     *measure = (tide_measure){0};
 }
 
@@ -53,7 +53,7 @@ void tide_measure_step_begin(tide_measure *measure, bool clips)
     script->length = 0;
     script->too_long = false;
     script->clips = clips;
-    measure->differs = measure->version == 0 || clips != tide_measure_script(measure)->clips;
+    measure->fresh = measure->version == 0 || clips != tide_measure_script(measure)->clips;
     measure->writing = true;
 }
 
@@ -71,7 +71,7 @@ void tide_measure_op(tide_measure *measure, uint32_t op, int32_t slice)
     assert(op < measure->op_count && slice >= TIDE_SCRIPT_END);
     script->lines[script->length++] = (tide_script_line){op, slice};
     if (at >= last->length || last->lines[at].op != op || last->lines[at].slice != slice)
-        measure->differs = true;
+        measure->fresh = true;
 }
 
 /* Units of work that the script's ops did. */
@@ -99,8 +99,7 @@ void tide_measure_step_end(tide_measure *measure)
     assert(measure->writing);
     measure->writing = false;
     const tide_script *before = tide_measure_script(measure);
-    measure->fresh =
-        measure->differs || script->length != before->length || script->too_long != before->too_long;
+    measure->fresh |= script->length != before->length || script->too_long != before->too_long;
     measure->version += measure->fresh;
     measure->last = 1 - measure->last;
     count_units(measure, script);

@@ -69,13 +69,11 @@ typedef struct tide_measure {
     uint32_t op_count;       /* [fixed] */
     uint32_t script_lines;   /* [fixed] room of each script */
     tide_series *series;     /* [fixed] tide_measure_series_count of them */
-    tide_script scripts[2];  /* [caller] */
-    tide_script_line *lines; /* [fixed] of both */
+    tide_script scripts[2];  /* [caller] the first owns both's lines */
     uint32_t last;           /* [caller] which script is the last complete one; the other is written */
     uint64_t version; /* [caller] counts scripts that differ from the one before; 0: none is complete */
     bool writing;     /* [caller] a training step is open */
-    bool differs;     /* [caller] the script written differs from the last one so far */
-    bool fresh;       /* [caller] the last script is new: its sample replaces */
+    bool fresh;       /* [caller] the script written differs from the last one so far: its sample replaces */
     bool owed;        /* [caller] a step has ended that no sample has seen */
     uint32_t samples; /* [caller] */
     bool complete;    /* [caller] some step has been taken whole: compute, moves and updates */

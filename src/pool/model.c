@@ -32,11 +32,13 @@ static tide_status grow(void **array, uint32_t count, uint32_t *capacity, size_t
     return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to register one more than %u of a kind", count);
 }
 
-static tide_status registering(const tide_pool *pool, const char *call)
+/* As tide_pool_given; STATE if the pool is sealed. */
+static tide_status registering(const tide_pool *pool, const char *call, const char *missing)
 {
-    if (pool->sealed)
+    const tide_status status = tide_pool_given(call, missing);
+    if (status == TIDE_OK && pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "%s: the pool is sealed", call);
-    return TIDE_OK;
+    return status;
 }
 
 static tide_status count_elements(const char *name, const uint64_t *shape, uint32_t rank, uint64_t *elements)
@@ -60,57 +62,54 @@ static tide_status count_elements(const char *name, const uint64_t *shape, uint3
 tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
                                 bool decay, tide_param *param)
 {
-    tide_status status = tide_pool_given("tide_param_register", pool == NULL    ? "pool"
-                                                                : name == NULL  ? "name"
-                                                                : shape == NULL ? "shape"
-                                                                : param == NULL ? "param"
-                                                                                : NULL);
     uint64_t elements = 0;
-    uint32_t number;
-    if (status == TIDE_OK)
-        status = registering(pool, "tide_param_register");
+    tide_status status = registering(pool, "tide_param_register",
+                                     pool == NULL    ? "pool"
+                                     : name == NULL  ? "name"
+                                     : shape == NULL ? "shape"
+                                     : param == NULL ? "param"
+                                                     : NULL);
     if (status == TIDE_OK)
         status = count_elements(name, shape, rank, &elements);
-    if (status == TIDE_OK)
-        status = grow((void **)&pool->model.params, pool->model.param_count, &pool->model.param_capacity,
-                      sizeof *pool->model.params);
-    if (status == TIDE_OK)
-        status = tide_layout_add_param(pool->model.registered, name, elements, &number);
     if (status != TIDE_OK)
         return status;
-    assert(number == pool->model.param_count);
-    pool->model.params[pool->model.param_count++] = (tide_pool_param){
-        .name = tide_layout_param_name(pool->model.registered, number), .elements = elements, .decay = decay};
-    *param = number;
+    tide_model *model = &pool->model;
+    status = grow((void **)&model->params, model->param_count, &model->param_capacity, sizeof *model->params);
+    if (status == TIDE_OK)
+        status = tide_layout_add_param(model->registered, name, elements, param);
+    if (status != TIDE_OK)
+        return status;
+    assert(*param == model->param_count);
+    model->params[model->param_count++] = (tide_pool_param){
+        .name = tide_layout_param_name(model->registered, *param), .elements = elements, .decay = decay};
     return TIDE_OK;
 }
 
 tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
                                      tide_checkpoint *checkpoint)
 {
-    tide_status status = tide_pool_given("tide_checkpoint_register", pool == NULL         ? "pool"
-                                                                     : name == NULL       ? "name"
-                                                                     : checkpoint == NULL ? "checkpoint"
-                                                                                          : NULL);
-    uint32_t number;
-    if (status == TIDE_OK)
-        status = registering(pool, "tide_checkpoint_register");
+    tide_status status = registering(pool, "tide_checkpoint_register",
+                                     pool == NULL         ? "pool"
+                                     : name == NULL       ? "name"
+                                     : checkpoint == NULL ? "checkpoint"
+                                                          : NULL);
     if (status == TIDE_OK && parts > MAX_PARTS)
         status =
             tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint %s: %u parts, at most 2^20 are allowed", name, parts);
-    if (status == TIDE_OK)
-        status = grow((void **)&pool->model.checkpoints, pool->model.checkpoint_count,
-                      &pool->model.checkpoint_capacity, sizeof *pool->model.checkpoints);
-    if (status == TIDE_OK)
-        status = tide_layout_add_checkpoint(pool->model.registered, name, parts, part_bytes, &number);
     if (status != TIDE_OK)
         return status;
-    assert(number == pool->model.checkpoint_count);
-    pool->model.checkpoints[pool->model.checkpoint_count++] =
-        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(pool->model.registered, number),
+    tide_model *model = &pool->model;
+    status = grow((void **)&model->checkpoints, model->checkpoint_count, &model->checkpoint_capacity,
+                  sizeof *model->checkpoints);
+    if (status == TIDE_OK)
+        status = tide_layout_add_checkpoint(model->registered, name, parts, part_bytes, checkpoint);
+    if (status != TIDE_OK)
+        return status;
+    assert(*checkpoint == model->checkpoint_count);
+    model->checkpoints[model->checkpoint_count++] =
+        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(model->registered, *checkpoint),
                                .parts = parts,
                                .part_bytes = part_bytes};
-    *checkpoint = number;
     return TIDE_OK;
 }
 
@@ -140,12 +139,11 @@ static tide_status copy_op(const tide_op_description *given, tide_pool_op *op)
 
 tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op)
 {
-    tide_status status = tide_pool_given("tide_op_register", pool == NULL          ? "pool"
-                                                             : description == NULL ? "description"
-                                                             : op == NULL          ? "op"
-                                                                                   : NULL);
-    if (status == TIDE_OK)
-        status = registering(pool, "tide_op_register");
+    tide_status status = registering(pool, "tide_op_register",
+                                     pool == NULL          ? "pool"
+                                     : description == NULL ? "description"
+                                     : op == NULL          ? "op"
+                                                           : NULL);
     if (status == TIDE_OK)
         status = tide_op_check(pool->model.registered, description);
     if (status == TIDE_OK && description->workspace_bytes > MAX_BYTES)

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <string.h>
 
 static _Thread_local const tide_monitor *held; /* by this thread */
 
@@ -41,13 +40,6 @@ bool tide_monitor_is_held(const tide_monitor *monitor)
     return held != NULL && (monitor == NULL || held == monitor);
 }
 
-bool tide_monitor_is_valid(const tide_monitor *monitor)
-{
-    const bool ends = memchr(monitor->message, 0, sizeof monitor->message) != NULL &&
-                      memchr(monitor->last_message, 0, sizeof monitor->last_message) != NULL;
-    return ends && (monitor->failure == TIDE_OK || strcmp(monitor->message, monitor->last_message) == 0);
-}
-
 void tide_monitor_progress(tide_monitor *monitor)
 {
     assert(tide_monitor_is_held(monitor));
@@ -67,9 +59,7 @@ void tide_monitor_fail(tide_monitor *monitor, tide_status status)
     if (monitor->failure == TIDE_OK) {
         monitor->failure = status;
         snprintf(monitor->message, sizeof monitor->message, "%s", tide_message());
-        memcpy(monitor->last_message, monitor->message, sizeof monitor->message);
     }
-    assert(tide_monitor_is_valid(monitor));
     tide_monitor_progress(monitor);
 }
 
@@ -83,7 +73,6 @@ void tide_monitor_clear(tide_monitor *monitor)
 {
     assert(tide_monitor_is_held(monitor));
     monitor->failure = TIDE_OK;
-    assert(tide_monitor_is_valid(monitor));
 }
 
 tide_status tide_monitor_keep(tide_monitor *monitor, tide_status status)

@@ -19,8 +19,7 @@ typedef struct tide_monitor {
     pthread_mutex_t lock;
     pthread_cond_t progress;
     tide_status failure; /* [lock] sticky: the first stays */
-    char message[1024];
-    char last_message[1024]; /* [lock] stays when the failure is cleared */
+    char message[1024];  /* [lock] its message, which stays when the failure is cleared */
 } tide_monitor;
 
 void tide_monitor_init(tide_monitor *monitor);
@@ -44,7 +43,6 @@ void tide_monitor_fail(tide_monitor *monitor, tide_status status);
 tide_status tide_monitor_failure(const tide_monitor *monitor);
 /* It has been dealt with. */
 void tide_monitor_clear(tide_monitor *monitor);
-bool tide_monitor_is_valid(const tide_monitor *monitor);
 
 /* --- without the lock --- */
 

@@ -26,7 +26,7 @@ bool tide_norm_is_valid(const tide_norm *norm)
 
 bool tide_norm_is_known(const tide_norm *norm)
 {
-    return norm->phase == TIDE_NORM_IDLE || norm->phase == TIDE_NORM_KNOWN;
+    return norm->phase == TIDE_NORM_KNOWN;
 }
 
 void tide_norm_owe(tide_norm *norm, const tide_step_options *step, uint64_t zero_gradients)
@@ -52,14 +52,8 @@ bool tide_norm_lose(tide_norm *norm)
 {
     const bool lost = !tide_norm_is_known(norm);
     assert(tide_monitor_is_held(NULL));
-    norm->phase = TIDE_NORM_IDLE;
+    norm->phase = TIDE_NORM_KNOWN;
     return lost;
-}
-
-void tide_norm_forgive(tide_norm *norm)
-{
-    assert(tide_monitor_is_held(NULL));
-    norm->skipped_in_row = 0;
 }
 
 /* --- on the engine's thread --- */
@@ -144,12 +138,11 @@ tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict)
     *verdict = TIDE_NORM_WAIT;
     assert(tide_monitor_is_held(NULL));
     /* Without room the sum is still to come: its passing brings the engine here again. */
-    if (norm->phase == TIDE_NORM_ASKED && device->ops->room(device, TIDE_STREAM_COMPUTE, false))
+    if (norm->phase == TIDE_NORM_ASKED && tide_order_may_enqueue(norm->order, TIDE_STREAM_COMPUTE))
         status = copy_to_host(norm);
-    if (status != TIDE_OK || norm->phase != TIDE_NORM_PENDING)
-        return status;
-    status =
-        tide_order_query(norm->order, TIDE_STREAM_COMPUTE, norm->number, TIDE_SITE_NORM_COMPUTE, &arrived);
+    if (status == TIDE_OK && norm->phase == TIDE_NORM_PENDING)
+        status = tide_order_query(norm->order, TIDE_STREAM_COMPUTE, norm->number, TIDE_SITE_NORM_COMPUTE,
+                                  &arrived);
     if (status != TIDE_OK || !arrived)
         return status;
     status = device->ops->failure(device);

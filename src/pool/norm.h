@@ -25,11 +25,10 @@
 enum { TIDE_SKIPS_MAX = 10 }; /* skipped steps in a row, none at a lower loss scale than the one before, that end a run */
 
 typedef enum tide_norm_phase {
-    TIDE_NORM_IDLE = 0,
-    TIDE_NORM_OWED,    /* a training step has ended, nothing is enqueued yet */
-    TIDE_NORM_ASKED,   /* its sum is enqueued */
-    TIDE_NORM_PENDING, /* its copy to the host, too */
-    TIDE_NORM_KNOWN,
+    TIDE_NORM_KNOWN = 0, /* or lost: none is on its way */
+    TIDE_NORM_OWED,      /* a training step has ended, nothing is enqueued yet */
+    TIDE_NORM_ASKED,     /* its sum is enqueued */
+    TIDE_NORM_PENDING,   /* its copy to the host, too */
 } tide_norm_phase;
 
 typedef enum tide_norm_verdict {
@@ -49,8 +48,8 @@ typedef struct tide_norm {
     tide_step_options step;  /* the training step that ended last */
     tide_step_result result; /* of that step, */
     bool has_result;         /* once its norm is known, until another begins or it is given up */
-    uint32_t skipped_in_row;
-    double skipped_scale; /* loss scale of the last step skipped */
+    uint32_t skipped_in_row; /* whoever gives up or loads begins anew */
+    double skipped_scale;    /* loss scale of the last step skipped */
 } tide_norm;
 
 /* Do a step's updates wait for its norm? With clipping; and always in fp16, where gradients overflow now and then. */
@@ -80,8 +79,6 @@ tide_status tide_norm_poll(tide_norm *norm, tide_norm_verdict *verdict);
 bool tide_norm_is_known(const tide_norm *norm);
 /* What was on its way is lost. Returns whether anything was. */
 bool tide_norm_lose(tide_norm *norm);
-/* Whoever gives up or loads begins the count of skipped steps anew. */
-void tide_norm_forgive(tide_norm *norm);
 bool tide_norm_is_valid(const tide_norm *norm);
 
 #endif

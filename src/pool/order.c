@@ -96,13 +96,6 @@ static void learn(uint64_t knows[TIDE_STREAM_COUNT], const uint64_t told[TIDE_ST
     }
 }
 
-void tide_order_enqueue_from_engine(tide_order *order, tide_stream stream)
-{
-    assert(tide_monitor_is_held(NULL));
-    learn(order->knows[stream], order->seen);
-    assert(tide_order_is_valid(order));
-}
-
 static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream other, uint64_t number)
 {
     assert(number <= order->recorded[other]);
@@ -130,8 +123,11 @@ tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_ne
 {
     assert(tide_monitor_is_held(NULL) && tide_order_may_enqueue(order, stream));
     tide_status status = TIDE_OK;
+    if (stream != TIDE_STREAM_COMPUTE)
+        learn(order->knows[stream], order->seen);
     for (int other = 0; other < TIDE_STREAM_COUNT && status == TIDE_OK; other++)
         status = wait_for(order, stream, (tide_stream)other, needs->numbers[other]);
+    assert(tide_order_is_valid(order));
     return status;
 }
 
@@ -139,19 +135,17 @@ tide_status tide_order_query(tide_order *order, tide_stream stream, uint64_t num
                              bool *passed)
 {
     assert(tide_monitor_is_held(NULL) && number <= order->recorded[stream]);
-    if (order->seen[stream] >= number) {
-        *passed = true;
-        return TIDE_OK;
+    tide_status status = TIDE_OK;
+    bool done = order->seen[stream] >= number;
+    if (!done) {
+        const tide_event event = tide_order_event(order, stream, number);
+        status = order->device->ops->event_query(order->device, event, site, &done);
+        if (status == TIDE_OK && done)
+            learn(order->seen, order->knowledge[stream][number % TIDE_ORDER_RING]);
     }
-    bool done = false;
-    const tide_status status =
-        order->device->ops->event_query(order->device, tide_order_event(order, stream, number), site, &done);
-    if (status != TIDE_OK)
-        return status;
-    if (done)
-        learn(order->seen, order->knowledge[stream][number % TIDE_ORDER_RING]);
-    *passed = done;
-    return TIDE_OK;
+    if (status == TIDE_OK)
+        *passed = done;
+    return status;
 }
 
 void tide_order_synchronized(tide_order *order)

@@ -81,14 +81,11 @@ tide_status tide_order_create(tide_order *order, tide_device *device, const uint
 void tide_order_destroy(tide_order *order); /* zeroed: allowed */
 bool tide_order_is_valid(const tide_order *order);
 
-/* Does enqueuing on the stream keep to the rule of room? For assertions. */
+/* Does enqueuing one more command on the stream keep to the rule of room? */
 bool tide_order_may_enqueue(const tide_order *order, tide_stream stream);
 
 /* Close the work enqueued on `stream` so far; `number` identifies it. */
 tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number);
-
-/* Before the engine enqueues on `stream`: the stream learns what the engine has seen. */
-void tide_order_enqueue_from_engine(tide_order *order, tide_stream stream);
 
 /* What work must follow: pieces of other streams, the last of each, as a stream's pieces end in order. All 0: nothing. */
 typedef struct tide_needs {
@@ -99,7 +96,7 @@ typedef struct tide_needs {
 void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
 
 /* Make `stream` wait for what its next work needs: one wait for each of the other streams at most, and the stream has room
- * for them. */
+ * for them. All but the compute stream are filled by the engine and know what it has seen. */
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
 /* Has the engine seen piece `number` of `stream` pass? Asks the device if it has not. */
@@ -116,9 +113,6 @@ static inline void tide_marks_set(tide_marks *marks, tide_stream stream, uint64_
     if (write)
         marks->written[stream] = number;
 }
-
-/* Calls per site so far, for tests; all zero before seal. */
-void tide_pool_waits(const tide_pool *pool, uint64_t waits[TIDE_WAIT_SITE_COUNT]);
 
 /* The event of a piece, for a caller that blocks on it outside the lock. */
 tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_t number);

@@ -7,7 +7,7 @@
 static tide_step_record *record(tide_records *records, uint64_t number)
 {
     assert(number <= records->begun);
-    return number == 0 ? NULL : &records->ring[number % TIDE_STEP_RECORDS_MAX];
+    return &records->ring[number % TIDE_STEP_RECORDS_MAX];
 }
 
 bool tide_records_is_valid(const tide_records *records)
@@ -20,15 +20,13 @@ bool tide_records_is_valid(const tide_records *records)
 
 /* --- moves --- */
 
-static void count(tide_records *records, tide_reason reason, const tide_pool_counters *more)
+void tide_records_count(tide_records *records, tide_reason reason, const tide_pool_counters *more)
 {
     assert(tide_monitor_is_held(NULL));
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
     tide_step_record *of = record(records, of_update ? records->updating : records->begun);
-    tide_pool_counters *sums[2] = {&records->sums, of == NULL ? NULL : &of->counters};
+    tide_pool_counters *sums[2] = {&records->sums, &of->counters};
     for (int i = 0; i < 2; i++) {
-        if (sums[i] == NULL)
-            continue;
         sums[i]->h2d_bytes += more->h2d_bytes;
         sums[i]->d2h_bytes += more->d2h_bytes;
         sums[i]->evictions += more->evictions;
@@ -37,20 +35,13 @@ static void count(tide_records *records, tide_reason reason, const tide_pool_cou
     }
 }
 
-void tide_records_count_bytes(tide_records *records, tide_reason reason, uint64_t h2d_bytes,
-                              uint64_t d2h_bytes)
-{
-    const tide_pool_counters more = {.h2d_bytes = h2d_bytes, .d2h_bytes = d2h_bytes};
-    count(records, reason, &more);
-}
-
 void tide_records_count_command(tide_records *records, const tide_command *command)
 {
     const bool fetch = command->kind == TIDE_COMMAND_FETCH;
     const tide_pool_counters more = {.evictions = command->kind == TIDE_COMMAND_EVICT,
                                      .demand_fetches = fetch && command->reason == TIDE_REASON_DEMAND,
                                      .prefetches = fetch && command->reason == TIDE_REASON_PREFETCH};
-    count(records, command->reason, &more);
+    tide_records_count(records, command->reason, &more);
 }
 
 /* --- sums and records --- */
@@ -62,14 +53,15 @@ static void stalls_sum(tide_pool_counters *counters)
         counters->stall_seconds += counters->stall_seconds_by[cause];
 }
 
-void tide_records_sum(const tide_records *records, const tide_manager_counters *manager,
-                      tide_pool_counters *sums)
+void tide_records_sum(const tide_records *records, tide_pool_counters *sums)
 {
-    tide_device *device = records->ground->device;
+    tide_device *device = records->tracer->ground->device;
     assert(tide_monitor_is_held(NULL));
+    tide_manager_counters manager;
     tide_device_statistics statistics;
     tide_memory_usage device_memory, host_memory;
     const uint64_t norm_copy_ns = records->stalls->norm_copy_ns;
+    tide_manager_counters_get(records->manager, &manager);
     device->ops->statistics(device, &statistics);
     device->ops->usage(device, TIDE_TIER_DEVICE, &device_memory);
     device->ops->usage(device, TIDE_TIER_HOST, &host_memory);
@@ -84,8 +76,8 @@ void tide_records_sum(const tide_records *records, const tide_manager_counters *
     stalls_sum(sums);
     sums->adam_host_seconds = (double)records->adam_ns[0] * 1e-9;
     sums->adam_device_seconds = (double)records->adam_ns[1] * 1e-9;
-    sums->re_recordings = manager->re_recordings;
-    sums->zero_gradients = manager->zero_gradients;
+    sums->re_recordings = manager.re_recordings;
+    sums->zero_gradients = manager.zero_gradients;
     sums->device_bytes_peak = device_memory.peak_bytes;
     sums->host_bytes_peak = host_memory.peak_bytes;
     sums->device_allocations = device_memory.allocations;
@@ -93,46 +85,41 @@ void tide_records_sum(const tide_records *records, const tide_manager_counters *
 }
 
 /* What a record takes from the sums' growth since its begin. */
-static void close_record(tide_step_record *closing, const tide_pool_counters *now)
+void tide_records_close(tide_records *records)
 {
-    tide_pool_counters *of = &closing->counters;
-    of->steps = 1;
-    of->seconds = now->seconds - closing->begin.seconds;
-    of->compute_seconds = now->compute_seconds - closing->begin.compute_seconds;
-    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
-        of->stall_seconds_by[cause] = now->stall_seconds_by[cause] - closing->begin.stall_seconds_by[cause];
-    stalls_sum(of);
-    of->re_recordings = now->re_recordings - closing->begin.re_recordings;
-    of->zero_gradients = now->zero_gradients - closing->begin.zero_gradients;
-    of->skipped = now->skipped - closing->begin.skipped;
-    of->manager_calls = now->manager_calls - closing->begin.manager_calls;
-    of->device_bytes_peak = now->device_bytes_peak;
-    of->host_bytes_peak = now->host_bytes_peak;
-    of->device_allocations = now->device_allocations;
-    of->host_allocations = now->host_allocations;
-    closing->closed = true;
-}
-
-void tide_records_close(tide_records *records, const tide_manager_counters *manager)
-{
-    tide_step_record *last = record(records, records->begun);
-    if (last == NULL || last->closed)
+    tide_step_record *closing = record(records, records->begun);
+    if (!closing->is_open)
         return;
-    tide_pool_counters now;
-    tide_records_sum(records, manager, &now);
-    close_record(last, &now);
+    const tide_pool_counters *begin = &closing->begin;
+    tide_pool_counters now, *of = &closing->counters;
+    tide_records_sum(records, &now);
+    of->steps = 1;
+    of->seconds = now.seconds - begin->seconds;
+    of->compute_seconds = now.compute_seconds - begin->compute_seconds;
+    for (int cause = 0; cause < TIDE_STALL_CAUSE_COUNT; cause++)
+        of->stall_seconds_by[cause] = now.stall_seconds_by[cause] - begin->stall_seconds_by[cause];
+    stalls_sum(of);
+    of->re_recordings = now.re_recordings - begin->re_recordings;
+    of->zero_gradients = now.zero_gradients - begin->zero_gradients;
+    of->skipped = now.skipped - begin->skipped;
+    of->manager_calls = now.manager_calls - begin->manager_calls;
+    of->device_bytes_peak = now.device_bytes_peak;
+    of->host_bytes_peak = now.host_bytes_peak;
+    of->device_allocations = now.device_allocations;
+    of->host_allocations = now.host_allocations;
+    closing->is_open = false;
 }
 
-void tide_records_begin(tide_records *records, const tide_manager_counters *manager)
+void tide_records_begin(tide_records *records)
 {
-    tide_records_close(records, manager);
+    tide_records_close(records);
     records->begun++;
     /* Nobody takes them: the oldest goes. */
     if (records->begun - records->taken > TIDE_STEP_RECORDS_MAX)
         records->taken = records->begun - TIDE_STEP_RECORDS_MAX;
     tide_step_record *opened = record(records, records->begun);
-    *opened = (tide_step_record){.step = records->tracer->step};
-    tide_records_sum(records, manager, &opened->begin);
+    *opened = (tide_step_record){.step = records->tracer->step, .is_open = true, .owes_updates = true};
+    tide_records_sum(records, &opened->begin);
     assert(tide_records_is_valid(records));
 }
 
@@ -144,14 +131,14 @@ static void end_updates(tide_records *records, tide_step_record *of)
     of->counters.adam_device_seconds = (double)(device_ns - records->adam_counted_ns[1]) * 1e-9;
     records->adam_counted_ns[0] = host_ns;
     records->adam_counted_ns[1] = device_ns;
-    of->updated = true;
+    of->owes_updates = false;
 }
 
 void tide_records_updates_ended(tide_records *records)
 {
     tide_step_record *of = record(records, records->updating);
     assert(tide_monitor_is_held(NULL));
-    if (of != NULL && !of->updated && of->closed)
+    if (of->owes_updates && !of->is_open)
         end_updates(records, of);
 }
 
@@ -159,7 +146,7 @@ void tide_records_let_go(tide_records *records)
 {
     tide_step_record *of = record(records, records->updating);
     assert(tide_monitor_is_held(NULL));
-    if (of != NULL && !of->updated)
+    if (of->owes_updates)
         end_updates(records, of);
     records->updating = records->begun;
     assert(tide_records_is_valid(records));
@@ -169,7 +156,7 @@ void tide_records_drop(tide_records *records)
 {
     const tide_step_record *last = record(records, records->begun);
     assert(tide_monitor_is_held(NULL));
-    if (last == NULL || last->step != records->tracer->step || records->taken == records->begun)
+    if (last->step != records->tracer->step || records->taken == records->begun)
         return;
     records->begun--;
     if (records->updating > records->begun)
@@ -183,7 +170,7 @@ bool tide_records_take(tide_records *records, uint64_t *step, tide_pool_counters
     if (records->taken == records->begun)
         return false;
     const tide_step_record *oldest = record(records, records->taken + 1);
-    if (!oldest->closed || !oldest->updated)
+    if (oldest->is_open || oldest->owes_updates)
         return false;
     *step = oldest->step;
     *counters = oldest->counters;

@@ -4,8 +4,9 @@
  * read at those two points; moves are counted as they are enqueued, those made for updates to the step whose gradients they
  * use. Updates of two steps never overlap, so the optimizer's seconds are cut where one step's updates are over.
  *
- * Owns the sums and a ring of records: taken <= updating's, begun - taken <= TIDE_STEP_RECORDS_MAX. Reads stalls and tracer,
- * asks the device, calls nobody else.
+ * Owns the sums and a ring of records: taken <= updating's, begun - taken <= TIDE_STEP_RECORDS_MAX. Record 0, over from the
+ * start, is of what comes before the first step. Reads stalls and tracer,
+ * asks the device and the manager, calls nobody else.
  */
 #ifndef TIDE_POOL_RECORDS_H
 #define TIDE_POOL_RECORDS_H
@@ -19,14 +20,14 @@ typedef struct tide_step_record {
     uint64_t step;
     tide_pool_counters begin;    /* sums at the step's first op */
     tide_pool_counters counters; /* moves attributed so far; the rest at close */
-    bool closed;                 /* the next step's first op has begun */
-    bool updated;                /* its updates are over */
+    bool is_open;                /* the next step's first op has not begun */
+    bool owes_updates;           /* its updates are not over */
 } tide_step_record;
 
 typedef struct tide_records {
-    const tide_ground *ground;
     const tide_tracer *tracer;
     const tide_stalls *stalls;
+    const tide_manager *manager;
     tide_pool_counters sums;                      /* [lock] as far as the device does not keep them */
     tide_step_record ring[TIDE_STEP_RECORDS_MAX]; /* [lock] */
     uint64_t begun, taken;                        /* [lock] */
@@ -38,9 +39,9 @@ typedef struct tide_records {
 /* --- [lock] --- */
 
 /* A training step's first op: closes the record before and opens one. */
-void tide_records_begin(tide_records *records, const tide_manager_counters *manager);
+void tide_records_begin(tide_records *records);
 /* Close the last step's record, if open. */
-void tide_records_close(tide_records *records, const tide_manager_counters *manager);
+void tide_records_close(tide_records *records);
 /* The last record is of a step that was given up. */
 void tide_records_drop(tide_records *records);
 /* Updates of the last record's step, or their drop, begin: those before are over. */
@@ -50,10 +51,10 @@ void tide_records_updates_ended(tide_records *records);
 /* The oldest, if it is over. */
 bool tide_records_take(tide_records *records, uint64_t *step, tide_pool_counters *counters);
 
-/* Bytes of a copy that has been enqueued; what a command that is done counts for. */
-void tide_records_count_bytes(tide_records *records, tide_reason reason, uint64_t h2d_bytes, uint64_t d2h_bytes);
+/* Moves (bytes of a copy that has been enqueued); those that a command that is done counts for. */
+void tide_records_count(tide_records *records, tide_reason reason, const tide_pool_counters *more);
 void tide_records_count_command(tide_records *records, const tide_command *command);
-void tide_records_sum(const tide_records *records, const tide_manager_counters *manager, tide_pool_counters *sums);
+void tide_records_sum(const tide_records *records, tide_pool_counters *sums);
 bool tide_records_is_valid(const tide_records *records);
 
 #endif

@@ -207,7 +207,7 @@ static tide_status plan(tide_pool *pool)
                                           .placement = tide_pool_placement(pool),
                                           .prefetch = ground->options.prefetch};
     pool->engine.commands.manager = *manager;
-    pool->op.holds.manager = *manager;
+    pool->op.holds.manager = pool->journal.records.manager = *manager;
     pool->step.no_op = pool->launch.op = pool->model.op_count;
     return tide_manager_seal(*manager, &options);
 }

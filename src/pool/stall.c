@@ -17,7 +17,7 @@ static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
 
 static uint64_t now_ns(const tide_stalls *stalls)
 {
-    tide_device *device = stalls->ground->device;
+    tide_device *device = stalls->tracer->ground->device;
     return device->ops->now_ns(device);
 }
 
@@ -87,7 +87,7 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
  * caller's own. */
 static void settle(tide_stalls *stalls)
 {
-    tide_device *device = stalls->ground->device;
+    tide_device *device = stalls->tracer->ground->device;
     const uint64_t end_ns = now_ns(stalls);
     tide_device_statistics statistics;
     device->ops->statistics(device, &statistics);
@@ -110,24 +110,21 @@ static void look(tide_stalls *stalls)
     stalls->cause = cause_now(stalls);
 }
 
-void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
-{
-    assert(tide_monitor_is_held(NULL));
-    assert(!stalls->held);
-    stalls->held = true;
-    stalls->norm_awaited = norm_awaited;
-    stalls->wait = wait;
-    stalls->cause = cause_now(stalls);
-    stalls->since_ns = now_ns(stalls);
-}
-
 void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
 {
     assert(tide_monitor_is_held(NULL));
-    assert(stalls->held);
     stalls->norm_awaited = norm_awaited;
     stalls->wait = wait;
     look(stalls);
+}
+
+void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
+{
+    assert(!stalls->held);
+    tide_stalls_tell(stalls, norm_awaited, wait);
+    stalls->held = true;
+    stalls->cause = cause_now(stalls);
+    stalls->since_ns = now_ns(stalls);
 }
 
 void tide_stalls_mapping(tide_stalls *stalls, bool mapping)

@@ -33,7 +33,6 @@
 #include "src/pool/tracer.h"
 
 typedef struct tide_stalls {
-    const tide_ground *ground;
     const tide_tracer *tracer;
     _Atomic uint64_t ns[TIDE_STALL_CAUSE_COUNT]; /* so far */
     _Atomic uint64_t compute_end_ns; /* the observer writes it: when the compute stream's last command or wait ended */
@@ -69,7 +68,7 @@ void tide_stalls_ops_end(tide_stalls *stalls);
 /* Something holds the caller up from here to release: idle time is that one's. */
 void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait);
 void tide_stalls_release(tide_stalls *stalls);
-/* What he waits for, now. Only while he is held up. */
+/* What he waits for, now: while he is held up it may be the cause. */
 void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait);
 /* The engine begins to map or unmap, or has ended it. */
 void tide_stalls_mapping(tide_stalls *stalls, bool mapping);

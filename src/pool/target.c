@@ -97,9 +97,9 @@ static tide_status try_gpu(const tide_module *module, uint32_t ordinal, uint64_t
     return status == TIDE_OK ? tide_target_find(name, &target) : status;
 }
 
-/* Each in turn; the first one's refusal is the reason. */
-static tide_status first_usable(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
-                                char reason[TIDE_TARGET_REASON_BYTES])
+/* Each GPU in turn; the first one's refusal is the reason. */
+void tide_target_choose(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
+                        char reason[TIDE_TARGET_REASON_BYTES])
 {
     const tide_module *module;
     uint32_t count = 0;
@@ -108,6 +108,7 @@ static tide_status first_usable(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME
         status = module->gpu_count(&count);
     if (status == TIDE_OK && count == 0)
         status = tide_fail(TIDE_ERROR_UNSUPPORTED, "the driver sees no GPU");
+    reason[0] = 0;
     for (uint32_t i = 0; i < count; i++) {
         status = try_gpu(module, i, chunk_bytes, name);
         if (status == TIDE_OK)
@@ -117,14 +118,7 @@ static tide_status first_usable(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME
     }
     if (count == 0)
         snprintf(reason, TIDE_TARGET_REASON_BYTES, "%s", tide_message());
-    return status;
-}
-
-void tide_target_choose(uint64_t chunk_bytes, char name[TIDE_TARGET_NAME_BYTES],
-                        char reason[TIDE_TARGET_REASON_BYTES])
-{
-    reason[0] = 0;
-    if (first_usable(chunk_bytes, name, reason) == TIDE_OK)
+    if (status == TIDE_OK)
         reason[0] = 0;
     else
         snprintf(name, TIDE_TARGET_NAME_BYTES, "host");

@@ -4,8 +4,6 @@
 
 enum { COMMANDS_AHEAD = 2 }; /* one that runs, one that follows at once */
 
-static const char label_zero[] = "zero chunk";
-
 bool tide_link_is_valid(const tide_link *link)
 {
     const tide_ground *ground = link->ground;
@@ -23,9 +21,9 @@ void *tide_link_reach(const tide_link *link, tide_tier tier, uint32_t slot, tide
 
 bool tide_link_has_room(const tide_link *link)
 {
-    tide_device *device = link->ground->device;
-    return device->ops->room(device, TIDE_STREAM_IN, false) &&
-           device->ops->room(device, TIDE_STREAM_OUT, false);
+    assert(tide_monitor_is_held(link->monitor));
+    return tide_order_may_enqueue(link->order, TIDE_STREAM_IN) &&
+           tide_order_may_enqueue(link->order, TIDE_STREAM_OUT);
 }
 
 void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
@@ -43,33 +41,35 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
 
 /* --- copies --- */
 
-/* The stream may take work that needs this. */
-static tide_status begin(tide_link *link, tide_stream stream, const tide_needs *needs)
-{
-    assert(tide_monitor_is_held(link->monitor));
-    tide_order_enqueue_from_engine(link->order, stream);
-    return tide_order_wait(link->order, stream, needs);
-}
+static const char copy_labels[][TIDE_REASON_SPILL + 1][24] = {
+    [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
+                            "fetch to spill"},
+    [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
+                            "evict to spill"},
+    [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
+                                 "write back to restore", "write back to access", "write back to spill"},
+};
 
-static tide_status copy(tide_link *link, const tide_command *command, tide_tier to_tier, uint64_t *number)
+tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t *number)
 {
     tide_device *device = link->ground->device;
-    const bool in = to_tier == TIDE_TIER_DEVICE;
+    const bool in = command->kind == TIDE_COMMAND_FETCH;
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
+    const tide_tier to_tier = in ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
+                    from_tier = in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
     const uint32_t to_slot = in ? command->device_slot : command->host_slot,
                    from_slot = in ? command->host_slot : command->device_slot;
-    tide_marks *to = &link->order->marks[to_tier][to_slot],
-               *from = &link->order->marks[in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE][from_slot];
+    tide_marks *to = &link->order->marks[to_tier][to_slot], *from = &link->order->marks[from_tier][from_slot];
     const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
-    const tide_work work = {.label = tide_journal_copy_label(command),
+    const tide_work work = {.label = copy_labels[command->kind][command->reason],
                             .tag = command->chunk,
                             .meter = TIDE_METER_COPY + (uint32_t)command->reason};
     tide_needs needs = {0};
-    assert(command->copy && (in || command->kind != TIDE_COMMAND_FETCH));
+    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK);
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     to->filled = true;
-    tide_status status = begin(link, stream, &needs);
+    tide_status status = tide_order_wait(link->order, stream, &needs);
     if (status == TIDE_OK)
         status = device->ops->copy_slot(device, stream, &work, to_tier, to_slot, from_slot, bytes);
     if (status == TIDE_OK)
@@ -79,13 +79,9 @@ static tide_status copy(tide_link *link, const tide_command *command, tide_tier 
     tide_marks_set(to, stream, *number, true);
     tide_marks_set(from, stream, *number, false);
     link->used = true;
-    tide_records_count_bytes(&link->journal->records, command->reason, in ? bytes : 0, in ? 0 : bytes);
+    const tide_pool_counters moved = {.h2d_bytes = in ? bytes : 0, .d2h_bytes = in ? 0 : bytes};
+    tide_records_count(&link->journal->records, command->reason, &moved);
     return TIDE_OK;
-}
-
-tide_status tide_link_copy_out(tide_link *link, const tide_command *command, uint64_t *number)
-{
-    return copy(link, command, TIDE_TIER_HOST, number);
 }
 
 static tide_status zero_in(tide_link *link, const tide_command *command)
@@ -97,7 +93,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
     const tide_zero_args zero = {
         .data = tide_link_reach(link, TIDE_TIER_DEVICE, command->device_slot, command->chunk),
         .bytes = tide_layout_chunk_used_bytes(ground->layout, command->chunk)};
-    const tide_work work = {.label = label_zero,
+    const tide_work work = {.label = "zero chunk",
                             .tag = command->chunk,
                             .bytes = (double)zero.bytes,
                             .accesses = &access,
@@ -105,7 +101,7 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
     tide_needs needs = {0};
     uint64_t number;
     tide_needs_add(&needs, marks, true);
-    tide_status status = begin(link, TIDE_STREAM_IN, &needs);
+    tide_status status = tide_order_wait(link->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
         status = ground->device->ops->launch(ground->device, TIDE_STREAM_IN, &work, ground->kernels->zero,
                                              &zero, sizeof zero);
@@ -118,15 +114,6 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
 
 /* --- places --- */
 
-static void add_durations(tide_link *link, uint64_t ns, bool unmaps, bool maps)
-{
-    const uint64_t each_ns = unmaps && maps ? ns / 2 : ns; /* what predicts a device knows the two alone */
-    if (unmaps)
-        tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
-    if (maps)
-        tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
-}
-
 /* The slot, which is at `from`, goes to `to`; NULL: nowhere. */
 static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to)
 {
@@ -138,8 +125,12 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
     const tide_status status = to == NULL     ? device->ops->unmap(device, slot, from)
                                : from == NULL ? device->ops->map(device, slot, to)
                                               : device->ops->remap(device, slot, from, to);
-    if (status == TIDE_OK)
-        add_durations(link, device->ops->now_ns(device) - begin_ns, from != NULL, to != NULL);
+    const uint64_t ns = device->ops->now_ns(device) - begin_ns;
+    const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* what predicts knows the two alone */
+    if (status == TIDE_OK && from != NULL)
+        tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
+    if (status == TIDE_OK && to != NULL)
+        tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
     tide_monitor_lock(link->monitor);
     tide_stalls_mapping(&link->journal->stalls, false);
     return status;
@@ -200,24 +191,21 @@ tide_status tide_link_leave(tide_link *link, const tide_command *command)
 
 tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused)
 {
-    static const struct {
-        tide_stream stream;
-        tide_wait_site site;
-    } waits[] = {{TIDE_STREAM_COMPUTE, TIDE_SITE_UNMAP_COMPUTE},
-                 {TIDE_STREAM_IN, TIDE_SITE_UNMAP_IN},
-                 {TIDE_STREAM_OUT, TIDE_SITE_UNMAP_OUT}};
+    static const tide_wait_site sites[TIDE_STREAM_COUNT] = {[TIDE_STREAM_COMPUTE] = TIDE_SITE_UNMAP_COMPUTE,
+                                                            [TIDE_STREAM_IN] = TIDE_SITE_UNMAP_IN,
+                                                            [TIDE_STREAM_OUT] = TIDE_SITE_UNMAP_OUT};
     const tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][slot];
+    tide_status status = TIDE_OK;
     assert(tide_monitor_is_held(link->monitor) && slot < link->ground->plan.device_slots);
     *unused = true;
-    for (size_t i = 0; i < sizeof waits / sizeof waits[0] && *unused; i++) {
-        const tide_status status = tide_order_query(link->order, waits[i].stream,
-                                                    marks->used[waits[i].stream], waits[i].site, unused);
-        if (status != TIDE_OK)
-            return status;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT && *unused && status == TIDE_OK; stream++) {
+        if (sites[stream] != 0)
+            status = tide_order_query(link->order, (tide_stream)stream, marks->used[stream], sites[stream],
+                                      unused);
     }
-    assert(!*unused ||
+    assert(status != TIDE_OK || !*unused ||
            marks->used[TIDE_STREAM_UPDATE] <= link->order->seen[TIDE_STREAM_UPDATE]); /* by its copy out */
-    return TIDE_OK;
+    return status;
 }
 
 /* --- fetch --- */
@@ -241,7 +229,7 @@ tide_status tide_link_fetch(tide_link *link, const tide_command *command)
     uint64_t number;
     assert(command->kind == TIDE_COMMAND_FETCH && !(command->copy && command->zero));
     if (command->in_place)
-        return copy(link, command, TIDE_TIER_DEVICE, &number);
+        return tide_link_copy(link, command, &number);
     const bool goes_on = takes_left(link, command);
     tide_status status = change_place(link, command->device_slot, goes_on ? link->left_place : NULL, place);
     if (status != TIDE_OK)
@@ -252,7 +240,7 @@ tide_status tide_link_fetch(tide_link *link, const tide_command *command)
     tide_tracer_chunk(&link->journal->tracer, "map", command->chunk, "", "device",
                       tide_reason_name(command->reason));
     if (command->copy)
-        status = copy(link, command, TIDE_TIER_DEVICE, &number);
+        status = tide_link_copy(link, command, &number);
     else if (command->zero)
         status = zero_in(link, command);
     return status == TIDE_OK ? TIDE_OK : fetch_undo(link, command, place, status);

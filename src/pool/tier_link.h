@@ -34,8 +34,8 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy);
 
 /* FETCH: map, unless the slot stands there already, and enqueue the copy or the zeroing. */
 tide_status tide_link_fetch(tide_link *link, const tide_command *command);
-/* Enqueue the copy out of an EVICT or a WRITE_BACK, piece `number` of the out stream. */
-tide_status tide_link_copy_out(tide_link *link, const tide_command *command, uint64_t *number);
+/* Enqueue the command's copy: of a FETCH in, of an EVICT or a WRITE_BACK out; piece `number` of that stream. */
+tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t *number);
 /* Have all uses of the slot been seen to pass? Later ones than at the command's issue there are none. */
 tide_status tide_link_unused(tide_link *link, uint32_t slot, bool *unused);
 /* They have: the EVICT's slot leaves its chunk's place, now or as soon as the next command is known. */

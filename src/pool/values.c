@@ -85,7 +85,7 @@ static tide_status access_piece(tide_values *values, tide_access_request *reques
         return status;
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next call. */
     (void)tide_step_give_up(values->step);
-    return tide_fail(status, "%s", values->engine->monitor->last_message);
+    return tide_fail(status, "%s", values->engine->monitor->message);
 }
 
 static tide_status access_range(tide_values *values, const range *all)
@@ -100,7 +100,8 @@ static tide_status access_range(tide_values *values, const range *all)
         const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;
         count = all->count - done < room ? all->count - done : room;
         assert(count > 0 && at % chunk_elements + count <= chunk_elements);
-        tide_access_request request = {.set = all->set,
+        tide_access_request request = {.ground = ground,
+                                       .set = all->set,
                                        .space = all->space,
                                        .offset_elements = at % chunk_elements,
                                        .count = count,
@@ -197,7 +198,7 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
         status = tide_step_settle(&pool->step, "tide_update_count_set");
     if (status == TIDE_OK) {
         pool->engine.updates = updates;
-        tide_norm_forgive(&pool->norm);
+        pool->norm.skipped_in_row = 0;
     }
     tide_monitor_unlock(&pool->monitor);
     return status;
