@@ -11,7 +11,7 @@ bool tide_engine_is_valid(const tide_engine *engine)
 
 /* --- what can be waited for --- */
 
-bool tide_engine_request_ready(const tide_engine *engine)
+static bool request_ready(const tide_engine *engine)
 {
     return tide_manager_ready(engine->manager);
 }
@@ -365,6 +365,14 @@ tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready)
     const tide_status status = tide_engine_wait(engine, ready);
     tide_engine_release(engine);
     return status;
+}
+
+tide_status tide_engine_wait_request(tide_engine *engine)
+{
+    const bool ready = tide_manager_ready(engine->manager);
+    if (!ready || tide_manager_may_act(engine->manager))
+        tide_engine_ring(engine, true);
+    return ready ? tide_monitor_failure(engine->monitor) : tide_engine_wait_held(engine, request_ready);
 }
 
 tide_status tide_engine_settle(tide_engine *engine)

@@ -71,10 +71,11 @@ void tide_engine_hold(tide_engine *engine);
 void tide_engine_release(tide_engine *engine);
 
 /* What can be waited for: */
-bool tide_engine_request_ready(const tide_engine *engine);   /* the open op's chunks are there */
-bool tide_engine_norm_known(const tide_engine *engine);      /* no norm is on its way */
-bool tide_engine_updates_done(const tide_engine *engine);    /* no update of the last step is open */
-bool tide_engine_updates_ended(const tide_engine *engine);   /* all are over, those enqueued on the device included */
+bool tide_engine_norm_known(const tide_engine *engine);    /* no norm is on its way */
+bool tide_engine_updates_done(const tide_engine *engine);  /* no update of the last step is open */
+bool tide_engine_updates_ended(const tide_engine *engine); /* all are over, those enqueued on the device included */
+/* Wait, held up, for the open op's chunks to be there. */
+tide_status tide_engine_wait_request(tide_engine *engine);
 /* Wait until the last step's norm is known and its updates are done. */
 tide_status tide_engine_settle(tide_engine *engine);
 

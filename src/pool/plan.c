@@ -9,16 +9,10 @@
 #include "src/pool/internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
-
-tide_placement tide_pool_placement(const tide_pool *pool)
-{
-    if (pool->ground.options.update != NULL)
-        return TIDE_PLACEMENT_HOST;
-    return pool->ground.options.placement;
-}
 
 tide_status tide_pool_layout_create(const tide_pool_options *pool, uint64_t chunk_bytes, tide_layout **layout)
 {
@@ -191,7 +185,7 @@ static uint64_t used_chunks(const tide_layout *layout)
 static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layout,
                                   const tide_slot_needs *needs)
 {
-    const bool state_there = tide_pool_placement(pool) != TIDE_PLACEMENT_HOST;
+    const bool state_there = pool->ground.options.placement != TIDE_PLACEMENT_HOST;
     return largest(needs->device_slots,
                    (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
 }
@@ -206,7 +200,8 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
         (1 + (uint64_t)pool->ground.options.update_states) * tide_layout_parts_per_chunk(layout);
     if (device_slots <= used)
         return all;
-    const uint64_t margin = tide_pool_placement(pool) == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
+    const uint64_t margin =
+        pool->ground.options.placement == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
     if (margin >= state)
         return 0;
     const uint64_t there = margin / each;
@@ -217,31 +212,27 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
 /* How the message names the need; with a chunk size that would do, if any. */
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
-    for (uint64_t chunk = pool->ground.options.chunk_bytes / 2; chunk >= pool->ground.target.chunk_bytes_min;
-         chunk /= 2) {
+    char advice[80] = "";
+    for (uint64_t chunk = pool->ground.options.chunk_bytes / 2;
+         chunk >= pool->ground.target.chunk_bytes_min && advice[0] == '\0'; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
         if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
             break;
         tide_slot_needs needs;
-        tide_manager_needs(manager, tide_pool_placement(pool), &needs);
+        tide_manager_needs(manager, pool->ground.options.placement, &needs);
         tide_manager_destroy(manager);
         tide_layout_destroy(layout);
         if (needs.device_slots * chunk + plan->region_bytes <= budget)
-            return tide_fail(
-                TIDE_ERROR_BUDGET,
-                "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu "
-                "of region; the least budget is %llu bytes (with chunks of %llu bytes this one would do)",
-                (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
-                (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes,
-                (unsigned long long)chunk);
+            snprintf(advice, sizeof advice, " (with chunks of %llu bytes this one would do)",
+                     (unsigned long long)chunk);
     }
     return tide_fail(
         TIDE_ERROR_BUDGET,
         "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu of region; "
-        "the least budget is %llu bytes",
+        "the least budget is %llu bytes%s",
         (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
-        (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes);
+        (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes, advice);
 }
 
 /* A GPU may have less free than the budget allows: others use it, too. */
@@ -306,7 +297,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
     plan_region(pool, manager, &pool->ground.region_layout);
     plan_sizes(pool, layout, plan);
     tide_slot_needs needs;
-    tide_manager_needs(manager, tide_pool_placement(pool), &needs);
+    tide_manager_needs(manager, pool->ground.options.placement, &needs);
     const uint64_t chunk = plan->chunk_bytes;
     const uint64_t full_device = full_device_slots(pool, layout, &needs);
     plan->largest_op = pool->model.ops[needs.largest_op].description.name;
@@ -349,11 +340,8 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
 
 tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan)
 {
-    const tide_status given = tide_pool_given("tide_pool_plan_get", pool == NULL   ? "pool"
-                                                                    : plan == NULL ? "plan"
-                                                                                   : NULL);
-    if (given != TIDE_OK)
-        return given;
+    if (pool == NULL || plan == NULL)
+        return tide_pool_given("tide_pool_plan_get", pool == NULL ? "pool" : "plan");
     if (pool->sealed) {
         *plan = pool->ground.plan;
         return TIDE_OK;

@@ -112,65 +112,58 @@ static tide_status never_called(void *stream, const void *arguments)
 }
 
 /* Memory traffic that lasts what a unit of the series does. */
-static double traffic(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+static double traffic(const tide_pool *pool, uint32_t series)
 {
-    assert(series < tide_measure_series_count(measure) && predict->device_rate > 0);
-    return measure->series[series].mean_ns * 1e-9 * predict->device_rate;
+    assert(series < tide_measure_series_count(&pool->journal.measure) && pool->predict.device_rate > 0);
+    return pool->journal.measure.series[series].mean_ns * 1e-9 * pool->predict.device_rate;
 }
 
-/* Occupy the shadow's compute stream. */
-static tide_status occupy(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+/* Occupy the shadow's compute stream as a unit of the op does. */
+static tide_status occupy(const tide_pool *pool, uint32_t op)
 {
-    tide_device *device = predict->shadow->ground.device;
-    const tide_work work = {.label = "measured",
-                            .tag = tide_launcher_tag(&predict->shadow->launch),
-                            .bytes = traffic(predict, measure, series)};
+    const tide_pool *shadow = pool->predict.shadow;
+    const tide_work work = {
+        .label = "measured", .tag = tide_launch_tag(shadow), .bytes = traffic(pool, tide_series_of_op(op))};
+    tide_device *device = shadow->ground.device;
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
 }
 
 /* The shadow's own first kernel from here on lasts what all such do. */
-static void let_last(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+static void let_last(const tide_pool *pool, uint32_t series)
 {
-    assert(predict->shadow->launch.shadow);
-    predict->shadow->launch.shadow_bytes = traffic(predict, measure, series);
+    assert(pool->predict.shadow->is_shadow);
+    pool->predict.shadow->shadow_bytes = traffic(pool, series);
 }
 
-static tide_status play_begin(const tide_predict *predict, const tide_measure *measure, uint32_t op)
+static tide_status play_line(const tide_pool *pool, const tide_script_line *line)
 {
-    let_last(predict, measure, tide_series_of_begin(measure, op));
-    return tide_op_begin(predict->shadow, op);
-}
-
-static tide_status play_end(const tide_predict *predict, const tide_measure *measure, uint32_t op,
-                            bool sliced)
-{
-    const tide_status status = sliced ? TIDE_OK : occupy(predict, measure, tide_series_of_op(op));
-    let_last(predict, measure, tide_series_of_end(measure, op));
-    return status == TIDE_OK ? tide_op_end(predict->shadow) : status;
-}
-
-static tide_status play_line(const tide_predict *predict, const tide_measure *measure,
-                             const tide_script_line *line)
-{
-    if (line->slice == TIDE_SCRIPT_OP)
-        return play_begin(predict, measure, line->op);
+    const tide_measure *measure = &pool->journal.measure;
+    tide_pool *shadow = pool->predict.shadow;
+    if (line->slice == TIDE_SCRIPT_OP) {
+        let_last(pool, tide_series_of_begin(measure, line->op));
+        return tide_op_begin(shadow, line->op);
+    }
     assert(line > tide_measure_script(measure)->lines); /* an op begins before it ends or slices */
-    if (line->slice == TIDE_SCRIPT_END)
-        return play_end(predict, measure, line->op, line[-1].slice >= 0);
-    const tide_status status = tide_op_slice(predict->shadow, (uint32_t)line->slice);
-    return status == TIDE_OK ? occupy(predict, measure, tide_series_of_op(line->op)) : status;
+    const bool ends = line->slice == TIDE_SCRIPT_END, was_sliced = line[-1].slice >= 0;
+    tide_status status = ends ? TIDE_OK : tide_op_slice(shadow, (uint32_t)line->slice);
+    if (status == TIDE_OK && !(ends && was_sliced))
+        status = occupy(pool, line->op);
+    if (status != TIDE_OK || !ends)
+        return status;
+    let_last(pool, tide_series_of_end(measure, line->op));
+    return tide_op_end(shadow);
 }
 
-static tide_status play_step(const tide_predict *predict, const tide_measure *measure)
+static tide_status play_step(const tide_pool *pool)
 {
-    const tide_script *script = tide_measure_script(measure);
+    const tide_script *script = tide_measure_script(&pool->journal.measure);
     const tide_step_options options = {.training = true, .epsilon = 1, .clip_norm = script->clips ? 1 : 0};
-    let_last(predict, measure, TIDE_SERIES_BEFORE);
-    tide_status status = tide_step_begin(predict->shadow, &options);
+    let_last(pool, TIDE_SERIES_BEFORE);
+    tide_status status = tide_step_begin(pool->predict.shadow, &options);
     for (uint32_t i = 0; i < script->length && status == TIDE_OK; i++)
-        status = play_line(predict, measure, &script->lines[i]);
-    let_last(predict, measure, TIDE_SERIES_AFTER);
-    return status == TIDE_OK ? tide_step_end(predict->shadow) : status;
+        status = play_line(pool, &script->lines[i]);
+    let_last(pool, TIDE_SERIES_AFTER);
+    return status == TIDE_OK ? tide_step_end(pool->predict.shadow) : status;
 }
 
 /* The course of the steps played. A plan may repeat after one step, or after a few that differ. */
@@ -201,16 +194,17 @@ static uint32_t course_period(const course *played)
     return 0;
 }
 
-static tide_status play(const tide_predict *predict, const tide_measure *measure, course *played)
+static tide_status play(const tide_pool *pool, course *played)
 {
-    *played = (course){.first = predict->shadow->journal.tracer.step + 1};
+    tide_pool *shadow = pool->predict.shadow;
+    *played = (course){.first = shadow->journal.tracer.step + 1};
     for (int i = 0; i < PLAYED_STEPS_MAX && course_period(played) == 0; i++) {
-        const tide_status status = play_step(predict, measure);
+        const tide_status status = play_step(pool);
         if (status != TIDE_OK)
             return status;
         uint64_t step;
         tide_pool_counters counters;
-        while (tide_pool_step_counters_take(predict->shadow, &step, &counters)) {
+        while (tide_pool_step_counters_take(shadow, &step, &counters)) {
             if (step <= played->first)
                 continue;
             assert(played->count < PLAYED_STEPS_MAX);
@@ -254,7 +248,7 @@ static tide_status play_anew(tide_pool *pool)
     predict->answered = false;
     tide_status status = imitate(predict, measure);
     if (status == TIDE_OK)
-        status = play(predict, measure, &played);
+        status = play(pool, &played);
     if (status != TIDE_OK)
         return failed(predict, status);
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++)
@@ -313,15 +307,12 @@ static tide_status check(const tide_pool *pool)
 
 tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
 {
-    tide_status status = tide_pool_given("tide_pool_predict", pool == NULL         ? "pool"
-                                                              : prediction == NULL ? "prediction"
-                                                                                   : NULL);
-    if (status == TIDE_OK && !pool->sealed)
-        status = tide_fail(TIDE_ERROR_STATE, "tide_pool_predict: the pool is not sealed");
-    if (status != TIDE_OK)
-        return status;
+    if (pool == NULL || prediction == NULL)
+        return tide_pool_given("tide_pool_predict", pool == NULL ? "pool" : "prediction");
     tide_predict *predict = &pool->predict;
-    status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
+    tide_status status = tide_pool_sealed(pool, "tide_pool_predict");
+    if (status == TIDE_OK)
+        status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
     if (status != TIDE_OK)
         return status;
     sample_ended_step(pool);
