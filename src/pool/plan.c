@@ -76,14 +76,13 @@ destroy_layout:
 
 static bool region_is_valid(const tide_region_layout *region)
 {
-    const uint64_t offsets[] = {region->nonmodel_bytes, region->shared_offset,    region->blocks_offset,
-                                region->scalars_offset, region->workspace_offset, region->total_bytes};
+    const uint64_t offsets[] = {region->shared_offset, region->blocks_offset, region->scalars_offset,
+                                region->workspace_offset, region->total_bytes};
     for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
         if (offsets[i] % TIDE_ALIGNMENT_BYTES != 0 || (i > 0 && offsets[i] < offsets[i - 1]))
             return false;
     }
-    return region->shared_offset + region->shared_bytes == region->blocks_offset &&
-           region->workspace_offset + region->workspace_bytes == region->total_bytes;
+    return region->scalars_offset - region->blocks_offset >= region->blocks_count * sizeof(double);
 }
 
 bool tide_ground_is_valid(const tide_ground *ground)
@@ -108,7 +107,7 @@ static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, ui
     return offset;
 }
 
-/* The op's workspace, then the accumulators that end with the op. Returns the bytes of both. */
+/* The op's workspace, then the accumulators that end with the op. Returns where they end. */
 static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_offset)
 {
     uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
@@ -122,32 +121,34 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
         op->accumulator_offsets[j] = offset;
         offset += tide_align_up(param->elements * sizeof(float));
     }
-    return offset - workspace_offset;
+    return offset;
+}
+
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* The region's layout; sets accumulator offsets of ops and params. Needs a manager with all ops. */
 static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
-    uint64_t blocks = 0;
+    region->blocks_count = 0;
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        pool->model.params[i].first_block = blocks;
-        blocks += tide_norm_blocks(pool->model.params[i].elements);
+        pool->model.params[i].first_block = region->blocks_count;
+        region->blocks_count += tide_norm_blocks(pool->model.params[i].elements);
     }
-    region->nonmodel_bytes = tide_align_up(pool->ground.options.nonmodel_bytes);
-    region->shared_offset = region->nonmodel_bytes;
-    const uint64_t shared_end = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
-    region->shared_bytes = shared_end - region->shared_offset;
-    region->blocks_offset = shared_end;
-    region->blocks_count = blocks;
-    region->scalars_offset = region->blocks_offset + tide_align_up(blocks * sizeof(double));
-    region->workspace_offset = region->scalars_offset + SCALAR_BYTES;
-    region->workspace_bytes = 0;
-    for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        const uint64_t bytes = plan_op(pool, &pool->model.ops[i], region->workspace_offset);
-        if (region->workspace_bytes < bytes)
-            region->workspace_bytes = bytes;
-    }
-    region->total_bytes = region->workspace_offset + region->workspace_bytes;
+    region->shared_offset = tide_align_up(pool->ground.options.nonmodel_bytes);
+    region->blocks_offset = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
+    region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
+    region->workspace_offset = region->total_bytes = region->scalars_offset + SCALAR_BYTES;
+    for (uint32_t i = 0; i < pool->model.op_count; i++)
+        region->total_bytes =
+            largest(region->total_bytes, plan_op(pool, &pool->model.ops[i], region->workspace_offset));
     assert(region_is_valid(region));
 }
 
@@ -162,16 +163,6 @@ static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
     const uint64_t segments = page_up(tide_jobs_table_bytes(layout));
     return 2 * page_up(pool->ground.options.staging_bytes / 2) + page_up(SCALAR_BYTES) +
            TIDE_JOBS_MAX * segments;
-}
-
-static uint64_t largest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* What ops use. */
@@ -265,9 +256,9 @@ static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_po
                 tide_layout_chunk_used_bytes(layout, tide_layout_chunk(layout, (tide_space)space, i));
     }
     plan->region_bytes = region->total_bytes;
-    plan->nonmodel_bytes = region->nonmodel_bytes;
-    plan->workspace_bytes = region->workspace_bytes;
-    plan->shared_accumulator_bytes = region->shared_bytes;
+    plan->nonmodel_bytes = region->shared_offset;
+    plan->workspace_bytes = region->total_bytes - region->workspace_offset;
+    plan->shared_accumulator_bytes = region->blocks_offset - region->shared_offset;
     plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
     plan->buffer_bytes = buffer_bytes(pool, layout);
 }
@@ -276,7 +267,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
 {
     const uint64_t slots = budget > other ? (budget - other) / chunk : 0;
     assert(chunk > 0 && most <= UINT32_MAX);
-    return (uint32_t)(slots < most ? slots : most);
+    return (uint32_t)least(slots, most);
 }
 
 /* What a default device budget may take: registering host memory takes page tables on the device. */
