@@ -96,16 +96,6 @@ static tide_status options_check(const tide_pool_options *options)
     return status == TIDE_OK ? rates_check(options) : status;
 }
 
-static tide_status chunk_check(const tide_pool_options *options, const tide_target *target)
-{
-    if (options->chunk_bytes >= target->chunk_bytes_min)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT,
-                     "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
-                     options->device, (unsigned long long)options->chunk_bytes,
-                     (unsigned long long)target->chunk_bytes_min);
-}
-
 /* Options as they are in force, checked. */
 static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
                                     tide_target *target)
@@ -122,8 +112,11 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         options->placement = TIDE_PLACEMENT_HOST;
     if (status == TIDE_OK)
         status = tide_target_find(options->device, target);
-    if (status == TIDE_OK)
-        status = chunk_check(options, target);
+    if (status == TIDE_OK && options->chunk_bytes < target->chunk_bytes_min)
+        status = tide_fail(TIDE_ERROR_ARGUMENT,
+                           "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
+                           options->device, (unsigned long long)options->chunk_bytes,
+                           (unsigned long long)target->chunk_bytes_min);
     assert(status != TIDE_OK || (options->chunk_bytes & (options->chunk_bytes - 1)) == 0);
     options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
                              (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);

@@ -97,26 +97,23 @@ static tide_status create_tables(tide_pool *pool)
 /* What lies at an address, for the fault handler: space, chunk, the param. */
 static void describe(void *context, const void *address, char *text, size_t text_bytes)
 {
-    const tide_ground *ground = context;
+    const tide_pool *pool = context;
+    const tide_ground *ground = &pool->ground;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         const char *begin = ground->space_address[space];
         const uint64_t bytes = ground->plan.chunks[space] * ground->plan.chunk_bytes;
         if (begin == NULL || (const char *)address < begin || (const char *)address >= begin + bytes)
             continue;
         const uint64_t offset = (uint64_t)((const char *)address - begin);
-        const uint32_t index = (uint32_t)(offset / ground->plan.chunk_bytes);
-        const tide_chunk chunk = tide_layout_chunk(ground->layout, (tide_space)space, index);
+        const uint64_t element_bytes = tide_ground_element_bytes(ground);
+        const uint64_t element = offset / (space == TIDE_SPACE_PARAM ? element_bytes : sizeof(float));
         const char *param = "none";
-        const uint32_t segments =
-            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(ground->layout, chunk);
-        const uint64_t element_bytes =
-            space == TIDE_SPACE_PARAM ? tide_dtype_bytes(ground->options.dtype) : 4;
-        for (uint32_t i = 0; i < segments; i++) {
-            const tide_segment segment = tide_layout_chunk_segment(ground->layout, chunk, i);
-            if (segment.chunk_offset_elements * element_bytes <= offset % ground->plan.chunk_bytes)
-                param = tide_layout_param_name(ground->layout, segment.param);
+        for (uint32_t i = 0; i < pool->model.param_count && space != TIDE_SPACE_CHECKPOINT; i++) {
+            if (pool->model.params[i].data_offset_bytes <= element * element_bytes)
+                param = pool->model.params[i].name;
         }
-        snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space), index, param);
+        snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space),
+                 (uint32_t)(offset / ground->plan.chunk_bytes), param);
         return;
     }
     snprintf(text, text_bytes, "no chunk of the pool");
@@ -197,7 +194,7 @@ static void finish(tide_pool *pool)
             pool->engine.manager, tide_layout_chunk(ground->layout, TIDE_SPACE_PARAM, i));
     fill_places(pool);
     assert(tide_ground_is_valid(ground) && tide_order_is_valid(&pool->order));
-    ground->device->ops->set_describe(ground->device, describe, ground);
+    ground->device->ops->set_describe(ground->device, describe, pool);
     assert(!pool->sealed && !tide_op_is_open(pool));
     pool->sealed = true;
 }
