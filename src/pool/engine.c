@@ -50,22 +50,13 @@ static void tear(tide_engine *engine)
     engine->tears++;
 }
 
-static void tell_records(tide_engine *engine, void (*tell)(tide_records *, const tide_manager_counters *))
+void tide_engine_tell_records(tide_engine *engine,
+                              void (*tell)(tide_records *, const tide_manager_counters *))
 {
     tide_manager_counters manager;
     tide_manager_counters_get(engine->manager, &manager);
     tell(&engine->journal->records, &manager);
     tide_commands_tell_updates(&engine->commands);
-}
-
-void tide_engine_record_begin(tide_engine *engine)
-{
-    tell_records(engine, tide_records_begin);
-}
-
-void tide_engine_record_close(tide_engine *engine)
-{
-    tell_records(engine, tide_records_close);
 }
 
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
@@ -381,14 +372,9 @@ tide_status tide_engine_settle(tide_engine *engine)
     return status == TIDE_OK ? tide_engine_wait(engine, tide_engine_updates_done) : status;
 }
 
-tide_status tide_engine_access(tide_engine *engine, tide_access_request *request, const tide_use *chunks,
-                               uint32_t count, bool *begun)
+tide_status tide_engine_access(tide_engine *engine, tide_access_request *request)
 {
-    const tide_status status = tide_manager_host_request(engine->manager, chunks, count);
     assert(engine->jobs->request == NULL);
-    *begun = status == TIDE_OK;
-    if (status != TIDE_OK)
-        return status;
     engine->jobs->request = request;
     tide_engine_ring(engine, false);
     return tide_engine_wait(engine, access_done);

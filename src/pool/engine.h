@@ -83,10 +83,9 @@ tide_status tide_engine_settle(tide_engine *engine);
 tide_status tide_engine_failure(tide_engine *engine);
 /* Updates of the step before are over, those of the last one begun may begin: fix what they use. */
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale);
-/* Have the chunks in the host tier, and the request worked on there; it may be on the caller's stack. Statuses of
- * tide_manager_host_request, nothing `begun`; the pool's failure: the step has to be given up then, which ends it. */
-tide_status tide_engine_access(tide_engine *engine, tide_access_request *request, const tide_use *chunks, uint32_t count,
-                               bool *begun);
+/* Have the request, which may be on the caller's stack, worked on in the host tier, where the manager has been asked for its
+ * chunks. The pool's failure: the step has to be given up then, which ends it. */
+tide_status tide_engine_access(tide_engine *engine, tide_access_request *request);
 /* Everything has been set anew. */
 void tide_engine_heal(tide_engine *engine);
 /* The open op has ended, with what has been recorded on the compute stream last. */
@@ -95,9 +94,8 @@ static inline void tide_engine_op_ended(tide_engine *engine)
     assert(tide_monitor_is_held(engine->monitor));
     engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] = engine->order->recorded[TIDE_STREAM_COMPUTE];
 }
-/* A training step's first op; the last step's end. */
-void tide_engine_record_begin(tide_engine *engine);
-void tide_engine_record_close(tide_engine *engine);
+/* Of a training step's first op, or of the last step's end, with the manager's counters as they are. */
+void tide_engine_tell_records(tide_engine *engine, void (*tell)(tide_records *, const tide_manager_counters *));
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the pool's
  * counts right. OK if the engine is clean again: then either the pool is torn, or the training step given up, if any, is as
  * if it had not begun, with its restores under way. */

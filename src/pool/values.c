@@ -63,10 +63,12 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
         request->param_offset_elements = index % parts * part_elements + request->offset_elements;
     }
     assert(tide_layout_chunk_space(layout, chunk) == request->space);
-    bool begun;
-    const tide_status status = tide_engine_access(&pool->engine, request, uses, count, &begun);
-    if (status == TIDE_OK || !begun)
+    tide_status status = tide_manager_host_request(pool->engine.manager, uses, count);
+    if (status != TIDE_OK)
         return status;
+    status = tide_engine_access(&pool->engine, request);
+    if (status == TIDE_OK)
+        return TIDE_OK;
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next call. */
     (void)tide_step_give_up(pool);
     return tide_fail(status, "%s", pool->monitor.last_message);
@@ -125,10 +127,8 @@ static tide_status check(const tide_pool *pool, const range *asked)
                          asked->call, (unsigned long long)asked->first,
                          (unsigned long long)(asked->first + asked->count), param->name,
                          (unsigned long long)param->elements);
-    const uint32_t states = pool->ground.options.update_states;
-    const bool state = asked->space == TIDE_SPACE_MASTER ||
-                       (asked->space == TIDE_SPACE_MOMENTUM && states >= 1) ||
-                       (asked->space == TIDE_SPACE_VARIANCE && states >= 2);
+    const bool state = asked->space >= TIDE_SPACE_MASTER &&
+                       asked->space <= TIDE_SPACE_MASTER + pool->ground.options.update_states;
     if (!state && (asked->set || asked->space != TIDE_SPACE_PARAM))
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s can't be %s in space %d", asked->call,
                          param->name, asked->set ? "set" : "read", (int)asked->space);
