@@ -11,7 +11,6 @@
 #define TIDE_POOL_INTERNAL_H
 
 #include "src/pool/engine.h"
-#include "src/pool/predict.h"
 
 /* The open step, and the op in it. */
 typedef struct tide_step {
@@ -41,6 +40,15 @@ typedef struct tide_staging {
     uint32_t next;
 } tide_staging;
 
+typedef struct tide_predict {
+    tide_pool *shadow;  /* NULL: not made */
+    double *played_ns;  /* per series, the means that the answer was made with */
+    double device_rate; /* bytes per second of the shadow's device memory */
+    uint64_t version;   /* of the script played */
+    bool answered;
+    tide_pool_prediction answer;
+} tide_predict;
+
 struct tide_pool {
     bool sealed;
     tide_ground ground;
@@ -57,7 +65,7 @@ struct tide_pool {
     tide_staging staging;
     uint64_t covered_tear; /* [caller] the params' `covered` counts since this tear */
     tide_predict predict;  /* [caller] */
-    bool is_shadow;        /* [fixed] it plays another pool's steps (predict.h): kernels of its own last no time, */
+    bool is_shadow;        /* [fixed] it plays another pool's steps (predict.c): kernels of its own last no time, */
     double shadow_bytes;   /* [caller] but for the next one, which has this traffic */
 };
 
@@ -168,6 +176,12 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
 tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide_manager *manager,
                                 uint64_t device_memory_bytes, uint64_t host_memory_bytes, bool refuse,
                                 tide_pool_plan *plan);
+
+/* --- predict.c --- */
+
+/* Make the shadow of a sealed pool. Statuses of tide_pool_create and tide_pool_seal; nothing is left behind then. */
+tide_status tide_predict_create(tide_pool *pool);
+void tide_predict_destroy(tide_predict *predict); /* zeroed: allowed */
 
 /* --- seal.c --- */
 
