@@ -47,31 +47,24 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
 {
     tide_layout *layout = NULL;
     tide_manager *manager = NULL;
+    tide_op op;
     tide_status status = tide_pool_layout_create(&pool->ground.options, chunk_bytes, &layout);
-    if (status != TIDE_OK)
-        return status;
-    status = layout_fill(pool, layout);
-    if (status != TIDE_OK)
-        goto destroy_layout;
-    status = tide_manager_create(layout, &manager);
-    if (status != TIDE_OK)
-        goto destroy_layout;
-    for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        tide_op op;
+    if (status == TIDE_OK)
+        status = layout_fill(pool, layout);
+    if (status == TIDE_OK)
+        status = tide_manager_create(layout, &manager);
+    for (uint32_t i = 0; i < pool->model.op_count && status == TIDE_OK; i++) {
         status = tide_manager_add_op(manager, &pool->model.ops[i].description, &op);
-        if (status != TIDE_OK)
-            goto destroy_manager;
-        assert(op == i);
+        assert(status != TIDE_OK || op == i);
+    }
+    if (status != TIDE_OK) {
+        tide_manager_destroy(manager);
+        tide_layout_destroy(layout);
+        return status;
     }
     *result_layout = layout;
     *result_manager = manager;
     return TIDE_OK;
-
-destroy_manager:
-    tide_manager_destroy(manager);
-destroy_layout:
-    tide_layout_destroy(layout);
-    return status;
 }
 
 static bool region_is_valid(const tide_region_layout *region)

@@ -36,16 +36,6 @@ static tide_status open_device(tide_pool *pool)
     return tide_target_open(&pool->ground.target, &device, &pool->ground.device);
 }
 
-static tide_status create_buffers(tide_pool *pool)
-{
-    tide_status status = tide_staging_create(pool);
-    if (status == TIDE_OK)
-        status = tide_norm_create(&pool->norm);
-    if (status == TIDE_OK)
-        status = tide_jobs_create(&pool->jobs);
-    return status;
-}
-
 static tide_status create_memory(tide_pool *pool)
 {
     tide_ground *ground = &pool->ground;
@@ -58,7 +48,11 @@ static tide_status create_memory(tide_pool *pool)
     ground->region = address;
     status = device->ops->region_object(device, "region", 0, plan->region_bytes, &ground->region_object);
     if (status == TIDE_OK)
-        status = create_buffers(pool);
+        status = tide_staging_create(pool);
+    if (status == TIDE_OK)
+        status = tide_norm_create(&pool->norm);
+    if (status == TIDE_OK)
+        status = tide_jobs_create(&pool->jobs);
     if (status == TIDE_OK)
         status = device->ops->slots_create(device, TIDE_TIER_DEVICE, plan->device_slots);
     if (status == TIDE_OK)
