@@ -18,20 +18,17 @@ uint32_t tide_launch_tag(const tide_pool *pool)
     return tide_op_is_open(pool) ? pool->op.number : pool->model.op_count;
 }
 
-static uint32_t series_of(const tide_pool *pool, tide_launch_part part)
-{
-    const tide_measure *measure = &pool->journal.measure;
-    if (!tide_op_is_open(pool))
-        return part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
-    if (part == TIDE_PART_BEGIN)
-        return tide_series_of_begin(measure, pool->op.number);
-    return part == TIDE_PART_END ? tide_series_of_end(measure, pool->op.number)
-                                 : tide_series_of_op(pool->op.number);
-}
-
 uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part)
 {
-    return pool->step.options.training ? TIDE_METER_SERIES + series_of(pool, part) : TIDE_METER_NONE;
+    const tide_measure *measure = &pool->journal.measure;
+    uint32_t series = tide_series_of_op(pool->op.number);
+    if (!tide_op_is_open(pool))
+        series = part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
+    else if (part == TIDE_PART_BEGIN)
+        series = tide_series_of_begin(measure, pool->op.number);
+    else if (part == TIDE_PART_END)
+        series = tide_series_of_end(measure, pool->op.number);
+    return pool->step.options.training ? TIDE_METER_SERIES + series : TIDE_METER_NONE;
 }
 
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
