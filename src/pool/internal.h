@@ -135,8 +135,6 @@ tide_status tide_step_backward_begins(tide_pool *pool);
 void tide_step_op_ends(tide_pool *pool);
 /* Close the step and the op in it, and have the engine give them up. */
 tide_status tide_step_give_up(tide_pool *pool);
-/* STATE if a step is open; else wait for the last one's updates. */
-tide_status tide_step_settle(tide_pool *pool, const char *call);
 bool tide_step_is_valid(const tide_pool *pool);
 
 /* --- op.c --- */

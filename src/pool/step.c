@@ -62,13 +62,6 @@ tide_status tide_step_give_up(tide_pool *pool)
     return tide_engine_give_up(&pool->engine);
 }
 
-tide_status tide_step_settle(tide_pool *pool, const char *call)
-{
-    if (pool->step.is_open)
-        return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
-    return tide_engine_settle(&pool->engine);
-}
-
 /* --- begin --- */
 
 /* A power of two: taking out any other would round. */
@@ -190,10 +183,12 @@ tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 
 /* --- end --- */
 
-/* The norm of the ended backward; the engine copies it to the host. */
-static tide_status enqueue_norm(tide_pool *pool)
+/* With the norm of the ended backward; the engine copies it to the host. */
+static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
     const tide_ground *ground = &pool->ground;
+    tide_measure_step_end(&pool->journal.measure);
+    tide_norm_owe(&pool->norm, &pool->step.options, zero_gradients);
     const tide_norm_sum_args sum = {
         .blocks = (const double *)(void *)(ground->region + ground->region_layout.blocks_offset),
         .sum = (double *)(void *)(ground->region + ground->region_layout.scalars_offset),
@@ -204,13 +199,6 @@ static tide_status enqueue_norm(tide_pool *pool)
         TIDE_PART_OP};
     const tide_status status = tide_launch_kernel(pool, &kernel);
     return status == TIDE_OK ? tide_norm_ask(&pool->norm) : status;
-}
-
-static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
-{
-    tide_measure_step_end(&pool->journal.measure);
-    tide_norm_owe(&pool->norm, &pool->step.options, zero_gradients);
-    return enqueue_norm(pool);
 }
 
 static tide_status end_locked(tide_pool *pool)

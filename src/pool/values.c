@@ -97,6 +97,14 @@ static tide_status access_range(tide_pool *pool, const range *all)
     return status;
 }
 
+/* Between steps, with the updates of the last one done. */
+static tide_status settle(tide_pool *pool, const char *call)
+{
+    if (pool->step.is_open)
+        return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
+    return tide_engine_settle(&pool->engine);
+}
+
 static tide_status access_locked(tide_pool *pool, const range *asked)
 {
     assert(tide_monitor_is_held(&pool->monitor));
@@ -105,7 +113,7 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
     if (status == TIDE_OK && pool->engine.torn && !asked->set)
         status = tide_pool_say_torn(asked->call);
     if (status == TIDE_OK)
-        status = tide_step_settle(pool, asked->call);
+        status = settle(pool, asked->call);
     if (status == TIDE_OK && !pool->ground.device->ops->has_data && !asked->set)
         memset(asked->buffer, 0, asked->count * sizeof *asked->buffer);
     if (status == TIDE_OK)
@@ -175,7 +183,7 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
     tide_monitor_lock(&pool->monitor);
     status = tide_engine_failure(&pool->engine);
     if (status == TIDE_OK)
-        status = tide_step_settle(pool, "tide_update_count_set");
+        status = settle(pool, "tide_update_count_set");
     if (status == TIDE_OK) {
         pool->engine.updates = updates;
         tide_norm_forgive(&pool->norm);
