@@ -308,11 +308,6 @@ void tide_engine_hold(tide_engine *engine)
                      tide_manager_request_wait(engine->manager));
 }
 
-void tide_engine_release(tide_engine *engine)
-{
-    tide_stalls_release(&engine->journal->stalls);
-}
-
 void tide_engine_ring(tide_engine *engine, bool held_up)
 {
     assert(tide_monitor_is_held(engine->monitor));
@@ -325,7 +320,7 @@ void tide_engine_ring(tide_engine *engine, bool held_up)
     while (tide_engine_round(engine)) {
     }
     if (held_up)
-        tide_engine_release(engine);
+        tide_stalls_release(&engine->journal->stalls);
 }
 
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready)
@@ -354,7 +349,7 @@ tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready)
         return tide_monitor_failure(engine->monitor);
     tide_engine_hold(engine);
     const tide_status status = tide_engine_wait(engine, ready);
-    tide_engine_release(engine);
+    tide_stalls_release(&engine->journal->stalls);
     return status;
 }
 

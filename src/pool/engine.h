@@ -66,9 +66,8 @@ void tide_engine_ring(tide_engine *engine, bool held_up);
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready);
 /* Likewise; idle time is that of what holds the caller up. */
 tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready);
-/* Something holds the caller up from here to release. */
+/* Something holds the caller up from here to tide_stalls_release. */
 void tide_engine_hold(tide_engine *engine);
-void tide_engine_release(tide_engine *engine);
 
 /* What can be waited for: */
 bool tide_engine_norm_known(const tide_engine *engine);    /* no norm is on its way */

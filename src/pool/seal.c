@@ -63,6 +63,7 @@ static tide_status create_memory(tide_pool *pool)
         status = device->ops->reserve(device, plan->chunks[space] * plan->chunk_bytes, &address);
         if (status == TIDE_OK)
             ground->space_address[space] = address;
+        ground->first_chunk[space] = tide_layout_chunk(ground->layout, (tide_space)space, 0);
     }
     return status;
 }
@@ -126,10 +127,6 @@ static void fill_places(tide_pool *pool)
     for (uint32_t i = 0; i < pool->model.checkpoint_count; i++)
         pool->model.checkpoints[i].offset_bytes =
             tide_layout_checkpoint_offset_bytes(pool->ground.layout, i, 0);
-    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        if (pool->ground.plan.chunks[space] > 0)
-            pool->ground.first_chunk[space] = tide_layout_chunk(pool->ground.layout, (tide_space)space, 0);
-    }
 }
 
 void tide_pool_unseal(tide_pool *pool)

@@ -279,7 +279,7 @@ static tide_status drain(tide_pool *pool)
     if (status == TIDE_OK)
         status = tide_engine_wait(engine, tide_engine_updates_ended);
     if (within_step)
-        tide_engine_release(engine);
+        tide_stalls_release(&pool->journal.stalls);
     else if (status == TIDE_OK)
         tide_engine_tell_records(engine, tide_records_close);
     return status;
