@@ -11,7 +11,7 @@ bool tide_engine_is_valid(const tide_engine *engine)
 
 /* --- what can be waited for --- */
 
-bool tide_engine_request_ready(const tide_engine *engine)
+static bool request_ready(const tide_engine *engine)
 {
     return tide_manager_ready(engine->manager);
 }
@@ -48,18 +48,6 @@ static void tear(tide_engine *engine)
     assert(tide_monitor_is_held(engine->monitor));
     engine->torn = true;
     engine->tears++;
-}
-
-void tide_engine_record_begin(tide_engine *engine)
-{
-    tide_records_begin(&engine->journal->records);
-    tide_commands_tell_updates(&engine->commands);
-}
-
-void tide_engine_record_close(tide_engine *engine)
-{
-    tide_records_close(&engine->journal->records);
-    tide_commands_tell_updates(&engine->commands);
 }
 
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
@@ -311,11 +299,6 @@ void tide_engine_hold(tide_engine *engine)
                      tide_manager_request_wait(engine->manager));
 }
 
-void tide_engine_release(tide_engine *engine)
-{
-    tide_stalls_release(&engine->journal->stalls);
-}
-
 void tide_engine_ring(tide_engine *engine, bool held_up)
 {
     assert(tide_monitor_is_held(engine->monitor));
@@ -328,7 +311,7 @@ void tide_engine_ring(tide_engine *engine, bool held_up)
     while (tide_engine_round(engine)) {
     }
     if (held_up)
-        tide_engine_release(engine);
+        tide_stalls_release(&engine->journal->stalls);
 }
 
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready)
@@ -357,8 +340,16 @@ tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready)
         return tide_monitor_failure(engine->monitor);
     tide_engine_hold(engine);
     const tide_status status = tide_engine_wait(engine, ready);
-    tide_engine_release(engine);
+    tide_stalls_release(&engine->journal->stalls);
     return status;
+}
+
+tide_status tide_engine_wait_request(tide_engine *engine)
+{
+    const bool ready = tide_manager_ready(engine->manager);
+    if (!ready || tide_manager_may_act(engine->manager))
+        tide_engine_ring(engine, true);
+    return ready ? tide_monitor_failure(engine->monitor) : tide_engine_wait_held(engine, request_ready);
 }
 
 tide_status tide_engine_settle(tide_engine *engine)
@@ -367,14 +358,9 @@ tide_status tide_engine_settle(tide_engine *engine)
     return status == TIDE_OK ? tide_engine_wait(engine, tide_engine_updates_done) : status;
 }
 
-tide_status tide_engine_access(tide_engine *engine, tide_access_request *request, const tide_use *chunks,
-                               uint32_t count, bool *begun)
+tide_status tide_engine_access(tide_engine *engine, tide_access_request *request)
 {
-    const tide_status status = tide_manager_host_request(engine->manager, chunks, count);
     assert(engine->jobs->request == NULL);
-    *begun = status == TIDE_OK;
-    if (status != TIDE_OK)
-        return status;
     engine->jobs->request = request;
     tide_engine_ring(engine, false);
     return tide_engine_wait(engine, access_done);

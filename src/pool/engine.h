@@ -66,15 +66,15 @@ void tide_engine_ring(tide_engine *engine, bool held_up);
 tide_status tide_engine_wait(tide_engine *engine, tide_engine_ready ready);
 /* Likewise; idle time is that of what holds the caller up. */
 tide_status tide_engine_wait_held(tide_engine *engine, tide_engine_ready ready);
-/* Something holds the caller up from here to release. */
+/* Something holds the caller up from here to tide_stalls_release. */
 void tide_engine_hold(tide_engine *engine);
-void tide_engine_release(tide_engine *engine);
 
 /* What can be waited for: */
-bool tide_engine_request_ready(const tide_engine *engine);   /* the open op's chunks are there */
-bool tide_engine_norm_known(const tide_engine *engine);      /* no norm is on its way */
-bool tide_engine_updates_done(const tide_engine *engine);    /* no update of the last step is open */
-bool tide_engine_updates_ended(const tide_engine *engine);   /* all are over, those enqueued on the device included */
+bool tide_engine_norm_known(const tide_engine *engine);    /* no norm is on its way */
+bool tide_engine_updates_done(const tide_engine *engine);  /* no update of the last step is open */
+bool tide_engine_updates_ended(const tide_engine *engine); /* all are over, those enqueued on the device included */
+/* Wait, held up, for the open op's chunks to be there. */
+tide_status tide_engine_wait_request(tide_engine *engine);
 /* Wait until the last step's norm is known and its updates are done. */
 tide_status tide_engine_settle(tide_engine *engine);
 
@@ -82,10 +82,9 @@ tide_status tide_engine_settle(tide_engine *engine);
 tide_status tide_engine_failure(tide_engine *engine);
 /* Updates of the step before are over, those of the last one begun may begin: fix what they use. */
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale);
-/* Have the chunks in the host tier, and the request worked on there; it may be on the caller's stack. Statuses of
- * tide_manager_host_request, nothing `begun`; the pool's failure: the step has to be given up then, which ends it. */
-tide_status tide_engine_access(tide_engine *engine, tide_access_request *request, const tide_use *chunks, uint32_t count,
-                               bool *begun);
+/* Have the request, which may be on the caller's stack, worked on in the host tier, where the manager has been asked for its
+ * chunks. The pool's failure: the step has to be given up then, which ends it. */
+tide_status tide_engine_access(tide_engine *engine, tide_access_request *request);
 /* Everything has been set anew. */
 void tide_engine_heal(tide_engine *engine);
 /* The open op has ended, with what has been recorded on the compute stream last. */
@@ -94,9 +93,6 @@ static inline void tide_engine_op_ended(tide_engine *engine)
     assert(tide_monitor_is_held(engine->monitor));
     engine->ends.numbers[++engine->ends.count % TIDE_OP_ENDS_MAX] = engine->order->recorded[TIDE_STREAM_COMPUTE];
 }
-/* A training step's first op; the last step's end. */
-void tide_engine_record_begin(tide_engine *engine);
-void tide_engine_record_close(tide_engine *engine);
 /* Give up the open step and every request, wait for what runs, clear the failure if the device can go on, and set the pool's
  * counts right. OK if the engine is clean again: then either the pool is torn, or the training step given up, if any, is as
  * if it had not begun, with its restores under way. */

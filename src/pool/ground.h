@@ -17,16 +17,13 @@
 
 #include <assert.h>
 
-/* Offsets in the region, bytes. */
+/* Offsets in the region, bytes: the parts follow each other. */
 typedef struct tide_region_layout {
-    uint64_t nonmodel_bytes;
-    uint64_t workspace_offset;
-    uint64_t workspace_bytes; /* the largest op's workspace and accumulators */
-    uint64_t shared_offset;   /* accumulators that several ops share */
-    uint64_t shared_bytes;
+    uint64_t shared_offset; /* accumulators that several ops share */
     uint64_t blocks_offset;
     uint64_t blocks_count;
     uint64_t scalars_offset;
+    uint64_t workspace_offset; /* the largest op's workspace and accumulators */
     uint64_t total_bytes;
 } tide_region_layout;
 

@@ -1,62 +1,60 @@
-#include "src/pool/launch.h"
-
 #include "src/pool/internal.h"
 
 #include <assert.h>
 #include <math.h>
 
-void tide_launcher_make_room(const tide_launcher *launcher)
+void tide_launch_lock(tide_pool *pool)
 {
-    tide_device *device = launcher->ground->device;
+    tide_device *device = pool->ground.device;
     assert(!tide_monitor_is_held(NULL));
     (void)device->ops->room(device, TIDE_STREAM_COMPUTE, true);
+    tide_monitor_lock(&pool->monitor);
 }
 
-static uint32_t series_of(const tide_launcher *launcher, tide_launch_part part)
+uint32_t tide_launch_tag(const tide_pool *pool)
 {
-    const tide_measure *measure = &launcher->journal->measure;
-    if (launcher->op == measure->op_count)
-        return part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
-    if (part == TIDE_PART_BEGIN)
-        return tide_series_of_begin(measure, launcher->op);
-    return part == TIDE_PART_END ? tide_series_of_end(measure, launcher->op)
-                                 : tide_series_of_op(launcher->op);
+    if (!pool->step.options.training)
+        return UINT32_MAX;
+    return tide_op_is_open(pool) ? pool->op.number : pool->model.op_count;
 }
 
-uint32_t tide_launcher_meter(const tide_launcher *launcher, tide_launch_part part)
+uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part)
 {
-    return launcher->training ? TIDE_METER_SERIES + series_of(launcher, part) : TIDE_METER_NONE;
+    const tide_measure *measure = &pool->journal.measure;
+    uint32_t series = tide_series_of_op(pool->op.number);
+    if (!tide_op_is_open(pool))
+        series = part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
+    else if (part == TIDE_PART_BEGIN)
+        series = tide_series_of_begin(measure, pool->op.number);
+    else if (part == TIDE_PART_END)
+        series = tide_series_of_end(measure, pool->op.number);
+    return pool->step.options.training ? TIDE_METER_SERIES + series : TIDE_METER_NONE;
 }
 
-tide_status tide_launcher_kernel(tide_launcher *launcher, const tide_kernel_work *kernel,
-                                 const tide_access *accesses, uint32_t access_count)
+tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
 {
-    tide_device *device = launcher->ground->device;
-    const tide_access region = tide_writes(TIDE_OBJECT_REGION, launcher->ground->region_object);
+    tide_device *device = pool->ground.device;
     const tide_work work = {.label = kernel->label,
-                            .op = launcher->journal->tracer.op,
-                            .tag = tide_launcher_tag(launcher),
-                            .meter = tide_launcher_meter(launcher, kernel->part),
-                            .flops = launcher->shadow ? 0 : kernel->flops,
-                            .bytes = launcher->shadow ? launcher->shadow_bytes : kernel->bytes,
-                            .accesses = access_count > 0 ? accesses : &region,
-                            .access_count = access_count > 0 ? access_count : 1};
-    assert(tide_order_may_enqueue(launcher->order, TIDE_STREAM_COMPUTE));
-    assert(access_count == 0 || accesses != NULL);
-    const tide_status status = device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel,
-                                                   kernel->arguments, kernel->argument_bytes);
-    launcher->shadow_bytes = 0;
-    return status;
+                            .op = pool->journal.tracer.op,
+                            .tag = tide_launch_tag(pool),
+                            .meter = tide_launch_meter(pool, kernel->part),
+                            .flops = pool->is_shadow ? 0 : kernel->flops,
+                            .bytes = pool->is_shadow ? pool->shadow_bytes : kernel->bytes,
+                            .accesses = pool->op.accesses,
+                            .access_count = kernel->part == TIDE_PART_BEGIN ? 1 : pool->op.count};
+    assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE) && pool->op.count > 0);
+    pool->shadow_bytes = 0;
+    return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel, kernel->arguments,
+                               kernel->argument_bytes);
 }
 
-tide_status tide_launcher_zero_region(tide_launcher *launcher, uint64_t offset, uint64_t bytes)
+tide_status tide_launch_zero(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    const tide_ground *ground = launcher->ground;
-    const tide_zero_args zero = {.data = ground->region + offset, .bytes = bytes};
-    assert(offset + bytes <= ground->plan.region_bytes);
-    const tide_kernel_work kernel = {"zero", ground->kernels->zero, &zero,          sizeof zero,
-                                     0,      (double)bytes,         TIDE_PART_BEGIN};
-    return tide_launcher_kernel(launcher, &kernel, NULL, 0);
+    const tide_zero_args zero = {.data = pool->ground.region + offset, .bytes = bytes};
+    assert(offset + bytes <= pool->ground.plan.region_bytes);
+    const tide_kernel_work kernel = {
+        "zero", pool->ground.kernels->zero, &zero, sizeof zero, 0, (double)bytes, TIDE_PART_BEGIN};
+    return tide_launch_kernel(pool, &kernel);
 }
 
 /* --- the caller's kernels --- */
@@ -64,12 +62,10 @@ tide_status tide_launcher_zero_region(tide_launcher *launcher, uint64_t offset, 
 static tide_status check(const tide_kernel_work *kernel)
 {
     const bool no_arguments = kernel->arguments == NULL && kernel->argument_bytes > 0;
-    const tide_status given = tide_pool_given("tide_launch", kernel->label == NULL    ? "name"
-                                                             : kernel->kernel == NULL ? "kernel"
-                                                             : no_arguments           ? "arguments"
-                                                                                      : NULL);
-    if (given != TIDE_OK)
-        return given;
+    if (kernel->label == NULL || kernel->kernel == NULL || no_arguments)
+        return tide_pool_given("tide_launch", kernel->label == NULL    ? "name"
+                                              : kernel->kernel == NULL ? "kernel"
+                                                                       : "arguments");
     if (kernel->argument_bytes > TIDE_LAUNCH_ARGUMENTS_MAX_BYTES)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tide_launch of %s: %zu bytes of arguments, at most %d are copied", kernel->label,
@@ -92,6 +88,5 @@ tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, c
         status = tide_fail(TIDE_ERROR_STATE, "tide_launch of %s: no step is open", name);
     if (status != TIDE_OK)
         return status;
-    status = tide_launcher_kernel(&pool->launch, &work, pool->launch.accesses, pool->launch.access_count);
-    return tide_monitor_keep(&pool->monitor, status);
+    return tide_monitor_keep(&pool->monitor, tide_launch_kernel(pool, &work));
 }

@@ -96,16 +96,6 @@ static tide_status options_check(const tide_pool_options *options)
     return status == TIDE_OK ? rates_check(options) : status;
 }
 
-static tide_status chunk_check(const tide_pool_options *options, const tide_target *target)
-{
-    if (options->chunk_bytes >= target->chunk_bytes_min)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT,
-                     "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
-                     options->device, (unsigned long long)options->chunk_bytes,
-                     (unsigned long long)target->chunk_bytes_min);
-}
-
 /* Options as they are in force, checked. */
 static tide_status options_complete(const tide_pool_options *given, tide_pool_options *options,
                                     tide_target *target)
@@ -118,10 +108,15 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
     if (options->update == NULL)
         options->update_states = 2;
     tide_status status = options_check(options);
+    if (options->update != NULL)
+        options->placement = TIDE_PLACEMENT_HOST;
     if (status == TIDE_OK)
         status = tide_target_find(options->device, target);
-    if (status == TIDE_OK)
-        status = chunk_check(options, target);
+    if (status == TIDE_OK && options->chunk_bytes < target->chunk_bytes_min)
+        status = tide_fail(TIDE_ERROR_ARGUMENT,
+                           "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
+                           options->device, (unsigned long long)options->chunk_bytes,
+                           (unsigned long long)target->chunk_bytes_min);
     assert(status != TIDE_OK || (options->chunk_bytes & (options->chunk_bytes - 1)) == 0);
     options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /
                              (2 * TIDE_ALIGNMENT_BYTES) * (2 * TIDE_ALIGNMENT_BYTES);
@@ -161,21 +156,10 @@ static void connect(tide_pool *pool)
                                        .link = &pool->link,
                                        .jobs = &pool->jobs,
                                        .norm = &pool->norm};
-    pool->launch = (tide_launcher){.ground = ground, .order = order, .journal = journal};
-    pool->step = (tide_step){.ground = ground, .engine = engine, .launcher = &pool->launch};
-    pool->op = (tide_open_op){.ground = ground,
-                              .model = &pool->model,
-                              .engine = engine,
-                              .launcher = &pool->launch,
-                              .step = &pool->step,
-                              .holds = {.ground = ground, .order = order, .tracer = &journal->tracer}};
-    pool->staging =
-        (tide_staging){.ground = ground, .monitor = monitor, .order = order, .launcher = &pool->launch};
-    pool->values =
-        (tide_values){.ground = ground, .model = &pool->model, .engine = engine, .step = &pool->step};
+    pool->op.number = TIDE_OP_NONE;
 }
 
-tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_pool **result)
+tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tide_pool **result)
 {
     tide_pool_options copy;
     tide_target target;
@@ -194,10 +178,10 @@ tide_status tide_pool_make(const tide_pool_options *options, bool shadow, tide_p
     pool->ground.options.device = name;
     pool->model.registered = registered;
     connect(pool);
-    pool->launch.shadow = shadow;
+    pool->is_shadow = is_shadow;
     /* Here and not at seal: a caller prepares its matrix products, for this many threads, before it seals. The optimizer's,
      * where nobody chose, are the device's choice. */
-    if (!shadow)
+    if (!is_shadow)
         tide_kernels_cpu_configure((int)(copy.threads > 0 ? copy.threads : tide_topology_processors()));
     *result = pool;
     return TIDE_OK;

@@ -1,6 +1,6 @@
 /* What has been registered: params, checkpoints and ops, in order of their numbers.
  *
- * Registration, plan.c and seal.c write it; afterwards nobody does, and it is read without a lock. Calls the layout.
+ * Registration, plan.c and seal.c write it; afterwards nobody does, but for `covered`, and it is read without a lock. Calls the layout.
  */
 #ifndef TIDE_POOL_MODEL_H
 #define TIDE_POOL_MODEL_H
@@ -16,6 +16,7 @@ typedef struct tide_pool_param {
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
     uint64_t shared_offset_bytes;       /* of an accumulator that several ops share; UINT64_MAX: none */
+    uint64_t covered[3];                /* [caller] elements set anew since the pool was torn, per fp32 space */
 } tide_pool_param;
 
 typedef struct tide_pool_checkpoint {

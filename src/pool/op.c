@@ -1,165 +1,223 @@
-#include "src/pool/op.h"
-
+/* Ops and slices, and the gradients' way into the params' own places.
+ *
+ * An op begins when all its chunks are mapped and their copies enqueued: the compute stream, not the caller, waits for the
+ * copies. An op ends by enqueuing, for each gradient that it closes (chunk/gradients.h), the rounding of the accumulator into
+ * the param's place and the norm of what then stands there; then a record closes the op's work, and its number is the mark
+ * that evictions and updates of the op's chunks wait for.
+ */
 #include "src/pool/internal.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
-/* Launches declare what is held; without a slice that is the region and params. */
-bool tide_open_op_is_valid(const tide_open_op *open)
+/* Without an op the region is held, without a slice that and params. */
+bool tide_op_is_valid(const tide_pool *pool)
 {
-    if (!tide_open_op_is_there(open))
-        return open->launcher->access_count == 0;
-    const tide_op_description *op = &tide_open_op_registered(open)->description;
-    return open->step->is_open && open->launcher->access_count == open->holds.count &&
-           (open->slice < op->slices ||
-            (open->slice == UINT32_MAX && open->holds.count == open->holds.param_count));
+    const tide_open_op *op = &pool->op;
+    if (!tide_op_is_open(pool))
+        return op->count == 1 && op->param_count == 1;
+    for (uint32_t i = 1; i < op->count; i++) {
+        if (op->chunks[i] >= tide_layout_chunk_count(pool->ground.layout) ||
+            op->accesses[i].index >= pool->ground.plan.device_slots)
+            return false;
+    }
+    return pool->step.is_open && op->count <= op->capacity && op->chunks[0] == TIDE_CHUNK_NONE &&
+           (op->slice < tide_op_open(pool)->description.slices ||
+            (op->slice == UINT32_MAX && op->count == op->param_count));
 }
 
-/* --- an op's chunks --- */
-
-/* Tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
-static void hold_param(tide_open_op *open, tide_param number, bool write, tide_needs *needs)
+tide_status tide_op_create(tide_pool *pool)
 {
-    const tide_pool_param *param = &open->model->params[number];
-    assert(number < open->model->param_count);
-    if (param->first_chunk != param->last_chunk ||
-        !tide_holds_has_last(&open->holds, param->first_chunk, write))
-        tide_holds_add(&open->holds, param->first_chunk, param->last_chunk, write, needs);
-}
-
-static void hold_checkpoint(tide_open_op *open, tide_use use, uint32_t part, tide_needs *needs)
-{
-    const tide_pool_checkpoint *checkpoint = &open->model->checkpoints[use.tensor];
-    assert(part < checkpoint->parts);
-    const uint64_t chunk_bytes = open->ground->plan.chunk_bytes;
-    const uint64_t begin = checkpoint->offset_bytes + part * tide_align_up(checkpoint->part_bytes);
-    const tide_chunk space = open->ground->first_chunk[TIDE_SPACE_CHECKPOINT];
-    tide_holds_add(&open->holds, space + (tide_chunk)(begin / chunk_bytes),
-                   space + (tide_chunk)((begin + checkpoint->part_bytes - 1) / chunk_bytes),
-                   (use.access & TIDE_ACCESS_WRITE) != 0, needs);
-}
-
-/* The compute stream waits for what these need; launches declare what is held now. */
-static tide_status go_on(tide_open_op *open, const tide_needs *needs)
-{
-    assert(tide_holds_is_valid(&open->holds));
-    open->launcher->accesses = open->holds.accesses;
-    open->launcher->access_count = open->holds.count;
-    return tide_order_wait(open->engine->order, TIDE_STREAM_COMPUTE, needs);
-}
-
-static tide_status acquire_params(tide_open_op *open, const tide_op_description *op)
-{
-    tide_needs needs = {0};
-    tide_holds_begin(&open->holds);
-    for (uint32_t i = 0; i < op->param_count; i++)
-        hold_param(open, op->params[i].tensor, false, &needs);
-    open->holds.param_count = open->holds.count;
-    return go_on(open, &needs);
-}
-
-static tide_status acquire_slice(tide_open_op *open, const tide_op_description *op, uint32_t slice)
-{
-    tide_needs needs = {0};
-    open->slice = slice;
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        hold_checkpoint(open, op->checkpoints[i], slice, &needs);
-    return go_on(open, &needs);
-}
-
-/* The open slice's chunks are the holds behind the params'; without one there are none. */
-static tide_status guard_slice(const tide_open_op *open, bool accessible)
-{
-    if (!open->ground->options.guard)
-        return TIDE_OK;
-    return tide_holds_guard(&open->holds, open->holds.param_count, open->holds.count, accessible);
-}
-
-static tide_status guard_params(const tide_open_op *open, bool accessible)
-{
-    if (!open->ground->options.guard)
-        return TIDE_OK;
-    return tide_holds_guard(&open->holds, 0, open->holds.param_count, accessible);
-}
-
-static tide_status release_slice(tide_open_op *open)
-{
-    if (open->slice == UINT32_MAX)
-        return TIDE_OK;
-    const tide_status status = tide_holds_release(&open->holds, open->holds.param_count);
-    if (status != TIDE_OK)
-        return status;
-    open->launcher->access_count = open->holds.count = open->holds.param_count;
-    open->slice = UINT32_MAX;
-    assert(tide_open_op_is_valid(open));
+    tide_open_op *op = &pool->op;
+    op->capacity = 1 + (uint32_t)(pool->ground.plan.largest_op_bytes / pool->ground.plan.chunk_bytes);
+    op->accesses = calloc(op->capacity, sizeof *op->accesses);
+    op->chunks = calloc(op->capacity, sizeof *op->chunks);
+    if (op->accesses == NULL || op->chunks == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for an op of %u chunks", op->capacity);
+    op->accesses[0] = tide_writes(TIDE_OBJECT_REGION, pool->ground.region_object);
+    op->chunks[0] = TIDE_CHUNK_NONE;
+    op->count = op->param_count = 1;
+    assert(tide_op_is_valid(pool));
     return TIDE_OK;
 }
 
-static tide_status wait_request(tide_engine *engine)
+void tide_op_destroy(tide_pool *pool)
 {
-    assert(tide_monitor_is_held(engine->monitor));
-    const bool ready = tide_manager_ready(engine->manager);
-    if (!ready || tide_manager_may_act(engine->manager))
-        tide_engine_ring(engine, true);
-    return ready ? tide_monitor_failure(engine->monitor)
-                 : tide_engine_wait_held(engine, tide_engine_request_ready);
+    free(pool->op.accesses);
+    free(pool->op.chunks);
+    pool->op = (tide_open_op){.number = TIDE_OP_NONE};
+}
+
+/* --- what is held --- */
+
+/* A chunk, which is on the device and pinned. Whom the op's work must follow, whoever used its slot, is added to `needs`.
+ * Params that lie in one chunk follow each other. */
+static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *needs)
+{
+    tide_open_op *op = &pool->op;
+    if (op->chunks[op->count - 1] == chunk && (!write || op->accesses[op->count - 1].write))
+        return;
+    tide_residency residency;
+    tide_manager_residency(pool->engine.manager, chunk, &residency);
+    assert(residency.device_valid && residency.pinned);
+    tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][residency.device_slot], write);
+    for (uint32_t i = 1; i < op->count; i++) {
+        if (op->chunks[i] != chunk)
+            continue;
+        op->accesses[i].write = op->accesses[i].write || write;
+        return;
+    }
+    assert(op->count < op->capacity);
+    op->chunks[op->count] = chunk;
+    op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, residency.device_slot, write};
+    tide_tracer_chunk(&pool->journal.tracer, "pin", chunk, "", "device", "");
+}
+
+/* From tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
+static void hold_param(tide_pool *pool, tide_param number, bool write, tide_needs *needs)
+{
+    const tide_pool_param *param = &pool->model.params[number];
+    assert(number < pool->model.param_count && param->first_chunk <= param->last_chunk);
+    for (tide_chunk chunk = param->first_chunk; chunk <= param->last_chunk; chunk++)
+        hold(pool, chunk, write, needs);
+}
+
+static void hold_checkpoint(tide_pool *pool, tide_use use, uint32_t part, tide_needs *needs)
+{
+    const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[use.tensor];
+    assert(part < checkpoint->parts);
+    const uint64_t chunk_bytes = pool->ground.plan.chunk_bytes;
+    const uint64_t begin = checkpoint->offset_bytes + part * tide_align_up(checkpoint->part_bytes);
+    const uint64_t last = (begin + checkpoint->part_bytes - 1) / chunk_bytes;
+    for (uint64_t index = begin / chunk_bytes; index <= last; index++)
+        hold(pool, pool->ground.first_chunk[TIDE_SPACE_CHECKPOINT] + (tide_chunk)index,
+             (use.access & TIDE_ACCESS_WRITE) != 0, needs);
+}
+
+/* The compute stream waits for what these need. */
+static tide_status go_on(tide_pool *pool, const tide_needs *needs)
+{
+    assert(tide_monitor_is_held(&pool->monitor) && tide_op_is_valid(pool));
+    return tide_order_wait(&pool->order, TIDE_STREAM_COMPUTE, needs);
+}
+
+static tide_status acquire_params(tide_pool *pool, const tide_op_description *op)
+{
+    tide_needs needs = {0};
+    for (uint32_t i = 0; i < op->param_count; i++)
+        hold_param(pool, op->params[i].tensor, false, &needs);
+    pool->op.param_count = pool->op.count;
+    return go_on(pool, &needs);
+}
+
+static tide_status acquire_slice(tide_pool *pool, const tide_op_description *op, uint32_t slice)
+{
+    tide_needs needs = {0};
+    pool->op.slice = slice;
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        hold_checkpoint(pool, op->checkpoints[i], slice, &needs);
+    return go_on(pool, &needs);
+}
+
+/* For options.guard: let chunks held from `from` to `to` be used, or not any more. Without the lock: these are many
+ * commands. */
+static tide_status guard(tide_pool *pool, uint32_t from, uint32_t to, bool accessible)
+{
+    const tide_ground *ground = &pool->ground;
+    tide_status status = TIDE_OK;
+    assert(!tide_monitor_is_held(NULL) && from > 0 && to <= pool->op.count);
+    for (uint32_t i = from; i < to && status == TIDE_OK && ground->options.guard; i++)
+        status = ground->device->ops->guard(ground->device, TIDE_STREAM_COMPUTE,
+                                            tide_ground_place(ground, pool->op.chunks[i]), accessible);
+    return status;
+}
+
+/* Without an open slice there is nothing to guard. */
+static tide_status guard_slice(tide_pool *pool, bool accessible)
+{
+    return guard(pool, pool->op.param_count, pool->op.count, accessible);
+}
+
+/* The compute stream is done with what is held from `from` on: close the work so far; mark the slots with it. */
+static tide_status release(tide_pool *pool, uint32_t from)
+{
+    tide_open_op *op = &pool->op;
+    uint64_t number;
+    const tide_status status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
+    assert(tide_op_is_valid(pool) && from > 0);
+    if (status != TIDE_OK)
+        return status;
+    for (uint32_t i = from; i < op->count; i++) {
+        tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][op->accesses[i].index], TIDE_STREAM_COMPUTE,
+                       number, op->accesses[i].write);
+        tide_tracer_chunk(&pool->journal.tracer, "unpin", op->chunks[i], "device", "", "");
+    }
+    return TIDE_OK;
+}
+
+static tide_status release_slice(tide_pool *pool)
+{
+    if (pool->op.slice == UINT32_MAX)
+        return TIDE_OK;
+    const tide_status status = release(pool, pool->op.param_count);
+    if (status != TIDE_OK)
+        return status;
+    pool->op.count = pool->op.param_count;
+    pool->op.slice = UINT32_MAX;
+    assert(tide_op_is_valid(pool));
+    return TIDE_OK;
 }
 
 /* --- begin, slice --- */
 
 /* What an accumulator holds when it is first touched in a step. */
-static tide_status zero_accumulators(tide_open_op *open)
+static tide_status zero_accumulators(tide_pool *pool)
 {
-    const tide_gradients *gradients = tide_manager_gradients(open->engine->manager);
-    const tide_pool_op *op = tide_open_op_registered(open);
+    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
+    const tide_pool_op *op = tide_op_open(pool);
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use use = op->description.params[i];
         if (use.access & TIDE_ACCESS_GRAD && !gradients->params[use.tensor].is_added)
-            status = tide_launcher_zero_region(open->launcher, op->accumulator_offsets[i],
-                                               open->model->params[use.tensor].elements * sizeof(float));
+            status = tide_launch_zero(pool, op->accumulator_offsets[i],
+                                      pool->model.params[use.tensor].elements * sizeof(float));
     }
     return status;
 }
 
-static void note_moment(tide_open_op *open, int32_t slice)
+static tide_status begin_locked(tide_pool *pool, tide_op op)
 {
-    open->engine->journal->tracer.moment++;
-    tide_measure_op(&open->engine->journal->measure, open->launcher->op, slice);
-}
-
-static tide_status begin_locked(tide_open_op *open, tide_op op)
-{
-    const tide_op_description *description = &open->model->ops[op].description;
-    tide_engine *engine = open->engine;
+    const tide_op_description *description = &pool->model.ops[op].description;
+    tide_manager *manager = pool->engine.manager;
     tide_status status = TIDE_OK;
-    tide_step_op_begins(open->step);
+    tide_step_op_begins(pool);
     if (description->pass != TIDE_PASS_FORWARD)
-        status = tide_gradients_check(tide_manager_gradients(engine->manager), op);
+        status = tide_gradients_check(tide_manager_gradients(manager), op);
     if (status == TIDE_OK && description->pass != TIDE_PASS_FORWARD)
-        status = tide_step_backward_begins(open->step);
+        status = tide_step_backward_begins(pool);
     if (status == TIDE_OK)
-        status = tide_manager_begin(engine->manager, op);
+        status = tide_manager_begin(manager, op);
     if (status != TIDE_OK)
         return status;
-    assert(tide_open_op_is_valid(open));
-    open->launcher->op = op;
-    open->slice = UINT32_MAX;
-    engine->journal->tracer.op = description->name;
-    note_moment(open, TIDE_SCRIPT_OP);
-    status = wait_request(engine);
-    return status == TIDE_OK ? acquire_params(open, description) : status;
+    assert(tide_op_is_valid(pool));
+    pool->op.number = op;
+    pool->op.slice = UINT32_MAX;
+    pool->journal.tracer.op = description->name;
+    pool->journal.tracer.moment++;
+    tide_measure_op(&pool->journal.measure, op, TIDE_SCRIPT_OP);
+    status = tide_engine_wait_request(&pool->engine);
+    return status == TIDE_OK ? acquire_params(pool, description) : status;
 }
 
-static tide_status check_begin(const tide_open_op *open, tide_op op)
+static tide_status check_begin(const tide_pool *pool, tide_op op)
 {
-    if (op >= open->model->op_count)
+    if (op >= pool->model.op_count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_begin: op %u is not registered", op);
-    const tide_op_description *description = &open->model->ops[op].description;
-    if (!open->step->is_open || tide_open_op_is_there(open))
+    const tide_op_description *description = &pool->model.ops[op].description;
+    if (!pool->step.is_open || tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_begin of %s: %s", description->name,
-                         tide_open_op_is_there(open) ? "an op is open" : "no step is open");
-    if (description->pass != TIDE_PASS_FORWARD && !open->step->options.training)
+                         tide_op_is_open(pool) ? "an op is open" : "no step is open");
+    if (description->pass != TIDE_PASS_FORWARD && !pool->step.options.training)
         return tide_fail(TIDE_ERROR_STATE,
                          "tide_op_begin of %s: it goes backward, and the pass is forward-only",
                          description->name);
@@ -170,40 +228,39 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
 {
     tide_status status = tide_pool_callable(pool, "tide_op_begin");
     if (status == TIDE_OK)
-        status = check_begin(&pool->op, op);
+        status = check_begin(pool, op);
     if (status != TIDE_OK)
         return status;
-    tide_launcher_make_room(&pool->launch);
-    tide_monitor_lock(&pool->monitor);
-    status = begin_locked(&pool->op, op);
+    tide_launch_lock(pool);
+    status = begin_locked(pool, op);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK)
-        status = guard_params(&pool->op, true);
+        status = guard(pool, 1, pool->op.param_count, true);
     if (status == TIDE_OK)
-        status = zero_accumulators(&pool->op);
+        status = zero_accumulators(pool);
     return tide_monitor_keep(&pool->monitor, status);
 }
 
 /* The manager refuses before anything changes; what it releases stays where it is while we hold the lock. */
-static tide_status slice_locked(tide_open_op *open, uint32_t slice, bool *refused)
+static tide_status slice_locked(tide_pool *pool, uint32_t slice, bool *refused)
 {
-    tide_status status = tide_manager_slice(open->engine->manager, slice);
+    tide_status status = tide_manager_slice(pool->engine.manager, slice);
     *refused = status != TIDE_OK;
     if (status == TIDE_OK)
-        status = release_slice(open);
+        status = release_slice(pool);
     if (status != TIDE_OK)
         return status;
-    note_moment(open, (int32_t)slice);
-    status = wait_request(open->engine);
-    return status == TIDE_OK ? acquire_slice(open, &tide_open_op_registered(open)->description, slice)
-                             : status;
+    pool->journal.tracer.moment++;
+    tide_measure_op(&pool->journal.measure, pool->op.number, (int32_t)slice);
+    status = tide_engine_wait_request(&pool->engine);
+    return status == TIDE_OK ? acquire_slice(pool, &tide_op_open(pool)->description, slice) : status;
 }
 
-static tide_status check_slice(const tide_open_op *open, uint32_t slice)
+static tide_status check_slice(const tide_pool *pool, uint32_t slice)
 {
-    if (!tide_open_op_is_there(open))
+    if (!tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_slice: no op is open");
-    const tide_op_description *op = &tide_open_op_registered(open)->description;
+    const tide_op_description *op = &tide_op_open(pool)->description;
     if (slice >= op->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_op_slice of %s: it has %u slices, no slice %u", op->name,
                          op->slices, slice);
@@ -214,19 +271,18 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 {
     tide_status status = tide_pool_callable(pool, "tide_op_slice");
     if (status == TIDE_OK)
-        status = check_slice(&pool->op, slice);
+        status = check_slice(pool, slice);
     if (status != TIDE_OK)
         return status;
     bool refused = false;
-    status = guard_slice(&pool->op, false);
+    status = guard_slice(pool, false);
     if (status != TIDE_OK)
         return tide_monitor_keep(&pool->monitor, status);
-    tide_launcher_make_room(&pool->launch);
-    tide_monitor_lock(&pool->monitor);
-    status = slice_locked(&pool->op, slice, &refused);
+    tide_launch_lock(pool);
+    status = slice_locked(pool, slice, &refused);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK || refused) { /* the new slice, or the one before as it was */
-        const tide_status guarded = guard_slice(&pool->op, true);
+        const tide_status guarded = guard_slice(pool, true);
         status = status == TIDE_OK ? guarded : status;
     }
     return tide_monitor_keep(&pool->monitor, status);
@@ -236,93 +292,88 @@ tide_status tide_op_slice(tide_pool *pool, uint32_t slice)
 
 /* The op's gradients go where its params are, behind whoever else uses those slots: their accesses write from now on. With
  * the lock. */
-static tide_status rounding_accesses(tide_open_op *open)
+static tide_status rounding_accesses(tide_pool *pool)
 {
-    const tide_gradients *gradients = tide_manager_gradients(open->engine->manager);
-    const tide_op_description *op = &tide_open_op_registered(open)->description;
+    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
+    const tide_op_description *op = &tide_op_open(pool)->description;
     tide_needs needs = {0};
     for (uint32_t i = 0; i < op->param_count; i++) {
-        if (tide_gradients_closes(gradients, open->launcher->op, &op->params[i]))
-            hold_param(open, op->params[i].tensor, true, &needs);
+        if (tide_gradients_closes(gradients, pool->op.number, &op->params[i]))
+            hold_param(pool, op->params[i].tensor, true, &needs);
     }
-    return go_on(open, &needs);
+    return go_on(pool, &needs);
 }
 
 /* The accumulator into the param's place, and the norm of what stands there then. */
-static tide_status launch_rounding(const tide_open_op *open, const tide_pool_param *param,
-                                   uint64_t accumulator_offset)
+static tide_status launch_rounding(tide_pool *pool, const tide_pool_param *param, uint64_t accumulator_offset)
 {
-    const tide_ground *ground = open->ground;
+    const tide_ground *ground = &pool->ground;
     assert(accumulator_offset + param->elements * sizeof(float) <= ground->plan.region_bytes);
+    double *blocks = (double *)(void *)(ground->region + ground->region_layout.blocks_offset);
     const tide_cast_args rounding = {.in = ground->region + accumulator_offset,
                                      .out =
                                          ground->space_address[TIDE_SPACE_PARAM] + param->data_offset_bytes,
                                      .elements = param->elements,
                                      .in_dtype = TIDE_DTYPE_FP32,
                                      .out_dtype = ground->options.dtype};
-    const tide_gradient_norm_args norm = {
-        .gradient = rounding.out,
-        .blocks =
-            (double *)(void *)(ground->region + ground->region_layout.blocks_offset) + param->first_block,
-        .first_element = 0,
-        .elements = param->elements,
-        .dtype = ground->options.dtype};
+    const tide_gradient_norm_args norm = {.gradient = rounding.out,
+                                          .blocks = blocks + param->first_block,
+                                          .elements = param->elements,
+                                          .dtype = ground->options.dtype};
     const tide_kernel_work kernels[] = {
         {"gradient rounding", ground->kernels->cast, &rounding, sizeof rounding, 0,
          (double)tide_cast_bytes(&rounding), TIDE_PART_END},
         {"gradient norm", ground->kernels->gradient_norm, &norm, sizeof norm,
          (double)tide_gradient_norm_flops(&norm), (double)tide_gradient_norm_bytes(&norm), TIDE_PART_END}};
-    tide_status status = TIDE_OK;
-    for (int i = 0; i < 2 && status == TIDE_OK; i++)
-        status =
-            tide_launcher_kernel(open->launcher, &kernels[i], open->holds.accesses, open->holds.param_count);
-    return status;
+    const tide_status status = tide_launch_kernel(pool, &kernels[0]);
+    return status == TIDE_OK ? tide_launch_kernel(pool, &kernels[1]) : status;
 }
 
-static tide_status close_gradients(const tide_open_op *open)
+static tide_status close_gradients(tide_pool *pool)
 {
-    const tide_gradients *gradients = tide_manager_gradients(open->engine->manager);
-    const tide_pool_op *op = tide_open_op_registered(open);
+    const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
+    const tide_pool_op *op = tide_op_open(pool);
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use *use = &op->description.params[i];
-        if (tide_gradients_closes(gradients, open->launcher->op, use))
-            status = launch_rounding(open, &open->model->params[use->tensor], op->accumulator_offsets[i]);
+        if (tide_gradients_closes(gradients, pool->op.number, use))
+            status = launch_rounding(pool, &pool->model.params[use->tensor], op->accumulator_offsets[i]);
     }
     return status;
 }
 
 /* --- end --- */
 
-/* Everything that the op still enqueues, but for what ends its slice. */
-static tide_status finish(tide_open_op *open)
+/* Everything that the op still enqueues, but for what ends its params. */
+static tide_status finish(tide_pool *pool)
 {
-    const bool backward = tide_open_op_registered(open)->description.pass != TIDE_PASS_FORWARD;
-    tide_monitor *monitor = open->engine->monitor;
-    assert(tide_step_is_valid(open->step) && tide_open_op_is_valid(open));
-    tide_launcher_make_room(open->launcher);
-    tide_monitor_lock(monitor);
-    tide_status status = release_slice(open);
+    const bool backward = tide_op_open(pool)->description.pass != TIDE_PASS_FORWARD;
+    tide_status status = guard_slice(pool, false);
+    if (status != TIDE_OK)
+        return status;
+    assert(tide_step_is_valid(pool) && tide_op_is_valid(pool));
+    tide_launch_lock(pool);
+    status = release_slice(pool);
     if (status == TIDE_OK && backward)
-        status = rounding_accesses(open);
-    tide_monitor_unlock(monitor);
+        status = rounding_accesses(pool);
+    tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_OK && backward)
-        status = close_gradients(open);
-    return status == TIDE_OK ? guard_params(open, false) : status;
+        status = close_gradients(pool);
+    return status == TIDE_OK ? guard(pool, 1, pool->op.param_count, false) : status;
 }
 
-static tide_status end_locked(tide_open_op *open)
+static tide_status end_locked(tide_pool *pool)
 {
-    tide_engine *engine = open->engine;
-    tide_status status = tide_holds_release(&open->holds, 0);
+    tide_engine *engine = &pool->engine;
+    tide_status status = release(pool, 1);
     if (status == TIDE_OK)
         status = tide_manager_end(engine->manager);
     if (status != TIDE_OK)
         return status;
-    assert(open->slice == UINT32_MAX);
+    assert(pool->op.slice == UINT32_MAX);
     tide_engine_op_ended(engine);
-    tide_measure_op(&engine->journal->measure, open->launcher->op, TIDE_SCRIPT_END);
-    tide_step_op_ends(open->step);
+    tide_measure_op(&pool->journal.measure, pool->op.number, TIDE_SCRIPT_END);
+    tide_step_op_ends(pool);
     if (tide_manager_may_act(engine->manager))
         tide_engine_ring(engine, true);
     return TIDE_OK;
@@ -333,15 +384,13 @@ tide_status tide_op_end(tide_pool *pool)
     tide_status status = tide_pool_callable(pool, "tide_op_end");
     if (status != TIDE_OK)
         return status;
-    if (!tide_open_op_is_there(&pool->op))
+    if (!tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_op_end: no op is open");
-    status = guard_slice(&pool->op, false);
-    if (status == TIDE_OK)
-        status = finish(&pool->op);
-    if (status != TIDE_OK)
-        return tide_monitor_keep(&pool->monitor, status);
-    tide_monitor_lock(&pool->monitor);
-    status = end_locked(&pool->op);
-    tide_monitor_unlock(&pool->monitor);
+    status = finish(pool);
+    if (status == TIDE_OK) {
+        tide_monitor_lock(&pool->monitor);
+        status = end_locked(pool);
+        tide_monitor_unlock(&pool->monitor);
+    }
     return tide_monitor_keep(&pool->monitor, status);
 }

@@ -9,16 +9,10 @@
 #include "src/pool/internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
-
-tide_placement tide_pool_placement(const tide_pool *pool)
-{
-    if (pool->ground.options.update != NULL)
-        return TIDE_PLACEMENT_HOST;
-    return pool->ground.options.placement;
-}
 
 tide_status tide_pool_layout_create(const tide_pool_options *pool, uint64_t chunk_bytes, tide_layout **layout)
 {
@@ -53,43 +47,35 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
 {
     tide_layout *layout = NULL;
     tide_manager *manager = NULL;
+    tide_op op;
     tide_status status = tide_pool_layout_create(&pool->ground.options, chunk_bytes, &layout);
-    if (status != TIDE_OK)
-        return status;
-    status = layout_fill(pool, layout);
-    if (status != TIDE_OK)
-        goto destroy_layout;
-    status = tide_manager_create(layout, &manager);
-    if (status != TIDE_OK)
-        goto destroy_layout;
-    for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        tide_op op;
+    if (status == TIDE_OK)
+        status = layout_fill(pool, layout);
+    if (status == TIDE_OK)
+        status = tide_manager_create(layout, &manager);
+    for (uint32_t i = 0; i < pool->model.op_count && status == TIDE_OK; i++) {
         status = tide_manager_add_op(manager, &pool->model.ops[i].description, &op);
-        if (status != TIDE_OK)
-            goto destroy_manager;
-        assert(op == i);
+        assert(status != TIDE_OK || op == i);
+    }
+    if (status != TIDE_OK) {
+        tide_manager_destroy(manager);
+        tide_layout_destroy(layout);
+        return status;
     }
     *result_layout = layout;
     *result_manager = manager;
     return TIDE_OK;
-
-destroy_manager:
-    tide_manager_destroy(manager);
-destroy_layout:
-    tide_layout_destroy(layout);
-    return status;
 }
 
 static bool region_is_valid(const tide_region_layout *region)
 {
-    const uint64_t offsets[] = {region->nonmodel_bytes, region->shared_offset,    region->blocks_offset,
-                                region->scalars_offset, region->workspace_offset, region->total_bytes};
+    const uint64_t offsets[] = {region->shared_offset, region->blocks_offset, region->scalars_offset,
+                                region->workspace_offset, region->total_bytes};
     for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
         if (offsets[i] % TIDE_ALIGNMENT_BYTES != 0 || (i > 0 && offsets[i] < offsets[i - 1]))
             return false;
     }
-    return region->shared_offset + region->shared_bytes == region->blocks_offset &&
-           region->workspace_offset + region->workspace_bytes == region->total_bytes;
+    return region->scalars_offset - region->blocks_offset >= region->blocks_count * sizeof(double);
 }
 
 bool tide_ground_is_valid(const tide_ground *ground)
@@ -114,7 +100,7 @@ static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, ui
     return offset;
 }
 
-/* The op's workspace, then the accumulators that end with the op. Returns the bytes of both. */
+/* The op's workspace, then the accumulators that end with the op. Returns where they end. */
 static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_offset)
 {
     uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
@@ -128,32 +114,34 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
         op->accumulator_offsets[j] = offset;
         offset += tide_align_up(param->elements * sizeof(float));
     }
-    return offset - workspace_offset;
+    return offset;
+}
+
+static uint64_t largest(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* The region's layout; sets accumulator offsets of ops and params. Needs a manager with all ops. */
 static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layout *region)
 {
-    uint64_t blocks = 0;
+    region->blocks_count = 0;
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        pool->model.params[i].first_block = blocks;
-        blocks += tide_norm_blocks(pool->model.params[i].elements);
+        pool->model.params[i].first_block = region->blocks_count;
+        region->blocks_count += tide_norm_blocks(pool->model.params[i].elements);
     }
-    region->nonmodel_bytes = tide_align_up(pool->ground.options.nonmodel_bytes);
-    region->shared_offset = region->nonmodel_bytes;
-    const uint64_t shared_end = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
-    region->shared_bytes = shared_end - region->shared_offset;
-    region->blocks_offset = shared_end;
-    region->blocks_count = blocks;
-    region->scalars_offset = region->blocks_offset + tide_align_up(blocks * sizeof(double));
-    region->workspace_offset = region->scalars_offset + SCALAR_BYTES;
-    region->workspace_bytes = 0;
-    for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        const uint64_t bytes = plan_op(pool, &pool->model.ops[i], region->workspace_offset);
-        if (region->workspace_bytes < bytes)
-            region->workspace_bytes = bytes;
-    }
-    region->total_bytes = region->workspace_offset + region->workspace_bytes;
+    region->shared_offset = tide_align_up(pool->ground.options.nonmodel_bytes);
+    region->blocks_offset = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
+    region->scalars_offset = region->blocks_offset + tide_align_up(region->blocks_count * sizeof(double));
+    region->workspace_offset = region->total_bytes = region->scalars_offset + SCALAR_BYTES;
+    for (uint32_t i = 0; i < pool->model.op_count; i++)
+        region->total_bytes =
+            largest(region->total_bytes, plan_op(pool, &pool->model.ops[i], region->workspace_offset));
     assert(region_is_valid(region));
 }
 
@@ -170,16 +158,6 @@ static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
            TIDE_JOBS_MAX * segments;
 }
 
-static uint64_t largest(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* What ops use. */
 static uint64_t used_chunks(const tide_layout *layout)
 {
@@ -191,7 +169,7 @@ static uint64_t used_chunks(const tide_layout *layout)
 static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layout,
                                   const tide_slot_needs *needs)
 {
-    const bool state_there = tide_pool_placement(pool) != TIDE_PLACEMENT_HOST;
+    const bool state_there = pool->ground.options.placement != TIDE_PLACEMENT_HOST;
     return largest(needs->device_slots,
                    (state_there ? tide_layout_chunk_count(layout) : used_chunks(layout)) + 1);
 }
@@ -206,7 +184,8 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
         (1 + (uint64_t)pool->ground.options.update_states) * tide_layout_parts_per_chunk(layout);
     if (device_slots <= used)
         return all;
-    const uint64_t margin = tide_pool_placement(pool) == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
+    const uint64_t margin =
+        pool->ground.options.placement == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
     if (margin >= state)
         return 0;
     const uint64_t there = margin / each;
@@ -217,31 +196,27 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
 /* How the message names the need; with a chunk size that would do, if any. */
 static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *plan, uint64_t budget)
 {
-    for (uint64_t chunk = pool->ground.options.chunk_bytes / 2; chunk >= pool->ground.target.chunk_bytes_min;
-         chunk /= 2) {
+    char advice[80] = "";
+    for (uint64_t chunk = pool->ground.options.chunk_bytes / 2;
+         chunk >= pool->ground.target.chunk_bytes_min && advice[0] == '\0'; chunk /= 2) {
         tide_layout *layout;
         tide_manager *manager;
         if (tide_pool_policy_build(pool, chunk, &layout, &manager) != TIDE_OK)
             break;
         tide_slot_needs needs;
-        tide_manager_needs(manager, tide_pool_placement(pool), &needs);
+        tide_manager_needs(manager, pool->ground.options.placement, &needs);
         tide_manager_destroy(manager);
         tide_layout_destroy(layout);
         if (needs.device_slots * chunk + plan->region_bytes <= budget)
-            return tide_fail(
-                TIDE_ERROR_BUDGET,
-                "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu "
-                "of region; the least budget is %llu bytes (with chunks of %llu bytes this one would do)",
-                (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
-                (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes,
-                (unsigned long long)chunk);
+            snprintf(advice, sizeof advice, " (with chunks of %llu bytes this one would do)",
+                     (unsigned long long)chunk);
     }
     return tide_fail(
         TIDE_ERROR_BUDGET,
         "device budget of %llu bytes is too small: op %s needs %llu bytes of chunks beside %llu of region; "
-        "the least budget is %llu bytes",
+        "the least budget is %llu bytes%s",
         (unsigned long long)budget, plan->largest_op, (unsigned long long)plan->largest_op_bytes,
-        (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes);
+        (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes, advice);
 }
 
 /* A GPU may have less free than the budget allows: others use it, too. */
@@ -274,9 +249,9 @@ static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_po
                 tide_layout_chunk_used_bytes(layout, tide_layout_chunk(layout, (tide_space)space, i));
     }
     plan->region_bytes = region->total_bytes;
-    plan->nonmodel_bytes = region->nonmodel_bytes;
-    plan->workspace_bytes = region->workspace_bytes;
-    plan->shared_accumulator_bytes = region->shared_bytes;
+    plan->nonmodel_bytes = region->shared_offset;
+    plan->workspace_bytes = region->total_bytes - region->workspace_offset;
+    plan->shared_accumulator_bytes = region->blocks_offset - region->shared_offset;
     plan->scalar_bytes = region->workspace_offset - region->blocks_offset;
     plan->buffer_bytes = buffer_bytes(pool, layout);
 }
@@ -285,7 +260,7 @@ static uint32_t slots_of(uint64_t budget, uint64_t other, uint64_t chunk, uint64
 {
     const uint64_t slots = budget > other ? (budget - other) / chunk : 0;
     assert(chunk > 0 && most <= UINT32_MAX);
-    return (uint32_t)(slots < most ? slots : most);
+    return (uint32_t)least(slots, most);
 }
 
 /* What a default device budget may take: registering host memory takes page tables on the device. */
@@ -306,7 +281,7 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
     plan_region(pool, manager, &pool->ground.region_layout);
     plan_sizes(pool, layout, plan);
     tide_slot_needs needs;
-    tide_manager_needs(manager, tide_pool_placement(pool), &needs);
+    tide_manager_needs(manager, pool->ground.options.placement, &needs);
     const uint64_t chunk = plan->chunk_bytes;
     const uint64_t full_device = full_device_slots(pool, layout, &needs);
     plan->largest_op = pool->model.ops[needs.largest_op].description.name;
@@ -349,11 +324,8 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
 
 tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan)
 {
-    const tide_status given = tide_pool_given("tide_pool_plan_get", pool == NULL   ? "pool"
-                                                                    : plan == NULL ? "plan"
-                                                                                   : NULL);
-    if (given != TIDE_OK)
-        return given;
+    if (pool == NULL || plan == NULL)
+        return tide_pool_given("tide_pool_plan_get", pool == NULL ? "pool" : "plan");
     if (pool->sealed) {
         *plan = pool->ground.plan;
         return TIDE_OK;

@@ -3,10 +3,9 @@
 
 tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
 {
-    const tide_status given = tide_pool_given("tide_pool_create", options == NULL ? "options"
-                                                                  : pool == NULL  ? "pool"
-                                                                                  : NULL);
-    return given == TIDE_OK ? tide_pool_make(options, false, pool) : given;
+    if (options == NULL || pool == NULL)
+        return tide_pool_given("tide_pool_create", options == NULL ? "options" : "pool");
+    return tide_pool_make(options, false, pool);
 }
 
 void tide_pool_destroy(tide_pool *pool)
@@ -56,16 +55,16 @@ void *tide_region(const tide_pool *pool)
 
 void *tide_workspace(const tide_pool *pool)
 {
-    return pool != NULL && tide_open_op_is_there(&pool->op)
+    return pool != NULL && tide_op_is_open(pool)
                ? pool->ground.region + pool->ground.region_layout.workspace_offset
                : NULL;
 }
 
 float *tide_param_gradient(const tide_pool *pool, tide_param param)
 {
-    if (pool == NULL || !tide_open_op_is_there(&pool->op))
+    if (pool == NULL || !tide_op_is_open(pool))
         return NULL;
-    const tide_pool_op *op = tide_open_op_registered(&pool->op);
+    const tide_pool_op *op = tide_op_open(pool);
     for (uint32_t i = 0; i < op->description.param_count; i++) {
         const tide_use use = op->description.params[i];
         if (use.tensor == param && (use.access & TIDE_ACCESS_GRAD) != 0)

@@ -1,4 +1,20 @@
-/* Steps played in virtual time on a shadow of the pool: see predict.h. */
+/* Predictions of a training step: the pool's very own manager, planner and engine, on a device without data.
+ *
+ * A shadow is a second pool on the null device: same params, checkpoints and ops, same budgets, chunk size, placement
+ * and prefetch, so the same plan. Its machine is the measured one (measure.h): rates of the link's two ways and of both
+ * Adams, costs of map and unmap; each op's kernels last what they lasted. The last step's script is played on it, in
+ * virtual time, until steps repeat, one by one or in a cycle of up to eight; the answer is the mean of a cycle. Link-bound
+ * steps may never repeat: then it is the mean of 36 of them.
+ *
+ *   what is played   begin, [slice, unit]..., unit if there was no slice, end
+ *   a unit           a kernel of the shadow's that lasts what a unit of the op does
+ *   pool's kernels   what the shadow launches of its own accord (zeros, gradients, norm) lasts no time but for the first
+ *                    kernel of an op's begin, of its end, of the step's begin and of its end, which lasts what all do
+ *
+ * It is played anew when the script is another or when a measured duration has moved by more than a tenth, where that
+ * makes more than a hundredth of the step, or all of compute together by more than a tenth; otherwise the last answer
+ * stands. Nothing is allocated after create.
+ */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -12,23 +28,22 @@ static const double equal_part = 1e-3, moved_part = 0.1, matters_part = 0.01;
 
 /* --- the shadow --- */
 
-static tide_status register_as(const tide_pool *pool, tide_pool *shadow)
+static tide_status register_as(const tide_model *model, tide_pool *shadow)
 {
     tide_status status = TIDE_OK;
     uint32_t number;
-    for (uint32_t i = 0; i < pool->model.param_count && status == TIDE_OK; i++)
-        status = tide_param_register(shadow, pool->model.params[i].name, &pool->model.params[i].elements, 1,
-                                     pool->model.params[i].decay, &number);
-    for (uint32_t i = 0; i < pool->model.checkpoint_count && status == TIDE_OK; i++)
-        status = tide_checkpoint_register(shadow, pool->model.checkpoints[i].name,
-                                          pool->model.checkpoints[i].parts,
-                                          pool->model.checkpoints[i].part_bytes, &number);
-    for (uint32_t i = 0; i < pool->model.op_count && status == TIDE_OK; i++)
-        status = tide_op_register(shadow, &pool->model.ops[i].description, &number);
+    for (uint32_t i = 0; i < model->param_count && status == TIDE_OK; i++)
+        status = tide_param_register(shadow, model->params[i].name, &model->params[i].elements, 1,
+                                     model->params[i].decay, &number);
+    for (uint32_t i = 0; i < model->checkpoint_count && status == TIDE_OK; i++)
+        status = tide_checkpoint_register(shadow, model->checkpoints[i].name, model->checkpoints[i].parts,
+                                          model->checkpoints[i].part_bytes, &number);
+    for (uint32_t i = 0; i < model->op_count && status == TIDE_OK; i++)
+        status = tide_op_register(shadow, &model->ops[i].description, &number);
     return status;
 }
 
-static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
+tide_status tide_predict_create(tide_pool *pool)
 {
     const tide_pool_options *real = &pool->ground.options;
     const tide_pool_options options = {.device = "null",
@@ -44,30 +59,19 @@ static tide_status shadow_create(const tide_pool *pool, tide_pool **result)
                                        .update =
                                            real->update, /* never called: the null device calls nothing */
                                        .update_states = real->update_states};
-    tide_pool *shadow = NULL;
-    tide_status status = tide_pool_make(&options, true, &shadow);
-    if (status != TIDE_OK)
-        return status;
-    status = register_as(pool, shadow);
-    if (status == TIDE_OK)
-        status = tide_pool_build(shadow);
-    if (status != TIDE_OK) {
-        tide_pool_unmake(shadow);
-        return status;
-    }
-    *result = shadow;
-    return TIDE_OK;
-}
-
-tide_status tide_predict_create(tide_pool *pool)
-{
     tide_predict *predict = &pool->predict;
+    tide_status status = TIDE_OK;
     predict->played_ns =
         calloc(tide_measure_series_count(&pool->journal.measure), sizeof *predict->played_ns);
     if (predict->played_ns == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops",
-                         pool->model.op_count);
-    const tide_status status = shadow_create(pool, &predict->shadow);
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory to predict steps of %u ops",
+                           pool->model.op_count);
+    if (status == TIDE_OK)
+        status = tide_pool_make(&options, true, &predict->shadow);
+    if (status == TIDE_OK)
+        status = register_as(&pool->model, predict->shadow);
+    if (status == TIDE_OK)
+        status = tide_pool_build(predict->shadow);
     if (status != TIDE_OK)
         tide_predict_destroy(predict);
     return status;
@@ -112,65 +116,58 @@ static tide_status never_called(void *stream, const void *arguments)
 }
 
 /* Memory traffic that lasts what a unit of the series does. */
-static double traffic(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+static double traffic(const tide_pool *pool, uint32_t series)
 {
-    assert(series < tide_measure_series_count(measure) && predict->device_rate > 0);
-    return measure->series[series].mean_ns * 1e-9 * predict->device_rate;
+    assert(series < tide_measure_series_count(&pool->journal.measure) && pool->predict.device_rate > 0);
+    return pool->journal.measure.series[series].mean_ns * 1e-9 * pool->predict.device_rate;
 }
 
-/* Occupy the shadow's compute stream. */
-static tide_status occupy(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+/* Occupy the shadow's compute stream as a unit of the op does. */
+static tide_status occupy(const tide_pool *pool, uint32_t op)
 {
-    tide_device *device = predict->shadow->ground.device;
-    const tide_work work = {.label = "measured",
-                            .tag = tide_launcher_tag(&predict->shadow->launch),
-                            .bytes = traffic(predict, measure, series)};
+    const tide_pool *shadow = pool->predict.shadow;
+    const tide_work work = {
+        .label = "measured", .tag = tide_launch_tag(shadow), .bytes = traffic(pool, tide_series_of_op(op))};
+    tide_device *device = shadow->ground.device;
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, never_called, NULL, 0);
 }
 
 /* The shadow's own first kernel from here on lasts what all such do. */
-static void let_last(const tide_predict *predict, const tide_measure *measure, uint32_t series)
+static void let_last(const tide_pool *pool, uint32_t series)
 {
-    assert(predict->shadow->launch.shadow);
-    predict->shadow->launch.shadow_bytes = traffic(predict, measure, series);
+    assert(pool->predict.shadow->is_shadow);
+    pool->predict.shadow->shadow_bytes = traffic(pool, series);
 }
 
-static tide_status play_begin(const tide_predict *predict, const tide_measure *measure, uint32_t op)
+static tide_status play_line(const tide_pool *pool, const tide_script_line *line)
 {
-    let_last(predict, measure, tide_series_of_begin(measure, op));
-    return tide_op_begin(predict->shadow, op);
-}
-
-static tide_status play_end(const tide_predict *predict, const tide_measure *measure, uint32_t op,
-                            bool sliced)
-{
-    const tide_status status = sliced ? TIDE_OK : occupy(predict, measure, tide_series_of_op(op));
-    let_last(predict, measure, tide_series_of_end(measure, op));
-    return status == TIDE_OK ? tide_op_end(predict->shadow) : status;
-}
-
-static tide_status play_line(const tide_predict *predict, const tide_measure *measure,
-                             const tide_script_line *line)
-{
-    if (line->slice == TIDE_SCRIPT_OP)
-        return play_begin(predict, measure, line->op);
+    const tide_measure *measure = &pool->journal.measure;
+    tide_pool *shadow = pool->predict.shadow;
+    if (line->slice == TIDE_SCRIPT_OP) {
+        let_last(pool, tide_series_of_begin(measure, line->op));
+        return tide_op_begin(shadow, line->op);
+    }
     assert(line > tide_measure_script(measure)->lines); /* an op begins before it ends or slices */
-    if (line->slice == TIDE_SCRIPT_END)
-        return play_end(predict, measure, line->op, line[-1].slice >= 0);
-    const tide_status status = tide_op_slice(predict->shadow, (uint32_t)line->slice);
-    return status == TIDE_OK ? occupy(predict, measure, tide_series_of_op(line->op)) : status;
+    const bool ends = line->slice == TIDE_SCRIPT_END, was_sliced = line[-1].slice >= 0;
+    tide_status status = ends ? TIDE_OK : tide_op_slice(shadow, (uint32_t)line->slice);
+    if (status == TIDE_OK && !(ends && was_sliced))
+        status = occupy(pool, line->op);
+    if (status != TIDE_OK || !ends)
+        return status;
+    let_last(pool, tide_series_of_end(measure, line->op));
+    return tide_op_end(shadow);
 }
 
-static tide_status play_step(const tide_predict *predict, const tide_measure *measure)
+static tide_status play_step(const tide_pool *pool)
 {
-    const tide_script *script = tide_measure_script(measure);
+    const tide_script *script = tide_measure_script(&pool->journal.measure);
     const tide_step_options options = {.training = true, .epsilon = 1, .clip_norm = script->clips ? 1 : 0};
-    let_last(predict, measure, TIDE_SERIES_BEFORE);
-    tide_status status = tide_step_begin(predict->shadow, &options);
+    let_last(pool, TIDE_SERIES_BEFORE);
+    tide_status status = tide_step_begin(pool->predict.shadow, &options);
     for (uint32_t i = 0; i < script->length && status == TIDE_OK; i++)
-        status = play_line(predict, measure, &script->lines[i]);
-    let_last(predict, measure, TIDE_SERIES_AFTER);
-    return status == TIDE_OK ? tide_step_end(predict->shadow) : status;
+        status = play_line(pool, &script->lines[i]);
+    let_last(pool, TIDE_SERIES_AFTER);
+    return status == TIDE_OK ? tide_step_end(pool->predict.shadow) : status;
 }
 
 /* The course of the steps played. A plan may repeat after one step, or after a few that differ. */
@@ -201,16 +198,17 @@ static uint32_t course_period(const course *played)
     return 0;
 }
 
-static tide_status play(const tide_predict *predict, const tide_measure *measure, course *played)
+static tide_status play(const tide_pool *pool, course *played)
 {
-    *played = (course){.first = predict->shadow->journal.tracer.step + 1};
+    tide_pool *shadow = pool->predict.shadow;
+    *played = (course){.first = shadow->journal.tracer.step + 1};
     for (int i = 0; i < PLAYED_STEPS_MAX && course_period(played) == 0; i++) {
-        const tide_status status = play_step(predict, measure);
+        const tide_status status = play_step(pool);
         if (status != TIDE_OK)
             return status;
         uint64_t step;
         tide_pool_counters counters;
-        while (tide_pool_step_counters_take(predict->shadow, &step, &counters)) {
+        while (tide_pool_step_counters_take(shadow, &step, &counters)) {
             if (step <= played->first)
                 continue;
             assert(played->count < PLAYED_STEPS_MAX);
@@ -254,7 +252,7 @@ static tide_status play_anew(tide_pool *pool)
     predict->answered = false;
     tide_status status = imitate(predict, measure);
     if (status == TIDE_OK)
-        status = play(predict, measure, &played);
+        status = play(pool, &played);
     if (status != TIDE_OK)
         return failed(predict, status);
     for (uint32_t i = 0; i < tide_measure_series_count(measure); i++)
@@ -298,14 +296,14 @@ static void sample_ended_step(tide_pool *pool)
     tide_monitor_unlock(&pool->monitor);
 }
 
-static tide_status check(const tide_pool *pool)
+static tide_status check(const tide_measure *measure)
 {
-    if (!pool->journal.measure.complete)
+    if (!measure->complete)
         return tide_fail(TIDE_ERROR_STATE,
                          "prediction: no training step with its updates has been measured yet");
-    if (tide_measure_script(&pool->journal.measure)->length == 0)
+    if (tide_measure_script(measure)->length == 0)
         return tide_fail(TIDE_ERROR_STATE, "prediction: the last training step ran no op");
-    if (tide_measure_script(&pool->journal.measure)->too_long)
+    if (tide_measure_script(measure)->too_long)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "prediction: the last step ran more than twice all registered ops and slices");
     return TIDE_OK;
@@ -313,21 +311,19 @@ static tide_status check(const tide_pool *pool)
 
 tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction)
 {
-    tide_status status = tide_pool_given("tide_pool_predict", pool == NULL         ? "pool"
-                                                              : prediction == NULL ? "prediction"
-                                                                                   : NULL);
-    if (status == TIDE_OK && !pool->sealed)
-        status = tide_fail(TIDE_ERROR_STATE, "tide_pool_predict: the pool is not sealed");
-    if (status != TIDE_OK)
-        return status;
+    if (pool == NULL || prediction == NULL)
+        return tide_pool_given("tide_pool_predict", pool == NULL ? "pool" : "prediction");
     tide_predict *predict = &pool->predict;
-    status = predict->shadow == NULL ? tide_predict_create(pool) : TIDE_OK;
+    const tide_measure *measure = &pool->journal.measure;
+    tide_status status = tide_pool_sealed(pool, "tide_pool_predict");
+    if (status == TIDE_OK && predict->shadow == NULL)
+        status = tide_predict_create(pool);
     if (status != TIDE_OK)
         return status;
     sample_ended_step(pool);
-    status = check(pool);
-    if (status == TIDE_OK && (!predict->answered || predict->version != pool->journal.measure.version ||
-                              has_moved(predict, &pool->journal.measure)))
+    status = check(measure);
+    if (status == TIDE_OK &&
+        (!predict->answered || predict->version != measure->version || has_moved(predict, measure)))
         status = play_anew(pool);
     if (status == TIDE_OK)
         *prediction = predict->answer;

@@ -16,8 +16,7 @@ static const char *find_nonfinite(tide_pool *pool)
         for (uint64_t done = 0; done < count; done += PIECE) {
             const size_t piece = (size_t)(count - done < PIECE ? count - done : PIECE);
             const double *from = all + pool->model.params[i].first_block + done;
-            if (tide_staging_read(&pool->staging, (char *)blocks, (const char *)from,
-                                  piece * sizeof *blocks) != TIDE_OK)
+            if (tide_staging_read(pool, blocks, from, piece * sizeof *blocks) != TIDE_OK)
                 return NULL;
             for (size_t j = 0; j < piece; j++) {
                 if (!isfinite(blocks[j]))
@@ -40,9 +39,9 @@ static tide_status nonfinite(tide_pool *pool, const char *what)
 
 tide_status tide_step_result_get(tide_pool *pool, tide_step_result *result)
 {
-    tide_status status = tide_pool_given("tide_step_result_get", result == NULL ? "result" : NULL);
-    if (status == TIDE_OK)
-        status = tide_pool_callable(pool, "tide_step_result_get");
+    if (result == NULL)
+        return tide_pool_given("tide_step_result_get", "result");
+    tide_status status = tide_pool_callable(pool, "tide_step_result_get");
     if (status != TIDE_OK && status != TIDE_ERROR_NONFINITE)
         return status;
     tide_monitor_lock(&pool->monitor);

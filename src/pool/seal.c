@@ -36,64 +36,36 @@ static tide_status open_device(tide_pool *pool)
     return tide_target_open(&pool->ground.target, &device, &pool->ground.device);
 }
 
-static tide_status create_buffers(tide_pool *pool)
+static tide_status create_memory(tide_pool *pool)
 {
-    tide_status status = tide_staging_create(&pool->staging);
+    tide_ground *ground = &pool->ground;
+    const tide_pool_plan *plan = &ground->plan;
+    tide_device *device = ground->device;
+    void *address;
+    tide_status status = device->ops->region_create(device, plan->region_bytes, &address);
+    if (status != TIDE_OK)
+        return status;
+    ground->region = address;
+    status = device->ops->region_object(device, "region", 0, plan->region_bytes, &ground->region_object);
+    if (status == TIDE_OK)
+        status = tide_staging_create(pool);
     if (status == TIDE_OK)
         status = tide_norm_create(&pool->norm);
     if (status == TIDE_OK)
         status = tide_jobs_create(&pool->jobs);
-    return status;
-}
-
-static tide_status create_memory(tide_pool *pool)
-{
-    tide_device *device = pool->ground.device;
-    void *address;
-    tide_status status = device->ops->region_create(device, pool->ground.plan.region_bytes, &address);
-    if (status != TIDE_OK)
-        return status;
-    pool->ground.region = address;
-    status = device->ops->region_object(device, "region", 0, pool->ground.plan.region_bytes,
-                                        &pool->ground.region_object);
     if (status == TIDE_OK)
-        status = create_buffers(pool);
+        status = device->ops->slots_create(device, TIDE_TIER_DEVICE, plan->device_slots);
     if (status == TIDE_OK)
-        status = device->ops->slots_create(device, TIDE_TIER_DEVICE, pool->ground.plan.device_slots);
-    if (status == TIDE_OK)
-        status = device->ops->slots_create(device, TIDE_TIER_HOST, pool->ground.plan.host_slots);
+        status = device->ops->slots_create(device, TIDE_TIER_HOST, plan->host_slots);
     for (int space = 0; space < TIDE_SPACE_COUNT && status == TIDE_OK; space++) {
-        if (pool->ground.plan.chunks[space] == 0)
+        if (plan->chunks[space] == 0)
             continue;
-        status = device->ops->reserve(device, pool->ground.plan.chunks[space] * pool->ground.plan.chunk_bytes,
-                                      &address);
+        status = device->ops->reserve(device, plan->chunks[space] * plan->chunk_bytes, &address);
         if (status == TIDE_OK)
-            pool->ground.space_address[space] = address;
+            ground->space_address[space] = address;
+        ground->first_chunk[space] = tide_layout_chunk(ground->layout, (tide_space)space, 0);
     }
     return status;
-}
-
-/* The region, the chunks of every param and of the largest slice. */
-static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description *op)
-{
-    uint32_t count = 1, most = 0;
-    tide_chunk first, last;
-    for (uint32_t i = 0; i < op->param_count; i++) {
-        tide_layout_param_chunks(pool->ground.layout, op->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
-        assert(first <= last);
-        count += last - first + 1;
-    }
-    for (uint32_t slice = 0; slice < op->slices; slice++) {
-        uint32_t chunks = 0;
-        for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-            tide_layout_checkpoint_chunks(pool->ground.layout, op->checkpoints[i].tensor, slice, &first,
-                                          &last);
-            assert(first <= last);
-            chunks += last - first + 1;
-        }
-        most = most < chunks ? chunks : most;
-    }
-    return count + most;
 }
 
 /* Twice all registered moments, as the manager's own recording has, and the ends of ops. */
@@ -109,16 +81,9 @@ static tide_status create_tables(tide_pool *pool)
 {
     const uint32_t slots[TIDE_TIER_COUNT] = {
         [TIDE_TIER_DEVICE] = pool->ground.plan.device_slots, [TIDE_TIER_HOST] = pool->ground.plan.host_slots};
-    uint32_t largest_op = 1;
-    for (uint32_t i = 0; i < pool->model.op_count; i++) {
-        const uint32_t accesses = op_accesses_max(pool, &pool->model.ops[i].description);
-        largest_op = largest_op < accesses ? accesses : largest_op;
-    }
     tide_status status = tide_order_create(&pool->order, pool->ground.device, slots);
     if (status == TIDE_OK)
-        status = tide_values_create(&pool->values);
-    if (status == TIDE_OK)
-        status = tide_holds_create(&pool->op.holds, largest_op);
+        status = tide_op_create(pool);
     if (status == TIDE_OK)
         status = tide_measure_create(&pool->journal.measure, pool->model.op_count, script_lines(pool));
     return status;
@@ -127,26 +92,23 @@ static tide_status create_tables(tide_pool *pool)
 /* What lies at an address, for the fault handler: space, chunk, the param. */
 static void describe(void *context, const void *address, char *text, size_t text_bytes)
 {
-    const tide_ground *ground = context;
+    const tide_pool *pool = context;
+    const tide_ground *ground = &pool->ground;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         const char *begin = ground->space_address[space];
         const uint64_t bytes = ground->plan.chunks[space] * ground->plan.chunk_bytes;
         if (begin == NULL || (const char *)address < begin || (const char *)address >= begin + bytes)
             continue;
         const uint64_t offset = (uint64_t)((const char *)address - begin);
-        const uint32_t index = (uint32_t)(offset / ground->plan.chunk_bytes);
-        const tide_chunk chunk = tide_layout_chunk(ground->layout, (tide_space)space, index);
+        const uint64_t element_bytes = tide_ground_element_bytes(ground);
+        const uint64_t element = offset / (space == TIDE_SPACE_PARAM ? element_bytes : sizeof(float));
         const char *param = "none";
-        const uint32_t segments =
-            space == TIDE_SPACE_CHECKPOINT ? 0 : tide_layout_chunk_segments(ground->layout, chunk);
-        const uint64_t element_bytes =
-            space == TIDE_SPACE_PARAM ? tide_dtype_bytes(ground->options.dtype) : 4;
-        for (uint32_t i = 0; i < segments; i++) {
-            const tide_segment segment = tide_layout_chunk_segment(ground->layout, chunk, i);
-            if (segment.chunk_offset_elements * element_bytes <= offset % ground->plan.chunk_bytes)
-                param = tide_layout_param_name(ground->layout, segment.param);
+        for (uint32_t i = 0; i < pool->model.param_count && space != TIDE_SPACE_CHECKPOINT; i++) {
+            if (pool->model.params[i].data_offset_bytes <= element * element_bytes)
+                param = pool->model.params[i].name;
         }
-        snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space), index, param);
+        snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space),
+                 (uint32_t)(offset / ground->plan.chunk_bytes), param);
         return;
     }
     snprintf(text, text_bytes, "no chunk of the pool");
@@ -165,10 +127,6 @@ static void fill_places(tide_pool *pool)
     for (uint32_t i = 0; i < pool->model.checkpoint_count; i++)
         pool->model.checkpoints[i].offset_bytes =
             tide_layout_checkpoint_offset_bytes(pool->ground.layout, i, 0);
-    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
-        if (pool->ground.plan.chunks[space] > 0)
-            pool->ground.first_chunk[space] = tide_layout_chunk(pool->ground.layout, (tide_space)space, 0);
-    }
 }
 
 void tide_pool_unseal(tide_pool *pool)
@@ -186,8 +144,7 @@ void tide_pool_unseal(tide_pool *pool)
     ground->layout = NULL;
     tide_order_destroy(&pool->order);
     tide_jobs_destroy(&pool->jobs);
-    tide_values_destroy(&pool->values);
-    tide_holds_destroy(&pool->op.holds);
+    tide_op_destroy(pool);
     tide_measure_destroy(&pool->journal.measure);
     memset(ground->space_address, 0, sizeof ground->space_address);
 }
@@ -204,11 +161,10 @@ static tide_status plan(tide_pool *pool)
         return status;
     const tide_manager_options options = {.device_slots = ground->plan.device_slots,
                                           .host_slots = ground->plan.host_slots,
-                                          .placement = tide_pool_placement(pool),
+                                          .placement = ground->options.placement,
                                           .prefetch = ground->options.prefetch};
     pool->engine.commands.manager = *manager;
-    pool->op.holds.manager = pool->journal.records.manager = *manager;
-    pool->step.no_op = pool->launch.op = pool->model.op_count;
+    pool->journal.records.manager = *manager;
     return tide_manager_seal(*manager, &options);
 }
 
@@ -230,8 +186,8 @@ static void finish(tide_pool *pool)
             pool->engine.manager, tide_layout_chunk(ground->layout, TIDE_SPACE_PARAM, i));
     fill_places(pool);
     assert(tide_ground_is_valid(ground) && tide_order_is_valid(&pool->order));
-    ground->device->ops->set_describe(ground->device, describe, ground);
-    assert(!pool->sealed && !tide_step_op_is_open(&pool->step));
+    ground->device->ops->set_describe(ground->device, describe, pool);
+    assert(!pool->sealed && !tide_op_is_open(pool));
     pool->sealed = true;
 }
 

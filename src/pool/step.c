@@ -1,5 +1,4 @@
-#include "src/pool/step.h"
-
+/* Steps: what is fixed at their begin, what their end sets going, and what giving one up undoes. Ops are op.c's. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -11,55 +10,57 @@ enum { ADAM_BYTES = 28 }; /* a param's update moves, nearly enough for comparing
 #define LOSS_SCALE_MAX 4294967296.0F
 
 /* An op is open in a step alone; backward begins in a training step. */
-bool tide_step_is_valid(const tide_step *step)
+bool tide_step_is_valid(const tide_pool *pool)
 {
-    return (step->is_open || !tide_step_op_is_open(step)) && step->launcher->op <= step->no_op &&
-           (!step->backward_begun || step->options.training) &&
-           step->launcher->training == step->options.training;
+    const tide_step *step = &pool->step;
+    return (step->is_open || !tide_op_is_open(pool)) && (!step->backward_begun || step->options.training);
 }
 
 /* --- what ops and others do to it --- */
 
-void tide_step_op_begins(tide_step *step)
+void tide_step_op_begins(tide_pool *pool)
 {
-    assert(step->is_open && !tide_step_op_is_open(step));
+    tide_step *step = &pool->step;
+    assert(step->is_open && !tide_op_is_open(pool));
     if (!step->first_op_begun && step->options.training) {
-        tide_engine_record_begin(step->engine);
-        tide_stalls_ops_begin(&step->engine->journal->stalls);
+        tide_records_begin(&pool->journal.records);
+        tide_commands_tell_updates(&pool->engine.commands);
+        tide_stalls_ops_begin(&pool->journal.stalls);
     }
     step->first_op_begun = true;
 }
 
-tide_status tide_step_backward_begins(tide_step *step)
+tide_status tide_step_backward_begins(tide_pool *pool)
 {
-    tide_engine *engine = step->engine;
-    if (step->backward_begun || !step->options.training || tide_norm_is_awaited(step->ground, &step->options))
+    tide_step *step = &pool->step;
+    if (step->backward_begun || !step->options.training ||
+        tide_norm_is_awaited(&pool->ground, &step->options))
         return TIDE_OK;
-    assert(tide_monitor_is_held(engine->monitor) && step->is_open);
+    assert(tide_monitor_is_held(&pool->monitor) && step->is_open);
     step->backward_begun = true;
-    const tide_status status = tide_engine_wait_held(engine, tide_engine_updates_done);
+    const tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     if (status != TIDE_OK)
         return status;
-    (void)tide_jobs_zero_gradients(engine->jobs, NULL);
-    tide_engine_let_go(engine, &step->options, 1 / tide_norm_loss_scale(&step->options));
+    (void)tide_jobs_zero_gradients(&pool->jobs, NULL);
+    tide_engine_let_go(&pool->engine, &step->options, 1 / tide_norm_loss_scale(&step->options));
     return TIDE_OK;
 }
 
-tide_status tide_step_give_up(tide_step *step)
+void tide_step_op_ends(tide_pool *pool)
 {
-    if (step->is_open && step->options.training)
-        tide_stalls_ops_end(&step->engine->journal->stalls);
-    step->is_open = false;
-    tide_step_op_ends(step);
-    assert(tide_step_is_valid(step));
-    return tide_engine_give_up(step->engine);
+    pool->op.number = TIDE_OP_NONE;
+    pool->op.count = pool->op.param_count = 1;
+    pool->journal.tracer.op = NULL;
+    assert(tide_monitor_is_held(&pool->monitor) && tide_step_is_valid(pool));
 }
 
-tide_status tide_step_settle(tide_step *step, const char *call)
+tide_status tide_step_give_up(tide_pool *pool)
 {
-    if (step->is_open)
-        return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
-    return tide_engine_settle(step->engine);
+    if (pool->step.is_open && pool->step.options.training)
+        tide_stalls_ops_end(&pool->journal.stalls);
+    tide_step_op_ends(pool);
+    pool->step.is_open = false;
+    return tide_engine_give_up(&pool->engine);
 }
 
 /* --- begin --- */
@@ -112,90 +113,83 @@ static tide_status check_options(const tide_ground *ground, const tide_step_opti
 }
 
 /* What the last steps took decides which side of the link updates which chunks. */
-static void take_measurements(tide_step *step)
+static void take_measurements(tide_pool *pool)
 {
-    tide_measure *measure = &step->engine->journal->measure;
-    tide_measure_sample(measure, tide_engine_updates_ended(step->engine));
+    tide_measure *measure = &pool->journal.measure;
+    tide_measure_sample(measure, tide_engine_updates_ended(&pool->engine));
     const double chunk_bytes =
-        (double)(step->ground->plan.chunk_bytes / tide_ground_element_bytes(step->ground)) * ADAM_BYTES;
-    tide_manager_set_update_seconds(step->engine->manager,
+        (double)(pool->ground.plan.chunk_bytes / tide_ground_element_bytes(&pool->ground)) * ADAM_BYTES;
+    tide_manager_set_update_seconds(pool->engine.manager,
                                     measure->series[TIDE_SERIES_ADAM_HOST].mean_ns * chunk_bytes * 1e-9,
                                     measure->series[TIDE_SERIES_ADAM_DEVICE].mean_ns * chunk_bytes * 1e-9);
 }
 
-static uint64_t manager_calls(const tide_step *step)
+static uint64_t manager_calls(const tide_pool *pool)
 {
     tide_manager_counters counters;
-    tide_manager_counters_get(step->engine->manager, &counters);
+    tide_manager_counters_get(pool->engine.manager, &counters);
     return counters.calls;
 }
 
-static void open_step(tide_step *step, const tide_step_options *options)
+static void open_step(tide_pool *pool, const tide_step_options *options)
 {
-    tide_engine *engine = step->engine;
-    step->options = *options;
-    step->is_open = true;
-    step->first_op_begun = step->backward_begun = false;
-    step->launcher->training = options->training;
-    step->calls_at_begin = manager_calls(step);
-    assert(tide_step_is_valid(step) && tide_norm_is_known(engine->norm));
-    engine->journal->tracer.moment = 0;
+    pool->step = (tide_step){.is_open = true, .options = *options, .calls_at_begin = manager_calls(pool)};
+    assert(tide_step_is_valid(pool) && tide_norm_is_known(&pool->norm));
+    pool->journal.tracer.moment = 0;
     if (!options->training)
         return;
-    engine->journal->tracer.step++;
-    engine->norm->has_result = engine->is_counted = false;
-    tide_measure_step_begin(&engine->journal->measure, tide_norm_is_awaited(step->ground, options));
+    pool->journal.tracer.step++;
+    pool->norm.has_result = pool->engine.is_counted = false;
+    tide_measure_step_begin(&pool->journal.measure, tide_norm_is_awaited(&pool->ground, options));
 }
 
-static tide_status begin_locked(tide_step *step, const tide_step_options *options)
+static tide_status begin_locked(tide_pool *pool, const tide_step_options *options)
 {
-    tide_engine *engine = step->engine;
     /* Whether the step before is skipped or updates decides what this one computes with. */
-    tide_status status = tide_engine_wait_held(engine, tide_engine_norm_known);
+    tide_status status = tide_engine_wait_held(&pool->engine, tide_engine_norm_known);
     if (status == TIDE_OK)
-        take_measurements(step);
-    if (status == TIDE_OK && options->training && engine->norm->skipped_in_row >= TIDE_SKIPS_MAX)
+        take_measurements(pool);
+    if (status == TIDE_OK && options->training && pool->norm.skipped_in_row >= TIDE_SKIPS_MAX)
         status = tide_fail(TIDE_ERROR_NONFINITE,
                            "ten steps in a row were skipped: their gradients were not finite");
     if (status == TIDE_OK)
-        status = tide_manager_step_begin(engine->manager, options->training,
-                                         tide_norm_is_awaited(step->ground, options));
+        status = tide_manager_step_begin(pool->engine.manager, options->training,
+                                         tide_norm_is_awaited(&pool->ground, options));
     if (status == TIDE_OK)
-        open_step(step, options);
+        open_step(pool, options);
     return status;
 }
 
 tide_status tide_step_begin(tide_pool *pool, const tide_step_options *options)
 {
-    tide_status status = tide_pool_given("tide_step_begin", pool == NULL      ? "pool"
-                                                            : options == NULL ? "options"
-                                                                              : NULL);
-    if (status == TIDE_OK)
-        status = check_options(&pool->ground, options);
+    if (pool == NULL || options == NULL)
+        return tide_pool_given("tide_step_begin", pool == NULL ? "pool" : "options");
+    tide_status status = check_options(&pool->ground, options);
     if (status == TIDE_OK)
         status = tide_pool_callable(pool, "tide_step_begin");
     if (status == TIDE_OK && pool->step.is_open)
         status = tide_fail(TIDE_ERROR_STATE, "tide_step_begin: a step is open already");
     if (status != TIDE_OK)
         return status;
-    tide_launcher_make_room(&pool->launch);
-    tide_monitor_lock(&pool->monitor);
-    status = begin_locked(&pool->step, options);
+    tide_launch_lock(pool);
+    status = begin_locked(pool, options);
     tide_monitor_unlock(&pool->monitor);
     if (status == TIDE_ERROR_NONFINITE) /* ten steps were skipped: an answer, no failure */
         return status;
     if (status == TIDE_OK && options->training)
-        status = tide_launcher_zero_region(&pool->launch, pool->ground.region_layout.blocks_offset,
-                                           pool->ground.region_layout.blocks_count * sizeof(double));
+        status = tide_launch_zero(pool, pool->ground.region_layout.blocks_offset,
+                                  pool->ground.region_layout.blocks_count * sizeof(double));
     return tide_monitor_keep(&pool->monitor, status);
 }
 
 /* --- end --- */
 
-/* The norm of the ended backward; the engine copies it to the host. */
-static tide_status enqueue_norm(tide_step *step)
+/* With the norm of the ended backward; the engine copies it to the host. */
+static tide_status end_training(tide_pool *pool, uint64_t zero_gradients)
 {
-    const tide_ground *ground = step->ground;
+    const tide_ground *ground = &pool->ground;
+    tide_measure_step_end(&pool->journal.measure);
+    tide_norm_owe(&pool->norm, &pool->step.options, zero_gradients);
     const tide_norm_sum_args sum = {
         .blocks = (const double *)(void *)(ground->region + ground->region_layout.blocks_offset),
         .sum = (double *)(void *)(ground->region + ground->region_layout.scalars_offset),
@@ -204,45 +198,39 @@ static tide_status enqueue_norm(tide_step *step)
         "norm",      ground->kernels->norm_sum,         &sum,
         sizeof sum,  (double)tide_norm_sum_flops(&sum), (double)tide_norm_sum_bytes(&sum),
         TIDE_PART_OP};
-    const tide_status status = tide_launcher_kernel(step->launcher, &kernel, NULL, 0);
-    return status == TIDE_OK ? tide_norm_ask(step->engine->norm) : status;
+    const tide_status status = tide_launch_kernel(pool, &kernel);
+    return status == TIDE_OK ? tide_norm_ask(&pool->norm) : status;
 }
 
-static tide_status end_training(tide_step *step, uint64_t zero_gradients)
+static tide_status end_locked(tide_pool *pool)
 {
-    tide_measure_step_end(&step->engine->journal->measure);
-    tide_norm_owe(step->engine->norm, &step->options, zero_gradients);
-    return enqueue_norm(step);
-}
-
-static tide_status end_locked(tide_step *step)
-{
-    tide_engine *engine = step->engine;
+    tide_step *step = &pool->step;
+    tide_manager *manager = pool->engine.manager;
     const bool training = step->options.training;
     tide_status status = TIDE_OK;
     uint64_t zero_gradients = 0;
     /* Where updates wait, chunks that no op of this step used may still owe the update before; else a step may have had
      * no backward op to wait for them. */
-    if (training && tide_norm_is_awaited(step->ground, &step->options))
-        status = tide_engine_wait_held(engine, tide_engine_updates_done);
+    if (training && tide_norm_is_awaited(&pool->ground, &step->options))
+        status = tide_engine_wait_held(&pool->engine, tide_engine_updates_done);
     else if (training)
-        status = tide_step_backward_begins(step);
+        status = tide_step_backward_begins(pool);
     if (status != TIDE_OK)
         return status;
-    assert(manager_calls(step) >= step->calls_at_begin);
-    engine->journal->records.sums.manager_calls += manager_calls(step) - step->calls_at_begin;
+    assert(manager_calls(pool) >= step->calls_at_begin);
+    pool->journal.records.sums.manager_calls += manager_calls(pool) - step->calls_at_begin;
     if (training)
-        zero_gradients = tide_jobs_zero_gradients(engine->jobs, tide_manager_gradients(engine->manager));
-    status = tide_manager_step_end(engine->manager);
+        zero_gradients = tide_jobs_zero_gradients(&pool->jobs, tide_manager_gradients(manager));
+    status = tide_manager_step_end(manager);
     if (status == TIDE_OK && training)
-        status = end_training(step, zero_gradients);
+        status = end_training(pool, zero_gradients);
     if (status != TIDE_OK)
         return status;
     step->is_open = false;
     if (training)
-        tide_stalls_ops_end(&engine->journal->stalls);
-    if (training || tide_manager_may_act(engine->manager))
-        tide_engine_ring(engine, false);
+        tide_stalls_ops_end(&pool->journal.stalls);
+    if (training || tide_manager_may_act(manager))
+        tide_engine_ring(&pool->engine, false);
     return TIDE_OK;
 }
 
@@ -251,16 +239,14 @@ tide_status tide_step_end(tide_pool *pool)
     tide_status status = tide_pool_callable(pool, "tide_step_end");
     if (status != TIDE_OK)
         return status;
-    const bool op_is_open = tide_step_op_is_open(&pool->step);
-    if (!pool->step.is_open || op_is_open)
+    if (!pool->step.is_open || tide_op_is_open(pool))
         return tide_fail(TIDE_ERROR_STATE, "tide_step_end: %s",
-                         op_is_open ? "an op is open" : "no step is open");
+                         tide_op_is_open(pool) ? "an op is open" : "no step is open");
     status = tide_gradients_check_end(tide_manager_gradients(pool->engine.manager));
     if (status != TIDE_OK)
         return status;
-    tide_launcher_make_room(&pool->launch);
-    tide_monitor_lock(&pool->monitor);
-    status = end_locked(&pool->step);
+    tide_launch_lock(pool);
+    status = end_locked(pool);
     tide_monitor_unlock(&pool->monitor);
     return tide_monitor_keep(&pool->monitor, status);
 }
@@ -273,7 +259,7 @@ tide_status tide_step_abort(tide_pool *pool)
     if (status != TIDE_OK)
         return status;
     tide_monitor_lock(&pool->monitor);
-    status = tide_step_give_up(&pool->step);
+    status = tide_step_give_up(pool);
     if (status == TIDE_OK && pool->engine.torn)
         status = tide_pool_say_torn("tide_step_abort");
     else if (status == TIDE_OK)
@@ -283,34 +269,36 @@ tide_status tide_step_abort(tide_pool *pool)
 }
 
 /* Within a step its caller is held up. */
-static tide_status drain(tide_step *step)
+static tide_status drain(tide_pool *pool)
 {
-    tide_engine *engine = step->engine;
-    const bool within_step = step->is_open;
-    assert(tide_step_is_valid(step) && !tide_step_op_is_open(step));
+    tide_engine *engine = &pool->engine;
+    const bool within_step = pool->step.is_open;
+    assert(tide_step_is_valid(pool) && !tide_op_is_open(pool));
     if (within_step)
         tide_engine_hold(engine);
     tide_status status = tide_engine_settle(engine);
     if (status == TIDE_OK)
         status = tide_engine_wait(engine, tide_engine_updates_ended);
     if (within_step)
-        tide_engine_release(engine);
-    else if (status == TIDE_OK)
-        tide_engine_record_close(engine);
+        tide_stalls_release(&pool->journal.stalls);
+    else if (status == TIDE_OK) {
+        tide_records_close(&pool->journal.records);
+        tide_commands_tell_updates(&engine->commands);
+    }
     return status;
 }
 
 tide_status tide_pool_drain(tide_pool *pool)
 {
     tide_status status = tide_pool_callable(pool, "tide_pool_drain");
-    if (status == TIDE_OK && tide_step_op_is_open(&pool->step))
+    if (status == TIDE_OK && tide_op_is_open(pool))
         status = tide_fail(TIDE_ERROR_STATE,
                            "tide_pool_drain: op %s is open, and its params may be what an update waits for",
-                           pool->model.ops[pool->launch.op].description.name);
+                           tide_op_open(pool)->description.name);
     if (status != TIDE_OK)
         return status;
     tide_monitor_lock(&pool->monitor);
-    status = drain(&pool->step);
+    status = drain(pool);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }

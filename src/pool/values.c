@@ -1,9 +1,7 @@
-#include "src/pool/values.h"
-
+/* Values of params and optimizer state, in and out, through the host tier; and what a torn pool still lacks. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* What a call asks for. */
@@ -16,27 +14,13 @@ typedef struct range {
     float *buffer; /* read only for set */
 } range;
 
-tide_status tide_values_create(tide_values *values)
-{
-    values->covered = calloc(values->model->param_count, sizeof *values->covered);
-    if (values->covered == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "pool: no memory for %u params", values->model->param_count);
-    return TIDE_OK;
-}
-
-void tide_values_destroy(tide_values *values)
-{
-    free(values->covered);
-    values->covered = NULL;
-}
-
 /* --- torn pools --- */
 
-static bool covers_all(const tide_values *values)
+static bool covers_all(const tide_pool *pool)
 {
-    for (uint32_t i = 0; i < values->model->param_count; i++) {
-        for (uint32_t space = 0; space < 1 + values->ground->options.update_states; space++) {
-            if (values->covered[i][space] < values->model->params[i].elements)
+    for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        for (uint32_t space = 0; space < 1 + pool->ground.options.update_states; space++) {
+            if (pool->model.params[i].covered[space] < pool->model.params[i].elements)
                 return false;
         }
     }
@@ -44,53 +28,55 @@ static bool covers_all(const tide_values *values)
 }
 
 /* A torn pool heals when every value has been set anew, each param's in order. */
-static void note_coverage(tide_values *values, const range *set)
+static void note_coverage(tide_pool *pool, const range *set)
 {
-    tide_engine *engine = values->engine;
-    uint64_t *covered = &values->covered[set->param][set->space - TIDE_SPACE_MASTER];
-    if (!engine->torn)
+    tide_model *model = &pool->model;
+    uint64_t *covered = &model->params[set->param].covered[set->space - TIDE_SPACE_MASTER];
+    if (!pool->engine.torn)
         return;
-    if (values->tear != engine->tears)
-        memset(values->covered, 0, values->model->param_count * sizeof *values->covered);
-    values->tear = engine->tears;
+    for (uint32_t i = 0; i < model->param_count && pool->covered_tear != pool->engine.tears; i++)
+        memset(model->params[i].covered, 0, sizeof model->params[i].covered);
+    pool->covered_tear = pool->engine.tears;
     if (set->first > *covered)
         return;
     if (*covered < set->first + set->count)
         *covered = set->first + set->count;
-    assert(*covered <= values->model->params[set->param].elements);
-    if (covers_all(values))
-        tide_engine_heal(engine);
+    assert(*covered <= model->params[set->param].elements);
+    if (covers_all(pool))
+        tide_engine_heal(&pool->engine);
 }
 
 /* --- chunk by chunk --- */
 
 /* One piece inside one chunk of the space. Setting a MASTER sets its param, too. */
-static tide_status access_piece(tide_values *values, tide_access_request *request, tide_chunk chunk)
+static tide_status access_piece(tide_pool *pool, tide_access_request *request, tide_chunk chunk)
 {
-    const tide_layout *layout = values->ground->layout;
+    const tide_layout *layout = pool->ground.layout;
     tide_use uses[2] = {{chunk, request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ}};
     uint32_t count = 1;
     if (request->set && request->space == TIDE_SPACE_MASTER) {
         const uint32_t parts = tide_layout_parts_per_chunk(layout),
                        index = tide_layout_chunk_index(layout, chunk);
-        const uint64_t part_elements = values->ground->plan.chunk_bytes / sizeof(float);
+        const uint64_t part_elements = pool->ground.plan.chunk_bytes / sizeof(float);
         uses[count++] = (tide_use){tide_layout_chunk(layout, TIDE_SPACE_PARAM, index / parts),
                                    TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
         request->param_offset_elements = index % parts * part_elements + request->offset_elements;
     }
     assert(tide_layout_chunk_space(layout, chunk) == request->space);
-    bool begun;
-    const tide_status status = tide_engine_access(values->engine, request, uses, count, &begun);
-    if (status == TIDE_OK || !begun)
+    tide_status status = tide_manager_host_request(pool->engine.manager, uses, count);
+    if (status != TIDE_OK)
         return status;
+    status = tide_engine_access(&pool->engine, request);
+    if (status == TIDE_OK)
+        return TIDE_OK;
     /* The request is on this stack: the engine lets go of it before we return, and is clean for the next call. */
-    (void)tide_step_give_up(values->step);
-    return tide_fail(status, "%s", values->engine->monitor->message);
+    (void)tide_step_give_up(pool);
+    return tide_fail(status, "%s", pool->monitor.message);
 }
 
-static tide_status access_range(tide_values *values, const range *all)
+static tide_status access_range(tide_pool *pool, const range *all)
 {
-    const tide_ground *ground = values->ground;
+    const tide_ground *ground = &pool->ground;
     const uint64_t element_bytes =
         all->space == TIDE_SPACE_PARAM ? tide_ground_element_bytes(ground) : sizeof(float);
     const uint64_t chunk_elements = ground->plan.chunk_bytes / element_bytes;
@@ -106,28 +92,35 @@ static tide_status access_range(tide_values *values, const range *all)
                                        .offset_elements = at % chunk_elements,
                                        .count = count,
                                        .values = all->buffer + done};
-        status = access_piece(values, &request,
+        status = access_piece(pool, &request,
                               tide_layout_chunk(ground->layout, all->space, (uint32_t)(at / chunk_elements)));
     }
     return status;
 }
 
-static tide_status access_locked(tide_values *values, const range *asked)
+/* Between steps, with the updates of the last one done. */
+static tide_status settle(tide_pool *pool, const char *call)
 {
-    tide_engine *engine = values->engine;
-    assert(tide_monitor_is_held(engine->monitor));
+    if (pool->step.is_open)
+        return tide_fail(TIDE_ERROR_STATE, "%s: a step is open", call);
+    return tide_engine_settle(&pool->engine);
+}
+
+static tide_status access_locked(tide_pool *pool, const range *asked)
+{
+    assert(tide_monitor_is_held(&pool->monitor));
     /* On a pool that failed the step is given up first, as an abort does. */
-    tide_status status = tide_engine_failure(engine) == TIDE_OK ? TIDE_OK : tide_step_give_up(values->step);
-    if (status == TIDE_OK && engine->torn && !asked->set)
+    tide_status status = tide_engine_failure(&pool->engine) == TIDE_OK ? TIDE_OK : tide_step_give_up(pool);
+    if (status == TIDE_OK && pool->engine.torn && !asked->set)
         status = tide_pool_say_torn(asked->call);
     if (status == TIDE_OK)
-        status = tide_step_settle(values->step, asked->call);
-    if (status == TIDE_OK && !values->ground->device->ops->has_data && !asked->set)
+        status = settle(pool, asked->call);
+    if (status == TIDE_OK && !pool->ground.device->ops->has_data && !asked->set)
         memset(asked->buffer, 0, asked->count * sizeof *asked->buffer);
     if (status == TIDE_OK)
-        status = access_range(values, asked);
+        status = access_range(pool, asked);
     if (status == TIDE_OK && asked->set)
-        note_coverage(values, asked);
+        note_coverage(pool, asked);
     return status;
 }
 
@@ -143,10 +136,8 @@ static tide_status check(const tide_pool *pool, const range *asked)
                          asked->call, (unsigned long long)asked->first,
                          (unsigned long long)(asked->first + asked->count), param->name,
                          (unsigned long long)param->elements);
-    const uint32_t states = pool->ground.options.update_states;
-    const bool state = asked->space == TIDE_SPACE_MASTER ||
-                       (asked->space == TIDE_SPACE_MOMENTUM && states >= 1) ||
-                       (asked->space == TIDE_SPACE_VARIANCE && states >= 2);
+    const bool state = asked->space >= TIDE_SPACE_MASTER &&
+                       asked->space <= TIDE_SPACE_MASTER + pool->ground.options.update_states;
     if (!state && (asked->set || asked->space != TIDE_SPACE_PARAM))
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s can't be %s in space %d", asked->call,
                          param->name, asked->set ? "set" : "read", (int)asked->space);
@@ -155,15 +146,13 @@ static tide_status check(const tide_pool *pool, const range *asked)
 
 static tide_status access(tide_pool *pool, const range *asked)
 {
-    tide_status status = tide_pool_given(asked->call, pool == NULL            ? "pool"
-                                                      : asked->buffer == NULL ? "values"
-                                                                              : NULL);
-    if (status == TIDE_OK)
-        status = check(pool, asked);
+    if (pool == NULL || asked->buffer == NULL)
+        return tide_pool_given(asked->call, pool == NULL ? "pool" : "values");
+    tide_status status = check(pool, asked);
     if (status != TIDE_OK)
         return status;
     tide_monitor_lock(&pool->monitor);
-    status = access_locked(&pool->values, asked);
+    status = access_locked(pool, asked);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }
@@ -195,7 +184,7 @@ tide_status tide_update_count_set(tide_pool *pool, uint64_t updates)
     tide_monitor_lock(&pool->monitor);
     status = tide_engine_failure(&pool->engine);
     if (status == TIDE_OK)
-        status = tide_step_settle(&pool->step, "tide_update_count_set");
+        status = settle(pool, "tide_update_count_set");
     if (status == TIDE_OK) {
         pool->engine.updates = updates;
         pool->norm.skipped_in_row = 0;
