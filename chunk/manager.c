@@ -21,9 +21,6 @@ enum { SPARE_SLOTS = 1 };
 
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager)
 {
-    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, TIDE_SPACE_PARAM); i++)
-        if (!tide_layout_is_local(layout, i))
-            return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: chunk %u belongs to another rank", i);
     tide_manager *m = calloc(1, sizeof *m);
     if (!m)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);

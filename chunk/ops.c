@@ -140,7 +140,7 @@ static uint32_t param_set(tide_ops *ops, const tide_op_description *d, tide_chun
     ops->seen_stamp++;
     for (uint32_t i = 0; i < d->param_count; i++) {
         tide_chunk first, last;
-        tide_layout_param_chunks(ops->layout, d->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
+        tide_layout_param_chunks(ops->layout, d->params[i].tensor, &first, &last);
         count = add_range(ops, set, count, first, last);
     }
     return count;
@@ -240,7 +240,7 @@ void tide_ops_seal(tide_ops *ops)
         for (uint32_t i = 0; i < record->param_count; i++) {
             const uint32_t param = record->params[i].tensor;
             tide_chunk first, last;
-            tide_layout_param_chunks(ops->layout, param, TIDE_SPACE_PARAM, &first, &last);
+            tide_layout_param_chunks(ops->layout, param, &first, &last);
             if (tide_gradients_may_close(&ops->gradients, op, param))
                 add_range(ops, NULL, 0, first, last);
         }

@@ -10,7 +10,7 @@ static void init_params(tide_tensors *t)
 {
     for (uint32_t i = 0; i < tide_layout_params(t->layout); i++) {
         tide_param_record *param = &t->params[i];
-        tide_layout_param_chunks(t->layout, i, TIDE_SPACE_PARAM, &param->first, &param->last);
+        tide_layout_param_chunks(t->layout, i, &param->first, &param->last);
         for (tide_chunk chunk = param->first; chunk <= param->last; chunk++)
             t->counts[chunk].in[TIDE_TENSOR_FREE]++;
     }

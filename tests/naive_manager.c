@@ -47,7 +47,7 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
     n->chunks = tide_layout_chunk_count(layout);
     n->param_chunks = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
     for (uint32_t p = 0; p < n->params; p++)
-        tide_layout_param_chunks(layout, p, TIDE_SPACE_PARAM, &n->first[p], &n->last[p]);
+        tide_layout_param_chunks(layout, p, &n->first[p], &n->last[p]);
     for (tide_chunk chunk = 0; chunk < n->chunks; chunk++)
         n->is_checkpoint[chunk] = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_CHECKPOINT;
 }

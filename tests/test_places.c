@@ -172,8 +172,7 @@ typedef struct rig {
 /* PARAM chunks 0 and 1 with their state behind them, and a CHECKPOINT chunk, the last. */
 static void arrange(rig *r)
 {
-    const tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
     uint32_t number;
     memset(r, 0, sizeof *r);

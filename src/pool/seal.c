@@ -79,7 +79,7 @@ static uint32_t op_accesses_max(const tide_pool *pool, const tide_op_description
     uint32_t count = 1, most = 0;
     tide_chunk first, last;
     for (uint32_t i = 0; i < op->param_count; i++) {
-        tide_layout_param_chunks(pool->ground.layout, op->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
+        tide_layout_param_chunks(pool->ground.layout, op->params[i].tensor, &first, &last);
         assert(first <= last);
         count += last - first + 1;
     }
@@ -156,8 +156,7 @@ static void fill_places(tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         tide_pool_param *param = &pool->model.params[i];
-        tide_layout_param_chunks(pool->ground.layout, i, TIDE_SPACE_PARAM, &param->first_chunk,
-                                 &param->last_chunk);
+        tide_layout_param_chunks(pool->ground.layout, i, &param->first_chunk, &param->last_chunk);
         assert(param->first_chunk <= param->last_chunk);
         param->data_offset_bytes = tide_layout_param_offset_elements(pool->ground.layout, i) *
                                    tide_dtype_bytes(pool->ground.options.dtype);

@@ -213,12 +213,8 @@ static void chunk_params_write(tide_json_line *line, const tide_layout *layout)
 /* The same params give the same layout: packing is a pure function of them. */
 static tide_status layout_build(const tide_trace_header *header, tide_layout **layout)
 {
-    tide_layout_options options = {.chunk_bytes = header->plan->chunk_bytes,
-                                   .dtype = header->dtype,
-                                   .ranks = 1,
-                                   .group_size = 1,
-                                   .states = 2,
-                                   .rank = 0};
+    tide_layout_options options = {
+        .chunk_bytes = header->plan->chunk_bytes, .dtype = header->dtype, .states = 2};
     tide_layout *made = NULL;
     uint32_t param = 0;
     tide_status status = tide_layout_create(&options, &made);
