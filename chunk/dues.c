@@ -64,7 +64,7 @@ tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk)
 static bool awaits_update(const tide_dues *dues, tide_chunk chunk)
 {
     assert(tide_dues_is_param_chunk(dues, chunk));
-    if (!tide_tensor_counts_complete(&dues->tensors->counts[chunk]))
+    if (!tide_tensors_all_closed(dues->tensors, chunk))
         return false;
     const uint32_t param = tide_layout_chunk_segment(dues->layout, chunk, 0).param;
     return dues->chunks[chunk].step != dues->tensors->params[param].gradient_step;
@@ -104,7 +104,7 @@ void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
     tide_due *due = &dues->chunks[chunk];
     assert(tide_dues_is_param_chunk(dues, chunk));
     assert(due->kind == TIDE_DUE_NONE && due->parts > 0);
-    assert(kind == TIDE_DUE_RESTORE || tide_tensor_counts_complete(&dues->tensors->counts[chunk]));
+    assert(kind == TIDE_DUE_RESTORE || tide_tensors_all_closed(dues->tensors, chunk));
     assert(kind == TIDE_DUE_RESTORE || due->step != dues->training_step);
     assert(kind != TIDE_DUE_NONE && !due->running && dues->count < chunk_count(dues));
     due->kind = kind;

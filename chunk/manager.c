@@ -304,7 +304,7 @@ static tide_chunk_state chunk_state(const tide_manager *m, tide_chunk chunk)
     if (space == TIDE_SPACE_PARAM && m->dues.chunks[chunk].running)
         return TIDE_CHUNK_UPDATING;
     if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
-        return tide_tensor_counts_state(&m->tensors.counts[chunk]);
+        return tide_tensors_chunk_state(&m->tensors, chunk);
     if (place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST])
         return TIDE_CHUNK_UPDATING;
     return place->live ? TIDE_CHUNK_HOLD : TIDE_CHUNK_FREE;

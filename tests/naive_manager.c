@@ -199,8 +199,6 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
     tide_chunk first, last;
     EXPECT(said == state, "param %u is in state %d, the manager says %d", p, (int)state, (int)said);
     EXPECT(n->manager->tensors.params[p].has_gradient == gradient, "param %u: gradient %d", p, gradient);
-    EXPECT(n->manager->tensors.params[p].zero_gradient == n->is_zero[p], "param %u: zero gradient %d", p,
-           n->is_zero[p]);
     param_range(n, p, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         states->tensors[chunk] |= (uint8_t)(1u << state);
@@ -838,11 +836,9 @@ bool naive_step_end(naive_manager *n)
     expect_status(n, tide_manager_step_end(n->manager), may, "step end");
     if (!may)
         return false;
-    for (uint32_t p = 0; p < n->params && n->training; p++) {
-        n->is_zero[p] = !n->closed_now[p];
-        if (n->is_zero[p])
+    for (uint32_t p = 0; p < n->params && n->training; p++)
+        if (!n->closed_now[p])
             take_as_zero(n, p);
-    }
     if (n->training) {
         owe_complete_chunks(n);
         n->release_owed = n->updates_wait;
@@ -905,7 +901,6 @@ static void tear(naive_manager *n)
     memset(n->owed_parts, 0, sizeof n->owed_parts);
     memset(n->gradient, 0, sizeof n->gradient);
     memset(n->stands_complete, 0, sizeof n->stands_complete);
-    memset(n->is_zero, 0, sizeof n->is_zero);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
         n->truth[chunk] = NAIVE_GARBAGE;
     n->update_failed = false;

@@ -747,8 +747,8 @@ static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
     run_op(1);
     run_op(2); /* param 1 only */
     step_end();
-    assert_true(f.manager->tensors.params[0].zero_gradient);
-    assert_false(f.manager->tensors.params[1].zero_gradient);
+    assert_false(f.manager->tensors.params[0].has_gradient);
+    assert_true(f.manager->tensors.params[1].has_gradient);
     assert_int_equal(counters().zero_gradients, 1);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);
