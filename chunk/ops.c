@@ -231,22 +231,23 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, 
     return TIDE_OK;
 }
 
+static void add_modified(tide_op_record *op, tide_chunk first, tide_chunk last)
+{
+    for (uint32_t i = 0; i < op->chunk_count; i++)
+        op->modifies[i] = op->modifies[i] || (op->chunks[i] >= first && op->chunks[i] <= last);
+}
+
 void tide_ops_seal(tide_ops *ops)
 {
     assert(ops->gradients.op_count == ops->count);
-    for (tide_op op = 0; op < ops->count; op++) {
-        tide_op_record *record = &ops->records[op];
-        ops->seen_stamp++;
-        for (uint32_t i = 0; i < record->param_count; i++) {
-            const uint32_t param = record->params[i].tensor;
+    for (tide_op op = 0; op < ops->count; op++)
+        for (uint32_t i = 0; i < ops->records[op].param_count; i++) {
+            const uint32_t param = ops->records[op].params[i].tensor;
             tide_chunk first, last;
             tide_layout_param_chunks(ops->layout, param, &first, &last);
             if (tide_gradients_may_close(&ops->gradients, op, param))
-                add_range(ops, NULL, 0, first, last);
+                add_modified(&ops->records[op], first, last);
         }
-        for (uint32_t i = 0; i < record->chunk_count; i++)
-            record->modifies[i] = ops->seen[record->chunks[i]] == ops->seen_stamp;
-    }
 }
 
 /* --- queries --- */
@@ -275,9 +276,8 @@ void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses)
     }
 }
 
-const tide_chunk *tide_ops_moment_chunks(const void *owner, tide_moment moment, uint32_t *count)
+const tide_chunk *tide_ops_moment_chunks(const tide_ops *ops, tide_moment moment, uint32_t *count)
 {
-    const tide_ops *ops = owner;
     assert(moment.op < ops->count);
     const tide_op_record *op = &ops->records[moment.op];
     if (moment.slice == TIDE_SLICE_NONE) {

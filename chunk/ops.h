@@ -6,7 +6,14 @@
 #define TIDE_CHUNK_OPS_H
 
 #include "chunk/gradients.h"
-#include "chunk/schedule.h"
+
+#define TIDE_SLICE_NONE UINT32_MAX
+
+/* An op's begin, or the begin of one of its slices. */
+typedef struct tide_moment {
+    tide_op op;
+    uint32_t slice; /* TIDE_SLICE_NONE: the op's params */
+} tide_moment;
 
 typedef struct tide_op_record {
     char *name;
@@ -43,6 +50,7 @@ void tide_ops_destroy(tide_ops *ops);
 tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* The next op. ARGUMENT as tide_op_check; NO_MEMORY. */
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);
+
 /* All ops are added: fill what their ends modify. */
 void tide_ops_seal(tide_ops *ops);
 
@@ -50,7 +58,7 @@ void tide_ops_seal(tide_ops *ops);
 uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);
 /* Moments and uses of one step that runs every op once. */
 void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses);
-/* The chunks that a moment requests: tide_moment_chunks of the schedule; owner: the ops. */
-const tide_chunk *tide_ops_moment_chunks(const void *owner, tide_moment moment, uint32_t *count);
+/* The chunks that a moment requests. */
+const tide_chunk *tide_ops_moment_chunks(const tide_ops *ops, tide_moment moment, uint32_t *count);
 
 #endif

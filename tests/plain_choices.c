@@ -75,13 +75,13 @@ static uint64_t far(uint64_t moments, uint32_t use, uint32_t state)
 
 static uint64_t far_never(const tide_future *f, tide_chunk chunk)
 {
-    return far(f->active ? tide_schedule_never(&f->schedule) : (uint64_t)1 << 23, chunk, 0);
+    return far(f->active ? tide_schedule_distance(&f->schedule, TIDE_USE_NONE) : (uint64_t)1 << 23, chunk, 0);
 }
 
 static uint64_t far_next(const tide_future *f, tide_chunk chunk, uint32_t state)
 {
     const uint32_t use = tide_schedule_next(&f->schedule, chunk);
-    return far(tide_schedule_distance(&f->schedule, chunk), use, state);
+    return far(tide_schedule_distance(&f->schedule, use), use, state);
 }
 
 static bool is_used(const tide_future *f, tide_chunk chunk)
@@ -105,8 +105,8 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
         1 + (uint32_t)(space - TIDE_SPACE_MASTER) * parts + tide_layout_chunk_index(v->layout, chunk) % parts;
     if (tide_dues_has(v->dues, param_chunk))
         return far_next(f, param_chunk, state);
-    return far(tide_schedule_last_distance(&f->schedule, param_chunk),
-               tide_schedule_last(&f->schedule, param_chunk), state);
+    const uint32_t last = tide_schedule_last(&f->schedule, param_chunk);
+    return far(tide_schedule_distance(&f->schedule, last), last, state);
 }
 
 /* Without a recording: uses up to this one count as equally long ago. */
@@ -657,7 +657,8 @@ static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ah
         return LATER;
     if (!there)
         return !place->busy ? MISSING : requested ? LATER : THERE;
-    const bool used_before = tide_schedule_distance(&p->future->schedule, chunk) < ahead;
+    const tide_schedule *schedule = &p->future->schedule;
+    const bool used_before = tide_schedule_distance(schedule, tide_schedule_next(schedule, chunk)) < ahead;
     return used_before || requested || place->busy || place->marks & TIDE_MARK_LEAVING ||
                    place->pins[TIDE_TIER_DEVICE]
                ? LATER
