@@ -219,15 +219,9 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, 
         record_free(&record);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", description->name);
     }
-    status =
-        tide_gradients_add_op(&ops->gradients, record.name, record.pass, record.params, record.param_count);
-    if (status != TIDE_OK) {
-        record_free(&record);
-        return status;
-    }
-    assert(ops->gradients.op_count == ops->count + 1);
     *op = ops->count++;
     ops->records[*op] = record;
+    tide_gradients_add_op(&ops->gradients, ops->records, ops->count);
     return TIDE_OK;
 }
 

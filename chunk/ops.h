@@ -29,6 +29,7 @@ typedef struct tide_op_record {
     tide_chunk *slice_chunks; /* slice m's are [slice_first[m], slice_first[m + 1]) */
     uint32_t *slice_first;
     uint32_t largest_slice; /* chunks */
+    uint32_t needed;        /* gradients.look: found to be needed in this look */
 } tide_op_record;
 
 typedef struct tide_ops {
