@@ -2,7 +2,6 @@
 #include "chunk/dues.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -31,10 +30,10 @@ tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_te
 {
     *dues = (tide_dues){.layout = layout, .tensors = tensors};
     const uint32_t chunks = chunk_count(dues);
-    dues->chunks = calloc(chunks, sizeof *dues->chunks);
-    dues->on_device = calloc(chunks, sizeof *dues->on_device);
-    dues->wanted_on_device = calloc(chunks, sizeof *dues->wanted_on_device);
-    if (!dues->chunks || !dues->on_device || !dues->wanted_on_device)
+    dues->chunks = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->chunks);
+    dues->on_device = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->on_device);
+    dues->wanted_on_device = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->wanted_on_device);
+    if (dues->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
     for (tide_chunk chunk = 0; chunk < chunks; chunk++)
         dues->chunks[chunk].parts = count_parts(layout, chunk);
@@ -43,9 +42,7 @@ tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_te
 
 void tide_dues_destroy(tide_dues *dues)
 {
-    free(dues->chunks);
-    free(dues->on_device);
-    free(dues->wanted_on_device);
+    tide_arrays_free(&dues->arrays);
     *dues = (tide_dues){.chunks = NULL};
 }
 

@@ -26,6 +26,7 @@ typedef struct tide_due {
 } tide_due;
 
 typedef struct tide_dues {
+    tide_arrays arrays;
     const tide_layout *layout;
     tide_tensors *tensors;
     tide_due *chunks;       /* per PARAM chunk */

@@ -2,7 +2,6 @@
 #include "chunk/future.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -11,16 +10,6 @@ enum {
 };
 
 /* --- memory --- */
-
-static tide_status create_plan(tide_step_plan *step, uint32_t chunks, const tide_schedule *schedule)
-{
-    const uint32_t uses = schedule->use_capacity, moments = schedule->moment_capacity;
-    step->trace.uses = malloc(uses * sizeof *step->trace.uses);
-    if (!step->trace.uses)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
-                         chunks);
-    return tide_planner_create(chunks, uses > moments ? uses : moments, &step->planner);
-}
 
 static uint32_t part_count(const tide_future *f)
 {
@@ -37,34 +26,37 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
                             .prefetch = prefetch,
                             .device_slots = device_slots,
                             .least_slots = least_slots};
-    future->live_parts = calloc(chunks, sizeof *future->live_parts);
-    future->part_live = calloc(part_count(future) + 1u, sizeof *future->part_live);
-    if (!future->live_parts || !future->part_live)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to trace %u chunks", chunks);
     tide_status status = tide_schedule_create(&future->schedule, ops);
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++)
-        status = create_plan(&future->plans[kind], chunks, &future->schedule);
+    if (status != TIDE_OK)
+        return status;
+    const uint32_t uses = future->schedule.use_capacity, moments = future->schedule.moment_capacity;
+    future->live_parts = tide_arrays_add(&future->arrays, chunks, sizeof *future->live_parts);
+    future->part_live = tide_arrays_add(&future->arrays, part_count(future), sizeof *future->part_live);
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++) {
+        future->plans[kind].trace.uses = tide_arrays_add(&future->arrays, uses, sizeof(tide_trace_use));
+        status = tide_planner_create(chunks, uses > moments ? uses : moments, &future->plans[kind].planner);
+    }
+    if (future->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
+                         chunks);
     const uint32_t states = tide_dues_task_slots(ops->layout) - 1;
     future->spread = 1 + states * tide_layout_parts_per_chunk(ops->layout);
-    uint64_t never_first = (uint64_t)future->schedule.use_capacity * future->spread;
+    uint64_t never_first = (uint64_t)uses * future->spread;
     if (never_first <
         2 * (uint64_t)chunks) /* without a recording: room to tell what was used last (victims.h) */
         never_first = 2 * (uint64_t)chunks;
     if (never_first > UINT32_MAX - chunks)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: a step of %u uses of %u chunks is too long",
-                         future->schedule.use_capacity / 2, chunks);
+                         uses / 2, chunks);
     future->never_first = (uint32_t)never_first;
     return status;
 }
 
 void tide_future_destroy(tide_future *future)
 {
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
-        free(future->plans[kind].trace.uses);
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++)
         tide_planner_destroy(future->plans[kind].planner);
-    }
-    free(future->live_parts);
-    free(future->part_live);
+    tide_arrays_free(&future->arrays);
     tide_schedule_destroy(&future->schedule);
     *future = (tide_future){.ops = NULL};
 }

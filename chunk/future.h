@@ -23,6 +23,7 @@ typedef struct tide_step_plan {
 } tide_step_plan;
 
 typedef struct tide_future {
+    tide_arrays arrays;
     const tide_ops *ops;
     const tide_dues *dues;
     tide_schedule schedule;

@@ -2,66 +2,42 @@
 #include "chunk/places.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
-static tide_status slots_create(tide_slots *slots, uint32_t count)
+static void create_slots(tide_places *places, tide_slots *slots, uint32_t count)
 {
     assert(count > 0 && count < TIDE_SLOT_NONE);
-    slots->free = malloc(count * sizeof *slots->free);
-    slots->holder = malloc(count * sizeof *slots->holder);
-    if (!slots->free || !slots->holder)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u slots", count);
     slots->count = slots->free_count = count;
-    for (uint32_t i = 0; i < count; i++) {
+    slots->free = tide_arrays_add(&places->arrays, count, sizeof *slots->free);
+    slots->holder = tide_arrays_add(&places->arrays, count, sizeof *slots->holder);
+    for (uint32_t i = 0; i < count && !places->arrays.lacks; i++) {
         slots->free[i] = i;
         slots->holder[i] = TIDE_CHUNK_NONE;
     }
-    return TIDE_OK;
 }
 
 tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
                                const uint32_t slots[TIDE_TIER_COUNT])
 {
     assert(chunk_count > 0 && chunk_count < TIDE_CHUNK_NONE);
-    memset(places, 0, sizeof *places);
-    tide_status status = TIDE_OK;
-    for (int tier = 0; tier < TIDE_TIER_COUNT && status == TIDE_OK; tier++)
-        status = slots_create(&places->tier[tier], slots[tier]);
-    if (status != TIDE_OK)
-        goto undo_tables;
-    places->chunks = calloc(chunk_count, sizeof *places->chunks);
-    if (!places->chunks) {
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunk_count);
-        goto undo_tables;
-    }
-    places->chunk_count = chunk_count;
-    for (int i = 0; i < TIDE_WATCHERS; i++) {
-        places->watches[i].chunks = malloc(chunk_count * sizeof *places->watches[i].chunks);
-        if (!places->watches[i].chunks) {
-            status = tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to watch %u chunks", chunk_count);
-            goto undo_tables;
-        }
+    *places = (tide_places){.chunk_count = chunk_count};
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
+        create_slots(places, &places->tier[tier], slots[tier]);
+    places->chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof *places->chunks);
+    for (int i = 0; i < TIDE_WATCHERS; i++)
+        places->watches[i].chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof(tide_chunk));
+    if (places->arrays.lacks) {
+        tide_places_destroy(places);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunk_count);
     }
     for (uint32_t i = 0; i < chunk_count; i++)
         places->chunks[i].slot[TIDE_TIER_DEVICE] = places->chunks[i].slot[TIDE_TIER_HOST] = TIDE_SLOT_NONE;
     return TIDE_OK;
-
-undo_tables:
-    tide_places_destroy(places);
-    return status;
 }
 
 void tide_places_destroy(tide_places *places)
 {
-    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
-        free(places->tier[tier].free);
-        free(places->tier[tier].holder);
-    }
-    for (int i = 0; i < TIDE_WATCHERS; i++)
-        free(places->watches[i].chunks);
-    free(places->chunks);
-    memset(places, 0, sizeof *places);
+    tide_arrays_free(&places->arrays);
+    *places = (tide_places){.chunks = NULL};
 }
 
 uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)

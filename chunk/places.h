@@ -23,6 +23,7 @@
 #ifndef TIDE_CHUNK_PLACES_H
 #define TIDE_CHUNK_PLACES_H
 
+#include "chunk/array.h"
 #include "chunk/layout.h"
 
 #define TIDE_SLOT_NONE UINT32_MAX
@@ -82,6 +83,7 @@ typedef struct tide_watch {
 } tide_watch;
 
 typedef struct tide_places {
+    tide_arrays arrays;
     uint32_t chunk_count;
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];

@@ -9,6 +9,8 @@
  * C is used, and a journal takes them back.
  */
 #include "chunk/planner.h"
+
+#include "chunk/array.h"
 #include "chunk/use_set.h"
 
 #include <assert.h>
@@ -54,6 +56,7 @@ typedef struct journal_entry {
 } journal_entry;
 
 struct tide_planner {
+    tide_arrays arrays;
     uint32_t chunk_capacity, use_capacity;
     uint64_t *set_memory;
     tide_use_set sets[SETS]; /* [ABSENT] is not used */
@@ -515,43 +518,35 @@ uint32_t tide_planner_tight_fetches(const tide_planner *planner, uint32_t spare)
 
 /* --- memory --- */
 
-static bool allocate_plan(tide_plan *plan, size_t uses)
+static void allocate_plan(tide_planner *p, tide_plan *plan)
 {
-    plan->leaves = calloc(uses, sizeof *plan->leaves);
-    plan->fetches = calloc(uses, sizeof *plan->fetches);
-    plan->in_place = calloc(uses, sizeof *plan->in_place);
-    return plan->leaves && plan->fetches && plan->in_place;
+    const size_t uses = p->use_capacity + 1u;
+    plan->leaves = tide_arrays_add(&p->arrays, uses, sizeof *plan->leaves);
+    plan->fetches = tide_arrays_add(&p->arrays, uses, sizeof *plan->fetches);
+    plan->in_place = tide_arrays_add(&p->arrays, uses, sizeof *plan->in_place);
 }
 
-static void free_plan(tide_plan *plan)
+static void allocate(tide_planner *p)
 {
-    free(plan->leaves);
-    free(plan->fetches);
-    free(plan->in_place);
-}
-
-static bool allocate(tide_planner *p)
-{
-    const size_t chunks = p->chunk_capacity + 1u, uses = p->use_capacity + 1u,
-                 words = tide_use_set_words(p->use_capacity);
+    const size_t chunks = p->chunk_capacity + 1u, uses = p->use_capacity + 1u;
     p->journal_capacity = 4u * (p->use_capacity + LOOK_AHEAD_USES);
-    p->set_memory = calloc((SETS - 1) * words, sizeof *p->set_memory);
-    p->states = calloc(chunks, sizeof *p->states);
-    p->first_states = calloc(chunks, sizeof *p->first_states);
-    p->next = calloc(chunks, sizeof *p->next);
-    p->following = calloc(uses, sizeof *p->following);
-    p->rank = calloc(uses, sizeof *p->rank);
-    p->ranked = calloc(uses, sizeof *p->ranked);
-    p->moment_first = calloc(uses + 1, sizeof *p->moment_first);
-    p->crowd = calloc(uses + 1, sizeof *p->crowd);
-    p->ending = calloc(uses, sizeof *p->ending);
-    p->ending_first = calloc(uses + 1, sizeof *p->ending_first);
-    p->fetched = calloc(uses, sizeof *p->fetched);
-    p->refreshed = calloc(uses, sizeof *p->refreshed);
-    p->journal = calloc(p->journal_capacity, sizeof *p->journal);
-    return p->set_memory && p->states && p->first_states && p->next && p->following && p->rank && p->ranked &&
-           p->moment_first && p->crowd && p->ending && p->ending_first && p->fetched && p->refreshed &&
-           p->journal && allocate_plan(&p->plan, uses) && allocate_plan(&p->candidate, uses);
+    p->set_memory =
+        tide_arrays_add(&p->arrays, (SETS - 1) * tide_use_set_words(p->use_capacity), sizeof *p->set_memory);
+    p->states = tide_arrays_add(&p->arrays, chunks, sizeof *p->states);
+    p->first_states = tide_arrays_add(&p->arrays, chunks, sizeof *p->first_states);
+    p->next = tide_arrays_add(&p->arrays, chunks, sizeof *p->next);
+    p->following = tide_arrays_add(&p->arrays, uses, sizeof *p->following);
+    p->rank = tide_arrays_add(&p->arrays, uses, sizeof *p->rank);
+    p->ranked = tide_arrays_add(&p->arrays, uses, sizeof *p->ranked);
+    p->moment_first = tide_arrays_add(&p->arrays, uses + 1, sizeof *p->moment_first);
+    p->crowd = tide_arrays_add(&p->arrays, uses + 1, sizeof *p->crowd);
+    p->ending = tide_arrays_add(&p->arrays, uses, sizeof *p->ending);
+    p->ending_first = tide_arrays_add(&p->arrays, uses + 1, sizeof *p->ending_first);
+    p->fetched = tide_arrays_add(&p->arrays, uses, sizeof *p->fetched);
+    p->refreshed = tide_arrays_add(&p->arrays, uses, sizeof *p->refreshed);
+    p->journal = tide_arrays_add(&p->arrays, p->journal_capacity, sizeof *p->journal);
+    allocate_plan(p, &p->plan);
+    allocate_plan(p, &p->candidate);
 }
 
 tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_planner **planner)
@@ -561,7 +556,8 @@ tide_status tide_planner_create(uint32_t chunk_count, uint32_t use_count, tide_p
         return tide_fail(TIDE_ERROR_NO_MEMORY, "planner: no memory for %zu bytes", sizeof *p);
     p->chunk_capacity = chunk_count;
     p->use_capacity = use_count;
-    if (!allocate(p)) {
+    allocate(p);
+    if (p->arrays.lacks) {
         tide_planner_destroy(p);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "planner: no memory for %u uses of %u chunks", use_count,
                          chunk_count);
@@ -577,21 +573,6 @@ void tide_planner_destroy(tide_planner *planner)
 {
     if (!planner)
         return;
-    free(planner->set_memory);
-    free(planner->states);
-    free(planner->first_states);
-    free(planner->next);
-    free(planner->following);
-    free(planner->rank);
-    free(planner->ranked);
-    free(planner->moment_first);
-    free(planner->crowd);
-    free(planner->ending);
-    free(planner->ending_first);
-    free(planner->fetched);
-    free(planner->refreshed);
-    free(planner->journal);
-    free_plan(&planner->plan);
-    free_plan(&planner->candidate);
+    tide_arrays_free(&planner->arrays);
     free(planner);
 }

@@ -2,24 +2,19 @@
 #include "chunk/schedule.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Room for a step that runs every registered op twice: gradients of two losses, say. */
 enum { STEP_SPARE_FACTOR = 2 };
 
-static tide_status recording_create(tide_recording *recording, const tide_schedule *schedule)
+static void allocate(tide_schedule *s, tide_recording *recording)
 {
-    recording->moments = malloc(schedule->moment_capacity * sizeof *recording->moments);
-    recording->uses = malloc(schedule->use_capacity * sizeof *recording->uses);
-    recording->first = malloc((schedule->chunk_count + 1) * sizeof *recording->first);
-    recording->moment_of = malloc(schedule->use_capacity * sizeof *recording->moment_of);
-    recording->moment_first = malloc((schedule->moment_capacity + 1) * sizeof *recording->moment_first);
-    if (!recording->moments || !recording->uses || !recording->first || !recording->moment_of ||
-        !recording->moment_first)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u moments",
-                         schedule->moment_capacity);
-    return TIDE_OK;
+    recording->moments = tide_arrays_add(&s->arrays, s->moment_capacity, sizeof *recording->moments);
+    recording->moment_first =
+        tide_arrays_add(&s->arrays, s->moment_capacity + 1u, sizeof *recording->moment_first);
+    recording->moment_of = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->moment_of);
+    recording->uses = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->uses);
+    recording->first = tide_arrays_add(&s->arrays, s->chunk_count + 1u, sizeof *recording->first);
 }
 
 tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops)
@@ -30,26 +25,19 @@ tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops)
                                 .chunk_count = tide_layout_chunk_count(ops->layout),
                                 .moment_capacity = STEP_SPARE_FACTOR * moments + 1,
                                 .use_capacity = STEP_SPARE_FACTOR * uses + 1};
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
-        tide_status status = recording_create(&schedule->recordings[kind], schedule);
-        if (status != TIDE_OK) {
-            tide_schedule_destroy(schedule);
-            return status;
-        }
-    }
-    return TIDE_OK;
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++)
+        allocate(schedule, &schedule->recordings[kind]);
+    if (!schedule->arrays.lacks)
+        return TIDE_OK;
+    tide_schedule_destroy(schedule);
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u moments",
+                     STEP_SPARE_FACTOR * moments + 1);
 }
 
 void tide_schedule_destroy(tide_schedule *schedule)
 {
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
-        free(schedule->recordings[kind].moments);
-        free(schedule->recordings[kind].uses);
-        free(schedule->recordings[kind].first);
-        free(schedule->recordings[kind].moment_of);
-        free(schedule->recordings[kind].moment_first);
-    }
-    memset(schedule, 0, sizeof *schedule);
+    tide_arrays_free(&schedule->arrays);
+    *schedule = (tide_schedule){.cursor = 0};
 }
 
 static void count_uses(const tide_schedule *schedule, tide_recording *recording)

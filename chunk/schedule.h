@@ -17,6 +17,7 @@
 #ifndef TIDE_CHUNK_SCHEDULE_H
 #define TIDE_CHUNK_SCHEDULE_H
 
+#include "chunk/array.h"
 #include "chunk/ops.h"
 #include "chunk/use_set.h"
 
@@ -41,6 +42,7 @@ typedef enum tide_schedule_mode {
 } tide_schedule_mode;
 
 typedef struct tide_schedule {
+    tide_arrays arrays;
     tide_recording recordings[TIDE_SCHEDULE_KINDS];
     const tide_ops *ops;
     uint32_t chunk_count;

@@ -2,7 +2,6 @@
 #include "chunk/tensors.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* --- set-up --- */
 
@@ -27,36 +26,27 @@ static void init_counts(tide_tensors *t)
         }
 }
 
-static bool allocate(tide_tensors *t)
-{
-    const uint32_t tensors = tide_layout_checkpoints(t->layout);
-    t->part_first = calloc(tensors + 1u, sizeof *t->part_first);
-    if (!t->part_first)
-        return false;
-    for (uint32_t i = 0; i < tensors; i++)
-        t->part_first[i + 1] = t->part_first[i] + tide_layout_checkpoint_parts(t->layout, i);
-    t->part_states = calloc(t->part_first[tensors] + 1u, sizeof *t->part_states);
-    t->params = calloc(tide_layout_params(t->layout), sizeof *t->params);
-    t->counts = calloc(tide_layout_chunk_count(t->layout), sizeof *t->counts);
-    return t->part_states && t->params && t->counts;
-}
-
 tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places)
 {
-    *tensors = (tide_tensors){.layout = layout, .places = places};
-    if (!allocate(tensors))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the states of %u params",
-                         tide_layout_params(layout));
+    const uint32_t params = tide_layout_params(layout), checkpoints = tide_layout_checkpoints(layout);
+    tide_tensors *t = tensors;
+    *t = (tide_tensors){.layout = layout, .places = places};
+    t->params = tide_arrays_add(&t->arrays, params, sizeof *t->params);
+    t->counts = tide_arrays_add(&t->arrays, tide_layout_chunk_count(layout), sizeof *t->counts);
+    t->part_first = tide_arrays_add(&t->arrays, checkpoints + 1u, sizeof *t->part_first);
+    for (uint32_t i = 0; i < checkpoints && t->part_first; i++)
+        t->part_first[i + 1] = t->part_first[i] + tide_layout_checkpoint_parts(layout, i);
+    if (t->part_first)
+        t->part_states = tide_arrays_add(&t->arrays, t->part_first[checkpoints], sizeof *t->part_states);
+    if (t->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the states of %u params", params);
     init_counts(tensors);
     return TIDE_OK;
 }
 
 void tide_tensors_destroy(tide_tensors *tensors)
 {
-    free(tensors->params);
-    free(tensors->part_first);
-    free(tensors->part_states);
-    free(tensors->counts);
+    tide_arrays_free(&tensors->arrays);
     *tensors = (tide_tensors){.params = NULL};
 }
 

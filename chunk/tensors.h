@@ -56,6 +56,7 @@ typedef struct tide_param_record {
 } tide_param_record;
 
 typedef struct tide_tensors {
+    tide_arrays arrays;
     const tide_layout *layout;
     tide_places *places;
     tide_param_record *params;
