@@ -85,8 +85,9 @@ static void trace_params(const tide_future *f, const tide_recording *recording, 
 {
     const tide_op_record *op = &f->ops->records[recording->moments[moment].op];
     const uint32_t held = slices_after(recording, moment);
-    for (uint32_t i = 0; i < op->chunk_count; i++)
-        add_use(trace, moment, op->chunks[i], training && op->modifies[i] ? TIDE_TRACE_MODIFIES : 0, held);
+    for (uint32_t i = 0; i < op->chunks.count; i++)
+        add_use(trace, moment, op->chunks.list[i], training && op->modifies[i] ? TIDE_TRACE_MODIFIES : 0,
+                held);
 }
 
 /* A part of a CHECKPOINT tensor gets or loses its content. */
@@ -124,8 +125,8 @@ static void trace_slice(tide_future *f, tide_moment moment, uint32_t number, tid
 {
     const tide_op_record *op = &f->ops->records[moment.op];
     const uint32_t first_use = trace->use_count;
-    for (uint32_t i = op->slice_first[moment.slice]; i < op->slice_first[moment.slice + 1]; i++)
-        add_use(trace, number, op->slice_chunks[i], 0, 0);
+    for (uint32_t i = 0; i < op->slice_chunks[moment.slice].count; i++)
+        add_use(trace, number, op->slice_chunks[moment.slice].list[i], 0, 0);
     for (uint32_t i = 0; i < op->checkpoint_count; i++)
         if (!(op->checkpoints[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
             set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);

@@ -44,10 +44,9 @@ static void count_uses(const tide_schedule *schedule, tide_recording *recording)
 {
     memset(recording->first, 0, (schedule->chunk_count + 1) * sizeof *recording->first);
     for (uint32_t m = 0; m < recording->length; m++) {
-        uint32_t count;
-        const tide_chunk *chunks = tide_ops_moment_chunks(schedule->ops, recording->moments[m], &count);
-        for (uint32_t i = 0; i < count; i++)
-            recording->first[chunks[i] + 1]++;
+        const tide_chunk_set *set = tide_ops_moment_chunks(schedule->ops, recording->moments[m]);
+        for (uint32_t i = 0; i < set->count; i++)
+            recording->first[set->list[i] + 1]++;
     }
     for (uint32_t c = 0; c < schedule->chunk_count; c++)
         recording->first[c + 1] += recording->first[c];
@@ -62,11 +61,10 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
         return false;
     uint32_t number = 0;
     for (uint32_t m = 0; m < recording->length; m++) {
-        uint32_t count;
-        const tide_chunk *chunks = tide_ops_moment_chunks(schedule->ops, recording->moments[m], &count);
+        const tide_chunk_set *set = tide_ops_moment_chunks(schedule->ops, recording->moments[m]);
         recording->moment_first[m] = number;
-        for (uint32_t i = 0; i < count; i++) {
-            recording->uses[recording->first[chunks[i]]++] = number;
+        for (uint32_t i = 0; i < set->count; i++) {
+            recording->uses[recording->first[set->list[i]]++] = number;
             recording->moment_of[number++] = m;
         }
     }

@@ -57,7 +57,6 @@ static int destroy_layout(void **state)
 static void create(story *s)
 {
     static tide_op_record records[OPS];
-    static uint32_t no_slices;
     memset(s, 0, sizeof *s);
     s->ops = (tide_ops){.layout = layout, .records = records, .count = OPS};
     for (uint32_t op = 0; op < OPS; op++) {
@@ -67,7 +66,7 @@ static void create(story *s)
             s->chunks[op][s->counts[op]++] = (first + (op % 2 ? i : uses - 1 - i)) % (CHUNKS - 1);
         s->uses += s->counts[op];
         records[op] = (tide_op_record){
-            .chunks = s->chunks[op], .chunk_count = s->counts[op], .slice_first = &no_slices};
+            .chunks = {.list = s->chunks[op], .count = s->counts[op]}};
     }
     assert_int_equal(tide_schedule_create(&s->schedule, &s->ops), TIDE_OK);
 }
