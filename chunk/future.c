@@ -11,11 +11,6 @@ enum {
 
 /* --- memory --- */
 
-static uint32_t part_count(const tide_future *f)
-{
-    return f->dues->tensors->part_first[tide_layout_checkpoints(f->ops->layout)];
-}
-
 tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_dues *dues,
                                uint32_t device_slots, uint32_t least_slots, bool prefetch)
 {
@@ -31,7 +26,8 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
         return status;
     const uint32_t uses = future->schedule.use_capacity, moments = future->schedule.moment_capacity;
     future->live_parts = tide_arrays_add(&future->arrays, chunks, sizeof *future->live_parts);
-    future->part_live = tide_arrays_add(&future->arrays, part_count(future), sizeof *future->part_live);
+    future->part_live =
+        tide_arrays_add(&future->arrays, tide_layout_parts(ops->layout), sizeof *future->part_live);
     for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++) {
         future->plans[kind].trace.uses = tide_arrays_add(&future->arrays, uses, sizeof(tide_trace_use));
         status = tide_planner_create(chunks, uses > moments ? uses : moments, &future->plans[kind].planner);
@@ -93,7 +89,7 @@ static void trace_params(const tide_future *f, const tide_recording *recording, 
 /* A part of a CHECKPOINT tensor gets or loses its content. */
 static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool live)
 {
-    uint8_t *was = &f->part_live[f->dues->tensors->part_first[tensor] + part];
+    uint8_t *was = &f->part_live[tide_layout_checkpoint(f->ops->layout, tensor)->first_part + part];
     tide_chunk first, last;
     if (*was == live)
         return;
@@ -169,7 +165,7 @@ static void make_trace(tide_future *f, const tide_recording *recording, bool tra
     trace->chunk_count = tide_layout_chunk_count(f->ops->layout);
     trace->use_count = 0;
     memset(f->live_parts, 0, trace->chunk_count * sizeof *f->live_parts);
-    memset(f->part_live, 0, part_count(f));
+    memset(f->part_live, 0, tide_layout_parts(f->ops->layout));
     for (uint32_t moment = 0; moment < recording->length; moment++) {
         assert(recording->moment_first[moment] == trace->use_count);
         if (recording->moments[moment].slice == TIDE_SLICE_NONE)

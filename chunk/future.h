@@ -29,7 +29,7 @@ typedef struct tide_future {
     tide_schedule schedule;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
     uint32_t *live_parts; /* while a trace is made, per chunk: CHECKPOINT parts with content */
-    uint8_t *part_live;   /* likewise, per part, as tide_tensors numbers them */
+    uint8_t *part_live;   /* likewise, per part */
     bool prefetch;
     uint32_t spread;      /* keys a use: the chunk's own and its optimizer states' */
     uint32_t never_first; /* keys of uses are below, then each chunk has one */

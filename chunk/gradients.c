@@ -58,7 +58,7 @@ bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint3
 
 static const char *param_name(const tide_gradients *g, uint32_t param)
 {
-    return tide_layout_param_name(g->layout, param);
+    return tide_layout_param(g->layout, param)->name;
 }
 
 static const char *closing_name(const tide_gradients *g, uint32_t param)

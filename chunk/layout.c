@@ -29,7 +29,6 @@ struct tide_layout {
     tide_layout_options options;
     bool sealed;
     tide_names params, checkpoints;
-    uint32_t part_count;                        /* of all checkpoints */
     uint32_t space_first[TIDE_SPACE_COUNT + 1]; /* chunk number; the last one is the count of all */
     overlap *overlaps; /* one per PARAM chunk, then one per chunk of an fp32 space, numbered as MASTER's */
 };
@@ -117,16 +116,14 @@ tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, ui
     uint64_t offset = tide_align_up(layout->checkpoints.end), end = SPACE_BYTES_MOST + 1;
     if (parts > 0 && part_bytes > 0 && part_bytes <= SPACE_BYTES_MOST / parts)
         end = offset + (parts - 1) * tide_align_up(part_bytes) + part_bytes;
-    if (end > SPACE_BYTES_MOST || parts > UINT32_MAX - layout->part_count)
+    if (end > SPACE_BYTES_MOST || parts > UINT32_MAX - layout->checkpoints.parts)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
             "checkpoint %s: %u parts of %llu bytes behind %llu bytes of others; it has at least 1 "
             "of 1 byte, and all have at most 2^50 bytes and 2^32 parts",
             name, parts, (unsigned long long)part_bytes, (unsigned long long)offset);
     const tide_named what = {.name = (char *)name, .parts = parts, .size = part_bytes, .offset = offset};
-    status = tide_names_add(&layout->checkpoints, &what, end, checkpoint);
-    layout->part_count += status == TIDE_OK ? parts : 0;
-    return status;
+    return tide_names_add(&layout->checkpoints, &what, end, checkpoint);
 }
 
 /* --- seal --- */
@@ -215,9 +212,9 @@ uint32_t tide_layout_params(const tide_layout *layout)
     return layout->params.count;
 }
 
-const char *tide_layout_param_name(const tide_layout *layout, uint32_t param)
+const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param)
 {
-    return tide_names_at(&layout->params, param)->name;
+    return tide_names_at(&layout->params, param);
 }
 
 bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param)
@@ -228,31 +225,19 @@ bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_
     return found != NULL;
 }
 
-uint64_t tide_layout_param_offset_elements(const tide_layout *layout, uint32_t param)
-{
-    return tide_names_at(&layout->params, param)->offset;
-}
-
 uint32_t tide_layout_checkpoints(const tide_layout *layout)
 {
     return layout->checkpoints.count;
 }
 
-const char *tide_layout_checkpoint_name(const tide_layout *layout, uint32_t checkpoint)
+const tide_named *tide_layout_checkpoint(const tide_layout *layout, uint32_t checkpoint)
 {
-    return tide_names_at(&layout->checkpoints, checkpoint)->name;
+    return tide_names_at(&layout->checkpoints, checkpoint);
 }
 
-uint32_t tide_layout_checkpoint_parts(const tide_layout *layout, uint32_t checkpoint)
+uint32_t tide_layout_parts(const tide_layout *layout)
 {
-    return tide_names_at(&layout->checkpoints, checkpoint)->parts;
-}
-
-uint64_t tide_layout_checkpoint_offset_bytes(const tide_layout *layout, uint32_t checkpoint, uint32_t part)
-{
-    const tide_named *it = tide_names_at(&layout->checkpoints, checkpoint);
-    assert(part < it->parts);
-    return it->offset + part * tide_align_up(it->size);
+    return layout->checkpoints.parts;
 }
 
 /* --- chunks --- */
@@ -365,8 +350,9 @@ tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chu
 void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t checkpoint, uint32_t part,
                                    tide_chunk *first, tide_chunk *last)
 {
-    uint64_t begin = tide_layout_checkpoint_offset_bytes(layout, checkpoint, part);
-    uint64_t end = begin + tide_names_at(&layout->checkpoints, checkpoint)->size;
+    const tide_named *it = tide_names_at(&layout->checkpoints, checkpoint);
+    const uint64_t begin = it->offset + part * tide_align_up(it->size), end = begin + it->size;
+    assert(part < it->parts);
     assert(layout->sealed);
     *first = layout->space_first[TIDE_SPACE_CHECKPOINT] + (uint32_t)(begin / layout->options.chunk_bytes);
     *last = layout->space_first[TIDE_SPACE_CHECKPOINT] + (uint32_t)((end - 1) / layout->options.chunk_bytes);

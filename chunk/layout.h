@@ -18,6 +18,7 @@
 #ifndef TIDE_CHUNK_LAYOUT_H
 #define TIDE_CHUNK_LAYOUT_H
 
+#include "chunk/names.h"
 #include "tidepool/types.h"
 
 #include <stdbool.h>
@@ -75,9 +76,8 @@ tide_chunk tide_layout_state_chunk(const tide_layout *layout, tide_chunk param_c
                                    uint32_t part);
 
 uint32_t tide_layout_params(const tide_layout *layout);
-const char *tide_layout_param_name(const tide_layout *layout, uint32_t param);
+const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param);
-uint64_t tide_layout_param_offset_elements(const tide_layout *layout, uint32_t param); /* from the space's start */
 /* First and last PARAM chunk that a param touches. */
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
 /* The params that overlap a PARAM or fp32 chunk are consecutive: count of them, and the i-th one's segment. */
@@ -85,9 +85,8 @@ uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk)
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 
 uint32_t tide_layout_checkpoints(const tide_layout *layout);
-const char *tide_layout_checkpoint_name(const tide_layout *layout, uint32_t checkpoint);
-uint32_t tide_layout_checkpoint_parts(const tide_layout *layout, uint32_t checkpoint);
-uint64_t tide_layout_checkpoint_offset_bytes(const tide_layout *layout, uint32_t checkpoint, uint32_t part);
+const tide_named *tide_layout_checkpoint(const tide_layout *layout, uint32_t checkpoint);
+uint32_t tide_layout_parts(const tide_layout *layout); /* of all checkpoints */
 void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t checkpoint, uint32_t part, tide_chunk *first,
                                    tide_chunk *last);
 

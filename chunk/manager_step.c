@@ -188,7 +188,7 @@ static tide_status check_slice(const tide_manager *m, uint32_t slice)
         const tide_use *use = &op->checkpoints[i];
         if (use->access & TIDE_ACCESS_READ && state_then(m, use, slice) == TIDE_TENSOR_FREE)
             return tide_fail(TIDE_ERROR_STATE, "op %s reads part %u of checkpoint %s, which holds nothing",
-                             op->name, slice, tide_layout_checkpoint_name(m->layout, use->tensor));
+                             op->name, slice, tide_layout_checkpoint(m->layout, use->tensor)->name);
     }
     return TIDE_OK;
 }

@@ -37,11 +37,13 @@ tide_status tide_names_add(tide_names *names, const tide_named *what, uint64_t e
     *added = *what;
     added->name = name;
     added->number = names->count;
+    added->first_part = names->parts;
     if (!tsearch(added, &names->tree, compare))
         goto undo;
     *number = names->count;
     names->list[names->count++] = added;
     names->end = end;
+    names->parts += what->parts;
     return TIDE_OK;
 
 undo:

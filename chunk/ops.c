@@ -46,7 +46,7 @@ static tide_status check_param_use(const tide_layout *layout, const tide_op_desc
     const tide_use *use = &d->params[i];
     if (use->tensor >= tide_layout_params(layout))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no param %u", d->name, use->tensor);
-    const char *name = tide_layout_param_name(layout, use->tensor);
+    const char *name = tide_layout_param(layout, use->tensor)->name;
     if (is_named_before(d->params, i))
         return fail_use(d, name, "named twice");
     if (use->access == 0 || use->access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD))
@@ -61,15 +61,16 @@ static tide_status check_checkpoint_use(const tide_layout *layout, const tide_op
     const tide_use *use = &d->checkpoints[i];
     if (use->tensor >= tide_layout_checkpoints(layout))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no checkpoint %u", d->name, use->tensor);
-    const char *name = tide_layout_checkpoint_name(layout, use->tensor);
+    const char *name = tide_layout_checkpoint(layout, use->tensor)->name;
+    const uint32_t parts = tide_layout_checkpoint(layout, use->tensor)->parts;
     if (is_named_before(d->checkpoints, i))
         return fail_use(d, name, "named twice");
     if (!(use->access & (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE)) || use->access & TIDE_ACCESS_GRAD ||
         use->access > (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST))
         return fail_use(d, name, "a checkpoint's access is READ, WRITE or both, and LAST");
-    if (tide_layout_checkpoint_parts(layout, use->tensor) != d->slices)
+    if (parts != d->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but checkpoint %s has %u parts", d->name,
-                         d->slices, name, tide_layout_checkpoint_parts(layout, use->tensor));
+                         d->slices, name, parts);
     return TIDE_OK;
 }
 

@@ -19,7 +19,7 @@ static void init_counts(tide_tensors *t)
         init_range(t, param->first, param->last);
     }
     for (uint32_t i = 0; i < tide_layout_checkpoints(t->layout); i++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(t->layout, i); part++) {
+        for (uint32_t part = 0; part < tide_layout_checkpoint(t->layout, i)->parts; part++) {
             tide_chunk first, last;
             tide_layout_checkpoint_chunks(t->layout, i, part, &first, &last);
             init_range(t, first, last);
@@ -28,16 +28,12 @@ static void init_counts(tide_tensors *t)
 
 tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places)
 {
-    const uint32_t params = tide_layout_params(layout), checkpoints = tide_layout_checkpoints(layout);
+    const uint32_t params = tide_layout_params(layout);
     tide_tensors *t = tensors;
     *t = (tide_tensors){.layout = layout, .places = places};
     t->params = tide_arrays_add(&t->arrays, params, sizeof *t->params);
     t->counts = tide_arrays_add(&t->arrays, tide_layout_chunk_count(layout), sizeof *t->counts);
-    t->part_first = tide_arrays_add(&t->arrays, checkpoints + 1u, sizeof *t->part_first);
-    for (uint32_t i = 0; i < checkpoints && t->part_first; i++)
-        t->part_first[i + 1] = t->part_first[i] + tide_layout_checkpoint_parts(layout, i);
-    if (t->part_first)
-        t->part_states = tide_arrays_add(&t->arrays, t->part_first[checkpoints], sizeof *t->part_states);
+    t->part_states = tide_arrays_add(&t->arrays, tide_layout_parts(layout), sizeof *t->part_states);
     if (t->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the states of %u params", params);
     init_counts(tensors);
@@ -112,10 +108,16 @@ void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_s
     record->state = to;
 }
 
+static uint8_t *part_state(const tide_tensors *t, uint32_t tensor, uint32_t part)
+{
+    const tide_named *checkpoint = tide_layout_checkpoint(t->layout, tensor);
+    assert(part < checkpoint->parts);
+    return &t->part_states[checkpoint->first_part + part];
+}
+
 tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part)
 {
-    assert(part < tide_layout_checkpoint_parts(tensors->layout, tensor));
-    return (tide_tensor_state)tensors->part_states[tensors->part_first[tensor] + part];
+    return (tide_tensor_state)*part_state(tensors, tensor, part);
 }
 
 void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to)
@@ -126,7 +128,7 @@ void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part
     tide_layout_checkpoint_chunks(tensors->layout, tensor, part, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         move_counts(tensors, chunk, from, to);
-    tensors->part_states[tensors->part_first[tensor] + part] = (uint8_t)to;
+    *part_state(tensors, tensor, part) = (uint8_t)to;
 }
 
 static uint32_t param_in(const tide_tensors *t, tide_chunk chunk, uint32_t i)
@@ -235,7 +237,7 @@ void tide_tensors_rest(tide_tensors *tensors)
 void tide_tensors_free_checkpoints(tide_tensors *tensors)
 {
     for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(tensors->layout); tensor++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(tensors->layout, tensor); part++)
+        for (uint32_t part = 0; part < tide_layout_checkpoint(tensors->layout, tensor)->parts; part++)
             if (tide_tensors_part(tensors, tensor, part) != TIDE_TENSOR_FREE)
                 tide_tensors_set_part(tensors, tensor, part, TIDE_TENSOR_FREE);
 }

@@ -60,8 +60,7 @@ typedef struct tide_tensors {
     const tide_layout *layout;
     tide_places *places;
     tide_param_record *params;
-    uint32_t *part_first; /* per CHECKPOINT tensor: its parts' place in part_states */
-    uint8_t *part_states;
+    uint8_t *part_states;       /* per part of a CHECKPOINT tensor */
     tide_tensor_counts *counts; /* per chunk; fp32 chunks have none */
 } tide_tensors;
 

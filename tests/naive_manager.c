@@ -100,7 +100,7 @@ static bool is_worth(const naive_manager *n, tide_chunk chunk)
     if (!is_checkpoint(n, chunk))
         return n->truth[chunk] != 0 && n->truth[chunk] != NAIVE_GARBAGE;
     for (uint32_t t = 0; t < tide_layout_checkpoints(n->layout); t++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, t); part++) {
+        for (uint32_t part = 0; part < tide_layout_checkpoint(n->layout, t)->parts; part++) {
             tide_chunk first, last;
             tide_layout_checkpoint_chunks(n->layout, t, part, &first, &last);
             if (n->part_live[t][part] && chunk >= first && chunk <= last)
@@ -206,7 +206,7 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
 
 static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states *states)
 {
-    for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, tensor); part++) {
+    for (uint32_t part = 0; part < tide_layout_checkpoint(n->layout, tensor)->parts; part++) {
         tide_tensor_state state = part_state(n, tensor, part);
         tide_tensor_state said = tide_tensors_part(&n->manager->tensors, tensor, part);
         tide_chunk first, last;

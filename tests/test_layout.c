@@ -57,8 +57,8 @@ static void checkpoint_parts_lie_behind_each_other_on_256_bytes(void **state)
     assert_int_equal(tide_layout_add_checkpoint(layout, "c", 3, 2000, &tensor), TIDE_OK);
     assert_int_equal(tide_layout_add_checkpoint(layout, "d", 1, 100, &other), TIDE_OK);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
-    assert_int_equal(tide_layout_checkpoint_offset_bytes(layout, tensor, 2), 4096);
-    assert_int_equal(tide_layout_checkpoint_offset_bytes(layout, other, 0), 4096 + 2048);
+    assert_int_equal(tide_layout_checkpoint(layout, tensor)->offset, 0);
+    assert_int_equal(tide_layout_checkpoint(layout, other)->offset, 4096 + 2048);
     tide_layout_checkpoint_chunks(layout, tensor, 2, &first, &last);
     assert_int_equal(first, last);
     assert_int_equal(first, tide_layout_chunk(layout, TIDE_SPACE_CHECKPOINT, 1));
@@ -120,7 +120,7 @@ static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **s
         snprintf(name, sizeof name, "block.%u.weight", i);
         assert_true(tide_layout_find_param(layout, name, &number));
         assert_int_equal(number, i);
-        assert_string_equal(tide_layout_param_name(layout, i), name);
+        assert_string_equal(tide_layout_param(layout, i)->name, name);
         assert_int_equal(tide_layout_add_param(layout, name, 1, &number), TIDE_ERROR_ARGUMENT);
         assert_int_equal(tide_layout_add_checkpoint(layout, name, 1, 1, &checkpoint), TIDE_OK);
     }
@@ -182,7 +182,7 @@ static void check_params(const tide_layout *layout, const element_map *map, uint
         tide_layout_param_chunks(layout, p, &first, &last);
         assert_int_equal(first, map->first[p] / param_elements);
         assert_int_equal(last, (map->end[p] - 1) / param_elements);
-        assert_int_equal(tide_layout_param_offset_elements(layout, p), map->first[p]);
+        assert_int_equal(tide_layout_param(layout, p)->offset, map->first[p]);
     }
 }
 

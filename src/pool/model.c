@@ -80,7 +80,7 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
         return status;
     assert(number == pool->model.param_count);
     pool->model.params[pool->model.param_count++] = (tide_pool_param){
-        .name = tide_layout_param_name(pool->model.registered, number), .elements = elements, .decay = decay};
+        .name = tide_layout_param(pool->model.registered, number)->name, .elements = elements, .decay = decay};
     *param = number;
     return TIDE_OK;
 }
@@ -107,7 +107,7 @@ tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t
         return status;
     assert(number == pool->model.checkpoint_count);
     pool->model.checkpoints[pool->model.checkpoint_count++] =
-        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(pool->model.registered, number),
+        (tide_pool_checkpoint){.name = tide_layout_checkpoint(pool->model.registered, number)->name,
                                .parts = parts,
                                .part_bytes = part_bytes};
     *checkpoint = number;

@@ -144,7 +144,7 @@ static void describe(void *context, const void *address, char *text, size_t text
         for (uint32_t i = 0; i < segments; i++) {
             const tide_segment segment = tide_layout_chunk_segment(ground->layout, chunk, i);
             if (segment.chunk_offset_elements * element_bytes <= offset % ground->plan.chunk_bytes)
-                param = tide_layout_param_name(ground->layout, segment.param);
+                param = tide_layout_param(ground->layout, segment.param)->name;
         }
         snprintf(text, text_bytes, "%s chunk %u, param %s", tide_space_name((tide_space)space), index, param);
         return;
@@ -158,12 +158,12 @@ static void fill_places(tide_pool *pool)
         tide_pool_param *param = &pool->model.params[i];
         tide_layout_param_chunks(pool->ground.layout, i, &param->first_chunk, &param->last_chunk);
         assert(param->first_chunk <= param->last_chunk);
-        param->data_offset_bytes = tide_layout_param_offset_elements(pool->ground.layout, i) *
+        param->data_offset_bytes = tide_layout_param(pool->ground.layout, i)->offset *
                                    tide_dtype_bytes(pool->ground.options.dtype);
     }
     for (uint32_t i = 0; i < pool->model.checkpoint_count; i++)
         pool->model.checkpoints[i].offset_bytes =
-            tide_layout_checkpoint_offset_bytes(pool->ground.layout, i, 0);
+            tide_layout_checkpoint(pool->ground.layout, i)->offset;
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         if (pool->ground.plan.chunks[space] > 0)
             pool->ground.first_chunk[space] = tide_layout_chunk(pool->ground.layout, (tide_space)space, 0);

@@ -200,7 +200,7 @@ static void chunk_params_write(tide_json_line *line, const tide_layout *layout)
         for (uint32_t s = 0; s < tide_layout_chunk_segments(layout, chunk); s++) {
             tide_segment segment = tide_layout_chunk_segment(layout, chunk, s);
             tide_json_open(line, NULL, '{');
-            tide_json_text(line, "name", tide_layout_param_name(layout, segment.param));
+            tide_json_text(line, "name", tide_layout_param(layout, segment.param)->name);
             tide_json_count(line, "first", segment.param_offset_elements);
             tide_json_count(line, "elements", segment.elements);
             tide_json_close(line, '}');
