@@ -16,16 +16,6 @@ static uint32_t chunk_count(const tide_dues *dues)
     return tide_layout_space_chunks(dues->layout, TIDE_SPACE_PARAM);
 }
 
-static uint32_t count_parts(const tide_layout *layout, tide_chunk chunk)
-{
-    uint32_t parts = 0;
-    while (parts < tide_layout_parts_per_chunk(layout) &&
-           tide_layout_state_chunk(layout, chunk, TIDE_SPACE_MASTER, parts) != TIDE_CHUNK_NONE)
-        parts++;
-    assert(parts > 0);
-    return parts;
-}
-
 tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_tensors *tensors)
 {
     *dues = (tide_dues){.layout = layout, .tensors = tensors};
@@ -35,8 +25,11 @@ tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_te
     dues->wanted_on_device = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->wanted_on_device);
     if (dues->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
+    const uint32_t parts = tide_layout_parts_per_chunk(layout);
+    const uint32_t all_parts = tide_layout_space_chunks(layout, TIDE_SPACE_MASTER);
+    assert(all_parts > (chunks - 1) * parts && all_parts <= chunks * parts);
     for (tide_chunk chunk = 0; chunk < chunks; chunk++)
-        dues->chunks[chunk].parts = count_parts(layout, chunk);
+        dues->chunks[chunk].parts = all_parts - chunk * parts < parts ? all_parts - chunk * parts : parts;
     return TIDE_OK;
 }
 
@@ -101,7 +94,7 @@ void tide_dues_step_begin(tide_dues *dues, uint64_t step)
     dues->begun = 0;
 }
 
-void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
+static void start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
 {
     tide_due *due = &dues->chunks[chunk];
     assert(tide_dues_is_param_chunk(dues, chunk));
@@ -125,14 +118,14 @@ void tide_dues_start_complete(tide_dues *dues, uint32_t param)
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
         if (dues->chunks[chunk].step != dues->training_step &&
             tide_tensors_is_complete(dues->tensors, chunk, dues->training_step))
-            tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
+            start(dues, chunk, TIDE_DUE_UPDATE);
 }
 
 void tide_dues_start_all(tide_dues *dues)
 {
     assert(dues->count == 0 && dues->parts_open == 0);
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
-        tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
+        start(dues, chunk, TIDE_DUE_UPDATE);
 }
 
 /* What is left of it is owed no more. */
@@ -161,7 +154,7 @@ static void restore(tide_dues *dues, tide_chunk chunk)
         return;
     tide_places_unmark(dues->tensors->places, chunk, TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
     if (tide_tensors_has_gradient(dues->tensors, chunk, step))
-        tide_dues_start(dues, chunk, TIDE_DUE_RESTORE);
+        start(dues, chunk, TIDE_DUE_RESTORE);
     else
         tide_tensors_settle(dues->tensors, chunk, step);
 }
@@ -240,25 +233,11 @@ void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
 
 /* --- placement --- */
 
-uint32_t tide_dues_task_slots(const tide_layout *layout)
-{
-    uint32_t slots = 0;
-    for (int space = TIDE_SPACE_PARAM; space <= TIDE_SPACE_VARIANCE; space++)
-        slots += tide_layout_space_chunks(layout, (tide_space)space) > 0;
-    assert(slots >= 2);
-    return slots;
-}
-
-static uint32_t states_a_part(const tide_dues *dues)
-{
-    return tide_dues_task_slots(dues->layout) - 1;
-}
-
 /* Chunks whose state the host has room for, with a copy of each. */
 static uint32_t host_updates_max(const tide_dues *dues)
 {
     return dues->slots[TIDE_TIER_HOST] /
-           (states_a_part(dues) * tide_layout_parts_per_chunk(dues->layout) + 1);
+           (tide_layout_states(dues->layout) * tide_layout_parts_per_chunk(dues->layout) + 1);
 }
 
 /* Chunks whose update the device would end at the same time as the host the others, but no fewer than the host has no room
@@ -284,7 +263,7 @@ static void place(tide_dues *dues)
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
     dues->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
-        const uint32_t slots = states_a_part(dues) * dues->chunks[i].parts;
+        const uint32_t slots = tide_layout_states(dues->layout) * dues->chunks[i].parts;
         const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && slots <= margin && wanted > 0;
         margin = fits ? margin - slots : 0;
         wanted -= fits;
@@ -318,7 +297,7 @@ uint32_t tide_dues_state_slots(const tide_dues *dues)
 {
     uint32_t on_device = 0, in_all = 0;
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++) {
-        const uint32_t states = states_a_part(dues) * dues->chunks[chunk].parts;
+        const uint32_t states = tide_layout_states(dues->layout) * dues->chunks[chunk].parts;
         in_all += states;
         on_device += dues->on_device[chunk] && dues->placement == TIDE_PLACEMENT_AUTO ? states : 0;
     }

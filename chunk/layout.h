@@ -62,6 +62,7 @@ tide_status tide_layout_seal(tide_layout *layout);
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
 uint32_t tide_layout_parts_per_chunk(const tide_layout *layout); /* fp32 chunks per PARAM chunk: 2 (bf16) or 1 */
+uint32_t tide_layout_states(const tide_layout *layout); /* fp32 spaces in use: MASTER and the optimizer's */
 uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces */
 uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space);
 tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index);
