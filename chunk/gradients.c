@@ -4,25 +4,16 @@
 #include "chunk/ops.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* --- set-up --- */
 
-tide_status tide_gradients_create(tide_gradients *gradients, const tide_layout *layout)
+void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays)
 {
     const uint32_t count = tide_layout_params(layout);
-    *gradients = (tide_gradients){.layout = layout, .params = calloc(count, sizeof *gradients->params)};
-    if (!gradients->params)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "gradients: no memory for %u params", count);
-    for (uint32_t p = 0; p < count; p++)
+    *gradients = (tide_gradients){.layout = layout,
+                                  .params = tide_arrays_add(arrays, count, sizeof *gradients->params)};
+    for (uint32_t p = 0; p < count && gradients->params; p++)
         gradients->params[p] = (tide_gradient){.closing_op = TIDE_OP_NONE, .maker = TIDE_OP_NONE};
-    return TIDE_OK;
-}
-
-void tide_gradients_destroy(tide_gradients *gradients)
-{
-    free(gradients->params);
-    *gradients = (tide_gradients){0};
 }
 
 void tide_gradients_add_op(tide_gradients *gradients, tide_op_record *ops, uint32_t count)

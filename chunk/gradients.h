@@ -18,9 +18,8 @@
 #ifndef TIDE_CHUNK_GRADIENTS_H
 #define TIDE_CHUNK_GRADIENTS_H
 
+#include "chunk/array.h"
 #include "chunk/layout.h"
-
-#include <stdbool.h>
 
 typedef uint32_t tide_op;
 
@@ -43,9 +42,8 @@ typedef struct tide_gradients {
     uint32_t look;          /* counts looks at what is needed */
 } tide_gradients;
 
-/* For the params of a sealed layout, which must outlive it. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_gradients_create(tide_gradients *gradients, const tide_layout *layout);
-void tide_gradients_destroy(tide_gradients *gradients);
+/* For the params of a sealed layout, which must outlive it; `arrays` may lack memory then. */
+void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays);
 /* One op more is registered: these are all. */
 void tide_gradients_add_op(tide_gradients *gradients, struct tide_op_record *ops, uint32_t count);
 

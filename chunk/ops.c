@@ -13,16 +13,16 @@ tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
     *ops = (tide_ops){.layout = layout, .stamp = 1};
     ops->seen = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->seen);
     ops->set.list = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->set.list);
+    tide_gradients_create(&ops->gradients, layout, &ops->arrays);
     if (ops->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunks);
-    return tide_gradients_create(&ops->gradients, layout);
+    return TIDE_OK;
 }
 
 void tide_ops_destroy(tide_ops *ops)
 {
     free(ops->records);
     tide_arrays_free(&ops->arrays);
-    tide_gradients_destroy(&ops->gradients);
     *ops = (tide_ops){.count = 0};
 }
 
