@@ -131,6 +131,7 @@ static void *copy_of(tide_ops *ops, const void *source, size_t count, size_t byt
 /* A copy of the set, which is empty from then on. */
 static void take_set(tide_ops *ops, tide_chunk_set *set)
 {
+    assert(ops->set.count <= tide_layout_chunk_count(ops->layout));
     set->count = ops->set.count;
     set->list = copy_of(ops, ops->set.list, set->count, sizeof *set->list);
     ops->set.count = 0;
@@ -158,6 +159,7 @@ static void fill_sets(tide_ops *ops, tide_op_record *op)
 
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *op)
 {
+    assert(ops->set.count == 0 && ops->gradients.op_count == ops->count);
     const tide_status status = tide_op_check(ops->layout, d);
     if (status != TIDE_OK)
         return status;

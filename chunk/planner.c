@@ -41,6 +41,7 @@ static void keep_if_it_fits(tide_planner *p, uint32_t use)
     const tide_trace_use *u = &p->play.trace->uses[use];
     const uint32_t next = p->play.following[use], until = p->play.trace->uses[next].moment,
                    from = tide_play_moment_after(&p->play, u->moment + u->held_moments);
+    assert(p->play.fetched[next] && next < p->play.trace->use_count);
     for (uint32_t moment = from; moment != until;
          moment = tide_play_moment_after(&p->play, moment), p->fitted++)
         if (p->crowd[moment] >= p->play.slots)
@@ -117,6 +118,7 @@ static void write_candidate(tide_planner *p)
         if (play->fetched[use] || play->refreshed[use])
             plan->fetches[plan->fetch_count++] = use;
     }
+    assert(plan->fetch_count <= plan->use_count && plan->free_slots <= play->slots);
     count_copies(p);
 }
 
@@ -144,6 +146,7 @@ static void play_rule(tide_planner *p, tide_play_rule rule)
 {
     tide_play_set_rule(&p->play, rule);
     p->candidate.steady = play_to_steady_state(p);
+    assert(p->played_uses > 0 || p->play.trace->use_count == 0);
     mend_wrap(p);
     keep_what_fits(p);
     write_candidate(p);
