@@ -160,11 +160,6 @@ static tide_status count_chunks(tide_layout *layout)
     return TIDE_OK;
 }
 
-static uint32_t space_chunks(const tide_layout *layout, tide_space space)
-{
-    return layout->space_first[space + 1] - layout->space_first[space];
-}
-
 /* One walk over params and chunks side by side. */
 static void fill_overlaps(tide_layout *layout, tide_space space)
 {
@@ -172,7 +167,7 @@ static void fill_overlaps(tide_layout *layout, tide_space space)
     const uint64_t elements = chunk_elements(layout, space);
     overlap *overlaps = layout->overlaps + layout->space_first[space];
     uint32_t param = 0;
-    for (uint32_t i = 0; i < space_chunks(layout, space); i++) {
+    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, space); i++) {
         const uint64_t begin = i * elements, end = begin + elements;
         while (tide_names_at(params, param)->offset + tide_names_at(params, param)->size <= begin)
             param++;
@@ -194,8 +189,10 @@ tide_status tide_layout_seal(tide_layout *layout)
     if (status != TIDE_OK)
         return status;
     const uint32_t chunks = layout->space_first[TIDE_SPACE_MASTER + 1];
-    assert(space_chunks(layout, TIDE_SPACE_PARAM) <= space_chunks(layout, TIDE_SPACE_MASTER));
-    assert(space_chunks(layout, TIDE_SPACE_VARIANCE) <= space_chunks(layout, TIDE_SPACE_MOMENTUM));
+    assert(tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) <=
+           tide_layout_space_chunks(layout, TIDE_SPACE_MASTER));
+    assert(tide_layout_space_chunks(layout, TIDE_SPACE_VARIANCE) <=
+           tide_layout_space_chunks(layout, TIDE_SPACE_MOMENTUM));
     layout->overlaps = calloc(chunks, sizeof *layout->overlaps);
     if (!layout->overlaps)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for tables of %u chunks", chunks);
@@ -265,13 +262,13 @@ uint32_t tide_layout_chunk_count(const tide_layout *layout)
 
 uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space)
 {
-    assert(layout->sealed && (unsigned)space < TIDE_SPACE_COUNT);
-    return space_chunks(layout, space);
+    assert((unsigned)space < TIDE_SPACE_COUNT && layout->space_first[TIDE_SPACE_COUNT] > 0);
+    return layout->space_first[space + 1] - layout->space_first[space];
 }
 
 tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index)
 {
-    assert(layout->sealed && index < space_chunks(layout, space));
+    assert(layout->sealed && index < tide_layout_space_chunks(layout, space));
     return layout->space_first[space] + index;
 }
 
@@ -305,8 +302,8 @@ tide_chunk tide_layout_state_chunk(const tide_layout *layout, tide_chunk param_c
     assert(space >= TIDE_SPACE_MASTER && space <= TIDE_SPACE_VARIANCE && part < parts);
     assert(tide_layout_chunk_space(layout, param_chunk) == TIDE_SPACE_PARAM);
     uint64_t index = (uint64_t)param_chunk * parts + part;
-    return index < space_chunks(layout, space) ? layout->space_first[space] + (uint32_t)index
-                                               : TIDE_CHUNK_NONE;
+    return index < tide_layout_space_chunks(layout, space) ? layout->space_first[space] + (uint32_t)index
+                                                           : TIDE_CHUNK_NONE;
 }
 
 /* --- what lies in them --- */
