@@ -8,11 +8,8 @@ static void create_slots(tide_places *places, tide_slots *slots, uint32_t count)
     assert(count > 0 && count < TIDE_SLOT_NONE);
     slots->count = slots->free_count = count;
     slots->free = tide_arrays_add(&places->arrays, count, sizeof *slots->free);
-    slots->holder = tide_arrays_add(&places->arrays, count, sizeof *slots->holder);
-    for (uint32_t i = 0; i < count && !places->arrays.lacks; i++) {
+    for (uint32_t i = 0; i < count && slots->free; i++)
         slots->free[i] = i;
-        slots->holder[i] = TIDE_CHUNK_NONE;
-    }
 }
 
 tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
@@ -40,104 +37,101 @@ void tide_places_destroy(tide_places *places)
     *places = (tide_places){.chunks = NULL};
 }
 
+/* A chunk's place, to be changed: those who watch look again. */
+static tide_place *change(tide_places *places, tide_chunk chunk)
+{
+    assert(chunk < places->chunk_count);
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    return &places->chunks[chunk];
+}
+
 uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_slots *slots = &places->tier[tier];
-    tide_place *place = &places->chunks[chunk];
-    assert(chunk < places->chunk_count);
+    tide_place *place = change(places, chunk);
     assert(slots->free_count > 0 && place->slot[tier] == TIDE_SLOT_NONE);
     assert(!tide_place_has(place, tier));
     assert(!place->busy && place->pins[tier] == 0);
     uint32_t slot = slots->free[slots->free_first];
     slots->free_first = (slots->free_first + 1) % slots->count;
     slots->free_count--;
-    assert(slots->holder[slot] == TIDE_CHUNK_NONE);
-    slots->holder[slot] = chunk;
+    assert(slot < slots->count);
     place->slot[tier] = slot;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     return slot;
 }
 
 void tide_places_make_stale(tide_places *places, tide_chunk chunk)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->slot[TIDE_TIER_DEVICE] != TIDE_SLOT_NONE && place->pins[TIDE_TIER_DEVICE] == 0);
     assert(!place->stale);
     assert(tide_place_has(place, TIDE_TIER_DEVICE) && tide_place_has(place, TIDE_TIER_HOST) && !place->busy);
     place->valid &= (uint8_t)~TIDE_SOURCE_DEVICE;
     place->stale = true;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_open(tide_places *places, tide_chunk chunk)
 {
-    assert(chunk < places->chunk_count);
-    assert(!places->chunks[chunk].busy);
-    places->chunks[chunk].busy = true;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    tide_place *place = change(places, chunk);
+    assert(!place->busy);
+    place->busy = true;
 }
 
 void tide_places_close(tide_places *places, tide_chunk chunk)
 {
-    assert(places->chunks[chunk].busy);
-    places->chunks[chunk].busy = false;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    tide_place *place = change(places, chunk);
+    assert(place->busy);
+    place->busy = false;
 }
 
 void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->slot[tier] != TIDE_SLOT_NONE);
     assert(!place->busy && (!place->stale || place->pins[TIDE_TIER_DEVICE] == 0));
     place->valid |= (uint8_t)(1u << tier);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     place->stale &= tier != TIDE_TIER_DEVICE;
 }
 
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_slots *slots = &places->tier[tier];
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     uint32_t slot = place->slot[tier];
-    assert(slot < slots->count && slots->holder[slot] == chunk);
+    assert(slot < slots->count);
     assert(place->pins[tier] == 0);
     assert(!place->busy);
     assert(slots->free_count < slots->count);
-    slots->holder[slot] = TIDE_CHUNK_NONE;
     slots->free[(slots->free_first + slots->free_count++) % slots->count] = slot;
     place->slot[tier] = TIDE_SLOT_NONE;
     place->valid &= (uint8_t) ~(1u << tier);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     place->stale &= tier != TIDE_TIER_DEVICE;
 }
 
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->slot[tier] != TIDE_SLOT_NONE);
     assert(!place->busy && (tier == TIDE_TIER_HOST || tide_place_has(place, tier)));
     if (place->pins[tier]++ == 0)
         places->pinned[tier]++;
     place->last_use = ++places->uses;
     assert(places->pinned[tier] + places->tier[tier].free_count <= places->tier[tier].count);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->pins[tier] > 0 && places->pinned[tier] > 0);
     assert(!place->busy && place->slot[tier] != TIDE_SLOT_NONE);
     if (--place->pins[tier] == 0)
         places->pinned[tier]--;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     place->live = live;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (!live && !place->busy && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE &&
         place->pins[TIDE_TIER_HOST] == 0)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
@@ -212,26 +206,21 @@ tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher)
     return chunk;
 }
 
-static bool is_free(const tide_slots *slots, uint32_t slot)
-{
-    return slot < slots->count && slots->holder[slot] == TIDE_CHUNK_NONE;
-}
-
+/* Each slot is free or held, none twice: as many as there are, and their numbers add up. */
 static bool slots_agree(const tide_places *places, tide_tier tier)
 {
     const tide_slots *slots = &places->tier[tier];
-    uint32_t holding = 0;
-    for (uint32_t i = 0; i < slots->count; i++) {
-        if (slots->holder[i] == TIDE_CHUNK_NONE)
-            continue;
-        if (slots->holder[i] >= places->chunk_count || places->chunks[slots->holder[i]].slot[tier] != i)
-            return false;
-        holding++;
-    }
+    uint64_t count = slots->free_count, sum = 0, all = slots->count;
     for (uint32_t i = 0; i < slots->free_count; i++)
-        if (!is_free(slots, slots->free[(slots->free_first + i) % slots->count]))
+        sum += slots->free[(slots->free_first + i) % slots->count];
+    for (tide_chunk chunk = 0; chunk < places->chunk_count; chunk++) {
+        const uint32_t slot = places->chunks[chunk].slot[tier];
+        if (slot != TIDE_SLOT_NONE && slot >= slots->count)
             return false;
-    return slots->free_count + holding == slots->count;
+        count += slot != TIDE_SLOT_NONE;
+        sum += slot != TIDE_SLOT_NONE ? slot : 0;
+    }
+    return count == all && 2 * sum == all * (all - 1);
 }
 
 static bool place_is_valid(const tide_place *place)

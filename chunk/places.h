@@ -72,8 +72,7 @@ typedef struct tide_place {
 typedef struct tide_slots {
     uint32_t count;
     uint32_t free_count, free_first;
-    uint32_t *free;     /* a ring: the one that was given back first is taken first */
-    tide_chunk *holder; /* per slot; TIDE_CHUNK_NONE if free */
+    uint32_t *free; /* a ring: the one that was given back first is taken first */
 } tide_slots;
 
 /* Noted chunks, each once: a ring. */

@@ -143,11 +143,9 @@ static void keep_farther(tide_chunk *best, uint64_t *best_far, tide_chunk chunk,
 static victims_found find_victims(const tide_victims *v, uint32_t spared)
 {
     victims_found found = {TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, 0, 0, 0};
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_DEVICE];
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        const tide_chunk chunk = slots->holder[slot];
-        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
-        if (!place || place->marks & spared || place->busy || place->pins[TIDE_TIER_DEVICE] ||
+    for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(v->places, chunk);
+        if (place->marks & spared || place->busy || place->pins[TIDE_TIER_DEVICE] ||
             !(tide_place_has(place, TIDE_TIER_DEVICE) || place->stale))
             continue;
         const uint64_t how_far = remoteness(v, chunk);
@@ -186,14 +184,12 @@ static uint32_t marks_of(const tide_victims *v, const tide_leaving *l, tide_chun
 /* The duplicate whose host slot is given up: one in use, else the nearest. */
 static tide_chunk find_duplicate(const tide_victims *v, const tide_leaving *l, uint32_t spared)
 {
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
     tide_chunk best = TIDE_CHUNK_NONE;
     uint64_t nearest = UINT64_MAX;
     bool best_used = false;
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        const tide_chunk chunk = slots->holder[slot];
-        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
-        if (!place || marks_of(v, l, chunk) & spared || place->busy || place->pins[TIDE_TIER_HOST] ||
+    for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(v->places, chunk);
+        if (marks_of(v, l, chunk) & spared || place->busy || place->pins[TIDE_TIER_HOST] ||
             !tide_place_has(place, TIDE_TIER_DEVICE) || !tide_place_has(place, TIDE_TIER_HOST))
             continue;
         const bool used = place->pins[TIDE_TIER_DEVICE] > 0;
@@ -250,7 +246,6 @@ static choice choose_victim(const tide_victims *v, tide_victim_rule rule)
 
 static choice choose_spill(const tide_victims *v, const tide_turn *turn)
 {
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
     const uint32_t spared = TIDE_MARK_GATHER_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
     choice chosen = nothing();
     uint64_t farthest = 0;
@@ -263,11 +258,10 @@ static choice choose_spill(const tide_victims *v, const tide_turn *turn)
         chosen.any = chosen.chunk != TIDE_CHUNK_NONE && v->moves->evictions_open == 0;
         return chosen;
     }
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        const tide_chunk chunk = slots->holder[slot];
-        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
-        if (place && !(place->marks & TIDE_MARK_GATHER_HOST) && !place->busy &&
-            !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE))
+    for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(v->places, chunk);
+        if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !(place->marks & TIDE_MARK_GATHER_HOST) &&
+            !place->busy && !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE))
             keep_farther(&chosen.chunk, &farthest, chunk, remoteness(v, chunk));
     }
     chosen.kind = TIDE_COMMAND_FETCH;
