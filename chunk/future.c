@@ -58,14 +58,6 @@ void tide_future_destroy(tide_future *future)
 
 /* --- the trace --- */
 
-static void add_use(tide_use_trace *trace, uint32_t moment, tide_chunk chunk, uint32_t flags,
-                    uint32_t held_moments)
-{
-    assert(moment < trace->moment_count && chunk < trace->chunk_count);
-    trace->uses[trace->use_count++] =
-        (tide_trace_use){.moment = moment, .chunk = chunk, .flags = flags, .held_moments = held_moments};
-}
-
 /* An op holds its params through its slices. */
 static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
 {
@@ -73,16 +65,6 @@ static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
     while (end < recording->length && recording->moments[end].slice != TIDE_SLICE_NONE)
         end++;
     return end - moment - 1;
-}
-
-static void trace_params(const tide_future *f, const tide_recording *recording, uint32_t moment,
-                         bool training, tide_use_trace *trace)
-{
-    const tide_op_record *op = &f->ops->records[recording->moments[moment].op];
-    const uint32_t held = slices_after(recording, moment);
-    for (uint32_t i = 0; i < op->chunks.count; i++)
-        add_use(trace, moment, op->chunks.list[i], training && op->modifies[i] ? TIDE_TRACE_MODIFIES : 0,
-                held);
 }
 
 /* A part of a CHECKPOINT tensor gets or loses its content. */
@@ -99,45 +81,54 @@ static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool l
         f->live_parts[chunk] += live ? 1u : UINT32_MAX;
 }
 
-/* The chunk's use among those of the moment that began with `first_use`. */
-static tide_trace_use *find_use(tide_use_trace *trace, uint32_t first_use, tide_chunk chunk)
+/* Uses of chunks without content get the flag. */
+static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count, uint32_t flag)
 {
-    uint32_t use = first_use;
-    while (use < trace->use_count && trace->uses[use].chunk != chunk)
-        use++;
-    assert(use < trace->use_count);
-    return &trace->uses[use];
+    for (uint32_t i = 0; i < count; i++)
+        uses[i].flags |= f->live_parts[uses[i].chunk] == 0 ? flag : 0;
 }
 
-/* The uses from `first_use` on are of chunks without content: those get the flag. */
-static void flag_dead(const tide_future *f, tide_use_trace *trace, uint32_t first_use, uint32_t flag)
-{
-    for (uint32_t use = first_use; use < trace->use_count; use++)
-        trace->uses[use].flags |= f->live_parts[trace->uses[use].chunk] == 0 ? flag : 0;
-}
-
-static void trace_slice(tide_future *f, tide_moment moment, uint32_t number, tide_use_trace *trace)
+static void trace_slice(tide_future *f, tide_moment moment, tide_trace_use *uses, uint32_t count)
 {
     const tide_op_record *op = &f->ops->records[moment.op];
-    const uint32_t first_use = trace->use_count;
-    for (uint32_t i = 0; i < op->slice_chunks[moment.slice].count; i++)
-        add_use(trace, number, op->slice_chunks[moment.slice].list[i], 0, 0);
     for (uint32_t i = 0; i < op->checkpoint_count; i++)
         if (!(op->checkpoints[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
             set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);
-    flag_dead(f, trace, first_use, TIDE_TRACE_CREATES);
+    flag_dead(f, uses, count, TIDE_TRACE_CREATES);
     for (uint32_t i = 0; i < op->checkpoint_count; i++) {
         const tide_use *use = &op->checkpoints[i];
         tide_chunk first, last;
         set_part_live(f, use->tensor, moment.slice, true);
         tide_layout_checkpoint_chunks(f->ops->layout, use->tensor, moment.slice, &first, &last);
-        for (tide_chunk chunk = first; use->access & TIDE_ACCESS_WRITE && chunk <= last; chunk++)
-            find_use(trace, first_use, chunk)->flags |= TIDE_TRACE_MODIFIES;
+        for (uint32_t k = 0; use->access & TIDE_ACCESS_WRITE && k < count; k++)
+            uses[k].flags |= uses[k].chunk >= first && uses[k].chunk <= last ? TIDE_TRACE_MODIFIES : 0;
     }
     for (uint32_t i = 0; i < op->checkpoint_count; i++)
         if (op->checkpoints[i].access & TIDE_ACCESS_LAST)
             set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);
-    flag_dead(f, trace, first_use, TIDE_TRACE_ENDS);
+    flag_dead(f, uses, count, TIDE_TRACE_ENDS);
+}
+
+/* The uses of one moment. */
+static void trace_moment(tide_future *f, const tide_recording *recording, uint32_t number, bool training,
+                         tide_use_trace *trace)
+{
+    const tide_moment moment = recording->moments[number];
+    const tide_chunk_set *set = tide_ops_moment_chunks(f->ops, moment);
+    const bool is_op = moment.slice == TIDE_SLICE_NONE;
+    const uint32_t held = is_op ? slices_after(recording, number) : 0;
+    tide_trace_use *uses = trace->uses + trace->use_count;
+    assert(recording->moment_first[number] == trace->use_count);
+    for (uint32_t i = 0; i < set->count; i++) {
+        const bool modifies = is_op && training && f->ops->records[moment.op].modifies[i];
+        uses[i] = (tide_trace_use){.moment = number,
+                                   .chunk = set->list[i],
+                                   .flags = modifies ? TIDE_TRACE_MODIFIES : 0,
+                                   .held_moments = held};
+    }
+    trace->use_count += set->count;
+    if (!is_op)
+        trace_slice(f, moment, uses, set->count);
 }
 
 /* After its last use in a step a checkpoint is dead, and a param is updated. */
@@ -165,13 +156,8 @@ static void make_trace(tide_future *f, const tide_recording *recording, bool tra
     trace->use_count = 0;
     memset(f->live_parts, 0, trace->chunk_count * sizeof *f->live_parts);
     memset(f->part_live, 0, tide_layout_parts(f->ops->layout));
-    for (uint32_t moment = 0; moment < recording->length; moment++) {
-        assert(recording->moment_first[moment] == trace->use_count);
-        if (recording->moments[moment].slice == TIDE_SLICE_NONE)
-            trace_params(f, recording, moment, training, trace);
-        else
-            trace_slice(f, recording->moments[moment], moment, trace);
-    }
+    for (uint32_t moment = 0; moment < recording->length; moment++)
+        trace_moment(f, recording, moment, training, trace);
     assert(trace->use_count == recording->moment_first[recording->length]);
     trace_last_uses(f, recording, training, trace);
 }
