@@ -233,13 +233,6 @@ void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
 
 /* --- placement --- */
 
-/* Chunks whose state the host has room for, with a copy of each. */
-static uint32_t host_updates_max(const tide_dues *dues)
-{
-    return dues->slots[TIDE_TIER_HOST] /
-           (tide_layout_states(dues->layout) * tide_layout_parts_per_chunk(dues->layout) + 1);
-}
-
 /* Chunks whose update the device would end at the same time as the host the others, but no fewer than the host has no room
  * for. Not known yet: all. */
 static uint32_t balanced_updates(const tide_dues *dues)
@@ -250,7 +243,9 @@ static uint32_t balanced_updates(const tide_dues *dues)
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);
-    const uint32_t elsewhere = host_updates_max(dues);
+    /* The host has room for the state of so many, with a copy of each. */
+    const uint32_t states = tide_layout_states(dues->layout) * tide_layout_parts_per_chunk(dues->layout);
+    const uint32_t elsewhere = dues->slots[TIDE_TIER_HOST] / (states + 1);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
