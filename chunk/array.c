@@ -19,3 +19,29 @@ bool tide_array_grow(void **array, uint32_t count, uint32_t *capacity, size_t el
     *capacity = larger;
     return true;
 }
+
+struct tide_array {
+    struct tide_array *before;
+    max_align_t elements[];
+};
+
+void *tide_arrays_add(tide_arrays *arrays, size_t count, size_t element_bytes)
+{
+    assert(element_bytes > 0 && count < SIZE_MAX / 2 / element_bytes);
+    struct tide_array *added = calloc(1, sizeof *added + count * element_bytes);
+    if (!added) {
+        arrays->lacks = true;
+        return NULL;
+    }
+    added->before = arrays->last;
+    arrays->last = added;
+    return added->elements;
+}
+
+void tide_arrays_free(tide_arrays *arrays)
+{
+    for (struct tide_array *array = arrays->last; array; array = arrays->last) {
+        arrays->last = array->before;
+        free(array);
+    }
+}

@@ -2,8 +2,12 @@
 #include "chunk/dues.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
+
+enum {
+    SPARE_SLOTS = 1,
+    PLACEMENT_STEPS = 16, /* updates change sides only by so large a part of all at once */
+};
 
 /* --- set-up --- */
 
@@ -12,35 +16,26 @@ static uint32_t chunk_count(const tide_dues *dues)
     return tide_layout_space_chunks(dues->layout, TIDE_SPACE_PARAM);
 }
 
-static uint32_t count_parts(const tide_layout *layout, tide_chunk chunk)
-{
-    uint32_t parts = 0;
-    while (parts < tide_layout_parts_per_chunk(layout) &&
-           tide_layout_state_chunk(layout, chunk, TIDE_SPACE_MASTER, parts) != TIDE_CHUNK_NONE)
-        parts++;
-    assert(parts > 0);
-    return parts;
-}
-
 tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_tensors *tensors)
 {
     *dues = (tide_dues){.layout = layout, .tensors = tensors};
     const uint32_t chunks = chunk_count(dues);
-    dues->chunks = calloc(chunks, sizeof *dues->chunks);
-    dues->on_device = calloc(chunks, sizeof *dues->on_device);
-    dues->wanted_on_device = calloc(chunks, sizeof *dues->wanted_on_device);
-    if (!dues->chunks || !dues->on_device || !dues->wanted_on_device)
+    dues->chunks = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->chunks);
+    dues->on_device = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->on_device);
+    dues->wanted_on_device = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->wanted_on_device);
+    if (dues->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
+    const uint32_t parts = tide_layout_parts_per_chunk(layout);
+    const uint32_t all_parts = tide_layout_space_chunks(layout, TIDE_SPACE_MASTER);
+    assert(all_parts > (chunks - 1) * parts && all_parts <= chunks * parts);
     for (tide_chunk chunk = 0; chunk < chunks; chunk++)
-        dues->chunks[chunk].parts = count_parts(layout, chunk);
+        dues->chunks[chunk].parts = all_parts - chunk * parts < parts ? all_parts - chunk * parts : parts;
     return TIDE_OK;
 }
 
 void tide_dues_destroy(tide_dues *dues)
 {
-    free(dues->chunks);
-    free(dues->on_device);
-    free(dues->wanted_on_device);
+    tide_arrays_free(&dues->arrays);
     *dues = (tide_dues){.chunks = NULL};
 }
 
@@ -64,7 +59,7 @@ tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk)
 static bool awaits_update(const tide_dues *dues, tide_chunk chunk)
 {
     assert(tide_dues_is_param_chunk(dues, chunk));
-    if (!tide_tensor_counts_complete(&dues->tensors->counts[chunk]))
+    if (!tide_tensors_all_closed(dues->tensors, chunk))
         return false;
     const uint32_t param = tide_layout_chunk_segment(dues->layout, chunk, 0).param;
     return dues->chunks[chunk].step != dues->tensors->params[param].gradient_step;
@@ -99,16 +94,15 @@ void tide_dues_step_begin(tide_dues *dues, uint64_t step)
     dues->begun = 0;
 }
 
-void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
+static void start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
 {
     tide_due *due = &dues->chunks[chunk];
     assert(tide_dues_is_param_chunk(dues, chunk));
     assert(due->kind == TIDE_DUE_NONE && due->parts > 0);
-    assert(kind == TIDE_DUE_RESTORE || tide_tensor_counts_complete(&dues->tensors->counts[chunk]));
+    assert(kind == TIDE_DUE_RESTORE || tide_tensors_all_closed(dues->tensors, chunk));
     assert(kind == TIDE_DUE_RESTORE || due->step != dues->training_step);
     assert(kind != TIDE_DUE_NONE && !due->running && dues->count < chunk_count(dues));
     due->kind = kind;
-    due->running = false;
     due->part = 0;
     due->step = dues->training_step;
     due->on_device = kind == TIDE_DUE_UPDATE && dues->on_device[chunk];
@@ -124,16 +118,17 @@ void tide_dues_start_complete(tide_dues *dues, uint32_t param)
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
         if (dues->chunks[chunk].step != dues->training_step &&
             tide_tensors_is_complete(dues->tensors, chunk, dues->training_step))
-            tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
+            start(dues, chunk, TIDE_DUE_UPDATE);
 }
 
 void tide_dues_start_all(tide_dues *dues)
 {
     assert(dues->count == 0 && dues->parts_open == 0);
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
-        tide_dues_start(dues, chunk, TIDE_DUE_UPDATE);
+        start(dues, chunk, TIDE_DUE_UPDATE);
 }
 
+/* What is left of it is owed no more. */
 static void drop(tide_dues *dues, tide_chunk chunk)
 {
     tide_due *due = &dues->chunks[chunk];
@@ -141,7 +136,6 @@ static void drop(tide_dues *dues, tide_chunk chunk)
     if (due->kind == TIDE_DUE_NONE)
         return;
     assert(dues->count > 0 && dues->parts_open >= due->parts - due->part);
-    assert(due->part < due->parts);
     dues->parts_open -= due->parts - due->part;
     dues->count--;
     due->kind = TIDE_DUE_NONE;
@@ -160,7 +154,7 @@ static void restore(tide_dues *dues, tide_chunk chunk)
         return;
     tide_places_unmark(dues->tensors->places, chunk, TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
     if (tide_tensors_has_gradient(dues->tensors, chunk, step))
-        tide_dues_start(dues, chunk, TIDE_DUE_RESTORE);
+        start(dues, chunk, TIDE_DUE_RESTORE);
     else
         tide_tensors_settle(dues->tensors, chunk, step);
 }
@@ -210,14 +204,12 @@ static void change_sides(tide_dues *dues, tide_chunk chunk)
 static void finish(tide_dues *dues, tide_chunk chunk)
 {
     tide_due *due = &dues->chunks[chunk];
-    assert(due->part < due->parts);
-    assert(dues->parts_open > 0 && dues->count > 0);
+    assert(due->part < due->parts && dues->parts_open > 0);
     due->part++;
     dues->parts_open--;
     if (due->part < due->parts)
         return;
-    due->kind = TIDE_DUE_NONE;
-    dues->count--;
+    drop(dues, chunk);
     if (dues->on_device[chunk] != dues->wanted_on_device[chunk])
         change_sides(dues, chunk);
     tide_tensors_settle(dues->tensors, chunk, due->step);
@@ -237,6 +229,77 @@ void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
         dues->failed = true;
     else if (updates && due->step == dues->training_step)
         dues->begun--;
+}
+
+/* --- placement --- */
+
+/* Chunks whose update the device would end at the same time as the host the others, but no fewer than the host has no room
+ * for. Not known yet: all. */
+static uint32_t balanced_updates(const tide_dues *dues)
+{
+    const uint32_t chunks = chunk_count(dues);
+    const double host = dues->seconds[TIDE_TIER_HOST], device = dues->seconds[TIDE_TIER_DEVICE];
+    if (!(host > 0 && device > 0))
+        return chunks;
+    const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
+    assert(balanced <= chunks);
+    /* The host has room for the state of so many, with a copy of each. */
+    const uint32_t states = tide_layout_states(dues->layout) * tide_layout_parts_per_chunk(dues->layout);
+    const uint32_t elsewhere = dues->slots[TIDE_TIER_HOST] / (states + 1);
+    return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
+}
+
+static void place(tide_dues *dues)
+{
+    const uint32_t chunks = chunk_count(dues);
+    const uint32_t others =
+        chunks + tide_layout_space_chunks(dues->layout, TIDE_SPACE_CHECKPOINT) + SPARE_SLOTS;
+    const uint32_t device = dues->slots[TIDE_TIER_DEVICE];
+    uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
+    dues->balanced = wanted;
+    for (tide_chunk i = 0; i < chunks; i++) {
+        const uint32_t slots = tide_layout_states(dues->layout) * dues->chunks[i].parts;
+        const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && slots <= margin && wanted > 0;
+        margin = fits ? margin - slots : 0;
+        wanted -= fits;
+        dues->wanted_on_device[i] = fits || dues->placement == TIDE_PLACEMENT_DEVICE;
+    }
+}
+
+void tide_dues_seal(tide_dues *dues, const uint32_t slots[TIDE_TIER_COUNT], tide_placement placement)
+{
+    assert(dues->count == 0 && slots[TIDE_TIER_DEVICE] > 0 && slots[TIDE_TIER_HOST] > 0);
+    assert((unsigned)placement <= TIDE_PLACEMENT_DEVICE);
+    memcpy(dues->slots, slots, sizeof dues->slots);
+    dues->placement = placement;
+    place(dues);
+    memcpy(dues->on_device, dues->wanted_on_device, chunk_count(dues) * sizeof *dues->on_device);
+}
+
+void tide_dues_set_seconds(tide_dues *dues, double host_seconds, double device_seconds)
+{
+    assert(host_seconds >= 0 && device_seconds >= 0);
+    dues->seconds[TIDE_TIER_HOST] = host_seconds;
+    dues->seconds[TIDE_TIER_DEVICE] = device_seconds;
+    const uint32_t chunks = chunk_count(dues);
+    const uint32_t wanted = balanced_updates(dues), had = dues->balanced;
+    const uint32_t moved = wanted > had ? wanted - had : had - wanted;
+    if (dues->placement == TIDE_PLACEMENT_AUTO && moved * PLACEMENT_STEPS >= chunks)
+        place(dues);
+}
+
+uint32_t tide_dues_state_slots(const tide_dues *dues)
+{
+    uint32_t on_device = 0, in_all = 0;
+    for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++) {
+        const uint32_t states = tide_layout_states(dues->layout) * dues->chunks[chunk].parts;
+        in_all += states;
+        on_device += dues->on_device[chunk] && dues->placement == TIDE_PLACEMENT_AUTO ? states : 0;
+    }
+    assert(on_device <= in_all);
+    const uint32_t room = dues->slots[TIDE_TIER_HOST];
+    const uint32_t off_host = in_all - on_device > room ? in_all - on_device - room : 0;
+    return on_device + off_host;
 }
 
 bool tide_dues_is_valid(const tide_dues *dues)

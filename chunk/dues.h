@@ -26,6 +26,7 @@ typedef struct tide_due {
 } tide_due;
 
 typedef struct tide_dues {
+    tide_arrays arrays;
     const tide_layout *layout;
     tide_tensors *tensors;
     tide_due *chunks;       /* per PARAM chunk */
@@ -62,8 +63,6 @@ static inline bool tide_dues_has(const tide_dues *dues, tide_chunk chunk)
 
 /* The PARAM chunk whose update uses the chunk; TIDE_CHUNK_NONE for a CHECKPOINT chunk. */
 tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk);
-/* Slots that a task takes: one each of PARAM, MASTER and the optimizer's states. */
-uint32_t tide_dues_task_slots(const tide_layout *layout);
 /* The host will update it (its gradients are complete, or its due is on): it has to leave the device, or stay away. */
 bool tide_dues_must_leave(const tide_dues *dues, tide_chunk chunk);
 /* Does any chunk owe an update of `step`? Of another step than `step`, anything (`*owing` says which)? */
@@ -72,7 +71,6 @@ bool tide_dues_owes_older(const tide_dues *dues, uint64_t step, tide_chunk *owin
 
 /* A training step begins. */
 void tide_dues_step_begin(tide_dues *dues, uint64_t step);
-void tide_dues_start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind);
 /* Its chunk's gradients of the training step are complete, and its update has not begun: it begins. */
 void tide_dues_start_complete(tide_dues *dues, uint32_t param);
 /* All PARAM chunks owe the training step's update. */

@@ -2,7 +2,7 @@
 #include "chunk/future.h"
 
 #include <assert.h>
-#include <stdlib.h>
+#include <string.h>
 
 enum {
     SPARE_SLOTS_MAX = 2,
@@ -11,56 +11,155 @@ enum {
 
 /* --- memory --- */
 
-static tide_status create_plan(tide_step_plan *step, uint32_t chunks, const tide_schedule *schedule)
-{
-    const uint32_t uses = schedule->use_capacity, moments = schedule->moment_capacity;
-    step->trace.uses = malloc(uses * sizeof *step->trace.uses);
-    if (!step->trace.uses)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
-                         chunks);
-    return tide_planner_create(chunks, uses > moments ? uses : moments, &step->planner);
-}
-
 tide_status tide_future_create(tide_future *future, const tide_ops *ops, const tide_dues *dues,
                                uint32_t device_slots, uint32_t least_slots, bool prefetch)
 {
     const uint32_t chunks = tide_layout_chunk_count(ops->layout);
     assert(least_slots > 0 && least_slots <= device_slots);
-    uint32_t moments, uses;
     *future = (tide_future){.ops = ops,
                             .dues = dues,
                             .prefetch = prefetch,
                             .device_slots = device_slots,
                             .least_slots = least_slots};
-    tide_ops_totals(ops, &moments, &uses);
-    tide_status status =
-        tide_schedule_create(&future->schedule, chunks, moments, uses, tide_ops_moment_chunks, ops);
-    if (status == TIDE_OK)
-        status = tide_trace_maker_create(&future->tracer, ops, dues);
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++)
-        status = create_plan(&future->plans[kind], chunks, &future->schedule);
-    const uint32_t states = tide_dues_task_slots(ops->layout) - 1;
-    future->spread = 1 + states * tide_layout_parts_per_chunk(ops->layout);
-    uint64_t never_first = (uint64_t)future->schedule.use_capacity * future->spread;
+    tide_status status = tide_schedule_create(&future->schedule, ops);
+    if (status != TIDE_OK)
+        return status;
+    const uint32_t uses = future->schedule.use_capacity, moments = future->schedule.moment_capacity;
+    future->live_parts = tide_arrays_add(&future->arrays, chunks, sizeof *future->live_parts);
+    future->part_live =
+        tide_arrays_add(&future->arrays, tide_layout_parts(ops->layout), sizeof *future->part_live);
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS && status == TIDE_OK; kind++) {
+        future->plans[kind].trace.uses = tide_arrays_add(&future->arrays, uses, sizeof(tide_trace_use));
+        status = tide_planner_create(chunks, uses > moments ? uses : moments, &future->plans[kind].planner);
+    }
+    if (future->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
+                         chunks);
+    future->spread = 1 + tide_layout_states(ops->layout) * tide_layout_parts_per_chunk(ops->layout);
+    uint64_t never_first = (uint64_t)uses * future->spread;
     if (never_first <
         2 * (uint64_t)chunks) /* without a recording: room to tell what was used last (victims.h) */
         never_first = 2 * (uint64_t)chunks;
     if (never_first > UINT32_MAX - chunks)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: a step of %u uses of %u chunks is too long", uses,
-                         chunks);
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: a step of %u uses of %u chunks is too long",
+                         uses / 2, chunks);
     future->never_first = (uint32_t)never_first;
     return status;
 }
 
 void tide_future_destroy(tide_future *future)
 {
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
-        free(future->plans[kind].trace.uses);
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++)
         tide_planner_destroy(future->plans[kind].planner);
-    }
-    tide_trace_maker_destroy(&future->tracer);
+    tide_arrays_free(&future->arrays);
     tide_schedule_destroy(&future->schedule);
     *future = (tide_future){.ops = NULL};
+}
+
+/* --- the trace --- */
+
+/* An op holds its params through its slices. */
+static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
+{
+    uint32_t end = moment + 1;
+    while (end < recording->length && recording->moments[end].slice != TIDE_SLICE_NONE)
+        end++;
+    return end - moment - 1;
+}
+
+/* A part of a CHECKPOINT tensor gets or loses its content. */
+static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool live)
+{
+    uint8_t *was = &f->part_live[tide_layout_checkpoint(f->ops->layout, tensor)->first_part + part];
+    tide_chunk first, last;
+    if (*was == live)
+        return;
+    *was = live;
+    tide_layout_checkpoint_chunks(f->ops->layout, tensor, part, &first, &last);
+    assert(live || f->live_parts[first] > 0);
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        f->live_parts[chunk] += live ? 1u : UINT32_MAX;
+}
+
+/* Uses of chunks without content get the flag. */
+static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count, uint32_t flag)
+{
+    for (uint32_t i = 0; i < count; i++)
+        uses[i].flags |= f->live_parts[uses[i].chunk] == 0 ? flag : 0;
+}
+
+static void trace_slice(tide_future *f, tide_moment moment, tide_trace_use *uses, uint32_t count)
+{
+    const tide_op_record *op = &f->ops->records[moment.op];
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        if (!(op->checkpoints[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
+            set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);
+    flag_dead(f, uses, count, TIDE_TRACE_CREATES);
+    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+        const tide_use *use = &op->checkpoints[i];
+        tide_chunk first, last;
+        set_part_live(f, use->tensor, moment.slice, true);
+        tide_layout_checkpoint_chunks(f->ops->layout, use->tensor, moment.slice, &first, &last);
+        for (uint32_t k = 0; use->access & TIDE_ACCESS_WRITE && k < count; k++)
+            uses[k].flags |= uses[k].chunk >= first && uses[k].chunk <= last ? TIDE_TRACE_MODIFIES : 0;
+    }
+    for (uint32_t i = 0; i < op->checkpoint_count; i++)
+        if (op->checkpoints[i].access & TIDE_ACCESS_LAST)
+            set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);
+    flag_dead(f, uses, count, TIDE_TRACE_ENDS);
+}
+
+/* The uses of one moment. */
+static void trace_moment(tide_future *f, const tide_recording *recording, uint32_t number, bool training,
+                         tide_use_trace *trace)
+{
+    const tide_moment moment = recording->moments[number];
+    const tide_chunk_set *set = tide_ops_moment_chunks(f->ops, moment);
+    const bool is_op = moment.slice == TIDE_SLICE_NONE;
+    const uint32_t held = is_op ? slices_after(recording, number) : 0;
+    tide_trace_use *uses = trace->uses + trace->use_count;
+    assert(recording->moment_first[number] == trace->use_count);
+    for (uint32_t i = 0; i < set->count; i++) {
+        const bool modifies = is_op && training && f->ops->records[moment.op].modifies[i];
+        uses[i] = (tide_trace_use){.moment = number,
+                                   .chunk = set->list[i],
+                                   .flags = modifies ? TIDE_TRACE_MODIFIES : 0,
+                                   .held_moments = held};
+    }
+    trace->use_count += set->count;
+    if (!is_op)
+        trace_slice(f, moment, uses, set->count);
+}
+
+/* After its last use in a step a checkpoint is dead, and a param is updated. */
+static void trace_last_uses(const tide_future *f, const tide_recording *recording, bool training,
+                            tide_use_trace *trace)
+{
+    for (tide_chunk chunk = 0; chunk < trace->chunk_count; chunk++) {
+        if (recording->first[chunk] == recording->first[chunk + 1])
+            continue;
+        tide_trace_use *use = &trace->uses[recording->uses[recording->first[chunk + 1] - 1]];
+        assert(use->chunk == chunk);
+        if (!tide_dues_is_param_chunk(f->dues, chunk))
+            use->flags |= TIDE_TRACE_ENDS;
+        else if (training)
+            use->flags |=
+                f->dues->on_device[chunk] ? TIDE_TRACE_MODIFIES : TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES;
+    }
+}
+
+/* Its uses, as the recording numbers them. */
+static void make_trace(tide_future *f, const tide_recording *recording, bool training, tide_use_trace *trace)
+{
+    trace->moment_count = recording->length;
+    trace->chunk_count = tide_layout_chunk_count(f->ops->layout);
+    trace->use_count = 0;
+    memset(f->live_parts, 0, trace->chunk_count * sizeof *f->live_parts);
+    memset(f->part_live, 0, tide_layout_parts(f->ops->layout));
+    for (uint32_t moment = 0; moment < recording->length; moment++)
+        trace_moment(f, recording, moment, training, trace);
+    assert(trace->use_count == recording->moment_first[recording->length]);
+    trace_last_uses(f, recording, training, trace);
 }
 
 /* --- planning --- */
@@ -85,7 +184,7 @@ static void plan(tide_future *f, uint32_t kind)
     const tide_recording *recording = &f->schedule.recordings[kind];
     const uint32_t states = tide_dues_state_slots(f->dues), least = f->least_slots;
     assert(kind < TIDE_SCHEDULE_KINDS && recording->valid);
-    tide_trace_maker_make(&f->tracer, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
+    make_trace(f, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
     step->plan =
         plan_with_spares(f, step, f->device_slots > states + least ? f->device_slots - states : least);
     assert(step->plan->use_count == step->trace.use_count);
@@ -169,18 +268,6 @@ tide_horizon tide_future_horizon(const tide_future *future)
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
-static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_chunk chunk)
-{
-    assert(use == TIDE_USE_NONE || use < f->schedule.use_capacity);
-    assert(which < f->spread);
-    return use == TIDE_USE_NONE ? tide_future_never_key(f, chunk) : use * f->spread + which;
-}
-
-uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk)
-{
-    return key_of(future, tide_schedule_next(&future->schedule, chunk), 0, chunk);
-}
-
 /* Which of its PARAM chunk's states it is, from 1. */
 static uint32_t state_number(const tide_layout *layout, tide_chunk chunk)
 {
@@ -196,31 +283,29 @@ static bool is_state(const tide_layout *layout, tide_chunk chunk)
     return space != TIDE_SPACE_PARAM && space != TIDE_SPACE_CHECKPOINT;
 }
 
+/* The use of which a chunk is next worth having on the device. */
+static uint32_t worth_use(const tide_future *f, tide_chunk chunk)
+{
+    assert(f->active);
+    if (!is_state(f->ops->layout, chunk))
+        return tide_dues_must_leave(f->dues, chunk) ? TIDE_USE_NONE : tide_schedule_next(&f->schedule, chunk);
+    const tide_chunk param_chunk = tide_dues_param_chunk(f->dues, chunk);
+    if (!f->dues->on_device[param_chunk])
+        return TIDE_USE_NONE;
+    return tide_dues_has(f->dues, param_chunk) ? tide_schedule_next(&f->schedule, param_chunk)
+                                               : tide_schedule_last(&f->schedule, param_chunk);
+}
+
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk)
 {
-    assert(future->active);
-    const tide_dues *dues = future->dues;
-    if (!is_state(future->ops->layout, chunk))
-        return tide_dues_must_leave(dues, chunk) ? tide_future_never_key(future, chunk)
-                                                 : tide_future_use_key(future, chunk);
-    const tide_chunk param_chunk = tide_dues_param_chunk(dues, chunk);
-    if (!dues->on_device[param_chunk])
-        return tide_future_never_key(future, chunk);
-    const uint32_t use = tide_dues_has(dues, param_chunk)
-                             ? tide_schedule_next(&future->schedule, param_chunk)
-                             : tide_schedule_last(&future->schedule, param_chunk);
-    return key_of(future, use, state_number(future->ops->layout, chunk), chunk);
+    const tide_layout *layout = future->ops->layout;
+    const uint32_t which = is_state(layout, chunk) ? state_number(layout, chunk) : 0;
+    const uint32_t use = worth_use(future, chunk);
+    assert(which < future->spread && (use == TIDE_USE_NONE || use < future->schedule.use_capacity));
+    return use == TIDE_USE_NONE ? tide_future_never_key(future, chunk) : use * future->spread + which;
 }
 
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk)
 {
-    const tide_schedule *schedule = &future->schedule;
-    const uint32_t key = tide_future_worth_key(future, chunk);
-    if (key >= future->never_first)
-        return tide_schedule_never(schedule);
-    if (!is_state(future->ops->layout, chunk))
-        return tide_schedule_distance(schedule, chunk);
-    const tide_chunk param_chunk = tide_dues_param_chunk(future->dues, chunk);
-    return tide_dues_has(future->dues, param_chunk) ? tide_schedule_distance(schedule, param_chunk)
-                                                    : tide_schedule_last_distance(schedule, param_chunk);
+    return tide_schedule_distance(&future->schedule, worth_use(future, chunk));
 }

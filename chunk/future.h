@@ -1,15 +1,17 @@
 /* What is to come: the recorded step, and the plan made from it.
  *
- * At a step's end, if the recording or the placement of updates is new, a trace is made (trace.h) and planned (planner.h).
+ * At a step's end, if the recording or the placement of updates is new, a trace is made, which says what each use does to its
+ * chunk, and planned (planner.h).
  *
- * Owns the schedule and the plans. Calls ops, dues, trace, planner.
+ * Owns the schedule and the plans. Calls ops, dues (which side updates a chunk) and planner.
  */
 #ifndef TIDE_CHUNK_FUTURE_H
 #define TIDE_CHUNK_FUTURE_H
 
+#include "chunk/dues.h"
 #include "chunk/planner.h"
+#include "chunk/schedule.h"
 #include "chunk/shelves.h"
-#include "chunk/trace.h"
 
 /* A recorded step of one kind, and the plan for it. */
 typedef struct tide_step_plan {
@@ -21,11 +23,13 @@ typedef struct tide_step_plan {
 } tide_step_plan;
 
 typedef struct tide_future {
+    tide_arrays arrays;
     const tide_ops *ops;
     const tide_dues *dues;
     tide_schedule schedule;
-    tide_trace_maker tracer;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
+    uint32_t *live_parts; /* while a trace is made, per chunk: CHECKPOINT parts with content */
+    uint8_t *part_live;   /* likewise, per part */
     bool prefetch;
     uint32_t spread;      /* keys a use: the chunk's own and its optimizer states' */
     uint32_t never_first; /* keys of uses are below, then each chunk has one */
@@ -60,8 +64,6 @@ void tide_future_step_abort(tide_future *future);
  * spread so that optimizer state, which has no uses, stands beside that of its PARAM chunk. */
 uint32_t tide_future_keys(const tide_future *future);
 tide_horizon tide_future_horizon(const tide_future *future);
-/* Of a PARAM or CHECKPOINT chunk's next use, updated or not. Needs a recording. */
-uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
 /* Of the next time that a chunk is worth having on the device. What the host updates is not until then, nor is its state. State on the
  * device is next used by its PARAM chunk's update: before the chunk's next use if the update is owed by now, else after its
  * last use in a step. Needs a recording. */

@@ -1,50 +1,36 @@
 /* Gradients of a step: see gradients.h for the rule that the functions below keep. */
 #include "chunk/gradients.h"
 
-#include "chunk/array.h"
+#include "chunk/ops.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* --- set-up --- */
 
-tide_status tide_gradients_create(tide_gradients *gradients, const tide_layout *layout)
+void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays)
 {
     const uint32_t count = tide_layout_params(layout);
-    *gradients = (tide_gradients){.layout = layout, .params = calloc(count, sizeof *gradients->params)};
-    if (!gradients->params)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "gradients: no memory for %u params", count);
-    for (uint32_t p = 0; p < count; p++)
+    *gradients = (tide_gradients){.layout = layout,
+                                  .params = tide_arrays_add(arrays, count, sizeof *gradients->params)};
+    for (uint32_t p = 0; p < count && gradients->params; p++)
         gradients->params[p] = (tide_gradient){.closing_op = TIDE_OP_NONE, .maker = TIDE_OP_NONE};
-    return TIDE_OK;
 }
 
-void tide_gradients_destroy(tide_gradients *gradients)
+void tide_gradients_add_op(tide_gradients *gradients, tide_op_record *ops, uint32_t count)
 {
-    free(gradients->params);
-    free(gradients->ops);
-    *gradients = (tide_gradients){0};
-}
-
-tide_status tide_gradients_add_op(tide_gradients *gradients, const char *name, tide_pass pass,
-                                  const tide_use *uses, uint32_t use_count)
-{
-    if (!tide_array_grow((void **)&gradients->ops, gradients->op_count, &gradients->op_capacity,
-                         sizeof *gradients->ops))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its gradients", name);
-    assert(gradients->op_count < TIDE_OP_NONE && (uses || use_count == 0));
-    const tide_op op = gradients->op_count++;
-    gradients->ops[op] = (tide_gradient_op){.name = name, .pass = pass, .uses = uses, .use_count = use_count};
-    for (uint32_t i = 0; i < use_count && pass != TIDE_PASS_FORWARD; i++) {
-        assert(uses[i].tensor < tide_layout_params(gradients->layout));
-        tide_gradient *param = &gradients->params[uses[i].tensor];
+    const tide_op op = gradients->op_count;
+    assert(count == op + 1 && count < TIDE_OP_NONE);
+    gradients->ops = ops;
+    gradients->op_count = count;
+    for (uint32_t i = 0; i < ops[op].param_count && ops[op].pass != TIDE_PASS_FORWARD; i++) {
+        const tide_use *use = &ops[op].params[i];
+        tide_gradient *param = &gradients->params[use->tensor];
         param->closing_op = op;
-        if (!(uses[i].access & TIDE_ACCESS_GRAD))
+        if (!(use->access & TIDE_ACCESS_GRAD))
             continue;
         param->is_tied = param->maker != TIDE_OP_NONE;
         param->maker = param->is_tied ? param->maker : op;
     }
-    return TIDE_OK;
 }
 
 bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param)
@@ -63,7 +49,7 @@ bool tide_gradients_may_close(const tide_gradients *gradients, tide_op op, uint3
 
 static const char *param_name(const tide_gradients *g, uint32_t param)
 {
-    return tide_layout_param_name(g->layout, param);
+    return tide_layout_param(g->layout, param)->name;
 }
 
 static const char *closing_name(const tide_gradients *g, uint32_t param)
@@ -86,10 +72,10 @@ bool tide_gradients_closes(const tide_gradients *gradients, tide_op op, const ti
 
 static bool closes_param(const tide_gradients *g, tide_op op, uint32_t param)
 {
-    const tide_gradient_op *it = &g->ops[op];
-    for (uint32_t i = 0; i < it->use_count && g->params[param].closing_op == op; i++)
-        if (it->uses[i].tensor == param)
-            return tide_gradients_closes(g, op, &it->uses[i]);
+    const tide_op_record *it = &g->ops[op];
+    for (uint32_t i = 0; i < it->param_count && g->params[param].closing_op == op; i++)
+        if (it->params[i].tensor == param)
+            return tide_gradients_closes(g, op, &it->params[i]);
     return false;
 }
 
@@ -142,14 +128,14 @@ static tide_status refuse(const tide_gradients *g, tide_op op, tide_op needed, u
 static tide_status check_needed(tide_gradients *g, tide_op op, tide_op needed)
 {
     assert(needed < g->op_count && g->ops[needed].pass != TIDE_PASS_FORWARD);
-    const tide_gradient_op *it = &g->ops[needed];
+    const tide_op_record *it = &g->ops[needed];
     tide_op first = needed;
-    for (uint32_t i = 0; i < it->use_count; i++) {
-        const tide_gradient *gradient = &g->params[it->uses[i].tensor];
-        if (gradient->is_closed || closes_param(g, op, it->uses[i].tensor))
-            return refuse(g, op, needed, it->uses[i].tensor);
-        if (it->uses[i].access & TIDE_ACCESS_GRAD)
-            need(g, it->uses[i].tensor, &first);
+    for (uint32_t i = 0; i < it->param_count; i++) {
+        const tide_gradient *gradient = &g->params[it->params[i].tensor];
+        if (gradient->is_closed || closes_param(g, op, it->params[i].tensor))
+            return refuse(g, op, needed, it->params[i].tensor);
+        if (it->params[i].access & TIDE_ACCESS_GRAD)
+            need(g, it->params[i].tensor, &first);
     }
     return TIDE_OK;
 }
@@ -157,16 +143,16 @@ static tide_status check_needed(tide_gradients *g, tide_op op, tide_op needed)
 tide_status tide_gradients_check(tide_gradients *gradients, tide_op op)
 {
     assert(op < gradients->op_count);
-    const tide_gradient_op *it = &gradients->ops[op];
+    const tide_op_record *it = &gradients->ops[op];
     tide_op first = gradients->op_count;
     gradients->look++;
-    for (uint32_t i = 0; i < it->use_count; i++) {
-        const tide_gradient *gradient = &gradients->params[it->uses[i].tensor];
-        const tide_status status = check_use(gradients, op, it->uses[i].tensor);
+    for (uint32_t i = 0; i < it->param_count; i++) {
+        const tide_gradient *gradient = &gradients->params[it->params[i].tensor];
+        const tide_status status = check_use(gradients, op, it->params[i].tensor);
         if (status != TIDE_OK)
             return status;
-        if (it->uses[i].access & TIDE_ACCESS_GRAD && gradient->closing_op != op && !gradient->is_added)
-            need(gradients, it->uses[i].tensor, &first);
+        if (it->params[i].access & TIDE_ACCESS_GRAD && gradient->closing_op != op && !gradient->is_added)
+            need(gradients, it->params[i].tensor, &first);
     }
     need_waiting(gradients, op, &first);
     /* What a needed op needs comes behind it; the op itself may be needed once more. */
@@ -205,13 +191,13 @@ void tide_gradients_begin(tide_gradients *gradients)
 
 void tide_gradients_end(tide_gradients *gradients, tide_op op)
 {
-    const tide_gradient_op *it = &gradients->ops[op];
-    for (uint32_t i = 0; i < it->use_count && it->pass != TIDE_PASS_FORWARD; i++) {
-        tide_gradient *gradient = &gradients->params[it->uses[i].tensor];
+    const tide_op_record *it = &gradients->ops[op];
+    for (uint32_t i = 0; i < it->param_count && it->pass != TIDE_PASS_FORWARD; i++) {
+        tide_gradient *gradient = &gradients->params[it->params[i].tensor];
         assert(!gradient->is_closed);
         const bool waited = waits(gradient);
-        gradient->is_closed = tide_gradients_closes(gradients, op, &it->uses[i]);
-        gradient->is_added = gradient->is_added || it->uses[i].access & TIDE_ACCESS_GRAD;
+        gradient->is_closed = tide_gradients_closes(gradients, op, &it->params[i]);
+        gradient->is_added = gradient->is_added || it->params[i].access & TIDE_ACCESS_GRAD;
         gradients->waiting_count += waits(gradient);
         assert(gradients->waiting_count >= waited);
         gradients->waiting_count -= waited;

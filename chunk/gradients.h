@@ -18,9 +18,8 @@
 #ifndef TIDE_CHUNK_GRADIENTS_H
 #define TIDE_CHUNK_GRADIENTS_H
 
+#include "chunk/array.h"
 #include "chunk/layout.h"
-
-#include <stdbool.h>
 
 typedef uint32_t tide_op;
 
@@ -34,30 +33,19 @@ typedef struct tide_gradient {
     bool is_closed;     /* this step: the place holds it */
 } tide_gradient;
 
-/* An op's params. */
-typedef struct tide_gradient_op {
-    const char *name;
-    tide_pass pass;
-    const tide_use *uses;
-    uint32_t use_count;
-    uint32_t needed; /* = tide_gradients.look: found to be needed in this look */
-} tide_gradient_op;
-
 typedef struct tide_gradients {
     const tide_layout *layout;
     tide_gradient *params;
-    tide_gradient_op *ops;
-    uint32_t op_count, op_capacity;
+    struct tide_op_record *ops; /* the owner's, of whom this writes `needed` */
+    uint32_t op_count;
     uint32_t waiting_count; /* gradients that wait */
     uint32_t look;          /* counts looks at what is needed */
 } tide_gradients;
 
-/* For the params of a sealed layout, which must outlive it. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_gradients_create(tide_gradients *gradients, const tide_layout *layout);
-void tide_gradients_destroy(tide_gradients *gradients);
-/* The next op, in the order of registration; its name and uses, which have been checked, live as long. NO_MEMORY. */
-tide_status tide_gradients_add_op(tide_gradients *gradients, const char *name, tide_pass pass, const tide_use *uses,
-                                  uint32_t use_count);
+/* For the params of a sealed layout, which must outlive it; `arrays` may lack memory then. */
+void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays);
+/* One op more is registered: these are all. */
+void tide_gradients_add_op(tide_gradients *gradients, struct tide_op_record *ops, uint32_t count);
 
 /* Do several ops add to the param's accumulator, or another one than closes it? Known when all ops are added,
  * like the next. */

@@ -1,4 +1,4 @@
-/* Where every tensor lies: spaces, chunks, groups.
+/* Where every tensor lies: spaces and chunks.
  *
  * A space is one contiguous range of addresses cut into chunks of one size. Params are packed back to back in
  * creation order, each on a 256-byte boundary of the PARAM space, so a param may straddle chunks or be larger
@@ -11,14 +11,14 @@
  *   CHECKPOINT          tensors of `parts` equal slices, one slice a micro-batch, each on a 256-byte boundary
  *
  * Chunks have one number across all spaces (tide_chunk): PARAM first, then MASTER, MOMENTUM, VARIANCE,
- * CHECKPOINT. Groups of G neighbouring PARAM chunks are shared out over G ranks: rank r owns chunk r of each
- * group (local), the others are remote. With N = G = 1 every chunk is local.
+ * CHECKPOINT.
  *
  * Pure bookkeeping: no threads, no clock, no device. Not thread-safe; the owner locks.
  */
 #ifndef TIDE_CHUNK_LAYOUT_H
 #define TIDE_CHUNK_LAYOUT_H
 
+#include "chunk/names.h"
 #include "tidepool/types.h"
 
 #include <stdbool.h>
@@ -33,9 +33,6 @@ typedef struct tide_layout tide_layout;
 typedef struct tide_layout_options {
     uint64_t chunk_bytes; /* a power of two, at least 4096 (the pool is stricter) */
     tide_dtype dtype;     /* of all params */
-    uint32_t ranks;       /* N >= 1 */
-    uint32_t group_size;  /* G >= 1, divides N */
-    uint32_t rank;        /* < N */
     uint32_t states;      /* fp32 optimizer states beside MASTER: 0, 1 (MOMENTUM) or 2 (and VARIANCE) */
 } tide_layout_options;
 
@@ -57,15 +54,15 @@ tide_status tide_layout_add_param(tide_layout *layout, const char *name, uint64_
 /* Append a CHECKPOINT tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among checkpoints.
  * ARGUMENT also if all are more than 2^50 bytes. Before seal. */
 tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,
-                                       uint64_t part_bytes, uint32_t *tensor);
+                                       uint64_t part_bytes, uint32_t *checkpoint);
 /* Fix all numbers below. ARGUMENT if there is no param. */
 tide_status tide_layout_seal(tide_layout *layout);
 
 /* --- after seal --- */
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
-uint32_t
-tide_layout_parts_per_chunk(const tide_layout *layout);      /* fp32 chunks per PARAM chunk: 2 (bf16) or 1 */
+uint32_t tide_layout_parts_per_chunk(const tide_layout *layout); /* fp32 chunks per PARAM chunk: 2 (bf16) or 1 */
+uint32_t tide_layout_states(const tide_layout *layout); /* fp32 spaces in use: MASTER and the optimizer's */
 uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces */
 uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space);
 tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index);
@@ -78,30 +75,20 @@ uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chun
  * layout has no such space. */
 tide_chunk tide_layout_state_chunk(const tide_layout *layout, tide_chunk param_chunk, tide_space space,
                                    uint32_t part);
-/* Group, owner and ownership of a PARAM chunk; its fp32 chunks follow it. */
-uint32_t tide_layout_group(const tide_layout *layout, tide_chunk param_chunk);
-uint32_t tide_layout_owner(const tide_layout *layout, tide_chunk param_chunk);
-bool tide_layout_is_local(const tide_layout *layout, tide_chunk param_chunk);
 
 uint32_t tide_layout_params(const tide_layout *layout);
-const char *tide_layout_param_name(const tide_layout *layout, uint32_t param);
+const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param);
-uint64_t tide_layout_param_elements(const tide_layout *layout, uint32_t param);
-uint64_t tide_layout_param_offset_elements(const tide_layout *layout,
-                                           uint32_t param); /* from the space's start */
-/* First and last chunk that a param touches in `space` (PARAM, MASTER, MOMENTUM or VARIANCE). */
-void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_space space, tide_chunk *first,
-                              tide_chunk *last);
-/* The params that overlap a PARAM or fp32 chunk are consecutive: count of them, and the i-th one's segment.
- */
+/* First and last PARAM chunk that a param touches. */
+void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
+/* The params that overlap a PARAM or fp32 chunk are consecutive: count of them, and the i-th one's segment. */
 uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk);
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 
 uint32_t tide_layout_checkpoints(const tide_layout *layout);
-const char *tide_layout_checkpoint_name(const tide_layout *layout, uint32_t tensor);
-uint32_t tide_layout_checkpoint_parts(const tide_layout *layout, uint32_t tensor);
-uint64_t tide_layout_checkpoint_offset_bytes(const tide_layout *layout, uint32_t tensor, uint32_t part);
-void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t tensor, uint32_t part,
-                                   tide_chunk *first, tide_chunk *last);
+const tide_named *tide_layout_checkpoint(const tide_layout *layout, uint32_t checkpoint);
+uint32_t tide_layout_parts(const tide_layout *layout); /* of all checkpoints */
+void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t checkpoint, uint32_t part, tide_chunk *first,
+                                   tide_chunk *last);
 
 #endif

@@ -21,9 +21,6 @@ enum { SPARE_SLOTS = 1 };
 
 tide_status tide_manager_create(const tide_layout *layout, tide_manager **manager)
 {
-    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, TIDE_SPACE_PARAM); i++)
-        if (!tide_layout_is_local(layout, i))
-            return tide_fail(TIDE_ERROR_UNSUPPORTED, "manager: chunk %u belongs to another rank", i);
     tide_manager *m = calloc(1, sizeof *m);
     if (!m)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
@@ -77,7 +74,7 @@ tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description
 
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    const uint32_t task = tide_dues_task_slots(manager->layout);
+    const uint32_t task = 1 + tide_layout_states(manager->layout); /* slots: one each of PARAM and the states */
     *needs = (tide_slot_needs){.host_slots = task,
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     needs->largest_op_slots = tide_ops_largest(&manager->ops, &needs->largest_op);
@@ -307,7 +304,7 @@ static tide_chunk_state chunk_state(const tide_manager *m, tide_chunk chunk)
     if (space == TIDE_SPACE_PARAM && m->dues.chunks[chunk].running)
         return TIDE_CHUNK_UPDATING;
     if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
-        return tide_tensor_counts_state(&m->tensors.counts[chunk]);
+        return tide_tensors_chunk_state(&m->tensors, chunk);
     if (place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST])
         return TIDE_CHUNK_UPDATING;
     return place->live ? TIDE_CHUNK_HOLD : TIDE_CHUNK_FREE;

@@ -53,7 +53,7 @@
 #include "chunk/command.h"
 #include "chunk/ops.h"
 #include "chunk/planner.h"
-#include "chunk/tensor.h"
+#include "chunk/tensors.h"
 
 typedef struct tide_manager tide_manager;
 

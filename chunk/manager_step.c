@@ -156,7 +156,7 @@ tide_status tide_manager_end(tide_manager *manager)
     for (uint32_t i = 0; i < record->param_count; i++)
         end_param(manager, op, &record->params[i]);
     tide_gradients_end(&manager->ops.gradients, op);
-    tide_leaving_use_ended(&manager->leaving, record->chunks, record->chunk_count, request->param_use, ends);
+    tide_leaving_use_ended(&manager->leaving, record->chunks.list, record->chunks.count, request->param_use, ends);
     tide_manager_changed(manager);
     return TIDE_OK;
 }
@@ -188,7 +188,7 @@ static tide_status check_slice(const tide_manager *m, uint32_t slice)
         const tide_use *use = &op->checkpoints[i];
         if (use->access & TIDE_ACCESS_READ && state_then(m, use, slice) == TIDE_TENSOR_FREE)
             return tide_fail(TIDE_ERROR_STATE, "op %s reads part %u of checkpoint %s, which holds nothing",
-                             op->name, slice, tide_layout_checkpoint_name(m->layout, use->tensor));
+                             op->name, slice, tide_layout_checkpoint(m->layout, use->tensor)->name);
     }
     return TIDE_OK;
 }

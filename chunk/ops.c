@@ -9,32 +9,20 @@
 
 tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
 {
-    *ops = (tide_ops){.layout = layout};
-    ops->seen = calloc(tide_layout_chunk_count(layout), sizeof *ops->seen);
-    if (!ops->seen)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks",
-                         tide_layout_chunk_count(layout));
-    return tide_gradients_create(&ops->gradients, layout);
-}
-
-static void record_free(tide_op_record *op)
-{
-    free(op->name);
-    free(op->params);
-    free(op->checkpoints);
-    free(op->chunks);
-    free(op->modifies);
-    free(op->slice_chunks);
-    free(op->slice_first);
+    const uint32_t chunks = tide_layout_chunk_count(layout);
+    *ops = (tide_ops){.layout = layout, .stamp = 1};
+    ops->seen = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->seen);
+    ops->set.list = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->set.list);
+    tide_gradients_create(&ops->gradients, layout, &ops->arrays);
+    if (ops->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunks);
+    return TIDE_OK;
 }
 
 void tide_ops_destroy(tide_ops *ops)
 {
-    for (uint32_t i = 0; i < ops->count; i++)
-        record_free(&ops->records[i]);
     free(ops->records);
-    free(ops->seen);
-    tide_gradients_destroy(&ops->gradients);
+    tide_arrays_free(&ops->arrays);
     *ops = (tide_ops){.count = 0};
 }
 
@@ -58,7 +46,7 @@ static tide_status check_param_use(const tide_layout *layout, const tide_op_desc
     const tide_use *use = &d->params[i];
     if (use->tensor >= tide_layout_params(layout))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no param %u", d->name, use->tensor);
-    const char *name = tide_layout_param_name(layout, use->tensor);
+    const char *name = tide_layout_param(layout, use->tensor)->name;
     if (is_named_before(d->params, i))
         return fail_use(d, name, "named twice");
     if (use->access == 0 || use->access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD))
@@ -73,15 +61,16 @@ static tide_status check_checkpoint_use(const tide_layout *layout, const tide_op
     const tide_use *use = &d->checkpoints[i];
     if (use->tensor >= tide_layout_checkpoints(layout))
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no checkpoint %u", d->name, use->tensor);
-    const char *name = tide_layout_checkpoint_name(layout, use->tensor);
+    const char *name = tide_layout_checkpoint(layout, use->tensor)->name;
+    const uint32_t parts = tide_layout_checkpoint(layout, use->tensor)->parts;
     if (is_named_before(d->checkpoints, i))
         return fail_use(d, name, "named twice");
     if (!(use->access & (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE)) || use->access & TIDE_ACCESS_GRAD ||
         use->access > (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST))
         return fail_use(d, name, "a checkpoint's access is READ, WRITE or both, and LAST");
-    if (tide_layout_checkpoint_parts(layout, use->tensor) != d->slices)
+    if (parts != d->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but checkpoint %s has %u parts", d->name,
-                         d->slices, name, tide_layout_checkpoint_parts(layout, use->tensor));
+                         d->slices, name, parts);
     return TIDE_OK;
 }
 
@@ -118,135 +107,100 @@ tide_status tide_op_check(const tide_layout *layout, const tide_op_description *
 
 /* --- chunk sets --- */
 
-/* Append the chunks of a range that are not yet in the set of the current stamp; only count if `set` is NULL.
- */
-static uint32_t add_range(tide_ops *ops, tide_chunk *set, uint32_t count, tide_chunk first, tide_chunk last)
+/* The chunks of a range that are not yet in the set. */
+static void add_range(tide_ops *ops, tide_chunk first, tide_chunk last)
 {
     assert(first <= last && last < tide_layout_chunk_count(ops->layout));
     for (tide_chunk chunk = first; chunk <= last; chunk++) {
-        if (ops->seen[chunk] == ops->seen_stamp)
+        if (ops->seen[chunk] == ops->stamp)
             continue;
-        ops->seen[chunk] = ops->seen_stamp;
-        if (set)
-            set[count] = chunk;
-        count++;
+        ops->seen[chunk] = ops->stamp;
+        ops->set.list[ops->set.count++] = chunk;
     }
-    return count;
 }
 
-static uint32_t param_set(tide_ops *ops, const tide_op_description *d, tide_chunk *set)
+/* NULL: no memory. */
+static void *copy_of(tide_ops *ops, const void *source, size_t count, size_t bytes)
 {
-    uint32_t count = 0;
-    ops->seen_stamp++;
-    for (uint32_t i = 0; i < d->param_count; i++) {
-        tide_chunk first, last;
-        tide_layout_param_chunks(ops->layout, d->params[i].tensor, TIDE_SPACE_PARAM, &first, &last);
-        count = add_range(ops, set, count, first, last);
-    }
-    return count;
-}
-
-static uint32_t slice_set(tide_ops *ops, const tide_op_description *d, uint32_t slice, tide_chunk *set)
-{
-    uint32_t count = 0;
-    ops->seen_stamp++;
-    for (uint32_t i = 0; i < d->checkpoint_count; i++) {
-        tide_chunk first, last;
-        tide_layout_checkpoint_chunks(ops->layout, d->checkpoints[i].tensor, slice, &first, &last);
-        count = add_range(ops, set, count, first, last);
-    }
-    return count;
-}
-
-/* malloc that tells "nothing wanted" from "nothing left". */
-static void *allocate(size_t count, size_t bytes)
-{
-    return calloc(count ? count : 1, bytes);
-}
-
-static void *copy_of(const void *source, size_t count, size_t bytes)
-{
-    void *copy = allocate(count, bytes);
+    void *copy = tide_arrays_add(&ops->arrays, count, bytes);
     if (copy && count)
         memcpy(copy, source, count * bytes);
     return copy;
 }
 
-static bool fill_sets(tide_ops *ops, const tide_op_description *d, tide_op_record *op)
+/* A copy of the set, which is empty from then on. */
+static void take_set(tide_ops *ops, tide_chunk_set *set)
 {
-    op->chunk_count = param_set(ops, d, NULL);
-    op->chunks = allocate(op->chunk_count, sizeof *op->chunks);
-    op->modifies = allocate(op->chunk_count, sizeof *op->modifies);
-    op->slice_first = allocate(d->slices + 1u, sizeof *op->slice_first);
-    if (!op->chunks || !op->modifies || !op->slice_first)
-        return false;
-    param_set(ops, d, op->chunks);
-    for (uint32_t slice = 0; slice < d->slices; slice++) {
-        uint32_t count = slice_set(ops, d, slice, NULL);
-        op->slice_first[slice + 1] = op->slice_first[slice] + count;
-        op->largest_slice = count > op->largest_slice ? count : op->largest_slice;
+    assert(ops->set.count <= tide_layout_chunk_count(ops->layout));
+    set->count = ops->set.count;
+    set->list = copy_of(ops, ops->set.list, set->count, sizeof *set->list);
+    ops->set.count = 0;
+    ops->stamp++;
+}
+
+static void fill_sets(tide_ops *ops, tide_op_record *op)
+{
+    tide_chunk first, last;
+    for (uint32_t i = 0; i < op->param_count; i++) {
+        tide_layout_param_chunks(ops->layout, op->params[i].tensor, &first, &last);
+        add_range(ops, first, last);
     }
-    assert(op->largest_slice <= op->slice_first[d->slices]);
-    op->slice_chunks = allocate(op->slice_first[d->slices], sizeof *op->slice_chunks);
-    if (!op->slice_chunks)
-        return false;
-    for (uint32_t slice = 0; slice < d->slices; slice++)
-        slice_set(ops, d, slice, op->slice_chunks + op->slice_first[slice]);
-    return true;
+    take_set(ops, &op->chunks);
+    op->modifies = tide_arrays_add(&ops->arrays, op->chunks.count, sizeof *op->modifies);
+    op->slice_chunks = tide_arrays_add(&ops->arrays, op->slices, sizeof *op->slice_chunks);
+    for (uint32_t slice = 0; slice < op->slices && !ops->arrays.lacks; slice++) {
+        for (uint32_t i = 0; i < op->checkpoint_count; i++) {
+            tide_layout_checkpoint_chunks(ops->layout, op->checkpoints[i].tensor, slice, &first, &last);
+            add_range(ops, first, last);
+        }
+        take_set(ops, &op->slice_chunks[slice]);
+    }
 }
 
-static bool fill_record(tide_ops *ops, const tide_op_description *d, tide_op_record *op)
+tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *op)
 {
-    *op = (tide_op_record){.pass = d->pass,
-                           .param_count = d->param_count,
-                           .checkpoint_count = d->checkpoint_count,
-                           .slices = d->slices};
-    op->name = strdup(d->name);
-    op->params = copy_of(d->params, d->param_count, sizeof *d->params);
-    op->checkpoints = copy_of(d->checkpoints, d->checkpoint_count, sizeof *d->checkpoints);
-    return op->name && op->params && op->checkpoints && fill_sets(ops, d, op);
-}
-
-tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op)
-{
-    tide_status status = tide_op_check(ops->layout, description);
+    assert(ops->set.count == 0 && ops->gradients.op_count == ops->count);
+    const tide_status status = tide_op_check(ops->layout, d);
     if (status != TIDE_OK)
         return status;
     if (!tide_array_grow((void **)&ops->records, ops->count, &ops->capacity, sizeof *ops->records))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", description->name);
-    tide_op_record record;
-    if (!fill_record(ops, description, &record)) {
-        record_free(&record);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", description->name);
-    }
-    status =
-        tide_gradients_add_op(&ops->gradients, record.name, record.pass, record.params, record.param_count);
-    if (status != TIDE_OK) {
-        record_free(&record);
-        return status;
-    }
-    assert(ops->gradients.op_count == ops->count + 1);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", d->name);
+    tide_op_record *record = &ops->records[ops->count];
+    ops->arrays.lacks = false;
+    *record = (tide_op_record){.name = copy_of(ops, d->name, strlen(d->name) + 1, 1),
+                               .pass = d->pass,
+                               .params = copy_of(ops, d->params, d->param_count, sizeof *d->params),
+                               .param_count = d->param_count,
+                               .checkpoints =
+                                   copy_of(ops, d->checkpoints, d->checkpoint_count, sizeof *d->checkpoints),
+                               .checkpoint_count = d->checkpoint_count,
+                               .slices = d->slices};
+    if (!ops->arrays.lacks)
+        fill_sets(ops, record);
+    if (ops->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", d->name);
     *op = ops->count++;
-    ops->records[*op] = record;
+    tide_gradients_add_op(&ops->gradients, ops->records, ops->count);
     return TIDE_OK;
+}
+
+static void add_modified(tide_op_record *op, tide_chunk first, tide_chunk last)
+{
+    for (uint32_t i = 0; i < op->chunks.count; i++)
+        op->modifies[i] = op->modifies[i] || (op->chunks.list[i] >= first && op->chunks.list[i] <= last);
 }
 
 void tide_ops_seal(tide_ops *ops)
 {
     assert(ops->gradients.op_count == ops->count);
-    for (tide_op op = 0; op < ops->count; op++) {
-        tide_op_record *record = &ops->records[op];
-        ops->seen_stamp++;
-        for (uint32_t i = 0; i < record->param_count; i++) {
-            const uint32_t param = record->params[i].tensor;
+    for (tide_op op = 0; op < ops->count; op++)
+        for (uint32_t i = 0; i < ops->records[op].param_count; i++) {
+            const uint32_t param = ops->records[op].params[i].tensor;
             tide_chunk first, last;
-            tide_layout_param_chunks(ops->layout, param, TIDE_SPACE_PARAM, &first, &last);
+            tide_layout_param_chunks(ops->layout, param, &first, &last);
             if (tide_gradients_may_close(&ops->gradients, op, param))
-                add_range(ops, NULL, 0, first, last);
+                add_modified(&ops->records[op], first, last);
         }
-        for (uint32_t i = 0; i < record->chunk_count; i++)
-            record->modifies[i] = ops->seen[record->chunks[i]] == ops->seen_stamp;
-    }
 }
 
 /* --- queries --- */
@@ -256,11 +210,15 @@ uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op)
     uint32_t most = 0;
     *op = 0;
     for (tide_op i = 0; i < ops->count; i++) {
-        const uint32_t chunks = ops->records[i].chunk_count + ops->records[i].largest_slice;
-        if (chunks <= most)
+        const tide_op_record *record = &ops->records[i];
+        uint32_t largest_slice = 0;
+        for (uint32_t slice = 0; slice < record->slices; slice++)
+            if (record->slice_chunks[slice].count > largest_slice)
+                largest_slice = record->slice_chunks[slice].count;
+        if (record->chunks.count + largest_slice <= most)
             continue;
         *op = i;
-        most = chunks;
+        most = record->chunks.count + largest_slice;
     }
     return most;
 }
@@ -271,20 +229,16 @@ void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses)
     for (tide_op op = 0; op < ops->count; op++) {
         const tide_op_record *record = &ops->records[op];
         *moments += 1 + record->slices;
-        *uses += record->chunk_count + record->slice_first[record->slices];
+        *uses += record->chunks.count;
+        for (uint32_t slice = 0; slice < record->slices; slice++)
+            *uses += record->slice_chunks[slice].count;
     }
 }
 
-const tide_chunk *tide_ops_moment_chunks(const void *owner, tide_moment moment, uint32_t *count)
+const tide_chunk_set *tide_ops_moment_chunks(const tide_ops *ops, tide_moment moment)
 {
-    const tide_ops *ops = owner;
     assert(moment.op < ops->count);
     const tide_op_record *op = &ops->records[moment.op];
-    if (moment.slice == TIDE_SLICE_NONE) {
-        *count = op->chunk_count;
-        return op->chunks;
-    }
-    assert(moment.slice < op->slices);
-    *count = op->slice_first[moment.slice + 1] - op->slice_first[moment.slice];
-    return op->slice_chunks + op->slice_first[moment.slice];
+    assert(moment.slice == TIDE_SLICE_NONE || moment.slice < op->slices);
+    return moment.slice == TIDE_SLICE_NONE ? &op->chunks : &op->slice_chunks[moment.slice];
 }

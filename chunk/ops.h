@@ -5,8 +5,22 @@
 #ifndef TIDE_CHUNK_OPS_H
 #define TIDE_CHUNK_OPS_H
 
+#include "chunk/array.h"
 #include "chunk/gradients.h"
-#include "chunk/schedule.h"
+
+#define TIDE_SLICE_NONE UINT32_MAX
+
+/* An op's begin, or the begin of one of its slices. */
+typedef struct tide_moment {
+    tide_op op;
+    uint32_t slice; /* TIDE_SLICE_NONE: the op's params */
+} tide_moment;
+
+/* Chunks, each once. */
+typedef struct tide_chunk_set {
+    tide_chunk *list;
+    uint32_t count;
+} tide_chunk_set;
 
 typedef struct tide_op_record {
     char *name;
@@ -16,21 +30,21 @@ typedef struct tide_op_record {
     tide_use *checkpoints;
     uint32_t checkpoint_count;
     uint32_t slices;
-    tide_chunk *chunks; /* of all its params, each once */
-    bool *modifies;     /* per chunk: a gradient is rounded into it at op end. Filled by tide_ops_seal */
-    uint32_t chunk_count;
-    tide_chunk *slice_chunks; /* slice m's are [slice_first[m], slice_first[m + 1]) */
-    uint32_t *slice_first;
-    uint32_t largest_slice; /* chunks */
+    tide_chunk_set chunks; /* of all its params */
+    bool *modifies;        /* per one of them: a gradient is rounded into it at op end. Filled by tide_ops_seal */
+    tide_chunk_set *slice_chunks;
+    uint32_t needed; /* gradients.look: found to be needed in this look */
 } tide_op_record;
 
 typedef struct tide_ops {
+    tide_arrays arrays;
     const tide_layout *layout;
     tide_gradients gradients;
     tide_op_record *records;
     uint32_t count, capacity;
-    uint32_t *seen; /* per chunk: stamp of the set being built */
-    uint32_t seen_stamp;
+    tide_chunk_set set; /* being built */
+    uint32_t *seen;     /* per chunk: stamp of the set that it is in */
+    uint32_t stamp;
 } tide_ops;
 
 /* For a sealed layout, which must outlive it. NO_MEMORY. Zeroed ones may be destroyed, too. */
@@ -43,6 +57,7 @@ void tide_ops_destroy(tide_ops *ops);
 tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* The next op. ARGUMENT as tide_op_check; NO_MEMORY. */
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);
+
 /* All ops are added: fill what their ends modify. */
 void tide_ops_seal(tide_ops *ops);
 
@@ -50,7 +65,7 @@ void tide_ops_seal(tide_ops *ops);
 uint32_t tide_ops_largest(const tide_ops *ops, tide_op *op);
 /* Moments and uses of one step that runs every op once. */
 void tide_ops_totals(const tide_ops *ops, uint32_t *moments, uint32_t *uses);
-/* The chunks that a moment requests: tide_moment_chunks of the schedule; owner: the ops. */
-const tide_chunk *tide_ops_moment_chunks(const void *owner, tide_moment moment, uint32_t *count);
+/* The chunks that a moment requests. */
+const tide_chunk_set *tide_ops_moment_chunks(const tide_ops *ops, tide_moment moment);
 
 #endif

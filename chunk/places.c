@@ -2,166 +2,136 @@
 #include "chunk/places.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
-static tide_status slots_create(tide_slots *slots, uint32_t count)
+static void create_slots(tide_places *places, tide_slots *slots, uint32_t count)
 {
     assert(count > 0 && count < TIDE_SLOT_NONE);
-    slots->free = malloc(count * sizeof *slots->free);
-    slots->holder = malloc(count * sizeof *slots->holder);
-    if (!slots->free || !slots->holder)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u slots", count);
     slots->count = slots->free_count = count;
-    for (uint32_t i = 0; i < count; i++) {
+    slots->free = tide_arrays_add(&places->arrays, count, sizeof *slots->free);
+    for (uint32_t i = 0; i < count && slots->free; i++)
         slots->free[i] = i;
-        slots->holder[i] = TIDE_CHUNK_NONE;
-    }
-    return TIDE_OK;
 }
 
 tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
                                const uint32_t slots[TIDE_TIER_COUNT])
 {
     assert(chunk_count > 0 && chunk_count < TIDE_CHUNK_NONE);
-    memset(places, 0, sizeof *places);
-    tide_status status = TIDE_OK;
-    for (int tier = 0; tier < TIDE_TIER_COUNT && status == TIDE_OK; tier++)
-        status = slots_create(&places->tier[tier], slots[tier]);
-    if (status != TIDE_OK)
-        goto undo_tables;
-    places->chunks = calloc(chunk_count, sizeof *places->chunks);
-    if (!places->chunks) {
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunk_count);
-        goto undo_tables;
-    }
-    places->chunk_count = chunk_count;
-    for (int i = 0; i < TIDE_WATCHERS; i++) {
-        places->watches[i].chunks = malloc(chunk_count * sizeof *places->watches[i].chunks);
-        if (!places->watches[i].chunks) {
-            status = tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to watch %u chunks", chunk_count);
-            goto undo_tables;
-        }
+    *places = (tide_places){.chunk_count = chunk_count};
+    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
+        create_slots(places, &places->tier[tier], slots[tier]);
+    places->chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof *places->chunks);
+    for (int i = 0; i < TIDE_WATCHERS; i++)
+        places->watches[i].chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof(tide_chunk));
+    if (places->arrays.lacks) {
+        tide_places_destroy(places);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunk_count);
     }
     for (uint32_t i = 0; i < chunk_count; i++)
         places->chunks[i].slot[TIDE_TIER_DEVICE] = places->chunks[i].slot[TIDE_TIER_HOST] = TIDE_SLOT_NONE;
     return TIDE_OK;
-
-undo_tables:
-    tide_places_destroy(places);
-    return status;
 }
 
 void tide_places_destroy(tide_places *places)
 {
-    for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
-        free(places->tier[tier].free);
-        free(places->tier[tier].holder);
-    }
-    for (int i = 0; i < TIDE_WATCHERS; i++)
-        free(places->watches[i].chunks);
-    free(places->chunks);
-    memset(places, 0, sizeof *places);
+    tide_arrays_free(&places->arrays);
+    *places = (tide_places){.chunks = NULL};
+}
+
+/* A chunk's place, to be changed: those who watch look again. */
+static tide_place *change(tide_places *places, tide_chunk chunk)
+{
+    assert(chunk < places->chunk_count);
+    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    return &places->chunks[chunk];
 }
 
 uint32_t tide_places_take(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_slots *slots = &places->tier[tier];
-    tide_place *place = &places->chunks[chunk];
-    assert(chunk < places->chunk_count);
+    tide_place *place = change(places, chunk);
     assert(slots->free_count > 0 && place->slot[tier] == TIDE_SLOT_NONE);
     assert(!tide_place_has(place, tier));
     assert(!place->busy && place->pins[tier] == 0);
     uint32_t slot = slots->free[slots->free_first];
     slots->free_first = (slots->free_first + 1) % slots->count;
     slots->free_count--;
-    assert(slots->holder[slot] == TIDE_CHUNK_NONE);
-    slots->holder[slot] = chunk;
+    assert(slot < slots->count);
     place->slot[tier] = slot;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     return slot;
 }
 
 void tide_places_make_stale(tide_places *places, tide_chunk chunk)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->slot[TIDE_TIER_DEVICE] != TIDE_SLOT_NONE && place->pins[TIDE_TIER_DEVICE] == 0);
     assert(!place->stale);
     assert(tide_place_has(place, TIDE_TIER_DEVICE) && tide_place_has(place, TIDE_TIER_HOST) && !place->busy);
     place->valid &= (uint8_t)~TIDE_SOURCE_DEVICE;
     place->stale = true;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_open(tide_places *places, tide_chunk chunk)
 {
-    assert(chunk < places->chunk_count);
-    assert(!places->chunks[chunk].busy);
-    places->chunks[chunk].busy = true;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    tide_place *place = change(places, chunk);
+    assert(!place->busy);
+    place->busy = true;
 }
 
 void tide_places_close(tide_places *places, tide_chunk chunk)
 {
-    assert(places->chunks[chunk].busy);
-    places->chunks[chunk].busy = false;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
+    tide_place *place = change(places, chunk);
+    assert(place->busy);
+    place->busy = false;
 }
 
 void tide_places_set_valid(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->slot[tier] != TIDE_SLOT_NONE);
     assert(!place->busy && (!place->stale || place->pins[TIDE_TIER_DEVICE] == 0));
     place->valid |= (uint8_t)(1u << tier);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     place->stale &= tier != TIDE_TIER_DEVICE;
 }
 
 void tide_places_release(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
     tide_slots *slots = &places->tier[tier];
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     uint32_t slot = place->slot[tier];
-    assert(slot < slots->count && slots->holder[slot] == chunk);
+    assert(slot < slots->count);
     assert(place->pins[tier] == 0);
     assert(!place->busy);
     assert(slots->free_count < slots->count);
-    slots->holder[slot] = TIDE_CHUNK_NONE;
     slots->free[(slots->free_first + slots->free_count++) % slots->count] = slot;
     place->slot[tier] = TIDE_SLOT_NONE;
     place->valid &= (uint8_t) ~(1u << tier);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     place->stale &= tier != TIDE_TIER_DEVICE;
 }
 
 void tide_places_pin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->slot[tier] != TIDE_SLOT_NONE);
     assert(!place->busy && (tier == TIDE_TIER_HOST || tide_place_has(place, tier)));
     if (place->pins[tier]++ == 0)
         places->pinned[tier]++;
     place->last_use = ++places->uses;
     assert(places->pinned[tier] + places->tier[tier].free_count <= places->tier[tier].count);
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_unpin(tide_places *places, tide_chunk chunk, tide_tier tier)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     assert(place->pins[tier] > 0 && places->pinned[tier] > 0);
     assert(!place->busy && place->slot[tier] != TIDE_SLOT_NONE);
     if (--place->pins[tier] == 0)
         places->pinned[tier]--;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
 }
 
 void tide_places_set_live(tide_places *places, tide_chunk chunk, bool live)
 {
-    tide_place *place = &places->chunks[chunk];
+    tide_place *place = change(places, chunk);
     place->live = live;
-    tide_places_note(places, chunk, TIDE_WATCHERS_ALL);
     if (!live && !place->busy && place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE &&
         place->pins[TIDE_TIER_HOST] == 0)
         tide_places_release(places, chunk, TIDE_TIER_HOST);
@@ -236,26 +206,21 @@ tide_chunk tide_places_noted(tide_places *places, tide_watcher watcher)
     return chunk;
 }
 
-static bool is_free(const tide_slots *slots, uint32_t slot)
-{
-    return slot < slots->count && slots->holder[slot] == TIDE_CHUNK_NONE;
-}
-
+/* Each slot is free or held, none twice: as many as there are, and their numbers add up. */
 static bool slots_agree(const tide_places *places, tide_tier tier)
 {
     const tide_slots *slots = &places->tier[tier];
-    uint32_t holding = 0;
-    for (uint32_t i = 0; i < slots->count; i++) {
-        if (slots->holder[i] == TIDE_CHUNK_NONE)
-            continue;
-        if (slots->holder[i] >= places->chunk_count || places->chunks[slots->holder[i]].slot[tier] != i)
-            return false;
-        holding++;
-    }
+    uint64_t count = slots->free_count, sum = 0, all = slots->count;
     for (uint32_t i = 0; i < slots->free_count; i++)
-        if (!is_free(slots, slots->free[(slots->free_first + i) % slots->count]))
+        sum += slots->free[(slots->free_first + i) % slots->count];
+    for (tide_chunk chunk = 0; chunk < places->chunk_count; chunk++) {
+        const uint32_t slot = places->chunks[chunk].slot[tier];
+        if (slot != TIDE_SLOT_NONE && slot >= slots->count)
             return false;
-    return slots->free_count + holding == slots->count;
+        count += slot != TIDE_SLOT_NONE;
+        sum += slot != TIDE_SLOT_NONE ? slot : 0;
+    }
+    return count == all && 2 * sum == all * (all - 1);
 }
 
 static bool place_is_valid(const tide_place *place)

@@ -23,6 +23,7 @@
 #ifndef TIDE_CHUNK_PLACES_H
 #define TIDE_CHUNK_PLACES_H
 
+#include "chunk/array.h"
 #include "chunk/layout.h"
 
 #define TIDE_SLOT_NONE UINT32_MAX
@@ -71,8 +72,7 @@ typedef struct tide_place {
 typedef struct tide_slots {
     uint32_t count;
     uint32_t free_count, free_first;
-    uint32_t *free;     /* a ring: the one that was given back first is taken first */
-    tide_chunk *holder; /* per slot; TIDE_CHUNK_NONE if free */
+    uint32_t *free; /* a ring: the one that was given back first is taken first */
 } tide_slots;
 
 /* Noted chunks, each once: a ring. */
@@ -82,6 +82,7 @@ typedef struct tide_watch {
 } tide_watch;
 
 typedef struct tide_places {
+    tide_arrays arrays;
     uint32_t chunk_count;
     tide_place *chunks;
     tide_slots tier[TIDE_TIER_COUNT];

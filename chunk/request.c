@@ -167,9 +167,9 @@ static void start_op(tide_request *r, const tide_op_record *op)
 {
     for (uint32_t i = 0; i < op->param_count; i++)
         tide_tensors_set_param(r->tensors, op->params[i].tensor, TIDE_TENSOR_COMPUTE);
-    for (uint32_t i = 0; i < op->chunk_count; i++)
+    for (uint32_t i = 0; i < op->chunks.count; i++)
         if (op->modifies[i])
-            drop_host_copy(r, op->chunks[i]);
+            drop_host_copy(r, op->chunks.list[i]);
 }
 
 static void start_slice(tide_request *r, const tide_op_record *op)
@@ -223,7 +223,7 @@ void tide_request_open(tide_request *request, tide_op op)
     request->open = true;
     request->op = op;
     request->slice = TIDE_SLICE_NONE;
-    request_chunks(request, record->chunks, record->chunk_count);
+    request_chunks(request, record->chunks.list, record->chunks.count);
     request->param_pins = request->pin_count;
     request->param_use = tide_future_planned_use(request->future);
 }
@@ -241,14 +241,13 @@ static void forget_overwritten(tide_request *r, const tide_op_record *op)
 
 void tide_request_open_slice(tide_request *request, uint32_t slice)
 {
-    uint32_t count;
     assert(request->open && request->ready && request->slice == TIDE_SLICE_NONE);
     assert(request->pin_count == request->param_pins && slice < request->ops->records[request->op].slices);
     request->slice = slice;
     forget_overwritten(request, &request->ops->records[request->op]);
     const tide_moment moment = {.op = request->op, .slice = slice};
-    const tide_chunk *chunks = tide_ops_moment_chunks(request->ops, moment, &count);
-    request_chunks(request, chunks, count);
+    const tide_chunk_set *set = tide_ops_moment_chunks(request->ops, moment);
+    request_chunks(request, set->list, set->count);
     request->slice_use = tide_future_planned_use(request->future);
 }
 

@@ -2,70 +2,51 @@
 #include "chunk/schedule.h"
 
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Room for a step that runs every registered op twice: gradients of two losses, say. */
 enum { STEP_SPARE_FACTOR = 2 };
 
-static tide_status recording_create(tide_recording *recording, const tide_schedule *schedule)
+static void allocate(tide_schedule *s, tide_recording *recording)
 {
-    recording->moments = malloc(schedule->moment_capacity * sizeof *recording->moments);
-    recording->uses = malloc(schedule->use_capacity * sizeof *recording->uses);
-    recording->first = malloc((schedule->chunk_count + 1) * sizeof *recording->first);
-    recording->numbers = malloc(schedule->use_capacity * sizeof *recording->numbers);
-    recording->moment_first = malloc((schedule->moment_capacity + 1) * sizeof *recording->moment_first);
-    if (!recording->moments || !recording->uses || !recording->first || !recording->numbers ||
-        !recording->moment_first)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u moments",
-                         schedule->moment_capacity);
-    return TIDE_OK;
+    recording->moments = tide_arrays_add(&s->arrays, s->moment_capacity, sizeof *recording->moments);
+    recording->moment_first =
+        tide_arrays_add(&s->arrays, s->moment_capacity + 1u, sizeof *recording->moment_first);
+    recording->moment_of = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->moment_of);
+    recording->uses = tide_arrays_add(&s->arrays, s->use_capacity, sizeof *recording->uses);
+    recording->first = tide_arrays_add(&s->arrays, s->chunk_count + 1u, sizeof *recording->first);
 }
 
-tide_status tide_schedule_create(tide_schedule *schedule, uint32_t chunk_count, uint32_t moments,
-                                 uint32_t uses, tide_moment_chunks chunks_of, const void *owner)
+tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops)
 {
-    memset(schedule, 0, sizeof *schedule);
-    schedule->chunk_count = chunk_count;
-    schedule->moment_capacity = STEP_SPARE_FACTOR * moments + 1;
-    schedule->use_capacity = STEP_SPARE_FACTOR * uses + 1;
-    schedule->chunks_of = chunks_of;
-    schedule->owner = owner;
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
-        tide_status status = recording_create(&schedule->recordings[kind], schedule);
-        if (status != TIDE_OK) {
-            tide_schedule_destroy(schedule);
-            return status;
-        }
-    }
-    return TIDE_OK;
+    uint32_t moments, uses;
+    tide_ops_totals(ops, &moments, &uses);
+    *schedule = (tide_schedule){.ops = ops,
+                                .chunk_count = tide_layout_chunk_count(ops->layout),
+                                .moment_capacity = STEP_SPARE_FACTOR * moments + 1,
+                                .use_capacity = STEP_SPARE_FACTOR * uses + 1};
+    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++)
+        allocate(schedule, &schedule->recordings[kind]);
+    if (!schedule->arrays.lacks)
+        return TIDE_OK;
+    tide_schedule_destroy(schedule);
+    return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a recording of %u moments",
+                     STEP_SPARE_FACTOR * moments + 1);
 }
 
 void tide_schedule_destroy(tide_schedule *schedule)
 {
-    for (int kind = 0; kind < TIDE_SCHEDULE_KINDS; kind++) {
-        free(schedule->recordings[kind].moments);
-        free(schedule->recordings[kind].uses);
-        free(schedule->recordings[kind].first);
-        free(schedule->recordings[kind].numbers);
-        free(schedule->recordings[kind].moment_first);
-    }
-    memset(schedule, 0, sizeof *schedule);
-}
-
-static const tide_chunk *moment_chunks(const tide_schedule *schedule, tide_moment moment, uint32_t *count)
-{
-    return schedule->chunks_of(schedule->owner, moment, count);
+    tide_arrays_free(&schedule->arrays);
+    *schedule = (tide_schedule){.cursor = 0};
 }
 
 static void count_uses(const tide_schedule *schedule, tide_recording *recording)
 {
     memset(recording->first, 0, (schedule->chunk_count + 1) * sizeof *recording->first);
     for (uint32_t m = 0; m < recording->length; m++) {
-        uint32_t count;
-        const tide_chunk *chunks = moment_chunks(schedule, recording->moments[m], &count);
-        for (uint32_t i = 0; i < count; i++)
-            recording->first[chunks[i] + 1]++;
+        const tide_chunk_set *set = tide_ops_moment_chunks(schedule->ops, recording->moments[m]);
+        for (uint32_t i = 0; i < set->count; i++)
+            recording->first[set->list[i] + 1]++;
     }
     for (uint32_t c = 0; c < schedule->chunk_count; c++)
         recording->first[c + 1] += recording->first[c];
@@ -80,13 +61,11 @@ static bool build_index(const tide_schedule *schedule, tide_recording *recording
         return false;
     uint32_t number = 0;
     for (uint32_t m = 0; m < recording->length; m++) {
-        uint32_t count;
-        const tide_chunk *chunks = moment_chunks(schedule, recording->moments[m], &count);
+        const tide_chunk_set *set = tide_ops_moment_chunks(schedule->ops, recording->moments[m]);
         recording->moment_first[m] = number;
-        for (uint32_t i = 0; i < count; i++) {
-            const uint32_t at = recording->first[chunks[i]]++;
-            recording->uses[at] = m;
-            recording->numbers[at] = number++;
+        for (uint32_t i = 0; i < set->count; i++) {
+            recording->uses[recording->first[set->list[i]]++] = number;
+            recording->moment_of[number++] = m;
         }
     }
     recording->moment_first[recording->length] = number;
@@ -182,74 +161,49 @@ const tide_recording *tide_schedule_active(const tide_schedule *schedule)
     return training->valid ? training : forward->valid ? forward : NULL;
 }
 
-uint32_t tide_schedule_never(const tide_schedule *schedule)
-{
-    const tide_recording *recording = tide_schedule_active(schedule);
-    assert(recording && recording->valid);
-    return 2 * recording->length;
-}
-
-/* From the cursor to moment `use`, in this step or the next. */
-static uint32_t moments_until(const tide_schedule *schedule, const tide_recording *recording, uint32_t use)
-{
-    assert(use < recording->length);
-    assert(schedule->cursor <= recording->length);
-    return use >= schedule->cursor ? use - schedule->cursor : use + recording->length - schedule->cursor;
-}
-
-/* Where in `uses` the chunk's next use is; it has one. */
-static uint32_t find_next(const tide_schedule *schedule, const tide_recording *recording, tide_chunk chunk)
-{
-    const uint32_t end = recording->first[chunk + 1];
-    uint32_t low = recording->first[chunk], high = end;
-    assert(low < end);
-    while (low < high) { /* the first use at or after the cursor */
-        const uint32_t middle = low + (high - low) / 2;
-        if (recording->uses[middle] < schedule->cursor)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    assert(low == end || recording->uses[low] >= schedule->cursor);
-    return low < end ? low : recording->first[chunk];
-}
-
-static const tide_recording *recording_of(const tide_schedule *schedule, tide_chunk chunk, bool *is_used)
+/* Where the chunk's uses are: [*first, *end) of the active recording's. */
+static const tide_recording *uses_of(const tide_schedule *schedule, tide_chunk chunk, uint32_t *first,
+                                     uint32_t *end)
 {
     const tide_recording *recording = tide_schedule_active(schedule);
     assert(recording && recording->valid && chunk < schedule->chunk_count);
-    *is_used = recording->first[chunk] < recording->first[chunk + 1];
+    *first = recording->first[chunk];
+    *end = recording->first[chunk + 1];
     return recording;
-}
-
-uint32_t tide_schedule_distance(const tide_schedule *schedule, tide_chunk chunk)
-{
-    bool is_used;
-    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
-    if (!is_used)
-        return tide_schedule_never(schedule);
-    return moments_until(schedule, recording, recording->uses[find_next(schedule, recording, chunk)]);
-}
-
-uint32_t tide_schedule_last_distance(const tide_schedule *schedule, tide_chunk chunk)
-{
-    bool is_used;
-    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
-    if (!is_used)
-        return tide_schedule_never(schedule);
-    return moments_until(schedule, recording, recording->uses[recording->first[chunk + 1] - 1]);
 }
 
 uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk)
 {
-    bool is_used;
-    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
-    return is_used ? recording->numbers[find_next(schedule, recording, chunk)] : TIDE_USE_NONE;
+    uint32_t first, end;
+    const tide_recording *recording = uses_of(schedule, chunk, &first, &end);
+    const uint32_t from = recording->moment_first[schedule->cursor];
+    uint32_t low = first, high = end;
+    while (low < high) { /* the first use from the cursor on */
+        const uint32_t middle = low + (high - low) / 2;
+        if (recording->uses[middle] < from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    assert(low == end || recording->uses[low] >= from);
+    return first == end ? TIDE_USE_NONE : recording->uses[low < end ? low : first];
 }
 
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk)
 {
-    bool is_used;
-    const tide_recording *recording = recording_of(schedule, chunk, &is_used);
-    return is_used ? recording->numbers[recording->first[chunk + 1] - 1] : TIDE_USE_NONE;
+    uint32_t first, end;
+    const tide_recording *recording = uses_of(schedule, chunk, &first, &end);
+    return first == end ? TIDE_USE_NONE : recording->uses[end - 1];
+}
+
+uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use)
+{
+    const tide_recording *recording = tide_schedule_active(schedule);
+    assert(recording && recording->valid && schedule->cursor <= recording->length);
+    if (use == TIDE_USE_NONE)
+        return 2 * recording->length;
+    assert(use < recording->moment_first[recording->length]);
+    const uint32_t moment = recording->moment_of[use];
+    return moment >= schedule->cursor ? moment - schedule->cursor
+                                      : moment + recording->length - schedule->cursor;
 }

@@ -17,25 +17,16 @@
 #ifndef TIDE_CHUNK_SCHEDULE_H
 #define TIDE_CHUNK_SCHEDULE_H
 
-#include "chunk/layout.h"
+#include "chunk/array.h"
+#include "chunk/ops.h"
 #include "chunk/use_set.h"
-
-#define TIDE_SLICE_NONE UINT32_MAX
-
-typedef struct tide_moment {
-    uint32_t op;
-    uint32_t slice; /* TIDE_SLICE_NONE: the op's params */
-} tide_moment;
-
-/* The chunks that a moment requests. */
-typedef const tide_chunk *(*tide_moment_chunks)(const void *owner, tide_moment moment, uint32_t *count);
 
 typedef struct tide_recording {
     tide_moment *moments;
     uint32_t length;
     uint32_t *moment_first; /* per moment (and one more): the number of its first use */
-    uint32_t *uses;         /* moment numbers, chunk by chunk, ascending */
-    uint32_t *numbers;      /* likewise: the use's number */
+    uint32_t *moment_of;    /* per use */
+    uint32_t *uses;         /* their numbers, chunk by chunk, ascending */
     uint32_t *first;        /* per chunk (and one more): where its uses begin */
     uint32_t number; /* of recordings made so far: tells this one from the one before */
     bool valid;      /* complete and indexed */
@@ -51,20 +42,19 @@ typedef enum tide_schedule_mode {
 } tide_schedule_mode;
 
 typedef struct tide_schedule {
+    tide_arrays arrays;
     tide_recording recordings[TIDE_SCHEDULE_KINDS];
+    const tide_ops *ops;
     uint32_t chunk_count;
     uint32_t moment_capacity;
     uint32_t use_capacity;
-    tide_moment_chunks chunks_of;
-    const void *owner;
     tide_schedule_mode mode;
     uint32_t kind; /* of the open step */
     uint32_t cursor;
 } tide_schedule;
 
-/* For `moments` moments that request `uses` chunks in all, once a step. NO_MEMORY; nothing to free then. */
-tide_status tide_schedule_create(tide_schedule *schedule, uint32_t chunk_count, uint32_t moments,
-                                 uint32_t uses, tide_moment_chunks chunks_of, const void *owner);
+/* For steps of these ops, which are complete. NO_MEMORY; nothing to free then. */
+tide_status tide_schedule_create(tide_schedule *schedule, const tide_ops *ops);
 void tide_schedule_destroy(tide_schedule *schedule);
 
 void tide_schedule_begin(tide_schedule *schedule, bool training);
@@ -77,15 +67,12 @@ void tide_schedule_abort(tide_schedule *schedule);
 
 /* The recording that tells the future now, NULL if there is none. */
 const tide_recording *tide_schedule_active(const tide_schedule *schedule);
-/* Moments from the cursor to the chunk's next use, 0 if the next moment needs it; twice the recording's
- * length if no moment does. Needs an active recording. */
-uint32_t tide_schedule_distance(const tide_schedule *schedule, tide_chunk chunk);
-/* Moments from the cursor to the chunk's next *last* use of a step. */
-uint32_t tide_schedule_last_distance(const tide_schedule *schedule, tide_chunk chunk);
-/* What tide_schedule_distance says of a chunk that is never used. */
-uint32_t tide_schedule_never(const tide_schedule *schedule);
-/* The number of the chunk's next use, in this step or the next; of its last use in a step; TIDE_USE_NONE if it has none. */
+/* The number of the chunk's next use, in this step or the next; of its last use in a step; TIDE_USE_NONE if it has none. Need
+ * an active recording. */
 uint32_t tide_schedule_next(const tide_schedule *schedule, tide_chunk chunk);
 uint32_t tide_schedule_last(const tide_schedule *schedule, tide_chunk chunk);
+/* Moments from the cursor to a use, in this step or the next: 0 if it is the next moment's. Of TIDE_USE_NONE twice the
+ * recording's length. */
+uint32_t tide_schedule_distance(const tide_schedule *schedule, uint32_t use);
 
 #endif

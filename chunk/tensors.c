@@ -2,90 +2,122 @@
 #include "chunk/tensors.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 /* --- set-up --- */
 
-static void init_params(tide_tensors *t)
+static void init_range(tide_tensors *t, tide_chunk first, tide_chunk last)
+{
+    for (tide_chunk chunk = first; chunk <= last; chunk++)
+        t->counts[chunk].in[TIDE_TENSOR_FREE] = ++t->counts[chunk].all;
+}
+
+static void init_counts(tide_tensors *t)
 {
     for (uint32_t i = 0; i < tide_layout_params(t->layout); i++) {
         tide_param_record *param = &t->params[i];
-        tide_layout_param_chunks(t->layout, i, TIDE_SPACE_PARAM, &param->first, &param->last);
-        for (tide_chunk chunk = param->first; chunk <= param->last; chunk++)
-            t->counts[chunk].in[TIDE_TENSOR_FREE]++;
+        tide_layout_param_chunks(t->layout, i, &param->first, &param->last);
+        init_range(t, param->first, param->last);
     }
-}
-
-static void init_checkpoints(tide_tensors *t)
-{
     for (uint32_t i = 0; i < tide_layout_checkpoints(t->layout); i++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(t->layout, i); part++) {
+        for (uint32_t part = 0; part < tide_layout_checkpoint(t->layout, i)->parts; part++) {
             tide_chunk first, last;
             tide_layout_checkpoint_chunks(t->layout, i, part, &first, &last);
-            for (tide_chunk chunk = first; chunk <= last; chunk++)
-                t->counts[chunk].in[TIDE_TENSOR_FREE]++;
+            init_range(t, first, last);
         }
-}
-
-static bool allocate(tide_tensors *t)
-{
-    const uint32_t tensors = tide_layout_checkpoints(t->layout);
-    t->part_first = calloc(tensors + 1u, sizeof *t->part_first);
-    if (!t->part_first)
-        return false;
-    for (uint32_t i = 0; i < tensors; i++)
-        t->part_first[i + 1] = t->part_first[i] + tide_layout_checkpoint_parts(t->layout, i);
-    t->part_states = calloc(t->part_first[tensors] + 1u, sizeof *t->part_states);
-    t->params = calloc(tide_layout_params(t->layout), sizeof *t->params);
-    t->counts = calloc(tide_layout_chunk_count(t->layout), sizeof *t->counts);
-    return t->part_states && t->params && t->counts;
 }
 
 tide_status tide_tensors_create(tide_tensors *tensors, const tide_layout *layout, tide_places *places)
 {
-    *tensors = (tide_tensors){.layout = layout, .places = places};
-    if (!allocate(tensors))
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the states of %u params",
-                         tide_layout_params(layout));
-    init_params(tensors);
-    init_checkpoints(tensors);
+    const uint32_t params = tide_layout_params(layout);
+    tide_tensors *t = tensors;
+    *t = (tide_tensors){.layout = layout, .places = places};
+    t->params = tide_arrays_add(&t->arrays, params, sizeof *t->params);
+    t->counts = tide_arrays_add(&t->arrays, tide_layout_chunk_count(layout), sizeof *t->counts);
+    t->part_states = tide_arrays_add(&t->arrays, tide_layout_parts(layout), sizeof *t->part_states);
+    if (t->arrays.lacks)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the states of %u params", params);
+    init_counts(tensors);
     return TIDE_OK;
 }
 
 void tide_tensors_destroy(tide_tensors *tensors)
 {
-    free(tensors->params);
-    free(tensors->part_first);
-    free(tensors->part_states);
-    free(tensors->counts);
+    tide_arrays_free(&tensors->arrays);
     *tensors = (tide_tensors){.params = NULL};
 }
 
 /* --- states --- */
 
+#define TO(state) (1u << TIDE_TENSOR_##state)
+
+/* The picture of tensors.h. Bit s of row r: a tensor in state r may go to state s. */
+static const unsigned char transitions[TIDE_TENSOR_STATE_COUNT] = {
+    [TIDE_TENSOR_FREE] = TO(COMPUTE) | TO(HOLD) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_COMPUTE] = TO(FREE) | TO(HOLD) | TO(HOLD_AFTER_FWD) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_HOLD] = TO(FREE) | TO(COMPUTE) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_HOLD_AFTER_FWD] = TO(COMPUTE) | TO(HOLD) | TO(HOLD_AFTER_BWD),
+    [TIDE_TENSOR_HOLD_AFTER_BWD] = TO(HOLD),
+};
+
+bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to)
+{
+    assert((unsigned)from < TIDE_TENSOR_STATE_COUNT && (unsigned)to < TIDE_TENSOR_STATE_COUNT);
+    return transitions[from] >> to & 1u;
+}
+
+static bool has_live(const tide_tensors *t, tide_chunk chunk)
+{
+    return t->counts[chunk].in[TIDE_TENSOR_FREE] < t->counts[chunk].all;
+}
+
+bool tide_tensors_all_closed(const tide_tensors *tensors, tide_chunk param_chunk)
+{
+    const tide_tensor_counts *counts = &tensors->counts[param_chunk];
+    assert(counts->all > 0);
+    return counts->in[TIDE_TENSOR_HOLD_AFTER_BWD] == counts->all;
+}
+
+tide_chunk_state tide_tensors_chunk_state(const tide_tensors *tensors, tide_chunk chunk)
+{
+    if (tensors->counts[chunk].in[TIDE_TENSOR_COMPUTE] > 0)
+        return TIDE_CHUNK_COMPUTE;
+    if (!has_live(tensors, chunk))
+        return TIDE_CHUNK_FREE;
+    return tide_tensors_all_closed(tensors, chunk) ? TIDE_CHUNK_HOLD_AFTER_BWD : TIDE_CHUNK_HOLD;
+}
+
 static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state from, tide_tensor_state to)
 {
-    tide_tensor_counts_move(&t->counts[chunk], from, to);
-    if (from == TIDE_TENSOR_HOLD_AFTER_BWD || to == TIDE_TENSOR_HOLD_AFTER_BWD) /* its gradients may be complete */
+    tide_tensor_counts *counts = &t->counts[chunk];
+    assert(counts->in[from] > 0 && tide_tensor_may(from, to));
+    counts->in[from]--;
+    counts->in[to]++;
+    if (from == TIDE_TENSOR_HOLD_AFTER_BWD ||
+        to == TIDE_TENSOR_HOLD_AFTER_BWD) /* its gradients may be complete */
         tide_places_note(t->places, chunk, TIDE_WATCHERS_ALL);
     if (from == TIDE_TENSOR_FREE || to == TIDE_TENSOR_FREE)
-        tide_places_set_live(t->places, chunk, tide_tensor_counts_live(&t->counts[chunk]) > 0);
+        tide_places_set_live(t->places, chunk, has_live(t, chunk));
 }
 
 void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_state to)
 {
     tide_param_record *record = &tensors->params[param];
     assert(param < tide_layout_params(tensors->layout) && to != TIDE_TENSOR_FREE);
-    assert(tide_tensor_may(record->state, to));
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
         move_counts(tensors, chunk, record->state, to);
     record->state = to;
 }
 
+static uint8_t *part_state(const tide_tensors *t, uint32_t tensor, uint32_t part)
+{
+    const tide_named *checkpoint = tide_layout_checkpoint(t->layout, tensor);
+    assert(part < checkpoint->parts);
+    return &t->part_states[checkpoint->first_part + part];
+}
+
 tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part)
 {
-    assert(part < tide_layout_checkpoint_parts(tensors->layout, tensor));
-    return (tide_tensor_state)tensors->part_states[tensors->part_first[tensor] + part];
+    return (tide_tensor_state)*part_state(tensors, tensor, part);
 }
 
 void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to)
@@ -93,11 +125,10 @@ void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part
     const tide_tensor_state from = tide_tensors_part(tensors, tensor, part);
     tide_chunk first, last;
     assert(to <= TIDE_TENSOR_HOLD);
-    assert(tide_tensor_may(from, to));
     tide_layout_checkpoint_chunks(tensors->layout, tensor, part, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         move_counts(tensors, chunk, from, to);
-    tensors->part_states[tensors->part_first[tensor] + part] = (uint8_t)to;
+    *part_state(tensors, tensor, part) = (uint8_t)to;
 }
 
 static uint32_t param_in(const tide_tensors *t, tide_chunk chunk, uint32_t i)
@@ -137,9 +168,7 @@ uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)
 {
     uint32_t zeros = 0;
     for (uint32_t p = 0; p < tide_layout_params(tensors->layout); p++) {
-        tide_param_record *param = &tensors->params[p];
-        param->zero_gradient = param->gradient_step != step;
-        if (!param->zero_gradient)
+        if (tensors->params[p].gradient_step == step)
             continue;
         zeros++;
         tide_tensors_take_gradient(tensors, p, step, false);
@@ -151,7 +180,7 @@ uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step)
 bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step)
 {
     assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
-    if (!tide_tensor_counts_complete(&tensors->counts[param_chunk]))
+    if (!tide_tensors_all_closed(tensors, param_chunk))
         return false;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++)
         if (tensors->params[param_in(tensors, param_chunk, i)].gradient_step != step)
@@ -188,7 +217,7 @@ void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t
 void tide_tensors_forget_gradients(tide_tensors *tensors)
 {
     for (uint32_t p = 0; p < tide_layout_params(tensors->layout); p++) {
-        tensors->params[p].has_gradient = tensors->params[p].zero_gradient = false;
+        tensors->params[p].has_gradient = false;
         tensors->params[p].open_chunks = 0;
     }
 }
@@ -208,7 +237,7 @@ void tide_tensors_rest(tide_tensors *tensors)
 void tide_tensors_free_checkpoints(tide_tensors *tensors)
 {
     for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(tensors->layout); tensor++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(tensors->layout, tensor); part++)
+        for (uint32_t part = 0; part < tide_layout_checkpoint(tensors->layout, tensor)->parts; part++)
             if (tide_tensors_part(tensors, tensor, part) != TIDE_TENSOR_FREE)
                 tide_tensors_set_part(tensors, tensor, part, TIDE_TENSOR_FREE);
 }
@@ -216,10 +245,8 @@ void tide_tensors_free_checkpoints(tide_tensors *tensors)
 bool tide_tensors_is_valid(const tide_tensors *tensors)
 {
     for (tide_chunk chunk = 0; chunk < tensors->places->chunk_count; chunk++) {
-        const tide_space space = tide_layout_chunk_space(tensors->layout, chunk);
         const tide_place *place = tide_place_of(tensors->places, chunk);
-        const bool has_tensors = space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT;
-        if (has_tensors && (tide_tensor_counts_live(&tensors->counts[chunk]) > 0) != place->live)
+        if (tensors->counts[chunk].all > 0 && has_live(tensors, chunk) != place->live)
             return false;
         /* A tensor in use by an op means that the op holds the chunk. */
         if (tensors->counts[chunk].in[TIDE_TENSOR_COMPUTE] && place->pins[TIDE_TIER_DEVICE] == 0)

@@ -1,31 +1,66 @@
 /* The states of all params and CHECKPOINT parts, and what of them each chunk holds.
  *
+ *             FREE -----> COMPUTE <------------------+--------------+
+ *              |  ^        | | | |                   |              |
+ *       set /  |  | dead   | | | +--> HOLD_AFTER_FWD-+  (forward)   |
+ *       write  v  |        | | +----> HOLD_AFTER_BWD ----+          |
+ *             HOLD <-------+ |           ^  (complete)   | updated, |
+ *              |  ^                      |               | restored |
+ *              |  +----------------------|---------------+          |
+ *              +-------------------------+ (no gradient: zero)      |
+ *              +----------------------------------------------------+
+ *
+ * A part is only ever FREE, COMPUTE or HOLD. A chunk counts its tensors by state, so its own state follows without walking them.
+ *
  * A param's gradient stands in its place from the end of its closing op until every chunk that it touches is updated or
  * restored: open_chunks counts those. A chunk is complete when all of its params' gradients of one step are.
  *
- * Owns the states (tensor.h). Calls places, which it tells when a chunk gets or loses content.
+ * Owns the states. Calls places, which it tells when a chunk gets or loses content.
  */
 #ifndef TIDE_CHUNK_TENSORS_H
 #define TIDE_CHUNK_TENSORS_H
 
 #include "chunk/places.h"
-#include "chunk/tensor.h"
+
+/* Tensor states, as in PatrickStar. Params: FREE until the first value, then HOLD between steps. */
+typedef enum tide_tensor_state {
+    TIDE_TENSOR_FREE = 0,       /* no content: zeros, or a dead checkpoint */
+    TIDE_TENSOR_COMPUTE,        /* an open op uses it */
+    TIDE_TENSOR_HOLD,           /* content, at rest */
+    TIDE_TENSOR_HOLD_AFTER_FWD, /* used in this step's forward */
+    TIDE_TENSOR_HOLD_AFTER_BWD, /* its gradient is complete and stands in its place */
+    TIDE_TENSOR_STATE_COUNT,
+} tide_tensor_state;
+
+/* A chunk's state, derived from counters of the tensors that overlap it. */
+typedef enum tide_chunk_state {
+    TIDE_CHUNK_FREE = 0,       /* all tensors FREE: its slot may be reused without a copy */
+    TIDE_CHUNK_COMPUTE,        /* any tensor COMPUTE: pinned */
+    TIDE_CHUNK_HOLD,           /* content, movable */
+    TIDE_CHUNK_HOLD_AFTER_BWD, /* all HOLD_AFTER_BWD: its gradients are complete */
+    TIDE_CHUNK_UPDATING,       /* an update or restore writes it: pinned where it writes */
+} tide_chunk_state;
+
+/* Tensors that overlap one chunk: by state, and all of them, for ever. */
+typedef struct tide_tensor_counts {
+    uint32_t in[TIDE_TENSOR_STATE_COUNT];
+    uint32_t all;
+} tide_tensor_counts;
 
 typedef struct tide_param_record {
     tide_tensor_state state;
     tide_chunk first, last; /* PARAM chunks */
     bool has_gradient;      /* the gradient stands in its place */
-    bool zero_gradient;
     uint32_t open_chunks;   /* chunks whose update or restore is still owed for this gradient */
     uint64_t gradient_step; /* the step that made it (or took it as zero); 0 before the first */
 } tide_param_record;
 
 typedef struct tide_tensors {
+    tide_arrays arrays;
     const tide_layout *layout;
     tide_places *places;
     tide_param_record *params;
-    uint32_t *part_first; /* per CHECKPOINT tensor: its parts' place in part_states */
-    uint8_t *part_states;
+    uint8_t *part_states;       /* per part of a CHECKPOINT tensor */
     tide_tensor_counts *counts; /* per chunk; fp32 chunks have none */
 } tide_tensors;
 
@@ -36,6 +71,10 @@ void tide_tensors_destroy(tide_tensors *tensors);
 void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_state to);
 tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part);
 void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to);
+/* May a tensor go from one state to another? */
+bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to);
+/* As far as tensors decide it (UPDATING is the manager's). */
+tide_chunk_state tide_tensors_chunk_state(const tide_tensors *tensors, tide_chunk chunk);
 /* Content was written into a chunk: params that had never had a value have one, an fp32 chunk is live. */
 void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
 
@@ -45,7 +84,8 @@ void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
 void tide_tensors_take_gradient(tide_tensors *tensors, uint32_t param, uint64_t step, bool made);
 /* Training step `step` is over: params without a gradient of it get zero. Returns how many. */
 uint32_t tide_tensors_take_zeros(tide_tensors *tensors, uint64_t step);
-/* All its gradients are complete, and all of `step`. */
+/* All its params are HOLD_AFTER_BWD: its gradients are complete; and all of `step`. */
+bool tide_tensors_all_closed(const tide_tensors *tensors, tide_chunk param_chunk);
 bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);
 /* Does any param in the chunk hold its gradient, or part of it, made by `step`? */
 bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chunk, uint64_t step);

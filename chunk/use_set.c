@@ -89,7 +89,6 @@ static uint32_t highest(uint64_t word)
     return 63 - (uint32_t)__builtin_clzll(word);
 }
 
-/* The highest number below `limit`, TIDE_USE_NONE if there is none. */
 uint32_t tide_use_set_below(const tide_use_set *set, uint32_t limit)
 {
     assert(limit / 64 < word_count(set, 0));

@@ -47,7 +47,7 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
     n->chunks = tide_layout_chunk_count(layout);
     n->param_chunks = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
     for (uint32_t p = 0; p < n->params; p++)
-        tide_layout_param_chunks(layout, p, TIDE_SPACE_PARAM, &n->first[p], &n->last[p]);
+        tide_layout_param_chunks(layout, p, &n->first[p], &n->last[p]);
     for (tide_chunk chunk = 0; chunk < n->chunks; chunk++)
         n->is_checkpoint[chunk] = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_CHECKPOINT;
 }
@@ -100,7 +100,7 @@ static bool is_worth(const naive_manager *n, tide_chunk chunk)
     if (!is_checkpoint(n, chunk))
         return n->truth[chunk] != 0 && n->truth[chunk] != NAIVE_GARBAGE;
     for (uint32_t t = 0; t < tide_layout_checkpoints(n->layout); t++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, t); part++) {
+        for (uint32_t part = 0; part < tide_layout_checkpoint(n->layout, t)->parts; part++) {
             tide_chunk first, last;
             tide_layout_checkpoint_chunks(n->layout, t, part, &first, &last);
             if (n->part_live[t][part] && chunk >= first && chunk <= last)
@@ -199,8 +199,6 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
     tide_chunk first, last;
     EXPECT(said == state, "param %u is in state %d, the manager says %d", p, (int)state, (int)said);
     EXPECT(n->manager->tensors.params[p].has_gradient == gradient, "param %u: gradient %d", p, gradient);
-    EXPECT(n->manager->tensors.params[p].zero_gradient == n->is_zero[p], "param %u: zero gradient %d", p,
-           n->is_zero[p]);
     param_range(n, p, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         states->tensors[chunk] |= (uint8_t)(1u << state);
@@ -208,7 +206,7 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
 
 static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states *states)
 {
-    for (uint32_t part = 0; part < tide_layout_checkpoint_parts(n->layout, tensor); part++) {
+    for (uint32_t part = 0; part < tide_layout_checkpoint(n->layout, tensor)->parts; part++) {
         tide_tensor_state state = part_state(n, tensor, part);
         tide_tensor_state said = tide_tensors_part(&n->manager->tensors, tensor, part);
         tide_chunk first, last;
@@ -838,11 +836,9 @@ bool naive_step_end(naive_manager *n)
     expect_status(n, tide_manager_step_end(n->manager), may, "step end");
     if (!may)
         return false;
-    for (uint32_t p = 0; p < n->params && n->training; p++) {
-        n->is_zero[p] = !n->closed_now[p];
-        if (n->is_zero[p])
+    for (uint32_t p = 0; p < n->params && n->training; p++)
+        if (!n->closed_now[p])
             take_as_zero(n, p);
-    }
     if (n->training) {
         owe_complete_chunks(n);
         n->release_owed = n->updates_wait;
@@ -905,7 +901,6 @@ static void tear(naive_manager *n)
     memset(n->owed_parts, 0, sizeof n->owed_parts);
     memset(n->gradient, 0, sizeof n->gradient);
     memset(n->stands_complete, 0, sizeof n->stands_complete);
-    memset(n->is_zero, 0, sizeof n->is_zero);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
         n->truth[chunk] = NAIVE_GARBAGE;
     n->update_failed = false;

@@ -88,7 +88,6 @@ typedef struct naive_manager {
     bool is_zero_now[NAIVE_PARAMS_MAX]; /* or zero is taken for it */
     uint8_t gradient[NAIVE_PARAMS_MAX][NAIVE_CHUNKS_MAX]; /* naive_gradient, in the param's PARAM chunks */
     bool stands_complete[NAIVE_PARAMS_MAX]; /* some chunk of it still waits for its update or restore */
-    bool is_zero[NAIVE_PARAMS_MAX];
     bool used_now[NAIVE_PARAMS_MAX]; /* by an op of the open step that has ended */
     bool has_value[NAIVE_PARAMS_MAX];
 

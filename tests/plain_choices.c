@@ -75,13 +75,13 @@ static uint64_t far(uint64_t moments, uint32_t use, uint32_t state)
 
 static uint64_t far_never(const tide_future *f, tide_chunk chunk)
 {
-    return far(f->active ? tide_schedule_never(&f->schedule) : (uint64_t)1 << 23, chunk, 0);
+    return far(f->active ? tide_schedule_distance(&f->schedule, TIDE_USE_NONE) : (uint64_t)1 << 23, chunk, 0);
 }
 
 static uint64_t far_next(const tide_future *f, tide_chunk chunk, uint32_t state)
 {
     const uint32_t use = tide_schedule_next(&f->schedule, chunk);
-    return far(tide_schedule_distance(&f->schedule, chunk), use, state);
+    return far(tide_schedule_distance(&f->schedule, use), use, state);
 }
 
 static bool is_used(const tide_future *f, tide_chunk chunk)
@@ -105,8 +105,8 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
         1 + (uint32_t)(space - TIDE_SPACE_MASTER) * parts + tide_layout_chunk_index(v->layout, chunk) % parts;
     if (tide_dues_has(v->dues, param_chunk))
         return far_next(f, param_chunk, state);
-    return far(tide_schedule_last_distance(&f->schedule, param_chunk),
-               tide_schedule_last(&f->schedule, param_chunk), state);
+    const uint32_t last = tide_schedule_last(&f->schedule, param_chunk);
+    return far(tide_schedule_distance(&f->schedule, last), last, state);
 }
 
 /* Without a recording: uses up to this one count as equally long ago. */
@@ -143,11 +143,9 @@ static void keep_farther(tide_chunk *best, uint64_t *best_far, tide_chunk chunk,
 static victims_found find_victims(const tide_victims *v, uint32_t spared)
 {
     victims_found found = {TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, TIDE_CHUNK_NONE, 0, 0, 0};
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_DEVICE];
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        const tide_chunk chunk = slots->holder[slot];
-        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
-        if (!place || place->marks & spared || place->busy || place->pins[TIDE_TIER_DEVICE] ||
+    for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(v->places, chunk);
+        if (place->marks & spared || place->busy || place->pins[TIDE_TIER_DEVICE] ||
             !(tide_place_has(place, TIDE_TIER_DEVICE) || place->stale))
             continue;
         const uint64_t how_far = remoteness(v, chunk);
@@ -186,14 +184,12 @@ static uint32_t marks_of(const tide_victims *v, const tide_leaving *l, tide_chun
 /* The duplicate whose host slot is given up: one in use, else the nearest. */
 static tide_chunk find_duplicate(const tide_victims *v, const tide_leaving *l, uint32_t spared)
 {
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
     tide_chunk best = TIDE_CHUNK_NONE;
     uint64_t nearest = UINT64_MAX;
     bool best_used = false;
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        const tide_chunk chunk = slots->holder[slot];
-        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
-        if (!place || marks_of(v, l, chunk) & spared || place->busy || place->pins[TIDE_TIER_HOST] ||
+    for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(v->places, chunk);
+        if (marks_of(v, l, chunk) & spared || place->busy || place->pins[TIDE_TIER_HOST] ||
             !tide_place_has(place, TIDE_TIER_DEVICE) || !tide_place_has(place, TIDE_TIER_HOST))
             continue;
         const bool used = place->pins[TIDE_TIER_DEVICE] > 0;
@@ -250,7 +246,6 @@ static choice choose_victim(const tide_victims *v, tide_victim_rule rule)
 
 static choice choose_spill(const tide_victims *v, const tide_turn *turn)
 {
-    const tide_slots *slots = &v->places->tier[TIDE_TIER_HOST];
     const uint32_t spared = TIDE_MARK_GATHER_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
     choice chosen = nothing();
     uint64_t farthest = 0;
@@ -263,11 +258,10 @@ static choice choose_spill(const tide_victims *v, const tide_turn *turn)
         chosen.any = chosen.chunk != TIDE_CHUNK_NONE && v->moves->evictions_open == 0;
         return chosen;
     }
-    for (uint32_t slot = 0; slot < slots->count; slot++) {
-        const tide_chunk chunk = slots->holder[slot];
-        const tide_place *place = chunk == TIDE_CHUNK_NONE ? NULL : tide_place_of(v->places, chunk);
-        if (place && !(place->marks & TIDE_MARK_GATHER_HOST) && !place->busy &&
-            !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE))
+    for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
+        const tide_place *place = tide_place_of(v->places, chunk);
+        if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !(place->marks & TIDE_MARK_GATHER_HOST) &&
+            !place->busy && !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE))
             keep_farther(&chosen.chunk, &farthest, chunk, remoteness(v, chunk));
     }
     chosen.kind = TIDE_COMMAND_FETCH;
@@ -657,7 +651,8 @@ static fetch_state look_at(const tide_prefetch *p, tide_chunk chunk, uint32_t ah
         return LATER;
     if (!there)
         return !place->busy ? MISSING : requested ? LATER : THERE;
-    const bool used_before = tide_schedule_distance(&p->future->schedule, chunk) < ahead;
+    const tide_schedule *schedule = &p->future->schedule;
+    const bool used_before = tide_schedule_distance(schedule, tide_schedule_next(schedule, chunk)) < ahead;
     return used_before || requested || place->busy || place->marks & TIDE_MARK_LEAVING ||
                    place->pins[TIDE_TIER_DEVICE]
                ? LATER

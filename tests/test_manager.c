@@ -31,7 +31,7 @@ static void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
     char name[16];
     uint32_t number;
     tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     memset(&f, 0, sizeof f);
     f.params = params;
     assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);
@@ -747,8 +747,8 @@ static void a_param_without_gradient_gets_zeros_and_is_counted(void **state)
     run_op(1);
     run_op(2); /* param 1 only */
     step_end();
-    assert_true(f.manager->tensors.params[0].zero_gradient);
-    assert_false(f.manager->tensors.params[1].zero_gradient);
+    assert_false(f.manager->tensors.params[0].has_gradient);
+    assert_true(f.manager->tensors.params[1].has_gradient);
     assert_int_equal(counters().zero_gradients, 1);
     run_engine();
     assert_int_equal(count(TIDE_COMMAND_UPDATE), 2);

@@ -73,8 +73,7 @@ static void draw_accesses(tiny *t)
 static void arrange(tiny *t)
 {
     uint32_t number;
-    tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     memset(t, 0, sizeof *t);
     t->params = 1 + (uint32_t)rand() % 3;
     t->tensors = 1 + (uint32_t)rand() % 3;
@@ -285,8 +284,7 @@ static double time_resident_ops(uint32_t params)
     enum { ROUNDS = 20 };
     static tiny t;
     uint32_t number;
-    tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     memset(&t, 0, sizeof t);
     assert_int_equal(tide_layout_create(&options, &t.layout), TIDE_OK);
     for (uint32_t i = 0; i < params; i++) {

@@ -14,8 +14,7 @@ enum { PARAMS = 20, CHUNK_BYTES = 4096 };
 
 static tide_status make_layout(tide_layout **layout)
 {
-    tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 1, .group_size = 1, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .states = 2};
     uint32_t number;
     char name[16];
     tide_status status = tide_layout_create(&options, layout);

@@ -111,11 +111,8 @@ static bool percent(sequence *s, uint32_t chance)
 
 static void draw_layout(sequence *s)
 {
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES,
-                                   .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
-                                   .ranks = 1,
-                                   .group_size = 1,
-                                   .states = 2};
+    tide_layout_options options = {
+        .chunk_bytes = CHUNK_BYTES, .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32, .states = 2};
     char name[32];
     uint32_t number, sizes[] = {64, 700, 2500, 9000};
     assert_int_equal(tide_layout_create(&options, &s->layout), TIDE_OK);
@@ -608,8 +605,7 @@ static void destroy(sequence *s)
 /* Chunk 0 is p0's, chunk 1 its end and p1. Two parts a chunk. */
 static void arrange_two_params_that_share_a_chunk(sequence *s)
 {
-    const tide_layout_options layout = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .ranks = 1, .group_size = 1, .states = 2};
+    const tide_layout_options layout = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .states = 2};
     const tide_manager_options options = {
         .device_slots = 8, .host_slots = 32, .placement = TIDE_PLACEMENT_HOST};
     uint32_t number;

@@ -172,8 +172,7 @@ typedef struct rig {
 /* PARAM chunks 0 and 1 with their state behind them, and a CHECKPOINT chunk, the last. */
 static void arrange(rig *r)
 {
-    const tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
     uint32_t number;
     memset(r, 0, sizeof *r);
@@ -367,7 +366,7 @@ static void places_without_memory_say_so_and_leave_nothing(void **state)
             tide_places_destroy(&places);
     }
     assert_int_equal(status, TIDE_OK);
-    assert_int_equal(request, 2 * TIDE_TIER_COUNT + 1 + TIDE_WATCHERS + 1);
+    assert_int_equal(request, TIDE_TIER_COUNT + 1 + TIDE_WATCHERS + 1);
 }
 
 int main(void)

@@ -27,29 +27,48 @@ static uint32_t below(uint32_t limit)
 typedef struct story {
     tide_chunk chunks[OPS][USES_MAX];
     uint32_t counts[OPS], uses;
+    tide_ops ops;
     tide_schedule schedule;
     uint32_t step[TIDE_SCHEDULE_KINDS][STEP_MAX + 8], length[TIDE_SCHEDULE_KINDS];
     bool known[TIDE_SCHEDULE_KINDS];
 } story;
 
-static const tide_chunk *chunks_of(const void *owner, tide_moment moment, uint32_t *count)
+static tide_layout *layout; /* of CHUNKS chunks */
+
+static int make_layout(void **state)
 {
-    const story *s = owner;
-    *count = s->counts[moment.op];
-    return s->chunks[moment.op];
+    (void)state;
+    const tide_layout_options options = {.chunk_bytes = 4096, .dtype = TIDE_DTYPE_FP32};
+    uint32_t param;
+    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_param(layout, "p", CHUNKS / 2 * 1024, &param), TIDE_OK);
+    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    assert_int_equal(tide_layout_chunk_count(layout), CHUNKS);
+    return 0;
+}
+
+static int destroy_layout(void **state)
+{
+    (void)state;
+    tide_layout_destroy(layout);
+    return 0;
 }
 
 static void create(story *s)
 {
+    static tide_op_record records[OPS];
     memset(s, 0, sizeof *s);
+    s->ops = (tide_ops){.layout = layout, .records = records, .count = OPS};
     for (uint32_t op = 0; op < OPS; op++) {
         const uint32_t first = below(CHUNKS - 3),
                        uses = below(USES_MAX + 1); /* an op may use none, a chunk none */
         for (uint32_t i = 0; i < uses; i++)
             s->chunks[op][s->counts[op]++] = (first + (op % 2 ? i : uses - 1 - i)) % (CHUNKS - 1);
         s->uses += s->counts[op];
+        records[op] = (tide_op_record){
+            .chunks = {.list = s->chunks[op], .count = s->counts[op]}};
     }
-    assert_int_equal(tide_schedule_create(&s->schedule, CHUNKS, OPS, s->uses, chunks_of, s), TIDE_OK);
+    assert_int_equal(tide_schedule_create(&s->schedule, &s->ops), TIDE_OK);
 }
 
 /* --- by walking --- */
@@ -94,13 +113,13 @@ static void compare(const story *s, uint32_t kind, uint32_t cursor)
     const tide_schedule *schedule = &s->schedule;
     const tide_recording *active = tide_schedule_active(schedule);
     assert_ptr_equal(active, &schedule->recordings[kind]);
-    assert_int_equal(tide_schedule_never(schedule), 2 * s->length[kind]);
+    assert_int_equal(tide_schedule_distance(schedule, TIDE_USE_NONE), 2 * s->length[kind]);
     for (tide_chunk chunk = 0; chunk < CHUNKS; chunk++) {
         const answers a = walk(s, kind, cursor, chunk);
-        assert_int_equal(tide_schedule_distance(schedule, chunk), a.distance);
-        assert_int_equal(tide_schedule_last_distance(schedule, chunk), a.last_distance);
         assert_int_equal(tide_schedule_next(schedule, chunk), a.next);
         assert_int_equal(tide_schedule_last(schedule, chunk), a.last);
+        assert_int_equal(tide_schedule_distance(schedule, a.next), a.distance);
+        assert_int_equal(tide_schedule_distance(schedule, a.last), a.last_distance);
     }
     uint32_t number = 0;
     for (uint32_t moment = 0; moment <= s->length[kind]; moment++) {
@@ -199,12 +218,13 @@ static void what_the_schedule_says_is_what_a_walk_finds(void **state)
 static void a_schedule_without_memory_says_so_and_leaves_nothing(void **state)
 {
     (void)state;
+    const tide_ops ops = {.layout = layout};
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
         tide_schedule schedule;
         sim_memory_fail(request);
-        status = tide_schedule_create(&schedule, CHUNKS, OPS, OPS, chunks_of, NULL);
+        status = tide_schedule_create(&schedule, &ops);
         assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
         sim_memory_heal();
         if (status == TIDE_OK)
@@ -220,5 +240,5 @@ int main(void)
         cmocka_unit_test(what_the_schedule_says_is_what_a_walk_finds),
         cmocka_unit_test(a_schedule_without_memory_says_so_and_leaves_nothing),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_layout, destroy_layout);
 }

@@ -81,7 +81,7 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
         return status;
     assert(*param == model->param_count);
     model->params[model->param_count++] = (tide_pool_param){
-        .name = tide_layout_param_name(model->registered, *param), .elements = elements, .decay = decay};
+        .name = tide_layout_param(model->registered, *param)->name, .elements = elements, .decay = decay};
     return TIDE_OK;
 }
 
@@ -107,7 +107,7 @@ tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t
         return status;
     assert(*checkpoint == model->checkpoint_count);
     model->checkpoints[model->checkpoint_count++] =
-        (tide_pool_checkpoint){.name = tide_layout_checkpoint_name(model->registered, *checkpoint),
+        (tide_pool_checkpoint){.name = tide_layout_checkpoint(model->registered, *checkpoint)->name,
                                .parts = parts,
                                .part_bytes = part_bytes};
     return TIDE_OK;

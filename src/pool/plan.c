@@ -16,12 +16,8 @@ enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
 tide_status tide_pool_layout_create(const tide_pool_options *pool, uint64_t chunk_bytes, tide_layout **layout)
 {
-    const tide_layout_options options = {.chunk_bytes = chunk_bytes,
-                                         .dtype = pool->dtype,
-                                         .ranks = 1,
-                                         .group_size = 1,
-                                         .rank = 0,
-                                         .states = pool->update_states};
+    const tide_layout_options options = {
+        .chunk_bytes = chunk_bytes, .dtype = pool->dtype, .states = pool->update_states};
     return tide_layout_create(&options, layout);
 }
 

@@ -118,15 +118,13 @@ static void fill_places(tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         tide_pool_param *param = &pool->model.params[i];
-        tide_layout_param_chunks(pool->ground.layout, i, TIDE_SPACE_PARAM, &param->first_chunk,
-                                 &param->last_chunk);
+        tide_layout_param_chunks(pool->ground.layout, i, &param->first_chunk, &param->last_chunk);
         assert(param->first_chunk <= param->last_chunk);
-        param->data_offset_bytes = tide_layout_param_offset_elements(pool->ground.layout, i) *
-                                   tide_dtype_bytes(pool->ground.options.dtype);
+        param->data_offset_bytes =
+            tide_layout_param(pool->ground.layout, i)->offset * tide_dtype_bytes(pool->ground.options.dtype);
     }
     for (uint32_t i = 0; i < pool->model.checkpoint_count; i++)
-        pool->model.checkpoints[i].offset_bytes =
-            tide_layout_checkpoint_offset_bytes(pool->ground.layout, i, 0);
+        pool->model.checkpoints[i].offset_bytes = tide_layout_checkpoint(pool->ground.layout, i)->offset;
 }
 
 void tide_pool_unseal(tide_pool *pool)

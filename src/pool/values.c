@@ -80,7 +80,7 @@ static tide_status access_range(tide_pool *pool, const range *all)
     const uint64_t element_bytes =
         all->space == TIDE_SPACE_PARAM ? tide_ground_element_bytes(ground) : sizeof(float);
     const uint64_t chunk_elements = ground->plan.chunk_bytes / element_bytes;
-    const uint64_t begin = tide_layout_param_offset_elements(ground->layout, all->param) + all->first;
+    const uint64_t begin = tide_layout_param(ground->layout, all->param)->offset + all->first;
     tide_status status = TIDE_OK;
     for (uint64_t done = 0, count; done < all->count && status == TIDE_OK; done += count) {
         const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;

@@ -200,7 +200,7 @@ static void chunk_params_write(tide_json_line *line, const tide_layout *layout)
         for (uint32_t s = 0; s < tide_layout_chunk_segments(layout, chunk); s++) {
             tide_segment segment = tide_layout_chunk_segment(layout, chunk, s);
             tide_json_open(line, NULL, '{');
-            tide_json_text(line, "name", tide_layout_param_name(layout, segment.param));
+            tide_json_text(line, "name", tide_layout_param(layout, segment.param)->name);
             tide_json_count(line, "first", segment.param_offset_elements);
             tide_json_count(line, "elements", segment.elements);
             tide_json_close(line, '}');
@@ -213,12 +213,8 @@ static void chunk_params_write(tide_json_line *line, const tide_layout *layout)
 /* The same params give the same layout: packing is a pure function of them. */
 static tide_status layout_build(const tide_trace_header *header, tide_layout **layout)
 {
-    tide_layout_options options = {.chunk_bytes = header->plan->chunk_bytes,
-                                   .dtype = header->dtype,
-                                   .ranks = 1,
-                                   .group_size = 1,
-                                   .states = 2,
-                                   .rank = 0};
+    tide_layout_options options = {
+        .chunk_bytes = header->plan->chunk_bytes, .dtype = header->dtype, .states = 2};
     tide_layout *made = NULL;
     uint32_t param = 0;
     tide_status status = tide_layout_create(&options, &made);

@@ -48,8 +48,7 @@ typedef struct row {
 
 static void add_params(row *it, uint32_t blocks, uint32_t params_a_block)
 {
-    const tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     bench_check(tide_layout_create(&options, &it->layout), "layout");
     for (uint32_t i = 0; i < blocks * params_a_block; i++) {
         char name[32];

@@ -42,7 +42,7 @@ static uint32_t below(tight *it, uint32_t limit)
 static void add_params(tight *it)
 {
     const tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .ranks = 1, .group_size = 1, .states = 2};
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     bench_check(tide_layout_create(&options, &it->layout), "layout");
     for (uint32_t i = 0; i < it->params; i++) {
         char name[32];

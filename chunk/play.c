@@ -1,0 +1,337 @@
+/* See play.h.
+ *
+ * Where a clean chunk C competes with a dirty one D that is needed later, both futures are played on this very model until
+ * C is used, and a journal takes them back.
+ */
+#include "chunk/play.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { LOOK_AHEAD_USES = 4096 }; /* at most, for one decision */
+
+/* Without looking ahead the clean one goes if it is at least so many quarters as far. */
+enum { QUARTERS = 4 };
+static const uint32_t clean_quarters[TIDE_PLAY_RULES] = {2, 0, 3, QUARTERS};
+
+/* In sets are those that may leave; while it is used a chunk is held. */
+typedef enum chunk_state {
+    ABSENT = TIDE_PLAY_ABSENT,
+    DEAD,  /* written whole at its next use */
+    STALE, /* changed on the host meanwhile */
+    CLEAN,
+    DIRTY,
+    SETS = TIDE_PLAY_SETS,
+    HELD_DEAD = SETS,
+    HELD_STALE, /* nobody: it is clean as soon as it is held */
+    HELD_CLEAN,
+    HELD_DIRTY,
+} chunk_state;
+
+enum { HELD = HELD_DEAD - DEAD };
+
+struct tide_play_change {
+    tide_chunk chunk;
+    uint32_t next;
+    uint8_t state;
+};
+
+void tide_play_create(tide_play *play, uint32_t chunk_count, uint32_t use_count, tide_arrays *arrays)
+{
+    const size_t chunks = chunk_count + 1u, uses = use_count + 1u;
+    tide_play *p = play;
+    *p = (tide_play){.chunk_capacity = chunk_count, .use_capacity = use_count};
+    p->journal_capacity = 4u * (use_count + LOOK_AHEAD_USES);
+    p->states = tide_arrays_add(arrays, chunks, sizeof *p->states);
+    p->next = tide_arrays_add(arrays, chunks, sizeof *p->next);
+    p->following = tide_arrays_add(arrays, uses, sizeof *p->following);
+    p->rank = tide_arrays_add(arrays, uses, sizeof *p->rank);
+    p->ranked = tide_arrays_add(arrays, uses, sizeof *p->ranked);
+    p->moment_first = tide_arrays_add(arrays, uses + 1, sizeof *p->moment_first);
+    p->ending = tide_arrays_add(arrays, uses, sizeof *p->ending);
+    p->ending_first = tide_arrays_add(arrays, uses + 1, sizeof *p->ending_first);
+    p->fetched = tide_arrays_add(arrays, uses, sizeof *p->fetched);
+    p->refreshed = tide_arrays_add(arrays, uses, sizeof *p->refreshed);
+    p->journal = tide_arrays_add(arrays, p->journal_capacity, sizeof *p->journal);
+    uint64_t *words = tide_arrays_add(arrays, (SETS - 1) * tide_use_set_words(use_count), sizeof *words);
+    for (int state = DEAD; state < SETS && words; state++)
+        words = tide_use_set_place(&p->sets[state], use_count, words);
+}
+
+/* --- the model of the device --- */
+
+static bool comes_with_a_copy(const tide_play *p, uint32_t use)
+{
+    return !(p->trace->uses[use].flags & TIDE_TRACE_CREATES);
+}
+
+static void put(tide_play *p, tide_chunk chunk, chunk_state state, uint32_t next)
+{
+    const chunk_state was = (chunk_state)p->states[chunk];
+    if (p->journaling)
+        p->journal[p->journal_length++] = (struct tide_play_change){chunk, p->next[chunk], (uint8_t)was};
+    if (was != ABSENT && was < SETS)
+        tide_use_set_erase(&p->sets[was], p->rank[p->next[chunk]]);
+    if (state != ABSENT && state < SETS)
+        tide_use_set_insert(&p->sets[state], p->rank[next]);
+    p->resident += state != ABSENT;
+    p->resident -= was != ABSENT;
+    p->absent += (state == ABSENT || state == STALE) && comes_with_a_copy(p, next);
+    p->absent -= (was == ABSENT || was == STALE) && comes_with_a_copy(p, p->next[chunk]);
+    p->states[chunk] = (uint8_t)state;
+    p->next[chunk] = next;
+}
+
+static void leave(tide_play *p, tide_chunk chunk)
+{
+    p->copies_out += p->states[chunk] == DIRTY;
+    put(p, chunk, ABSENT, p->next[chunk]);
+}
+
+/* What a chunk becomes by a use. */
+static chunk_state state_after(chunk_state before, uint32_t flags)
+{
+    if (flags & TIDE_TRACE_ENDS)
+        return DEAD;
+    if (flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES))
+        return DIRTY;
+    assert(before == HELD_CLEAN || before == HELD_DIRTY);
+    return before - HELD;
+}
+
+static void end_use(tide_play *p, uint32_t use)
+{
+    const tide_trace_use *u = &p->trace->uses[use];
+    chunk_state after = state_after((chunk_state)p->states[u->chunk], u->flags);
+    if (u->flags & TIDE_TRACE_LEAVES) {
+        p->copies_out += after == DIRTY;
+        after = STALE;
+    }
+    put(p, u->chunk, after, p->following[use]);
+}
+
+/* --- victims --- */
+
+/* At a moment ranks go up in distance from here round to here. */
+static uint32_t first_rank(const tide_play *p, uint32_t moment)
+{
+    return p->rule == TIDE_PLAY_LEAST_RECENT ? p->trace->use_count - p->ending_first[moment]
+                                             : p->moment_first[moment];
+}
+
+/* Rank of the farthest chunk in a state, TIDE_USE_NONE if there is none. */
+static uint32_t farthest(const tide_play *p, chunk_state state, uint32_t first)
+{
+    const uint32_t rank = tide_use_set_below(&p->sets[state], first);
+    return rank != TIDE_USE_NONE ? rank : tide_use_set_below(&p->sets[state], p->trace->use_count);
+}
+
+static uint32_t distance(const tide_play *p, uint32_t from, uint32_t use)
+{
+    return use >= from ? use - from : use + p->trace->use_count - from;
+}
+
+static bool look_ahead(tide_play *p, uint32_t moment, tide_chunk clean, tide_chunk dirty, bool *dirty_goes);
+
+/* The rank of the chunk that leaves. `deciding`: look ahead where clean and dirty compete (then ranks are uses). */
+static uint32_t victim(tide_play *p, uint32_t moment, bool deciding)
+{
+    const uint32_t first = first_rank(p, moment);
+    const uint32_t dead = farthest(p, DEAD, first), stale = farthest(p, STALE, first);
+    if (dead != TIDE_USE_NONE &&
+        (stale == TIDE_USE_NONE || distance(p, first, dead) > distance(p, first, stale)))
+        return dead;
+    if (stale != TIDE_USE_NONE)
+        return stale;
+    const uint32_t clean = farthest(p, CLEAN, first), dirty = farthest(p, DIRTY, first);
+    assert(clean != TIDE_USE_NONE || dirty != TIDE_USE_NONE);
+    if (clean == TIDE_USE_NONE || dirty == TIDE_USE_NONE)
+        return clean == TIDE_USE_NONE ? dirty : clean;
+    const uint64_t clean_far = distance(p, first, clean), dirty_far = distance(p, first, dirty);
+    if (clean_far >= dirty_far)
+        return clean;
+    p->contested = true;
+    bool dirty_goes;
+    if (deciding && p->rule == TIDE_PLAY_LOOK_AHEAD &&
+        look_ahead(p, moment, p->trace->uses[clean].chunk, p->trace->uses[dirty].chunk, &dirty_goes))
+        return dirty_goes ? dirty : clean;
+    return clean_far * QUARTERS >= dirty_far * clean_quarters[p->rule] ? clean : dirty;
+}
+
+/* --- playing --- */
+
+/* Hold what is there; how many are not? */
+static uint32_t hold_present(tide_play *p, uint32_t moment, bool deciding)
+{
+    uint32_t missing = 0;
+    for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
+        const tide_chunk chunk = p->trace->uses[use].chunk;
+        const chunk_state state = (chunk_state)p->states[chunk];
+        missing += state == ABSENT;
+        if (deciding)
+            p->refreshed[use] = state == STALE;
+        p->copies_in += state == STALE;
+        if (state != ABSENT && state < SETS)
+            put(p, chunk, state == STALE ? HELD_CLEAN : state + HELD, use);
+    }
+    return missing;
+}
+
+static void play_moment(tide_play *p, uint32_t moment, bool deciding)
+{
+    const uint32_t missing = hold_present(p, moment, deciding);
+    while (p->resident + missing > p->slots)
+        leave(p, p->trace->uses[p->ranked[victim(p, moment, deciding)]].chunk);
+    for (uint32_t use = p->moment_first[moment]; use < p->moment_first[moment + 1]; use++) {
+        const tide_trace_use *u = &p->trace->uses[use];
+        const bool fetch = p->states[u->chunk] == ABSENT;
+        if (deciding)
+            p->fetched[use] = fetch;
+        if (!fetch)
+            continue;
+        p->copies_in += !(u->flags & TIDE_TRACE_CREATES);
+        put(p, u->chunk, HELD_CLEAN, use);
+    }
+    for (uint32_t i = p->ending_first[moment]; i < p->ending_first[moment + 1]; i++)
+        end_use(p, p->ending[i]);
+}
+
+typedef struct future {
+    uint64_t copies; /* until the moment looked at has passed */
+    uint32_t absent; /* chunks that have to come back then */
+} future;
+
+static future play_without(tide_play *p, tide_chunk chunk, uint32_t moment, uint32_t until)
+{
+    const uint64_t in = p->copies_in, out = p->copies_out;
+    p->journaling = true;
+    p->journal_length = 0;
+    leave(p, chunk);
+    bool seen = false;
+    for (uint32_t m = moment; !seen; m = tide_play_moment_after(p, m)) {
+        seen = until >= p->moment_first[m] && until < p->moment_first[m + 1];
+        play_moment(p, m, false);
+    }
+    const future result = {p->copies_in - in + p->copies_out - out, p->absent};
+    p->journaling = false;
+    while (p->journal_length > 0) {
+        const struct tide_play_change *entry = &p->journal[--p->journal_length];
+        put(p, entry->chunk, (chunk_state)entry->state, entry->next);
+    }
+    p->copies_in = in;
+    p->copies_out = out;
+    return result;
+}
+
+/* Play on without `clean`, and without `dirty`, until `clean` is used next. False if that is too far to see. */
+static bool look_ahead(tide_play *p, uint32_t moment, tide_chunk clean, tide_chunk dirty, bool *dirty_goes)
+{
+    const uint32_t until = p->next[clean];
+    const uint32_t uses = 2 * distance(p, p->moment_first[moment], until);
+    if (uses > LOOK_AHEAD_USES || uses > p->look_ahead_left)
+        return false;
+    p->look_ahead_left -= uses;
+    const future without_clean = play_without(p, clean, moment, until),
+                 without_dirty = play_without(p, dirty, moment, until);
+    *dirty_goes = without_dirty.copies + without_dirty.absent < without_clean.copies + without_clean.absent;
+    return true;
+}
+
+void tide_play_step(tide_play *play, uint32_t look_ahead_uses)
+{
+    play->look_ahead_left = look_ahead_uses;
+    play->copies_in = play->copies_out = 0;
+    for (uint32_t moment = 0; moment < play->trace->moment_count; moment++)
+        play_moment(play, moment, true);
+}
+
+/* --- step and rule --- */
+
+/* Where each moment's uses begin. */
+static void index_moments(tide_play *p)
+{
+    const tide_use_trace *trace = p->trace;
+    uint32_t moment = 0;
+    for (uint32_t use = 0; use < trace->use_count; use++) {
+        assert(trace->uses[use].moment < trace->moment_count && trace->uses[use].chunk < trace->chunk_count);
+        for (; moment <= trace->uses[use].moment; moment++)
+            p->moment_first[moment] = use;
+    }
+    for (; moment <= trace->moment_count; moment++)
+        p->moment_first[moment] = trace->use_count;
+}
+
+/* Uses by the moment in which they end: a counting sort. ending_first[m] serves as the place to fill, so it ends as the
+ * next moment's beginning and is shifted back. */
+static void index_endings(tide_play *p)
+{
+    const tide_use_trace *trace = p->trace;
+    memset(p->ending_first, 0, (trace->moment_count + 1u) * sizeof *p->ending_first);
+    for (uint32_t use = 0; use < trace->use_count; use++) {
+        assert(trace->uses[use].moment + trace->uses[use].held_moments < trace->moment_count);
+        p->ending_first[trace->uses[use].moment + trace->uses[use].held_moments + 1]++;
+    }
+    for (uint32_t moment = 0; moment < trace->moment_count; moment++)
+        p->ending_first[moment + 1] += p->ending_first[moment];
+    for (uint32_t use = 0; use < trace->use_count; use++)
+        p->ending[p->ending_first[trace->uses[use].moment + trace->uses[use].held_moments]++] = use;
+    for (uint32_t moment = trace->moment_count; moment > 0; moment--)
+        p->ending_first[moment] = p->ending_first[moment - 1];
+    p->ending_first[0] = 0;
+}
+
+/* Per use its chunk's next one. Uses of a chunk are linked from the back. */
+static void link_uses(tide_play *p)
+{
+    const tide_use_trace *trace = p->trace;
+    for (uint32_t chunk = 0; chunk < trace->chunk_count; chunk++)
+        p->next[chunk] = TIDE_USE_NONE;
+    for (int pass = 0; pass < 2; pass++) { /* the second pass links the last uses to the next step's first */
+        for (uint32_t use = trace->use_count; use-- > 0;) {
+            p->following[use] = p->next[trace->uses[use].chunk];
+            p->next[trace->uses[use].chunk] = use;
+        }
+    }
+}
+
+/* By the next use, which is farther the higher it is; or by the last one's end, which is farther the lower it is. */
+static void rank_uses(tide_play *p)
+{
+    const uint32_t count = p->trace->use_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t use = p->rule == TIDE_PLAY_LEAST_RECENT ? p->following[p->ending[i]] : i;
+        p->rank[use] = p->rule == TIDE_PLAY_LEAST_RECENT ? count - 1 - i : i;
+        p->ranked[p->rank[use]] = use;
+    }
+}
+
+void tide_play_set_step(tide_play *play, const tide_use_trace *trace, uint32_t slots)
+{
+    assert(trace->chunk_count <= play->chunk_capacity && trace->use_count <= play->use_capacity);
+    assert(trace->moment_count <= play->use_capacity);
+    play->trace = trace;
+    play->slots = slots;
+    index_moments(play);
+    index_endings(play);
+    link_uses(play);
+}
+
+static void clear_device(tide_play *p)
+{
+    for (int state = DEAD; state < SETS; state++)
+        tide_use_set_clear(&p->sets[state]);
+    memset(p->states, ABSENT, p->chunk_capacity);
+    p->resident = p->absent = 0;
+    for (tide_chunk chunk = 0; chunk < p->trace->chunk_count; chunk++)
+        p->absent += p->next[chunk] != TIDE_USE_NONE && comes_with_a_copy(p, p->next[chunk]);
+    p->journaling = false;
+}
+
+void tide_play_set_rule(tide_play *play, tide_play_rule rule)
+{
+    assert((unsigned)rule < TIDE_PLAY_RULES && play->trace);
+    play->rule = rule;
+    play->contested = false;
+    rank_uses(play);
+    clear_device(play);
+}
