@@ -17,13 +17,10 @@
 
 #include "chunk/victims.h"
 
-/* Uses that are not over on the device, in the order in which they end: of chunks that leave, and of those that are written. */
-enum { TIDE_LATE_LEAVING = 0, TIDE_LATE_WRITING, TIDE_LATE_QUEUES };
-
+/* A use that is not over on the device, in a ring in the order in which they end. */
 typedef struct tide_late_use {
-    uint64_t ends;         /* it is over when so many ops have ended */
-    tide_chunk next, previous;
-    uint8_t queue; /* TIDE_LATE_QUEUES: in none, the use is over or the chunk does not go */
+    uint64_t ends;             /* it is over when so many ops have ended */
+    uint32_t next, previous;   /* itself: the use is over, or the chunk does not go */
 } tide_late_use;
 
 typedef struct tide_leaving {
@@ -34,10 +31,9 @@ typedef struct tide_leaving {
     tide_victims *victims;
     tide_shelves shelves; /* of those that may go, and whose use is over */
     uint64_t epoch;       /* of the future, in which they were sorted */
-    tide_late_use *late;  /* per chunk; */
-    tide_chunk first_late[TIDE_LATE_QUEUES], last_late[TIDE_LATE_QUEUES]; /* TIDE_CHUNK_NONE: none */
+    tide_late_use *late;  /* per chunk; behind them the rings' heads: of those that leave, and of those that are written */
     uint64_t ended;       /* ops, so far */
-    uint64_t passed; /* of those, over on the device */
+    uint64_t passed;      /* of those, over on the device */
 } tide_leaving;
 
 /* Nobody leaves. NO_MEMORY. Zeroed ones may be destroyed, too. */
