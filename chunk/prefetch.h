@@ -16,8 +16,8 @@
  * hundredth or two more.
  *
  * Nothing is walked: of each chunk only the next planned fetch can begin, and that one is looked at again when its chunk was
- * noted. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
- * New Data Structure for Cumulative Frequency Tables", 1994), which tells how many come before another.
+ * noted. Those that are missing are in a set, and those that a slot is set aside for, in which no more are passed by than
+ * there are free slots.
  *
  * Owns how far the planned fetches have got. Calls places, moves, future, dues, use_set.
  */
@@ -41,9 +41,7 @@ typedef struct tide_prefetch {
     uint32_t first;       /* the first fetch for a moment to come */
     uint32_t *next_fetch; /* per fetch: its chunk's next one, perhaps in the next step */
     uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
-    uint32_t *aside;      /* the tree, of fetches numbered from 1 */
-    bool *takes;          /* per fetch: a free slot is set aside for it */
-    tide_use_set missing, missing_in_place;
+    tide_use_set sets[3]; /* of fetches: prefetch.c */
     uint64_t *words;
 } tide_prefetch;
 

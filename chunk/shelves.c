@@ -9,15 +9,12 @@ tide_status tide_shelves_create(tide_shelves *shelves, const tide_places *places
 {
     assert(count <= TIDE_SHELVES_MAX);
     *shelves = (tide_shelves){.places = places, .count = count, .key_count = key_count};
-    shelves->words = calloc(count * tide_use_set_words(key_count), sizeof *shelves->words);
+    shelves->words = tide_use_sets_create(shelves->sets, count, key_count);
     shelves->holder = malloc(key_count * sizeof *shelves->holder);
     shelves->standings = malloc(places->chunk_count * sizeof *shelves->standings);
     if (!shelves->words || !shelves->holder || !shelves->standings)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to sort %u chunks by %u uses",
                          places->chunk_count, key_count);
-    uint64_t *words = shelves->words;
-    for (uint32_t shelf = 0; shelf < count; shelf++)
-        words = tide_use_set_place(&shelves->sets[shelf], key_count, words);
     tide_shelves_clear(shelves);
     return TIDE_OK;
 }

@@ -10,13 +10,10 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
     const uint32_t chunks = tide_layout_space_chunks(victims->layout, TIDE_SPACE_PARAM);
     *tasks = (tide_tasks){.places = victims->places, .dues = dues};
     tide_gather_init(&tasks->gather, victims, tensors, dues);
-    tasks->words = calloc(TIDE_TASK_SETS * tide_use_set_words(chunks), sizeof *tasks->words);
+    tasks->words = tide_use_sets_create(tasks->sets, TIDE_TASK_SETS, chunks);
     tasks->standings = calloc(chunks, sizeof *tasks->standings);
     if (!tasks->words || !tasks->standings)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for tasks of %u chunks", chunks);
-    uint64_t *words = tasks->words;
-    for (int i = 0; i < TIDE_TASK_SETS; i++)
-        words = tide_use_set_place(&tasks->sets[i], chunks, words);
     return TIDE_OK;
 }
 
