@@ -26,7 +26,6 @@ void tide_task_add(tide_task *task, tide_chunk chunk, uint32_t access)
     task->items[task->count++] = (tide_task_item){.chunk = chunk, .access = access};
 }
 
-/* The next part of what the chunk owes. */
 tide_task tide_gather_due(const tide_gather *g, tide_chunk chunk)
 {
     const tide_due *due = &g->dues->chunks[chunk];
@@ -82,7 +81,6 @@ void tide_gather_forget(tide_gather *gather)
     clear_gather(gather, TIDE_TIER_HOST);
 }
 
-/* All is there (and host slots are free for what is fresh): pin, and let the executor have it. */
 void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *command)
 {
     assert(task->kind == TIDE_COMMAND_ACCESS || g->running[task->tier] < TIDE_OPEN_TASKS_MAX);
@@ -108,7 +106,8 @@ void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *c
         command->task[i] = (tide_task_chunk){.chunk = chunk,
                                              .slot = place->slot[task->tier],
                                              .fresh = !has_slot && access[i] & TIDE_ACCESS_READ};
-        if (task->tier == TIDE_TIER_HOST && access[i] & TIDE_ACCESS_WRITE && tide_place_has(place, TIDE_TIER_DEVICE))
+        if (task->tier == TIDE_TIER_HOST && access[i] & TIDE_ACCESS_WRITE &&
+            tide_place_has(place, TIDE_TIER_DEVICE))
             tide_places_make_stale(g->places, chunk);
         tide_places_pin(g->places, chunk, task->tier);
         tide_places_open(g->places, chunk);
@@ -124,16 +123,6 @@ void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *c
 
 /* --- gathering on the host --- */
 
-/* A free host slot for a task; else a move towards one. */
-static bool has_host_slot(tide_gather *g, const tide_turn *turn, bool *moved, tide_command *command)
-{
-    *moved = false;
-    if (tide_victims_free_host_slot(g->victims, TIDE_MARK_GATHER_HOST))
-        return true;
-    *moved = tide_victims_spill(g->victims, turn, command);
-    return false;
-}
-
 /* The host may change it while its device slot waits. Only an update's: it has read what was copied out of that slot, so
  * all uses of the slot are over. */
 static bool is_kept(const tide_task *task, const tide_place *place)
@@ -141,51 +130,56 @@ static bool is_kept(const tide_task *task, const tide_place *place)
     return task->kind == TIDE_COMMAND_UPDATE && place->marks & TIDE_MARK_KEPT;
 }
 
-/* Has the task's i-th chunk to leave the device, if it is there? */
+/* Has the task's i-th chunk to leave the device? */
 static bool leaves(const tide_task *task, uint32_t i, const tide_place *place)
 {
-    return (task->items[i].access & TIDE_ACCESS_WRITE && !is_kept(task, place)) || !place->live;
+    const bool written = task->items[i].access & TIDE_ACCESS_WRITE;
+    return tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !is_kept(task, place)) || !place->live);
 }
 
-/* Steps 1 and 2 for the i-th chunk. `*there`: nothing more to do but, perhaps, step 3. */
-static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task *task, uint32_t i,
-                          bool *there, tide_command *command)
+bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t *fresh)
 {
-    assert(task->tier == TIDE_TIER_HOST && i < task->count);
-    const tide_place *place = place_of(g, task, i);
-    const tide_chunk chunk = task->items[i].chunk;
-    bool moved = false;
-    *there = false;
-    if (place->busy)
-        return false;
-    const bool copy = tide_place_is_dirty(place) && task->items[i].access & TIDE_ACCESS_READ;
-    const bool goes = tide_place_has(place, TIDE_TIER_DEVICE) && leaves(task, i, place);
-    *there = !goes && !copy;
-    if (*there)
-        return false;
-    if (copy && !has_host_slot(g, turn, &moved, command))
-        return moved;
-    if (goes)
-        tide_moves_evict(g->moves, chunk, copy, task->reason, command);
-    else
-        tide_moves_write_back(g->moves, chunk, task->reason, command);
+    assert(task->tier == TIDE_TIER_HOST);
+    *fresh = 0;
+    for (uint32_t i = 0; i < task->count; i++) {
+        const tide_place *place = place_of(g, task, i);
+        if (place->busy || leaves(task, i, place) || tide_place_is_dirty(place))
+            return false;
+        *fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
+    }
     return true;
+}
+
+/* Steps 1 and 2, of the first chunk for which that can be done. */
+static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task *task, tide_command *command)
+{
+    for (uint32_t i = 0; i < task->count; i++) {
+        const tide_place *place = place_of(g, task, i);
+        const tide_chunk chunk = task->items[i].chunk;
+        const bool copy = tide_place_is_dirty(place) && task->items[i].access & TIDE_ACCESS_READ;
+        const bool goes = leaves(task, i, place);
+        if (place->busy || (!copy && !goes))
+            continue;
+        if (copy && !tide_victims_free_host_slot(g->victims, TIDE_MARK_GATHER_HOST)) {
+            if (tide_victims_spill(g->victims, turn, command))
+                return true;
+            continue;
+        }
+        if (goes)
+            tide_moves_evict(g->moves, chunk, copy, task->reason, command);
+        else
+            tide_moves_write_back(g->moves, chunk, task->reason, command);
+        return true;
+    }
+    return false;
 }
 
 static bool gather_on_host(tide_gather *g, const tide_turn *turn, const tide_task *task,
                            tide_command *command)
 {
-    uint32_t fresh = 0;
-    bool all_there = true;
-    for (uint32_t i = 0; i < task->count; i++) {
-        bool there;
-        if (bring_to_host(g, turn, task, i, &there, command))
-            return true;
-        all_there &= there;
-        fresh += place_of(g, task, i)->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
-    }
-    if (!all_there)
-        return false;
+    uint32_t fresh;
+    if (!tide_gather_is_there(g, task, &fresh))
+        return bring_to_host(g, turn, task, command);
     /* Step 3: slots of duplicates are free at once, others take a spill each. */
     while (tide_places_free(g->places, TIDE_TIER_HOST) < fresh) {
         if (!tide_victims_drop_duplicate(g->victims, TIDE_MARK_GATHER_HOST))
@@ -203,10 +197,8 @@ static bool make_device_room(tide_gather *g, const tide_turn *turn, tide_command
                              .spared_duplicates = TIDE_MARK_GATHER_HOST};
     if (tide_victims_evict(g->victims, rule, TIDE_REASON_UPDATE, command))
         return true;
-    if (!turn->request_yields)
-        return false;
     rule.spared = TIDE_MARK_GATHER_DEVICE; /* what the request has by now, it gets back after this task */
-    return tide_victims_evict(g->victims, rule, TIDE_REASON_UPDATE, command);
+    return turn->request_yields && tide_victims_evict(g->victims, rule, TIDE_REASON_UPDATE, command);
 }
 
 static bool gather_on_device(tide_gather *g, const tide_turn *turn, const tide_task *task,
@@ -242,21 +234,6 @@ bool tide_gather_next(tide_gather *g, const tide_turn *turn, const tide_task *ta
     set_gather(g, task);
     return task->tier == TIDE_TIER_HOST ? gather_on_host(g, turn, task, command)
                                         : gather_on_device(g, turn, task, command);
-}
-
-/* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
-bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t *fresh)
-{
-    assert(task->tier == TIDE_TIER_HOST);
-    *fresh = 0;
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_place *place = place_of(g, task, i);
-        if (place->busy || (tide_place_has(place, TIDE_TIER_DEVICE) && leaves(task, i, place)) ||
-            tide_place_is_dirty(place))
-            return false;
-        *fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
-    }
-    return true;
 }
 
 /* --- done --- */
