@@ -32,6 +32,7 @@ typedef struct tide_task_chunk {
     tide_chunk chunk;
     uint32_t slot; /* in the command's tier */
     bool fresh;
+    uint8_t access; /* TIDE_ACCESS_READ, WRITE or both */
 } tide_task_chunk;
 
 enum { TIDE_TASK_CHUNKS_MAX = 4 };

@@ -13,31 +13,33 @@ void tide_gather_init(tide_gather *gather, tide_victims *victims, tide_tensors *
                             .victims = victims};
 }
 
-static const tide_place *place_of(const tide_gather *g, const tide_task *task, uint32_t i)
+static const tide_place *place_of(const tide_gather *g, const tide_command *task, uint32_t i)
 {
-    return tide_place_of(g->places, task->items[i].chunk);
+    return tide_place_of(g->places, task->task[i].chunk);
 }
 
 /* --- tasks --- */
 
-void tide_task_add(tide_task *task, tide_chunk chunk, uint32_t access)
+void tide_task_add(tide_command *task, tide_chunk chunk, uint32_t access)
 {
-    assert(task->count < TIDE_TASK_CHUNKS_MAX && chunk != TIDE_CHUNK_NONE);
-    task->items[task->count++] = (tide_task_item){.chunk = chunk, .access = access};
+    assert(task->task_count < TIDE_TASK_CHUNKS_MAX && chunk != TIDE_CHUNK_NONE);
+    task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
 }
 
-tide_task tide_gather_due(const tide_gather *g, tide_chunk chunk)
+tide_command tide_gather_due(const tide_gather *g, tide_chunk chunk)
 {
     const tide_due *due = &g->dues->chunks[chunk];
     assert(due->kind != TIDE_DUE_NONE && due->part < due->parts);
     const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
     const bool updates = due->kind == TIDE_DUE_UPDATE;
     assert(updates || !due->on_device);
-    tide_task task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
-                      .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
-                      .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
-                      .chunk = chunk,
-                      .part = due->part};
+    tide_command task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
+                         .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
+                         .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
+                         .chunk = chunk,
+                         .device_slot = TIDE_SLOT_NONE,
+                         .host_slot = TIDE_SLOT_NONE,
+                         .part = due->part};
     tide_task_add(&task, chunk, updates || due->part > 0 ? both : TIDE_ACCESS_WRITE);
     const int last = updates ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
     for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
@@ -45,7 +47,7 @@ tide_task tide_gather_due(const tide_gather *g, tide_chunk chunk)
         if (state != TIDE_CHUNK_NONE)
             tide_task_add(&task, state, updates ? both : TIDE_ACCESS_READ);
     }
-    assert(task.count >= 2);
+    assert(task.task_count >= 2);
     return task;
 }
 
@@ -56,23 +58,23 @@ static uint32_t gather_mark(tide_tier tier)
 
 static void clear_gather(tide_gather *g, tide_tier tier)
 {
-    tide_task *gather = &g->tasks[tier];
-    for (uint32_t i = 0; i < gather->count; i++)
-        tide_places_unmark(g->places, gather->items[i].chunk, gather_mark(tier));
-    gather->count = 0;
+    tide_command *gather = &g->tasks[tier];
+    for (uint32_t i = 0; i < gather->task_count; i++)
+        tide_places_unmark(g->places, gather->task[i].chunk, gather_mark(tier));
+    gather->task_count = 0;
 }
 
-static void set_gather(tide_gather *g, const tide_task *task)
+static void set_gather(tide_gather *g, const tide_command *task)
 {
-    assert(task->count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
-    const tide_task *was = &g->tasks[task->tier];
-    if (was->count == task->count && was->chunk == task->chunk && was->part == task->part &&
+    assert(task->task_count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
+    const tide_command *was = &g->tasks[task->tier];
+    if (was->task_count == task->task_count && was->chunk == task->chunk && was->part == task->part &&
         was->kind == task->kind)
         return;
     clear_gather(g, task->tier);
     g->tasks[task->tier] = *task;
-    for (uint32_t i = 0; i < task->count; i++)
-        tide_places_mark(g->places, task->items[i].chunk, gather_mark(task->tier));
+    for (uint32_t i = 0; i < task->task_count; i++)
+        tide_places_mark(g->places, task->task[i].chunk, gather_mark(task->tier));
 }
 
 void tide_gather_forget(tide_gather *gather)
@@ -81,38 +83,28 @@ void tide_gather_forget(tide_gather *gather)
     clear_gather(gather, TIDE_TIER_HOST);
 }
 
-void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *command)
+void tide_gather_hand_out(tide_gather *g, const tide_command *task, tide_command *command)
 {
     assert(task->kind == TIDE_COMMAND_ACCESS || g->running[task->tier] < TIDE_OPEN_TASKS_MAX);
-    assert(task->count > 0 && task->count <= TIDE_TASK_CHUNKS_MAX);
-    uint32_t access[TIDE_TASK_CHUNKS_MAX] = {0};
-    *command = (tide_command){.kind = task->kind,
-                              .reason = task->reason,
-                              .chunk = task->chunk,
-                              .device_slot = TIDE_SLOT_NONE,
-                              .host_slot = TIDE_SLOT_NONE,
-                              .tier = task->tier,
-                              .part = task->part,
-                              .task_count = task->count};
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_chunk chunk = task->items[i].chunk;
+    assert(task->task_count > 0 && task->task_count <= TIDE_TASK_CHUNKS_MAX);
+    *command = *task;
+    for (uint32_t i = 0; i < task->task_count; i++) {
+        tide_task_chunk *item = &command->task[i];
         const tide_place *place = place_of(g, task, i);
         const bool has_slot = place->slot[task->tier] != TIDE_SLOT_NONE;
         assert(!place->busy && (has_slot || task->tier == TIDE_TIER_HOST));
         assert(place->pins[TIDE_TIER_DEVICE] == 0 && place->pins[TIDE_TIER_HOST] == 0);
-        access[i] = task->items[i].access;
         if (!has_slot)
-            (void)tide_places_take(g->places, chunk, task->tier);
-        command->task[i] = (tide_task_chunk){.chunk = chunk,
-                                             .slot = place->slot[task->tier],
-                                             .fresh = !has_slot && access[i] & TIDE_ACCESS_READ};
-        if (task->tier == TIDE_TIER_HOST && access[i] & TIDE_ACCESS_WRITE &&
+            (void)tide_places_take(g->places, item->chunk, task->tier);
+        item->slot = place->slot[task->tier];
+        item->fresh = !has_slot && item->access & TIDE_ACCESS_READ;
+        if (task->tier == TIDE_TIER_HOST && item->access & TIDE_ACCESS_WRITE &&
             tide_place_has(place, TIDE_TIER_DEVICE))
-            tide_places_make_stale(g->places, chunk);
-        tide_places_pin(g->places, chunk, task->tier);
-        tide_places_open(g->places, chunk);
+            tide_places_make_stale(g->places, item->chunk);
+        tide_places_pin(g->places, item->chunk, task->tier);
+        tide_places_open(g->places, item->chunk);
     }
-    tide_moves_issue(g->moves, command, access);
+    tide_moves_issue(g->moves, command);
     if (task->kind != TIDE_COMMAND_ACCESS) {
         g->running[task->tier]++;
         tide_dues_part_begin(g->dues, task->chunk);
@@ -125,23 +117,23 @@ void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *c
 
 /* The host may change it while its device slot waits. Only an update's: it has read what was copied out of that slot, so
  * all uses of the slot are over. */
-static bool is_kept(const tide_task *task, const tide_place *place)
+static bool is_kept(const tide_command *task, const tide_place *place)
 {
     return task->kind == TIDE_COMMAND_UPDATE && place->marks & TIDE_MARK_KEPT;
 }
 
 /* Has the task's i-th chunk to leave the device? */
-static bool leaves(const tide_task *task, uint32_t i, const tide_place *place)
+static bool leaves(const tide_command *task, uint32_t i, const tide_place *place)
 {
-    const bool written = task->items[i].access & TIDE_ACCESS_WRITE;
+    const bool written = task->task[i].access & TIDE_ACCESS_WRITE;
     return tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !is_kept(task, place)) || !place->live);
 }
 
-bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t *fresh)
+bool tide_gather_is_there(const tide_gather *g, const tide_command *task, uint32_t *fresh)
 {
     assert(task->tier == TIDE_TIER_HOST);
     *fresh = 0;
-    for (uint32_t i = 0; i < task->count; i++) {
+    for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(g, task, i);
         if (place->busy || leaves(task, i, place) || tide_place_is_dirty(place))
             return false;
@@ -151,12 +143,13 @@ bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t 
 }
 
 /* Steps 1 and 2, of the first chunk for which that can be done. */
-static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task *task, tide_command *command)
+static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_command *task,
+                          tide_command *command)
 {
-    for (uint32_t i = 0; i < task->count; i++) {
+    for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(g, task, i);
-        const tide_chunk chunk = task->items[i].chunk;
-        const bool copy = tide_place_is_dirty(place) && task->items[i].access & TIDE_ACCESS_READ;
+        const tide_chunk chunk = task->task[i].chunk;
+        const bool copy = tide_place_is_dirty(place) && task->task[i].access & TIDE_ACCESS_READ;
         const bool goes = leaves(task, i, place);
         if (place->busy || (!copy && !goes))
             continue;
@@ -174,7 +167,7 @@ static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task
     return false;
 }
 
-static bool gather_on_host(tide_gather *g, const tide_turn *turn, const tide_task *task,
+static bool gather_on_host(tide_gather *g, const tide_turn *turn, const tide_command *task,
                            tide_command *command)
 {
     uint32_t fresh;
@@ -201,23 +194,23 @@ static bool make_device_room(tide_gather *g, const tide_turn *turn, tide_command
     return turn->request_yields && tide_victims_evict(g->victims, rule, TIDE_REASON_UPDATE, command);
 }
 
-static bool gather_on_device(tide_gather *g, const tide_turn *turn, const tide_task *task,
+static bool gather_on_device(tide_gather *g, const tide_turn *turn, const tide_command *task,
                              tide_command *command)
 {
     assert(task->kind == TIDE_COMMAND_UPDATE);
     uint32_t missing = 0;
     bool all_there = true;
-    if (g->places->tier[TIDE_TIER_DEVICE].count - g->places->pinned[TIDE_TIER_DEVICE] < task->count)
+    if (g->places->tier[TIDE_TIER_DEVICE].count - g->places->pinned[TIDE_TIER_DEVICE] < task->task_count)
         return false; /* the open op's pins leave too little: wait for its end rather than take part of it */
-    for (uint32_t i = 0; i < task->count; i++) {
+    for (uint32_t i = 0; i < task->task_count; i++) {
         const tide_place *place = place_of(g, task, i);
         if (tide_place_is_resident(place))
             continue;
         all_there = false;
         if (place->busy)
             continue;
-        if (tide_places_has_slot_for(g->places, task->items[i].chunk)) {
-            tide_moves_fetch(g->moves, task->items[i].chunk, task->reason, command);
+        if (tide_places_has_slot_for(g->places, task->task[i].chunk)) {
+            tide_moves_fetch(g->moves, task->task[i].chunk, task->reason, command);
             return true;
         }
         if (missing++ >= g->moves->evictions_open)
@@ -229,7 +222,7 @@ static bool gather_on_device(tide_gather *g, const tide_turn *turn, const tide_t
     return true;
 }
 
-bool tide_gather_next(tide_gather *g, const tide_turn *turn, const tide_task *task, tide_command *command)
+bool tide_gather_next(tide_gather *g, const tide_turn *turn, const tide_command *task, tide_command *command)
 {
     set_gather(g, task);
     return task->tier == TIDE_TIER_HOST ? gather_on_host(g, turn, task, command)
@@ -239,14 +232,15 @@ bool tide_gather_next(tide_gather *g, const tide_turn *turn, const tide_task *ta
 /* --- done --- */
 
 /* What was written in one tier is no longer valid in the other. */
-static void finish_chunk(tide_gather *g, tide_tier tier, tide_chunk chunk, uint32_t access, bool ok)
+static void finish_chunk(tide_gather *g, tide_tier tier, const tide_task_chunk *item, bool ok)
 {
+    const tide_chunk chunk = item->chunk;
     const tide_tier other = tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
     const tide_place *place = tide_place_of(g->places, chunk);
     assert(place->pins[tier] > 0);
     tide_places_close(g->places, chunk);
     tide_places_unpin(g->places, chunk, tier);
-    if (ok && access & TIDE_ACCESS_WRITE) {
+    if (ok && item->access & TIDE_ACCESS_WRITE) {
         if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
             tide_places_release(g->places, chunk, other);
         assert(!tide_place_has(place, other));
@@ -258,13 +252,12 @@ static void finish_chunk(tide_gather *g, tide_tier tier, tide_chunk chunk, uint3
     tide_places_tidy_host(g->places, chunk);
 }
 
-void tide_gather_finish(tide_gather *gather, const tide_open_command *open, tide_part_end how)
+void tide_gather_finish(tide_gather *gather, const tide_command *command, tide_part_end how)
 {
-    assert(open->open && open->command.kind > TIDE_COMMAND_WRITE_BACK);
-    const tide_command *command = &open->command;
+    assert(command->kind > TIDE_COMMAND_WRITE_BACK);
     assert(command->task_count > 0 && command->task_count <= TIDE_TASK_CHUNKS_MAX);
     for (uint32_t i = 0; i < command->task_count; i++)
-        finish_chunk(gather, command->tier, command->task[i].chunk, open->access[i], how == TIDE_PART_DONE);
+        finish_chunk(gather, command->tier, &command->task[i], how == TIDE_PART_DONE);
     if (command->kind == TIDE_COMMAND_ACCESS)
         return;
     assert(gather->running[command->tier] > 0);

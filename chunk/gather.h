@@ -31,21 +31,6 @@
 
 enum { TIDE_OPEN_TASKS_MAX = 2 }; /* updates and restores handed out at a time, per tier: one runs, one follows */
 
-typedef struct tide_task_item {
-    tide_chunk chunk;
-    uint32_t access;
-} tide_task_item;
-
-typedef struct tide_task {
-    tide_command_kind kind;
-    tide_tier tier;
-    tide_reason reason;
-    tide_chunk chunk;
-    uint32_t part;
-    uint32_t count; /* 0: no task */
-    tide_task_item items[TIDE_TASK_CHUNKS_MAX];
-} tide_task;
-
 typedef struct tide_gather {
     const tide_layout *layout;
     tide_places *places;
@@ -53,23 +38,24 @@ typedef struct tide_gather {
     tide_dues *dues;
     tide_moves *moves;
     tide_victims *victims;
-    tide_task tasks[TIDE_TIER_COUNT]; /* count 0: none is gathered */
+    tide_command tasks[TIDE_TIER_COUNT]; /* task_count 0: none is gathered */
     uint32_t running[TIDE_TIER_COUNT];
 } tide_gather;
 
 void tide_gather_init(tide_gather *gather, tide_victims *victims, tide_tensors *tensors, tide_dues *dues);
 
-void tide_task_add(tide_task *task, tide_chunk chunk, uint32_t access);
-/* The next part of what a PARAM chunk owes. */
-tide_task tide_gather_due(const tide_gather *gather, tide_chunk chunk);
+/* One more chunk of a task that is not handed out. */
+void tide_task_add(tide_command *task, tide_chunk chunk, uint32_t access);
+/* The next part of what a PARAM chunk owes: a task that has no slots yet. */
+tide_command tide_gather_due(const tide_gather *gather, tide_chunk chunk);
 /* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
-bool tide_gather_is_there(const tide_gather *gather, const tide_task *task, uint32_t *fresh);
+bool tide_gather_is_there(const tide_gather *gather, const tide_command *task, uint32_t *fresh);
 /* The next move towards the task; or, if all of it is there, the task. */
-bool tide_gather_next(tide_gather *gather, const tide_turn *turn, const tide_task *task, tide_command *command);
+bool tide_gather_next(tide_gather *gather, const tide_turn *turn, const tide_command *task, tide_command *command);
 /* All is there, and slots are free for what is fresh: pin, and let the executor have it. */
-void tide_gather_hand_out(tide_gather *gather, const tide_task *task, tide_command *command);
+void tide_gather_hand_out(tide_gather *gather, const tide_command *task, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
-void tide_gather_finish(tide_gather *gather, const tide_open_command *open, tide_part_end how);
+void tide_gather_finish(tide_gather *gather, const tide_command *command, tide_part_end how);
 /* Nothing is gathered any more. */
 void tide_gather_forget(tide_gather *gather);
 

@@ -28,13 +28,12 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
     if (!m)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
     m->layout = layout;
+    tide_moves_init(&m->moves, layout, &m->places);
     tide_status status = tide_ops_create(&m->ops, layout);
     if (status == TIDE_OK)
         status = tide_tensors_create(&m->tensors, layout, &m->places);
     if (status == TIDE_OK)
         status = tide_dues_create(&m->dues, layout, &m->tensors);
-    if (status == TIDE_OK)
-        status = tide_moves_create(&m->moves, layout, &m->places);
     if (status != TIDE_OK) {
         tide_manager_destroy(m);
         return status;
@@ -59,7 +58,6 @@ void tide_manager_destroy(tide_manager *manager)
     if (!manager)
         return;
     unseal(manager);
-    tide_moves_destroy(&manager->moves);
     tide_dues_destroy(&manager->dues);
     tide_tensors_destroy(&manager->tensors);
     tide_ops_destroy(&manager->ops);
@@ -166,7 +164,7 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.count ||
+    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.task_count ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
@@ -184,7 +182,7 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .request_yields = tide_request_waits_for_due(&m->request),
                       .reserved = tide_request_reserved(&m->request),
                       .gathers = true,
-                      .prefetches = m->tasks.access.count == 0};
+                      .prefetches = m->tasks.access.task_count == 0};
     if (tide_request_next(&m->request, &turn, command) || tide_leaving_next(&m->leaving, &turn, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
@@ -212,8 +210,8 @@ bool tide_manager_next(tide_manager *manager, tide_command *command)
 bool tide_manager_is_stuck(tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    const bool waiting =
-        request->open ? !request->ready : manager->tasks.access.count > 0 || manager->dues.parts_open > 0;
+    const bool waiting = request->open ? !request->ready
+                                       : manager->tasks.access.task_count > 0 || manager->dues.parts_open > 0;
     const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
     return waiting && !later && manager->idle && tide_manager_commands_open(manager) == 0;
 }
@@ -222,12 +220,12 @@ bool tide_manager_is_stuck(tide_manager *manager)
 
 static void finish(tide_manager *m, uint32_t id, tide_part_end how)
 {
-    const tide_open_command *open = tide_moves_find(&m->moves, id);
+    const tide_command *command = tide_moves_find(&m->moves, id);
     m->calls++;
-    if (open->command.kind <= TIDE_COMMAND_WRITE_BACK)
-        tide_moves_finish(&m->moves, &open->command, how == TIDE_PART_DONE);
+    if (command->kind <= TIDE_COMMAND_WRITE_BACK)
+        tide_moves_finish(&m->moves, command, how == TIDE_PART_DONE);
     else
-        tide_tasks_finish(&m->tasks, open, how);
+        tide_tasks_finish(&m->tasks, command, how);
     tide_moves_close(&m->moves, id);
     tide_manager_changed(m);
 }
@@ -239,7 +237,7 @@ void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status)
 
 void tide_manager_cancel(tide_manager *manager, uint32_t id)
 {
-    assert(tide_moves_find(&manager->moves, id)->command.kind > TIDE_COMMAND_WRITE_BACK);
+    assert(tide_moves_find(&manager->moves, id)->kind > TIDE_COMMAND_WRITE_BACK);
     finish(manager, id, TIDE_PART_CANCELLED);
 }
 
@@ -250,8 +248,9 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
     if (manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING)
         return tide_fail(TIDE_ERROR_STATE, "host request: a step is open");
     if (manager->phase == TIDE_PHASE_RELEASE_OWED)
-        return tide_fail(TIDE_ERROR_STATE, "host request: the last step's updates are neither released nor skipped");
-    if (manager->tasks.access.count)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "host request: the last step's updates are neither released nor skipped");
+    if (manager->tasks.access.task_count)
         return tide_fail(TIDE_ERROR_STATE, "host request: another one is open");
     const tide_status status = tide_tasks_open_access(&manager->tasks, chunks, count);
     if (status != TIDE_OK)
@@ -360,9 +359,8 @@ bool tide_manager_is_valid(const tide_manager *manager, bool deep)
         return false;
     if (manager->request.open && !step_open)
         return false;
-    return !deep ||
-           (tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
-            tide_gradients_is_valid(&manager->ops.gradients) && tide_victims_is_valid(&manager->victims) &&
-            tide_leaving_is_valid(&manager->leaving) && tide_tasks_is_valid(&manager->tasks) &&
-            tide_prefetch_is_valid(&manager->prefetch));
+    return !deep || (tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
+                     tide_gradients_is_valid(&manager->ops.gradients) &&
+                     tide_victims_is_valid(&manager->victims) && tide_leaving_is_valid(&manager->leaving) &&
+                     tide_tasks_is_valid(&manager->tasks) && tide_prefetch_is_valid(&manager->prefetch));
 }

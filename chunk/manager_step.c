@@ -24,7 +24,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
     if (manager->phase == TIDE_PHASE_RELEASE_OWED)
         return tide_fail(TIDE_ERROR_STATE,
                          "step begin: the last step's updates are neither released nor skipped");
-    if (manager->tasks.access.count)
+    if (manager->tasks.access.task_count)
         return tide_fail(TIDE_ERROR_STATE, "step begin: a host request is open");
     manager->calls++;
     assert(manager->phase == TIDE_PHASE_BETWEEN && !manager->request.open);

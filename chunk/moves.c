@@ -2,34 +2,19 @@
 #include "chunk/moves.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* --- open commands --- */
 
-tide_status tide_moves_create(tide_moves *moves, const tide_layout *layout, tide_places *places)
+void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places)
 {
-    *moves = (tide_moves){.layout = layout, .places = places};
-    moves->open = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *moves->open);
-    moves->free = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *moves->free);
-    if (!moves->open || !moves->free)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %d open commands", TIDE_OPEN_COMMANDS_MAX);
+    *moves = (tide_moves){.layout = layout, .places = places, .free_count = TIDE_OPEN_COMMANDS_MAX};
     for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++)
-        moves->free[moves->free_count++] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
-    return TIDE_OK;
+        moves->free[i] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
 }
 
-void tide_moves_destroy(tide_moves *moves)
-{
-    free(moves->open);
-    free(moves->free);
-    *moves = (tide_moves){.open = NULL};
-}
-
-void tide_moves_issue(tide_moves *moves, tide_command *command, const uint32_t *access)
+void tide_moves_issue(tide_moves *moves, tide_command *command)
 {
     assert(moves->free_count > 0);
-    assert((access != NULL) == (command->kind > TIDE_COMMAND_WRITE_BACK));
     assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS && (unsigned)command->reason <= TIDE_REASON_SPILL);
     const uint32_t at = moves->free[--moves->free_count];
     tide_open_command *open = &moves->open[at];
@@ -38,15 +23,13 @@ void tide_moves_issue(tide_moves *moves, tide_command *command, const uint32_t *
     open->generation++;
     command->id = open->generation * TIDE_OPEN_COMMANDS_MAX + at;
     open->command = *command;
-    if (access)
-        memcpy(open->access, access, sizeof open->access);
 }
 
-const tide_open_command *tide_moves_find(const tide_moves *moves, uint32_t id)
+const tide_command *tide_moves_find(const tide_moves *moves, uint32_t id)
 {
     const tide_open_command *open = &moves->open[id % TIDE_OPEN_COMMANDS_MAX];
     assert(open->open && open->command.id == id);
-    return open;
+    return &open->command;
 }
 
 void tide_moves_close(tide_moves *moves, uint32_t id)
@@ -60,6 +43,16 @@ void tide_moves_close(tide_moves *moves, uint32_t id)
 
 /* --- moves --- */
 
+/* Its slots are taken. */
+static void begin(tide_moves *moves, tide_command *command)
+{
+    const tide_place *place = tide_place_of(moves->places, command->chunk);
+    command->device_slot = place->slot[TIDE_TIER_DEVICE];
+    command->host_slot = place->slot[TIDE_TIER_HOST];
+    tide_places_open(moves->places, command->chunk);
+    tide_moves_issue(moves, command);
+}
+
 void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
 {
     const tide_place *place = tide_place_of(moves->places, chunk);
@@ -69,35 +62,27 @@ void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, t
     const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_CHECKPOINT;
     if (!in_place)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_DEVICE);
+    moves->spills_open += reason == TIDE_REASON_SPILL;
     *command = (tide_command){.kind = TIDE_COMMAND_FETCH,
                               .reason = reason,
                               .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = place->slot[TIDE_TIER_HOST],
                               .copy = copy,
                               .in_place = in_place,
                               .zero = zero};
-    tide_places_open(moves->places, chunk);
-    moves->spills_open += reason == TIDE_REASON_SPILL;
-    tide_moves_issue(moves, command, NULL);
+    begin(moves, command);
 }
 
-void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reason reason, tide_command *command)
+void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reason reason,
+                      tide_command *command)
 {
     const tide_place *place = tide_place_of(moves->places, chunk);
     assert(tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
     assert(!copy || (tide_place_is_dirty(place) && tide_places_free(moves->places, TIDE_TIER_HOST) > 0));
     if (copy)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
-    *command = (tide_command){.kind = TIDE_COMMAND_EVICT,
-                              .reason = reason,
-                              .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = place->slot[TIDE_TIER_HOST],
-                              .copy = copy};
-    tide_places_open(moves->places, chunk);
     moves->evictions_open++;
-    tide_moves_issue(moves, command, NULL);
+    *command = (tide_command){.kind = TIDE_COMMAND_EVICT, .reason = reason, .chunk = chunk, .copy = copy};
+    begin(moves, command);
 }
 
 void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
@@ -105,14 +90,9 @@ void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reas
     const tide_place *place = tide_place_of(moves->places, chunk);
     assert(tide_place_is_dirty(place) && !place->busy);
     (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
-    *command = (tide_command){.kind = TIDE_COMMAND_WRITE_BACK,
-                              .reason = reason,
-                              .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = place->slot[TIDE_TIER_HOST],
-                              .copy = true};
-    tide_places_open(moves->places, chunk);
-    tide_moves_issue(moves, command, NULL);
+    *command =
+        (tide_command){.kind = TIDE_COMMAND_WRITE_BACK, .reason = reason, .chunk = chunk, .copy = true};
+    begin(moves, command);
 }
 
 /* --- done --- */

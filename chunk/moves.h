@@ -14,7 +14,6 @@ typedef struct tide_open_command {
     bool open;
     uint32_t generation;
     tide_command command;
-    uint32_t access[TIDE_TASK_CHUNKS_MAX]; /* tasks: TIDE_ACCESS_... per chunk */
 } tide_open_command;
 
 typedef struct tide_move_counters {
@@ -24,27 +23,24 @@ typedef struct tide_move_counters {
 typedef struct tide_moves {
     const tide_layout *layout;
     tide_places *places;
-    tide_open_command *open;
-    uint32_t *free;
-    uint32_t free_count;
+    tide_open_command open[TIDE_OPEN_COMMANDS_MAX];
+    uint32_t free[TIDE_OPEN_COMMANDS_MAX], free_count;
     uint32_t evictions_open; /* device slots about to be free */
     uint32_t spills_open;    /* host slots about to be free */
     tide_move_counters counters;
 } tide_moves;
 
-/* NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_moves_create(tide_moves *moves, const tide_layout *layout, tide_places *places);
-void tide_moves_destroy(tide_moves *moves);
+void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places);
 
 static inline uint32_t tide_moves_open(const tide_moves *moves)
 {
     return TIDE_OPEN_COMMANDS_MAX - moves->free_count;
 }
 
-/* Register a command and give it its id; `access` of a task, else NULL. There is room: tide_moves_open. */
-void tide_moves_issue(tide_moves *moves, tide_command *command, const uint32_t *access);
+/* Register a command and give it its id. There is room: tide_moves_open. */
+void tide_moves_issue(tide_moves *moves, tide_command *command);
 /* The open command `id`. Close it when all is done about it. */
-const tide_open_command *tide_moves_find(const tide_moves *moves, uint32_t id);
+const tide_command *tide_moves_find(const tide_moves *moves, uint32_t id);
 void tide_moves_close(tide_moves *moves, uint32_t id);
 
 /* --- moves --- */

@@ -331,7 +331,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
         tide_tasks_next_gather(request->tasks, turn, true, command))
         return true;
     /* What an update on the device gathers slots for is not taken from it. */
-    const bool slots_are_free = request->tasks->gather.tasks[TIDE_TIER_DEVICE].count == 0;
+    const bool slots_are_free = request->tasks->gather.tasks[TIDE_TIER_DEVICE].task_count == 0;
     turn->gathers = false;
     turn->prefetches = slots_are_free;
     return slots_are_free && fetch_with_slot(request, command);

@@ -38,7 +38,7 @@ static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
         return 0;
     if (due->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
-    const tide_task task = tide_gather_due(&t->gather, chunk);
+    const tide_command task = tide_gather_due(&t->gather, chunk);
     const uint32_t ready =
         tide_gather_is_there(&t->gather, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
@@ -83,7 +83,7 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     if (chunk == TIDE_CHUNK_NONE)
         return false;
     assert(tide_dues_has(tasks->dues, chunk) && !tasks->dues->chunks[chunk].on_device);
-    const tide_task task = tide_gather_due(&tasks->gather, chunk);
+    const tide_command task = tide_gather_due(&tasks->gather, chunk);
     tide_gather_hand_out(&tasks->gather, &task, command);
     return true;
 }
@@ -109,7 +109,7 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
             !may_gather(tasks, turn, device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST, first_only))
             continue;
         assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
-        const tide_task task = tide_gather_due(&tasks->gather, chunk);
+        const tide_command task = tide_gather_due(&tasks->gather, chunk);
         if (tide_gather_next(&tasks->gather, turn, &task, command))
             return true;
     }
@@ -119,8 +119,8 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command)
 {
     assert(tide_tasks_access_waits(tasks));
-    for (uint32_t i = 0; i < tasks->access.count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, tasks->access.items[i].chunk);
+    for (uint32_t i = 0; i < tasks->access.task_count; i++) {
+        const tide_chunk first = tide_dues_param_chunk(tasks->dues, tasks->access.task[i].chunk);
         if (first != TIDE_CHUNK_NONE && tide_dues_has(tasks->dues, first))
             return tide_tasks_next_ready(tasks, true, command) ||
                    tide_tasks_next_gather(tasks, turn, true, command);
@@ -133,11 +133,11 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 /* --- done --- */
 
-void tide_tasks_finish(tide_tasks *tasks, const tide_open_command *open, tide_part_end how)
+void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how)
 {
-    assert(open->command.kind != TIDE_COMMAND_ACCESS || tasks->access_running);
-    tide_gather_finish(&tasks->gather, open, how);
-    if (open->command.kind == TIDE_COMMAND_ACCESS)
+    assert(command->kind != TIDE_COMMAND_ACCESS || tasks->access_running);
+    tide_gather_finish(&tasks->gather, command, how);
+    if (command->kind == TIDE_COMMAND_ACCESS)
         tide_tasks_close_access(tasks);
 }
 
@@ -166,12 +166,14 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
         status = check_access(tasks, chunks, i);
     if (status != TIDE_OK)
         return status;
-    assert(tasks->access.count == 0 && !tasks->access_running);
-    tide_task *task = &tasks->access;
-    *task = (tide_task){.kind = TIDE_COMMAND_ACCESS,
-                        .tier = TIDE_TIER_HOST,
-                        .reason = TIDE_REASON_ACCESS,
-                        .chunk = chunks[0].tensor};
+    assert(tasks->access.task_count == 0 && !tasks->access_running);
+    tide_command *task = &tasks->access;
+    *task = (tide_command){.kind = TIDE_COMMAND_ACCESS,
+                           .tier = TIDE_TIER_HOST,
+                           .reason = TIDE_REASON_ACCESS,
+                           .chunk = chunks[0].tensor,
+                           .device_slot = TIDE_SLOT_NONE,
+                           .host_slot = TIDE_SLOT_NONE};
     for (uint32_t i = 0; i < count; i++) {
         /* Part of a chunk may be written, so the rest of its content is always wanted. */
         tide_task_add(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
@@ -185,13 +187,13 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
 
 void tide_tasks_close_access(tide_tasks *tasks)
 {
-    tide_task *task = &tasks->access;
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, task->items[i].chunk);
+    tide_command *task = &tasks->access;
+    for (uint32_t i = 0; i < task->task_count; i++) {
+        const tide_chunk first = tide_dues_param_chunk(tasks->dues, task->task[i].chunk);
         if (first != TIDE_CHUNK_NONE)
             tide_places_unmark(tasks->places, first, TIDE_MARK_FIRST);
     }
-    task->count = 0;
+    task->task_count = 0;
     tasks->access_running = false;
 }
 
@@ -199,11 +201,11 @@ bool tide_tasks_is_valid(const tide_tasks *tasks)
 {
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(tasks->dues, chunk); chunk++) {
         const tide_due *due = &tasks->dues->chunks[chunk];
-        const tide_task task =
-            due->kind == TIDE_DUE_NONE ? (tide_task){.count = 0} : tide_gather_due(&tasks->gather, chunk);
+        const tide_command task = due->kind == TIDE_DUE_NONE ? (tide_command){.task_count = 0}
+                                                             : tide_gather_due(&tasks->gather, chunk);
         uint32_t noted = tide_place_of(tasks->places, chunk)->noted;
-        for (uint32_t i = 0; i < task.count; i++)
-            noted |= tide_place_of(tasks->places, task.items[i].chunk)->noted;
+        for (uint32_t i = 0; i < task.task_count; i++)
+            noted |= tide_place_of(tasks->places, task.task[i].chunk)->noted;
         if (!(noted & 1u << TIDE_WATCHER_TASKS) && tasks->standings[chunk] != standing_of(tasks, chunk))
             return false;
     }

@@ -27,7 +27,7 @@ typedef struct tide_tasks {
     tide_use_set sets[TIDE_TASK_SETS]; /* of PARAM chunks */
     uint64_t *words;
     uint16_t *standings; /* per PARAM chunk: bit i: it is in set i */
-    tide_task access; /* count 0: none */
+    tide_command access; /* task_count 0: none */
     bool access_running;
 } tide_tasks;
 
@@ -43,7 +43,7 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
 /* The same for an open host request that is not handed out, and what its chunks owe. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
-void tide_tasks_finish(tide_tasks *tasks, const tide_open_command *open, tide_part_end how);
+void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how);
 
 /* --- the host request --- */
 
@@ -57,7 +57,7 @@ bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)
 {
-    return tasks->access.count > 0 && !tasks->access_running;
+    return tasks->access.task_count > 0 && !tasks->access_running;
 }
 
 #endif

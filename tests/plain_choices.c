@@ -526,9 +526,10 @@ static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_C
         return;
     }
     if (due[first] != TIDE_CHUNK_NONE &&
-        (t->gather.tasks[first].count == 0 || t->gather.tasks[first].chunk != due[first]))
+        (t->gather.tasks[first].task_count == 0 || t->gather.tasks[first].chunk != due[first]))
         snprintf(problem, sizeof problem, "gathered is chunk %u, by the plain rule it is chunk %u",
-                 t->gather.tasks[first].count ? t->gather.tasks[first].chunk : TIDE_CHUNK_NONE, due[first]);
+                 t->gather.tasks[first].task_count ? t->gather.tasks[first].chunk : TIDE_CHUNK_NONE,
+                 due[first]);
     else if (any && due[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && due[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
         snprintf(problem, sizeof problem, "gathered is something, by the plain rule it is nothing");
 }
