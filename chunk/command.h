@@ -1,4 +1,4 @@
-/* Commands: what the manager has the executor do, and why. See manager.h for when one is done. */
+/* Commands: what the manager has the executor do, and why; and counts of what was done. See manager.h for when one is done. */
 #ifndef TIDE_CHUNK_COMMAND_H
 #define TIDE_CHUNK_COMMAND_H
 
@@ -53,5 +53,19 @@ typedef struct tide_command {
     tide_task_chunk
         task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE: PARAM, MASTER, MOMENTUM, VARIANCE; RESTORE: PARAM, MASTER */
 } tide_command;
+
+/* What has been done so far. */
+typedef struct tide_manager_counters {
+    uint64_t evictions;      /* chunks that left the device, copied or not */
+    uint64_t clean_drops;    /* of those, without a copy */
+    uint64_t demand_fetches; /* an op had to wait for them */
+    uint64_t prefetches;
+    uint64_t write_backs;
+    uint64_t spills;         /* moves because the host was full */
+    uint64_t re_recordings;  /* a step's ops differed from the recording */
+    uint64_t plans;          /* made so far */
+    uint64_t zero_gradients; /* trainable params without a gradient at step end */
+    uint64_t calls;          /* begin, slice, end, next, done */
+} tide_manager_counters;
 
 #endif

@@ -28,7 +28,7 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
     if (!m)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
     m->layout = layout;
-    tide_moves_init(&m->moves, layout, &m->places);
+    tide_moves_init(&m->moves, layout, &m->places, &m->counters);
     tide_status status = tide_ops_create(&m->ops, layout);
     if (status == TIDE_OK)
         status = tide_tensors_create(&m->tensors, layout, &m->places);
@@ -195,7 +195,7 @@ static bool find_next(tide_manager *m, tide_command *command)
 bool tide_manager_next(tide_manager *manager, tide_command *command)
 {
     assert(manager->sealed);
-    manager->calls++;
+    manager->counters.calls++;
     if (manager->idle || tide_moves_open(&manager->moves) == TIDE_OPEN_COMMANDS_MAX)
         return false;
     tide_command found;
@@ -213,7 +213,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
     const bool waiting = request->open ? !request->ready
                                        : manager->tasks.access.task_count > 0 || manager->dues.parts_open > 0;
     const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
-    return waiting && !later && manager->idle && tide_manager_commands_open(manager) == 0;
+    return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
 }
 
 /* --- done --- */
@@ -221,7 +221,7 @@ bool tide_manager_is_stuck(tide_manager *manager)
 static void finish(tide_manager *m, uint32_t id, tide_part_end how)
 {
     const tide_command *command = tide_moves_find(&m->moves, id);
-    m->calls++;
+    m->counters.calls++;
     if (command->kind <= TIDE_COMMAND_WRITE_BACK)
         tide_moves_finish(&m->moves, command, how == TIDE_PART_DONE);
     else
@@ -245,7 +245,7 @@ void tide_manager_cancel(tide_manager *manager, uint32_t id)
 
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count)
 {
-    if (manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING)
+    if (tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "host request: a step is open");
     if (manager->phase == TIDE_PHASE_RELEASE_OWED)
         return tide_fail(TIDE_ERROR_STATE,
@@ -255,17 +255,12 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
     const tide_status status = tide_tasks_open_access(&manager->tasks, chunks, count);
     if (status != TIDE_OK)
         return status;
-    manager->calls++;
+    manager->counters.calls++;
     tide_manager_changed(manager);
     return TIDE_OK;
 }
 
 /* --- queries --- */
-
-uint32_t tide_manager_commands_open(const tide_manager *manager)
-{
-    return tide_moves_open(&manager->moves);
-}
 
 uint32_t tide_manager_leaving(const tide_manager *manager)
 {
@@ -326,41 +321,29 @@ void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_
 
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters)
 {
-    const tide_move_counters *moves = &manager->moves.counters;
-    *counters = (tide_manager_counters){.evictions = moves->evictions,
-                                        .clean_drops = moves->clean_drops,
-                                        .demand_fetches = moves->demand_fetches,
-                                        .prefetches = moves->prefetches,
-                                        .write_backs = moves->write_backs,
-                                        .spills = moves->spills,
-                                        .re_recordings = manager->future.re_recordings,
-                                        .plans = manager->future.planned,
-                                        .zero_gradients = manager->zero_gradients,
-                                        .calls = manager->calls};
+    *counters = manager->counters;
+    counters->re_recordings = manager->future.re_recordings;
+    counters->plans = manager->future.planned;
 }
 
 /* --- validity --- */
 
-void tide_manager_check_deeply(tide_manager *manager, bool on)
+bool tide_manager_is_valid(const tide_manager *manager)
 {
-    manager->deep_checks = on;
+    const tide_manager *m = manager;
+    if (!tide_places_is_valid(&m->places, m->deep_checks) ||
+        !tide_request_is_valid(&m->request, m->deep_checks))
+        return false;
+    if (m->request.open && !tide_manager_step_is_open(m))
+        return false;
+    return !m->deep_checks || (tide_tensors_is_valid(&m->tensors) && tide_dues_is_valid(&m->dues) &&
+                               tide_gradients_is_valid(&m->ops.gradients) &&
+                               tide_victims_is_valid(&m->victims) && tide_leaving_is_valid(&m->leaving) &&
+                               tide_tasks_is_valid(&m->tasks) && tide_prefetch_is_valid(&m->prefetch));
 }
 
 void tide_manager_changed(tide_manager *manager)
 {
     manager->idle = false;
-    assert(tide_manager_is_valid(manager, manager->deep_checks));
-}
-
-bool tide_manager_is_valid(const tide_manager *manager, bool deep)
-{
-    const bool step_open = manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING;
-    if (!tide_places_is_valid(&manager->places, deep) || !tide_request_is_valid(&manager->request, deep))
-        return false;
-    if (manager->request.open && !step_open)
-        return false;
-    return !deep || (tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
-                     tide_gradients_is_valid(&manager->ops.gradients) &&
-                     tide_victims_is_valid(&manager->victims) && tide_leaving_is_valid(&manager->leaving) &&
-                     tide_tasks_is_valid(&manager->tasks) && tide_prefetch_is_valid(&manager->prefetch));
+    assert(tide_manager_is_valid(manager));
 }

@@ -5,9 +5,11 @@
 
 /* --- open commands --- */
 
-void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places)
+void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places,
+                     tide_manager_counters *counters)
 {
-    *moves = (tide_moves){.layout = layout, .places = places, .free_count = TIDE_OPEN_COMMANDS_MAX};
+    *moves = (tide_moves){
+        .layout = layout, .places = places, .counters = counters, .free_count = TIDE_OPEN_COMMANDS_MAX};
     for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++)
         moves->free[i] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
 }
@@ -97,7 +99,7 @@ void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reas
 
 /* --- done --- */
 
-static void count(tide_move_counters *counters, const tide_command *command)
+static void count(tide_manager_counters *counters, const tide_command *command)
 {
     const bool evict = command->kind == TIDE_COMMAND_EVICT, fetch = command->kind == TIDE_COMMAND_FETCH;
     counters->evictions += evict;
@@ -146,6 +148,6 @@ void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok)
     else if (ok)
         tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
     if (ok)
-        count(&moves->counters, command);
+        count(moves->counters, command);
     tide_places_tidy_host(moves->places, command->chunk);
 }

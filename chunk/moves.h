@@ -16,10 +16,6 @@ typedef struct tide_open_command {
     tide_command command;
 } tide_open_command;
 
-typedef struct tide_move_counters {
-    uint64_t evictions, clean_drops, demand_fetches, prefetches, write_backs, spills;
-} tide_move_counters;
-
 typedef struct tide_moves {
     const tide_layout *layout;
     tide_places *places;
@@ -27,10 +23,10 @@ typedef struct tide_moves {
     uint32_t free[TIDE_OPEN_COMMANDS_MAX], free_count;
     uint32_t evictions_open; /* device slots about to be free */
     uint32_t spills_open;    /* host slots about to be free */
-    tide_move_counters counters;
+    tide_manager_counters *counters; /* its moves */
 } tide_moves;
 
-void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places);
+void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places, tide_manager_counters *counters);
 
 static inline uint32_t tide_moves_open(const tide_moves *moves)
 {

@@ -166,6 +166,7 @@ typedef struct rig {
     tide_layout *layout;
     tide_places places;
     tide_moves moves;
+    tide_manager_counters counters;
     tide_command command;
 } rig;
 
@@ -182,7 +183,7 @@ static void arrange(rig *r)
     assert_int_equal(tide_layout_add_checkpoint(r->layout, "c", 1, 100, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(r->layout), TIDE_OK);
     assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
-    tide_moves_init(&r->moves, r->layout, &r->places);
+    tide_moves_init(&r->moves, r->layout, &r->places, &r->counters);
 }
 
 static void undo(rig *r)
@@ -231,8 +232,8 @@ static void what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is(void *
     tide_moves_fetch(&r.moves, last, TIDE_REASON_DEMAND, &r.command);
     assert_true(!r.command.zero && !r.command.copy);
     finish(&r, true);
-    assert_int_equal(r.moves.counters.prefetches, 1);
-    assert_int_equal(r.moves.counters.demand_fetches, 1);
+    assert_int_equal(r.counters.prefetches, 1);
+    assert_int_equal(r.counters.demand_fetches, 1);
     undo(&r);
 }
 
@@ -247,7 +248,7 @@ static void a_fetch_that_failed_gives_its_slot_back(void **state)
     finish(&r, false);
     expect(&r, 0, false, false, false);
     assert_int_equal(r.moves.spills_open, 0);
-    assert_int_equal(r.moves.counters.spills, 0);
+    assert_int_equal(r.counters.spills, 0);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_DEVICE), 3);
     undo(&r);
 }
@@ -269,8 +270,8 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
     finish(&r, true);
     expect(&r, 0, false, true, false);
     assert_int_equal(r.moves.evictions_open, 0);
-    assert_int_equal(r.moves.counters.evictions, 1);
-    assert_int_equal(r.moves.counters.clean_drops, 0);
+    assert_int_equal(r.counters.evictions, 1);
+    assert_int_equal(r.counters.clean_drops, 0);
     assert_int_equal(tide_place_of(&r.places, 0)->marks, 0); /* no slot waits for it any more */
     undo(&r);
 }
@@ -291,8 +292,8 @@ static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(v
     tide_moves_evict(&r.moves, 0, false, TIDE_REASON_DEMAND, &r.command);
     finish(&r, true);
     expect(&r, 0, false, true, false);
-    assert_int_equal(r.moves.counters.write_backs, 1);
-    assert_int_equal(r.moves.counters.clean_drops, 1);
+    assert_int_equal(r.counters.write_backs, 1);
+    assert_int_equal(r.counters.clean_drops, 1);
     undo(&r);
 }
 
