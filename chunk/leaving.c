@@ -223,7 +223,7 @@ static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
 
 static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
 {
-    if (tide_leaving_count(l) == 0)
+    if (l->places->going == 0)
         return false;
     look_again(l);
     tide_chunk chunk = nearest(l, 1u << CLEAN, 0);

@@ -48,12 +48,6 @@ void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uin
 void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends);
 /* These are requested: they stay, but for those that have to be updated on the host first. */
 void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count);
-/* Chunks that leave or are copied out. */
-static inline uint32_t tide_leaving_count(const tide_leaving *leaving)
-{
-    return leaving->places->going;
-}
-
 /* The next chunk that leaves or is copied out, as the way out has room for it. */
 bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command);
 /* A slot is wanted now: the next chunk that leaves anyway, with a copy or only without. */

@@ -164,7 +164,7 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.task_count ||
+    if (manager->places.going || manager->dues.count || manager->tasks.access.task_count ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
@@ -264,7 +264,7 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 
 uint32_t tide_manager_leaving(const tide_manager *manager)
 {
-    return tide_leaving_count(&manager->leaving);
+    return manager->places.going;
 }
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)
@@ -294,29 +294,11 @@ bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk para
     return manager->dues.on_device[param_chunk];
 }
 
-static tide_chunk_state chunk_state(const tide_manager *m, tide_chunk chunk)
+uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk)
 {
-    const tide_place *place = tide_place_of(&m->places, chunk);
-    const tide_space space = tide_layout_chunk_space(m->layout, chunk);
-    if (space == TIDE_SPACE_PARAM && m->dues.chunks[chunk].running)
-        return TIDE_CHUNK_UPDATING;
-    if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
-        return tide_tensor_counts_state(&m->tensors.counts[chunk]);
-    if (place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST])
-        return TIDE_CHUNK_UPDATING;
-    return place->live ? TIDE_CHUNK_HOLD : TIDE_CHUNK_FREE;
-}
-
-void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency)
-{
-    assert(manager->sealed && chunk < manager->places.chunk_count);
     const tide_place *place = tide_place_of(&manager->places, chunk);
-    *residency = (tide_residency){.state = chunk_state(manager, chunk),
-                                  .device_slot = place->slot[TIDE_TIER_DEVICE],
-                                  .host_slot = place->slot[TIDE_TIER_HOST],
-                                  .device_valid = tide_place_has(place, TIDE_TIER_DEVICE),
-                                  .host_valid = tide_place_has(place, TIDE_TIER_HOST),
-                                  .pinned = place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST]};
+    assert(tide_place_has(place, TIDE_TIER_DEVICE) && place->pins[TIDE_TIER_DEVICE] > 0);
+    return place->slot[TIDE_TIER_DEVICE];
 }
 
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters)

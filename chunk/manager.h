@@ -64,15 +64,6 @@ typedef struct tide_slot_needs {
     uint32_t total_slots;  /* least of both together: every chunk somewhere, and one spare for the exchange */
 } tide_slot_needs;
 
-typedef struct tide_residency {
-    tide_chunk_state state;
-    uint32_t device_slot; /* UINT32_MAX: none */
-    uint32_t host_slot;
-    bool device_valid; /* the slot's content is the chunk's */
-    bool host_valid;
-    bool pinned;
-} tide_residency;
-
 /* --- set-up --- */
 
 /* A manager for a sealed layout, which must outlive it. NO_MEMORY. Freed with tide_manager_destroy (NULL
@@ -184,7 +175,8 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is done. */
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk);
-void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency);
+/* The device slot of a chunk that the open op holds. */
+uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk);
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
 
 #endif

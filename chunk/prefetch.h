@@ -26,7 +26,6 @@
 
 #include "chunk/future.h"
 #include "chunk/moves.h"
-#include "chunk/turn.h"
 #include "chunk/use_set.h"
 
 typedef struct tide_prefetch {

@@ -22,7 +22,6 @@
 
 #include "chunk/future.h"
 #include "chunk/moves.h"
-#include "chunk/turn.h"
 
 typedef struct tide_victims {
     const tide_layout *layout;

@@ -34,20 +34,11 @@ bool tide_holds_is_valid(const tide_holds *holds)
     return true;
 }
 
-/* Where a chunk that the open op holds is. */
-static uint32_t device_slot(const tide_holds *holds, tide_chunk chunk)
-{
-    tide_residency residency;
-    tide_manager_residency(holds->manager, chunk, &residency);
-    assert(residency.device_valid && residency.pinned);
-    return residency.device_slot;
-}
-
 static void add_chunk(tide_holds *holds, tide_chunk chunk, bool write, tide_needs *needs)
 {
     if (tide_holds_has_last(holds, chunk, write))
         return;
-    const uint32_t slot = device_slot(holds, chunk);
+    const uint32_t slot = tide_manager_held_slot(holds->manager, chunk);
     tide_needs_add(needs, &holds->order->marks[TIDE_TIER_DEVICE][slot], write);
     for (uint32_t i = 0; i < holds->count; i++) {
         if (holds->chunks[i] != chunk)
