@@ -34,13 +34,10 @@ typedef struct tide_request {
     uint32_t pinned_count;  /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
     bool tracked;           /* while it is not ready; what its pins lack, from pinned_count on, is known: */
-    uint32_t lacking;       /* pins that are not at rest on the device, or owe something */
-    uint32_t owing;         /* that owe something */
-    uint32_t slotless;      /* that have no device slot */
-    uint8_t *lacks;         /* per pin */
+    uint32_t slotless;      /* pins that have no device slot */
+    uint8_t *lacks;         /* per pin: which of the sets it is in */
     uint32_t *position;     /* per chunk: which pin it is, or was */
-    tide_use_set missing;   /* pins that a fetch into a free slot would bring, */
-    tide_use_set in_place;  /* or one into its own */
+    tide_use_set sets[5];   /* of pins: request.c */
     uint64_t *words;
     uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;

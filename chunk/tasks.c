@@ -53,8 +53,7 @@ static void look_again(tide_tasks *t)
             continue;
         const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
         assert(is < 1u << TIDE_TASK_SETS);
-        for (uint32_t changed = was ^ is; changed; changed &= changed - 1)
-            tide_use_set_put(&t->sets[__builtin_ctz(changed)], chunk, is & changed & -changed);
+        tide_use_sets_move(t->sets, chunk, was, is);
         t->standings[chunk] = (uint16_t)is;
     }
 }

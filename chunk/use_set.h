@@ -38,6 +38,13 @@ static inline void tide_use_set_put(tide_use_set *set, uint32_t use, bool member
         tide_use_set_erase(set, use);
 }
 
+/* Of several sets (bit i: sets[i]) the number was in some, and is in others from now on. */
+static inline void tide_use_sets_move(tide_use_set *sets, uint32_t use, uint32_t was, uint32_t is)
+{
+    for (uint32_t changed = was ^ is; changed; changed &= changed - 1)
+        tide_use_set_put(&sets[__builtin_ctz(changed)], use, is & changed & -changed);
+}
+
 /* Empty it. */
 void tide_use_set_clear(tide_use_set *set);
 /* The lowest number of at least `from` (at most the bound), TIDE_USE_NONE if there is none. */
