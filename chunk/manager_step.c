@@ -239,7 +239,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     *gave_up = gives_up_training(m);
     *torn = m->dues.failed || (*gave_up && m->dues.begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
-    tide_request_give_up(&m->request);
+    tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
     tide_gather_forget(&m->tasks.gather);
     if (*torn)

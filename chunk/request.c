@@ -271,15 +271,9 @@ void tide_request_end_slice(tide_request *request, uint64_t ends)
 
 void tide_request_close(tide_request *request)
 {
-    assert(request->slice == TIDE_SLICE_NONE);
     release_chunks(request, 0);
-    request->open = request->ready = false;
-}
-
-void tide_request_give_up(tide_request *request)
-{
     request->slice = TIDE_SLICE_NONE;
-    tide_request_close(request);
+    request->open = request->ready = false;
 }
 
 /* --- next --- */
@@ -299,43 +293,31 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
     return true;
 }
 
-/* What owes nothing is fetched. `*blocked`: some chunk has no slot, nor one coming. */
-static bool fetch_missing(tide_request *r, bool *blocked, tide_command *command)
-{
-    assert(is_waiting(r) && !has_any(r, OWING));
-    *blocked = false;
-    if (fetch_with_slot(r, command))
-        return true;
-    const uint32_t missing = tide_request_reserved(r);
-    *blocked = missing > 0;
-    if (missing <= r->moves->evictions_open)
-        return false;
-    const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
-    return tide_leaving_next_slot(r->leaving, false, command) ||
-           tide_victims_evict_spent(r->victims, rule, TIDE_REASON_DEMAND, command) ||
-           tide_leaving_next_slot(r->leaving, true, command) ||
-           tide_victims_evict(r->victims, rule, TIDE_REASON_DEMAND, command);
-}
-
 bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *command)
 {
-    if (!request->open || request->ready)
+    const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
+    if (!is_waiting(request))
         return false;
     assert(request->tracked && turn->request_yields == has_any(request, OWING));
-    if (!turn->request_yields) {
-        bool blocked;
-        const bool found = fetch_missing(request, &blocked, command);
-        turn->gathers = turn->prefetches = !blocked;
-        return found;
+    if (turn->request_yields) {
+        if (tide_tasks_next_ready(request->tasks, true, command) ||
+            tide_tasks_next_gather(request->tasks, turn, true, command))
+            return true;
+        /* What an update on the device gathers slots for is not taken from it. */
+        turn->gathers = false;
+        turn->prefetches = request->tasks->gather.tasks[TIDE_TIER_DEVICE].task_count == 0;
+        return turn->prefetches && fetch_with_slot(request, command);
     }
-    if (tide_tasks_next_ready(request->tasks, true, command) ||
-        tide_tasks_next_gather(request->tasks, turn, true, command))
+    if (fetch_with_slot(request, command))
         return true;
-    /* What an update on the device gathers slots for is not taken from it. */
-    const bool slots_are_free = request->tasks->gather.tasks[TIDE_TIER_DEVICE].task_count == 0;
-    turn->gathers = false;
-    turn->prefetches = slots_are_free;
-    return slots_are_free && fetch_with_slot(request, command);
+    const uint32_t missing = tide_request_reserved(request);
+    turn->gathers = turn->prefetches = missing == 0;
+    if (missing <= request->moves->evictions_open)
+        return false;
+    return tide_leaving_next_slot(request->leaving, false, command) ||
+           tide_victims_evict_spent(request->victims, rule, TIDE_REASON_DEMAND, command) ||
+           tide_leaving_next_slot(request->leaving, true, command) ||
+           tide_victims_evict(request->victims, rule, TIDE_REASON_DEMAND, command);
 }
 
 bool tide_request_is_valid(const tide_request *request, bool deep)

@@ -62,10 +62,8 @@ bool tide_request_try_pin(tide_request *request);
 bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *command);
 /* Release the open slice, if one is: its parts get their next states. `ends` as tide_leaving_use_ended. */
 void tide_request_end_slice(tide_request *request, uint64_t ends);
-/* Release the op's pins, the slice's are. The op is open no more; its params' states are the caller's to change. */
+/* Release all pins. The op is open no more; states are the caller's to change. */
 void tide_request_close(tide_request *request);
-/* Release everything, without changing any state. */
-void tide_request_give_up(tide_request *request);
 
 /* Does it wait for an update or a restore of one of its chunks? Until then its chunks are fair game for that task. */
 bool tide_request_waits_for_due(tide_request *request);

@@ -87,13 +87,6 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     return true;
 }
 
-/* May the tier's next task be gathered? On the host what is under way comes first; then those that leave decide. */
-static bool may_gather(const tide_tasks *t, const tide_turn *turn, tide_tier tier, bool first_only)
-{
-    return t->gather.running[tier] < TIDE_OPEN_TASKS_MAX &&
-           (tier == TIDE_TIER_DEVICE || !turn->out_busy || first_only);
-}
-
 bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
 {
     if (tasks->dues->count == 0)
@@ -104,8 +97,9 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
     for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* the first chunk first */
         const bool device = (on_device < on_host) == (i == 0);
         const tide_chunk chunk = device ? on_device : on_host;
-        if (chunk == TIDE_CHUNK_NONE ||
-            !may_gather(tasks, turn, device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST, first_only))
+        const tide_tier tier = device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+        const bool waits = !device && turn->out_busy && !first_only; /* what is under way comes first */
+        if (chunk == TIDE_CHUNK_NONE || waits || tasks->gather.running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
         assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
         const tide_command task = tide_gather_due(&tasks->gather, chunk);
@@ -155,6 +149,16 @@ static tide_status check_access(const tide_tasks *t, const tide_use *uses, uint3
     return TIDE_OK;
 }
 
+/* The PARAM chunks whose dues the host request waits for. */
+static void mark_access(tide_tasks *t, uint32_t set, uint32_t unset)
+{
+    for (uint32_t i = 0; i < t->access.task_count; i++) {
+        const tide_chunk first = tide_dues_param_chunk(t->dues, t->access.task[i].chunk);
+        if (first != TIDE_CHUNK_NONE)
+            tide_places_change_marks(t->places, first, set, unset);
+    }
+}
+
 tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, uint32_t count)
 {
     tide_status status = TIDE_OK;
@@ -173,26 +177,16 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
                            .chunk = chunks[0].tensor,
                            .device_slot = TIDE_SLOT_NONE,
                            .host_slot = TIDE_SLOT_NONE};
-    for (uint32_t i = 0; i < count; i++) {
-        /* Part of a chunk may be written, so the rest of its content is always wanted. */
+    for (uint32_t i = 0; i < count; i++) /* part of a chunk may be written: the rest of it is always wanted */
         tide_task_add(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, chunks[i].tensor);
-        if (first != TIDE_CHUNK_NONE)
-            tide_places_mark(tasks->places, first, TIDE_MARK_FIRST);
-    }
-    tasks->access_running = false;
+    mark_access(tasks, TIDE_MARK_FIRST, 0);
     return TIDE_OK;
 }
 
 void tide_tasks_close_access(tide_tasks *tasks)
 {
-    tide_command *task = &tasks->access;
-    for (uint32_t i = 0; i < task->task_count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, task->task[i].chunk);
-        if (first != TIDE_CHUNK_NONE)
-            tide_places_unmark(tasks->places, first, TIDE_MARK_FIRST);
-    }
-    task->task_count = 0;
+    mark_access(tasks, 0, TIDE_MARK_FIRST);
+    tasks->access.task_count = 0;
     tasks->access_running = false;
 }
 
