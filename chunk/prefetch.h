@@ -16,8 +16,8 @@
  * hundredth or two more.
  *
  * Nothing is walked: of each chunk only the next planned fetch can begin, and that one is looked at again when its chunk was
- * noted. Those that are missing are in a set, and those that a slot is set aside for, in which no more are passed by than
- * there are free slots.
+ * noted. Those that are missing are in a set; those that a slot is set aside for are summed up in a tree (P. M. Fenwick, "A
+ * New Data Structure for Cumulative Frequency Tables", 1994), which tells how many come before another.
  *
  * Owns how far the planned fetches have got. Calls places, moves, future, dues, use_set.
  */
@@ -40,7 +40,9 @@ typedef struct tide_prefetch {
     uint32_t first;       /* the first fetch for a moment to come */
     uint32_t *next_fetch; /* per fetch: its chunk's next one, perhaps in the next step */
     uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
-    tide_use_set sets[3]; /* of fetches: prefetch.c */
+    uint32_t *aside;      /* the tree, of fetches numbered from 1 */
+    bool *is_aside;       /* per fetch: a free slot is set aside for it */
+    tide_use_set sets[2]; /* of fetches: prefetch.c */
     uint64_t *words;
 } tide_prefetch;
 
@@ -51,7 +53,7 @@ void tide_prefetch_destroy(tide_prefetch *prefetch);
 /* The next fetch ahead, if the way in has room for it. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);
 
-/* Is every chunk's next fetch what it is taken for, if the chunk was not noted meanwhile? Walks all. */
+/* Is every fetch what it is taken for, if its chunk was not noted meanwhile? Walks all. */
 bool tide_prefetch_is_valid(const tide_prefetch *prefetch);
 
 #endif
