@@ -158,10 +158,8 @@ static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_comm
                 return true;
             continue;
         }
-        if (goes)
-            tide_moves_evict(g->moves, chunk, copy, task->reason, command);
-        else
-            tide_moves_write_back(g->moves, chunk, task->reason, command);
+        tide_moves_out(g->moves, goes ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy,
+                       task->reason, command);
         return true;
     }
     return false;

@@ -232,13 +232,12 @@ static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *
         chunk = choose_with_copy(l, marks);
     if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(l->victims, SPARED_DUPLICATES)))
         return false;
-    assert(copy || tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING);
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
     const tide_reason reason = tide_dues_has(l->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
-    if (tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING)
-        tide_moves_evict(l->moves, chunk, copy, reason, command);
-    else
-        tide_moves_write_back(l->moves, chunk, reason, command);
+    const bool leaves = tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING;
+    assert(copy || leaves);
+    tide_moves_out(l->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy, reason,
+                   command);
     tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING);
     return true;
 }

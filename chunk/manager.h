@@ -22,8 +22,7 @@
  *             device slot  host slot
  *   absent    -            -          no content yet: zeros (model data) or nothing (FREE checkpoints)
  *   host      -            valid
- *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values, and
- *                                     is given away before any other
+ *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values
  *   clean     valid        valid      evicted without a copy
  *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
  *

@@ -46,9 +46,8 @@ void tide_moves_close(tide_moves *moves, uint32_t id)
 /* --- moves --- */
 
 /* Its slots are taken. */
-static void begin(tide_moves *moves, tide_command *command)
+static void begin(tide_moves *moves, const tide_place *place, tide_command *command)
 {
-    const tide_place *place = tide_place_of(moves->places, command->chunk);
     command->device_slot = place->slot[TIDE_TIER_DEVICE];
     command->host_slot = place->slot[TIDE_TIER_HOST];
     tide_places_open(moves->places, command->chunk);
@@ -71,30 +70,22 @@ void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, t
                               .copy = copy,
                               .in_place = in_place,
                               .zero = zero};
-    begin(moves, command);
+    begin(moves, place, command);
 }
 
-void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reason reason,
-                      tide_command *command)
+void tide_moves_out(tide_moves *moves, tide_command_kind kind, tide_chunk chunk, bool copy,
+                    tide_reason reason, tide_command *command)
 {
     const tide_place *place = tide_place_of(moves->places, chunk);
-    assert(tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
+    const bool evict = kind == TIDE_COMMAND_EVICT;
+    assert(evict || (kind == TIDE_COMMAND_WRITE_BACK && copy && !place->busy));
+    assert(!evict || tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
     assert(!copy || (tide_place_is_dirty(place) && tide_places_free(moves->places, TIDE_TIER_HOST) > 0));
     if (copy)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
-    moves->evictions_open++;
-    *command = (tide_command){.kind = TIDE_COMMAND_EVICT, .reason = reason, .chunk = chunk, .copy = copy};
-    begin(moves, command);
-}
-
-void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
-{
-    const tide_place *place = tide_place_of(moves->places, chunk);
-    assert(tide_place_is_dirty(place) && !place->busy);
-    (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
-    *command =
-        (tide_command){.kind = TIDE_COMMAND_WRITE_BACK, .reason = reason, .chunk = chunk, .copy = true};
-    begin(moves, command);
+    moves->evictions_open += evict;
+    *command = (tide_command){.kind = kind, .reason = reason, .chunk = chunk, .copy = copy};
+    begin(moves, place, command);
 }
 
 /* --- done --- */
@@ -122,15 +113,15 @@ static void finish_fetch(tide_moves *moves, const tide_command *command, bool ok
     }
 }
 
-static void finish_evict(tide_moves *moves, const tide_command *command, bool ok)
+static void finish_out(tide_moves *moves, const tide_command *command, bool ok)
 {
-    assert(moves->evictions_open > 0);
-    moves->evictions_open--;
-    assert(tide_place_of(moves->places, command->chunk)->pins[TIDE_TIER_DEVICE] == 0);
-    if (!ok)
-        return;
-    if (command->copy)
+    const bool evict = command->kind == TIDE_COMMAND_EVICT;
+    assert(moves->evictions_open > 0 || !evict);
+    moves->evictions_open -= evict;
+    if (ok && command->copy)
         tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
+    if (!ok || !evict)
+        return;
     tide_places_unmark(moves->places, command->chunk, TIDE_MARK_KEPT);
     tide_places_release(moves->places, command->chunk, TIDE_TIER_DEVICE);
 }
@@ -143,10 +134,8 @@ void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok)
     tide_places_close(moves->places, command->chunk);
     if (command->kind == TIDE_COMMAND_FETCH)
         finish_fetch(moves, command, ok);
-    else if (command->kind == TIDE_COMMAND_EVICT)
-        finish_evict(moves, command, ok);
-    else if (ok)
-        tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
+    else
+        finish_out(moves, command, ok);
     if (ok)
         count(moves->counters, command);
     tide_places_tidy_host(moves->places, command->chunk);

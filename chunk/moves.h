@@ -43,10 +43,9 @@ void tide_moves_close(tide_moves *moves, uint32_t id);
 
 /* Let a chunk in: FETCH from its host copy, or zeroed, or as it comes. There is a slot for it. */
 void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command);
-/* Let it out, with a copy (there is a free host slot) or without. */
-void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reason reason, tide_command *command);
-/* Copy a dirty chunk out; it stays. There is a free host slot. */
-void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command);
+/* Let it out (EVICT), with a copy or without; or only copy a dirty one out (WRITE_BACK). For a copy there is a free host slot. */
+void tide_moves_out(tide_moves *moves, tide_command_kind kind, tide_chunk chunk, bool copy, tide_reason reason,
+                    tide_command *command);
 /* A move is done, or failed and changed nothing. */
 void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok);
 

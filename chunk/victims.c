@@ -137,7 +137,7 @@ bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide
     if (dead == TIDE_CHUNK_NONE)
         return false;
     assert(!tide_place_is_dirty(tide_place_of(victims->places, dead)));
-    tide_moves_evict(victims->moves, dead, false, reason, command);
+    tide_moves_out(victims->moves, TIDE_COMMAND_EVICT, dead, false, reason, command);
     return true;
 }
 
@@ -155,7 +155,7 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
         return false;
     const bool copy = victim != clean;
     assert(copy == tide_place_is_dirty(tide_place_of(victims->places, victim)));
-    tide_moves_evict(victims->moves, victim, copy, reason, command);
+    tide_moves_out(victims->moves, TIDE_COMMAND_EVICT, victim, copy, reason, command);
     return true;
 }
 

@@ -260,13 +260,13 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
     arrange(&r);
     bring(&r);
     tide_places_mark(&r.places, 0, TIDE_MARK_KEPT);
-    tide_moves_evict(&r.moves, 0, true, TIDE_REASON_DEMAND, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, true, TIDE_REASON_DEMAND, &r.command);
     assert_int_equal(r.moves.evictions_open, 1);
     expect(&r, 0, true, false, true);
     finish(&r, false); /* nothing has changed */
     expect(&r, 0, true, false, false);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_HOST), 4);
-    tide_moves_evict(&r.moves, 0, true, TIDE_REASON_DEMAND, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, true, TIDE_REASON_DEMAND, &r.command);
     finish(&r, true);
     expect(&r, 0, false, true, false);
     assert_int_equal(r.moves.evictions_open, 0);
@@ -282,14 +282,14 @@ static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(v
     rig r;
     arrange(&r);
     bring(&r);
-    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
     finish(&r, false);
     expect(&r, 0, true, false, false);
-    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
     finish(&r, true);
     expect(&r, 0, true, true, false);
     assert_true(tide_place_is_duplicate(tide_place_of(&r.places, 0)));
-    tide_moves_evict(&r.moves, 0, false, TIDE_REASON_DEMAND, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, false, TIDE_REASON_DEMAND, &r.command);
     finish(&r, true);
     expect(&r, 0, false, true, false);
     assert_int_equal(r.counters.write_backs, 1);
@@ -303,7 +303,7 @@ static void a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to
     rig r;
     arrange(&r);
     bring(&r);
-    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
     finish(&r, true);
     const uint32_t slot = tide_place_of(&r.places, 0)->slot[TIDE_TIER_DEVICE];
     tide_places_make_stale(&r.places, 0);
