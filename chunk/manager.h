@@ -30,7 +30,7 @@
  *
  *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose update is
  *      pending is updated first: weights are never stale.
- *   2. updates and restores, in forward order (tasks.h, gather.h), on the host or on the device as placed (dues.h).
+ *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (dues.h).
  *   3. prefetch along the plan made of the recorded step (planner.h, leaving.h, prefetch.h).
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task

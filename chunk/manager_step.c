@@ -234,14 +234,14 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     if (tide_moves_open(&m->moves))
         return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open", tide_moves_open(&m->moves));
     assert(m->moves.evictions_open == 0 && m->moves.spills_open == 0);
-    assert(m->tasks.gather.running[TIDE_TIER_DEVICE] == 0 && m->tasks.gather.running[TIDE_TIER_HOST] == 0);
+    assert(m->tasks.running[TIDE_TIER_DEVICE] == 0 && m->tasks.running[TIDE_TIER_HOST] == 0);
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
     *torn = m->dues.failed || (*gave_up && m->dues.begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
     tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
-    tide_gather_forget(&m->tasks.gather);
+    tide_gather_forget(&m->tasks);
     if (*torn)
         tide_dues_forget(&m->dues);
     else if (*gave_up)

@@ -21,11 +21,11 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
     const uint32_t most = tide_ops_largest(ops, &op);
     *request = (tide_request){.ops = ops,
                               .places = tasks->places,
-                              .tensors = tasks->gather.tensors,
+                              .tensors = tasks->tensors,
                               .dues = tasks->dues,
-                              .moves = tasks->gather.moves,
+                              .moves = tasks->moves,
                               .future = leaving->future,
-                              .victims = tasks->gather.victims,
+                              .victims = tasks->victims,
                               .leaving = leaving,
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
@@ -305,7 +305,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
             return true;
         /* What an update on the device gathers slots for is not taken from it. */
         turn->gathers = false;
-        turn->prefetches = request->tasks->gather.tasks[TIDE_TIER_DEVICE].task_count == 0;
+        turn->prefetches = request->tasks->gathered[TIDE_TIER_DEVICE].task_count == 0;
         return turn->prefetches && fetch_with_slot(request, command);
     }
     if (fetch_with_slot(request, command))

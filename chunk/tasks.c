@@ -8,8 +8,12 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
                               tide_dues *dues)
 {
     const uint32_t chunks = tide_layout_space_chunks(victims->layout, TIDE_SPACE_PARAM);
-    *tasks = (tide_tasks){.places = victims->places, .dues = dues};
-    tide_gather_init(&tasks->gather, victims, tensors, dues);
+    *tasks = (tide_tasks){.layout = victims->layout,
+                          .places = victims->places,
+                          .tensors = tensors,
+                          .dues = dues,
+                          .moves = victims->moves,
+                          .victims = victims};
     tasks->words = tide_use_sets_create(tasks->sets, TIDE_TASK_SETS, chunks);
     tasks->standings = calloc(chunks, sizeof *tasks->standings);
     if (!tasks->words || !tasks->standings)
@@ -27,6 +31,36 @@ void tide_tasks_destroy(tide_tasks *tasks)
 
 /* --- which task --- */
 
+static void add_chunk(tide_command *task, tide_chunk chunk, uint32_t access)
+{
+    assert(task->task_count < TIDE_TASK_CHUNKS_MAX && chunk != TIDE_CHUNK_NONE);
+    task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
+}
+
+/* The next part of what a PARAM chunk owes: a task that has no slots yet. */
+static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
+{
+    const tide_due *due = &t->dues->chunks[chunk];
+    assert(due->kind != TIDE_DUE_NONE && due->part < due->parts);
+    const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
+    const bool updates = due->kind == TIDE_DUE_UPDATE;
+    assert(updates || !due->on_device);
+    tide_command task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
+                         .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
+                         .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
+                         .chunk = chunk,
+                         .part = due->part};
+    add_chunk(&task, chunk, updates || due->part > 0 ? both : TIDE_ACCESS_WRITE);
+    const int last = updates ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
+    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
+        const tide_chunk state = tide_layout_state_chunk(t->layout, chunk, (tide_space)space, due->part);
+        if (state != TIDE_CHUNK_NONE)
+            add_chunk(&task, state, updates ? both : TIDE_ACCESS_READ);
+    }
+    assert(task.task_count >= 2);
+    return task;
+}
+
 /* The sets that a PARAM chunk belongs to: bit i for set i. */
 static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
 {
@@ -38,9 +72,8 @@ static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
         return 0;
     if (due->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
-    const tide_command task = tide_gather_due(&t->gather, chunk);
-    const uint32_t ready =
-        tide_gather_is_there(&t->gather, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
+    const tide_command task = due_task(t, chunk);
+    const uint32_t ready = tide_gather_is_there(t, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
 }
 
@@ -72,7 +105,7 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
 {
     const uint32_t free = tide_places_free(tasks->places, TIDE_TIER_HOST);
     tide_chunk chunk = TIDE_CHUNK_NONE;
-    if (tasks->gather.running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
+    if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
         return false;
     look_again(tasks);
     for (uint32_t fresh = 0; fresh <= free && fresh <= TIDE_TASK_CHUNKS_MAX; fresh++) {
@@ -82,8 +115,8 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     if (chunk == TIDE_CHUNK_NONE)
         return false;
     assert(tide_dues_has(tasks->dues, chunk) && !tasks->dues->chunks[chunk].on_device);
-    const tide_command task = tide_gather_due(&tasks->gather, chunk);
-    tide_gather_hand_out(&tasks->gather, &task, command);
+    const tide_command task = due_task(tasks, chunk);
+    tide_gather_hand_out(tasks, &task, command);
     return true;
 }
 
@@ -99,11 +132,11 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
         const tide_chunk chunk = device ? on_device : on_host;
         const tide_tier tier = device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
         const bool waits = !device && turn->out_busy && !first_only; /* what is under way comes first */
-        if (chunk == TIDE_CHUNK_NONE || waits || tasks->gather.running[tier] >= TIDE_OPEN_TASKS_MAX)
+        if (chunk == TIDE_CHUNK_NONE || waits || tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
         assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
-        const tide_command task = tide_gather_due(&tasks->gather, chunk);
-        if (tide_gather_next(&tasks->gather, turn, &task, command))
+        const tide_command task = due_task(tasks, chunk);
+        if (tide_gather_next(tasks, turn, &task, command))
             return true;
     }
     return false;
@@ -118,7 +151,7 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
             return tide_tasks_next_ready(tasks, true, command) ||
                    tide_tasks_next_gather(tasks, turn, true, command);
     }
-    if (!tide_gather_next(&tasks->gather, turn, &tasks->access, command))
+    if (!tide_gather_next(tasks, turn, &tasks->access, command))
         return false;
     tasks->access_running = command->kind == TIDE_COMMAND_ACCESS;
     return true;
@@ -126,12 +159,41 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 /* --- done --- */
 
+/* What was written in one tier is no longer valid in the other. */
+static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *item, bool ok)
+{
+    const tide_chunk chunk = item->chunk;
+    const tide_tier other = tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    const tide_place *place = tide_place_of(t->places, chunk);
+    assert(place->pins[tier] > 0);
+    tide_places_close(t->places, chunk);
+    tide_places_unpin(t->places, chunk, tier);
+    if (ok && item->access & TIDE_ACCESS_WRITE) {
+        if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
+            tide_places_release(t->places, chunk, other);
+        assert(!tide_place_has(place, other));
+        tide_places_set_valid(t->places, chunk, tier);
+        tide_tensors_note_content(t->tensors, chunk);
+    } else if (ok && place->live) {
+        tide_places_set_valid(t->places, chunk, tier); /* fresh zeros that were read stand for the content */
+    }
+    tide_places_tidy_host(t->places, chunk);
+}
+
 void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how)
 {
-    assert(command->kind != TIDE_COMMAND_ACCESS || tasks->access_running);
-    tide_gather_finish(&tasks->gather, command, how);
-    if (command->kind == TIDE_COMMAND_ACCESS)
+    assert(command->kind > TIDE_COMMAND_WRITE_BACK);
+    assert(command->task_count > 0 && command->task_count <= TIDE_TASK_CHUNKS_MAX);
+    for (uint32_t i = 0; i < command->task_count; i++)
+        finish_chunk(tasks, command->tier, &command->task[i], how == TIDE_PART_DONE);
+    if (command->kind == TIDE_COMMAND_ACCESS) {
+        assert(tasks->access_running);
         tide_tasks_close_access(tasks);
+        return;
+    }
+    assert(tasks->running[command->tier] > 0);
+    tasks->running[command->tier]--;
+    tide_dues_part_end(tasks->dues, command->chunk, how);
 }
 
 /* --- the host request --- */
@@ -174,11 +236,9 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
     *task = (tide_command){.kind = TIDE_COMMAND_ACCESS,
                            .tier = TIDE_TIER_HOST,
                            .reason = TIDE_REASON_ACCESS,
-                           .chunk = chunks[0].tensor,
-                           .device_slot = TIDE_SLOT_NONE,
-                           .host_slot = TIDE_SLOT_NONE};
+                           .chunk = chunks[0].tensor};
     for (uint32_t i = 0; i < count; i++) /* part of a chunk may be written: the rest of it is always wanted */
-        tide_task_add(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
+        add_chunk(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
     mark_access(tasks, TIDE_MARK_FIRST, 0);
     return TIDE_OK;
 }
@@ -194,8 +254,8 @@ bool tide_tasks_is_valid(const tide_tasks *tasks)
 {
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(tasks->dues, chunk); chunk++) {
         const tide_due *due = &tasks->dues->chunks[chunk];
-        const tide_command task = due->kind == TIDE_DUE_NONE ? (tide_command){.task_count = 0}
-                                                             : tide_gather_due(&tasks->gather, chunk);
+        const tide_command task =
+            due->kind == TIDE_DUE_NONE ? (tide_command){.task_count = 0} : due_task(tasks, chunk);
         uint32_t noted = tide_place_of(tasks->places, chunk)->noted;
         for (uint32_t i = 0; i < task.task_count; i++)
             noted |= tide_place_of(tasks->places, task.task[i].chunk)->noted;

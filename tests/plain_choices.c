@@ -445,7 +445,7 @@ static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
     uint32_t count = 0;
     chunks[count++] = param_chunk;
     for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
-        chunks[count] = tide_layout_state_chunk(t->gather.layout, param_chunk, (tide_space)space, due->part);
+        chunks[count] = tide_layout_state_chunk(t->layout, param_chunk, (tide_space)space, due->part);
         count += chunks[count] != TIDE_CHUNK_NONE;
     }
     return count;
@@ -485,7 +485,7 @@ static choice choose_ready(const tide_tasks *t, bool first_only)
         const tide_due *due = &t->dues->chunks[chunk];
         if (!counts(t, chunk, first_only) || due->on_device || !is_ready_on_host(t, chunk))
             continue;
-        chosen.any = t->gather.running[TIDE_TIER_HOST] < TIDE_OPEN_TASKS_MAX;
+        chosen.any = t->running[TIDE_TIER_HOST] < TIDE_OPEN_TASKS_MAX;
         chosen.chunk = chunk;
         chosen.kind = due->kind == TIDE_DUE_UPDATE ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE;
     }
@@ -526,10 +526,9 @@ static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_C
         return;
     }
     if (due[first] != TIDE_CHUNK_NONE &&
-        (t->gather.tasks[first].task_count == 0 || t->gather.tasks[first].chunk != due[first]))
+        (t->gathered[first].task_count == 0 || t->gathered[first].chunk != due[first]))
         snprintf(problem, sizeof problem, "gathered is chunk %u, by the plain rule it is chunk %u",
-                 t->gather.tasks[first].task_count ? t->gather.tasks[first].chunk : TIDE_CHUNK_NONE,
-                 due[first]);
+                 t->gathered[first].task_count ? t->gathered[first].chunk : TIDE_CHUNK_NONE, due[first]);
     else if (any && due[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && due[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
         snprintf(problem, sizeof problem, "gathered is something, by the plain rule it is nothing");
 }
@@ -544,7 +543,7 @@ bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool fi
     tide_chunk due[TIDE_TIER_COUNT];
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         const bool waits = tier == TIDE_TIER_HOST && turn->out_busy && !first_only;
-        due[tier] = t->gather.running[tier] >= TIDE_OPEN_TASKS_MAX || waits
+        due[tier] = t->running[tier] >= TIDE_OPEN_TASKS_MAX || waits
                         ? TIDE_CHUNK_NONE
                         : first_due(t, (tide_tier)tier, first_only);
     }
