@@ -60,11 +60,6 @@ static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
            (uint32_t)missing << (place->stale ? IN_PLACE : MISSING);
 }
 
-static bool has_any(const tide_request *r, int set)
-{
-    return tide_use_set_from(&r->sets[set], 0) != TIDE_USE_NONE;
-}
-
 static void sort(tide_request *r, uint32_t pin)
 {
     assert(pin >= r->pinned_count && pin < r->pin_count);
@@ -112,7 +107,7 @@ bool tide_request_waits_for_due(tide_request *request)
     if (!is_waiting(request))
         return false;
     look_again(request);
-    return has_any(request, OWING);
+    return !tide_use_set_is_empty(&request->sets[OWING]);
 }
 
 uint32_t tide_request_reserved(tide_request *request)
@@ -190,7 +185,7 @@ static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
         look_again(r);
-        return !has_any(r, LACKING);
+        return tide_use_set_is_empty(&r->sets[LACKING]);
     }
     for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
         if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])) ||
@@ -298,7 +293,7 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
     if (!is_waiting(request))
         return false;
-    assert(request->tracked && turn->request_yields == has_any(request, OWING));
+    assert(request->tracked && turn->request_yields == !tide_use_set_is_empty(&request->sets[OWING]));
     if (turn->request_yields) {
         if (tide_tasks_next_ready(request->tasks, true, command) ||
             tide_tasks_next_gather(request->tasks, turn, true, command))

@@ -45,6 +45,11 @@ static inline void tide_use_sets_move(tide_use_set *sets, uint32_t use, uint32_t
         tide_use_set_put(&sets[__builtin_ctz(changed)], use, is & changed & -changed);
 }
 
+static inline bool tide_use_set_is_empty(const tide_use_set *set)
+{
+    return set->words[set->levels - 1][0] == 0;
+}
+
 /* Empty it. */
 void tide_use_set_clear(tide_use_set *set);
 /* The lowest number of at least `from` (at most the bound), TIDE_USE_NONE if there is none. */

@@ -66,6 +66,7 @@ static void compare_sets(const set_case *c, uint32_t at)
 {
     assert_int_equal(tide_use_set_from(&c->set, at), plain_from(c, at));
     assert_int_equal(tide_use_set_below(&c->set, at), plain_below(c, at));
+    assert_int_equal(tide_use_set_is_empty(&c->set), plain_from(c, 0) == TIDE_USE_NONE);
 }
 
 /* Near an end, near the end of some word on some level, or anywhere. */
