@@ -122,13 +122,10 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
            (!place->busy && !tide_place_is_movable(place));
 }
 
-/* Of a chunk that goes. */
 static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    const bool leaves = place->marks & TIDE_MARK_LEAVING;
-    assert(place->marks & TIDE_MARKS_GOING);
-    if (place->busy)
+    if (!(place->marks & TIDE_MARKS_GOING) || place->busy)
         return TIDE_SHELF_NONE;
     if (!tide_place_is_dirty(place))
         return CLEAN;
@@ -136,7 +133,7 @@ static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
         return TIDE_SHELF_NONE;
     if (place->marks & TIDE_MARK_REQUESTED)
         return URGENT;
-    if (leaves)
+    if (place->marks & TIDE_MARK_LEAVING)
         return LEAVES;
     return tide_dues_has(l->dues, chunk) ? WRITES : WRITES_OFF;
 }
@@ -157,7 +154,7 @@ static void sort(tide_leaving *l, tide_chunk chunk)
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
     if (!(place->marks & TIDE_MARKS_GOING))
         unlink_late(l, chunk);
-    const uint32_t shelf = place->marks & TIDE_MARKS_GOING ? shelf_of(l, chunk) : TIDE_SHELF_NONE;
+    const uint32_t shelf = shelf_of(l, chunk);
     assert(shelf == TIDE_SHELF_NONE || tide_place_is_movable(place));
     tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk));
 }
@@ -221,35 +218,27 @@ static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
     return l->late[written].ends < l->late[leaves].ends ? written : leaves;
 }
 
-static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
+bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, tide_command *command)
 {
-    if (l->places->going == 0)
+    if (leaving->places->going == 0)
         return false;
-    look_again(l);
-    tide_chunk chunk = nearest(l, 1u << CLEAN, 0);
+    look_again(leaving);
+    tide_chunk chunk = nearest(leaving, 1u << CLEAN, 0);
     const bool copy = chunk == TIDE_CHUNK_NONE;
     if (copy && with_copy)
-        chunk = choose_with_copy(l, marks);
-    if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(l->victims, SPARED_DUPLICATES)))
+        chunk = choose_with_copy(leaving, marks);
+    if (chunk == TIDE_CHUNK_NONE ||
+        (copy && !tide_victims_free_host_slot(leaving->victims, SPARED_DUPLICATES)))
         return false;
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
-    const tide_reason reason = tide_dues_has(l->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
-    const bool leaves = tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING;
+    const tide_reason reason =
+        tide_dues_has(leaving->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    const bool leaves = tide_place_of(leaving->places, chunk)->marks & TIDE_MARK_LEAVING;
     assert(copy || leaves);
-    tide_moves_out(l->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy, reason,
+    tide_moves_out(leaving->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy, reason,
                    command);
-    tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING);
+    tide_places_unmark(leaving->places, chunk, TIDE_MARKS_GOING);
     return true;
-}
-
-bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command)
-{
-    return next(leaving, TIDE_MARKS_GOING, !turn->out_busy, command);
-}
-
-bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command)
-{
-    return next(leaving, TIDE_MARK_LEAVING, with_copy, command);
 }
 
 /* --- validity --- */
@@ -260,13 +249,12 @@ bool tide_leaving_is_valid(const tide_leaving *leaving)
         return true; /* all will be sorted anew */
     for (tide_chunk chunk = 0; chunk < leaving->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(leaving->places, chunk);
-        const tide_standing *standing = &leaving->shelves.standings[chunk];
         if (place->noted & 1u << TIDE_WATCHER_LEAVING)
             continue;
-        const bool goes = place->marks & TIDE_MARKS_GOING;
-        const uint32_t shelf = goes ? shelf_of(leaving, chunk) : TIDE_SHELF_NONE;
-        if ((goes && stays(leaving, chunk)) || standing->shelf != shelf ||
-            (shelf != TIDE_SHELF_NONE && standing->key != key_of(leaving, chunk)))
+        const uint32_t shelf = shelf_of(leaving, chunk);
+        if ((place->marks & TIDE_MARKS_GOING && stays(leaving, chunk)) ||
+            !tide_shelves_has(&leaving->shelves, chunk, shelf,
+                              shelf == TIDE_SHELF_NONE ? 0 : key_of(leaving, chunk)))
             return false;
     }
     return true;

@@ -48,10 +48,9 @@ void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uin
 void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends);
 /* These are requested: they stay, but for those that have to be updated on the host first. */
 void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count);
-/* The next chunk that leaves or is copied out, as the way out has room for it. */
-bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command);
-/* A slot is wanted now: the next chunk that leaves anyway, with a copy or only without. */
-bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command);
+/* The next chunk with one of the marks (LEAVING, or WRITING as well): it leaves, or is copied out, with a copy or only without.
+ * What leaves without one goes first. */
+bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, tide_command *command);
 
 /* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
 bool tide_leaving_is_valid(const tide_leaving *leaving);

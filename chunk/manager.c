@@ -183,7 +183,8 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .reserved = tide_request_reserved(&m->request),
                       .gathers = true,
                       .prefetches = m->tasks.access.task_count == 0};
-    if (tide_request_next(&m->request, &turn, command) || tide_leaving_next(&m->leaving, &turn, command))
+    if (tide_request_next(&m->request, &turn, command) ||
+        tide_leaving_next(&m->leaving, TIDE_MARKS_GOING, !turn.out_busy, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
         return tide_tasks_next_access(&m->tasks, &turn, command);

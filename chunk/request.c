@@ -309,9 +309,9 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
     turn->gathers = turn->prefetches = missing == 0;
     if (missing <= request->moves->evictions_open)
         return false;
-    return tide_leaving_next_slot(request->leaving, false, command) ||
+    return tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, false, command) ||
            tide_victims_evict_spent(request->victims, rule, TIDE_REASON_DEMAND, command) ||
-           tide_leaving_next_slot(request->leaving, true, command) ||
+           tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, true, command) ||
            tide_victims_evict(request->victims, rule, TIDE_REASON_DEMAND, command);
 }
 

@@ -40,7 +40,7 @@ void tide_shelves_put(tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, u
     tide_standing *standing = &shelves->standings[chunk];
     assert((shelf < shelves->count && key < shelves->key_count) || shelf == TIDE_SHELF_NONE);
     assert(chunk < shelves->places->chunk_count);
-    if (standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key))
+    if (tide_shelves_has(shelves, chunk, shelf, key))
         return;
     assert(standing->shelf == TIDE_SHELF_NONE || shelves->holder[standing->key] == chunk);
     if (standing->shelf != TIDE_SHELF_NONE)

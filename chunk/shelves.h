@@ -43,6 +43,13 @@ void tide_shelves_destroy(tide_shelves *shelves);
 void tide_shelves_clear(tide_shelves *shelves);
 void tide_shelves_put(tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, uint32_t key);
 
+/* Does it stand there? On none, whatever the key. */
+static inline bool tide_shelves_has(const tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, uint32_t key)
+{
+    const tide_standing *standing = &shelves->standings[chunk];
+    return standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key);
+}
+
 /* The farthest, or nearest, chunk on some shelves (bit i: shelf i) without any of the `spared` marks; TIDE_CHUNK_NONE if there
  * is none. Few chunks have those marks. */
 tide_chunk tide_shelves_farthest(const tide_shelves *shelves, uint32_t among, tide_horizon horizon, uint32_t spared);

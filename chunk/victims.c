@@ -213,8 +213,7 @@ bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_comma
 
 static bool stands(const tide_victims *v, const tide_shelves *shelves, tide_chunk chunk, uint32_t shelf)
 {
-    const tide_standing *standing = &shelves->standings[chunk];
-    return standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key_of(v, chunk));
+    return tide_shelves_has(shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(v, chunk));
 }
 
 /* Of state beside a PARAM chunk that was noted, only when that is looked at. */

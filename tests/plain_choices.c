@@ -414,23 +414,13 @@ void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, ui
     __real_tide_leaving_use_ended(l, chunks, count, first_use, ends);
 }
 
-bool __real_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);
-bool __wrap_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);
-bool __wrap_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command)
+bool __real_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command);
+bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command);
+bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
 {
-    const choice wanted = choose_leaving(l, TIDE_MARKS_GOING, !turn->out_busy);
-    const bool any = __real_tide_leaving_next(l, turn, command);
+    const choice wanted = choose_leaving(l, marks, with_copy);
+    const bool any = __real_tide_leaving_next(l, marks, with_copy, command);
     compare("who leaves", &wanted, any, command, &plain_choices_made.leaving);
-    return any;
-}
-
-bool __real_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command);
-bool __wrap_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command);
-bool __wrap_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command)
-{
-    const choice wanted = choose_leaving(l, TIDE_MARK_LEAVING, with_copy);
-    const bool any = __real_tide_leaving_next_slot(l, with_copy, command);
-    compare("who leaves for a slot", &wanted, any, command, &plain_choices_made.leaving);
     return any;
 }
 
