@@ -23,7 +23,6 @@ tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
 {
     const uint32_t chunks = victims->places->chunk_count;
     *leaving = (tide_leaving){.places = victims->places,
-                              .moves = victims->moves,
                               .future = victims->future,
                               .dues = victims->dues,
                               .victims = victims,
@@ -235,8 +234,8 @@ bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, ti
         tide_dues_has(leaving->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
     const bool leaves = tide_place_of(leaving->places, chunk)->marks & TIDE_MARK_LEAVING;
     assert(copy || leaves);
-    tide_moves_out(leaving->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy, reason,
-                   command);
+    tide_moves_out(leaving->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk,
+                   copy, reason, command);
     tide_places_unmark(leaving->places, chunk, TIDE_MARKS_GOING);
     return true;
 }

@@ -25,7 +25,6 @@ typedef struct tide_late_use {
 
 typedef struct tide_leaving {
     tide_places *places;
-    tide_moves *moves;
     const tide_future *future;
     const tide_dues *dues;
     tide_victims *victims;

@@ -10,8 +10,10 @@ void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *
 {
     *moves = (tide_moves){
         .layout = layout, .places = places, .counters = counters, .free_count = TIDE_OPEN_COMMANDS_MAX};
-    for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++)
+    for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++) {
+        moves->open[i].id = TIDE_OPEN_COMMANDS_MAX + i;
         moves->free[i] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
+    }
 }
 
 void tide_moves_issue(tide_moves *moves, tide_command *command)
@@ -19,27 +21,22 @@ void tide_moves_issue(tide_moves *moves, tide_command *command)
     assert(moves->free_count > 0);
     assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS && (unsigned)command->reason <= TIDE_REASON_SPILL);
     const uint32_t at = moves->free[--moves->free_count];
-    tide_open_command *open = &moves->open[at];
-    assert(!open->open);
-    open->open = true;
-    open->generation++;
-    command->id = open->generation * TIDE_OPEN_COMMANDS_MAX + at;
-    open->command = *command;
+    command->id = moves->open[at].id;
+    moves->open[at] = *command;
 }
 
 const tide_command *tide_moves_find(const tide_moves *moves, uint32_t id)
 {
-    const tide_open_command *open = &moves->open[id % TIDE_OPEN_COMMANDS_MAX];
-    assert(open->open && open->command.id == id);
-    return &open->command;
+    const tide_command *open = &moves->open[id % TIDE_OPEN_COMMANDS_MAX];
+    assert(open->id == id);
+    return open;
 }
 
 void tide_moves_close(tide_moves *moves, uint32_t id)
 {
     const uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
-    assert(moves->open[at].open && moves->open[at].command.id == id);
-    assert(moves->free_count < TIDE_OPEN_COMMANDS_MAX);
-    moves->open[at].open = false;
+    assert(moves->open[at].id == id && moves->free_count < TIDE_OPEN_COMMANDS_MAX);
+    moves->open[at].id += TIDE_OPEN_COMMANDS_MAX;
     moves->free[moves->free_count++] = at;
 }
 

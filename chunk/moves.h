@@ -10,16 +10,10 @@
 
 enum { TIDE_OPEN_COMMANDS_MAX = 256 };
 
-typedef struct tide_open_command {
-    bool open;
-    uint32_t generation;
-    tide_command command;
-} tide_open_command;
-
 typedef struct tide_moves {
     const tide_layout *layout;
     tide_places *places;
-    tide_open_command open[TIDE_OPEN_COMMANDS_MAX];
+    tide_command open[TIDE_OPEN_COMMANDS_MAX]; /* of one that is not: the id of the next there */
     uint32_t free[TIDE_OPEN_COMMANDS_MAX], free_count;
     uint32_t evictions_open; /* device slots about to be free */
     uint32_t spills_open;    /* host slots about to be free */

@@ -23,9 +23,6 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
                               .places = tasks->places,
                               .tensors = tasks->tensors,
                               .dues = tasks->dues,
-                              .moves = tasks->moves,
-                              .future = leaving->future,
-                              .victims = tasks->victims,
                               .leaving = leaving,
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
@@ -221,7 +218,7 @@ void tide_request_open(tide_request *request, tide_op op)
     request->slice = TIDE_SLICE_NONE;
     request_chunks(request, record->chunks, record->chunk_count);
     request->param_pins = request->pin_count;
-    request->param_use = tide_future_planned_use(request->future);
+    request->param_use = tide_future_planned_use(request->leaving->future);
 }
 
 /* What a slice overwrites whole is dead from now on, so that nobody copies it. */
@@ -245,7 +242,7 @@ void tide_request_open_slice(tide_request *request, uint32_t slice)
     const tide_moment moment = {.op = request->op, .slice = slice};
     const tide_chunk *chunks = tide_ops_moment_chunks(request->ops, moment, &count);
     request_chunks(request, chunks, count);
-    request->slice_use = tide_future_planned_use(request->future);
+    request->slice_use = tide_future_planned_use(request->leaving->future);
 }
 
 void tide_request_end_slice(tide_request *request, uint64_t ends)
@@ -284,7 +281,7 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
     if (pin == TIDE_USE_NONE)
         return false;
     assert(pin >= r->pinned_count && pin < r->pin_count && !tide_dues_has(r->dues, r->pins[pin]));
-    tide_moves_fetch(r->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
+    tide_moves_fetch(r->tasks->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
     return true;
 }
 
@@ -307,12 +304,12 @@ bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *com
         return true;
     const uint32_t missing = tide_request_reserved(request);
     turn->gathers = turn->prefetches = missing == 0;
-    if (missing <= request->moves->evictions_open)
+    if (missing <= request->tasks->moves->evictions_open)
         return false;
     return tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, false, command) ||
-           tide_victims_evict_spent(request->victims, rule, TIDE_REASON_DEMAND, command) ||
+           tide_victims_evict_spent(request->tasks->victims, rule, TIDE_REASON_DEMAND, command) ||
            tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, true, command) ||
-           tide_victims_evict(request->victims, rule, TIDE_REASON_DEMAND, command);
+           tide_victims_evict(request->tasks->victims, rule, TIDE_REASON_DEMAND, command);
 }
 
 bool tide_request_is_valid(const tide_request *request, bool deep)

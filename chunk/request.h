@@ -20,9 +20,6 @@ typedef struct tide_request {
     tide_places *places;
     tide_tensors *tensors;
     const tide_dues *dues;
-    tide_moves *moves;
-    const tide_future *future;
-    tide_victims *victims;
     tide_leaving *leaving;
     tide_tasks *tasks;
     bool open;
