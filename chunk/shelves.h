@@ -8,7 +8,7 @@
  * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then what is never used. No two chunks on one of these
  * shelves have the same key; none is on two of them.
  *
- * Owns its memory alone. Calls use_set.
+ * Owns its memory alone. Calls places, use_set.
  */
 #ifndef TIDE_CHUNK_SHELVES_H
 #define TIDE_CHUNK_SHELVES_H
