@@ -1,4 +1,4 @@
-/* Commands: what the manager has the executor do, and why. See manager.h for when one is done. */
+/* Commands: what the manager has the executor do, and why; and counts of what was done. See manager.h for when one is done. */
 #ifndef TIDE_CHUNK_COMMAND_H
 #define TIDE_CHUNK_COMMAND_H
 
@@ -32,6 +32,7 @@ typedef struct tide_task_chunk {
     tide_chunk chunk;
     uint32_t slot; /* in the command's tier */
     bool fresh;
+    uint8_t access; /* TIDE_ACCESS_READ, WRITE or both */
 } tide_task_chunk;
 
 enum { TIDE_TASK_CHUNKS_MAX = 4 };
@@ -52,5 +53,28 @@ typedef struct tide_command {
     tide_task_chunk
         task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE: PARAM, MASTER, MOMENTUM, VARIANCE; RESTORE: PARAM, MASTER */
 } tide_command;
+
+/* What has been done so far. */
+typedef struct tide_manager_counters {
+    uint64_t evictions;      /* chunks that left the device, copied or not */
+    uint64_t clean_drops;    /* of those, without a copy */
+    uint64_t demand_fetches; /* an op had to wait for them */
+    uint64_t prefetches;
+    uint64_t write_backs;
+    uint64_t spills;         /* moves because the host was full */
+    uint64_t re_recordings;  /* a step's ops differed from the recording */
+    uint64_t plans;          /* made so far */
+    uint64_t zero_gradients; /* trainable params without a gradient at step end */
+    uint64_t calls;          /* begin, slice, end, next, done */
+} tide_manager_counters;
+
+/* One turn of next(): what may be done in it. The manager begins it with everything allowed, the open request narrows it. */
+typedef struct tide_turn {
+    bool in_busy, out_busy; /* the link's two ways */
+    bool request_yields;    /* the request waits for an update or a restore: what it has on the device may be taken */
+    uint32_t reserved;      /* free device slots that the request will take */
+    bool gathers;           /* tasks may move chunks for what no request waits for */
+    bool prefetches;
+} tide_turn;
 
 #endif

@@ -296,13 +296,22 @@ static uint32_t worth_use(const tide_future *f, tide_chunk chunk)
                                                : tide_schedule_last(&f->schedule, param_chunk);
 }
 
+static uint32_t key_of(const tide_future *f, uint32_t use, tide_chunk chunk)
+{
+    const tide_layout *layout = f->ops->layout;
+    const uint32_t which = is_state(layout, chunk) ? state_number(layout, chunk) : 0;
+    assert(which < f->spread && (use == TIDE_USE_NONE || use < f->schedule.use_capacity));
+    return use == TIDE_USE_NONE ? tide_future_never_key(f, chunk) : use * f->spread + which;
+}
+
+uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk)
+{
+    return key_of(future, tide_schedule_next(&future->schedule, chunk), chunk);
+}
+
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk)
 {
-    const tide_layout *layout = future->ops->layout;
-    const uint32_t which = is_state(layout, chunk) ? state_number(layout, chunk) : 0;
-    const uint32_t use = worth_use(future, chunk);
-    assert(which < future->spread && (use == TIDE_USE_NONE || use < future->schedule.use_capacity));
-    return use == TIDE_USE_NONE ? tide_future_never_key(future, chunk) : use * future->spread + which;
+    return key_of(future, worth_use(future, chunk), chunk);
 }
 
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk)

@@ -1,53 +1,34 @@
-/* See gather.h. */
-#include "chunk/gather.h"
+/* How a task's chunks come together.
+ *
+ * A PARAM chunk that owes an update or a restore runs one task per part, one after the other:
+ *
+ *   UPDATE    PARAM read and write; MASTER, MOMENTUM, VARIANCE read and write
+ *   RESTORE   PARAM written (its first part: nothing of it is worth a copy), MASTER read; on the host
+ *   ACCESS    the host request: up to four chunks of any space, on the host
+ *
+ * On the host a task whose chunks are all there is handed out at once, the first of them in forward order: gradients
+ * leave the device as they complete, so most updates find them there, and none waits for another's to arrive. Of those
+ * that still miss something, one a tier is gathered at a time; every turn does the first of these that applies:
+ *
+ *   on the host                                          on the device
+ *   1. a chunk the task writes leaves the device,        1. a missing chunk is fetched into a free slot,
+ *      with a copy if the device has the only one,          or a victim's slot is freed for it
+ *      but a PARAM chunk whose slot is to wait for
+ *      the update (KEPT) is only copied
+ *   2. a chunk it only reads is written back
+ *   3. chunks without content get a host slot, all at once
+ *   4. all there: pinned and handed out                  2. all there: pinned and handed out
+ *
+ * Nothing is pinned before the last step. The chunks are only marked, so that no other task and no prefetch
+ * takes them away again; a request of an op may, and the gather then resumes.
+ */
+#include "chunk/tasks.h"
 
 #include <assert.h>
 
-void tide_gather_init(tide_gather *gather, tide_victims *victims, tide_tensors *tensors, tide_dues *dues)
+static const tide_place *place_of(const tide_tasks *t, const tide_command *task, uint32_t i)
 {
-    *gather = (tide_gather){.layout = victims->layout,
-                            .places = victims->places,
-                            .tensors = tensors,
-                            .dues = dues,
-                            .moves = victims->moves,
-                            .victims = victims};
-}
-
-static const tide_place *place_of(const tide_gather *g, const tide_task *task, uint32_t i)
-{
-    return tide_place_of(g->places, task->items[i].chunk);
-}
-
-/* --- tasks --- */
-
-void tide_task_add(tide_task *task, tide_chunk chunk, uint32_t access)
-{
-    assert(task->count < TIDE_TASK_CHUNKS_MAX && chunk != TIDE_CHUNK_NONE);
-    task->items[task->count++] = (tide_task_item){.chunk = chunk, .access = access};
-}
-
-/* The next part of what the chunk owes. */
-tide_task tide_gather_due(const tide_gather *g, tide_chunk chunk)
-{
-    const tide_due *due = &g->dues->chunks[chunk];
-    assert(due->kind != TIDE_DUE_NONE && due->part < due->parts);
-    const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
-    const bool updates = due->kind == TIDE_DUE_UPDATE;
-    assert(updates || !due->on_device);
-    tide_task task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
-                      .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
-                      .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
-                      .chunk = chunk,
-                      .part = due->part};
-    tide_task_add(&task, chunk, updates || due->part > 0 ? both : TIDE_ACCESS_WRITE);
-    const int last = updates ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
-    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
-        const tide_chunk state = tide_layout_state_chunk(g->layout, chunk, (tide_space)space, due->part);
-        if (state != TIDE_CHUNK_NONE)
-            tide_task_add(&task, state, updates ? both : TIDE_ACCESS_READ);
-    }
-    assert(task.count >= 2);
-    return task;
+    return tide_place_of(t->places, task->task[i].chunk);
 }
 
 static uint32_t gather_mark(tide_tier tier)
@@ -55,242 +36,174 @@ static uint32_t gather_mark(tide_tier tier)
     return tier == TIDE_TIER_DEVICE ? TIDE_MARK_GATHER_DEVICE : TIDE_MARK_GATHER_HOST;
 }
 
-static void clear_gather(tide_gather *g, tide_tier tier)
+static void clear_gather(tide_tasks *t, tide_tier tier)
 {
-    tide_task *gather = &g->tasks[tier];
-    for (uint32_t i = 0; i < gather->count; i++)
-        tide_places_unmark(g->places, gather->items[i].chunk, gather_mark(tier));
-    gather->count = 0;
+    tide_command *gather = &t->gathered[tier];
+    for (uint32_t i = 0; i < gather->task_count; i++)
+        tide_places_unmark(t->places, gather->task[i].chunk, gather_mark(tier));
+    gather->task_count = 0;
 }
 
-static void set_gather(tide_gather *g, const tide_task *task)
+static void set_gather(tide_tasks *t, const tide_command *task)
 {
-    assert(task->count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
-    const tide_task *was = &g->tasks[task->tier];
-    if (was->count == task->count && was->chunk == task->chunk && was->part == task->part &&
+    assert(task->task_count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
+    const tide_command *was = &t->gathered[task->tier];
+    if (was->task_count == task->task_count && was->chunk == task->chunk && was->part == task->part &&
         was->kind == task->kind)
         return;
-    clear_gather(g, task->tier);
-    g->tasks[task->tier] = *task;
-    for (uint32_t i = 0; i < task->count; i++)
-        tide_places_mark(g->places, task->items[i].chunk, gather_mark(task->tier));
+    clear_gather(t, task->tier);
+    t->gathered[task->tier] = *task;
+    for (uint32_t i = 0; i < task->task_count; i++)
+        tide_places_mark(t->places, task->task[i].chunk, gather_mark(task->tier));
 }
 
-void tide_gather_forget(tide_gather *gather)
+void tide_gather_forget(tide_tasks *tasks)
 {
-    clear_gather(gather, TIDE_TIER_DEVICE);
-    clear_gather(gather, TIDE_TIER_HOST);
+    clear_gather(tasks, TIDE_TIER_DEVICE);
+    clear_gather(tasks, TIDE_TIER_HOST);
 }
 
-/* All is there (and host slots are free for what is fresh): pin, and let the executor have it. */
-void tide_gather_hand_out(tide_gather *g, const tide_task *task, tide_command *command)
+void tide_gather_hand_out(tide_tasks *t, const tide_command *task, tide_command *command)
 {
-    assert(task->kind == TIDE_COMMAND_ACCESS || g->running[task->tier] < TIDE_OPEN_TASKS_MAX);
-    assert(task->count > 0 && task->count <= TIDE_TASK_CHUNKS_MAX);
-    uint32_t access[TIDE_TASK_CHUNKS_MAX] = {0};
-    *command = (tide_command){.kind = task->kind,
-                              .reason = task->reason,
-                              .chunk = task->chunk,
-                              .device_slot = TIDE_SLOT_NONE,
-                              .host_slot = TIDE_SLOT_NONE,
-                              .tier = task->tier,
-                              .part = task->part,
-                              .task_count = task->count};
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_chunk chunk = task->items[i].chunk;
-        const tide_place *place = place_of(g, task, i);
+    assert(task->kind == TIDE_COMMAND_ACCESS || t->running[task->tier] < TIDE_OPEN_TASKS_MAX);
+    assert(task->task_count > 0 && task->task_count <= TIDE_TASK_CHUNKS_MAX);
+    *command = *task;
+    command->device_slot = command->host_slot = TIDE_SLOT_NONE;
+    for (uint32_t i = 0; i < task->task_count; i++) {
+        tide_task_chunk *item = &command->task[i];
+        const tide_place *place = place_of(t, task, i);
         const bool has_slot = place->slot[task->tier] != TIDE_SLOT_NONE;
         assert(!place->busy && (has_slot || task->tier == TIDE_TIER_HOST));
         assert(place->pins[TIDE_TIER_DEVICE] == 0 && place->pins[TIDE_TIER_HOST] == 0);
-        access[i] = task->items[i].access;
         if (!has_slot)
-            (void)tide_places_take(g->places, chunk, task->tier);
-        command->task[i] = (tide_task_chunk){.chunk = chunk,
-                                             .slot = place->slot[task->tier],
-                                             .fresh = !has_slot && access[i] & TIDE_ACCESS_READ};
-        if (task->tier == TIDE_TIER_HOST && access[i] & TIDE_ACCESS_WRITE && tide_place_has(place, TIDE_TIER_DEVICE))
-            tide_places_make_stale(g->places, chunk);
-        tide_places_pin(g->places, chunk, task->tier);
-        tide_places_open(g->places, chunk);
+            (void)tide_places_take(t->places, item->chunk, task->tier);
+        item->slot = place->slot[task->tier];
+        item->fresh = !has_slot && item->access & TIDE_ACCESS_READ;
+        if (task->tier == TIDE_TIER_HOST && item->access & TIDE_ACCESS_WRITE &&
+            tide_place_has(place, TIDE_TIER_DEVICE))
+            tide_places_make_stale(t->places, item->chunk);
+        tide_places_pin(t->places, item->chunk, task->tier);
+        tide_places_open(t->places, item->chunk);
     }
-    tide_moves_issue(g->moves, command, access);
+    tide_moves_issue(t->moves, command);
     if (task->kind != TIDE_COMMAND_ACCESS) {
-        g->running[task->tier]++;
-        tide_dues_part_begin(g->dues, task->chunk);
+        t->running[task->tier]++;
+        tide_dues_part_begin(t->dues, task->chunk);
     }
-    if (g->tasks[task->tier].chunk == task->chunk) /* another's gathering goes on */
-        clear_gather(g, task->tier);
+    if (t->gathered[task->tier].chunk == task->chunk) /* another's gathering goes on */
+        clear_gather(t, task->tier);
 }
 
 /* --- gathering on the host --- */
 
-/* A free host slot for a task; else a move towards one. */
-static bool has_host_slot(tide_gather *g, const tide_turn *turn, bool *moved, tide_command *command)
-{
-    *moved = false;
-    if (tide_victims_free_host_slot(g->victims, TIDE_MARK_GATHER_HOST))
-        return true;
-    *moved = tide_victims_spill(g->victims, turn, command);
-    return false;
-}
-
 /* The host may change it while its device slot waits. Only an update's: it has read what was copied out of that slot, so
  * all uses of the slot are over. */
-static bool is_kept(const tide_task *task, const tide_place *place)
+static bool is_kept(const tide_command *task, const tide_place *place)
 {
     return task->kind == TIDE_COMMAND_UPDATE && place->marks & TIDE_MARK_KEPT;
 }
 
-/* Has the task's i-th chunk to leave the device, if it is there? */
-static bool leaves(const tide_task *task, uint32_t i, const tide_place *place)
+/* Has the task's i-th chunk to leave the device? */
+static bool leaves(const tide_command *task, uint32_t i, const tide_place *place)
 {
-    return (task->items[i].access & TIDE_ACCESS_WRITE && !is_kept(task, place)) || !place->live;
+    const bool written = task->task[i].access & TIDE_ACCESS_WRITE;
+    return tide_place_has(place, TIDE_TIER_DEVICE) && ((written && !is_kept(task, place)) || !place->live);
 }
 
-/* Steps 1 and 2 for the i-th chunk. `*there`: nothing more to do but, perhaps, step 3. */
-static bool bring_to_host(tide_gather *g, const tide_turn *turn, const tide_task *task, uint32_t i,
-                          bool *there, tide_command *command)
-{
-    assert(task->tier == TIDE_TIER_HOST && i < task->count);
-    const tide_place *place = place_of(g, task, i);
-    const tide_chunk chunk = task->items[i].chunk;
-    bool moved = false;
-    *there = false;
-    if (place->busy)
-        return false;
-    const bool copy = tide_place_is_dirty(place) && task->items[i].access & TIDE_ACCESS_READ;
-    const bool goes = tide_place_has(place, TIDE_TIER_DEVICE) && leaves(task, i, place);
-    *there = !goes && !copy;
-    if (*there)
-        return false;
-    if (copy && !has_host_slot(g, turn, &moved, command))
-        return moved;
-    if (goes)
-        tide_moves_evict(g->moves, chunk, copy, task->reason, command);
-    else
-        tide_moves_write_back(g->moves, chunk, task->reason, command);
-    return true;
-}
-
-static bool gather_on_host(tide_gather *g, const tide_turn *turn, const tide_task *task,
-                           tide_command *command)
-{
-    uint32_t fresh = 0;
-    bool all_there = true;
-    for (uint32_t i = 0; i < task->count; i++) {
-        bool there;
-        if (bring_to_host(g, turn, task, i, &there, command))
-            return true;
-        all_there &= there;
-        fresh += place_of(g, task, i)->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
-    }
-    if (!all_there)
-        return false;
-    /* Step 3: slots of duplicates are free at once, others take a spill each. */
-    while (tide_places_free(g->places, TIDE_TIER_HOST) < fresh) {
-        if (!tide_victims_drop_duplicate(g->victims, TIDE_MARK_GATHER_HOST))
-            return tide_victims_spill(g->victims, turn, command);
-    }
-    tide_gather_hand_out(g, task, command);
-    return true;
-}
-
-/* --- gathering on the device --- */
-
-static bool make_device_room(tide_gather *g, const tide_turn *turn, tide_command *command)
-{
-    tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE | TIDE_MARK_REQUESTED,
-                             .spared_duplicates = TIDE_MARK_GATHER_HOST};
-    if (tide_victims_evict(g->victims, rule, TIDE_REASON_UPDATE, command))
-        return true;
-    if (!turn->request_yields)
-        return false;
-    rule.spared = TIDE_MARK_GATHER_DEVICE; /* what the request has by now, it gets back after this task */
-    return tide_victims_evict(g->victims, rule, TIDE_REASON_UPDATE, command);
-}
-
-static bool gather_on_device(tide_gather *g, const tide_turn *turn, const tide_task *task,
-                             tide_command *command)
-{
-    assert(task->kind == TIDE_COMMAND_UPDATE);
-    uint32_t missing = 0;
-    bool all_there = true;
-    if (g->places->tier[TIDE_TIER_DEVICE].count - g->places->pinned[TIDE_TIER_DEVICE] < task->count)
-        return false; /* the open op's pins leave too little: wait for its end rather than take part of it */
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_place *place = place_of(g, task, i);
-        if (tide_place_is_resident(place))
-            continue;
-        all_there = false;
-        if (place->busy)
-            continue;
-        if (tide_places_has_slot_for(g->places, task->items[i].chunk)) {
-            tide_moves_fetch(g->moves, task->items[i].chunk, task->reason, command);
-            return true;
-        }
-        if (missing++ >= g->moves->evictions_open)
-            return make_device_room(g, turn, command);
-    }
-    if (!all_there)
-        return false;
-    tide_gather_hand_out(g, task, command);
-    return true;
-}
-
-bool tide_gather_next(tide_gather *g, const tide_turn *turn, const tide_task *task, tide_command *command)
-{
-    set_gather(g, task);
-    return task->tier == TIDE_TIER_HOST ? gather_on_host(g, turn, task, command)
-                                        : gather_on_device(g, turn, task, command);
-}
-
-/* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
-bool tide_gather_is_there(const tide_gather *g, const tide_task *task, uint32_t *fresh)
+bool tide_gather_is_there(const tide_tasks *t, const tide_command *task, uint32_t *fresh)
 {
     assert(task->tier == TIDE_TIER_HOST);
     *fresh = 0;
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_place *place = place_of(g, task, i);
-        if (place->busy || (tide_place_has(place, TIDE_TIER_DEVICE) && leaves(task, i, place)) ||
-            tide_place_is_dirty(place))
+    for (uint32_t i = 0; i < task->task_count; i++) {
+        const tide_place *place = place_of(t, task, i);
+        if (place->busy || leaves(task, i, place) || tide_place_is_dirty(place))
             return false;
         *fresh += place->slot[TIDE_TIER_HOST] == TIDE_SLOT_NONE;
     }
     return true;
 }
 
-/* --- done --- */
-
-/* What was written in one tier is no longer valid in the other. */
-static void finish_chunk(tide_gather *g, tide_tier tier, tide_chunk chunk, uint32_t access, bool ok)
+/* Steps 1 and 2, of the first chunk for which that can be done. */
+static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
+                          tide_command *command)
 {
-    const tide_tier other = tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
-    const tide_place *place = tide_place_of(g->places, chunk);
-    assert(place->pins[tier] > 0);
-    tide_places_close(g->places, chunk);
-    tide_places_unpin(g->places, chunk, tier);
-    if (ok && access & TIDE_ACCESS_WRITE) {
-        if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
-            tide_places_release(g->places, chunk, other);
-        assert(!tide_place_has(place, other));
-        tide_places_set_valid(g->places, chunk, tier);
-        tide_tensors_note_content(g->tensors, chunk);
-    } else if (ok && place->live) {
-        tide_places_set_valid(g->places, chunk, tier); /* fresh zeros that were read stand for the content */
+    for (uint32_t i = 0; i < task->task_count; i++) {
+        const tide_place *place = place_of(t, task, i);
+        const tide_chunk chunk = task->task[i].chunk;
+        const bool copy = tide_place_is_dirty(place) && task->task[i].access & TIDE_ACCESS_READ;
+        const bool goes = leaves(task, i, place);
+        if (place->busy || (!copy && !goes))
+            continue;
+        if (copy && !tide_victims_free_host_slot(t->victims, TIDE_MARK_GATHER_HOST)) {
+            if (tide_victims_spill(t->victims, turn, command))
+                return true;
+            continue;
+        }
+        tide_moves_out(t->moves, goes ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk, copy,
+                       task->reason, command);
+        return true;
     }
-    tide_places_tidy_host(g->places, chunk);
+    return false;
 }
 
-void tide_gather_finish(tide_gather *gather, const tide_open_command *open, tide_part_end how)
+static bool gather_on_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
+                           tide_command *command)
 {
-    assert(open->open && open->command.kind > TIDE_COMMAND_WRITE_BACK);
-    const tide_command *command = &open->command;
-    assert(command->task_count > 0 && command->task_count <= TIDE_TASK_CHUNKS_MAX);
-    for (uint32_t i = 0; i < command->task_count; i++)
-        finish_chunk(gather, command->tier, command->task[i].chunk, open->access[i], how == TIDE_PART_DONE);
-    if (command->kind == TIDE_COMMAND_ACCESS)
-        return;
-    assert(gather->running[command->tier] > 0);
-    gather->running[command->tier]--;
-    tide_dues_part_end(gather->dues, command->chunk, how);
+    uint32_t fresh;
+    if (!tide_gather_is_there(t, task, &fresh))
+        return bring_to_host(t, turn, task, command);
+    /* Step 3: slots of duplicates are free at once, others take a spill each. */
+    while (tide_places_free(t->places, TIDE_TIER_HOST) < fresh) {
+        if (!tide_victims_drop_duplicate(t->victims, TIDE_MARK_GATHER_HOST))
+            return tide_victims_spill(t->victims, turn, command);
+    }
+    tide_gather_hand_out(t, task, command);
+    return true;
+}
+
+/* --- gathering on the device --- */
+
+static bool make_device_room(tide_tasks *t, const tide_turn *turn, tide_command *command)
+{
+    tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE | TIDE_MARK_REQUESTED,
+                             .spared_duplicates = TIDE_MARK_GATHER_HOST};
+    if (tide_victims_evict(t->victims, rule, TIDE_REASON_UPDATE, command))
+        return true;
+    rule.spared = TIDE_MARK_GATHER_DEVICE; /* what the request has by now, it gets back after this task */
+    return turn->request_yields && tide_victims_evict(t->victims, rule, TIDE_REASON_UPDATE, command);
+}
+
+static bool gather_on_device(tide_tasks *t, const tide_turn *turn, const tide_command *task,
+                             tide_command *command)
+{
+    assert(task->kind == TIDE_COMMAND_UPDATE);
+    uint32_t missing = 0;
+    bool all_there = true;
+    if (t->places->tier[TIDE_TIER_DEVICE].count - t->places->pinned[TIDE_TIER_DEVICE] < task->task_count)
+        return false; /* the open op's pins leave too little: wait for its end rather than take part of it */
+    for (uint32_t i = 0; i < task->task_count; i++) {
+        const tide_place *place = place_of(t, task, i);
+        if (tide_place_is_resident(place))
+            continue;
+        all_there = false;
+        if (place->busy)
+            continue;
+        if (tide_places_has_slot_for(t->places, task->task[i].chunk)) {
+            tide_moves_fetch(t->moves, task->task[i].chunk, task->reason, command);
+            return true;
+        }
+        if (missing++ >= t->moves->evictions_open)
+            return make_device_room(t, turn, command);
+    }
+    if (!all_there)
+        return false;
+    tide_gather_hand_out(t, task, command);
+    return true;
+}
+
+bool tide_gather_next(tide_tasks *t, const tide_turn *turn, const tide_command *task, tide_command *command)
+{
+    set_gather(t, task);
+    return task->tier == TIDE_TIER_HOST ? gather_on_host(t, turn, task, command)
+                                        : gather_on_device(t, turn, task, command);
 }

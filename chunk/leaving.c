@@ -16,24 +16,24 @@ enum {
     SHELVES,
 };
 
+/* Rings of late uses. */
+enum { LATE_LEAVING = 0, LATE_WRITING, LATE_RINGS };
+
 tide_status tide_leaving_create(tide_leaving *leaving, tide_victims *victims)
 {
     const uint32_t chunks = victims->places->chunk_count;
     *leaving = (tide_leaving){.places = victims->places,
-                              .moves = victims->moves,
                               .future = victims->future,
                               .dues = victims->dues,
                               .victims = victims,
                               .passed = UINT64_MAX};
-    for (int queue = 0; queue < TIDE_LATE_QUEUES; queue++)
-        leaving->first_late[queue] = leaving->last_late[queue] = TIDE_CHUNK_NONE;
-    leaving->late = malloc(chunks * sizeof *leaving->late);
+    leaving->late = malloc((chunks + LATE_RINGS) * sizeof *leaving->late);
     if (!leaving->late)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for the uses of %u chunks", chunks);
-    for (tide_chunk chunk = 0; chunk < chunks; chunk++)
-        leaving->late[chunk].queue = TIDE_LATE_QUEUES;
-    return tide_shelves_create(&leaving->shelves, SHELVES, leaving->future->schedule.use_capacity + chunks,
-                               chunks);
+    for (uint32_t at = 0; at < chunks + LATE_RINGS; at++)
+        leaving->late[at] = (tide_late_use){.next = at, .previous = at};
+    return tide_shelves_create(&leaving->shelves, victims->places, SHELVES,
+                               tide_future_keys(leaving->future));
 }
 
 void tide_leaving_destroy(tide_leaving *leaving)
@@ -45,33 +45,31 @@ void tide_leaving_destroy(tide_leaving *leaving)
 
 /* --- who goes --- */
 
+static bool is_late(const tide_leaving *l, tide_chunk chunk)
+{
+    return l->late[chunk].next != chunk;
+}
+
 static void unlink_late(tide_leaving *l, tide_chunk chunk)
 {
     tide_late_use *use = &l->late[chunk];
-    if (use->queue == TIDE_LATE_QUEUES)
-        return;
-    if (use->previous != TIDE_CHUNK_NONE)
-        l->late[use->previous].next = use->next;
-    else
-        l->first_late[use->queue] = use->next;
-    if (use->next != TIDE_CHUNK_NONE)
-        l->late[use->next].previous = use->previous;
-    else
-        l->last_late[use->queue] = use->previous;
-    use->queue = TIDE_LATE_QUEUES;
+    l->late[use->previous].next = use->next;
+    l->late[use->next].previous = use->previous;
+    use->next = use->previous = chunk;
 }
 
-static void link_late(tide_leaving *l, tide_chunk chunk, uint8_t queue, uint64_t ends)
+static uint32_t head_of(const tide_leaving *l, int ring)
 {
-    const tide_chunk last = l->last_late[queue];
-    assert(l->late[chunk].queue == TIDE_LATE_QUEUES);
-    assert(last == TIDE_CHUNK_NONE || l->late[last].ends <= ends);
-    l->late[chunk] = (tide_late_use){.ends = ends, .next = TIDE_CHUNK_NONE, .previous = last, .queue = queue};
-    if (last == TIDE_CHUNK_NONE)
-        l->first_late[queue] = chunk;
-    else
-        l->late[last].next = chunk;
-    l->last_late[queue] = chunk;
+    return l->places->chunk_count + (uint32_t)ring;
+}
+
+static void link_late(tide_leaving *l, tide_chunk chunk, int ring, uint64_t ends)
+{
+    const uint32_t head = head_of(l, ring), last = l->late[head].previous;
+    assert(!is_late(l, chunk));
+    assert(last == head || l->late[last].ends <= ends);
+    l->late[chunk] = (tide_late_use){.ends = ends, .next = head, .previous = last};
+    l->late[last].next = l->late[head].previous = chunk;
 }
 
 /* LEAVING or WRITING: what leaves is copied out as well. */
@@ -82,7 +80,7 @@ static void let_go(tide_leaving *l, tide_chunk chunk, uint32_t marks, uint64_t e
     tide_places_change_marks(l->places, chunk, marks, leaves ? TIDE_MARK_WRITING : 0);
     unlink_late(l, chunk);
     if (ends > l->passed)
-        link_late(l, chunk, leaves ? TIDE_LATE_LEAVING : TIDE_LATE_WRITING, ends);
+        link_late(l, chunk, leaves ? LATE_LEAVING : LATE_WRITING, ends);
 }
 
 void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count,
@@ -123,38 +121,26 @@ static bool stays(const tide_leaving *l, tide_chunk chunk)
            (!place->busy && !tide_place_is_movable(place));
 }
 
-/* Of a chunk that goes. */
 static uint32_t shelf_of(const tide_leaving *l, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(l->places, chunk);
-    const bool leaves = place->marks & TIDE_MARK_LEAVING;
-    assert(place->marks & TIDE_MARKS_GOING);
-    if (place->busy)
+    if (!(place->marks & TIDE_MARKS_GOING) || place->busy)
         return TIDE_SHELF_NONE;
     if (!tide_place_is_dirty(place))
         return CLEAN;
-    if (l->late[chunk].queue != TIDE_LATE_QUEUES)
+    if (is_late(l, chunk))
         return TIDE_SHELF_NONE;
     if (place->marks & TIDE_MARK_REQUESTED)
         return URGENT;
-    if (leaves)
+    if (place->marks & TIDE_MARK_LEAVING)
         return LEAVES;
     return tide_dues_has(l->dues, chunk) ? WRITES : WRITES_OFF;
 }
 
-/* The number of its next use; without one, or without a recording, numbers behind those. */
 static uint32_t key_of(const tide_leaving *l, tide_chunk chunk)
 {
-    const tide_schedule *schedule = &l->future->schedule;
-    const uint32_t use = l->future->active ? tide_schedule_next(schedule, chunk) : TIDE_USE_NONE;
-    return use != TIDE_USE_NONE ? use : schedule->use_capacity + chunk;
-}
-
-static tide_horizon horizon_of(const tide_leaving *l)
-{
-    const tide_schedule *schedule = &l->future->schedule;
-    return (tide_horizon){.from = l->future->active ? l->future->active->moment_first[schedule->cursor] : 0,
-                          .never = schedule->use_capacity};
+    return l->future->active ? tide_future_use_key(l->future, chunk)
+                             : tide_future_never_key(l->future, chunk);
 }
 
 static void sort(tide_leaving *l, tide_chunk chunk)
@@ -167,35 +153,29 @@ static void sort(tide_leaving *l, tide_chunk chunk)
         tide_places_unmark(l->places, chunk, TIDE_MARK_WRITING); /* it is copied out */
     if (!(place->marks & TIDE_MARKS_GOING))
         unlink_late(l, chunk);
-    const uint32_t shelf = place->marks & TIDE_MARKS_GOING ? shelf_of(l, chunk) : TIDE_SHELF_NONE;
+    const uint32_t shelf = shelf_of(l, chunk);
     assert(shelf == TIDE_SHELF_NONE || tide_place_is_movable(place));
     tide_shelves_put(&l->shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(l, chunk));
 }
 
-static tide_chunk nearest(const tide_leaving *l, uint32_t shelf, uint32_t spared)
-{
-    return tide_shelves_nearest(&l->shelves, shelf, horizon_of(l), l->places, spared);
-}
-
 /* Uses that are over by now. */
-static void promote(tide_leaving *l, uint8_t queue)
+static void promote(tide_leaving *l, int ring)
 {
-    for (;;) {
-        const tide_chunk oldest = l->first_late[queue];
-        if (oldest == TIDE_CHUNK_NONE || l->late[oldest].ends > l->passed)
-            return;
+    const uint32_t head = head_of(l, ring);
+    while (l->late[head].next != head && l->late[l->late[head].next].ends <= l->passed) {
+        const tide_chunk oldest = l->late[head].next;
         unlink_late(l, oldest);
         sort(l, oldest);
     }
 }
 
 /* Of the others the one that is over first, but those that are on their way. */
-static tide_chunk first_late(const tide_leaving *l, uint8_t queue)
+static tide_chunk first_late(const tide_leaving *l, int ring)
 {
-    tide_chunk chunk = l->first_late[queue];
-    while (chunk != TIDE_CHUNK_NONE && tide_place_of(l->places, chunk)->busy)
-        chunk = l->late[chunk].next;
-    return chunk;
+    uint32_t at = l->late[head_of(l, ring)].next;
+    while (at != head_of(l, ring) && tide_place_of(l->places, at)->busy)
+        at = l->late[at].next;
+    return at != head_of(l, ring) ? at : TIDE_CHUNK_NONE;
 }
 
 static void look_again(tide_leaving *l)
@@ -208,65 +188,56 @@ static void look_again(tide_leaving *l)
     }
     while ((chunk = tide_places_noted(l->places, TIDE_WATCHER_LEAVING)) != TIDE_CHUNK_NONE)
         sort(l, chunk);
-    promote(l, TIDE_LATE_LEAVING);
-    promote(l, TIDE_LATE_WRITING);
+    promote(l, LATE_LEAVING);
+    promote(l, LATE_WRITING);
 }
 
 /* --- who is next --- */
 
-static tide_chunk nearer(const tide_leaving *l, tide_chunk a, tide_chunk b)
+static tide_chunk nearest(const tide_leaving *l, uint32_t among, uint32_t spared)
 {
-    return tide_shelves_nearer(&l->shelves, a, b, horizon_of(l));
+    return tide_shelves_nearest(&l->shelves, among, tide_future_horizon(l->future), spared);
 }
 
 /* Of those that take a copy, and have one of the marks. */
 static tide_chunk choose_with_copy(const tide_leaving *l, uint32_t marks)
 {
     const bool writes = marks & TIDE_MARK_WRITING;
-    tide_chunk chosen = nearest(l, URGENT, TIDE_MARKS_GOING & ~marks);
+    tide_chunk chosen = nearest(l, 1u << URGENT, TIDE_MARKS_GOING & ~marks);
     if (chosen == TIDE_CHUNK_NONE)
-        chosen = nearer(l, nearest(l, LEAVES, 0), writes ? nearest(l, WRITES, 0) : TIDE_CHUNK_NONE);
+        chosen = nearest(l, 1u << LEAVES | (writes ? 1u << WRITES : 0), 0);
     if (chosen == TIDE_CHUNK_NONE && writes)
-        chosen = nearest(l, WRITES_OFF, 0);
+        chosen = nearest(l, 1u << WRITES_OFF, 0);
     if (chosen != TIDE_CHUNK_NONE)
         return chosen;
-    const tide_chunk leaves = first_late(l, TIDE_LATE_LEAVING),
-                     written = writes ? first_late(l, TIDE_LATE_WRITING) : TIDE_CHUNK_NONE;
+    const tide_chunk leaves = first_late(l, LATE_LEAVING),
+                     written = writes ? first_late(l, LATE_WRITING) : TIDE_CHUNK_NONE;
     if (leaves == TIDE_CHUNK_NONE || written == TIDE_CHUNK_NONE)
         return leaves == TIDE_CHUNK_NONE ? written : leaves;
     return l->late[written].ends < l->late[leaves].ends ? written : leaves;
 }
 
-static bool next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
+bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, tide_command *command)
 {
-    if (tide_leaving_count(l) == 0)
+    if (leaving->places->going == 0)
         return false;
-    look_again(l);
-    tide_chunk chunk = nearest(l, CLEAN, 0);
+    look_again(leaving);
+    tide_chunk chunk = nearest(leaving, 1u << CLEAN, 0);
     const bool copy = chunk == TIDE_CHUNK_NONE;
     if (copy && with_copy)
-        chunk = choose_with_copy(l, marks);
-    if (chunk == TIDE_CHUNK_NONE || (copy && !tide_victims_free_host_slot(l->victims, SPARED_DUPLICATES)))
+        chunk = choose_with_copy(leaving, marks);
+    if (chunk == TIDE_CHUNK_NONE ||
+        (copy && !tide_victims_free_host_slot(leaving->victims, SPARED_DUPLICATES)))
         return false;
-    assert(copy || tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING);
     /* Before its update is let go, a chunk leaves because it is planned: the step that makes the gradient moves it. */
-    const tide_reason reason = tide_dues_has(l->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
-    if (tide_place_of(l->places, chunk)->marks & TIDE_MARK_LEAVING)
-        tide_moves_evict(l->moves, chunk, copy, reason, command);
-    else
-        tide_moves_write_back(l->moves, chunk, reason, command);
-    tide_places_unmark(l->places, chunk, TIDE_MARKS_GOING);
+    const tide_reason reason =
+        tide_dues_has(leaving->dues, chunk) ? TIDE_REASON_UPDATE : TIDE_REASON_PREFETCH;
+    const bool leaves = tide_place_of(leaving->places, chunk)->marks & TIDE_MARK_LEAVING;
+    assert(copy || leaves);
+    tide_moves_out(leaving->victims->moves, leaves ? TIDE_COMMAND_EVICT : TIDE_COMMAND_WRITE_BACK, chunk,
+                   copy, reason, command);
+    tide_places_unmark(leaving->places, chunk, TIDE_MARKS_GOING);
     return true;
-}
-
-bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command)
-{
-    return next(leaving, TIDE_MARKS_GOING, !turn->out_busy, command);
-}
-
-bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command)
-{
-    return next(leaving, TIDE_MARK_LEAVING, with_copy, command);
 }
 
 /* --- validity --- */
@@ -277,13 +248,12 @@ bool tide_leaving_is_valid(const tide_leaving *leaving)
         return true; /* all will be sorted anew */
     for (tide_chunk chunk = 0; chunk < leaving->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(leaving->places, chunk);
-        const tide_standing *standing = &leaving->shelves.standings[chunk];
         if (place->noted & 1u << TIDE_WATCHER_LEAVING)
             continue;
-        const bool goes = place->marks & TIDE_MARKS_GOING;
-        const uint32_t shelf = goes ? shelf_of(leaving, chunk) : TIDE_SHELF_NONE;
-        if ((goes && stays(leaving, chunk)) || standing->shelf != shelf ||
-            (shelf != TIDE_SHELF_NONE && standing->key != key_of(leaving, chunk)))
+        const uint32_t shelf = shelf_of(leaving, chunk);
+        if ((place->marks & TIDE_MARKS_GOING && stays(leaving, chunk)) ||
+            !tide_shelves_has(&leaving->shelves, chunk, shelf,
+                              shelf == TIDE_SHELF_NONE ? 0 : key_of(leaving, chunk)))
             return false;
     }
     return true;

@@ -17,27 +17,22 @@
 
 #include "chunk/victims.h"
 
-/* Uses that are not over on the device, in the order in which they end: of chunks that leave, and of those that are written. */
-enum { TIDE_LATE_LEAVING = 0, TIDE_LATE_WRITING, TIDE_LATE_QUEUES };
-
+/* A use that is not over on the device, in a ring in the order in which they end. */
 typedef struct tide_late_use {
-    uint64_t ends;         /* it is over when so many ops have ended */
-    tide_chunk next, previous;
-    uint8_t queue; /* TIDE_LATE_QUEUES: in none, the use is over or the chunk does not go */
+    uint64_t ends;             /* it is over when so many ops have ended */
+    uint32_t next, previous;   /* itself: the use is over, or the chunk does not go */
 } tide_late_use;
 
 typedef struct tide_leaving {
     tide_places *places;
-    tide_moves *moves;
     const tide_future *future;
     const tide_dues *dues;
     tide_victims *victims;
     tide_shelves shelves; /* of those that may go, and whose use is over */
     uint64_t epoch;       /* of the future, in which they were sorted */
-    tide_late_use *late;  /* per chunk; */
-    tide_chunk first_late[TIDE_LATE_QUEUES], last_late[TIDE_LATE_QUEUES]; /* TIDE_CHUNK_NONE: none */
+    tide_late_use *late;  /* per chunk; behind them the rings' heads: of those that leave, and of those that are written */
     uint64_t ended;       /* ops, so far */
-    uint64_t passed; /* of those, over on the device */
+    uint64_t passed;      /* of those, over on the device */
 } tide_leaving;
 
 /* Nobody leaves. NO_MEMORY. Zeroed ones may be destroyed, too. */
@@ -52,16 +47,9 @@ void tide_leaving_use_ended(tide_leaving *leaving, const tide_chunk *chunks, uin
 void tide_leaving_set_passed(tide_leaving *leaving, uint64_t ends);
 /* These are requested: they stay, but for those that have to be updated on the host first. */
 void tide_leaving_let_stay(tide_leaving *leaving, const tide_chunk *chunks, uint32_t count);
-/* Chunks that leave or are copied out. */
-static inline uint32_t tide_leaving_count(const tide_leaving *leaving)
-{
-    return leaving->places->going;
-}
-
-/* The next chunk that leaves or is copied out, as the way out has room for it. */
-bool tide_leaving_next(tide_leaving *leaving, const tide_turn *turn, tide_command *command);
-/* A slot is wanted now: the next chunk that leaves anyway, with a copy or only without. */
-bool tide_leaving_next_slot(tide_leaving *leaving, bool with_copy, tide_command *command);
+/* The next chunk with one of the marks (LEAVING, or WRITING as well): it leaves, or is copied out, with a copy or only without.
+ * What leaves without one goes first. */
+bool tide_leaving_next(tide_leaving *leaving, uint32_t marks, bool with_copy, tide_command *command);
 
 /* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
 bool tide_leaving_is_valid(const tide_leaving *leaving);

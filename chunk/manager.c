@@ -25,13 +25,12 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
     if (!m)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %zu bytes", sizeof *m);
     m->layout = layout;
+    tide_moves_init(&m->moves, layout, &m->places, &m->counters);
     tide_status status = tide_ops_create(&m->ops, layout);
     if (status == TIDE_OK)
         status = tide_tensors_create(&m->tensors, layout, &m->places);
     if (status == TIDE_OK)
         status = tide_dues_create(&m->dues, layout, &m->tensors);
-    if (status == TIDE_OK)
-        status = tide_moves_create(&m->moves, layout, &m->places);
     if (status != TIDE_OK) {
         tide_manager_destroy(m);
         return status;
@@ -56,7 +55,6 @@ void tide_manager_destroy(tide_manager *manager)
     if (!manager)
         return;
     unseal(manager);
-    tide_moves_destroy(&manager->moves);
     tide_dues_destroy(&manager->dues);
     tide_tensors_destroy(&manager->tensors);
     tide_ops_destroy(&manager->ops);
@@ -163,7 +161,7 @@ void tide_manager_set_passed(tide_manager *manager, uint64_t ends)
 bool tide_manager_may_act(const tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    if (tide_leaving_count(&manager->leaving) || manager->dues.count || manager->tasks.access.count ||
+    if (manager->places.going || manager->dues.count || manager->tasks.access.task_count ||
         (request->open && !request->ready))
         return true;
     const tide_step_plan *step = tide_future_plan(&manager->future);
@@ -181,8 +179,9 @@ static bool find_next(tide_manager *m, tide_command *command)
                       .request_yields = tide_request_waits_for_due(&m->request),
                       .reserved = tide_request_reserved(&m->request),
                       .gathers = true,
-                      .prefetches = m->tasks.access.count == 0};
-    if (tide_request_next(&m->request, &turn, command) || tide_leaving_next(&m->leaving, &turn, command))
+                      .prefetches = m->tasks.access.task_count == 0};
+    if (tide_request_next(&m->request, &turn, command) ||
+        tide_leaving_next(&m->leaving, TIDE_MARKS_GOING, !turn.out_busy, command))
         return true;
     if (tide_tasks_access_waits(&m->tasks))
         return tide_tasks_next_access(&m->tasks, &turn, command);
@@ -194,7 +193,7 @@ static bool find_next(tide_manager *m, tide_command *command)
 bool tide_manager_next(tide_manager *manager, tide_command *command)
 {
     assert(manager->sealed);
-    manager->calls++;
+    manager->counters.calls++;
     if (manager->idle || tide_moves_open(&manager->moves) == TIDE_OPEN_COMMANDS_MAX)
         return false;
     tide_command found;
@@ -209,22 +208,22 @@ bool tide_manager_next(tide_manager *manager, tide_command *command)
 bool tide_manager_is_stuck(tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    const bool waiting =
-        request->open ? !request->ready : manager->tasks.access.count > 0 || manager->dues.parts_open > 0;
+    const bool waiting = request->open ? !request->ready
+                                       : manager->tasks.access.task_count > 0 || manager->dues.parts_open > 0;
     const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
-    return waiting && !later && manager->idle && tide_manager_commands_open(manager) == 0;
+    return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
 }
 
 /* --- done --- */
 
 static void finish(tide_manager *m, uint32_t id, tide_part_end how)
 {
-    const tide_open_command *open = tide_moves_find(&m->moves, id);
-    m->calls++;
-    if (open->command.kind <= TIDE_COMMAND_WRITE_BACK)
-        tide_moves_finish(&m->moves, &open->command, how == TIDE_PART_DONE);
+    const tide_command *command = tide_moves_find(&m->moves, id);
+    m->counters.calls++;
+    if (command->kind <= TIDE_COMMAND_WRITE_BACK)
+        tide_moves_finish(&m->moves, command, how == TIDE_PART_DONE);
     else
-        tide_tasks_finish(&m->tasks, open, how);
+        tide_tasks_finish(&m->tasks, command, how);
     tide_moves_close(&m->moves, id);
     tide_manager_changed(m);
 }
@@ -236,7 +235,7 @@ void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status)
 
 void tide_manager_cancel(tide_manager *manager, uint32_t id)
 {
-    assert(tide_moves_find(&manager->moves, id)->command.kind > TIDE_COMMAND_WRITE_BACK);
+    assert(tide_moves_find(&manager->moves, id)->kind > TIDE_COMMAND_WRITE_BACK);
     finish(manager, id, TIDE_PART_CANCELLED);
 }
 
@@ -244,30 +243,26 @@ void tide_manager_cancel(tide_manager *manager, uint32_t id)
 
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count)
 {
-    if (manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING)
+    if (tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "host request: a step is open");
     if (manager->phase == TIDE_PHASE_RELEASE_OWED)
-        return tide_fail(TIDE_ERROR_STATE, "host request: the last step's updates are neither released nor skipped");
-    if (manager->tasks.access.count)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "host request: the last step's updates are neither released nor skipped");
+    if (manager->tasks.access.task_count)
         return tide_fail(TIDE_ERROR_STATE, "host request: another one is open");
     const tide_status status = tide_tasks_open_access(&manager->tasks, chunks, count);
     if (status != TIDE_OK)
         return status;
-    manager->calls++;
+    manager->counters.calls++;
     tide_manager_changed(manager);
     return TIDE_OK;
 }
 
 /* --- queries --- */
 
-uint32_t tide_manager_commands_open(const tide_manager *manager)
-{
-    return tide_moves_open(&manager->moves);
-}
-
 uint32_t tide_manager_leaving(const tide_manager *manager)
 {
-    return tide_leaving_count(&manager->leaving);
+    return manager->places.going;
 }
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)
@@ -297,69 +292,38 @@ bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk para
     return manager->dues.on_device[param_chunk];
 }
 
-static tide_chunk_state chunk_state(const tide_manager *m, tide_chunk chunk)
+uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk)
 {
-    const tide_place *place = tide_place_of(&m->places, chunk);
-    const tide_space space = tide_layout_chunk_space(m->layout, chunk);
-    if (space == TIDE_SPACE_PARAM && m->dues.chunks[chunk].running)
-        return TIDE_CHUNK_UPDATING;
-    if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
-        return tide_tensors_chunk_state(&m->tensors, chunk);
-    if (place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST])
-        return TIDE_CHUNK_UPDATING;
-    return place->live ? TIDE_CHUNK_HOLD : TIDE_CHUNK_FREE;
-}
-
-void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency)
-{
-    assert(manager->sealed && chunk < manager->places.chunk_count);
     const tide_place *place = tide_place_of(&manager->places, chunk);
-    *residency = (tide_residency){.state = chunk_state(manager, chunk),
-                                  .device_slot = place->slot[TIDE_TIER_DEVICE],
-                                  .host_slot = place->slot[TIDE_TIER_HOST],
-                                  .device_valid = tide_place_has(place, TIDE_TIER_DEVICE),
-                                  .host_valid = tide_place_has(place, TIDE_TIER_HOST),
-                                  .pinned = place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST]};
+    assert(tide_place_has(place, TIDE_TIER_DEVICE) && place->pins[TIDE_TIER_DEVICE] > 0);
+    return place->slot[TIDE_TIER_DEVICE];
 }
 
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters)
 {
-    const tide_move_counters *moves = &manager->moves.counters;
-    *counters = (tide_manager_counters){.evictions = moves->evictions,
-                                        .clean_drops = moves->clean_drops,
-                                        .demand_fetches = moves->demand_fetches,
-                                        .prefetches = moves->prefetches,
-                                        .write_backs = moves->write_backs,
-                                        .spills = moves->spills,
-                                        .re_recordings = manager->future.re_recordings,
-                                        .plans = manager->future.planned,
-                                        .zero_gradients = manager->zero_gradients,
-                                        .calls = manager->calls};
+    *counters = manager->counters;
+    counters->re_recordings = manager->future.re_recordings;
+    counters->plans = manager->future.planned;
 }
 
 /* --- validity --- */
 
-void tide_manager_check_deeply(tide_manager *manager, bool on)
+bool tide_manager_is_valid(const tide_manager *manager)
 {
-    manager->deep_checks = on;
+    const tide_manager *m = manager;
+    if (!tide_places_is_valid(&m->places, m->deep_checks) ||
+        !tide_request_is_valid(&m->request, m->deep_checks))
+        return false;
+    if (m->request.open && !tide_manager_step_is_open(m))
+        return false;
+    return !m->deep_checks || (tide_tensors_is_valid(&m->tensors) && tide_dues_is_valid(&m->dues) &&
+                               tide_gradients_is_valid(&m->ops.gradients) &&
+                               tide_victims_is_valid(&m->victims) && tide_leaving_is_valid(&m->leaving) &&
+                               tide_tasks_is_valid(&m->tasks) && tide_prefetch_is_valid(&m->prefetch));
 }
 
 void tide_manager_changed(tide_manager *manager)
 {
     manager->idle = false;
-    assert(tide_manager_is_valid(manager, manager->deep_checks));
-}
-
-bool tide_manager_is_valid(const tide_manager *manager, bool deep)
-{
-    const bool step_open = manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING;
-    if (!tide_places_is_valid(&manager->places, deep) || !tide_request_is_valid(&manager->request, deep))
-        return false;
-    if (manager->request.open && !step_open)
-        return false;
-    return !deep ||
-           (tide_tensors_is_valid(&manager->tensors) && tide_dues_is_valid(&manager->dues) &&
-            tide_gradients_is_valid(&manager->ops.gradients) && tide_victims_is_valid(&manager->victims) &&
-            tide_leaving_is_valid(&manager->leaving) && tide_tasks_is_valid(&manager->tasks) &&
-            tide_prefetch_is_valid(&manager->prefetch));
+    assert(tide_manager_is_valid(manager));
 }

@@ -22,30 +22,20 @@
  *             device slot  host slot
  *   absent    -            -          no content yet: zeros (model data) or nothing (FREE checkpoints)
  *   host      -            valid
- *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values, and
- *                                     is given away before any other
+ *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values
  *   clean     valid        valid      evicted without a copy
  *   dirty     valid        -          evicted with a copy; exclusive residence looks the same
  *
- * "slots of a tier = free + holding": asserted at every mutation (tide_manager_is_valid).
- *
  * Requests, in order of precedence
  *
- *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end. A chunk whose update is
+ *   1. the open op's (or slice's) chunks, on the device, pinned from ready to end (request.h). A chunk whose update is
  *      pending is updated first: weights are never stale.
- *   2. updates and restores, in forward order: one task per PARAM chunk and part (an fp32 chunk each of MASTER,
- *      MOMENTUM, VARIANCE and their half of the PARAM chunk: 4 slots), on the host or on the device as placed.
- *   3. prefetch along the plan (planner.h) made of the recorded step: what it lets go leaves at once, what it
- *      fetches comes as early as a slot is free and nothing needed sooner is displaced.
+ *   2. updates and restores, in forward order (tasks.h), on the host or on the device as placed (dues.h).
+ *   3. prefetch along the plan made of the recorded step (planner.h, leaving.h, prefetch.h).
  *
  * Nothing pinned waits for anything that is not pinned: an op is pinned only when complete, a host task
  * finishes on its own, a device task pins for no time. With at least the slots tide_manager_needs()
- * names, every request becomes ready.
- *
- * Victims: free slot; a chunk with no live content; else the farthest next use, wrapping around into the next
- * step (a clean one when next uses are close); least recently used while there is no recording. A host slot
- * is free, or holds a duplicate of a device copy (the one needed soonest on the device loses its duplicate),
- * or its chunk moves to a free device slot (exclusive residence when both tiers together are just enough).
+ * names, every request becomes ready. Where slots come from: victims.h.
  */
 #ifndef TIDE_CHUNK_MANAGER_H
 #define TIDE_CHUNK_MANAGER_H
@@ -72,28 +62,6 @@ typedef struct tide_slot_needs {
     uint32_t host_slots;   /* least on the host: a host task */
     uint32_t total_slots;  /* least of both together: every chunk somewhere, and one spare for the exchange */
 } tide_slot_needs;
-
-typedef struct tide_manager_counters {
-    uint64_t evictions;      /* chunks that left the device, copied or not */
-    uint64_t clean_drops;    /* of those, without a copy */
-    uint64_t demand_fetches; /* an op had to wait for them */
-    uint64_t prefetches;
-    uint64_t write_backs;
-    uint64_t spills;         /* moves because the host was full */
-    uint64_t re_recordings;  /* a step's ops differed from the recording */
-    uint64_t plans;          /* made so far */
-    uint64_t zero_gradients; /* trainable params without a gradient at step end */
-    uint64_t calls;          /* begin, slice, end, next, done */
-} tide_manager_counters;
-
-typedef struct tide_residency {
-    tide_chunk_state state;
-    uint32_t device_slot; /* UINT32_MAX: none */
-    uint32_t host_slot;
-    bool device_valid; /* the slot's content is the chunk's */
-    bool host_valid;
-    bool pinned;
-} tide_residency;
 
 /* --- set-up --- */
 
@@ -187,8 +155,6 @@ uint32_t tide_manager_leaving(const tide_manager *manager);
 /* Might next() have a command? Cheaper than asking, and true once too often rather than too seldom: where everything is
  * resident the owner need not wake whoever asks. */
 bool tide_manager_may_act(const tide_manager *manager);
-/* Commands handed out and not yet done. */
-uint32_t tide_manager_commands_open(const tide_manager *manager);
 /* True when a request is open (or updates are, with no op open), no command is, and the last next() had none:
  * it would never become ready. A bug; the owner reports it instead of hanging. Ask after next() returned
  * false. */
@@ -208,12 +174,8 @@ tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chu
 tide_gradients *tide_manager_gradients(tide_manager *manager);
 /* Does PARAM chunk `param_chunk` keep its optimizer state on the device? Changes only when its update is done. */
 bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk param_chunk);
-void tide_manager_residency(const tide_manager *manager, tide_chunk chunk, tide_residency *residency);
+/* The device slot of a chunk that the open op holds. */
+uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk);
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
-
-/* Every invariant: slots = free + holding in each tier, one slot per copy, states agree with counters, pins
- * only on resident chunks. Cheap checks always, the full walk when `deep`. Asserted after every mutation in
- * debug builds. */
-bool tide_manager_is_valid(const tide_manager *manager, bool deep);
 
 #endif

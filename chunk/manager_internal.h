@@ -32,19 +32,23 @@ struct tide_manager {
     tide_prefetch prefetch;
 
     bool sealed;
-    bool deep_checks;
+    bool deep_checks; /* walk every structure at every mutation; for tests */
     tide_step_phase phase;
     bool updates_wait;       /* of the open training step */
     uint64_t step;           /* counts steps of both kinds */
     bool in_busy, out_busy;  /* the link's two ways */
     bool idle;               /* next had nothing, and nothing happened since */
-    uint64_t zero_gradients; /* counters */
-    uint64_t calls;
+    tide_manager_counters counters;
 };
 
-/* Walk every structure at every mutation; for tests. */
-void tide_manager_check_deeply(tide_manager *manager, bool on);
-/* Assert validity after a mutation, and let next() look again. */
+static inline bool tide_manager_step_is_open(const tide_manager *manager)
+{
+    return manager->phase == TIDE_PHASE_FORWARD || manager->phase == TIDE_PHASE_TRAINING;
+}
+
+/* Every object's invariants, and their joint ones. */
+bool tide_manager_is_valid(const tide_manager *manager);
+/* After a mutation: let next() look again, and assert validity. */
 void tide_manager_changed(tide_manager *manager);
 
 #endif

@@ -9,24 +9,19 @@
 
 #include <assert.h>
 
-static bool step_is_open(const tide_manager *m)
-{
-    return m->phase == TIDE_PHASE_FORWARD || m->phase == TIDE_PHASE_TRAINING;
-}
-
 /* --- steps --- */
 
 tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool updates_wait)
 {
     assert(manager->sealed);
-    if (step_is_open(manager))
+    if (tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "step begin: a step is open");
     if (manager->phase == TIDE_PHASE_RELEASE_OWED)
         return tide_fail(TIDE_ERROR_STATE,
                          "step begin: the last step's updates are neither released nor skipped");
-    if (manager->tasks.access.count)
+    if (manager->tasks.access.task_count)
         return tide_fail(TIDE_ERROR_STATE, "step begin: a host request is open");
-    manager->calls++;
+    manager->counters.calls++;
     assert(manager->phase == TIDE_PHASE_BETWEEN && !manager->request.open);
     manager->phase = training ? TIDE_PHASE_TRAINING : TIDE_PHASE_FORWARD;
     manager->updates_wait = updates_wait;
@@ -42,7 +37,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
 static void end_training(tide_manager *m)
 {
     assert(m->phase == TIDE_PHASE_TRAINING && !m->request.open);
-    m->zero_gradients += tide_tensors_take_zeros(&m->tensors, m->step);
+    m->counters.zero_gradients += tide_tensors_take_zeros(&m->tensors, m->step);
     m->phase = m->updates_wait ? TIDE_PHASE_RELEASE_OWED : TIDE_PHASE_BETWEEN;
     for (uint32_t p = 0; !m->updates_wait && p < tide_layout_params(m->layout); p++)
         tide_dues_start_complete(&m->dues, p);
@@ -51,7 +46,7 @@ static void end_training(tide_manager *m)
 tide_status tide_manager_step_end(tide_manager *manager)
 {
     tide_chunk owing;
-    if (!step_is_open(manager))
+    if (!tide_manager_step_is_open(manager))
         return tide_fail(TIDE_ERROR_STATE, "step end: no step is open");
     if (manager->request.open)
         return tide_fail(TIDE_ERROR_STATE, "step end: op %s is open",
@@ -63,7 +58,7 @@ tide_status tide_manager_step_end(tide_manager *manager)
     if (manager->phase == TIDE_PHASE_TRAINING && tide_dues_owes_older(&manager->dues, manager->step, &owing))
         return tide_fail(TIDE_ERROR_STATE, "step end: chunk %u still owes the update of the step before",
                          owing);
-    manager->calls++;
+    manager->counters.calls++;
     if (manager->phase == TIDE_PHASE_TRAINING) {
         end_training(manager);
     } else {
@@ -104,7 +99,7 @@ static tide_status check_begin(tide_manager *m, tide_op op)
     if (op >= m->ops.count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "begin: there is no op %u", op);
     const tide_op_record *record = &m->ops.records[op];
-    if (!step_is_open(m))
+    if (!tide_manager_step_is_open(m))
         return tide_fail(TIDE_ERROR_STATE, "begin of op %s: no step is open", record->name);
     if (m->request.open)
         return tide_fail(TIDE_ERROR_STATE, "begin of op %s: op %s is open", record->name,
@@ -120,7 +115,7 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op)
     const tide_status status = check_begin(manager, op);
     if (status != TIDE_OK)
         return status;
-    manager->calls++;
+    manager->counters.calls++;
     tide_future_moment(&manager->future, op, TIDE_SLICE_NONE);
     tide_request_open(&manager->request, op);
     (void)tide_request_try_pin(&manager->request);
@@ -146,10 +141,10 @@ tide_status tide_manager_end(tide_manager *manager)
     tide_request *request = &manager->request;
     if (!request->open || !request->ready)
         return tide_fail(TIDE_ERROR_STATE, "end: no op is open and ready");
-    assert(step_is_open(manager) && request->pinned_count == request->pin_count);
+    assert(tide_manager_step_is_open(manager) && request->pinned_count == request->pin_count);
     const tide_op op = request->op;
     const tide_op_record *record = &manager->ops.records[op];
-    manager->calls++;
+    manager->counters.calls++;
     const uint64_t ends = ++manager->leaving.ended;
     tide_request_end_slice(request, ends);
     tide_request_close(request);
@@ -199,7 +194,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
     if (status != TIDE_OK)
         return status;
     tide_request *request = &manager->request;
-    manager->calls++;
+    manager->counters.calls++;
     /* A slice's chunks are over with the op, at the latest. */
     tide_request_end_slice(request, manager->leaving.ended + 1);
     tide_future_moment(&manager->future, request->op, slice);
@@ -215,7 +210,7 @@ tide_status tide_manager_slice(tide_manager *manager, uint32_t slice)
  * forward-only pass is open: that pass changes nothing, and the updates go on. */
 static bool gives_up_training(const tide_manager *m)
 {
-    if (step_is_open(m))
+    if (tide_manager_step_is_open(m))
         return m->phase == TIDE_PHASE_TRAINING;
     return m->phase == TIDE_PHASE_RELEASE_OWED || tide_dues_owes(&m->dues, m->dues.training_step);
 }
@@ -226,7 +221,7 @@ static void note_open_roundings(tide_manager *m)
     const tide_request *request = &m->request;
     if (!request->open || request->pinned_count == 0)
         return;
-    assert(step_is_open(m) && request->pinned_count >= request->param_pins);
+    assert(tide_manager_step_is_open(m) && request->pinned_count >= request->param_pins);
     const tide_op_record *op = &m->ops.records[request->op];
     for (uint32_t i = 0; i < op->param_count; i++)
         if (tide_gradients_closes(&m->ops.gradients, request->op, &op->params[i]))
@@ -236,24 +231,24 @@ static void note_open_roundings(tide_manager *m)
 tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
 {
     tide_manager *m = manager;
-    if (tide_manager_commands_open(m))
-        return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open", tide_manager_commands_open(m));
+    if (tide_moves_open(&m->moves))
+        return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open", tide_moves_open(&m->moves));
     assert(m->moves.evictions_open == 0 && m->moves.spills_open == 0);
-    assert(m->tasks.gather.running[TIDE_TIER_DEVICE] == 0 && m->tasks.gather.running[TIDE_TIER_HOST] == 0);
+    assert(m->tasks.running[TIDE_TIER_DEVICE] == 0 && m->tasks.running[TIDE_TIER_HOST] == 0);
     note_open_roundings(m);
     *gave_up = gives_up_training(m);
     *torn = m->dues.failed || (*gave_up && m->dues.begun > 0);
     /* The pins go first: tensors leave COMPUTE before anybody looks, all in this call. */
-    tide_request_give_up(&m->request);
+    tide_request_close(&m->request);
     tide_tasks_close_access(&m->tasks);
-    tide_gather_forget(&m->tasks.gather);
+    tide_gather_forget(&m->tasks);
     if (*torn)
         tide_dues_forget(&m->dues);
     else if (*gave_up)
         tide_dues_restore(&m->dues);
     tide_tensors_rest(&m->tensors);
     tide_tensors_free_checkpoints(&m->tensors);
-    if (step_is_open(m))
+    if (tide_manager_step_is_open(m))
         tide_future_step_abort(&m->future);
     assert(m->places.pinned[TIDE_TIER_DEVICE] == 0 && m->places.pinned[TIDE_TIER_HOST] == 0);
     m->phase = TIDE_PHASE_BETWEEN;

@@ -2,63 +2,54 @@
 #include "chunk/moves.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* --- open commands --- */
 
-tide_status tide_moves_create(tide_moves *moves, const tide_layout *layout, tide_places *places)
+void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *places,
+                     tide_manager_counters *counters)
 {
-    *moves = (tide_moves){.layout = layout, .places = places};
-    moves->open = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *moves->open);
-    moves->free = calloc(TIDE_OPEN_COMMANDS_MAX, sizeof *moves->free);
-    if (!moves->open || !moves->free)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %d open commands", TIDE_OPEN_COMMANDS_MAX);
-    for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++)
-        moves->free[moves->free_count++] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
-    return TIDE_OK;
+    *moves = (tide_moves){
+        .layout = layout, .places = places, .counters = counters, .free_count = TIDE_OPEN_COMMANDS_MAX};
+    for (uint32_t i = 0; i < TIDE_OPEN_COMMANDS_MAX; i++) {
+        moves->open[i].id = TIDE_OPEN_COMMANDS_MAX + i;
+        moves->free[i] = TIDE_OPEN_COMMANDS_MAX - 1 - i;
+    }
 }
 
-void tide_moves_destroy(tide_moves *moves)
-{
-    free(moves->open);
-    free(moves->free);
-    *moves = (tide_moves){.open = NULL};
-}
-
-void tide_moves_issue(tide_moves *moves, tide_command *command, const uint32_t *access)
+void tide_moves_issue(tide_moves *moves, tide_command *command)
 {
     assert(moves->free_count > 0);
-    assert((access != NULL) == (command->kind > TIDE_COMMAND_WRITE_BACK));
     assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS && (unsigned)command->reason <= TIDE_REASON_SPILL);
     const uint32_t at = moves->free[--moves->free_count];
-    tide_open_command *open = &moves->open[at];
-    assert(!open->open);
-    open->open = true;
-    open->generation++;
-    command->id = open->generation * TIDE_OPEN_COMMANDS_MAX + at;
-    open->command = *command;
-    if (access)
-        memcpy(open->access, access, sizeof open->access);
+    command->id = moves->open[at].id;
+    moves->open[at] = *command;
 }
 
-const tide_open_command *tide_moves_find(const tide_moves *moves, uint32_t id)
+const tide_command *tide_moves_find(const tide_moves *moves, uint32_t id)
 {
-    const tide_open_command *open = &moves->open[id % TIDE_OPEN_COMMANDS_MAX];
-    assert(open->open && open->command.id == id);
+    const tide_command *open = &moves->open[id % TIDE_OPEN_COMMANDS_MAX];
+    assert(open->id == id);
     return open;
 }
 
 void tide_moves_close(tide_moves *moves, uint32_t id)
 {
     const uint32_t at = id % TIDE_OPEN_COMMANDS_MAX;
-    assert(moves->open[at].open && moves->open[at].command.id == id);
-    assert(moves->free_count < TIDE_OPEN_COMMANDS_MAX);
-    moves->open[at].open = false;
+    assert(moves->open[at].id == id && moves->free_count < TIDE_OPEN_COMMANDS_MAX);
+    moves->open[at].id += TIDE_OPEN_COMMANDS_MAX;
     moves->free[moves->free_count++] = at;
 }
 
 /* --- moves --- */
+
+/* Its slots are taken. */
+static void begin(tide_moves *moves, const tide_place *place, tide_command *command)
+{
+    command->device_slot = place->slot[TIDE_TIER_DEVICE];
+    command->host_slot = place->slot[TIDE_TIER_HOST];
+    tide_places_open(moves->places, command->chunk);
+    tide_moves_issue(moves, command);
+}
 
 void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
 {
@@ -69,55 +60,34 @@ void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, t
     const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_CHECKPOINT;
     if (!in_place)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_DEVICE);
+    moves->spills_open += reason == TIDE_REASON_SPILL;
     *command = (tide_command){.kind = TIDE_COMMAND_FETCH,
                               .reason = reason,
                               .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = place->slot[TIDE_TIER_HOST],
                               .copy = copy,
                               .in_place = in_place,
                               .zero = zero};
-    tide_places_open(moves->places, chunk);
-    moves->spills_open += reason == TIDE_REASON_SPILL;
-    tide_moves_issue(moves, command, NULL);
+    begin(moves, place, command);
 }
 
-void tide_moves_evict(tide_moves *moves, tide_chunk chunk, bool copy, tide_reason reason, tide_command *command)
+void tide_moves_out(tide_moves *moves, tide_command_kind kind, tide_chunk chunk, bool copy,
+                    tide_reason reason, tide_command *command)
 {
     const tide_place *place = tide_place_of(moves->places, chunk);
-    assert(tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
+    const bool evict = kind == TIDE_COMMAND_EVICT;
+    assert(evict || (kind == TIDE_COMMAND_WRITE_BACK && copy && !place->busy));
+    assert(!evict || tide_place_is_movable(place) || (tide_place_is_spent(place) && !copy));
     assert(!copy || (tide_place_is_dirty(place) && tide_places_free(moves->places, TIDE_TIER_HOST) > 0));
     if (copy)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
-    *command = (tide_command){.kind = TIDE_COMMAND_EVICT,
-                              .reason = reason,
-                              .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = place->slot[TIDE_TIER_HOST],
-                              .copy = copy};
-    tide_places_open(moves->places, chunk);
-    moves->evictions_open++;
-    tide_moves_issue(moves, command, NULL);
-}
-
-void tide_moves_write_back(tide_moves *moves, tide_chunk chunk, tide_reason reason, tide_command *command)
-{
-    const tide_place *place = tide_place_of(moves->places, chunk);
-    assert(tide_place_is_dirty(place) && !place->busy);
-    (void)tide_places_take(moves->places, chunk, TIDE_TIER_HOST);
-    *command = (tide_command){.kind = TIDE_COMMAND_WRITE_BACK,
-                              .reason = reason,
-                              .chunk = chunk,
-                              .device_slot = place->slot[TIDE_TIER_DEVICE],
-                              .host_slot = place->slot[TIDE_TIER_HOST],
-                              .copy = true};
-    tide_places_open(moves->places, chunk);
-    tide_moves_issue(moves, command, NULL);
+    moves->evictions_open += evict;
+    *command = (tide_command){.kind = kind, .reason = reason, .chunk = chunk, .copy = copy};
+    begin(moves, place, command);
 }
 
 /* --- done --- */
 
-static void count(tide_move_counters *counters, const tide_command *command)
+static void count(tide_manager_counters *counters, const tide_command *command)
 {
     const bool evict = command->kind == TIDE_COMMAND_EVICT, fetch = command->kind == TIDE_COMMAND_FETCH;
     counters->evictions += evict;
@@ -140,15 +110,15 @@ static void finish_fetch(tide_moves *moves, const tide_command *command, bool ok
     }
 }
 
-static void finish_evict(tide_moves *moves, const tide_command *command, bool ok)
+static void finish_out(tide_moves *moves, const tide_command *command, bool ok)
 {
-    assert(moves->evictions_open > 0);
-    moves->evictions_open--;
-    assert(tide_place_of(moves->places, command->chunk)->pins[TIDE_TIER_DEVICE] == 0);
-    if (!ok)
-        return;
-    if (command->copy)
+    const bool evict = command->kind == TIDE_COMMAND_EVICT;
+    assert(moves->evictions_open > 0 || !evict);
+    moves->evictions_open -= evict;
+    if (ok && command->copy)
         tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
+    if (!ok || !evict)
+        return;
     tide_places_unmark(moves->places, command->chunk, TIDE_MARK_KEPT);
     tide_places_release(moves->places, command->chunk, TIDE_TIER_DEVICE);
 }
@@ -161,11 +131,9 @@ void tide_moves_finish(tide_moves *moves, const tide_command *command, bool ok)
     tide_places_close(moves->places, command->chunk);
     if (command->kind == TIDE_COMMAND_FETCH)
         finish_fetch(moves, command, ok);
-    else if (command->kind == TIDE_COMMAND_EVICT)
-        finish_evict(moves, command, ok);
-    else if (ok)
-        tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_HOST);
+    else
+        finish_out(moves, command, ok);
     if (ok)
-        count(&moves->counters, command);
+        count(moves->counters, command);
     tide_places_tidy_host(moves->places, command->chunk);
 }

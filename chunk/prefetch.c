@@ -5,21 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sets of fetches. */
+enum {
+    MISSING = 0,      /* it can begin, */
+    MISSING_IN_PLACE, /* or can, and has its own slot */
+    SETS,
+    ASIDE = SETS, /* a free slot is set aside for it: these are in the tree */
+};
+
 tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, tide_moves *moves,
                                  const tide_future *future, const tide_dues *dues)
 {
-    tide_prefetch *p = prefetch;
-    const uint32_t fetches = future->schedule.use_capacity, chunks = places->chunk_count;
-    *p = (tide_prefetch){.places = places, .moves = moves, .future = future, .dues = dues};
-    p->next_fetch = malloc(fetches * sizeof *p->next_fetch);
-    p->fetch_of = malloc(chunks * sizeof *p->fetch_of);
-    p->aside = malloc((fetches + 1u) * sizeof *p->aside);
-    p->takes = malloc(fetches * sizeof *p->takes);
-    p->words = calloc(2 * tide_use_set_words(fetches), sizeof *p->words);
-    if (!p->next_fetch || !p->fetch_of || !p->aside || !p->takes || !p->words)
+    const uint32_t fetches = future->schedule.use_capacity;
+    *prefetch = (tide_prefetch){.places = places, .moves = moves, .future = future, .dues = dues};
+    prefetch->next_fetch = malloc(fetches * sizeof *prefetch->next_fetch);
+    prefetch->fetch_of = malloc(places->chunk_count * sizeof *prefetch->fetch_of);
+    prefetch->aside = malloc((fetches + 1u) * sizeof *prefetch->aside);
+    prefetch->is_aside = malloc(fetches * sizeof *prefetch->is_aside);
+    prefetch->words = tide_use_sets_create(prefetch->sets, SETS, fetches);
+    if (!prefetch->next_fetch || !prefetch->fetch_of || !prefetch->aside || !prefetch->is_aside ||
+        !prefetch->words)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u planned fetches", fetches);
-    (void)tide_use_set_place(&p->missing_in_place, fetches,
-                             tide_use_set_place(&p->missing, fetches, p->words));
     return TIDE_OK;
 }
 
@@ -28,14 +34,12 @@ void tide_prefetch_destroy(tide_prefetch *prefetch)
     free(prefetch->next_fetch);
     free(prefetch->fetch_of);
     free(prefetch->aside);
-    free(prefetch->takes);
+    free(prefetch->is_aside);
     free(prefetch->words);
     *prefetch = (tide_prefetch){.count = 0};
 }
 
 /* --- what becomes of a fetch --- */
-
-typedef enum fetch_state { FETCH_THERE, FETCH_LATER, FETCH_MISSING } fetch_state;
 
 static const tide_trace_use *use_of(const tide_prefetch *p, uint32_t fetch)
 {
@@ -43,52 +47,50 @@ static const tide_trace_use *use_of(const tide_prefetch *p, uint32_t fetch)
     return &p->step->trace.uses[p->step->plan->fetches[fetch]];
 }
 
-/* Of a chunk's next planned fetch. */
-static fetch_state look_at(const tide_prefetch *p, uint32_t fetch)
-{
-    const tide_chunk chunk = use_of(p, fetch)->chunk;
-    const tide_place *place = tide_place_of(p->places, chunk);
-    const bool is_there = tide_place_has(place, TIDE_TIER_DEVICE);
-    if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
-        return FETCH_LATER; /* its update comes first */
-    if (place->marks & TIDE_MARK_REQUESTED && (is_there || place->busy))
-        return FETCH_LATER; /* the open op's use comes first */
-    if (!is_there)
-        return place->busy ? FETCH_THERE : FETCH_MISSING; /* on its way in */
-    if (place->busy || place->marks & TIDE_MARK_LEAVING || place->pins[TIDE_TIER_DEVICE])
-        return FETCH_LATER; /* on its way out, or written back, or in use */
-    const bool used_before = tide_schedule_next(&p->future->schedule, chunk) != p->step->plan->fetches[fetch];
-    return used_before ? FETCH_LATER : FETCH_THERE;
-}
-
 static bool is_in_place(const tide_prefetch *p, uint32_t fetch)
 {
     return p->step->plan->in_place[p->step->plan->fetches[fetch]];
 }
 
-/* Is a slot set aside for a chunk's next fetch? Not if it waits, or will, in its own. */
-static bool takes_slot(const tide_prefetch *p, uint32_t fetch, fetch_state state)
+/* The sets that a fetch belongs to: bit i for set i. No slot is set aside for what waits, or will, in its own. One that is not
+ * its chunk's next waits for a use before it; the plan says whether it will find its slot. */
+static uint32_t sets_of(const tide_prefetch *p, uint32_t fetch)
 {
-    const tide_place *place = tide_place_of(p->places, use_of(p, fetch)->chunk);
-    const bool keeps = place->stale || place->marks & TIDE_MARK_KEPT ||
-                       (is_in_place(p, fetch) && tide_place_has(place, TIDE_TIER_DEVICE));
-    return state != FETCH_THERE && !keeps;
+    const tide_chunk chunk = use_of(p, fetch)->chunk;
+    const tide_place *place = tide_place_of(p->places, chunk);
+    const bool is_there = tide_place_has(place, TIDE_TIER_DEVICE);
+    const bool keeps = place->stale || place->marks & TIDE_MARK_KEPT || (is_in_place(p, fetch) && is_there);
+    const uint32_t later = keeps ? 0 : 1u << ASIDE;
+    if (p->fetch_of[chunk] != fetch)
+        return is_in_place(p, fetch) ? 0 : 1u << ASIDE;
+    if (tide_dues_has(p->dues, chunk) || tide_dues_must_leave(p->dues, chunk))
+        return later; /* its update comes first */
+    if (place->marks & TIDE_MARK_REQUESTED && (is_there || place->busy))
+        return later; /* the open op's use comes first */
+    if (!is_there && place->busy)
+        return 0; /* on its way in */
+    if (!is_there)
+        return later | 1u << (place->stale ? MISSING_IN_PLACE : MISSING);
+    if (place->busy || place->marks & TIDE_MARK_LEAVING || place->pins[TIDE_TIER_DEVICE])
+        return later; /* on its way out, or written back, or in use */
+    const bool used_before = tide_schedule_next(&p->future->schedule, chunk) != p->step->plan->fetches[fetch];
+    return used_before ? later : 0;
 }
 
-static void set_takes(tide_prefetch *p, uint32_t fetch, bool takes)
+static void set_aside(tide_prefetch *p, uint32_t fetch, bool aside)
 {
-    if (p->takes[fetch] == takes)
+    if (p->is_aside[fetch] == aside)
         return;
-    p->takes[fetch] = takes;
+    p->is_aside[fetch] = aside;
     for (uint32_t i = fetch + 1; i <= p->count; i += i & -i)
-        p->aside[i] += takes ? 1u : UINT32_MAX;
+        p->aside[i] += aside ? 1u : UINT32_MAX;
 }
 
 /* Slots set aside for fetches [0, end). */
 static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
 {
-    assert(end <= p->count);
     uint32_t slots = 0;
+    assert(end <= p->count);
     for (uint32_t i = end; i > 0; i -= i & -i)
         slots += p->aside[i];
     return slots;
@@ -97,37 +99,34 @@ static uint32_t aside_below(const tide_prefetch *p, uint32_t end)
 /* For those that come before the fetch. */
 static uint32_t aside_before(const tide_prefetch *p, uint32_t fetch)
 {
-    const uint32_t from = aside_below(p, p->first), to = aside_below(p, fetch);
-    assert(fetch < p->first || to >= from);
-    return fetch >= p->first ? to - from : aside_below(p, p->count) - from + to;
+    const uint32_t round = fetch < p->first ? aside_below(p, p->count) : 0;
+    return round + aside_below(p, fetch) - aside_below(p, p->first);
 }
 
-static void sort(tide_prefetch *p, tide_chunk chunk)
+static void sort(tide_prefetch *p, uint32_t fetch)
 {
-    const uint32_t fetch = p->fetch_of[chunk];
-    if (fetch == TIDE_USE_NONE)
-        return;
-    const fetch_state state = look_at(p, fetch);
-    const bool stale = tide_place_of(p->places, chunk)->stale;
-    set_takes(p, fetch, takes_slot(p, fetch, state));
-    tide_use_set_put(&p->missing, fetch, state == FETCH_MISSING && !stale);
-    tide_use_set_put(&p->missing_in_place, fetch, state == FETCH_MISSING && stale);
+    const uint32_t sets = sets_of(p, fetch);
+    set_aside(p, fetch, sets >> ASIDE & 1u);
+    for (int set = 0; set < SETS; set++)
+        tide_use_set_put(&p->sets[set], fetch, sets >> set & 1u);
 }
 
 /* --- how far they have got --- */
 
-/* Moments pass: the chunk's next fetch is another, or the same in the next step. One that is not its chunk's next waits for a
- * use before it; the plan says whether it will find its slot. */
+/* Moments pass: the chunk's next fetch is another, or the same in the next step. */
 static void pass(tide_prefetch *p, uint32_t fetch)
 {
-    const tide_chunk chunk = use_of(p, fetch)->chunk;
-    assert(p->next_fetch[fetch] < p->count);
-    assert(p->fetch_of[chunk] == fetch);
-    set_takes(p, fetch, !is_in_place(p, fetch));
-    tide_use_set_erase(&p->missing, fetch);
-    tide_use_set_erase(&p->missing_in_place, fetch);
-    p->fetch_of[chunk] = p->next_fetch[fetch];
-    sort(p, chunk);
+    const uint32_t next = p->next_fetch[fetch];
+    assert(next < p->count && p->fetch_of[use_of(p, fetch)->chunk] == fetch);
+    p->fetch_of[use_of(p, fetch)->chunk] = next;
+    sort(p, fetch);
+    if (next != fetch)
+        sort(p, next);
+}
+
+static bool is_taken_over(const tide_prefetch *p, const tide_step_plan *step)
+{
+    return p->step == step && p->planned == p->future->planned && p->epoch == p->future->epoch;
 }
 
 static void take_over(tide_prefetch *p, const tide_step_plan *step)
@@ -139,53 +138,47 @@ static void take_over(tide_prefetch *p, const tide_step_plan *step)
     p->rounds = p->future->rounds;
     p->count = step->plan->fetch_count;
     p->first = 0;
-    tide_use_set_clear(&p->missing);
-    tide_use_set_clear(&p->missing_in_place);
+    for (int set = 0; set < SETS; set++)
+        tide_use_set_clear(&p->sets[set]);
+    memset(p->aside, 0, (p->count + 1u) * sizeof *p->aside);
+    memset(p->is_aside, 0, p->count * sizeof *p->is_aside);
     memset(p->fetch_of, 0xff, p->places->chunk_count * sizeof *p->fetch_of);
     for (int round = 0; round < 2; round++) /* the second links the last fetches to the next step's first */
         for (uint32_t fetch = p->count; fetch-- > 0;) {
             p->next_fetch[fetch] = p->fetch_of[use_of(p, fetch)->chunk];
             p->fetch_of[use_of(p, fetch)->chunk] = fetch;
         }
-    p->aside[0] = 0;
     for (uint32_t fetch = 0; fetch < p->count; fetch++)
-        p->aside[fetch + 1] = p->takes[fetch] = !is_in_place(p, fetch);
-    for (uint32_t i = 1; i <= p->count; i++)
-        if (i + (i & -i) <= p->count)
-            p->aside[i + (i & -i)] += p->aside[i];
-    for (uint32_t fetch = 0; fetch < p->count; fetch++)
-        if (p->fetch_of[use_of(p, fetch)->chunk] == fetch)
-            sort(p, use_of(p, fetch)->chunk);
+        sort(p, fetch);
 }
 
 /* Moments before the present one have passed, and all of the steps that are over. */
 static void look_again(tide_prefetch *p, const tide_step_plan *step)
 {
     tide_chunk chunk;
-    if (p->step != step || p->planned != p->future->planned || p->epoch != p->future->epoch ||
-        p->future->rounds - p->rounds > 1)
+    if (!is_taken_over(p, step))
         take_over(p, step);
-    const bool over = p->rounds != p->future->rounds;
-    while (p->first < p->count && (over || use_of(p, p->first)->moment < p->future->schedule.cursor))
-        pass(p, p->first++);
-    if (over) {
-        p->rounds = p->future->rounds;
-        p->first = 0;
-        while (p->first < p->count && use_of(p, p->first)->moment < p->future->schedule.cursor)
+    while (p->rounds < p->future->rounds ||
+           (p->first < p->count && use_of(p, p->first)->moment < p->future->schedule.cursor)) {
+        if (p->first < p->count) {
             pass(p, p->first++);
+            continue;
+        }
+        p->first = 0;
+        p->rounds++;
     }
-    assert(p->first <= p->count && p->rounds == p->future->rounds);
     while ((chunk = tide_places_noted(p->places, TIDE_WATCHER_PREFETCH)) != TIDE_CHUNK_NONE)
-        sort(p, chunk);
+        if (p->fetch_of[chunk] != TIDE_USE_NONE)
+            sort(p, p->fetch_of[chunk]);
 }
 
 /* --- next --- */
 
-/* The first of a set, in order of need. */
-static uint32_t first_of(const tide_prefetch *p, const tide_use_set *set)
+/* The first of a set in order of need. */
+static uint32_t first_of(const tide_prefetch *p, int set)
 {
-    const uint32_t found = tide_use_set_from(set, p->first);
-    return found != TIDE_USE_NONE ? found : tide_use_set_from(set, 0);
+    const uint32_t found = tide_use_set_from(&p->sets[set], p->first);
+    return found != TIDE_USE_NONE ? found : tide_use_set_from(&p->sets[set], 0);
 }
 
 static uint32_t order_of(const tide_prefetch *p, uint32_t fetch)
@@ -203,8 +196,8 @@ bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_com
     look_again(prefetch, step);
     const uint32_t free_now = tide_places_free(prefetch->places, TIDE_TIER_DEVICE),
                    free = free_now > turn->reserved ? free_now - turn->reserved : 0;
-    uint32_t fetch = first_of(prefetch, &prefetch->missing);
-    const uint32_t in_place = first_of(prefetch, &prefetch->missing_in_place);
+    uint32_t fetch = first_of(prefetch, MISSING);
+    const uint32_t in_place = first_of(prefetch, MISSING_IN_PLACE);
     if (fetch != TIDE_USE_NONE && aside_before(prefetch, fetch) >= free)
         fetch = TIDE_USE_NONE;
     if (order_of(prefetch, in_place) < order_of(prefetch, fetch))
@@ -218,14 +211,14 @@ bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_com
 bool tide_prefetch_is_valid(const tide_prefetch *prefetch)
 {
     const tide_prefetch *p = prefetch;
-    if (!p->step || p->step != tide_future_plan(p->future) || p->planned != p->future->planned ||
-        p->epoch != p->future->epoch || p->rounds != p->future->rounds)
+    if (!p->step || !is_taken_over(p, tide_future_plan(p->future)) || p->rounds != p->future->rounds)
         return true; /* all will be sorted anew */
-    for (tide_chunk chunk = 0; chunk < p->places->chunk_count; chunk++) {
-        const uint32_t fetch = p->fetch_of[chunk];
-        if (fetch == TIDE_USE_NONE || tide_place_of(p->places, chunk)->noted & 1u << TIDE_WATCHER_PREFETCH)
-            continue;
-        if (p->takes[fetch] != takes_slot(p, fetch, look_at(p, fetch)))
+    for (uint32_t fetch = 0; fetch < p->count; fetch++) {
+        uint32_t sets = (uint32_t)p->is_aside[fetch] << ASIDE;
+        for (int set = 0; set < SETS; set++)
+            sets |= (uint32_t)(tide_use_set_from(&p->sets[set], fetch) == fetch) << set;
+        const uint32_t noted = tide_place_of(p->places, use_of(p, fetch)->chunk)->noted;
+        if (!(noted & 1u << TIDE_WATCHER_PREFETCH) && sets != sets_of(p, fetch))
             return false;
     }
     return true;

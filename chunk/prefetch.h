@@ -26,7 +26,6 @@
 
 #include "chunk/future.h"
 #include "chunk/moves.h"
-#include "chunk/turn.h"
 #include "chunk/use_set.h"
 
 typedef struct tide_prefetch {
@@ -42,8 +41,8 @@ typedef struct tide_prefetch {
     uint32_t *next_fetch; /* per fetch: its chunk's next one, perhaps in the next step */
     uint32_t *fetch_of;   /* per chunk: its next one; TIDE_USE_NONE: none */
     uint32_t *aside;      /* the tree, of fetches numbered from 1 */
-    bool *takes;          /* per fetch: a free slot is set aside for it */
-    tide_use_set missing, missing_in_place;
+    bool *is_aside;       /* per fetch: a free slot is set aside for it */
+    tide_use_set sets[2]; /* of fetches: prefetch.c */
     uint64_t *words;
 } tide_prefetch;
 
@@ -54,7 +53,7 @@ void tide_prefetch_destroy(tide_prefetch *prefetch);
 /* The next fetch ahead, if the way in has room for it. */
 bool tide_prefetch_next(tide_prefetch *prefetch, const tide_turn *turn, tide_command *command);
 
-/* Is every chunk's next fetch what it is taken for, if the chunk was not noted meanwhile? Walks all. */
+/* Is every fetch what it is taken for, if its chunk was not noted meanwhile? Walks all. */
 bool tide_prefetch_is_valid(const tide_prefetch *prefetch);
 
 #endif

@@ -4,6 +4,16 @@
 #include <assert.h>
 #include <stdlib.h>
 
+/* Sets of pins. */
+enum {
+    LACKING = 0, /* not at rest on the device, or owing something */
+    OWING,
+    SLOTLESS, /* without a device slot */
+    MISSING,  /* a fetch into a free slot would bring it, */
+    IN_PLACE, /* or one into its own */
+    SETS,
+};
+
 tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide_leaving *leaving,
                                 tide_tasks *tasks)
 {
@@ -11,22 +21,17 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
     const uint32_t most = tide_ops_largest(ops, &op);
     *request = (tide_request){.ops = ops,
                               .places = tasks->places,
-                              .tensors = tasks->gather.tensors,
+                              .tensors = tasks->tensors,
                               .dues = tasks->dues,
-                              .moves = tasks->gather.moves,
-                              .future = leaving->future,
-                              .victims = tasks->gather.victims,
                               .leaving = leaving,
                               .tasks = tasks,
                               .slice = TIDE_SLICE_NONE};
     request->pins = calloc(most + 1u, sizeof *request->pins);
     request->lacks = calloc(most + 1u, sizeof *request->lacks);
     request->position = calloc(request->places->chunk_count, sizeof *request->position);
-    request->words = calloc(2 * tide_use_set_words(most), sizeof *request->words);
+    request->words = tide_use_sets_create(request->sets, SETS, most);
     if (!request->pins || !request->lacks || !request->position || !request->words)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u pins", most);
-    (void)tide_use_set_place(&request->in_place, most,
-                             tide_use_set_place(&request->missing, most, request->words));
     return TIDE_OK;
 }
 
@@ -41,35 +46,24 @@ void tide_request_destroy(tide_request *request)
 
 /* --- what is lacking --- */
 
-enum { LACKS_REST = 1, LACKS_UPDATE = 2, LACKS_SLOT = 4, MISSING = 8, MISSING_IN_PLACE = 16 };
-
+/* The sets that a pin of the chunk belongs to: bit i for set i. */
 static uint32_t lacks_of(const tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
-    const uint32_t lacks = (tide_place_is_resident(place) ? 0 : LACKS_REST) |
-                           (place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE ? LACKS_SLOT : 0);
-    if (tide_dues_has(r->dues, chunk))
-        return lacks | LACKS_UPDATE;
-    if (place->busy || tide_place_has(place, TIDE_TIER_DEVICE))
-        return lacks;
-    return lacks | (place->stale ? MISSING_IN_PLACE : MISSING);
+    const bool owes = tide_dues_has(r->dues, chunk), rests = tide_place_is_resident(place);
+    const bool slotless = place->slot[TIDE_TIER_DEVICE] == TIDE_SLOT_NONE;
+    const bool missing = !owes && !place->busy && !tide_place_has(place, TIDE_TIER_DEVICE);
+    return (uint32_t)(!rests || owes) << LACKING | (uint32_t)owes << OWING | (uint32_t)slotless << SLOTLESS |
+           (uint32_t)missing << (place->stale ? IN_PLACE : MISSING);
 }
 
 static void sort(tide_request *r, uint32_t pin)
 {
     assert(pin >= r->pinned_count && pin < r->pin_count);
     const uint32_t was = r->lacks[pin], is = lacks_of(r, r->pins[pin]);
-    if (was == is)
-        return;
-    r->lacking += (is & (LACKS_REST | LACKS_UPDATE)) != 0;
-    r->lacking -= (was & (LACKS_REST | LACKS_UPDATE)) != 0;
-    r->owing += (is & LACKS_UPDATE) != 0;
-    r->owing -= (was & LACKS_UPDATE) != 0;
-    r->slotless += (is & LACKS_SLOT) != 0;
-    r->slotless -= (was & LACKS_SLOT) != 0;
-    assert(r->lacking <= r->pin_count && r->owing <= r->lacking && r->slotless <= r->lacking);
-    tide_use_set_put(&r->missing, pin, is & MISSING);
-    tide_use_set_put(&r->in_place, pin, is & MISSING_IN_PLACE);
+    tide_use_sets_move(r->sets, pin, was, is);
+    r->slotless += (is >> SLOTLESS & 1u) - (was >> SLOTLESS & 1u);
+    assert(r->slotless <= r->pin_count - r->pinned_count);
     r->lacks[pin] = (uint8_t)is;
 }
 
@@ -77,9 +71,9 @@ static void track(tide_request *r)
 {
     while (tide_places_noted(r->places, TIDE_WATCHER_REQUEST) != TIDE_CHUNK_NONE)
         ;
-    tide_use_set_clear(&r->missing);
-    tide_use_set_clear(&r->in_place);
-    r->lacking = r->owing = r->slotless = 0;
+    for (int set = 0; set < SETS; set++)
+        tide_use_set_clear(&r->sets[set]);
+    r->slotless = 0;
     r->tracked = true;
     for (uint32_t pin = r->pinned_count; pin < r->pin_count; pin++) {
         r->lacks[pin] = 0;
@@ -110,7 +104,7 @@ bool tide_request_waits_for_due(tide_request *request)
     if (!is_waiting(request))
         return false;
     look_again(request);
-    return request->owing > 0;
+    return !tide_use_set_is_empty(&request->sets[OWING]);
 }
 
 uint32_t tide_request_reserved(tide_request *request)
@@ -157,8 +151,7 @@ static void release_chunks(tide_request *r, uint32_t from)
 static void drop_host_copy(tide_request *r, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(r->places, chunk);
-    assert(place->pins[TIDE_TIER_DEVICE] > 0);
-    assert(tide_place_is_resident(place));
+    assert(place->pins[TIDE_TIER_DEVICE] > 0 && tide_place_is_resident(place));
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE)
         tide_places_release(r->places, chunk, TIDE_TIER_HOST);
 }
@@ -189,7 +182,7 @@ static bool is_complete(tide_request *r)
 {
     if (r->tracked) {
         look_again(r);
-        return r->lacking == 0;
+        return tide_use_set_is_empty(&r->sets[LACKING]);
     }
     for (uint32_t i = r->pinned_count; i < r->pin_count; i++)
         if (!tide_place_is_resident(tide_place_of(r->places, r->pins[i])) ||
@@ -225,7 +218,7 @@ void tide_request_open(tide_request *request, tide_op op)
     request->slice = TIDE_SLICE_NONE;
     request_chunks(request, record->chunks.list, record->chunks.count);
     request->param_pins = request->pin_count;
-    request->param_use = tide_future_planned_use(request->future);
+    request->param_use = tide_future_planned_use(request->leaving->future);
 }
 
 /* What a slice overwrites whole is dead from now on, so that nobody copies it. */
@@ -248,7 +241,7 @@ void tide_request_open_slice(tide_request *request, uint32_t slice)
     const tide_moment moment = {.op = request->op, .slice = slice};
     const tide_chunk_set *set = tide_ops_moment_chunks(request->ops, moment);
     request_chunks(request, set->list, set->count);
-    request->slice_use = tide_future_planned_use(request->future);
+    request->slice_use = tide_future_planned_use(request->leaving->future);
 }
 
 void tide_request_end_slice(tide_request *request, uint64_t ends)
@@ -269,15 +262,9 @@ void tide_request_end_slice(tide_request *request, uint64_t ends)
 
 void tide_request_close(tide_request *request)
 {
-    assert(request->slice == TIDE_SLICE_NONE);
     release_chunks(request, 0);
-    request->open = request->ready = request->tracked = false;
-}
-
-void tide_request_give_up(tide_request *request)
-{
     request->slice = TIDE_SLICE_NONE;
-    tide_request_close(request);
+    request->open = request->ready = false;
 }
 
 /* --- next --- */
@@ -287,53 +274,41 @@ static bool fetch_with_slot(tide_request *r, tide_command *command)
 {
     look_again(r);
     const bool free = tide_places_free(r->places, TIDE_TIER_DEVICE) > 0;
-    const uint32_t in_place = tide_use_set_from(&r->in_place, 0),
-                   missing = free ? tide_use_set_from(&r->missing, 0) : TIDE_USE_NONE;
+    const uint32_t in_place = tide_use_set_from(&r->sets[IN_PLACE], 0),
+                   missing = free ? tide_use_set_from(&r->sets[MISSING], 0) : TIDE_USE_NONE;
     const uint32_t pin = in_place < missing ? in_place : missing;
     if (pin == TIDE_USE_NONE)
         return false;
     assert(pin >= r->pinned_count && pin < r->pin_count && !tide_dues_has(r->dues, r->pins[pin]));
-    tide_moves_fetch(r->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
+    tide_moves_fetch(r->tasks->moves, r->pins[pin], TIDE_REASON_DEMAND, command);
     return true;
-}
-
-/* What owes nothing is fetched. `*blocked`: some chunk has no slot, nor one coming. */
-static bool fetch_missing(tide_request *r, bool *blocked, tide_command *command)
-{
-    assert(is_waiting(r) && r->owing == 0);
-    *blocked = false;
-    if (fetch_with_slot(r, command))
-        return true;
-    const uint32_t missing = tide_request_reserved(r);
-    *blocked = missing > 0;
-    if (missing <= r->moves->evictions_open)
-        return false;
-    const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
-    return tide_leaving_next_slot(r->leaving, false, command) ||
-           tide_victims_evict_spent(r->victims, rule, TIDE_REASON_DEMAND, command) ||
-           tide_leaving_next_slot(r->leaving, true, command) ||
-           tide_victims_evict(r->victims, rule, TIDE_REASON_DEMAND, command);
 }
 
 bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *command)
 {
-    if (!request->open || request->ready)
+    const tide_victim_rule rule = {.spared = TIDE_MARK_REQUESTED};
+    if (!is_waiting(request))
         return false;
-    assert(request->tracked && turn->request_yields == (request->owing > 0));
-    if (!turn->request_yields) {
-        bool blocked;
-        const bool found = fetch_missing(request, &blocked, command);
-        turn->gathers = turn->prefetches = !blocked;
-        return found;
+    assert(request->tracked && turn->request_yields == !tide_use_set_is_empty(&request->sets[OWING]));
+    if (turn->request_yields) {
+        if (tide_tasks_next_ready(request->tasks, true, command) ||
+            tide_tasks_next_gather(request->tasks, turn, true, command))
+            return true;
+        /* What an update on the device gathers slots for is not taken from it. */
+        turn->gathers = false;
+        turn->prefetches = request->tasks->gathered[TIDE_TIER_DEVICE].task_count == 0;
+        return turn->prefetches && fetch_with_slot(request, command);
     }
-    if (tide_tasks_next_ready(request->tasks, true, command) ||
-        tide_tasks_next_gather(request->tasks, turn, true, command))
+    if (fetch_with_slot(request, command))
         return true;
-    /* What an update on the device gathers slots for is not taken from it. */
-    const bool slots_are_free = request->tasks->gather.tasks[TIDE_TIER_DEVICE].count == 0;
-    turn->gathers = false;
-    turn->prefetches = slots_are_free;
-    return slots_are_free && fetch_with_slot(request, command);
+    const uint32_t missing = tide_request_reserved(request);
+    turn->gathers = turn->prefetches = missing == 0;
+    if (missing <= request->tasks->moves->evictions_open)
+        return false;
+    return tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, false, command) ||
+           tide_victims_evict_spent(request->tasks->victims, rule, TIDE_REASON_DEMAND, command) ||
+           tide_leaving_next(request->leaving, TIDE_MARK_LEAVING, true, command) ||
+           tide_victims_evict(request->tasks->victims, rule, TIDE_REASON_DEMAND, command);
 }
 
 bool tide_request_is_valid(const tide_request *request, bool deep)

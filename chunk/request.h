@@ -20,9 +20,6 @@ typedef struct tide_request {
     tide_places *places;
     tide_tensors *tensors;
     const tide_dues *dues;
-    tide_moves *moves;
-    const tide_future *future;
-    tide_victims *victims;
     tide_leaving *leaving;
     tide_tasks *tasks;
     bool open;
@@ -34,13 +31,10 @@ typedef struct tide_request {
     uint32_t pinned_count;  /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
     bool tracked;           /* while it is not ready; what its pins lack, from pinned_count on, is known: */
-    uint32_t lacking;       /* pins that are not at rest on the device, or owe something */
-    uint32_t owing;         /* that owe something */
-    uint32_t slotless;      /* that have no device slot */
-    uint8_t *lacks;         /* per pin */
+    uint32_t slotless;      /* pins that have no device slot */
+    uint8_t *lacks;         /* per pin: which of the sets it is in */
     uint32_t *position;     /* per chunk: which pin it is, or was */
-    tide_use_set missing;   /* pins that a fetch into a free slot would bring, */
-    tide_use_set in_place;  /* or one into its own */
+    tide_use_set sets[5];   /* of pins: request.c */
     uint64_t *words;
     uint32_t param_use, slice_use; /* first uses of the open op and slice in the plan; TIDE_USE_NONE: not planned */
 } tide_request;
@@ -65,10 +59,8 @@ bool tide_request_try_pin(tide_request *request);
 bool tide_request_next(tide_request *request, tide_turn *turn, tide_command *command);
 /* Release the open slice, if one is: its parts get their next states. `ends` as tide_leaving_use_ended. */
 void tide_request_end_slice(tide_request *request, uint64_t ends);
-/* Release the op's pins, the slice's are. The op is open no more; its params' states are the caller's to change. */
+/* Release all pins. The op is open no more; states are the caller's to change. */
 void tide_request_close(tide_request *request);
-/* Release everything, without changing any state. */
-void tide_request_give_up(tide_request *request);
 
 /* Does it wait for an update or a restore of one of its chunks? Until then its chunks are fair game for that task. */
 bool tide_request_waits_for_due(tide_request *request);

@@ -4,22 +4,18 @@
 #include <assert.h>
 #include <stdlib.h>
 
-tide_status tide_shelves_create(tide_shelves *shelves, uint32_t count, uint32_t key_count,
-                                uint32_t chunk_count)
+tide_status tide_shelves_create(tide_shelves *shelves, const tide_places *places, uint32_t count,
+                                uint32_t key_count)
 {
     assert(count <= TIDE_SHELVES_MAX);
-    *shelves = (tide_shelves){.count = count, .chunk_count = chunk_count, .key_count = key_count};
-    shelves->words = calloc(count * tide_use_set_words(key_count), sizeof *shelves->words);
+    *shelves = (tide_shelves){.places = places, .count = count, .key_count = key_count};
+    shelves->words = tide_use_sets_create(shelves->sets, count, key_count);
     shelves->holder = malloc(key_count * sizeof *shelves->holder);
-    shelves->standings = malloc(chunk_count * sizeof *shelves->standings);
+    shelves->standings = malloc(places->chunk_count * sizeof *shelves->standings);
     if (!shelves->words || !shelves->holder || !shelves->standings)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to sort %u chunks by %u uses", chunk_count,
-                         key_count);
-    uint64_t *words = shelves->words;
-    for (uint32_t shelf = 0; shelf < count; shelf++)
-        words = tide_use_set_place(&shelves->sets[shelf], key_count, words);
-    for (tide_chunk chunk = 0; chunk < chunk_count; chunk++)
-        shelves->standings[chunk].shelf = TIDE_SHELF_NONE;
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory to sort %u chunks by %u uses",
+                         places->chunk_count, key_count);
+    tide_shelves_clear(shelves);
     return TIDE_OK;
 }
 
@@ -35,7 +31,7 @@ void tide_shelves_clear(tide_shelves *shelves)
 {
     for (uint32_t shelf = 0; shelf < shelves->count; shelf++)
         tide_use_set_clear(&shelves->sets[shelf]);
-    for (tide_chunk chunk = 0; chunk < shelves->chunk_count; chunk++)
+    for (tide_chunk chunk = 0; chunk < shelves->places->chunk_count; chunk++)
         shelves->standings[chunk].shelf = TIDE_SHELF_NONE;
 }
 
@@ -43,8 +39,8 @@ void tide_shelves_put(tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, u
 {
     tide_standing *standing = &shelves->standings[chunk];
     assert((shelf < shelves->count && key < shelves->key_count) || shelf == TIDE_SHELF_NONE);
-    assert(chunk < shelves->chunk_count);
-    if (standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key))
+    assert(chunk < shelves->places->chunk_count);
+    if (tide_shelves_has(shelves, chunk, shelf, key))
         return;
     assert(standing->shelf == TIDE_SHELF_NONE || shelves->holder[standing->key] == chunk);
     if (standing->shelf != TIDE_SHELF_NONE)
@@ -56,73 +52,61 @@ void tide_shelves_put(tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, u
     shelves->holder[key] = chunk;
 }
 
-static bool is_spared(const tide_places *places, tide_chunk chunk, uint32_t marks)
+static bool is_spared(const tide_shelves *s, uint32_t key, uint32_t marks)
 {
-    return tide_place_of(places, chunk)->marks & marks;
+    return tide_place_of(s->places, s->holder[key])->marks & marks;
 }
 
-/* The highest in [first, end). */
-static tide_chunk highest_of(const tide_shelves *s, uint32_t shelf, uint32_t first, uint32_t end,
-                             const tide_places *places, uint32_t spared)
+/* The chunk with the highest key in [first, end). */
+static tide_chunk highest_of(const tide_shelves *s, uint32_t among, uint32_t first, uint32_t end,
+                             uint32_t spared)
 {
-    assert(shelf < s->count && first <= end && end <= s->key_count);
-    for (uint32_t key = tide_use_set_below(&s->sets[shelf], end); key != TIDE_USE_NONE && key >= first;
-         key = tide_use_set_below(&s->sets[shelf], key))
-        if (!is_spared(places, s->holder[key], spared))
-            return s->holder[key];
-    return TIDE_CHUNK_NONE;
+    tide_chunk found = TIDE_CHUNK_NONE;
+    assert(among < 1u << s->count && first <= end && end <= s->key_count);
+    for (; among; among &= among - 1) {
+        const tide_use_set *set = &s->sets[__builtin_ctz(among)];
+        uint32_t key = tide_use_set_below(set, end);
+        while (key != TIDE_USE_NONE && key >= first && is_spared(s, key, spared))
+            key = tide_use_set_below(set, key);
+        if (key == TIDE_USE_NONE || key < first)
+            continue;
+        found = s->holder[key];
+        first = key;
+    }
+    return found;
 }
 
-/* The lowest. */
-static tide_chunk lowest_of(const tide_shelves *s, uint32_t shelf, uint32_t first, uint32_t end,
-                            const tide_places *places, uint32_t spared)
+/* With the lowest. */
+static tide_chunk lowest_of(const tide_shelves *s, uint32_t among, uint32_t first, uint32_t end,
+                            uint32_t spared)
 {
-    assert(shelf < s->count && first <= end && end <= s->key_count);
-    for (uint32_t key = tide_use_set_from(&s->sets[shelf], first); key < end;
-         key = tide_use_set_from(&s->sets[shelf], key + 1))
-        if (!is_spared(places, s->holder[key], spared))
-            return s->holder[key];
-    return TIDE_CHUNK_NONE;
+    tide_chunk found = TIDE_CHUNK_NONE;
+    assert(among < 1u << s->count && first <= end && end <= s->key_count);
+    for (; among; among &= among - 1) {
+        const tide_use_set *set = &s->sets[__builtin_ctz(among)];
+        uint32_t key = tide_use_set_from(set, first);
+        while (key < end && is_spared(s, key, spared))
+            key = tide_use_set_from(set, key + 1);
+        if (key >= end)
+            continue;
+        found = s->holder[key];
+        end = key;
+    }
+    return found;
 }
 
-tide_chunk tide_shelves_farthest(const tide_shelves *shelves, uint32_t shelf, tide_horizon h,
-                                 const tide_places *places, uint32_t spared)
+tide_chunk tide_shelves_farthest(const tide_shelves *shelves, uint32_t among, tide_horizon h, uint32_t spared)
 {
-    tide_chunk chunk = highest_of(shelves, shelf, h.never, shelves->key_count, places, spared);
+    tide_chunk chunk = highest_of(shelves, among, h.never, shelves->key_count, spared);
     if (chunk == TIDE_CHUNK_NONE)
-        chunk = highest_of(shelves, shelf, 0, h.from, places, spared);
-    return chunk != TIDE_CHUNK_NONE ? chunk : highest_of(shelves, shelf, h.from, h.never, places, spared);
+        chunk = highest_of(shelves, among, 0, h.from, spared);
+    return chunk != TIDE_CHUNK_NONE ? chunk : highest_of(shelves, among, h.from, h.never, spared);
 }
 
-tide_chunk tide_shelves_nearest(const tide_shelves *shelves, uint32_t shelf, tide_horizon h,
-                                const tide_places *places, uint32_t spared)
+tide_chunk tide_shelves_nearest(const tide_shelves *shelves, uint32_t among, tide_horizon h, uint32_t spared)
 {
-    tide_chunk chunk = lowest_of(shelves, shelf, h.from, h.never, places, spared);
+    tide_chunk chunk = lowest_of(shelves, among, h.from, h.never, spared);
     if (chunk == TIDE_CHUNK_NONE)
-        chunk = lowest_of(shelves, shelf, 0, h.from, places, spared);
-    return chunk != TIDE_CHUNK_NONE ? chunk
-                                    : lowest_of(shelves, shelf, h.never, shelves->key_count, places, spared);
-}
-
-static uint64_t distance(const tide_shelves *s, tide_chunk chunk, tide_horizon h)
-{
-    const uint32_t key = s->standings[chunk].key;
-    assert(s->standings[chunk].shelf != TIDE_SHELF_NONE);
-    if (key >= h.never)
-        return key;
-    return key >= h.from ? key - h.from : (uint64_t)key + h.never - h.from;
-}
-
-tide_chunk tide_shelves_farther(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon)
-{
-    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
-        return a == TIDE_CHUNK_NONE ? b : a;
-    return distance(shelves, a, horizon) > distance(shelves, b, horizon) ? a : b;
-}
-
-tide_chunk tide_shelves_nearer(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon)
-{
-    if (a == TIDE_CHUNK_NONE || b == TIDE_CHUNK_NONE)
-        return a == TIDE_CHUNK_NONE ? b : a;
-    return distance(shelves, a, horizon) < distance(shelves, b, horizon) ? a : b;
+        chunk = lowest_of(shelves, among, 0, h.from, spared);
+    return chunk != TIDE_CHUNK_NONE ? chunk : lowest_of(shelves, among, h.never, shelves->key_count, spared);
 }

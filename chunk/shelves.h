@@ -8,7 +8,7 @@
  * Nearest first is: from `from` up to `never`, then from 0 up to `from`, then what is never used. No two chunks on one of these
  * shelves have the same key; none is on two of them.
  *
- * Owns its memory alone. Calls use_set.
+ * Owns its memory alone. Calls places, use_set.
  */
 #ifndef TIDE_CHUNK_SHELVES_H
 #define TIDE_CHUNK_SHELVES_H
@@ -29,27 +29,30 @@ typedef struct tide_standing {
 } tide_standing;
 
 typedef struct tide_shelves {
+    const tide_places *places;
     tide_use_set sets[TIDE_SHELVES_MAX];
-    uint32_t count, chunk_count, key_count;
+    uint32_t count, key_count;
     uint64_t *words;
     tide_chunk *holder;       /* per key */
     tide_standing *standings; /* per chunk */
 } tide_shelves;
 
 /* `count` empty shelves for keys below `key_count`. NO_MEMORY. Zeroed ones may be destroyed, too. */
-tide_status tide_shelves_create(tide_shelves *shelves, uint32_t count, uint32_t key_count, uint32_t chunk_count);
+tide_status tide_shelves_create(tide_shelves *shelves, const tide_places *places, uint32_t count, uint32_t key_count);
 void tide_shelves_destroy(tide_shelves *shelves);
 void tide_shelves_clear(tide_shelves *shelves);
 void tide_shelves_put(tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, uint32_t key);
 
-/* The farthest, or nearest, chunk of a shelf without any of the `spared` marks; TIDE_CHUNK_NONE if there is none. Few chunks
- * have those marks. */
-tide_chunk tide_shelves_farthest(const tide_shelves *shelves, uint32_t shelf, tide_horizon horizon,
-                                 const tide_places *places, uint32_t spared);
-tide_chunk tide_shelves_nearest(const tide_shelves *shelves, uint32_t shelf, tide_horizon horizon, const tide_places *places,
-                                uint32_t spared);
-/* Which of two chunks on some shelves is farther, or nearer; either may be TIDE_CHUNK_NONE. */
-tide_chunk tide_shelves_farther(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon);
-tide_chunk tide_shelves_nearer(const tide_shelves *shelves, tide_chunk a, tide_chunk b, tide_horizon horizon);
+/* Does it stand there? On none, whatever the key. */
+static inline bool tide_shelves_has(const tide_shelves *shelves, tide_chunk chunk, uint32_t shelf, uint32_t key)
+{
+    const tide_standing *standing = &shelves->standings[chunk];
+    return standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key);
+}
+
+/* The farthest, or nearest, chunk on some shelves (bit i: shelf i) without any of the `spared` marks; TIDE_CHUNK_NONE if there
+ * is none. Few chunks have those marks. */
+tide_chunk tide_shelves_farthest(const tide_shelves *shelves, uint32_t among, tide_horizon horizon, uint32_t spared);
+tide_chunk tide_shelves_nearest(const tide_shelves *shelves, uint32_t among, tide_horizon horizon, uint32_t spared);
 
 #endif

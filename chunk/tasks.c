@@ -8,15 +8,16 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
                               tide_dues *dues)
 {
     const uint32_t chunks = tide_layout_space_chunks(victims->layout, TIDE_SPACE_PARAM);
-    *tasks = (tide_tasks){.places = victims->places, .dues = dues};
-    tide_gather_init(&tasks->gather, victims, tensors, dues);
-    tasks->words = calloc(TIDE_TASK_SETS * tide_use_set_words(chunks), sizeof *tasks->words);
+    *tasks = (tide_tasks){.layout = victims->layout,
+                          .places = victims->places,
+                          .tensors = tensors,
+                          .dues = dues,
+                          .moves = victims->moves,
+                          .victims = victims};
+    tasks->words = tide_use_sets_create(tasks->sets, TIDE_TASK_SETS, chunks);
     tasks->standings = calloc(chunks, sizeof *tasks->standings);
     if (!tasks->words || !tasks->standings)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for tasks of %u chunks", chunks);
-    uint64_t *words = tasks->words;
-    for (int i = 0; i < TIDE_TASK_SETS; i++)
-        words = tide_use_set_place(&tasks->sets[i], chunks, words);
     return TIDE_OK;
 }
 
@@ -30,6 +31,36 @@ void tide_tasks_destroy(tide_tasks *tasks)
 
 /* --- which task --- */
 
+static void add_chunk(tide_command *task, tide_chunk chunk, uint32_t access)
+{
+    assert(task->task_count < TIDE_TASK_CHUNKS_MAX && chunk != TIDE_CHUNK_NONE);
+    task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
+}
+
+/* The next part of what a PARAM chunk owes: a task that has no slots yet. */
+static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
+{
+    const tide_due *due = &t->dues->chunks[chunk];
+    assert(due->kind != TIDE_DUE_NONE && due->part < due->parts);
+    const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
+    const bool updates = due->kind == TIDE_DUE_UPDATE;
+    assert(updates || !due->on_device);
+    tide_command task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
+                         .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
+                         .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
+                         .chunk = chunk,
+                         .part = due->part};
+    add_chunk(&task, chunk, updates || due->part > 0 ? both : TIDE_ACCESS_WRITE);
+    const int last = updates ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
+    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
+        const tide_chunk state = tide_layout_state_chunk(t->layout, chunk, (tide_space)space, due->part);
+        if (state != TIDE_CHUNK_NONE)
+            add_chunk(&task, state, updates ? both : TIDE_ACCESS_READ);
+    }
+    assert(task.task_count >= 2);
+    return task;
+}
+
 /* The sets that a PARAM chunk belongs to: bit i for set i. */
 static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
 {
@@ -41,9 +72,8 @@ static uint32_t standing_of(const tide_tasks *t, tide_chunk chunk)
         return 0;
     if (due->on_device)
         return 1u << TIDE_TASK_WAITS_ON_DEVICE << shift;
-    const tide_task task = tide_gather_due(&t->gather, chunk);
-    const uint32_t ready =
-        tide_gather_is_there(&t->gather, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
+    const tide_command task = due_task(t, chunk);
+    const uint32_t ready = tide_gather_is_there(t, &task, &fresh) ? 1u << TIDE_TASK_READY << fresh : 0;
     return (1u << TIDE_TASK_WAITS_ON_HOST | ready) << shift;
 }
 
@@ -56,8 +86,7 @@ static void look_again(tide_tasks *t)
             continue;
         const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
         assert(is < 1u << TIDE_TASK_SETS);
-        for (uint32_t changed = was ^ is; changed; changed &= changed - 1)
-            tide_use_set_put(&t->sets[__builtin_ctz(changed)], chunk, is & changed & -changed);
+        tide_use_sets_move(t->sets, chunk, was, is);
         t->standings[chunk] = (uint16_t)is;
     }
 }
@@ -76,7 +105,7 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
 {
     const uint32_t free = tide_places_free(tasks->places, TIDE_TIER_HOST);
     tide_chunk chunk = TIDE_CHUNK_NONE;
-    if (tasks->gather.running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
+    if (tasks->running[TIDE_TIER_HOST] >= TIDE_OPEN_TASKS_MAX || tasks->dues->count == 0)
         return false;
     look_again(tasks);
     for (uint32_t fresh = 0; fresh <= free && fresh <= TIDE_TASK_CHUNKS_MAX; fresh++) {
@@ -86,16 +115,9 @@ bool tide_tasks_next_ready(tide_tasks *tasks, bool first_only, tide_command *com
     if (chunk == TIDE_CHUNK_NONE)
         return false;
     assert(tide_dues_has(tasks->dues, chunk) && !tasks->dues->chunks[chunk].on_device);
-    const tide_task task = tide_gather_due(&tasks->gather, chunk);
-    tide_gather_hand_out(&tasks->gather, &task, command);
+    const tide_command task = due_task(tasks, chunk);
+    tide_gather_hand_out(tasks, &task, command);
     return true;
-}
-
-/* May the tier's next task be gathered? On the host what is under way comes first; then those that leave decide. */
-static bool may_gather(const tide_tasks *t, const tide_turn *turn, tide_tier tier, bool first_only)
-{
-    return t->gather.running[tier] < TIDE_OPEN_TASKS_MAX &&
-           (tier == TIDE_TIER_DEVICE || !turn->out_busy || first_only);
 }
 
 bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first_only, tide_command *command)
@@ -108,12 +130,13 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
     for (int i = 0; i < TIDE_TIER_COUNT; i++) { /* the first chunk first */
         const bool device = (on_device < on_host) == (i == 0);
         const tide_chunk chunk = device ? on_device : on_host;
-        if (chunk == TIDE_CHUNK_NONE ||
-            !may_gather(tasks, turn, device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST, first_only))
+        const tide_tier tier = device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+        const bool waits = !device && turn->out_busy && !first_only; /* what is under way comes first */
+        if (chunk == TIDE_CHUNK_NONE || waits || tasks->running[tier] >= TIDE_OPEN_TASKS_MAX)
             continue;
         assert(tide_dues_has(tasks->dues, chunk) && tasks->dues->chunks[chunk].on_device == device);
-        const tide_task task = tide_gather_due(&tasks->gather, chunk);
-        if (tide_gather_next(&tasks->gather, turn, &task, command))
+        const tide_command task = due_task(tasks, chunk);
+        if (tide_gather_next(tasks, turn, &task, command))
             return true;
     }
     return false;
@@ -122,13 +145,13 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command)
 {
     assert(tide_tasks_access_waits(tasks));
-    for (uint32_t i = 0; i < tasks->access.count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, tasks->access.items[i].chunk);
+    for (uint32_t i = 0; i < tasks->access.task_count; i++) {
+        const tide_chunk first = tide_dues_param_chunk(tasks->dues, tasks->access.task[i].chunk);
         if (first != TIDE_CHUNK_NONE && tide_dues_has(tasks->dues, first))
             return tide_tasks_next_ready(tasks, true, command) ||
                    tide_tasks_next_gather(tasks, turn, true, command);
     }
-    if (!tide_gather_next(&tasks->gather, turn, &tasks->access, command))
+    if (!tide_gather_next(tasks, turn, &tasks->access, command))
         return false;
     tasks->access_running = command->kind == TIDE_COMMAND_ACCESS;
     return true;
@@ -136,12 +159,41 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 
 /* --- done --- */
 
-void tide_tasks_finish(tide_tasks *tasks, const tide_open_command *open, tide_part_end how)
+/* What was written in one tier is no longer valid in the other. */
+static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *item, bool ok)
 {
-    assert(open->command.kind != TIDE_COMMAND_ACCESS || tasks->access_running);
-    tide_gather_finish(&tasks->gather, open, how);
-    if (open->command.kind == TIDE_COMMAND_ACCESS)
+    const tide_chunk chunk = item->chunk;
+    const tide_tier other = tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    const tide_place *place = tide_place_of(t->places, chunk);
+    assert(place->pins[tier] > 0);
+    tide_places_close(t->places, chunk);
+    tide_places_unpin(t->places, chunk, tier);
+    if (ok && item->access & TIDE_ACCESS_WRITE) {
+        if (place->slot[other] != TIDE_SLOT_NONE && !place->stale) /* a stale one waits in its slot */
+            tide_places_release(t->places, chunk, other);
+        assert(!tide_place_has(place, other));
+        tide_places_set_valid(t->places, chunk, tier);
+        tide_tensors_note_content(t->tensors, chunk);
+    } else if (ok && place->live) {
+        tide_places_set_valid(t->places, chunk, tier); /* fresh zeros that were read stand for the content */
+    }
+    tide_places_tidy_host(t->places, chunk);
+}
+
+void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how)
+{
+    assert(command->kind > TIDE_COMMAND_WRITE_BACK);
+    assert(command->task_count > 0 && command->task_count <= TIDE_TASK_CHUNKS_MAX);
+    for (uint32_t i = 0; i < command->task_count; i++)
+        finish_chunk(tasks, command->tier, &command->task[i], how == TIDE_PART_DONE);
+    if (command->kind == TIDE_COMMAND_ACCESS) {
+        assert(tasks->access_running);
         tide_tasks_close_access(tasks);
+        return;
+    }
+    assert(tasks->running[command->tier] > 0);
+    tasks->running[command->tier]--;
+    tide_dues_part_end(tasks->dues, command->chunk, how);
 }
 
 /* --- the host request --- */
@@ -159,6 +211,16 @@ static tide_status check_access(const tide_tasks *t, const tide_use *uses, uint3
     return TIDE_OK;
 }
 
+/* The PARAM chunks whose dues the host request waits for. */
+static void mark_access(tide_tasks *t, uint32_t set, uint32_t unset)
+{
+    for (uint32_t i = 0; i < t->access.task_count; i++) {
+        const tide_chunk first = tide_dues_param_chunk(t->dues, t->access.task[i].chunk);
+        if (first != TIDE_CHUNK_NONE)
+            tide_places_change_marks(t->places, first, set, unset);
+    }
+}
+
 tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, uint32_t count)
 {
     tide_status status = TIDE_OK;
@@ -169,32 +231,22 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
         status = check_access(tasks, chunks, i);
     if (status != TIDE_OK)
         return status;
-    assert(tasks->access.count == 0 && !tasks->access_running);
-    tide_task *task = &tasks->access;
-    *task = (tide_task){.kind = TIDE_COMMAND_ACCESS,
-                        .tier = TIDE_TIER_HOST,
-                        .reason = TIDE_REASON_ACCESS,
-                        .chunk = chunks[0].tensor};
-    for (uint32_t i = 0; i < count; i++) {
-        /* Part of a chunk may be written, so the rest of its content is always wanted. */
-        tide_task_add(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, chunks[i].tensor);
-        if (first != TIDE_CHUNK_NONE)
-            tide_places_mark(tasks->places, first, TIDE_MARK_FIRST);
-    }
-    tasks->access_running = false;
+    assert(tasks->access.task_count == 0 && !tasks->access_running);
+    tide_command *task = &tasks->access;
+    *task = (tide_command){.kind = TIDE_COMMAND_ACCESS,
+                           .tier = TIDE_TIER_HOST,
+                           .reason = TIDE_REASON_ACCESS,
+                           .chunk = chunks[0].tensor};
+    for (uint32_t i = 0; i < count; i++) /* part of a chunk may be written: the rest of it is always wanted */
+        add_chunk(task, chunks[i].tensor, chunks[i].access | TIDE_ACCESS_READ);
+    mark_access(tasks, TIDE_MARK_FIRST, 0);
     return TIDE_OK;
 }
 
 void tide_tasks_close_access(tide_tasks *tasks)
 {
-    tide_task *task = &tasks->access;
-    for (uint32_t i = 0; i < task->count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, task->items[i].chunk);
-        if (first != TIDE_CHUNK_NONE)
-            tide_places_unmark(tasks->places, first, TIDE_MARK_FIRST);
-    }
-    task->count = 0;
+    mark_access(tasks, 0, TIDE_MARK_FIRST);
+    tasks->access.task_count = 0;
     tasks->access_running = false;
 }
 
@@ -202,11 +254,11 @@ bool tide_tasks_is_valid(const tide_tasks *tasks)
 {
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(tasks->dues, chunk); chunk++) {
         const tide_due *due = &tasks->dues->chunks[chunk];
-        const tide_task task =
-            due->kind == TIDE_DUE_NONE ? (tide_task){.count = 0} : tide_gather_due(&tasks->gather, chunk);
+        const tide_command task =
+            due->kind == TIDE_DUE_NONE ? (tide_command){.task_count = 0} : due_task(tasks, chunk);
         uint32_t noted = tide_place_of(tasks->places, chunk)->noted;
-        for (uint32_t i = 0; i < task.count; i++)
-            noted |= tide_place_of(tasks->places, task.items[i].chunk)->noted;
+        for (uint32_t i = 0; i < task.task_count; i++)
+            noted |= tide_place_of(tasks->places, task.task[i].chunk)->noted;
         if (!(noted & 1u << TIDE_WATCHER_TASKS) && tasks->standings[chunk] != standing_of(tasks, chunk))
             return false;
     }

@@ -1,15 +1,18 @@
-/* Which task is next: updates, restores and the host request.
+/* Updates, restores and the host request: which is next, and how its chunks come together (gather.c).
  *
  * PARAM chunks whose next part waits are kept in sets, looked at again when one of the part's chunks was noted: of each tier,
  * and on the host of those whose chunks are all there but for so many fresh ones; of each those that a request waits for
  * apart.
  *
- * Owns these sets, the host request and what is gathered (gather.h). Calls places, dues, gather.
+ * Owns these sets, the host request, the task that is gathered on each tier, and how many run there. Calls places, tensors,
+ * dues, moves, victims.
  */
 #ifndef TIDE_CHUNK_TASKS_H
 #define TIDE_CHUNK_TASKS_H
 
-#include "chunk/gather.h"
+#include "chunk/victims.h"
+
+enum { TIDE_OPEN_TASKS_MAX = 2 }; /* updates and restores handed out at a time, per tier: one runs, one follows */
 
 /* Waiting on the device, on the host; on the host with 0 to 4 fresh chunks. Then the same of those a request waits for. */
 enum {
@@ -21,13 +24,18 @@ enum {
 };
 
 typedef struct tide_tasks {
+    const tide_layout *layout;
     tide_places *places;
+    tide_tensors *tensors;
     tide_dues *dues;
-    tide_gather gather;
+    tide_moves *moves;
+    tide_victims *victims;
+    tide_command gathered[TIDE_TIER_COUNT]; /* task_count 0: none is */
+    uint32_t running[TIDE_TIER_COUNT];      /* updates and restores */
     tide_use_set sets[TIDE_TASK_SETS]; /* of PARAM chunks */
     uint64_t *words;
     uint16_t *standings; /* per PARAM chunk: bit i: it is in set i */
-    tide_task access; /* count 0: none */
+    tide_command access; /* task_count 0: none */
     bool access_running;
 } tide_tasks;
 
@@ -43,7 +51,7 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
 /* The same for an open host request that is not handed out, and what its chunks owe. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
-void tide_tasks_finish(tide_tasks *tasks, const tide_open_command *open, tide_part_end how);
+void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how);
 
 /* --- the host request --- */
 
@@ -52,12 +60,23 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
 /* Nobody waits for the host any more. */
 void tide_tasks_close_access(tide_tasks *tasks);
 
+/* --- gathering --- */
+
+/* Is all of a host task where it is wanted, but for `*fresh` chunks that need a slot? */
+bool tide_gather_is_there(const tide_tasks *tasks, const tide_command *task, uint32_t *fresh);
+/* The next move towards the task; or, if all of it is there, the task. */
+bool tide_gather_next(tide_tasks *tasks, const tide_turn *turn, const tide_command *task, tide_command *command);
+/* All is there, and slots are free for what is fresh: pin, and let the executor have it. */
+void tide_gather_hand_out(tide_tasks *tasks, const tide_command *task, tide_command *command);
+/* Nothing is gathered any more. */
+void tide_gather_forget(tide_tasks *tasks);
+
 /* Is every PARAM chunk that was not noted meanwhile in the sets it belongs to? Walks all. */
 bool tide_tasks_is_valid(const tide_tasks *tasks);
 
 static inline bool tide_tasks_access_waits(const tide_tasks *tasks)
 {
-    return tasks->access.count > 0 && !tasks->access_running;
+    return tasks->access.task_count > 0 && !tasks->access_running;
 }
 
 #endif

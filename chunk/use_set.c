@@ -2,6 +2,7 @@
 #include "chunk/use_set.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint32_t words_of(uint32_t bound)
@@ -30,6 +31,14 @@ uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory
         if (count == 1)
             return memory;
     }
+}
+
+uint64_t *tide_use_sets_create(tide_use_set *sets, uint32_t count, uint32_t bound)
+{
+    uint64_t *memory = calloc(count * tide_use_set_words(bound), sizeof *memory), *next = memory;
+    for (uint32_t i = 0; memory && i < count; i++)
+        next = tide_use_set_place(&sets[i], bound, next);
+    return memory;
 }
 
 static inline size_t word_count(const tide_use_set *set, uint32_t level)

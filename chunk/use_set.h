@@ -4,7 +4,7 @@
  *   level 1       1010...          0...          bit w: word w of the level below is not zero
  *   level 0   0110..  0...  0001..               bit u: u is in the set
  *
- * The planner keeps in it, per state of a chunk, the next uses of those that are on the device. No memory of its own.
+ * The planner keeps in it, per state of a chunk, the next uses of those that are on the device.
  */
 #ifndef TIDE_CHUNK_USE_SET_H
 #define TIDE_CHUNK_USE_SET_H
@@ -26,6 +26,8 @@ typedef struct tide_use_set {
 size_t tide_use_set_words(uint32_t bound);
 /* Lay an empty set out in zeroed memory; returns the first word after it. */
 uint64_t *tide_use_set_place(tide_use_set *set, uint32_t bound, uint64_t *memory);
+/* `count` empty sets in memory of their own, to be freed with free(); NULL: there is none. */
+uint64_t *tide_use_sets_create(tide_use_set *sets, uint32_t count, uint32_t bound);
 void tide_use_set_insert(tide_use_set *set, uint32_t use);
 void tide_use_set_erase(tide_use_set *set, uint32_t use);
 static inline void tide_use_set_put(tide_use_set *set, uint32_t use, bool member)
@@ -34,6 +36,18 @@ static inline void tide_use_set_put(tide_use_set *set, uint32_t use, bool member
         tide_use_set_insert(set, use);
     else
         tide_use_set_erase(set, use);
+}
+
+/* Of several sets (bit i: sets[i]) the number was in some, and is in others from now on. */
+static inline void tide_use_sets_move(tide_use_set *sets, uint32_t use, uint32_t was, uint32_t is)
+{
+    for (uint32_t changed = was ^ is; changed; changed &= changed - 1)
+        tide_use_set_put(&sets[__builtin_ctz(changed)], use, is & changed & -changed);
+}
+
+static inline bool tide_use_set_is_empty(const tide_use_set *set)
+{
+    return set->words[set->levels - 1][0] == 0;
 }
 
 /* Empty it. */

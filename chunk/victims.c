@@ -20,10 +20,8 @@ tide_status tide_victims_create(tide_victims *victims, const tide_layout *layout
     *victims =
         (tide_victims){.layout = layout, .places = places, .moves = moves, .future = future, .dues = dues};
     const uint32_t keys = tide_future_keys(future);
-    const tide_status status =
-        tide_shelves_create(&victims->device, DEVICE_SHELVES, keys, places->chunk_count);
-    return status != TIDE_OK ? status
-                             : tide_shelves_create(&victims->copies, COPY_SHELVES, keys, places->chunk_count);
+    const tide_status status = tide_shelves_create(&victims->device, places, DEVICE_SHELVES, keys);
+    return status != TIDE_OK ? status : tide_shelves_create(&victims->copies, places, COPY_SHELVES, keys);
 }
 
 void tide_victims_destroy(tide_victims *victims)
@@ -114,40 +112,32 @@ static void look_again(tide_victims *v)
 
 /* --- device slots --- */
 
-static tide_chunk farther(const tide_victims *v, tide_chunk a, tide_chunk b)
+/* The farthest on these shelves that the rule allows. */
+static tide_chunk farthest(const tide_victims *v, tide_victim_rule rule, uint32_t among)
 {
-    return tide_shelves_farther(&v->device, a, b, tide_future_horizon(v->future));
+    assert(among < 1u << REQUESTED);
+    if (!(rule.spared & TIDE_MARK_REQUESTED))
+        among |= among << REQUESTED;
+    return tide_shelves_farthest(&v->device, among, tide_future_horizon(v->future), rule.spared);
 }
 
-/* The farthest on a shelf that the rule allows. */
-static tide_chunk find(const tide_victims *v, tide_victim_rule rule, uint32_t shelf)
-{
-    assert(shelf < REQUESTED);
-    const tide_horizon horizon = tide_future_horizon(v->future);
-    const tide_chunk found = tide_shelves_farthest(&v->device, shelf, horizon, v->places, rule.spared);
-    if (rule.spared & TIDE_MARK_REQUESTED)
-        return found;
-    return farther(v, found,
-                   tide_shelves_farthest(&v->device, REQUESTED + shelf, horizon, v->places, rule.spared));
-}
-
-static bool prefers_clean(const tide_victims *v, tide_chunk clean, tide_chunk farthest)
+static bool prefers_clean(const tide_victims *v, tide_chunk clean, tide_chunk victim)
 {
     if (clean == TIDE_CHUNK_NONE || !v->future->active)
         return false;
     return (uint64_t)tide_future_worth_distance(v->future, clean) * CLEAN_DENOMINATOR >=
-           (uint64_t)tide_future_worth_distance(v->future, farthest) * CLEAN_NUMERATOR;
+           (uint64_t)tide_future_worth_distance(v->future, victim) * CLEAN_NUMERATOR;
 }
 
 bool tide_victims_evict_spent(tide_victims *victims, tide_victim_rule rule, tide_reason reason,
                               tide_command *command)
 {
     look_again(victims);
-    const tide_chunk dead = find(victims, rule, DEAD);
+    const tide_chunk dead = farthest(victims, rule, 1u << DEAD);
     if (dead == TIDE_CHUNK_NONE)
         return false;
     assert(!tide_place_is_dirty(tide_place_of(victims->places, dead)));
-    tide_moves_evict(victims->moves, dead, false, reason, command);
+    tide_moves_out(victims->moves, TIDE_COMMAND_EVICT, dead, false, reason, command);
     return true;
 }
 
@@ -156,41 +146,31 @@ bool tide_victims_evict(tide_victims *victims, tide_victim_rule rule, tide_reaso
 {
     if (tide_victims_evict_spent(victims, rule, reason, command))
         return true;
-    const tide_chunk clean = find(victims, rule, CLEAN);
-    const tide_chunk farthest = farther(victims, clean, find(victims, rule, DIRTY));
-    if (farthest == TIDE_CHUNK_NONE)
-        return false;
-    tide_chunk victim = prefers_clean(victims, clean, farthest) ? clean : farthest;
-    bool dirty = victim != clean;
-    if (dirty && !tide_victims_free_host_slot(victims, rule.spared_duplicates)) {
+    tide_chunk victim = farthest(victims, rule, 1u << CLEAN | 1u << DIRTY);
+    const tide_chunk clean = farthest(victims, rule, 1u << CLEAN);
+    if (rule.only_clean || prefers_clean(victims, clean, victim) ||
+        (victim != clean && !tide_victims_free_host_slot(victims, rule.spared_duplicates)))
         victim = clean;
-        dirty = false;
-    }
     if (victim == TIDE_CHUNK_NONE)
         return false;
-    assert(dirty == tide_place_is_dirty(tide_place_of(victims->places, victim)));
-    tide_moves_evict(victims->moves, victim, dirty, reason, command);
+    const bool copy = victim != clean;
+    assert(copy == tide_place_is_dirty(tide_place_of(victims->places, victim)));
+    tide_moves_out(victims->moves, TIDE_COMMAND_EVICT, victim, copy, reason, command);
     return true;
 }
 
 /* --- host slots --- */
 
-/* What is in use on the device stays there longest. */
+/* The nearest; first of what is in use on the device, which stays there longest. */
 static tide_chunk find_duplicate(tide_victims *v, uint32_t spared)
 {
-    tide_chunk found = TIDE_CHUNK_NONE;
-    look_again(v);
     const tide_horizon horizon = tide_future_horizon(v->future);
-    for (int shelf = DUPLICATE_IN_USE; shelf >= DUPLICATE && found == TIDE_CHUNK_NONE; shelf--) {
-        const uint32_t at = (uint32_t)shelf;
-        const bool going = (spared & GOING_MARKS) != GOING_MARKS;
-        found = tide_shelves_nearest(&v->copies, at, horizon, v->places, spared);
-        const tide_chunk other =
-            going ? tide_shelves_nearest(&v->copies, GOING + at, horizon, v->places, spared)
-                  : TIDE_CHUNK_NONE;
-        found = tide_shelves_nearer(&v->copies, found, other, horizon);
-    }
-    return found;
+    const bool spares_going = (spared & GOING_MARKS) == GOING_MARKS;
+    const uint32_t among = spares_going ? 1u << DUPLICATE : 1u << DUPLICATE | 1u << (GOING + DUPLICATE);
+    look_again(v);
+    const tide_chunk used =
+        tide_shelves_nearest(&v->copies, among << (DUPLICATE_IN_USE - DUPLICATE), horizon, spared);
+    return used != TIDE_CHUNK_NONE ? used : tide_shelves_nearest(&v->copies, among, horizon, spared);
 }
 
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared)
@@ -209,32 +189,19 @@ bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared)
            tide_victims_drop_duplicate(victims, spared);
 }
 
-/* A device slot that costs no host slot: free, or left by a chunk that needs no copy. */
-static bool evict_for_spill(tide_victims *v, const tide_turn *turn, tide_command *command)
-{
-    tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE};
-    if (!turn->request_yields)
-        rule.spared |= TIDE_MARK_REQUESTED;
-    if (tide_victims_evict_spent(v, rule, TIDE_REASON_SPILL, command))
-        return true;
-    const tide_chunk clean = find(v, rule, CLEAN);
-    if (clean == TIDE_CHUNK_NONE)
-        return false;
-    assert(!tide_place_is_dirty(tide_place_of(v->places, clean)));
-    tide_moves_evict(v->moves, clean, false, TIDE_REASON_SPILL, command);
-    return true;
-}
-
 bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_command *command)
 {
+    const tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE |
+                                             (turn->request_yields ? 0 : TIDE_MARK_REQUESTED),
+                                   .only_clean = true};
     if (victims->moves->spills_open)
         return false;
     if (tide_places_free(victims->places, TIDE_TIER_DEVICE) == 0)
-        return victims->moves->evictions_open == 0 && evict_for_spill(victims, turn, command);
+        return victims->moves->evictions_open == 0 &&
+               tide_victims_evict(victims, rule, TIDE_REASON_SPILL, command);
     look_again(victims);
-    const tide_chunk chunk =
-        tide_shelves_farthest(&victims->copies, ALONE, tide_future_horizon(victims->future), victims->places,
-                              TIDE_MARK_GATHER_HOST);
+    const tide_chunk chunk = tide_shelves_farthest(
+        &victims->copies, 1u << ALONE, tide_future_horizon(victims->future), TIDE_MARK_GATHER_HOST);
     if (chunk == TIDE_CHUNK_NONE)
         return false;
     assert(tide_place_of(victims->places, chunk)->pins[TIDE_TIER_HOST] == 0);
@@ -246,8 +213,7 @@ bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_comma
 
 static bool stands(const tide_victims *v, const tide_shelves *shelves, tide_chunk chunk, uint32_t shelf)
 {
-    const tide_standing *standing = &shelves->standings[chunk];
-    return standing->shelf == shelf && (shelf == TIDE_SHELF_NONE || standing->key == key_of(v, chunk));
+    return tide_shelves_has(shelves, chunk, shelf, shelf == TIDE_SHELF_NONE ? 0 : key_of(v, chunk));
 }
 
 /* Of state beside a PARAM chunk that was noted, only when that is looked at. */

@@ -22,7 +22,6 @@
 
 #include "chunk/future.h"
 #include "chunk/moves.h"
-#include "chunk/turn.h"
 
 typedef struct tide_victims {
     const tide_layout *layout;
@@ -44,6 +43,7 @@ void tide_victims_destroy(tide_victims *victims);
 typedef struct tide_victim_rule {
     uint32_t spared;            /* marks of chunks that stay */
     uint32_t spared_duplicates; /* marks of chunks whose host copy stays too */
+    bool only_clean;            /* nothing that needs a copy */
 } tide_victim_rule;
 
 /* Evict, without a copy, a chunk whose slot holds nothing of worth. False if a rule allows none. */

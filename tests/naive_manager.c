@@ -230,60 +230,58 @@ static void note_tasks(const naive_manager *n, naive_chunk_states *states)
     }
 }
 
-static tide_chunk_state chunk_state(const naive_manager *n, tide_chunk chunk,
-                                    const naive_chunk_states *states)
+/* States are counted per chunk: which of its tensors are in, and whether an update or a restore is at work on it. */
+static void compare_states(naive_manager *n, tide_chunk chunk, const naive_chunk_states *states)
 {
-    unsigned tensors = states->tensors[chunk];
-    if (chunk >= param_chunks(n) && !is_checkpoint(n, chunk))
-        return states->in_task[chunk] ? TIDE_CHUNK_UPDATING
-               : n->truth[chunk]      ? TIDE_CHUNK_HOLD
-                                      : TIDE_CHUNK_FREE;
-    if (states->in_work[chunk])
-        return TIDE_CHUNK_UPDATING;
-    if (tensors & 1u << TIDE_TENSOR_COMPUTE)
-        return TIDE_CHUNK_COMPUTE;
-    if (tensors == 1u << TIDE_TENSOR_FREE)
-        return TIDE_CHUNK_FREE;
-    return tensors == 1u << TIDE_TENSOR_HOLD_AFTER_BWD ? TIDE_CHUNK_HOLD_AFTER_BWD : TIDE_CHUNK_HOLD;
+    const tide_manager *m = n->manager;
+    const bool fp32 = chunk >= param_chunks(n) && !is_checkpoint(n, chunk);
+    for (unsigned state = 0; !fp32 && state < TIDE_TENSOR_STATE_COUNT; state++)
+        EXPECT((m->tensors.counts[chunk].in[state] > 0) == (states->tensors[chunk] >> state & 1),
+               "chunk %u has tensors in state %u: %d", chunk, state, states->tensors[chunk] >> state & 1);
+    EXPECT(chunk >= param_chunks(n) || m->dues.chunks[chunk].running == states->in_work[chunk],
+           "chunk %u: running %d", chunk, states->in_work[chunk]);
+    EXPECT(!fp32 || states->in_task[chunk] || m->places.chunks[chunk].live == (n->truth[chunk] != 0),
+           "chunk %u: live %d", chunk, m->places.chunks[chunk].live);
 }
 
 /* A chunk that no command moves: every copy that the manager counts on is one; what is of worth has one. */
-static void compare_place(naive_manager *n, tide_chunk chunk, const tide_residency *said, bool worth)
+static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
 {
+    const tide_place *place = tide_place_of(&n->manager->places, chunk);
+    const bool on_device = tide_place_has(place, TIDE_TIER_DEVICE),
+               on_host = tide_place_has(place, TIDE_TIER_HOST);
+    const uint32_t device_slot = place->slot[TIDE_TIER_DEVICE], host_slot = place->slot[TIDE_TIER_HOST];
     const uint64_t truth = n->truth[chunk];
-    EXPECT(said->device_slot == n->mapped[chunk], "chunk %u is in device slot %d, the manager says %d", chunk,
-           (int)n->mapped[chunk], (int)said->device_slot);
-    EXPECT(!said->device_valid || said->device_slot != NONE, "chunk %u is valid nowhere on the device",
-           chunk);
-    EXPECT(!said->host_valid || said->host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
+    EXPECT(device_slot == n->mapped[chunk], "chunk %u is in device slot %d, the manager says %d", chunk,
+           (int)n->mapped[chunk], (int)device_slot);
+    EXPECT(!on_device || device_slot != NONE, "chunk %u is valid nowhere on the device", chunk);
+    EXPECT(!on_host || host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
     const bool of_none = truth == NAIVE_GARBAGE || (is_checkpoint(n, chunk) && !worth); /* torn, or dead */
     if (n->problem[0] || of_none)
         return;
-    if (said->device_valid)
-        EXPECT(n->slots[TIDE_TIER_DEVICE][said->device_slot].version == truth,
+    if (on_device)
+        EXPECT(n->slots[TIDE_TIER_DEVICE][device_slot].version == truth,
                "chunk %u's device copy is old, the manager calls it valid", chunk);
-    if (said->host_valid) {
-        const naive_slot *slot = slot_at(n, TIDE_TIER_HOST, said->host_slot);
+    if (on_host) {
+        const naive_slot *slot = slot_at(n, TIDE_TIER_HOST, host_slot);
         EXPECT(slot->chunk == chunk && slot->version == truth,
                "chunk %u's host copy is old, the manager calls it valid", chunk);
     }
     bool rewritten =
         n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_RESTORE && n->next_part[chunk] == 0;
-    EXPECT(!worth || rewritten || said->device_valid || said->host_valid,
-           "chunk %u has content, the manager has it nowhere", chunk);
+    EXPECT(!worth || rewritten || on_device || on_host, "chunk %u has content, the manager has it nowhere",
+           chunk);
 }
 
 static void compare_chunk(naive_manager *n, tide_chunk chunk, const naive_chunk_states *states)
 {
-    tide_residency said;
-    tide_manager_residency(n->manager, chunk, &said);
-    tide_chunk_state state = chunk_state(n, chunk, states);
+    const tide_place *place = tide_place_of(&n->manager->places, chunk);
+    const bool pinned = place->pins[TIDE_TIER_DEVICE] || place->pins[TIDE_TIER_HOST];
     bool computes = states->tensors[chunk] & 1u << TIDE_TENSOR_COMPUTE;
-    EXPECT(said.state == state, "chunk %u is in state %d, the manager says %d", chunk, (int)state,
-           (int)said.state);
-    EXPECT(said.pinned == (computes || states->in_task[chunk]), "chunk %u: pinned %d", chunk, said.pinned);
+    compare_states(n, chunk, states);
+    EXPECT(pinned == (computes || states->in_task[chunk]), "chunk %u: pinned %d", chunk, pinned);
     if (!n->busy[chunk])
-        compare_place(n, chunk, &said, is_checkpoint(n, chunk) ? states->worth[chunk] : n->truth[chunk] != 0);
+        compare_place(n, chunk, is_checkpoint(n, chunk) ? states->worth[chunk] : n->truth[chunk] != 0);
 }
 
 /* Everything after every call, if that is wanted; else after a call that changes more than where chunks are,
@@ -333,14 +331,13 @@ static void take_fetch(naive_manager *n, const tide_command *c)
 
 static void take_leaving(naive_manager *n, const tide_command *c)
 {
-    tide_residency residency;
-    tide_manager_residency(n->manager, c->chunk, &residency);
     EXPECT(n->mapped[c->chunk] == c->device_slot, "chunk %u leaves a slot it is not in", c->chunk);
     EXPECT(!is_pinned_by_op(n, c->chunk), "chunk %u leaves while it is pinned", c->chunk);
     set_busy(n, TIDE_TIER_DEVICE, c->device_slot, true);
     if (!c->copy)
         return;
-    EXPECT(!residency.host_valid, "chunk %u is clean, and copied", c->chunk);
+    EXPECT(!tide_place_has(tide_place_of(&n->manager->places, c->chunk), TIDE_TIER_HOST),
+           "chunk %u is clean, and copied", c->chunk);
     EXPECT(is_worth(n, c->chunk) || !is_checkpoint(n, c->chunk), "chunk %u is copied, and nobody needs it",
            c->chunk);
     check_no_loss(n, TIDE_TIER_HOST, c->host_slot);

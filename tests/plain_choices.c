@@ -408,23 +408,13 @@ void __wrap_tide_leaving_use_ended(tide_leaving *l, const tide_chunk *chunks, ui
     __real_tide_leaving_use_ended(l, chunks, count, first_use, ends);
 }
 
-bool __real_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);
-bool __wrap_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command);
-bool __wrap_tide_leaving_next(tide_leaving *l, const tide_turn *turn, tide_command *command)
+bool __real_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command);
+bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command);
+bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, tide_command *command)
 {
-    const choice wanted = choose_leaving(l, TIDE_MARKS_GOING, !turn->out_busy);
-    const bool any = __real_tide_leaving_next(l, turn, command);
+    const choice wanted = choose_leaving(l, marks, with_copy);
+    const bool any = __real_tide_leaving_next(l, marks, with_copy, command);
     compare("who leaves", &wanted, any, command, &plain_choices_made.leaving);
-    return any;
-}
-
-bool __real_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command);
-bool __wrap_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command);
-bool __wrap_tide_leaving_next_slot(tide_leaving *l, bool with_copy, tide_command *command)
-{
-    const choice wanted = choose_leaving(l, TIDE_MARK_LEAVING, with_copy);
-    const bool any = __real_tide_leaving_next_slot(l, with_copy, command);
-    compare("who leaves for a slot", &wanted, any, command, &plain_choices_made.leaving);
     return any;
 }
 
@@ -439,7 +429,7 @@ static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
     uint32_t count = 0;
     chunks[count++] = param_chunk;
     for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
-        chunks[count] = tide_layout_state_chunk(t->gather.layout, param_chunk, (tide_space)space, due->part);
+        chunks[count] = tide_layout_state_chunk(t->layout, param_chunk, (tide_space)space, due->part);
         count += chunks[count] != TIDE_CHUNK_NONE;
     }
     return count;
@@ -479,7 +469,7 @@ static choice choose_ready(const tide_tasks *t, bool first_only)
         const tide_due *due = &t->dues->chunks[chunk];
         if (!counts(t, chunk, first_only) || due->on_device || !is_ready_on_host(t, chunk))
             continue;
-        chosen.any = t->gather.running[TIDE_TIER_HOST] < TIDE_OPEN_TASKS_MAX;
+        chosen.any = t->running[TIDE_TIER_HOST] < TIDE_OPEN_TASKS_MAX;
         chosen.chunk = chunk;
         chosen.kind = due->kind == TIDE_DUE_UPDATE ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE;
     }
@@ -520,9 +510,9 @@ static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_C
         return;
     }
     if (due[first] != TIDE_CHUNK_NONE &&
-        (t->gather.tasks[first].count == 0 || t->gather.tasks[first].chunk != due[first]))
+        (t->gathered[first].task_count == 0 || t->gathered[first].chunk != due[first]))
         snprintf(problem, sizeof problem, "gathered is chunk %u, by the plain rule it is chunk %u",
-                 t->gather.tasks[first].count ? t->gather.tasks[first].chunk : TIDE_CHUNK_NONE, due[first]);
+                 t->gathered[first].task_count ? t->gathered[first].chunk : TIDE_CHUNK_NONE, due[first]);
     else if (any && due[TIDE_TIER_DEVICE] == TIDE_CHUNK_NONE && due[TIDE_TIER_HOST] == TIDE_CHUNK_NONE)
         snprintf(problem, sizeof problem, "gathered is something, by the plain rule it is nothing");
 }
@@ -537,7 +527,7 @@ bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool fi
     tide_chunk due[TIDE_TIER_COUNT];
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         const bool waits = tier == TIDE_TIER_HOST && turn->out_busy && !first_only;
-        due[tier] = t->gather.running[tier] >= TIDE_OPEN_TASKS_MAX || waits
+        due[tier] = t->running[tier] >= TIDE_OPEN_TASKS_MAX || waits
                         ? TIDE_CHUNK_NONE
                         : first_due(t, (tide_tier)tier, first_only);
     }

@@ -6,7 +6,7 @@
  * one to bring in, and one to let out if the device has its only copy. The manager does not know that the
  * third step is the last (it plans for ever), so it may lose a little.
  */
-#include "chunk/manager.h"
+#include "chunk/manager_internal.h"
 
 #include <float.h>
 #include <setjmp.h>
@@ -204,12 +204,11 @@ static uint32_t current_state(const tiny *t)
 {
     uint32_t device = 0, host = 0;
     for (uint32_t c = 0; c < t->params + t->tensors; c++) {
-        tide_residency r;
-        tide_chunk chunk =
+        const tide_chunk chunk =
             c < t->params ? c : tide_layout_chunk(t->layout, TIDE_SPACE_CHECKPOINT, c - t->params);
-        tide_manager_residency(t->manager, chunk, &r);
-        device |= (uint32_t)r.device_valid << c;
-        host |= (uint32_t)r.host_valid << c;
+        const tide_place *place = tide_place_of(&t->manager->places, chunk);
+        device |= (uint32_t)tide_place_has(place, TIDE_TIER_DEVICE) << c;
+        host |= (uint32_t)tide_place_has(place, TIDE_TIER_HOST) << c;
     }
     return state_of(device, host);
 }

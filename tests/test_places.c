@@ -166,6 +166,7 @@ typedef struct rig {
     tide_layout *layout;
     tide_places places;
     tide_moves moves;
+    tide_manager_counters counters;
     tide_command command;
 } rig;
 
@@ -181,23 +182,22 @@ static void arrange(rig *r)
     assert_int_equal(tide_layout_add_checkpoint(r->layout, "c", 1, 100, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(r->layout), TIDE_OK);
     assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
-    assert_int_equal(tide_moves_create(&r->moves, r->layout, &r->places), TIDE_OK);
+    tide_moves_init(&r->moves, r->layout, &r->places, &r->counters);
 }
 
 static void undo(rig *r)
 {
     assert_true(tide_places_is_valid(&r->places, true));
     assert_int_equal(tide_moves_open(&r->moves), 0);
-    tide_moves_destroy(&r->moves);
     tide_places_destroy(&r->places);
     tide_layout_destroy(r->layout);
 }
 
 static void finish(rig *r, bool ok)
 {
-    const tide_open_command *open = tide_moves_find(&r->moves, r->command.id);
-    assert_memory_equal(&open->command, &r->command, sizeof r->command);
-    tide_moves_finish(&r->moves, &open->command, ok);
+    const tide_command *open = tide_moves_find(&r->moves, r->command.id);
+    assert_memory_equal(open, &r->command, sizeof r->command);
+    tide_moves_finish(&r->moves, open, ok);
     tide_moves_close(&r->moves, r->command.id);
 }
 
@@ -231,8 +231,8 @@ static void what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is(void *
     tide_moves_fetch(&r.moves, last, TIDE_REASON_DEMAND, &r.command);
     assert_true(!r.command.zero && !r.command.copy);
     finish(&r, true);
-    assert_int_equal(r.moves.counters.prefetches, 1);
-    assert_int_equal(r.moves.counters.demand_fetches, 1);
+    assert_int_equal(r.counters.prefetches, 1);
+    assert_int_equal(r.counters.demand_fetches, 1);
     undo(&r);
 }
 
@@ -247,7 +247,7 @@ static void a_fetch_that_failed_gives_its_slot_back(void **state)
     finish(&r, false);
     expect(&r, 0, false, false, false);
     assert_int_equal(r.moves.spills_open, 0);
-    assert_int_equal(r.moves.counters.spills, 0);
+    assert_int_equal(r.counters.spills, 0);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_DEVICE), 3);
     undo(&r);
 }
@@ -259,18 +259,18 @@ static void an_eviction_with_a_copy_ends_on_the_host_alone(void **state)
     arrange(&r);
     bring(&r);
     tide_places_mark(&r.places, 0, TIDE_MARK_KEPT);
-    tide_moves_evict(&r.moves, 0, true, TIDE_REASON_DEMAND, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, true, TIDE_REASON_DEMAND, &r.command);
     assert_int_equal(r.moves.evictions_open, 1);
     expect(&r, 0, true, false, true);
     finish(&r, false); /* nothing has changed */
     expect(&r, 0, true, false, false);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_HOST), 4);
-    tide_moves_evict(&r.moves, 0, true, TIDE_REASON_DEMAND, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, true, TIDE_REASON_DEMAND, &r.command);
     finish(&r, true);
     expect(&r, 0, false, true, false);
     assert_int_equal(r.moves.evictions_open, 0);
-    assert_int_equal(r.moves.counters.evictions, 1);
-    assert_int_equal(r.moves.counters.clean_drops, 0);
+    assert_int_equal(r.counters.evictions, 1);
+    assert_int_equal(r.counters.clean_drops, 0);
     assert_int_equal(tide_place_of(&r.places, 0)->marks, 0); /* no slot waits for it any more */
     undo(&r);
 }
@@ -281,18 +281,18 @@ static void a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing(v
     rig r;
     arrange(&r);
     bring(&r);
-    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
     finish(&r, false);
     expect(&r, 0, true, false, false);
-    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
     finish(&r, true);
     expect(&r, 0, true, true, false);
     assert_true(tide_place_is_duplicate(tide_place_of(&r.places, 0)));
-    tide_moves_evict(&r.moves, 0, false, TIDE_REASON_DEMAND, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_EVICT, 0, false, TIDE_REASON_DEMAND, &r.command);
     finish(&r, true);
     expect(&r, 0, false, true, false);
-    assert_int_equal(r.moves.counters.write_backs, 1);
-    assert_int_equal(r.moves.counters.clean_drops, 1);
+    assert_int_equal(r.counters.write_backs, 1);
+    assert_int_equal(r.counters.clean_drops, 1);
     undo(&r);
 }
 
@@ -302,7 +302,7 @@ static void a_stale_chunk_is_fetched_into_its_own_slot_which_a_failure_leaves_to
     rig r;
     arrange(&r);
     bring(&r);
-    tide_moves_write_back(&r.moves, 0, TIDE_REASON_UPDATE, &r.command);
+    tide_moves_out(&r.moves, TIDE_COMMAND_WRITE_BACK, 0, true, TIDE_REASON_UPDATE, &r.command);
     finish(&r, true);
     const uint32_t slot = tide_place_of(&r.places, 0)->slot[TIDE_TIER_DEVICE];
     tide_places_make_stale(&r.places, 0);
@@ -322,22 +322,19 @@ static void open_commands_have_ids_of_their_own_up_to_the_last(void **state)
 {
     (void)state;
     rig r;
-    uint32_t ids[TIDE_OPEN_COMMANDS_MAX], open = 0, latest = 0;
+    uint32_t ids[TIDE_OPEN_COMMANDS_MAX], open = 0;
     arrange(&r);
     for (uint32_t round = 0; round < 5000; round++) {
         const bool fills = round / 500 % 2 == 0;
         if (open < TIDE_OPEN_COMMANDS_MAX && (open == 0 || below(10) < (fills ? 8u : 2u))) {
-            tide_command command = {.kind = TIDE_COMMAND_UPDATE, .part = ++latest};
-            const uint32_t access[TIDE_TASK_CHUNKS_MAX] = {latest};
-            tide_moves_issue(&r.moves, &command, access);
+            tide_command command = {.kind = TIDE_COMMAND_UPDATE};
+            tide_moves_issue(&r.moves, &command);
             for (uint32_t i = 0; i < open; i++)
                 assert_int_not_equal(ids[i], command.id);
             ids[open++] = command.id;
         } else {
             const uint32_t at = below(open);
-            const tide_open_command *found = tide_moves_find(&r.moves, ids[at]);
-            assert_int_equal(found->command.id, ids[at]);
-            assert_int_equal(found->access[0], found->command.part);
+            assert_int_equal(tide_moves_find(&r.moves, ids[at])->id, ids[at]);
             tide_moves_close(&r.moves, ids[at]);
             ids[at] = ids[--open];
         }

@@ -57,10 +57,8 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     tide_open_op *op = &pool->op;
     if (op->chunks[op->count - 1] == chunk && (!write || op->accesses[op->count - 1].write))
         return;
-    tide_residency residency;
-    tide_manager_residency(pool->engine.manager, chunk, &residency);
-    assert(residency.device_valid && residency.pinned);
-    tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][residency.device_slot], write);
+    const uint32_t slot = tide_manager_held_slot(pool->engine.manager, chunk);
+    tide_needs_add(needs, &pool->order.marks[TIDE_TIER_DEVICE][slot], write);
     for (uint32_t i = 1; i < op->count; i++) {
         if (op->chunks[i] != chunk)
             continue;
@@ -69,11 +67,11 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     }
     assert(op->count < op->capacity);
     op->chunks[op->count] = chunk;
-    op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, residency.device_slot, write};
+    op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
     tide_tracer_chunk(&pool->journal.tracer, "pin", chunk, "", "device", "");
 }
 
-/* From tables of seal's, so that an op's begin and end ask chunk/ for nothing but residency. */
+/* From tables of seal's, so that an op's begin and end ask chunk/ for nothing but slots. */
 static void hold_param(tide_pool *pool, tide_param number, bool write, tide_needs *needs)
 {
     const tide_pool_param *param = &pool->model.params[number];
