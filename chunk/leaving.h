@@ -19,8 +19,8 @@
 
 /* A use that is not over on the device, in a ring in the order in which they end. */
 typedef struct tide_late_use {
-    uint64_t ends;             /* it is over when so many ops have ended */
-    uint32_t next, previous;   /* itself: the use is over, or the chunk does not go */
+    uint64_t ends;           /* it is over when so many ops have ended */
+    uint32_t next, previous; /* itself: the use is over, or the chunk does not go */
 } tide_late_use;
 
 typedef struct tide_leaving {

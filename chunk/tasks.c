@@ -25,8 +25,7 @@ void tide_tasks_destroy(tide_tasks *tasks)
 {
     free(tasks->words);
     free(tasks->standings);
-    tasks->words = NULL;
-    tasks->standings = NULL;
+    *tasks = (tide_tasks){.words = NULL};
 }
 
 /* --- which task --- */
