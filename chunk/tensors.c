@@ -77,15 +77,6 @@ bool tide_tensors_all_closed(const tide_tensors *tensors, tide_chunk param_chunk
     return counts->in[TIDE_TENSOR_HOLD_AFTER_BWD] == counts->all;
 }
 
-tide_chunk_state tide_tensors_chunk_state(const tide_tensors *tensors, tide_chunk chunk)
-{
-    if (tensors->counts[chunk].in[TIDE_TENSOR_COMPUTE] > 0)
-        return TIDE_CHUNK_COMPUTE;
-    if (!has_live(tensors, chunk))
-        return TIDE_CHUNK_FREE;
-    return tide_tensors_all_closed(tensors, chunk) ? TIDE_CHUNK_HOLD_AFTER_BWD : TIDE_CHUNK_HOLD;
-}
-
 static void move_counts(tide_tensors *t, tide_chunk chunk, tide_tensor_state from, tide_tensor_state to)
 {
     tide_tensor_counts *counts = &t->counts[chunk];

@@ -32,15 +32,6 @@ typedef enum tide_tensor_state {
     TIDE_TENSOR_STATE_COUNT,
 } tide_tensor_state;
 
-/* A chunk's state, derived from counters of the tensors that overlap it. */
-typedef enum tide_chunk_state {
-    TIDE_CHUNK_FREE = 0,       /* all tensors FREE: its slot may be reused without a copy */
-    TIDE_CHUNK_COMPUTE,        /* any tensor COMPUTE: pinned */
-    TIDE_CHUNK_HOLD,           /* content, movable */
-    TIDE_CHUNK_HOLD_AFTER_BWD, /* all HOLD_AFTER_BWD: its gradients are complete */
-    TIDE_CHUNK_UPDATING,       /* an update or restore writes it: pinned where it writes */
-} tide_chunk_state;
-
 /* Tensors that overlap one chunk: by state, and all of them, for ever. */
 typedef struct tide_tensor_counts {
     uint32_t in[TIDE_TENSOR_STATE_COUNT];
@@ -73,8 +64,6 @@ tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor
 void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part, tide_tensor_state to);
 /* May a tensor go from one state to another? */
 bool tide_tensor_may(tide_tensor_state from, tide_tensor_state to);
-/* As far as tensors decide it (UPDATING is the manager's). */
-tide_chunk_state tide_tensors_chunk_state(const tide_tensors *tensors, tide_chunk chunk);
 /* Content was written into a chunk: params that had never had a value have one, an fp32 chunk is live. */
 void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk);
 
