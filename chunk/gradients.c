@@ -1,8 +1,6 @@
 /* Gradients of a step: see gradients.h for the rule that the functions below keep. */
 #include "chunk/gradients.h"
 
-#include "chunk/ops.h"
-
 #include <assert.h>
 
 /* --- set-up --- */
@@ -16,21 +14,25 @@ void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout,
         gradients->params[p] = (tide_gradient){.closing_op = TIDE_OP_NONE, .maker = TIDE_OP_NONE};
 }
 
-void tide_gradients_add_op(tide_gradients *gradients, tide_op_record *ops, uint32_t count)
+static void add_op(tide_gradients *g, tide_op op)
 {
-    const tide_op op = gradients->op_count;
-    assert(count == op + 1 && count < TIDE_OP_NONE);
-    gradients->ops = ops;
-    gradients->op_count = count;
-    for (uint32_t i = 0; i < ops[op].param_count && ops[op].pass != TIDE_PASS_FORWARD; i++) {
-        const tide_use *use = &ops[op].params[i];
-        tide_gradient *param = &gradients->params[use->tensor];
+    const tide_op_record *it = &g->ops[op];
+    for (uint32_t i = 0; i < it->param_count && it->pass != TIDE_PASS_FORWARD; i++) {
+        tide_gradient *param = &g->params[it->params[i].tensor];
         param->closing_op = op;
-        if (!(use->access & TIDE_ACCESS_GRAD))
+        if (!(it->params[i].access & TIDE_ACCESS_GRAD))
             continue;
         param->is_tied = param->maker != TIDE_OP_NONE;
         param->maker = param->is_tied ? param->maker : op;
     }
+}
+
+void tide_gradients_take_ops(tide_gradients *gradients, tide_op_record *ops, uint32_t count)
+{
+    assert(count >= gradients->op_count && count - gradients->op_count <= 1 && count < TIDE_OP_NONE);
+    gradients->ops = ops;
+    if (count > gradients->op_count)
+        add_op(gradients, gradients->op_count++);
 }
 
 bool tide_gradients_is_shared(const tide_gradients *gradients, uint32_t param)

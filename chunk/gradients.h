@@ -19,11 +19,7 @@
 #define TIDE_CHUNK_GRADIENTS_H
 
 #include "chunk/array.h"
-#include "chunk/layout.h"
-
-typedef uint32_t tide_op;
-
-#define TIDE_OP_NONE UINT32_MAX
+#include "chunk/op_record.h"
 
 typedef struct tide_gradient {
     tide_op closing_op; /* TIDE_OP_NONE: no op uses the param backward */
@@ -36,7 +32,7 @@ typedef struct tide_gradient {
 typedef struct tide_gradients {
     const tide_layout *layout;
     tide_gradient *params;
-    struct tide_op_record *ops; /* the owner's, of whom this writes `needed` */
+    tide_op_record *ops; /* the owner's, of whom this writes `needed`; */
     uint32_t op_count;
     uint32_t waiting_count; /* gradients that wait */
     uint32_t look;          /* counts looks at what is needed */
@@ -44,8 +40,8 @@ typedef struct tide_gradients {
 
 /* For the params of a sealed layout, which must outlive it; `arrays` may lack memory then. */
 void tide_gradients_create(tide_gradients *gradients, const tide_layout *layout, tide_arrays *arrays);
-/* One op more is registered: these are all. */
-void tide_gradients_add_op(tide_gradients *gradients, struct tide_op_record *ops, uint32_t count);
+/* The records may lie elsewhere now, and the last of `count` may be new: these are all. */
+void tide_gradients_take_ops(tide_gradients *gradients, tide_op_record *ops, uint32_t count);
 
 /* Do several ops add to the param's accumulator, or another one than closes it? Known when all ops are added,
  * like the next. */

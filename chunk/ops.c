@@ -15,7 +15,8 @@ tide_status tide_ops_create(tide_ops *ops, const tide_layout *layout)
     ops->set.list = tide_arrays_add(&ops->arrays, chunks, sizeof *ops->set.list);
     tide_gradients_create(&ops->gradients, layout, &ops->arrays);
     if (ops->arrays.lacks)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunks);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for ops on %u chunks and %u params",
+                         chunks, tide_layout_params(layout));
     return TIDE_OK;
 }
 
@@ -165,6 +166,7 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *o
         return status;
     if (!tide_array_grow((void **)&ops->records, ops->count, &ops->capacity, sizeof *ops->records))
         return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its record", d->name);
+    tide_gradients_take_ops(&ops->gradients, ops->records, ops->count);
     tide_op_record *record = &ops->records[ops->count];
     ops->arrays.lacks = false;
     *record = (tide_op_record){.name = copy_of(ops, d->name, strlen(d->name) + 1, 1),
@@ -178,9 +180,9 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *o
     if (!ops->arrays.lacks)
         fill_sets(ops, record);
     if (ops->arrays.lacks)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its chunks", d->name);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "op %s: no memory for its uses and chunks", d->name);
     *op = ops->count++;
-    tide_gradients_add_op(&ops->gradients, ops->records, ops->count);
+    tide_gradients_take_ops(&ops->gradients, ops->records, ops->count);
     return TIDE_OK;
 }
 

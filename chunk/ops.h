@@ -1,6 +1,6 @@
 /* What ops use, fixed before seal: the chunks of each op and slice, and which of them its end changes.
  *
- * Owns the op records and the rule of gradients (gradients.h). Calls layout and gradients.
+ * Owns the op records (op_record.h) and the rule of gradients (gradients.h). Calls layout and gradients.
  */
 #ifndef TIDE_CHUNK_OPS_H
 #define TIDE_CHUNK_OPS_H
@@ -15,26 +15,6 @@ typedef struct tide_moment {
     tide_op op;
     uint32_t slice; /* TIDE_SLICE_NONE: the op's params */
 } tide_moment;
-
-/* Chunks, each once. */
-typedef struct tide_chunk_set {
-    tide_chunk *list;
-    uint32_t count;
-} tide_chunk_set;
-
-typedef struct tide_op_record {
-    char *name;
-    tide_pass pass;
-    tide_use *params;
-    uint32_t param_count;
-    tide_use *checkpoints;
-    uint32_t checkpoint_count;
-    uint32_t slices;
-    tide_chunk_set chunks; /* of all its params */
-    bool *modifies;        /* per one of them: a gradient is rounded into it at op end. Filled by tide_ops_seal */
-    tide_chunk_set *slice_chunks;
-    uint32_t needed; /* gradients.look: found to be needed in this look */
-} tide_op_record;
 
 typedef struct tide_ops {
     tide_arrays arrays;
