@@ -11,8 +11,8 @@
 #define TIDE_CHUNK_PLAY_H
 
 #include "chunk/array.h"
-#include "chunk/planner.h"
 #include "chunk/use_set.h"
+#include "chunk/use_trace.h"
 
 /* Which of a clean chunk and a dirty one that is farther goes (planner.h, step 3). */
 typedef enum tide_play_rule {
