@@ -37,7 +37,7 @@ static const scene scenes[] = {
     {0.1, true, TIDE_PLACEMENT_DEVICE, true, 1.0F, true},
 };
 
-enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8, DELAY_SEED = 7 };
+enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
 
 static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_site,
                         uint64_t waits[TIDE_WAIT_SITE_COUNT])
@@ -79,13 +79,19 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
     return status == TIDE_OK ? TIDE_OK : tide_fail(status, "%s", message);
 }
 
+/* Of the i-th play of all scenes in turn. */
+static uint64_t delay_seed(int i)
+{
+    return 7 + (uint64_t)(i / SCENES);
+}
+
 static void nothing_is_reported_when_all_sites_stand(void **state)
 {
     (void)state;
-    for (int i = 0; i < SCENES; i++) {
+    for (int i = 0; i < TRIES * SCENES; i++) {
         uint64_t waits[TIDE_WAIT_SITE_COUNT];
-        if (play(&scenes[i], DELAY_SEED, 0, waits) != TIDE_OK)
-            fail_msg("scene %d: %s", i, tide_message());
+        if (play(&scenes[i % SCENES], delay_seed(i), 0, waits) != TIDE_OK)
+            fail_msg("scene %d, delays %d: %s", i % SCENES, (int)delay_seed(i), tide_message());
     }
 }
 
@@ -93,9 +99,8 @@ static void nothing_is_reported_when_all_sites_stand(void **state)
 static bool is_reported(uint32_t site, uint64_t *met)
 {
     for (int i = 0; i < TRIES * SCENES; i++) {
-        uint64_t waits[TIDE_WAIT_SITE_COUNT];
-        const tide_status status =
-            play(&scenes[i % SCENES], DELAY_SEED + (uint64_t)(i / SCENES), site, waits);
+        uint64_t waits[TIDE_WAIT_SITE_COUNT] = {0};
+        const tide_status status = play(&scenes[i % SCENES], delay_seed(i), site, waits);
         *met += waits[site];
         if (status == TIDE_ERROR_HAZARD)
             return true;
