@@ -244,7 +244,7 @@ static uint32_t balanced_updates(const tide_dues *dues)
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);
     /* The host has room for the state of so many, with a copy of each. */
-    const uint32_t states = tide_layout_states(dues->layout) * tide_layout_parts_per_chunk(dues->layout);
+    const uint32_t states = tide_layout_fp32_spaces(dues->layout) * tide_layout_parts_per_chunk(dues->layout);
     const uint32_t elsewhere = dues->slots[TIDE_TIER_HOST] / (states + 1);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
@@ -258,7 +258,7 @@ static void place(tide_dues *dues)
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
     dues->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
-        const uint32_t slots = tide_layout_states(dues->layout) * dues->chunks[i].parts;
+        const uint32_t slots = tide_layout_fp32_spaces(dues->layout) * dues->chunks[i].parts;
         const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && slots <= margin && wanted > 0;
         margin = fits ? margin - slots : 0;
         wanted -= fits;
@@ -292,7 +292,7 @@ uint32_t tide_dues_state_slots(const tide_dues *dues)
 {
     uint32_t on_device = 0, in_all = 0;
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++) {
-        const uint32_t states = tide_layout_states(dues->layout) * dues->chunks[chunk].parts;
+        const uint32_t states = tide_layout_fp32_spaces(dues->layout) * dues->chunks[chunk].parts;
         in_all += states;
         on_device += dues->on_device[chunk] && dues->placement == TIDE_PLACEMENT_AUTO ? states : 0;
     }

@@ -35,7 +35,7 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
     if (future->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
                          chunks);
-    future->spread = 1 + tide_layout_states(ops->layout) * tide_layout_parts_per_chunk(ops->layout);
+    future->spread = 1 + tide_layout_fp32_spaces(ops->layout) * tide_layout_parts_per_chunk(ops->layout);
     uint64_t never_first = (uint64_t)uses * future->spread;
     if (never_first <
         2 * (uint64_t)chunks) /* without a recording: room to tell what was used last (victims.h) */

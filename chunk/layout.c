@@ -140,7 +140,7 @@ static uint64_t space_bytes(const tide_layout *layout, tide_space space)
 {
     if (space == TIDE_SPACE_CHECKPOINT)
         return layout->checkpoints.end;
-    if (space >= TIDE_SPACE_MASTER + tide_layout_states(layout))
+    if (space >= TIDE_SPACE_MASTER + tide_layout_fp32_spaces(layout))
         return 0;
     return layout->params.end * (layout->options.chunk_bytes / chunk_elements(layout, space));
 }
@@ -249,7 +249,7 @@ uint32_t tide_layout_parts_per_chunk(const tide_layout *layout)
     return (uint32_t)(4 / tide_dtype_bytes(layout->options.dtype));
 }
 
-uint32_t tide_layout_states(const tide_layout *layout)
+uint32_t tide_layout_fp32_spaces(const tide_layout *layout)
 {
     return 1 + layout->options.states;
 }

@@ -62,7 +62,7 @@ tide_status tide_layout_seal(tide_layout *layout);
 
 uint64_t tide_layout_chunk_bytes(const tide_layout *layout);
 uint32_t tide_layout_parts_per_chunk(const tide_layout *layout); /* fp32 chunks per PARAM chunk: 2 (bf16) or 1 */
-uint32_t tide_layout_states(const tide_layout *layout); /* fp32 spaces in use: MASTER and the optimizer's */
+uint32_t tide_layout_fp32_spaces(const tide_layout *layout); /* in use: MASTER and the optimizer's */
 uint32_t tide_layout_chunk_count(const tide_layout *layout); /* of all spaces */
 uint32_t tide_layout_space_chunks(const tide_layout *layout, tide_space space);
 tide_chunk tide_layout_chunk(const tide_layout *layout, tide_space space, uint32_t index);
@@ -77,6 +77,7 @@ tide_chunk tide_layout_state_chunk(const tide_layout *layout, tide_chunk param_c
                                    uint32_t part);
 
 uint32_t tide_layout_params(const tide_layout *layout);
+/* Its size and offset are in elements; it stays until destroy. */
 const tide_named *tide_layout_param(const tide_layout *layout, uint32_t param);
 bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_t *param);
 /* First and last PARAM chunk that a param touches. */
@@ -86,6 +87,7 @@ uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk)
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 
 uint32_t tide_layout_checkpoints(const tide_layout *layout);
+/* In bytes. */
 const tide_named *tide_layout_checkpoint(const tide_layout *layout, uint32_t checkpoint);
 uint32_t tide_layout_parts(const tide_layout *layout); /* of all checkpoints */
 void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t checkpoint, uint32_t part, tide_chunk *first,

@@ -72,7 +72,8 @@ tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description
 
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    const uint32_t task = 1 + tide_layout_states(manager->layout); /* slots: one each of PARAM and the states */
+    const uint32_t task =
+        1 + tide_layout_fp32_spaces(manager->layout); /* slots: one each of PARAM and the states */
     *needs = (tide_slot_needs){.host_slots = task,
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     needs->largest_op_slots = tide_ops_largest(&manager->ops, &needs->largest_op);

@@ -151,7 +151,8 @@ tide_status tide_manager_end(tide_manager *manager)
     for (uint32_t i = 0; i < record->param_count; i++)
         end_param(manager, op, &record->params[i]);
     tide_gradients_end(&manager->ops.gradients, op);
-    tide_leaving_use_ended(&manager->leaving, record->chunks.list, record->chunks.count, request->param_use, ends);
+    tide_leaving_use_ended(&manager->leaving, record->chunks.list, record->chunks.count, request->param_use,
+                           ends);
     tide_manager_changed(manager);
     return TIDE_OK;
 }

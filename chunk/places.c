@@ -24,7 +24,9 @@ tide_status tide_places_create(tide_places *places, uint32_t chunk_count,
         places->watches[i].chunks = tide_arrays_add(&places->arrays, chunk_count, sizeof(tide_chunk));
     if (places->arrays.lacks) {
         tide_places_destroy(places);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for a table of %u chunks", chunk_count);
+        return tide_fail(TIDE_ERROR_NO_MEMORY,
+                         "manager: no memory for places of %u chunks in %u and %u slots", chunk_count,
+                         slots[TIDE_TIER_DEVICE], slots[TIDE_TIER_HOST]);
     }
     for (uint32_t i = 0; i < chunk_count; i++)
         places->chunks[i].slot[TIDE_TIER_DEVICE] = places->chunks[i].slot[TIDE_TIER_HOST] = TIDE_SLOT_NONE;

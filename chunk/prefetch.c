@@ -22,6 +22,7 @@ tide_status tide_prefetch_create(tide_prefetch *prefetch, tide_places *places, t
     prefetch->fetch_of = malloc(places->chunk_count * sizeof *prefetch->fetch_of);
     prefetch->aside = malloc((fetches + 1u) * sizeof *prefetch->aside);
     prefetch->is_aside = malloc(fetches * sizeof *prefetch->is_aside);
+    _Static_assert(sizeof prefetch->sets / sizeof prefetch->sets[0] == SETS, "a set each");
     prefetch->words = tide_use_sets_create(prefetch->sets, SETS, fetches);
     if (!prefetch->next_fetch || !prefetch->fetch_of || !prefetch->aside || !prefetch->is_aside ||
         !prefetch->words)

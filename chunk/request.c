@@ -29,6 +29,7 @@ tide_status tide_request_create(tide_request *request, const tide_ops *ops, tide
     request->pins = calloc(most + 1u, sizeof *request->pins);
     request->lacks = calloc(most + 1u, sizeof *request->lacks);
     request->position = calloc(request->places->chunk_count, sizeof *request->position);
+    _Static_assert(sizeof request->sets / sizeof request->sets[0] == SETS, "a set each");
     request->words = tide_use_sets_create(request->sets, SETS, most);
     if (!request->pins || !request->lacks || !request->position || !request->words)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for %u pins", most);

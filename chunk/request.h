@@ -30,7 +30,7 @@ typedef struct tide_request {
     uint32_t pin_count;
     uint32_t pinned_count;  /* all of one request are pinned at once: 0, param_pins or pin_count */
     tide_chunk *pins;
-    bool tracked;           /* while it is not ready; what its pins lack, from pinned_count on, is known: */
+    bool tracked;           /* what its pins lack, from pinned_count on, is known: */
     uint32_t slotless;      /* pins that have no device slot */
     uint8_t *lacks;         /* per pin: which of the sets it is in */
     uint32_t *position;     /* per chunk: which pin it is, or was */

@@ -30,8 +30,7 @@ static void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
 {
     char name[16];
     uint32_t number;
-    tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
     memset(&f, 0, sizeof f);
     f.params = params;
     assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);

@@ -65,8 +65,7 @@ static void create(story *s)
         for (uint32_t i = 0; i < uses; i++)
             s->chunks[op][s->counts[op]++] = (first + (op % 2 ? i : uses - 1 - i)) % (CHUNKS - 1);
         s->uses += s->counts[op];
-        records[op] = (tide_op_record){
-            .chunks = {.list = s->chunks[op], .count = s->counts[op]}};
+        records[op] = (tide_op_record){.chunks = {.list = s->chunks[op], .count = s->counts[op]}};
     }
     assert_int_equal(tide_schedule_create(&s->schedule, &s->ops), TIDE_OK);
 }
