@@ -1,4 +1,4 @@
-/* The manager's commands that are not done yet, and each one's life.
+/* The manager's commands that are not done yet (tide_pending_command, jobs.h), and each one's life.
  *
  *   FETCH        map (outside the lock; not where the slot stands already), enqueue the copy on the in stream behind the
  *                marks of both slots: done

@@ -23,6 +23,7 @@ bool tide_engine_norm_known(const tide_engine *engine)
 
 bool tide_engine_updates_done(const tide_engine *engine)
 {
+    assert(tide_monitor_is_held(engine->monitor));
     return tide_manager_updates_open(engine->manager) == 0;
 }
 

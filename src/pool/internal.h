@@ -2,17 +2,17 @@
  *
  * Arrows point down; README.md has them as a figure. What the engine shares has a struct and a header of its own each, which
  * says what it owns, which thread or lock guards it, and whom it may call. What only the caller's thread works with stands
- * here, and its functions take the pool: each of these files owns the struct of its name.
+ * here, and its functions take the pool; these files share the open step and op, and call only downwards.
  *
- * [caller] only the caller's thread, which changes it with the lock; [lock] under the monitor's lock; [fixed] not changed
- * after seal.
+ * [caller] only the caller's thread; [lock] under the monitor's lock; [fixed] not changed after seal. The open step and op are
+ * the caller's, who changes them with the lock and reads them without.
  */
 #ifndef TIDE_POOL_INTERNAL_H
 #define TIDE_POOL_INTERNAL_H
 
 #include "src/pool/engine.h"
 
-/* The open step, and the op in it. */
+/* The open step. Changed by step.c. */
 typedef struct tide_step {
     bool is_open;
     bool first_op_begun;       /* in the open step */
@@ -21,7 +21,8 @@ typedef struct tide_step {
     uint64_t calls_at_begin;   /* into the manager */
 } tide_step;
 
-/* What kernels may touch: the region, the open op's params' chunks, and behind them its slice's. Launches declare them. */
+/* What kernels may touch: the region, the open op's params' chunks, and behind them its slice's. Launches declare them.
+ * Changed by op.c, and closed by step.c. */
 typedef struct tide_open_op {
     tide_op number;        /* TIDE_OP_NONE: no op is open */
     uint32_t slice;        /* while an op is open; UINT32_MAX: none */
@@ -32,7 +33,7 @@ typedef struct tide_open_op {
     uint32_t param_count;  /* of those, the region and the params */
 } tide_open_op;
 
-/* A buffer on the host of two halves. */
+/* A buffer on the host of two halves. [caller], without the lock. */
 typedef struct tide_staging {
     char *halves[2]; /* [fixed] used in turn by writes; reads take the first */
     uint32_t objects[2];
@@ -105,7 +106,7 @@ typedef struct tide_kernel_work {
     const void *arguments;
     size_t argument_bytes;
     double flops, bytes;
-    tide_launch_part part;
+    tide_launch_part part; /* whose time it is; and what it may touch: BEGIN the region, others all that is held */
 } tide_kernel_work;
 
 /* Sleep until the compute stream has room for TIDE_ROOM_COMMANDS, which are enqueued with the lock; then take it. */

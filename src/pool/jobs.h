@@ -71,7 +71,7 @@ typedef struct tide_jobs {
     tide_access_request *request; /* on the stack of the caller, who waits; NULL: none */
 } tide_jobs;
 
-/* What a command that is not done waits for. */
+/* What a command that is not done waits for: the phases of a task are here, those of a move in commands.h. */
 typedef enum tide_open_phase {
     TIDE_OPEN_COPY = 1, /* its copy out */
     TIDE_OPEN_UNMAP,    /* the last use of its slot */
@@ -95,7 +95,7 @@ void tide_jobs_destroy(tide_jobs *jobs);
 /* --- [lock] --- */
 
 /* Try to start an UPDATE, RESTORE or ACCESS whose slots may not have arrived yet: sets `started` if any of it was enqueued,
- * also on failure. May give up the lock for a while. */
+ * also on failure, and then the task's `job` and `number`. May give up the lock for a while. */
 tide_status tide_jobs_start(tide_jobs *jobs, tide_pending_command *task, bool *started);
 /* Has the host lane finished it? Then what it answered; writes the message. */
 tide_status tide_jobs_passed(tide_jobs *jobs, const tide_pending_command *task, bool *passed);

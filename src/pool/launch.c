@@ -1,3 +1,5 @@
+/* The compute stream, as the caller fills it: kernels of his, and what the pool enqueues around them. What the work counts as
+ * is told by the open step and op. */
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -21,13 +23,15 @@ uint32_t tide_launch_tag(const tide_pool *pool)
 uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part)
 {
     const tide_measure *measure = &pool->journal.measure;
-    uint32_t series = tide_series_of_op(pool->op.number);
+    uint32_t series;
     if (!tide_op_is_open(pool))
         series = part == TIDE_PART_BEGIN || part == TIDE_PART_WRITE ? TIDE_SERIES_BEFORE : TIDE_SERIES_AFTER;
     else if (part == TIDE_PART_BEGIN)
         series = tide_series_of_begin(measure, pool->op.number);
     else if (part == TIDE_PART_END)
         series = tide_series_of_end(measure, pool->op.number);
+    else
+        series = tide_series_of_op(pool->op.number);
     return pool->step.options.training ? TIDE_METER_SERIES + series : TIDE_METER_NONE;
 }
 

@@ -73,7 +73,8 @@ typedef struct tide_measure {
     uint32_t last;           /* [caller] which script is the last complete one; the other is written */
     uint64_t version; /* [caller] counts scripts that differ from the one before; 0: none is complete */
     bool writing;     /* [caller] a training step is open */
-    bool fresh;       /* [caller] the script written differs from the last one so far: its sample replaces */
+    bool fresh;       /* [caller] the script written differs from the last one so far; once ended: the last one did, and its sample
+                         replaces */
     bool owed;        /* [caller] a step has ended that no sample has seen */
     uint32_t samples; /* [caller] */
     bool complete;    /* [caller] some step has been taken whole: compute, moves and updates */

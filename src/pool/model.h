@@ -1,6 +1,7 @@
 /* What has been registered: params, checkpoints and ops, in order of their numbers.
  *
- * Registration, plan.c and seal.c write it; afterwards nobody does, but for `covered`, and it is read without a lock. Calls the layout.
+ * Registration, plan.c and seal.c write it; afterwards nobody does, and it is read without a lock. But for `covered`: values.c
+ * changes that, with the lock. Calls the layout.
  */
 #ifndef TIDE_POOL_MODEL_H
 #define TIDE_POOL_MODEL_H

@@ -13,8 +13,8 @@
  * the count anew: ten in a row are ten that found no lower scale, at the least scale there is or with a scale that does not
  * move. (PyTorch's scaler has no end; Megatron-LM's stops falling at its least scale and goes on.)
  *
- * Owns the mailbox, the way of the norm there, and the step's result; all [lock]. Calls order and the device, and nobody who
- * would act on it: the engine does.
+ * Owns the mailbox, the way of the norm there, and the step's result; all [lock]. Who gives up or loads sets `skipped_in_row`
+ * to 0 (engine, values). Calls order and the device, and nobody who would act on it: the engine does.
  */
 #ifndef TIDE_POOL_NORM_H
 #define TIDE_POOL_NORM_H

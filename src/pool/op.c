@@ -14,14 +14,14 @@
 bool tide_op_is_valid(const tide_pool *pool)
 {
     const tide_open_op *op = &pool->op;
-    if (!tide_op_is_open(pool))
-        return op->count == 1 && op->param_count == 1;
+    if (!tide_op_is_open(pool) || op->count > op->capacity)
+        return op->number == TIDE_OP_NONE && op->count == 1 && op->param_count == 1;
     for (uint32_t i = 1; i < op->count; i++) {
         if (op->chunks[i] >= tide_layout_chunk_count(pool->ground.layout) ||
             op->accesses[i].index >= pool->ground.plan.device_slots)
             return false;
     }
-    return pool->step.is_open && op->count <= op->capacity && op->chunks[0] == TIDE_CHUNK_NONE &&
+    return pool->step.is_open && op->chunks[0] == TIDE_CHUNK_NONE &&
            (op->slice < tide_op_open(pool)->description.slices ||
             (op->slice == UINT32_MAX && op->count == op->param_count));
 }

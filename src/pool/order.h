@@ -81,7 +81,8 @@ tide_status tide_order_create(tide_order *order, tide_device *device, const uint
 void tide_order_destroy(tide_order *order); /* zeroed: allowed */
 bool tide_order_is_valid(const tide_order *order);
 
-/* Does enqueuing one more command on the stream keep to the rule of room? */
+/* May what is to come be enqueued? Without the lock always: it may sleep. With it only if the stream has room for
+ * TIDE_ROOM_COMMANDS. */
 bool tide_order_may_enqueue(const tide_order *order, tide_stream stream);
 
 /* Close the work enqueued on `stream` so far; `number` identifies it. */

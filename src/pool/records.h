@@ -5,8 +5,7 @@
  * use. Updates of two steps never overlap, so the optimizer's seconds are cut where one step's updates are over.
  *
  * Owns the sums and a ring of records: taken <= updating's, begun - taken <= TIDE_STEP_RECORDS_MAX. Record 0, over from the
- * start, is of what comes before the first step. Reads stalls and tracer,
- * asks the device and the manager, calls nobody else.
+ * start, is of what comes before the first step. Reads stalls and tracer, asks the device and the manager, calls nobody else.
  */
 #ifndef TIDE_POOL_RECORDS_H
 #define TIDE_POOL_RECORDS_H

@@ -2,9 +2,7 @@
 #include "src/pool/internal.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static tide_status open_device(tide_pool *pool)

@@ -1,3 +1,4 @@
+/* Bytes of the region in and out, in order with kernels, through a buffer on the host of two halves. */
 #include "src/pool/internal.h"
 
 #include <assert.h>

@@ -68,7 +68,7 @@ void tide_stalls_ops_end(tide_stalls *stalls);
 /* Something holds the caller up from here to release: idle time is that one's. */
 void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait);
 void tide_stalls_release(tide_stalls *stalls);
-/* What he waits for, now: while he is held up it may be the cause. */
+/* What he waits for, now: the cause, while he is held up; else it is only kept. */
 void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait);
 /* The engine begins to map or unmap, or has ended it. */
 void tide_stalls_mapping(tide_stalls *stalls, bool mapping);

@@ -54,6 +54,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
 {
     tide_device *device = link->ground->device;
     const bool in = command->kind == TIDE_COMMAND_FETCH;
+    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK && command->reason <= TIDE_REASON_SPILL);
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
     const tide_tier to_tier = in ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
                     from_tier = in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
@@ -65,7 +66,6 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
                             .tag = command->chunk,
                             .meter = TIDE_METER_COPY + (uint32_t)command->reason};
     tide_needs needs = {0};
-    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK);
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     to->filled = true;
