@@ -165,6 +165,24 @@ static void ten_skips_without_a_lower_loss_scale_end_it(void **state)
     toy_destroy(&toy);
 }
 
+static void who_gives_up_or_sets_the_count_begins_the_count_of_skips_anew(void **state)
+{
+    (void)state;
+    const toy_options options = options_of(TIDE_DTYPE_FP16);
+    const tide_step_options given_up = toy_step_options(1);
+    toy_model toy;
+    assert_ok(toy_create(&options, &toy));
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(step(&toy, 0, overflowing).skipped_in_row, i);
+    assert_ok(tide_update_count_set(toy.pool, tide_update_count(toy.pool)));
+    for (uint32_t i = 1; i < 10; i++)
+        assert_int_equal(step(&toy, 0, overflowing).skipped_in_row, i);
+    assert_ok(tide_step_begin(toy.pool, &given_up));
+    assert_ok(tide_step_abort(toy.pool));
+    assert_int_equal(step(&toy, 0, overflowing).skipped_in_row, 1);
+    toy_destroy(&toy);
+}
+
 /* A step, without clipping, that uses the last layer's param alone. */
 static void step_of_the_last_layer(toy_model *toy)
 {
@@ -295,6 +313,7 @@ int main(void)
         cmocka_unit_test(an_overflow_is_skipped_and_leaves_every_weight_as_it_was),
         cmocka_unit_test(skips_at_falling_loss_scales_do_not_end_a_run),
         cmocka_unit_test(ten_skips_without_a_lower_loss_scale_end_it),
+        cmocka_unit_test(who_gives_up_or_sets_the_count_begins_the_count_of_skips_anew),
         cmocka_unit_test(updates_that_no_op_waits_for_are_over_before_the_next_ones),
         cmocka_unit_test(a_fault_in_a_step_leaves_no_trace),
         cmocka_unit_test(a_callers_optimizer_is_told_to_take_the_loss_scale_out),
