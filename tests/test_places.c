@@ -160,6 +160,24 @@ static void who_is_told_of_a_mark_is_who_minds_it(void **state)
     tide_places_destroy(&p);
 }
 
+static void a_slot_that_several_chunks_hold_is_found(void **state)
+{
+    (void)state;
+    tide_places p;
+    create_places(&p);
+    for (tide_chunk chunk = 0; chunk < 3; chunk++) {
+        tide_places_set_live(&p, chunk, true);
+        tide_places_take(&p, chunk, TIDE_TIER_DEVICE);
+        tide_places_set_valid(&p, chunk, TIDE_TIER_DEVICE);
+    }
+    assert_true(tide_places_is_valid(&p, true));
+    p.chunks[0].slot[TIDE_TIER_DEVICE] = 1;
+    assert_false(tide_places_is_valid(&p, true));
+    p.chunks[2].slot[TIDE_TIER_DEVICE] = 1; /* and their sum is right again */
+    assert_false(tide_places_is_valid(&p, true));
+    tide_places_destroy(&p);
+}
+
 /* --- moves --- */
 
 typedef struct rig {
@@ -372,6 +390,7 @@ int main(void)
         cmocka_unit_test(a_watcher_sees_each_noted_chunk_once_in_order),
         cmocka_unit_test(everybody_is_told_when_a_place_changes),
         cmocka_unit_test(who_is_told_of_a_mark_is_who_minds_it),
+        cmocka_unit_test(a_slot_that_several_chunks_hold_is_found),
         cmocka_unit_test(what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is),
         cmocka_unit_test(a_fetch_that_failed_gives_its_slot_back),
         cmocka_unit_test(an_eviction_with_a_copy_ends_on_the_host_alone),
