@@ -304,6 +304,8 @@ static void compare(naive_manager *n, bool important)
         compare_chunk(n, chunk, &states);
     EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed, the manager says %u",
            naive_parts_owed(n), tide_manager_updates_open(n->manager));
+    EXPECT(n->manager->counters.zero_gradients == n->zero_gradients, "%u zero gradients, the manager says %u",
+           (unsigned)n->zero_gradients, (unsigned)n->manager->counters.zero_gradients);
 }
 
 /* --- taking commands --- */
@@ -825,6 +827,7 @@ static void take_as_zero(naive_manager *n, uint32_t p)
     for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++)
         n->gradient[p][chunk] = NAIVE_GRADIENT_ZERO;
     n->is_zero_now[p] = n->stands_complete[p] = n->has_value[p] = true;
+    n->zero_gradients++;
 }
 
 bool naive_step_end(naive_manager *n)

@@ -110,6 +110,7 @@ typedef struct naive_manager {
     tide_command open[NAIVE_OPEN_MAX];
     uint32_t open_count;
     uint64_t copied_in, copied_out; /* chunks */
+    uint64_t zero_gradients;        /* taken at step ends */
     char problem[256];
 } naive_manager;
 
