@@ -27,24 +27,29 @@ static tide_status make_layout(tide_layout **layout)
     return status == TIDE_OK ? tide_layout_seal(*layout) : status;
 }
 
-static tide_status make_manager(const tide_layout *layout, tide_manager **manager)
+static tide_status add_op(tide_manager *manager, uint32_t param)
 {
     tide_op op;
+    tide_use use = {.tensor = param, .access = TIDE_ACCESS_READ};
+    tide_use part = {.tensor = 0, .access = TIDE_ACCESS_WRITE};
+    tide_op_description d = {.name = "op",
+                             .pass = TIDE_PASS_FORWARD,
+                             .params = &use,
+                             .param_count = 1,
+                             .checkpoints = &part,
+                             .checkpoint_count = 1,
+                             .slices = 2};
+    return tide_manager_add_op(manager, &d, &op);
+}
+
+static const tide_manager_options slots = {.device_slots = 100, .host_slots = 100};
+
+static tide_status make_manager(const tide_layout *layout, tide_manager **manager)
+{
     tide_status status = tide_manager_create(layout, manager);
-    for (uint32_t i = 0; i < PARAMS && status == TIDE_OK; i++) {
-        tide_use use = {.tensor = i, .access = TIDE_ACCESS_READ};
-        tide_use part = {.tensor = 0, .access = TIDE_ACCESS_WRITE};
-        tide_op_description d = {.name = "op",
-                                 .pass = TIDE_PASS_FORWARD,
-                                 .params = &use,
-                                 .param_count = 1,
-                                 .checkpoints = &part,
-                                 .checkpoint_count = 1,
-                                 .slices = 2};
-        status = tide_manager_add_op(*manager, &d, &op);
-    }
-    tide_manager_options options = {.device_slots = 100, .host_slots = 100};
-    return status == TIDE_OK ? tide_manager_seal(*manager, &options) : status;
+    for (uint32_t i = 0; i < PARAMS && status == TIDE_OK; i++)
+        status = add_op(*manager, i);
+    return status == TIDE_OK ? tide_manager_seal(*manager, &slots) : status;
 }
 
 static void every_request_that_fails_is_reported_and_undone(void **state)
@@ -68,19 +73,53 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
     assert_true(request > PARAMS * 5);
 }
 
+/* Their records fill an array, which its first request moves. */
+static void the_ops_before_one_that_found_no_memory_run_without_it(void **state)
+{
+    (void)state;
+    enum { OPS = 16 };
+    unsigned request = 0;
+    bool failed = true;
+    for (; failed; request++) {
+        tide_layout *layout;
+        tide_manager *manager;
+        tide_command command;
+        assert_int_equal(make_layout(&layout), TIDE_OK);
+        assert_int_equal(tide_manager_create(layout, &manager), TIDE_OK);
+        for (uint32_t i = 0; i < OPS; i++)
+            assert_int_equal(add_op(manager, i), TIDE_OK);
+        sim_memory_fail(request);
+        const tide_status status = add_op(manager, OPS);
+        failed = sim_memory_failed();
+        sim_memory_heal();
+        assert_int_equal(status, failed ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+        assert_int_equal(tide_manager_seal(manager, &slots), TIDE_OK);
+        assert_int_equal(tide_manager_step_begin(manager, true, false), TIDE_OK);
+        assert_int_equal(tide_manager_begin(manager, 0), TIDE_OK);
+        while (!tide_manager_ready(manager)) {
+            assert_false(tide_manager_is_stuck(manager));
+            if (tide_manager_next(manager, &command))
+                tide_manager_done(manager, command.id, TIDE_OK);
+        }
+        assert_int_equal(tide_manager_end(manager), TIDE_OK);
+        tide_manager_destroy(manager);
+        tide_layout_destroy(layout);
+    }
+    assert_true(request > 8); /* the records, and what one of them needs */
+}
+
 static void a_manager_that_could_not_be_sealed_can_be_sealed_later(void **state)
 {
     (void)state;
     tide_layout *layout;
     tide_manager *manager;
-    tide_manager_options options = {.device_slots = 100, .host_slots = 100};
     assert_int_equal(make_layout(&layout), TIDE_OK);
     assert_int_equal(tide_manager_create(layout, &manager), TIDE_OK);
     tide_status status = TIDE_ERROR_NO_MEMORY;
     unsigned request = 0, made = 0;
     for (; status == TIDE_ERROR_NO_MEMORY; request++) {
         sim_memory_fail(request);
-        status = tide_manager_seal(manager, &options);
+        status = tide_manager_seal(manager, &slots);
         made = sim_memory_heal();
     }
     assert_int_equal(status, TIDE_OK);
@@ -95,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_that_fails_is_reported_and_undone),
+        cmocka_unit_test(the_ops_before_one_that_found_no_memory_run_without_it),
         cmocka_unit_test(a_manager_that_could_not_be_sealed_can_be_sealed_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
