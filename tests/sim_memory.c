@@ -17,10 +17,12 @@ void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *memory, size_t bytes);
 char *__real_strdup(const char *text);
+void *__real_tsearch(const void *key, void **root, int (*compare)(const void *, const void *));
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *memory, size_t bytes);
 char *__wrap_strdup(const char *text);
+void *__wrap_tsearch(const void *key, void **root, int (*compare)(const void *, const void *));
 
 static unsigned requests, failing = UINT32_MAX;
 static bool failed, failed_in_jansson;
@@ -52,6 +54,11 @@ void *__wrap_realloc(void *memory, size_t bytes)
 char *__wrap_strdup(const char *text)
 {
     return may_have() ? __real_strdup(text) : NULL;
+}
+
+void *__wrap_tsearch(const void *key, void **root, int (*compare)(const void *, const void *))
+{
+    return may_have() ? __real_tsearch(key, root, compare) : NULL;
 }
 
 void sim_memory_fail(unsigned request)

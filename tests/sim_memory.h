@@ -1,5 +1,5 @@
-/* Memory that runs out at the N-th request. Link with the flags in tests/meson.build (sim_memory_link_args),
- * which send the code's malloc, calloc, realloc and strdup here. */
+/* Memory that runs out at the N-th request. Link with the flags in tests/meson.build (sim_memory_link_args), which send the
+ * code's malloc, calloc, realloc, strdup and tsearch here. */
 #ifndef TIDE_TESTS_SIM_MEMORY_H
 #define TIDE_TESTS_SIM_MEMORY_H
 

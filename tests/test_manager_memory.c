@@ -73,6 +73,36 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
     assert_true(request > PARAMS * 5);
 }
 
+/* Its struct, its name, the list and the tree. */
+static void a_name_that_found_no_memory_is_added_later(void **state)
+{
+    (void)state;
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .states = 2};
+    tide_layout *layout;
+    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
+    for (int kind = 0; kind < 2; kind++) {
+        tide_status status = TIDE_ERROR_NO_MEMORY;
+        uint32_t number = 77;
+        unsigned request = 0;
+        for (; status == TIDE_ERROR_NO_MEMORY; request++) {
+            assert_int_equal(number, 77);
+            sim_memory_fail(request);
+            status = kind ? tide_layout_add_checkpoint(layout, "t", 2, 1000, &number)
+                          : tide_layout_add_param(layout, "t", 1500, &number);
+            assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
+            sim_memory_heal();
+        }
+        assert_int_equal(number, 0);
+        assert_int_equal(request, 4 + 1);
+    }
+    assert_int_equal(tide_layout_params(layout), 1);
+    assert_int_equal(tide_layout_checkpoints(layout), 1);
+    assert_int_equal(tide_layout_parts(layout), 2);
+    assert_string_equal(tide_layout_param(layout, 0)->name, "t");
+    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    tide_layout_destroy(layout);
+}
+
 /* Their records fill an array, which its first request moves. */
 static void the_ops_before_one_that_found_no_memory_run_without_it(void **state)
 {
@@ -135,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_that_fails_is_reported_and_undone),
+        cmocka_unit_test(a_name_that_found_no_memory_is_added_later),
         cmocka_unit_test(the_ops_before_one_that_found_no_memory_run_without_it),
         cmocka_unit_test(a_manager_that_could_not_be_sealed_can_be_sealed_later),
     };
