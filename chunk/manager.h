@@ -162,8 +162,8 @@ bool tide_manager_is_stuck(tide_manager *manager);
 
 /* --- the host request: param_set and param_get --- */
 
-/* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier. An ACCESS command comes when they are there and
- * their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the
+/* Ask for up to TIDE_TASK_CHUNKS_MAX chunks in the HOST tier, which has slots for them all. An ACCESS command comes when they
+ * are there and their updates are done; it is over with done(). WRITE: the host copy becomes the only valid one; what the
  * chunk holds is brought all the same, so part of it may be written. STATE: a step or another host request
  * is open, or release or skip is owed for the last step. ARGUMENT: no such chunk, one named twice, no chunk or too many. */
 tide_status tide_manager_host_request(tide_manager *manager, const tide_use *chunks, uint32_t count);

@@ -366,7 +366,7 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
 
 static void take_work(naive_manager *n, const tide_command *c)
 {
-    uint32_t chunks = c->kind == TIDE_COMMAND_UPDATE ? 4 : 2;
+    uint32_t chunks = c->kind == TIDE_COMMAND_UPDATE ? 1 + tide_layout_fp32_spaces(n->layout) : 2;
     EXPECT(n->owed_parts[c->chunk] > 0 && n->owed_kind[c->chunk] == c->kind, "chunk %u owes no %s", c->chunk,
            tide_command_kind_name(c->kind));
     EXPECT(n->next_part[c->chunk] == c->part, "chunk %u: part %u is not the next", c->chunk, c->part);
