@@ -182,7 +182,7 @@ static void manifests(void **unused)
     size_t sound_bytes;
     fuzz run;
     unsigned accepted = 0, refused = 0;
-    for (int i = 0; i < TIDE_CHECKPOINT_SPACES; i++)
+    for (int i = 0; i < TIDE_VALUE_COUNT; i++)
         manifest.files[i] = (tide_manifest_file){.bytes = 1000, .crc32c = 0xabcdef01};
     assert_int_equal(tide_manifest_make(&manifest, &sound, &sound_bytes), TIDE_OK);
     for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {

@@ -55,7 +55,7 @@ static tide_status catch_gradients(void *context, const tide_step_options *step,
 void gpt2_rig_set_values(gpt2_rig *r)
 {
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
-        ok(tide_gpt2_values_set(r->model, i, TIDE_SPACE_MASTER, 0, r->elements[i], r->values[i]));
+        ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_MASTER, 0, r->elements[i], r->values[i]));
 }
 
 static void make_values(gpt2_rig *r)

@@ -4,7 +4,7 @@
 
 #include "tests/assert_ok.h"
 
-enum { SPACES = 4 };
+enum { KINDS = 4 };
 
 const char *rig_state_name(rig_state state)
 {
@@ -100,7 +100,7 @@ static void seal(rig *r)
     for (uint64_t i = 0; i < RIG_LARGE; i++)
         values[i] = (float)(i * 7919 % 1000) * 1e-3F - 0.5F;
     for (int p = 0; p < 2; p++)
-        assert_ok(tide_param_set(r->pool, r->params[p], TIDE_SPACE_MASTER, 0, elements[p], values));
+        assert_ok(tide_param_set(r->pool, r->params[p], TIDE_VALUE_MASTER, 0, elements[p], values));
 }
 
 static void run_slice(rig *r, tide_op op, uint32_t slice, bool fail)
@@ -160,21 +160,21 @@ static void run_steps(rig *r, uint64_t until)
     assert_ok(tide_pool_drain(r->pool));
 }
 
-static const tide_space spaces[SPACES] = {TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM, TIDE_SPACE_VARIANCE,
-                                          TIDE_SPACE_PARAM};
+static const tide_value kinds[KINDS] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, TIDE_VALUE_VARIANCE,
+                                        TIDE_VALUE_PARAM};
 
-/* All values of all spaces, each space's of both params one after the other. */
+/* All values of all kinds, each kind's of both params one after the other. */
 void rig_read_values(const rig *r, float values[RIG_VALUES])
 {
-    for (int i = 0; i < SPACES * 2; i++)
-        assert_ok(tide_param_get(r->pool, r->params[i % 2], spaces[i / 2], 0, elements[i % 2],
+    for (int i = 0; i < KINDS * 2; i++)
+        assert_ok(tide_param_get(r->pool, r->params[i % 2], kinds[i / 2], 0, elements[i % 2],
                                  values + (i / 2) * (RIG_LARGE + RIG_SMALL) + (i % 2) * RIG_LARGE));
 }
 
 static void write_values(rig *r, const float *values)
 {
-    for (int i = 0; i < (SPACES - 1) * 2; i++)
-        assert_ok(tide_param_set(r->pool, r->params[i % 2], spaces[i / 2], 0, elements[i % 2],
+    for (int i = 0; i < (KINDS - 1) * 2; i++)
+        assert_ok(tide_param_set(r->pool, r->params[i % 2], kinds[i / 2], 0, elements[i % 2],
                                  values + (i / 2) * (RIG_LARGE + RIG_SMALL) + (i % 2) * RIG_LARGE));
 }
 

@@ -168,11 +168,11 @@ static void *place_of(const plain_pool *pool, tide_param param, uint64_t first)
     return (char *)pool->params[param].place + first * tide_dtype_bytes(pool->dtype);
 }
 
-void plain_set(plain_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
+void plain_set(plain_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
                const float *values)
 {
-    memcpy(pool->params[param].values[space - TIDE_SPACE_MASTER] + first, values, count * sizeof *values);
-    if (space == TIDE_SPACE_MASTER)
+    memcpy(pool->params[param].values[kind - TIDE_VALUE_MASTER] + first, values, count * sizeof *values);
+    if (kind == TIDE_VALUE_MASTER)
         plain_store(pool->dtype, place_of(pool, param, first), values, count);
 }
 

@@ -92,7 +92,7 @@ void plain_own_update(uint32_t states, const tide_step_options *step, uint64_t u
 
 bool plain_create_values(plain_pool *pool); /* after params and ops are drawn: arrays, zero; closing ops. False: no memory */
 void plain_destroy(plain_pool *pool);
-void plain_set(plain_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count, const float *values);
+void plain_set(plain_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count, const float *values);
 
 bool plain_waits(const plain_pool *pool, const tide_step_options *step); /* do updates wait for the norm? */
 plain_refusal plain_op_refusal(const plain_pool *pool, tide_op op); /* of the step that is open, between two ops */

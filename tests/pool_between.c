@@ -20,9 +20,9 @@ bool pool_is_blind(const pool_case *c)
     return c->variant == 1 && !c->model.own_optimizer;
 }
 
-static tide_space last_space(const pool_case *c)
+static tide_value last_kind(const pool_case *c)
 {
-    return (tide_space)(TIDE_SPACE_MASTER + c->model.states);
+    return (tide_value)(TIDE_VALUE_MASTER + c->model.states);
 }
 
 /* --- what a step gave --- */
@@ -76,7 +76,7 @@ static void take_adamw(pool_case *c)
         for (int j = 0; j < 3; j++)
             pool_expect(
                 c, "tide_param_get",
-                tide_param_get(c->pool, i, (tide_space)(TIDE_SPACE_MASTER + j), 0, elements, c->buffers[j]),
+                tide_param_get(c->pool, i, (tide_value)(TIDE_VALUE_MASTER + j), 0, elements, c->buffers[j]),
                 TIDE_OK);
         const uint64_t at = plain_adamw_take(&c->model, i, (const float *const *)c->buffers);
         if (at < elements)
@@ -131,14 +131,14 @@ static void see_torn(pool_case *c)
                 TIDE_ERROR_STATE);
 }
 
-static void set_whole(pool_case *c, tide_param param, tide_space space)
+static void set_whole(pool_case *c, tide_param param, tide_value kind)
 {
-    const float *values = c->model.params[param].values[space - TIDE_SPACE_MASTER];
+    const float *values = c->model.params[param].values[kind - TIDE_VALUE_MASTER];
     const uint64_t elements = c->model.params[param].elements;
     for (uint64_t done = 0; done < elements;) {
         const uint64_t piece = pool_chance(c, 50) ? elements - done : 1 + pool_random(c, elements - done);
         pool_expect(c, "tide_param_set heals",
-                    tide_param_set(c->pool, param, space, done, piece, values + done), TIDE_OK);
+                    tide_param_set(c->pool, param, kind, done, piece, values + done), TIDE_OK);
         done += piece;
     }
 }
@@ -148,10 +148,10 @@ static void set_everything(pool_case *c, bool is_torn)
 {
     const uint32_t params = c->model.param_count, first = (uint32_t)pool_random(c, params);
     for (uint32_t i = 0; i < params; i++) {
-        for (tide_space space = TIDE_SPACE_MASTER; space <= last_space(c); space++) {
+        for (tide_value kind = TIDE_VALUE_MASTER; kind <= last_kind(c); kind++) {
             if (is_torn && pool_chance(c, 15))
                 see_torn(c);
-            set_whole(c, (first + i) % params, space);
+            set_whole(c, (first + i) % params, kind);
         }
     }
     pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, c->model.updates), TIDE_OK);
@@ -183,7 +183,7 @@ static void give_up_open(pool_case *c)
     tide_status got = TIDE_OK; /* as the abort, if it tears */
     float value;
     if (c->failed && pool_chance(c, 50))
-        got = tide_param_get(c->pool, 0, TIDE_SPACE_MASTER, 0, 1, &value);
+        got = tide_param_get(c->pool, 0, TIDE_VALUE_MASTER, 0, 1, &value);
     const tide_status status = tide_step_abort(c->pool);
     pool_expect(c, "tide_param_get on a failed pool", got, got == TIDE_OK ? TIDE_OK : status);
     plain_step_forget(&c->model);
@@ -307,19 +307,19 @@ static void see_update_fail(pool_case *c)
 
 /* --- values --- */
 
-static void compare_values(pool_case *c, tide_param number, tide_space space, uint64_t first, uint64_t count)
+static void compare_values(pool_case *c, tide_param number, tide_value kind, uint64_t first, uint64_t count)
 {
     const plain_param *param = &c->model.params[number];
     const float *got = c->buffers[0], *wanted = c->buffers[1];
-    if (space == TIDE_SPACE_PARAM)
+    if (kind == TIDE_VALUE_PARAM)
         plain_load(c->model.dtype, c->buffers[1],
                    (const char *)param->place + first * tide_dtype_bytes(c->model.dtype), count);
     else
-        wanted = param->values[space - TIDE_SPACE_MASTER] + first;
+        wanted = param->values[kind - TIDE_VALUE_MASTER] + first;
     for (uint64_t i = 0; i < count && !pool_is_blind(c); i++)
         if (memcmp(&got[i], &wanted[i], sizeof *got) != 0)
-            pool_case_fail(c, "element %llu of p%u in space %d is %.9g, not %.9g",
-                           (unsigned long long)(first + i), number, (int)space, (double)got[i],
+            pool_case_fail(c, "element %llu of p%u in kind %d is %.9g, not %.9g",
+                           (unsigned long long)(first + i), number, (int)kind, (double)got[i],
                            (double)wanted[i]);
 }
 
@@ -344,13 +344,13 @@ static void get_values(pool_case *c)
     tide_param param;
     uint64_t first, count;
     draw_values(c, &param, &first, &count);
-    const tide_space space = (tide_space)pool_random(c, 2 + c->model.states);
+    const tide_value kind = (tide_value)pool_random(c, 2 + c->model.states);
     before_values(c);
-    pool_expect(c, "tide_param_get", tide_param_get(c->pool, param, space, first, count, c->buffers[0]),
+    pool_expect(c, "tide_param_get", tide_param_get(c->pool, param, kind, first, count, c->buffers[0]),
                 TIDE_OK);
     if (c->model.pending)
         pool_settle(c);
-    compare_values(c, param, space, first, count);
+    compare_values(c, param, kind, first, count);
 }
 
 static void set_values(pool_case *c)
@@ -358,16 +358,16 @@ static void set_values(pool_case *c)
     tide_param param;
     uint64_t first, count;
     draw_values(c, &param, &first, &count);
-    const tide_space space = (tide_space)(TIDE_SPACE_MASTER + pool_random(c, 1 + c->model.states));
+    const tide_value kind = (tide_value)(TIDE_VALUE_MASTER + pool_random(c, 1 + c->model.states));
     const uint32_t seed = 1 + (uint32_t)pool_random(c, 1 << 20);
     before_values(c);
     for (uint64_t i = 0; i < count; i++) /* a variance is never negative */
         c->buffers[0][i] = fabsf(plain_amount(seed, (uint32_t)i));
-    pool_expect(c, "tide_param_set", tide_param_set(c->pool, param, space, first, count, c->buffers[0]),
+    pool_expect(c, "tide_param_set", tide_param_set(c->pool, param, kind, first, count, c->buffers[0]),
                 TIDE_OK);
     pool_settle(c);
     wait_for_kernels(c);
-    plain_set(&c->model, param, space, first, count, c->buffers[0]);
+    plain_set(&c->model, param, kind, first, count, c->buffers[0]);
 }
 
 static void set_count(pool_case *c)
@@ -392,12 +392,12 @@ void pool_check_all(pool_case *c)
 {
     before_values(c);
     for (uint32_t i = 0; i < c->model.param_count; i++)
-        for (tide_space space = TIDE_SPACE_PARAM; space <= last_space(c); space++) {
+        for (tide_value kind = TIDE_VALUE_PARAM; kind <= last_kind(c); kind++) {
             const uint64_t elements = c->model.params[i].elements;
-            pool_expect(c, "tide_param_get", tide_param_get(c->pool, i, space, 0, elements, c->buffers[0]),
+            pool_expect(c, "tide_param_get", tide_param_get(c->pool, i, kind, 0, elements, c->buffers[0]),
                         TIDE_OK);
             pool_settle(c);
-            compare_values(c, i, space, 0, elements);
+            compare_values(c, i, kind, 0, elements);
             c->hash = hash_bytes(c->hash, c->buffers[0], elements * sizeof(float));
         }
 }
@@ -453,7 +453,7 @@ static void one_thing(pool_case *c)
     pool_expect(c, "tide_op_begin without a step", tide_op_begin(c->pool, 0), TIDE_ERROR_STATE);
     pool_expect(c, "tide_step_end without a step", tide_step_end(c->pool), TIDE_ERROR_STATE);
     pool_expect(c, "tide_param_get of too much",
-                tide_param_get(c->pool, 0, TIDE_SPACE_MASTER, c->model.params[0].elements, 1, &value),
+                tide_param_get(c->pool, 0, TIDE_VALUE_MASTER, c->model.params[0].elements, 1, &value),
                 TIDE_ERROR_ARGUMENT);
     pool_events[EVENT_REFUSED_OTHERS] += 3;
 }

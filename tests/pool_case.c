@@ -381,8 +381,8 @@ static void set_values(pool_case *c)
         for (uint64_t j = 0; j < elements; j++)
             c->buffers[0][j] = plain_amount(i + 1, (uint32_t)j);
         pool_expect(c, "tide_param_set",
-                    tide_param_set(c->pool, i, TIDE_SPACE_MASTER, 0, elements, c->buffers[0]), TIDE_OK);
-        plain_set(&c->model, i, TIDE_SPACE_MASTER, 0, elements, c->buffers[0]);
+                    tide_param_set(c->pool, i, TIDE_VALUE_MASTER, 0, elements, c->buffers[0]), TIDE_OK);
+        plain_set(&c->model, i, TIDE_VALUE_MASTER, 0, elements, c->buffers[0]);
     }
 }
 

@@ -94,7 +94,62 @@ static void a_tensor_larger_than_the_buffer_comes_back(void **state)
                                           &sink, &loaded, NULL),
                      TIDE_OK);
     assert_int_equal(sink.wrong, 0);
-    assert_int_equal(sink.pushed, TIDE_CHECKPOINT_SPACES * tide_checkpoint_tensor_elements(&tensor));
+    assert_int_equal(sink.pushed, TIDE_CHECKPOINT_FILES * tide_checkpoint_tensor_elements(&tensor));
+}
+
+/* The range that is asked for, and the value of it that comes next. */
+typedef struct asked_range {
+    size_t tensor;
+    uint64_t first;
+    tide_value next;
+    unsigned ranges, wrong;
+} asked_range;
+
+static void ask(asked_range *asked, size_t tensor, tide_value value, uint64_t first)
+{
+    const bool same = asked->tensor == tensor && asked->first == first;
+    const bool later = tensor > asked->tensor || (tensor == asked->tensor && first > asked->first);
+    const bool begins = asked->next == TIDE_VALUE_MASTER;
+    asked->wrong += value != asked->next || (begins ? !later && asked->ranges > 0 : !same);
+    asked->ranges += begins;
+    asked->tensor = tensor;
+    asked->first = first;
+    asked->next = value + 1 < TIDE_VALUE_COUNT ? (tide_value)(value + 1) : TIDE_VALUE_MASTER;
+}
+
+static tide_status pull_in_order(void *context, size_t tensor, tide_value value, uint64_t first,
+                                 uint64_t count, float *values)
+{
+    memset(values, 0, count * sizeof *values);
+    ask(context, tensor, value, first);
+    return TIDE_OK;
+}
+
+static tide_status push_in_order(void *context, size_t tensor, tide_value value, uint64_t first,
+                                 uint64_t count, const float *values)
+{
+    (void)count, (void)values;
+    ask(context, tensor, value, first);
+    return TIDE_OK;
+}
+
+static void all_values_of_a_range_are_asked_for_together(void **state)
+{
+    const scratch *at = *state;
+    const tide_checkpoint_tensor tensors[] = {{"big", 2, {5, (1 << 20) / 5 + 7}}, {"small", 1, {3}}};
+    const tide_checkpoint_tensors model = {tensors, 2};
+    asked_range saved_order = {.next = TIDE_VALUE_MASTER}, loaded_order = saved_order;
+    tide_train_state saved_state = state_at(3), loaded;
+    tide_checkpoint_saved saved;
+    assert_int_equal(tide_checkpoint_save(tide_files_posix(), at->dir, &saved_state, &model, 0, pull_in_order,
+                                          &saved_order, &saved),
+                     TIDE_OK);
+    assert_int_equal(tide_checkpoint_load(tide_files_posix(), saved.path, NULL, &model, push_in_order, NULL,
+                                          &loaded_order, &loaded, NULL),
+                     TIDE_OK);
+    assert_int_equal(saved_order.ranges, 3);
+    assert_int_equal(loaded_order.ranges, 3);
+    assert_int_equal(saved_order.wrong + loaded_order.wrong, 0);
 }
 
 static void every_field_of_the_state_comes_back_exactly(void **state)
@@ -136,7 +191,7 @@ static void tensor_files_are_plain_safetensors(void **unused)
     assert_memory_equal(file + 8, start, strlen(start));
     float value;
     memcpy(&value, file + 8 + header_bytes + 60 + 6 * sizeof value, sizeof value);
-    assert_true(value == expected_value(2, TIDE_CHECKPOINT_MOMENTUM, 1, 6));
+    assert_true(value == expected_value(2, TIDE_VALUE_MOMENTUM, 1, 6));
     sim_files_free(disk);
 }
 
@@ -235,12 +290,12 @@ static void a_folder_that_cannot_be_written_is_refused(void **state)
     assert_int_equal(save_small(tide_files_posix(), "/proc/tidepool", 1, 2, NULL), TIDE_ERROR_IO);
 }
 
-static tide_status pull_fails(void *context, size_t tensor, tide_checkpoint_space space, uint64_t first,
-                              uint64_t count, float *values)
+static tide_status pull_fails(void *context, size_t tensor, tide_value value, uint64_t first, uint64_t count,
+                              float *values)
 {
-    if (space == TIDE_CHECKPOINT_VARIANCE && tensor == 1)
+    if (value == TIDE_VALUE_VARIANCE && tensor == 1)
         return tide_fail(TIDE_ERROR_DEVICE, "the device is gone");
-    return pull_values(context, tensor, space, first, count, values);
+    return pull_values(context, tensor, value, first, count, values);
 }
 
 static void a_callbacks_failure_is_passed_on_and_leaves_no_trace(void **unused)
@@ -774,7 +829,7 @@ static void every_failing_memory_request_is_reported(void **unused)
         assert_int_equal(load_status != TIDE_OK, met);
         if (met && load_status != TIDE_ERROR_NO_MEMORY && !in_parser)
             fail_msg("request %u: status %s: %s", request, tide_status_name(load_status), tide_message());
-        assert_int_equal(sink.pushed, met ? 0 : SMALL_ELEMENTS * TIDE_CHECKPOINT_SPACES);
+        assert_int_equal(sink.pushed, met ? 0 : SMALL_ELEMENTS * TIDE_CHECKPOINT_FILES);
         assert_int_equal(sim_files_open_count(disk), 0);
         assert_true(loads_as(sim_files_table(disk), "ckpt/step-2", 2));
         sim_files_free(disk);
@@ -788,6 +843,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_saved_comes_back, scratch_make, scratch_remove),
         cmocka_unit_test_setup_teardown(a_tensor_larger_than_the_buffer_comes_back, scratch_make,
+                                        scratch_remove),
+        cmocka_unit_test_setup_teardown(all_values_of_a_range_are_asked_for_together, scratch_make,
                                         scratch_remove),
         cmocka_unit_test_setup_teardown(every_field_of_the_state_comes_back_exactly, scratch_make,
                                         scratch_remove),

@@ -1,4 +1,4 @@
-/* A model of three small tensors whose every value is a function of (step, space, tensor, element), so that
+/* A model of three small tensors whose every value is a function of (step, value, tensor, element), so that
  * any loaded value tells whether it is the right one. Shared by the checkpoint's tests. */
 #ifndef TIDE_TESTS_TEST_CHECKPOINT_H
 #define TIDE_TESTS_TEST_CHECKPOINT_H
@@ -24,20 +24,20 @@ static const tide_checkpoint_tensors small_model = {small_tensors, 3};
 
 enum { SMALL_ELEMENTS = 30 };
 
-static inline float expected_value(uint64_t step, tide_checkpoint_space space, size_t tensor,
+static inline float expected_value(uint64_t step, tide_value value, size_t tensor,
                                    uint64_t element)
 {
     uint64_t mixed =
-        (step * 1000003u + (uint64_t)space * 7919u + tensor * 104729u + element) * 0x9E3779B97F4A7C15u;
+        (step * 1000003u + (uint64_t)value * 7919u + tensor * 104729u + element) * 0x9E3779B97F4A7C15u;
     return (float)(mixed >> 40) * 0x1p-12f;
 }
 
-static inline tide_status pull_values(void *context, size_t tensor, tide_checkpoint_space space,
+static inline tide_status pull_values(void *context, size_t tensor, tide_value value,
                                       uint64_t first, uint64_t count, float *values)
 {
     uint64_t step = *(const uint64_t *)context;
     for (uint64_t i = 0; i < count; i++)
-        values[i] = expected_value(step, space, tensor, first + i);
+        values[i] = expected_value(step, value, tensor, first + i);
     return TIDE_OK;
 }
 
@@ -46,12 +46,12 @@ typedef struct value_sink {
     uint64_t pushed, wrong;
 } value_sink;
 
-static inline tide_status push_values(void *context, size_t tensor, tide_checkpoint_space space,
+static inline tide_status push_values(void *context, size_t tensor, tide_value value,
                                       uint64_t first, uint64_t count, const float *values)
 {
     value_sink *sink = context;
     for (uint64_t i = 0; i < count; i++)
-        sink->wrong += values[i] != expected_value(sink->step, space, tensor, first + i);
+        sink->wrong += values[i] != expected_value(sink->step, value, tensor, first + i);
     sink->pushed += count;
     return TIDE_OK;
 }
@@ -101,7 +101,7 @@ static inline bool loads_as(const tide_files *files, const char *path, uint64_t 
     tide_status status =
         tide_checkpoint_load(files, path, NULL, &small_model, push_values, NULL, &sink, &state, NULL);
     return status == TIDE_OK && state.step == step && sink.wrong == 0 &&
-           sink.pushed == SMALL_ELEMENTS * TIDE_CHECKPOINT_SPACES;
+           sink.pushed == SMALL_ELEMENTS * TIDE_CHECKPOINT_FILES;
 }
 
 static inline void assert_message_has(const char *part)

@@ -301,7 +301,8 @@ static void plan_with_4_gib(char text[TEXT_BYTES])
     said(toy_create(&options, &toy), text);
 }
 
-static void a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page_tables(void **state)
+static void
+a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page_tables(void **state)
 {
     (void)state;
     char text[TEXT_BYTES], words[64];
@@ -363,7 +364,7 @@ static void train(const toy_options *options, char text[TEXT_BYTES])
     if (status == TIDE_OK && options->pool.predict)
         status = tide_pool_predict(toy.pool, &prediction);
     for (int i = 0; i < 3 && status == TIDE_OK; i++)
-        status = toy_hash(&toy, (tide_space)i, &hashes[i]);
+        status = toy_hash(&toy, (tide_value)i, &hashes[i]);
     if (status != TIDE_OK)
         said(status, text);
     else
@@ -471,7 +472,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_gpus_name_is_cuda_and_a_number),
         cmocka_unit_test(auto_takes_the_first_gpu_that_can_be_used_else_the_host),
         cmocka_unit_test(a_pool_that_a_gpu_cant_have_is_refused_by_name),
-        cmocka_unit_test(a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page_tables),
+        cmocka_unit_test(
+            a_default_budget_is_what_the_run_needs_at_most_what_the_gpu_has_free_beside_page_tables),
         cmocka_unit_test(a_pool_never_touches_device_memory_itself_and_has_the_hosts_bits),
         cmocka_unit_test(
             a_failure_at_any_call_to_the_module_is_told_and_the_same_pool_can_be_made_afterwards),

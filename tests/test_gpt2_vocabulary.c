@@ -41,7 +41,7 @@ static void poison(gpt2_rig *r, float value)
     assert_non_null(values);
     for (uint64_t i = 0; i < padding(r); i++)
         values[i] = i % 3 == 0 ? -value : value;
-    ok(tide_param_set(r->pool, tide_gpt2_param_handle(r->model, WTE), TIDE_SPACE_MASTER, r->elements[WTE],
+    ok(tide_param_set(r->pool, tide_gpt2_param_handle(r->model, WTE), TIDE_VALUE_MASTER, r->elements[WTE],
                       padding(r), values));
     free(values);
 }
@@ -177,7 +177,7 @@ static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
     gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
     const double loss = gpt2_rig_evaluate(&r);
     const float value = 1e30F;
-    ok(tide_param_set(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_SPACE_MASTER, r.elements[WTE] - 1, 1,
+    ok(tide_param_set(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_VALUE_MASTER, r.elements[WTE] - 1, 1,
                       &value));
     assert_true(gpt2_rig_evaluate(&r) != loss);
     gpt2_rig_close(&r);
@@ -191,9 +191,9 @@ static void setting_the_last_value_sets_the_padding_to_zero(void **state)
     const uint64_t last = r.elements[WTE] - 1;
     float values[2];
     for (int i = 0; i < 2; i++) {
-        ok(tide_gpt2_values_set(r.model, WTE, TIDE_SPACE_MASTER, last - 1 + (uint64_t)i, 1,
+        ok(tide_gpt2_values_set(r.model, WTE, TIDE_VALUE_MASTER, last - 1 + (uint64_t)i, 1,
                                 r.values[WTE] + last - 1 + i));
-        ok(tide_param_get(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_SPACE_MASTER, last + 1, 1,
+        ok(tide_param_get(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_VALUE_MASTER, last + 1, 1,
                           values + i));
     }
     assert_true(values[0] != 0 && values[1] == 0);

@@ -38,9 +38,9 @@ static outcome train(const toy_options *options, float clip_norm)
     assert_true(counters.device_bytes_peak <= plan.device_memory_bytes);
     assert_true(counters.host_bytes_peak <= plan.host_memory_bytes);
     assert_int_equal(counters.device_allocations + counters.host_allocations, allocations);
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &result.masters));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &result.params));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_VARIANCE, &result.variances));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &result.masters));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &result.params));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_VARIANCE, &result.variances));
     toy_destroy(&toy);
     return result;
 }
@@ -103,7 +103,7 @@ static void an_aborted_step_leaves_no_trace(void **state)
     assert_ok(toy_create(&options, &toy));
     assert_ok(toy_step(&toy, 1.0F, false));
     uint64_t before, after;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &before));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &before));
     tide_status status = toy_step(&toy, 1.0F, true);
     tide_step_result result;
     if (status == TIDE_OK)
@@ -112,16 +112,16 @@ static void an_aborted_step_leaves_no_trace(void **state)
     assert_non_null(strstr(tide_message(), "on purpose"));
     assert_int_equal(tide_op_begin(toy.pool, toy.forward[0]), TIDE_ERROR_DEVICE);
     assert_ok(tide_step_abort(toy.pool));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &after));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &after));
     assert_int_equal(before, after);
     assert_ok(toy_step(&toy, 1.0F, false));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &after));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &after));
     toy_destroy(&toy);
 
     assert_ok(toy_create(&options, &toy));
     assert_ok(toy_step(&toy, 1.0F, false));
     assert_ok(toy_step(&toy, 1.0F, false));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &before));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &before));
     toy_destroy(&toy);
     assert_int_equal(before, after);
 }
@@ -140,7 +140,7 @@ static void evaluation_in_between_changes_nothing(void **state)
             if (evaluate)
                 assert_ok(toy_evaluate(&toy));
         }
-        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hashes[evaluate]));
+        assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hashes[evaluate]));
         toy_destroy(&toy);
     }
     assert_int_equal(hashes[0], hashes[1]);
@@ -161,7 +161,7 @@ static void state_that_was_never_set_is_zero(void **state)
             static float values[200000];
             assert_true(toy.elements[l] <= 200000);
             assert_ok(
-                tide_param_get(toy.pool, toy.params[l], TIDE_SPACE_MOMENTUM, 0, toy.elements[l], values));
+                tide_param_get(toy.pool, toy.params[l], TIDE_VALUE_MOMENTUM, 0, toy.elements[l], values));
             for (uint64_t i = 0; i < toy.elements[l]; i++)
                 assert_true(values[i] == 0);
         }

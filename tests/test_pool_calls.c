@@ -222,7 +222,7 @@ static void an_update_count_that_would_wrap_is_refused(void **state)
     assert_ok(tide_pool_drain(toy.pool));
     assert_int_equal(tide_update_count(toy.pool), TIDE_UPDATES_MAX + 1);
     float value;
-    assert_ok(tide_param_get(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_get(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &value));
     assert_true(isfinite(value));
     toy_destroy(&toy);
 }
@@ -308,17 +308,17 @@ static void on_a_failed_pool_set_and_get_give_the_open_step_up(void **state)
         assert_ok(toy_step(&toy, 1, false));
         const float before = 0.25F;
         float after = 0;
-        assert_ok(tide_param_set(toy.pool, toy.params[2], TIDE_SPACE_MASTER, 0, 1, &before));
+        assert_ok(tide_param_set(toy.pool, toy.params[2], TIDE_VALUE_MASTER, 0, 1, &before));
         if (way > 0)
             fail_inside_a_step(&toy);
         if (way == 1)
-            assert_ok(tide_param_get(toy.pool, toy.params[2], TIDE_SPACE_MASTER, 0, 1, &after));
+            assert_ok(tide_param_get(toy.pool, toy.params[2], TIDE_VALUE_MASTER, 0, 1, &after));
         else
-            assert_ok(tide_param_set(toy.pool, toy.params[2], TIDE_SPACE_MASTER, 0, 1, &before));
+            assert_ok(tide_param_set(toy.pool, toy.params[2], TIDE_VALUE_MASTER, 0, 1, &before));
         assert_true(way != 1 || after == before);
         assert_int_equal(tide_update_count(toy.pool), 1);
         assert_ok(toy_step(&toy, 1, false));
-        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hashes[way]));
+        assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hashes[way]));
         toy_destroy(&toy);
     }
     assert_int_equal(hashes[0], hashes[1]);
@@ -399,7 +399,7 @@ static void a_step_that_is_not_finite_is_never_counted(void **state)
             toy_model toy = toy_of(&options);
             const float not_finite = NAN;
             tide_step_result result;
-            assert_ok(tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 5, 1, &not_finite));
+            assert_ok(tide_param_set(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 5, 1, &not_finite));
             assert_ok(toy_step(&toy, 0, false));
             assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE, "param w");
             assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "torn");
@@ -417,7 +417,7 @@ static void a_torn_pool_says_so_whatever_it_is_asked(void **state)
     const float not_finite = NAN;
     float value;
     tide_step_result result;
-    assert_ok(tide_param_set(toy.pool, toy.params[3], TIDE_SPACE_MASTER, 5, 1, &not_finite));
+    assert_ok(tide_param_set(toy.pool, toy.params[3], TIDE_VALUE_MASTER, 5, 1, &not_finite));
     assert_ok(toy_step(&toy, 0, false));
     assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE, "param w");
     assert_refused(tide_step_abort(toy.pool), TIDE_ERROR_STATE, "torn");
@@ -431,9 +431,9 @@ static void a_torn_pool_says_so_whatever_it_is_asked(void **state)
                    "torn");
     assert_refused(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE, "torn");
     assert_refused(tide_pool_drain(toy.pool), TIDE_ERROR_STATE, "torn");
-    assert_refused(tide_param_get(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value), TIDE_ERROR_STATE,
+    assert_refused(tide_param_get(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &value), TIDE_ERROR_STATE,
                    "torn");
-    assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &value));
     toy_destroy(&toy);
 }
 

@@ -12,7 +12,7 @@
 #include "tests/test_thin.h"
 #include "tests/toy_model.h"
 
-static const tide_space fp32_spaces[] = {TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM, TIDE_SPACE_VARIANCE};
+static const tide_value fp32_kinds[] = {TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM, TIDE_VALUE_VARIANCE};
 
 /* All values of a toy, as a checkpoint would hold them. */
 typedef struct snapshot {
@@ -22,12 +22,12 @@ typedef struct snapshot {
 
 static void snapshot_take(toy_model *toy, snapshot *taken)
 {
-    for (int space = 0; space < 3; space++) {
+    for (int kind = 0; kind < 3; kind++) {
         for (int l = 0; l < TOY_LAYERS; l++) {
-            taken->values[space][l] = calloc(toy->elements[l], sizeof(float));
-            assert_non_null(taken->values[space][l]);
-            assert_ok(tide_param_get(toy->pool, toy->params[l], fp32_spaces[space], 0, toy->elements[l],
-                                     taken->values[space][l]));
+            taken->values[kind][l] = calloc(toy->elements[l], sizeof(float));
+            assert_non_null(taken->values[kind][l]);
+            assert_ok(tide_param_get(toy->pool, toy->params[l], fp32_kinds[kind], 0, toy->elements[l],
+                                     taken->values[kind][l]));
         }
     }
     taken->updates = tide_update_count(toy->pool);
@@ -35,19 +35,19 @@ static void snapshot_take(toy_model *toy, snapshot *taken)
 
 static void snapshot_put(toy_model *toy, const snapshot *taken)
 {
-    for (int space = 0; space < 3; space++) {
+    for (int kind = 0; kind < 3; kind++) {
         for (int l = 0; l < TOY_LAYERS; l++)
-            assert_ok(tide_param_set(toy->pool, toy->params[l], fp32_spaces[space], 0, toy->elements[l],
-                                     taken->values[space][l]));
+            assert_ok(tide_param_set(toy->pool, toy->params[l], fp32_kinds[kind], 0, toy->elements[l],
+                                     taken->values[kind][l]));
     }
     assert_ok(tide_update_count_set(toy->pool, taken->updates));
 }
 
 static void snapshot_free(snapshot *taken)
 {
-    for (int space = 0; space < 3; space++) {
+    for (int kind = 0; kind < 3; kind++) {
         for (int l = 0; l < TOY_LAYERS; l++)
-            free(taken->values[space][l]);
+            free(taken->values[kind][l]);
     }
 }
 
@@ -72,7 +72,7 @@ static uint64_t undisturbed(const toy_options *options, float clip_norm)
     assert_ok(toy_create(options, &toy));
     for (int step = 0; step < 3; step++)
         assert_ok(step_and_settle(&toy, clip_norm));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
     toy_destroy(&toy);
     return hash;
 }
@@ -102,7 +102,7 @@ static void an_update_that_could_not_be_started_tears_nothing(void **state)
         assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_STATE); /* it was given up */
         assert_int_equal(tide_update_count(toy.pool), 2);
         assert_ok(step_and_settle(&toy, 1));
-        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+        assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
         assert_int_equal(hash, expected);
         toy_destroy(&toy);
     }
@@ -139,7 +139,7 @@ static void a_norm_that_never_arrives_is_undone(void **state)
         }
         assert_int_equal(tide_update_count(toy.pool), 2);
         assert_ok(step_and_settle(&toy, clip_norm));
-        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+        assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
         assert_int_equal(hash, expected);
         snapshot_free(&before);
         toy_destroy(&toy);
@@ -181,7 +181,7 @@ static bool third_step_with_fault(const toy_options *options, float clip_norm, u
             assert_ok(step_and_settle(&toy, clip_norm));
     }
     uint64_t hash;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
     if (hash != expected)
         fail_msg("fault %llu (%s): other bits", (unsigned long long)n, message);
     snapshot_free(&before);
@@ -310,7 +310,7 @@ static void an_update_that_fails_on_the_device_tears_and_setting_all_heals(void 
     snapshot_put(&toy, &good);
     assert_ok(step_and_settle(&toy, 1.0F));
     uint64_t hash;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
     assert_int_equal(hash, expected);
     snapshot_free(&good);
     toy_destroy(&toy);
@@ -377,7 +377,7 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_tears(vo
 
 static void poison(toy_model *toy, float value)
 {
-    assert_ok(tide_param_set(toy->pool, toy->params[3], TIDE_SPACE_MASTER, 5, 1, &value));
+    assert_ok(tide_param_set(toy->pool, toy->params[3], TIDE_VALUE_MASTER, 5, 1, &value));
 }
 
 static void a_step_that_is_not_finite_is_skipped_exactly_with_clipping(void **state)
@@ -390,7 +390,7 @@ static void a_step_that_is_not_finite_is_skipped_exactly_with_clipping(void **st
     assert_ok(step_and_settle(&toy, 1.0F));
     poison(&toy, INFINITY);
     uint64_t before, after;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &before));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &before));
     tide_step_result result;
     tide_status status = TIDE_OK;
     int skipped = 0;
@@ -403,7 +403,7 @@ static void a_step_that_is_not_finite_is_skipped_exactly_with_clipping(void **st
     assert_int_equal(skipped, 10);
     assert_int_equal(status, TIDE_ERROR_NONFINITE);
     assert_non_null(strstr(tide_message(), "param w"));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &after));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &after));
     assert_int_equal(before, after);
     assert_int_equal(tide_update_count(toy.pool), 1);
     toy_destroy(&toy);
@@ -433,7 +433,7 @@ static void without_clipping_it_tears_and_setting_all_heals(void **state)
     snapshot_put(&toy, &good);
     assert_ok(step_and_settle(&toy, 0.0F));
     uint64_t hash;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
     assert_int_equal(hash, expected);
     snapshot_free(&good);
     toy_destroy(&toy);
@@ -460,7 +460,7 @@ static void giving_up_an_evaluation_leaves_the_updates_before_it_alone(void **st
         assert_int_equal(tide_update_count(toy.pool), step + 1);
     }
     uint64_t hash;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
     assert_int_equal(hash, expected);
     toy_destroy(&toy);
 }
@@ -489,7 +489,7 @@ static void an_abort_after_step_end_is_exact_or_torn(void **state)
         if (tide_update_count(toy.pool) == before.updates)
             assert_ok(step_and_settle(&toy, clip));
         uint64_t hash;
-        assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &hash));
+        assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &hash));
         assert_int_equal(hash, expected);
         snapshot_free(&before);
         toy_destroy(&toy);
@@ -513,7 +513,7 @@ static void a_second_tear_needs_all_values_again(void **state)
         assert_int_equal(tide_step_result_get(toy.pool, &result), TIDE_ERROR_NONFINITE);
         assert_int_equal(tide_step_abort(toy.pool), TIDE_ERROR_STATE);
         const float one = 1;
-        assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &one));
+        assert_ok(tide_param_set(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &one));
         assert_int_equal(tide_step_begin(toy.pool, &step), TIDE_ERROR_STATE);
         snapshot_put(&toy, &good);
         assert_ok(step_and_settle(&toy, 0.0F));
@@ -545,7 +545,7 @@ static void a_training_step_without_backward_updates_with_zero_gradients(void **
         assert_int_equal(tide_update_count(toy.pool), i + 1);
     }
     float value;
-    assert_ok(tide_param_get(toy.pool, toy.params[0], TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_get(toy.pool, toy.params[0], TIDE_VALUE_MASTER, 0, 1, &value));
     assert_true(isfinite(value));
     toy_destroy(&toy);
 }
@@ -568,24 +568,24 @@ static void set_and_get_survive_every_fault(void **state)
     for (int step = 0; step < 2; step++)
         assert_ok(step_and_settle(&toy, 1.0F));
     uint64_t before, after, faults = 0;
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &before));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &before));
     for (uint64_t n = 1; n < 16; n++) {
         float values[64] = {0};
-        assert_ok(tide_param_get(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values));
+        assert_ok(tide_param_get(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 1000, 64, values));
         assert_ok(toy_evaluate(&toy)); /* params move to the device */
         set_fault(&toy, TIDE_FAULT_ANY, n);
         const tide_status status =
-            tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values);
+            tide_param_set(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 1000, 64, values);
         set_fault(&toy, 0, 0);
         faults += status != TIDE_OK;
-        assert_ok_at_last(tide_param_set(toy.pool, toy.params[1], TIDE_SPACE_MASTER, 1000, 64, values));
+        assert_ok_at_last(tide_param_set(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 1000, 64, values));
         set_fault(&toy, TIDE_FAULT_ANY, n);
         const tide_status evaluated = toy_evaluate(&toy);
         set_fault(&toy, 0, 0);
         if (evaluated != TIDE_OK)
             assert_ok(tide_step_abort(toy.pool));
         faults += evaluated != TIDE_OK;
-        assert_ok_at_last(toy_hash(&toy, TIDE_SPACE_MASTER, &after));
+        assert_ok_at_last(toy_hash(&toy, TIDE_VALUE_MASTER, &after));
         assert_int_equal(before, after);
     }
     assert_true(faults > 4); /* how many operations there are depends on how far the engine has come */

@@ -28,10 +28,10 @@ static tide_step_result step(toy_model *toy, float clip_norm, float loss_scale)
     return result;
 }
 
-static uint64_t hash_of(toy_model *toy, tide_space space)
+static uint64_t hash_of(toy_model *toy, tide_value kind)
 {
     uint64_t hash;
-    assert_ok(toy_hash(toy, space, &hash));
+    assert_ok(toy_hash(toy, kind, &hash));
     return hash;
 }
 
@@ -61,9 +61,9 @@ static void train(const toy_options *options, float clip_norm, float loss_scale,
             assert_true(result.gradient_scale == 1 / result.loss_scale);
         norms[i] = result.gradient_norm;
     }
-    hashes[0] = hash_of(&toy, TIDE_SPACE_MASTER);
-    hashes[1] = hash_of(&toy, TIDE_SPACE_MOMENTUM);
-    hashes[2] = hash_of(&toy, TIDE_SPACE_VARIANCE);
+    hashes[0] = hash_of(&toy, TIDE_VALUE_MASTER);
+    hashes[1] = hash_of(&toy, TIDE_VALUE_MOMENTUM);
+    hashes[2] = hash_of(&toy, TIDE_VALUE_VARIANCE);
     toy_destroy(&toy);
 }
 
@@ -113,20 +113,20 @@ static void an_overflow_is_skipped_and_leaves_every_weight_as_it_was(void **stat
         toy_model toy;
         assert_ok(toy_create(&options, &toy));
         assert_false(step(&toy, clip_norm, 1024).skipped);
-        const uint64_t master = hash_of(&toy, TIDE_SPACE_MASTER), param = hash_of(&toy, TIDE_SPACE_PARAM);
-        const uint64_t momentum = hash_of(&toy, TIDE_SPACE_MOMENTUM);
+        const uint64_t master = hash_of(&toy, TIDE_VALUE_MASTER), param = hash_of(&toy, TIDE_VALUE_PARAM);
+        const uint64_t momentum = hash_of(&toy, TIDE_VALUE_MOMENTUM);
         const tide_step_result result = step(&toy, clip_norm, overflowing);
         assert_true(result.skipped && !isfinite(result.gradient_norm) && result.gradient_scale == 0);
         assert_true(result.loss_scale == overflowing);
-        assert_int_equal(hash_of(&toy, TIDE_SPACE_MASTER), master);
-        assert_int_equal(hash_of(&toy, TIDE_SPACE_PARAM), param);
-        assert_int_equal(hash_of(&toy, TIDE_SPACE_MOMENTUM), momentum);
+        assert_int_equal(hash_of(&toy, TIDE_VALUE_MASTER), master);
+        assert_int_equal(hash_of(&toy, TIDE_VALUE_PARAM), param);
+        assert_int_equal(hash_of(&toy, TIDE_VALUE_MOMENTUM), momentum);
         assert_int_equal(tide_update_count(toy.pool), 1);
         tide_pool_counters counters;
         assert_ok(tide_pool_counters_get(toy.pool, &counters));
         assert_int_equal(counters.skipped, 1);
         assert_false(step(&toy, clip_norm, 1024).skipped);
-        assert_int_not_equal(hash_of(&toy, TIDE_SPACE_MASTER), master);
+        assert_int_not_equal(hash_of(&toy, TIDE_VALUE_MASTER), master);
         toy_destroy(&toy);
     }
 }
@@ -206,7 +206,7 @@ static uint64_t train_then_leave_params_out(uint32_t delay_max_us)
         assert_ok(toy_step(&toy, 0, false));
         step_of_the_last_layer(&toy);
     }
-    const uint64_t hash = hash_of(&toy, TIDE_SPACE_MASTER);
+    const uint64_t hash = hash_of(&toy, TIDE_VALUE_MASTER);
     toy_destroy(&toy);
     return hash;
 }
@@ -247,7 +247,7 @@ static bool second_step_with_fault(const toy_options *options, float loss_scale,
     } else {
         if (met && tide_update_count(toy.pool) == 1)
             assert_ok(step_and_settle(&toy, loss_scale));
-        if (hash_of(&toy, TIDE_SPACE_MASTER) * 31 + hash_of(&toy, TIDE_SPACE_PARAM) != expected)
+        if (hash_of(&toy, TIDE_VALUE_MASTER) * 31 + hash_of(&toy, TIDE_VALUE_PARAM) != expected)
             fail_msg("fault %llu: other bits", (unsigned long long)n);
     }
     toy_destroy(&toy);
@@ -266,7 +266,7 @@ static void a_fault_in_a_step_leaves_no_trace(void **state)
         assert_ok(toy_create(&options, &toy));
         assert_ok(step_and_settle(&toy, 1024));
         assert_ok(step_and_settle(&toy, loss_scale));
-        const uint64_t expected = hash_of(&toy, TIDE_SPACE_MASTER) * 31 + hash_of(&toy, TIDE_SPACE_PARAM);
+        const uint64_t expected = hash_of(&toy, TIDE_VALUE_MASTER) * 31 + hash_of(&toy, TIDE_VALUE_PARAM);
         toy_destroy(&toy);
         uint64_t n = 1, tears = 0;
         while (!second_step_with_fault(&options, loss_scale, n, expected, &tears))

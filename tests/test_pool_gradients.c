@@ -115,7 +115,7 @@ static double end(const rig *it)
 static float master(const rig *it, tide_param param)
 {
     float value;
-    assert_ok(tide_param_get(it->pool, param, TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_get(it->pool, param, TIDE_VALUE_MASTER, 0, 1, &value));
     return value;
 }
 
@@ -320,8 +320,8 @@ static void a_param_without_a_gradient_decays(void **state)
     assert_ok(tide_param_register(it.pool, "decays", &one, 1, true, &decays));
     add_small_op(&it, "g", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
-    assert_ok(tide_param_set(it.pool, 0, TIDE_SPACE_MASTER, 0, 1, &value));
-    assert_ok(tide_param_set(it.pool, decays, TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_set(it.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_set(it.pool, decays, TIDE_VALUE_MASTER, 0, 1, &value));
     tide_step_options options = step_of(0);
     options.weight_decay = 0.5F;
     assert_ok(tide_step_begin(it.pool, &options));

@@ -296,7 +296,7 @@ static void row_make(row_pool *row, const tide_pool_options *options, uint32_t c
     for (uint64_t i = 0; i < elements; i++)
         ones[i] = 1;
     for (uint32_t i = 0; i < count; i++)
-        assert_ok(tide_param_set(row->pool, row->params[i], TIDE_SPACE_MASTER, 0, elements, ones));
+        assert_ok(tide_param_set(row->pool, row->params[i], TIDE_VALUE_MASTER, 0, elements, ones));
     free(ones);
 }
 
@@ -341,7 +341,7 @@ static void two_waits_fit_in_the_room_that_is_made(void **state)
     row_run(&row, row.forward);
     row_run(&row, row.backward);
     assert_ok(tide_step_end(row.pool));
-    assert_ok(tide_param_set(row.pool, row.params[0], TIDE_SPACE_MASTER, 0, 1, &one));
+    assert_ok(tide_param_set(row.pool, row.params[0], TIDE_VALUE_MASTER, 0, 1, &one));
     assert_ok(tide_step_begin(row.pool, &step));
     stream_fill(row.pool, &held, TIDE_HOST_RING_COMMANDS - TIDE_ROOM_COMMANDS);
     assert_ok(tide_op_begin(row.pool, row.forward));

@@ -292,47 +292,47 @@ static void misuse_seal(rig *r)
 static void misuse_param_set(rig *r)
 {
     float values[1] = {12345};
-    const tide_space none[] = {(tide_space)-1, TIDE_SPACE_PARAM, TIDE_SPACE_CHECKPOINT, TIDE_SPACE_COUNT};
+    const tide_value none[] = {(tide_value)-1, TIDE_VALUE_PARAM, TIDE_VALUE_COUNT};
     const uint64_t n = RIG_SMALL, most = UINT64_MAX;
     const bool here = r->state >= RIG_REGISTERED;
     const tide_param small = here ? r->params[1] : 1;
-    misuse_null(r, tide_param_set(NULL, small, TIDE_SPACE_MASTER, 0, 1, values), "pool");
-    misuse_null(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, 0, 1, NULL), "values");
-    misuse(r, tide_param_set(r->pool, UINT32_MAX, TIDE_SPACE_MASTER, 0, 1, values), "no param");
-    misuse(r, tide_param_set(r->pool, 2, TIDE_SPACE_MASTER, 0, 0, values), "no param");
+    misuse_null(r, tide_param_set(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
+    misuse_null(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
+    misuse(r, tide_param_set(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
+    misuse(r, tide_param_set(r->pool, 2, TIDE_VALUE_MASTER, 0, 0, values), "no param");
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         misuse(r, tide_param_set(r->pool, small, none[i], 0, 1, values), "param");
-    misuse(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, n, 1, values), "param");
-    misuse(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, n + 1, 0, values), "param");
-    misuse(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, most, 1, values), "param");
-    misuse(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, 1, most, values), "param");
-    misuse(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, most, most, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 1, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n + 1, 0, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
+    misuse(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
     if (r->state == RIG_REGISTERED || is_open(r))
-        out_of_place(r, tide_param_set(r->pool, small, TIDE_SPACE_MASTER, 0, 1, values));
+        out_of_place(r, tide_param_set(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
     else if (r->state == RIG_SEALED || r->state == RIG_ENDED)
-        assert_ok(tide_param_set(r->pool, small, TIDE_SPACE_MASTER, n, 0, values));
+        assert_ok(tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
 }
 
 static void misuse_param_get(rig *r)
 {
     float values[1] = {12345};
-    const tide_space none[] = {(tide_space)-1, TIDE_SPACE_CHECKPOINT, TIDE_SPACE_COUNT};
+    const tide_value none[] = {(tide_value)-1, TIDE_VALUE_COUNT};
     const uint64_t n = RIG_SMALL, most = UINT64_MAX;
     const tide_param small = r->state >= RIG_REGISTERED ? r->params[1] : 1;
-    misuse_null(r, tide_param_get(NULL, small, TIDE_SPACE_MASTER, 0, 1, values), "pool");
-    misuse_null(r, tide_param_get(r->pool, small, TIDE_SPACE_MASTER, 0, 1, NULL), "values");
-    misuse(r, tide_param_get(r->pool, UINT32_MAX, TIDE_SPACE_MASTER, 0, 1, values), "no param");
-    misuse(r, tide_param_get(r->pool, 2, TIDE_SPACE_MASTER, 0, 0, values), "no param");
+    misuse_null(r, tide_param_get(NULL, small, TIDE_VALUE_MASTER, 0, 1, values), "pool");
+    misuse_null(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, NULL), "values");
+    misuse(r, tide_param_get(r->pool, UINT32_MAX, TIDE_VALUE_MASTER, 0, 1, values), "no param");
+    misuse(r, tide_param_get(r->pool, 2, TIDE_VALUE_MASTER, 0, 0, values), "no param");
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
         misuse(r, tide_param_get(r->pool, small, none[i], 0, 1, values), "param");
-    misuse(r, tide_param_get(r->pool, small, TIDE_SPACE_MASTER, n, 1, values), "param");
-    misuse(r, tide_param_get(r->pool, small, TIDE_SPACE_MASTER, most, 1, values), "param");
-    misuse(r, tide_param_get(r->pool, small, TIDE_SPACE_MASTER, 1, most, values), "param");
-    misuse(r, tide_param_get(r->pool, small, TIDE_SPACE_MASTER, most, most, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, n, 1, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, 1, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 1, most, values), "param");
+    misuse(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, most, most, values), "param");
     if (r->state == RIG_REGISTERED || is_open(r))
-        out_of_place(r, tide_param_get(r->pool, small, TIDE_SPACE_MASTER, 0, 1, values));
+        out_of_place(r, tide_param_get(r->pool, small, TIDE_VALUE_MASTER, 0, 1, values));
     else if (r->state == RIG_SEALED || r->state == RIG_ENDED)
-        assert_ok(tide_param_get(r->pool, small, TIDE_SPACE_MASTER, n, 0, values));
+        assert_ok(tide_param_get(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
     assert_true(values[0] == 12345.0F);
 }
 

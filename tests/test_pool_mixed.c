@@ -90,8 +90,8 @@ static uint64_t run(const course *drawn, bool tight, unsigned seed)
     assert_ok(toy_create(&options, &toy));
     for (int i = 0; i < MOVES; i++)
         make(&toy, drawn->moves[i], tight, seed);
-    assert_ok(toy_hash(&toy, TIDE_SPACE_MASTER, &masters));
-    assert_ok(toy_hash(&toy, TIDE_SPACE_PARAM, &params));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_MASTER, &masters));
+    assert_ok(toy_hash(&toy, TIDE_VALUE_PARAM, &params));
     toy_destroy(&toy);
     return masters * 31 + params;
 }

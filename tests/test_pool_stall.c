@@ -249,7 +249,7 @@ static void the_time_between_steps_is_nobodys(void **state)
     assert_ok(tide_pool_counters_get(r.pool, &total));
     assert_seconds("nobody's", &total, total.stall_seconds_by[TIDE_STALL_CALLER], 0);
     const double before = total.stall_seconds;
-    assert_ok(tide_param_set(r.pool, 0, TIDE_SPACE_MASTER, 0, 1, &value));
+    assert_ok(tide_param_set(r.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
     assert_ok(tide_pool_counters_get(r.pool, &total));
     assert_seconds("setting", &total, total.stall_seconds, before);
     tide_pool_destroy(r.pool);

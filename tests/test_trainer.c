@@ -33,7 +33,7 @@ static void set_golden_values(tide_trainer *trainer)
         assert_non_null(values);
         golden_param_values(&config, i, values);
         assert_true(tide_param_find(tide_trainer_pool(trainer), param.name, &handle));
-        ok(tide_param_set(tide_trainer_pool(trainer), handle, TIDE_SPACE_MASTER, 0, param.elements, values));
+        ok(tide_param_set(tide_trainer_pool(trainer), handle, TIDE_VALUE_MASTER, 0, param.elements, values));
         free(values);
     }
 }
@@ -130,7 +130,7 @@ static void check_initial_values(tide_trainer *trainer, size_t index)
     float *values = malloc(param.elements * sizeof *values), *truth = malloc(param.elements * sizeof *truth);
     assert_true(values && truth);
     assert_true(tide_param_find(tide_trainer_pool(trainer), param.name, &handle));
-    ok(tide_param_get(tide_trainer_pool(trainer), handle, TIDE_SPACE_MASTER, 0, param.elements, values));
+    ok(tide_param_get(tide_trainer_pool(trainer), handle, TIDE_VALUE_MASTER, 0, param.elements, values));
     tide_gpt2_init_range(&about->model, about->seed, index, 0, param.elements, truth);
     assert_memory_equal(values, truth, param.elements * sizeof *values);
     free(values);

@@ -327,7 +327,7 @@ static float master_at(tide_trainer *trainer, const char *name, uint64_t element
     tide_param param;
     float value;
     assert_true(tide_param_find(tide_trainer_pool(trainer), name, &param));
-    ok(tide_param_get(tide_trainer_pool(trainer), param, TIDE_SPACE_MASTER, element, 1, &value));
+    ok(tide_param_get(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
     return value;
 }
 
@@ -335,7 +335,7 @@ static void set_master(tide_trainer *trainer, const char *name, uint64_t element
 {
     tide_param param;
     assert_true(tide_param_find(tide_trainer_pool(trainer), name, &param));
-    ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_SPACE_MASTER, element, 1, &value));
+    ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
 }
 
 static void a_norm_that_is_not_finite_skips_the_step(void **state)

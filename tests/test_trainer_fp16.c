@@ -37,9 +37,9 @@ static float bias(tide_trainer *trainer, bool set, float value)
     tide_param param;
     assert_true(tide_param_find(tide_trainer_pool(trainer), "ln_f.bias", &param));
     if (set)
-        ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_SPACE_MASTER, 3, 1, &value));
+        ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, 3, 1, &value));
     else
-        ok(tide_param_get(tide_trainer_pool(trainer), param, TIDE_SPACE_MASTER, 3, 1, &value));
+        ok(tide_param_get(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, 3, 1, &value));
     return value;
 }
 

@@ -117,8 +117,8 @@ void track_steps(tide_trainer *trainer, uint64_t until, track *made)
 
 void track_values(tide_trainer *trainer, track *made)
 {
-    static const tide_space spaces[] = {TIDE_SPACE_PARAM, TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM,
-                                        TIDE_SPACE_VARIANCE};
+    static const tide_value kinds[] = {TIDE_VALUE_PARAM, TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM,
+                                       TIDE_VALUE_VARIANCE};
     const tide_gpt2_config *config = &tide_trainer_state(trainer)->model;
     tide_pool *pool = tide_trainer_pool(trainer);
     made->elements = tide_gpt2_element_count(config);
@@ -131,7 +131,7 @@ void track_values(tide_trainer *trainer, track *made)
         tide_gpt2_param_describe(config, i, &param);
         assert_true(tide_param_find(pool, param.name, &handle));
         for (size_t s = 0; s < 4; s++, at += param.elements)
-            ok(tide_param_get(pool, handle, spaces[s], 0, param.elements, at));
+            ok(tide_param_get(pool, handle, kinds[s], 0, param.elements, at));
     }
 }
 

@@ -16,8 +16,8 @@
 
 enum { VOCABULARY = 257, ROWS = 320, WIDTH = 96, PADDING = (ROWS - VOCABULARY) * WIDTH };
 
-static const tide_space spaces[] = {TIDE_SPACE_PARAM, TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM,
-                                    TIDE_SPACE_VARIANCE};
+static const tide_value kinds[] = {TIDE_VALUE_PARAM, TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM,
+                                   TIDE_VALUE_VARIANCE};
 
 static tide_trainer *open_run(const tide_trainer_options *options)
 {
@@ -33,12 +33,12 @@ static tide_param param_of(tide_trainer *trainer, const char *name)
     return param;
 }
 
-static void padding_get(tide_trainer *trainer, tide_space space, float values[PADDING])
+static void padding_get(tide_trainer *trainer, tide_value kind, float values[PADDING])
 {
     tide_pool *pool = tide_trainer_pool(trainer);
     const tide_param wte = param_of(trainer, "wte.weight");
     assert_int_equal(tide_param_elements(pool, wte), ROWS * WIDTH);
-    ok(tide_param_get(pool, wte, space, VOCABULARY * WIDTH, PADDING, values));
+    ok(tide_param_get(pool, wte, kind, VOCABULARY * WIDTH, PADDING, values));
 }
 
 /* As rounded, and all that the optimizer knows: +0 in every bit. */
@@ -46,16 +46,16 @@ static void check_zeros(tide_trainer *trainer, const char *when)
 {
     static const float zeros[PADDING];
     float values[PADDING];
-    for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; i++) {
-        padding_get(trainer, spaces[i], values);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        padding_get(trainer, kinds[i], values);
         if (memcmp(values, zeros, sizeof zeros) != 0)
-            fail_msg("%s: padded rows are not zeros in %s", when, tide_space_name(spaces[i]));
+            fail_msg("%s: padded rows are not zeros in %s", when, tide_value_name(kinds[i]));
     }
 }
 
 static void set_bias(tide_trainer *trainer, float value)
 {
-    ok(tide_param_set(tide_trainer_pool(trainer), param_of(trainer, "ln_f.bias"), TIDE_SPACE_MASTER, 3, 1,
+    ok(tide_param_set(tide_trainer_pool(trainer), param_of(trainer, "ln_f.bias"), TIDE_VALUE_MASTER, 3, 1,
                       &value));
 }
 
@@ -126,7 +126,7 @@ static void poison(tide_trainer *trainer, float value)
     float values[PADDING];
     for (int i = 0; i < PADDING; i++)
         values[i] = i % 3 == 0 ? -value : value;
-    ok(tide_param_set(tide_trainer_pool(trainer), param_of(trainer, "wte.weight"), TIDE_SPACE_MASTER,
+    ok(tide_param_set(tide_trainer_pool(trainer), param_of(trainer, "wte.weight"), TIDE_VALUE_MASTER,
                       VOCABULARY * WIDTH, PADDING, values));
 }
 
@@ -194,9 +194,9 @@ static void run_poisoned(tide_dtype dtype, float value, traces *left)
         poison(trainer, value);
     track_steps(trainer, STEPS, &left->made);
     track_values(trainer, &left->made);
-    padding_get(trainer, TIDE_SPACE_MASTER, padding);
+    padding_get(trainer, TIDE_VALUE_MASTER, padding);
     assert_true((fabsf(padding[0]) > fabsf(value) / 2) == (value != 0)); /* it is still there */
-    padding_get(trainer, TIDE_SPACE_VARIANCE, padding);
+    padding_get(trainer, TIDE_VALUE_VARIANCE, padding);
     assert_true(padding[0] == 0 && padding[PADDING - 1] == 0);
     ok(tide_trainer_save(trainer, path, 0, &left->saved));
     if (value != 0)
@@ -254,10 +254,10 @@ static void files_have_the_vocabularys_rows_and_their_bytes(void **state)
     tide_trainer_destroy(trainer);
 }
 
-static tide_status no_values(void *context, size_t tensor, tide_checkpoint_space space, uint64_t first,
-                             uint64_t count, float *values)
+static tide_status no_values(void *context, size_t tensor, tide_value value, uint64_t first, uint64_t count,
+                             float *values)
 {
-    (void)context, (void)tensor, (void)space, (void)first;
+    (void)context, (void)tensor, (void)value, (void)first;
     memset(values, 0, count * sizeof *values);
     return TIDE_OK;
 }

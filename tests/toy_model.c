@@ -122,7 +122,7 @@ static tide_status set_values(toy_model *toy)
             for (uint64_t i = 0; i < count; i++)
                 values[i] = (float)((first + i) * 7919 % 1000) * 1e-3F - 0.5F + (float)l * 0.01F;
             const tide_status status =
-                tide_param_set(toy->pool, toy->params[l], TIDE_SPACE_MASTER, first, count, values);
+                tide_param_set(toy->pool, toy->params[l], TIDE_VALUE_MASTER, first, count, values);
             if (status != TIDE_OK)
                 return status;
         }
@@ -289,14 +289,14 @@ tide_status toy_evaluate(toy_model *toy)
     return status == TIDE_OK ? tide_step_end(toy->pool) : status;
 }
 
-tide_status toy_hash(toy_model *toy, tide_space space, uint64_t *hash)
+tide_status toy_hash(toy_model *toy, tide_value kind, uint64_t *hash)
 {
     float values[4096];
     uint64_t sum = UINT64_C(14695981039346656037);
     for (int l = 0; l < TOY_LAYERS; l++) {
         for (uint64_t first = 0; first < toy->elements[l]; first += 4096) {
             const uint64_t count = toy->elements[l] - first < 4096 ? toy->elements[l] - first : 4096;
-            const tide_status status = tide_param_get(toy->pool, toy->params[l], space, first, count, values);
+            const tide_status status = tide_param_get(toy->pool, toy->params[l], kind, first, count, values);
             if (status != TIDE_OK)
                 return status;
             for (uint64_t i = 0; i < count; i++) {

@@ -43,8 +43,8 @@ tide_status toy_ops(toy_model *toy, bool fail_kernel);
 tide_status toy_step_not_finite(toy_model *toy);
 /* The forward half only. */
 tide_status toy_evaluate(toy_model *toy);
-/* A 64-bit hash of all values of one space, bit by bit. */
-tide_status toy_hash(toy_model *toy, tide_space space, uint64_t *hash);
+/* A 64-bit hash of all values of one kind, bit by bit. */
+tide_status toy_hash(toy_model *toy, tide_value kind, uint64_t *hash);
 tide_step_options toy_step_options(float clip_norm);
 
 #endif

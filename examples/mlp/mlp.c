@@ -224,7 +224,7 @@ static tide_status set_values(model *m)
         uint64_t count = tide_param_elements(m->pool, m->weight[l]);
         for (uint64_t i = 0; i < count; i++)
             values[i] = uniform(&state) * sqrtf(3.0f / WIDTH);
-        status = tide_param_set(m->pool, m->weight[l], TIDE_SPACE_MASTER, 0, count, values);
+        status = tide_param_set(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values);
     }
     return status; /* biases are zero until set */
 }
@@ -386,7 +386,7 @@ static tide_status hash_weights(const model *m, uint64_t *hash)
     *hash = 14695981039346656037u; /* FNV-1a */
     for (int l = 0; l <= LAYERS && status == TIDE_OK; l++) {
         uint64_t count = tide_param_elements(m->pool, m->weight[l]);
-        status = tide_param_get(m->pool, m->weight[l], TIDE_SPACE_MASTER, 0, count, values);
+        status = tide_param_get(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values);
         for (uint64_t i = 0; i < count * sizeof(float); i++)
             *hash = (*hash ^ ((const unsigned char *)values)[i]) * 1099511628211u;
     }

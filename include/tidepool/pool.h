@@ -195,14 +195,14 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
 
 /* ==== 4  Values, when no step is open ==== */
 
-/* Copy `count` values from element `first` of a param, whatever the budget. Space MASTER: the fp32 value; setting it also
+/* Copy `count` values from element `first` of a param, whatever the budget. MASTER: the fp32 value; setting it also
  * sets the param (rounded). MOMENTUM, VARIANCE: optimizer state, as far as the optimizer has any. PARAM (get only): the
- * rounded value. All are zero until set. Waits for the last step's updates. ARGUMENT: elements or a space that the param
+ * rounded value. All are zero until set. Waits for the last step's updates. ARGUMENT: elements or a value that the param
  * has not. On a pool that has failed the step is given up first, as tide_step_abort does; on a torn one (section 9) get
  * is STATE, and sets of everything heal. A set that fails otherwise may have set a part of the range: repeat it. */
-TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
+TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     const float *values);
-TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first, uint64_t count,
+TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     float *values);
 
 /* How many updates the params have seen: bias correction counts from it. Part of a checkpoint, like the values. The step
@@ -359,7 +359,7 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
  * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or one of the step
  * before failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until every element of
- * every param has been set anew, in every space that the optimizer uses (each param's elements in order, from 0 on). Set
+ * every param has been set anew, in every value that the optimizer uses (each param's elements in order, from 0 on). Set
  * the update count, too: it may have counted the torn step. A step whose norm is known and whose updates are all done has
  * taken place (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
  */

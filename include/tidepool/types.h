@@ -60,6 +60,21 @@ typedef enum tide_space {
     TIDE_SPACE_COUNT,
 } tide_space;
 
+/* What a param has: the values that ops read, and the optimizer's record of it in fp32. */
+typedef enum tide_value {
+    TIDE_VALUE_PARAM = 0, /* in the pool's dtype: MASTER, rounded */
+    TIDE_VALUE_MASTER,    /* what updates change */
+    TIDE_VALUE_MOMENTUM,
+    TIDE_VALUE_VARIANCE,
+    TIDE_VALUE_COUNT,
+} tide_value;
+
+static inline const char *tide_value_name(tide_value value)
+{
+    static const char *const names[TIDE_VALUE_COUNT] = {"param", "master", "momentum", "variance"};
+    return (unsigned)value < TIDE_VALUE_COUNT ? names[value] : "unknown";
+}
+
 /* The unit at which a computation acquires params: embedding, block, head; each forward, or recompute and
  * backward. */
 typedef enum tide_pass {

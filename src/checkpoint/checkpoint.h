@@ -12,22 +12,19 @@
 
 #include "src/checkpoint/files.h"
 #include "src/state/train_state.h"
-#include "tidepool/status.h"
+#include "tidepool/types.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum tide_checkpoint_space {
-    TIDE_CHECKPOINT_MASTER = 0, /* model.safetensors */
-    TIDE_CHECKPOINT_MOMENTUM,   /* momentum.safetensors */
-    TIDE_CHECKPOINT_VARIANCE,   /* variance.safetensors */
-    TIDE_CHECKPOINT_SPACES,
-} tide_checkpoint_space;
+enum {
+    TIDE_CHECKPOINT_PATH_BYTES = 4096,
+    TIDE_CHECKPOINT_RANK_MAX = 4,
+    TIDE_CHECKPOINT_FILES = TIDE_VALUE_COUNT - TIDE_VALUE_MASTER, /* one a value but PARAM, which is MASTER rounded */
+};
 
-enum { TIDE_CHECKPOINT_PATH_BYTES = 4096, TIDE_CHECKPOINT_RANK_MAX = 4 };
-
-/* One tensor, fp32, the same name and shape in every space. */
+/* One tensor, fp32, the same name and shape in every file. */
 typedef struct tide_checkpoint_tensor {
     const char *name;
     uint32_t rank; /* 1 .. TIDE_CHECKPOINT_RANK_MAX */
@@ -39,13 +36,14 @@ typedef struct tide_checkpoint_tensors {
     size_t count;
 } tide_checkpoint_tensors;
 
-/* Save pulls ranges: fill values[0 .. count) with elements [first, first + count) of tensors[tensor] of the
- * space. Called space by space, tensor by tensor, in rising order; count is at most 1 Mi. */
-typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_checkpoint_space space,
+/* Save pulls ranges: fill values[0 .. count) with elements [first, first + count) of a value of tensors[tensor]. Called
+ * tensor by tensor, of each range by range, of each for MASTER, MOMENTUM and VARIANCE: what lies together in memory comes
+ * together. count is at most 1 Mi. */
+typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_value value,
                                             uint64_t first, uint64_t count, float *values);
 
 /* Load pushes ranges, in the same order. */
-typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_checkpoint_space space,
+typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_value value,
                                              uint64_t first, uint64_t count, const float *values);
 
 /* Load checks and then pushes all bytes of the tensor files: each pass counts half of them. `context` is write's. */

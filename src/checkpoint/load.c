@@ -147,11 +147,11 @@ tide_status tide_checkpoint_peek(const tide_files *files, const char *path, tide
 static tide_status sizes_check(const tide_files *files, const char *path, const tide_manifest *manifest)
 {
     tide_status status = TIDE_OK;
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
         file_reader reader;
-        status = reader_open(files, path, tide_checkpoint_space_file(space), &reader);
+        status = reader_open(files, path, tide_checkpoint_file(value), &reader);
         if (status == TIDE_OK)
-            status = reader_size_check(&reader, &manifest->files[space]);
+            status = reader_size_check(&reader, &manifest->files[value]);
         reader_close(&reader);
     }
     return status;
@@ -213,9 +213,9 @@ typedef struct loading {
     tide_checkpoint_progress progress; /* or NULL */
     void *context;
     uint64_t read_bytes, files_bytes; /* so far, in the end twice; of all files */
-    file_reader readers[TIDE_CHECKPOINT_SPACES];
-    uint64_t data_starts[TIDE_CHECKPOINT_SPACES]; /* where a file's data begins */
-    uint64_t *offsets;                            /* [space][tensor], from data_starts */
+    file_reader readers[TIDE_VALUE_COUNT];
+    uint64_t data_starts[TIDE_VALUE_COUNT]; /* where a file's data begins */
+    uint64_t *offsets;                      /* [value][tensor], from data_starts */
     float *buffer;
     size_t buffer_elements;
 } loading;
@@ -247,9 +247,9 @@ static tide_status checksum_check(loading *load, const file_reader *reader, cons
     return TIDE_OK;
 }
 
-static tide_status header_check(loading *load, tide_checkpoint_space space)
+static tide_status header_check(loading *load, tide_value value)
 {
-    const file_reader *reader = &load->readers[space];
+    const file_reader *reader = &load->readers[value];
     uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
     tide_status status = reader_get(reader, 0, length, sizeof length);
     if (status != TIDE_OK)
@@ -266,63 +266,71 @@ static tide_status header_check(loading *load, tide_checkpoint_space space)
         return tide_fail(TIDE_ERROR_NO_MEMORY,
                          "checkpoint %.900s: no memory for its header of %" PRIu64 " bytes", reader->path,
                          header_bytes);
-    load->data_starts[space] = sizeof length + header_bytes;
+    load->data_starts[value] = sizeof length + header_bytes;
     status = reader_get(reader, sizeof length, text, (size_t)header_bytes);
     if (status == TIDE_OK)
         status = tide_safetensors_header_check(
-            text, (size_t)header_bytes, reader->bytes - load->data_starts[space], reader->path, load->tensors,
-            load->offsets + (size_t)space * load->tensors->count);
+            text, (size_t)header_bytes, reader->bytes - load->data_starts[value], reader->path, load->tensors,
+            load->offsets + (size_t)value * load->tensors->count);
     free(text);
     return status;
 }
 
-static tide_status space_check(loading *load, const tide_files *files, const char *path,
-                               tide_checkpoint_space space, const tide_manifest_file *file)
+static tide_status value_check(loading *load, const tide_files *files, const char *path, tide_value value,
+                               const tide_manifest_file *file)
 {
-    file_reader *reader = &load->readers[space];
-    tide_status status = reader_open(files, path, tide_checkpoint_space_file(space), reader);
+    file_reader *reader = &load->readers[value];
+    tide_status status = reader_open(files, path, tide_checkpoint_file(value), reader);
     if (status == TIDE_OK)
         status = reader_size_check(reader, file);
     if (status == TIDE_OK)
         status = checksum_check(load, reader, file);
     if (status == TIDE_OK)
-        status = header_check(load, space);
+        status = header_check(load, value);
     if (status == TIDE_OK)
-        load_tell(load, load->data_starts[space]);
+        load_tell(load, load->data_starts[value]);
     return status;
 }
 
-static tide_status push_tensor(loading *load, tide_checkpoint_space space, size_t tensor)
+/* A range of a tensor: each of its values from that value's file. */
+static tide_status push_range(loading *load, size_t tensor, uint64_t first, uint64_t count)
 {
-    uint64_t elements = tide_checkpoint_tensor_elements(&load->tensors->tensors[tensor]);
-    uint64_t start = load->data_starts[space] + load->offsets[(size_t)space * load->tensors->count + tensor];
-    for (uint64_t first = 0; first < elements; first += load->buffer_elements) {
-        uint64_t left = elements - first;
-        uint64_t count = left < load->buffer_elements ? left : load->buffer_elements;
-        tide_status status = reader_get(&load->readers[space], start + first * sizeof(float), load->buffer,
-                                        (size_t)count * sizeof(float));
+    tide_status status = TIDE_OK;
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
+        const uint64_t start =
+            load->data_starts[value] + load->offsets[(size_t)value * load->tensors->count + tensor];
+        status = reader_get(&load->readers[value], start + first * sizeof(float), load->buffer,
+                            (size_t)count * sizeof(float));
         if (status == TIDE_OK)
-            status = load->write(load->context, tensor, space, first, count, load->buffer);
-        if (status != TIDE_OK)
-            return status;
-        load_tell(load, count * sizeof(float));
+            status = load->write(load->context, tensor, value, first, count, load->buffer);
+        if (status == TIDE_OK)
+            load_tell(load, count * sizeof(float));
     }
-    return TIDE_OK;
+    return status;
+}
+
+static tide_status push_tensor(loading *load, size_t tensor)
+{
+    const uint64_t elements = tide_checkpoint_tensor_elements(&load->tensors->tensors[tensor]);
+    tide_status status = TIDE_OK;
+    for (uint64_t first = 0; first < elements && status == TIDE_OK; first += load->buffer_elements) {
+        const uint64_t left = elements - first;
+        status = push_range(load, tensor, first, left < load->buffer_elements ? left : load->buffer_elements);
+    }
+    return status;
 }
 
 static tide_status check_and_push(loading *load, const tide_files *files, const char *path,
                                   const tide_manifest *manifest)
 {
     tide_status status = TIDE_OK;
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
-        load->files_bytes += manifest->files[space].bytes;
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
+        load->files_bytes += manifest->files[value].bytes;
     load_tell(load, 0);
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++)
-        status = space_check(load, files, path, space, &manifest->files[space]);
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
-        for (size_t tensor = 0; tensor < load->tensors->count && status == TIDE_OK; tensor++)
-            status = push_tensor(load, space, tensor);
-    }
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++)
+        status = value_check(load, files, path, value, &manifest->files[value]);
+    for (size_t tensor = 0; tensor < load->tensors->count && status == TIDE_OK; tensor++)
+        status = push_tensor(load, tensor);
     return status;
 }
 
@@ -337,19 +345,19 @@ static tide_status load_tensors(const tide_files *files, const char *path, const
     load->write = write;
     load->progress = progress;
     load->context = context;
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
-        load->readers[space].handle = NO_HANDLE;
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
+        load->readers[value].handle = NO_HANDLE;
     load->buffer_elements = tide_checkpoint_buffer_elements(tensors);
     load->buffer = malloc(load->buffer_elements * sizeof *load->buffer);
-    load->offsets = calloc(TIDE_CHECKPOINT_SPACES * tensors->count, sizeof *load->offsets);
+    load->offsets = calloc(TIDE_VALUE_COUNT * tensors->count, sizeof *load->offsets);
     tide_status status;
     if (load->buffer == NULL || load->offsets == NULL)
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %zu bytes",
                            path, load->buffer_elements * sizeof *load->buffer);
     else
         status = check_and_push(load, files, path, manifest);
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES; space++)
-        reader_close(&load->readers[space]);
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
+        reader_close(&load->readers[value]);
     free(load->offsets);
     free(load->buffer);
     free(load);

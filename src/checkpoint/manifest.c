@@ -29,15 +29,15 @@
 
 enum { SEAL_BYTES = 21 };
 
-const char *tide_checkpoint_space_file(tide_checkpoint_space space)
+const char *tide_checkpoint_file(tide_value value)
 {
-    static const char *const names[TIDE_CHECKPOINT_SPACES] = {
-        [TIDE_CHECKPOINT_MASTER] = "model.safetensors",
-        [TIDE_CHECKPOINT_MOMENTUM] = "momentum.safetensors",
-        [TIDE_CHECKPOINT_VARIANCE] = "variance.safetensors",
+    static const char *const names[TIDE_VALUE_COUNT] = {
+        [TIDE_VALUE_MASTER] = "model.safetensors",
+        [TIDE_VALUE_MOMENTUM] = "momentum.safetensors",
+        [TIDE_VALUE_VARIANCE] = "variance.safetensors",
     };
-    assert(space < TIDE_CHECKPOINT_SPACES);
-    return names[space];
+    assert(value >= TIDE_VALUE_MASTER && value < TIDE_VALUE_COUNT);
+    return names[value];
 }
 
 #if TIDE_HAVE_JANSSON
@@ -47,11 +47,11 @@ const char *tide_checkpoint_space_file(tide_checkpoint_space space)
 static json_t *files_json(const tide_manifest *manifest)
 {
     json_t *files = json_array();
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && files != NULL; space++) {
-        const tide_manifest_file *file = &manifest->files[space];
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && files != NULL; value++) {
+        const tide_manifest_file *file = &manifest->files[value];
         char crc[9];
         snprintf(crc, sizeof crc, "%08" PRIx32, file->crc32c);
-        json_t *entry = json_pack("{s:s, s:I, s:s}", "name", tide_checkpoint_space_file(space), "bytes",
+        json_t *entry = json_pack("{s:s, s:I, s:s}", "name", tide_checkpoint_file(value), "bytes",
                                   (json_int_t)file->bytes, "crc32c", crc);
         if (json_array_append_new(files, entry) != 0) {
             json_decref(files);
@@ -151,10 +151,10 @@ static tide_status head_check(const json_t *root, const char *origin)
     return TIDE_OK;
 }
 
-static tide_status file_parse(const json_t *entry, const char *origin, tide_checkpoint_space space,
+static tide_status file_parse(const json_t *entry, const char *origin, tide_value value,
                               tide_manifest_file *file)
 {
-    const char *expected = tide_checkpoint_space_file(space);
+    const char *expected = tide_checkpoint_file(value);
     const char *name = json_string_value(json_object_get(entry, "name"));
     const char *crc = json_string_value(json_object_get(entry, "crc32c"));
     json_int_t bytes = json_integer_value(json_object_get(entry, "bytes"));
@@ -171,11 +171,12 @@ static tide_status body_parse(const json_t *root, const char *origin, tide_manif
 {
     tide_status status = head_check(root, origin);
     const json_t *files = json_object_get(root, "files");
-    if (status == TIDE_OK && json_array_size(files) != TIDE_CHECKPOINT_SPACES)
+    if (status == TIDE_OK && json_array_size(files) != TIDE_CHECKPOINT_FILES)
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", origin,
-                         TIDE_CHECKPOINT_SPACES);
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++)
-        status = file_parse(json_array_get(files, space), origin, space, &manifest->files[space]);
+                         TIDE_CHECKPOINT_FILES);
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++)
+        status = file_parse(json_array_get(files, value - TIDE_VALUE_MASTER), origin, value,
+                            &manifest->files[value]);
     if (status == TIDE_OK)
         status = tide_train_state_from_json(json_object_get(root, "state"), origin, &manifest->state);
     return status;

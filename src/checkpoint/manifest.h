@@ -8,8 +8,8 @@ enum { TIDE_MANIFEST_VERSION = 1, TIDE_MANIFEST_MAX_BYTES = 1 << 20 };
 
 #define TIDE_MANIFEST_NAME "manifest.json"
 
-/* A space's file, "model.safetensors" and so on. Static storage. */
-const char *tide_checkpoint_space_file(tide_checkpoint_space space);
+/* A value's file: "model.safetensors" of MASTER and so on; PARAM has none. Static storage. */
+const char *tide_checkpoint_file(tide_value value);
 
 typedef struct tide_manifest_file {
     uint64_t bytes;
@@ -17,7 +17,7 @@ typedef struct tide_manifest_file {
 } tide_manifest_file;
 
 typedef struct tide_manifest {
-    tide_manifest_file files[TIDE_CHECKPOINT_SPACES];
+    tide_manifest_file files[TIDE_VALUE_COUNT]; /* none of PARAM */
     tide_train_state state;
 } tide_manifest;
 

@@ -3,7 +3,8 @@
  *   1  list DIR, create it if it is missing, refuse if a checkpoint of this step or a later one is there
  *   2  remove what dead processes left half-written, and a step-N without a manifest in the new one's place
  *   3  make DIR/.tmp-STEP-PID
- *   4  write, sync and close the three tensor files; then the manifest, which knows their sizes and checksums
+ *   4  write the three tensor files side by side, sync and close them; then the manifest, which knows their sizes
+ *      and checksums
  *   5  sync the .tmp folder: the names of its files
  *   6  rename it to DIR/step-N: from here on, if anything is there after a power cut, all of it is
  *   7  sync DIR: from here on it is there; at the first checkpoint also DIR's parent, which holds DIR's name
@@ -100,34 +101,48 @@ static tide_status writer_close(file_writer *writer, tide_status status)
 
 /* ---- the files ---- */
 
-static tide_status put_tensor(const saving *save, file_writer *writer, size_t tensor,
-                              tide_checkpoint_space space)
+/* A range of a tensor: each of its values to that value's file. */
+static tide_status put_range(const saving *save, file_writer *writers, size_t tensor, uint64_t first,
+                             uint64_t count)
 {
-    uint64_t elements = tide_checkpoint_tensor_elements(&save->tensors->tensors[tensor]);
-    for (uint64_t first = 0; first < elements; first += save->buffer_elements) {
-        uint64_t left = elements - first;
-        uint64_t count = left < save->buffer_elements ? left : save->buffer_elements;
-        tide_status status = save->read(save->read_context, tensor, space, first, count, save->buffer);
+    tide_status status = TIDE_OK;
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
+        status = save->read(save->read_context, tensor, value, first, count, save->buffer);
         if (status == TIDE_OK)
-            status = writer_put(writer, save->buffer, (size_t)count * sizeof(float));
-        if (status != TIDE_OK)
-            return status;
+            status = writer_put(&writers[value], save->buffer, (size_t)count * sizeof(float));
     }
-    return TIDE_OK;
+    return status;
 }
 
-static tide_status save_space(saving *save, tide_checkpoint_space space, const char *header,
-                              size_t header_bytes)
+static tide_status put_tensor(const saving *save, file_writer *writers, size_t tensor)
 {
-    file_writer writer;
-    tide_status status = writer_open(save, tide_checkpoint_space_file(space), &writer);
-    if (status != TIDE_OK)
-        return status;
-    status = writer_put(&writer, header, header_bytes);
+    const uint64_t elements = tide_checkpoint_tensor_elements(&save->tensors->tensors[tensor]);
+    tide_status status = TIDE_OK;
+    for (uint64_t first = 0; first < elements && status == TIDE_OK; first += save->buffer_elements) {
+        const uint64_t left = elements - first;
+        status = put_range(save, writers, tensor, first,
+                           left < save->buffer_elements ? left : save->buffer_elements);
+    }
+    return status;
+}
+
+/* The files of all values are open at once: what of a tensor lies together in memory is read together. */
+static tide_status save_values(saving *save, const char *header, size_t header_bytes)
+{
+    file_writer writers[TIDE_VALUE_COUNT];
+    tide_value open = TIDE_VALUE_MASTER; /* the files of those before it are */
+    tide_status status = TIDE_OK;
+    while (open < TIDE_VALUE_COUNT && status == TIDE_OK) {
+        status = writer_open(save, tide_checkpoint_file(open), &writers[open]);
+        if (status == TIDE_OK)
+            status = writer_put(&writers[open++], header, header_bytes);
+    }
     for (size_t i = 0; i < save->tensors->count && status == TIDE_OK; i++)
-        status = put_tensor(save, &writer, i, space);
-    status = writer_close(&writer, status);
-    save->manifest.files[space] = (tide_manifest_file){writer.bytes, writer.crc32c};
+        status = put_tensor(save, writers, i);
+    for (tide_value value = TIDE_VALUE_MASTER; value < open; value++) {
+        status = writer_close(&writers[value], status);
+        save->manifest.files[value] = (tide_manifest_file){writers[value].bytes, writers[value].crc32c};
+    }
     return status;
 }
 
@@ -156,10 +171,9 @@ static tide_status save_files(saving *save, tide_checkpoint_saved *saved)
     tide_status status = tide_safetensors_header_make(save->tensors, &header, &header_bytes);
     if (status != TIDE_OK)
         return status;
-    for (tide_checkpoint_space space = 0; space < TIDE_CHECKPOINT_SPACES && status == TIDE_OK; space++) {
-        status = save_space(save, space, header, header_bytes);
-        saved->bytes += save->manifest.files[space].bytes;
-    }
+    status = save_values(save, header, header_bytes);
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
+        saved->bytes += save->manifest.files[value].bytes;
     if (status == TIDE_OK)
         status = save_manifest(save, &manifest_bytes);
     saved->bytes += manifest_bytes;

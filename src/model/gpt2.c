@@ -168,7 +168,7 @@ double tide_gpt2_step_flops(const tide_gpt2 *model)
 
 /* A param's padding, behind its last row: no values of its own, but a torn pool heals by what is set alone. */
 static tide_status zero_padding(tide_gpt2 *model, size_t index, const tide_gpt2_param *param,
-                                tide_space space)
+                                tide_value space)
 {
     static const float zeros[ZEROS];
     tide_status status = TIDE_OK;
@@ -181,7 +181,7 @@ static tide_status zero_padding(tide_gpt2 *model, size_t index, const tide_gpt2_
     return status;
 }
 
-tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_space space, uint64_t first,
+tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_value space, uint64_t first,
                                  uint64_t count, const float *values)
 {
     tide_gpt2_param param;
@@ -244,7 +244,7 @@ static tide_status init_param(init_work *work, size_t index)
         const init_range range = {&model->options.config, work->seed, index, first, count, work->values};
         make_range(&range);
         const tide_status status =
-            tide_gpt2_values_set(model, index, TIDE_SPACE_MASTER, first, count, work->values);
+            tide_gpt2_values_set(model, index, TIDE_VALUE_MASTER, first, count, work->values);
         if (status != TIDE_OK)
             return status;
         work->done_elements += count;

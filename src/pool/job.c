@@ -124,14 +124,14 @@ tide_status tide_job_run_access(void *stream, const void *access_request)
         if (request->fresh[i])
             zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
     }
-    if (request->space == TIDE_SPACE_PARAM)
+    if (request->value == TIDE_VALUE_PARAM)
         return access_param(request);
     float *values = (float *)request->slots[0] + request->offset_elements;
     const tide_copy_args copy = {.in = request->set ? request->values : values,
                                  .out = request->set ? values : request->values,
                                  .bytes = request->count * sizeof *values};
     const tide_status status = tide_kernels_cpu()->copy(NULL, &copy);
-    const bool rounds = request->set && request->space == TIDE_SPACE_MASTER;
+    const bool rounds = request->set && request->value == TIDE_VALUE_MASTER;
     return status == TIDE_OK && rounds ? access_param(request) : status;
 }
 

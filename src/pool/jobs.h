@@ -48,8 +48,8 @@ typedef struct tide_job {
 typedef struct tide_access_request {
     const tide_ground *ground;
     bool set;
-    tide_space space;
-    uint64_t offset_elements;       /* in the fp32 chunk (space PARAM: in the PARAM chunk) */
+    tide_value value;
+    uint64_t offset_elements;       /* in the chunk that holds the value */
     uint64_t param_offset_elements; /* in the PARAM chunk */
     uint64_t count;
     float *values; /* the caller's; read only for set */

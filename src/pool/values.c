@@ -9,7 +9,7 @@ typedef struct range {
     const char *call;
     bool set;
     tide_param param;
-    tide_space space;
+    tide_value value;
     uint64_t first, count;
     float *buffer; /* read only for set */
 } range;
@@ -19,8 +19,8 @@ typedef struct range {
 static bool covers_all(const tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        for (uint32_t space = 0; space < 1 + pool->ground.options.update_states; space++) {
-            if (pool->model.params[i].covered[space] < pool->model.params[i].elements)
+        for (uint32_t value = 0; value < 1 + pool->ground.options.update_states; value++) {
+            if (pool->model.params[i].covered[value] < pool->model.params[i].elements)
                 return false;
         }
     }
@@ -31,7 +31,7 @@ static bool covers_all(const tide_pool *pool)
 static void note_coverage(tide_pool *pool, const range *set)
 {
     tide_model *model = &pool->model;
-    uint64_t *covered = &model->params[set->param].covered[set->space - TIDE_SPACE_MASTER];
+    uint64_t *covered = &model->params[set->param].covered[set->value - TIDE_VALUE_MASTER];
     if (!pool->engine.torn)
         return;
     for (uint32_t i = 0; i < model->param_count && pool->covered_tear != pool->engine.tears; i++)
@@ -48,13 +48,21 @@ static void note_coverage(tide_pool *pool, const range *set)
 
 /* --- chunk by chunk --- */
 
-/* One piece inside one chunk of the space. Setting a MASTER sets its param, too. */
+/* Where a value lies. */
+static tide_space space_of(tide_value value)
+{
+    static const tide_space spaces[TIDE_VALUE_COUNT] = {TIDE_SPACE_PARAM, TIDE_SPACE_MASTER,
+                                                        TIDE_SPACE_MOMENTUM, TIDE_SPACE_VARIANCE};
+    return spaces[value];
+}
+
+/* One piece inside one chunk. Setting a MASTER sets its param, too. */
 static tide_status access_piece(tide_pool *pool, tide_access_request *request, tide_chunk chunk)
 {
     const tide_layout *layout = pool->ground.layout;
     tide_use uses[2] = {{chunk, request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ}};
     uint32_t count = 1;
-    if (request->set && request->space == TIDE_SPACE_MASTER) {
+    if (request->set && request->value == TIDE_VALUE_MASTER) {
         const uint32_t parts = tide_layout_parts_per_chunk(layout),
                        index = tide_layout_chunk_index(layout, chunk);
         const uint64_t part_elements = pool->ground.plan.chunk_bytes / sizeof(float);
@@ -62,7 +70,7 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
                                    TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
         request->param_offset_elements = index % parts * part_elements + request->offset_elements;
     }
-    assert(tide_layout_chunk_space(layout, chunk) == request->space);
+    assert(tide_layout_chunk_space(layout, chunk) == space_of(request->value));
     tide_status status = tide_manager_host_request(pool->engine.manager, uses, count);
     if (status != TIDE_OK)
         return status;
@@ -78,7 +86,7 @@ static tide_status access_range(tide_pool *pool, const range *all)
 {
     const tide_ground *ground = &pool->ground;
     const uint64_t element_bytes =
-        all->space == TIDE_SPACE_PARAM ? tide_ground_element_bytes(ground) : sizeof(float);
+        all->value == TIDE_VALUE_PARAM ? tide_ground_element_bytes(ground) : sizeof(float);
     const uint64_t chunk_elements = ground->plan.chunk_bytes / element_bytes;
     const uint64_t begin = tide_layout_param(ground->layout, all->param)->offset + all->first;
     tide_status status = TIDE_OK;
@@ -88,12 +96,12 @@ static tide_status access_range(tide_pool *pool, const range *all)
         assert(count > 0 && at % chunk_elements + count <= chunk_elements);
         tide_access_request request = {.ground = ground,
                                        .set = all->set,
-                                       .space = all->space,
+                                       .value = all->value,
                                        .offset_elements = at % chunk_elements,
                                        .count = count,
                                        .values = all->buffer + done};
         status = access_piece(pool, &request,
-                              tide_layout_chunk(ground->layout, all->space, (uint32_t)(at / chunk_elements)));
+                              tide_layout_chunk(ground->layout, space_of(all->value), (uint32_t)(at / chunk_elements)));
     }
     return status;
 }
@@ -136,11 +144,11 @@ static tide_status check(const tide_pool *pool, const range *asked)
                          asked->call, (unsigned long long)asked->first,
                          (unsigned long long)(asked->first + asked->count), param->name,
                          (unsigned long long)param->elements);
-    const bool state = asked->space >= TIDE_SPACE_MASTER &&
-                       asked->space <= TIDE_SPACE_MASTER + pool->ground.options.update_states;
-    if (!state && (asked->set || asked->space != TIDE_SPACE_PARAM))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s can't be %s in space %d", asked->call,
-                         param->name, asked->set ? "set" : "read", (int)asked->space);
+    const bool is_state = asked->value >= TIDE_VALUE_MASTER &&
+                       asked->value <= TIDE_VALUE_MASTER + pool->ground.options.update_states;
+    if (!is_state && (asked->set || asked->value != TIDE_VALUE_PARAM))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s has no value %d to be %s", asked->call,
+                         param->name, (int)asked->value, asked->set ? "set" : "read");
     return tide_pool_sealed(pool, asked->call);
 }
 
@@ -157,17 +165,17 @@ static tide_status access(tide_pool *pool, const range *asked)
     return status;
 }
 
-tide_status tide_param_set(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
+tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
                            uint64_t count, const float *values)
 {
-    const range asked = {"tide_param_set", true, param, space, first, count, (float *)(uintptr_t)values};
+    const range asked = {"tide_param_set", true, param, value, first, count, (float *)(uintptr_t)values};
     return access(pool, &asked);
 }
 
-tide_status tide_param_get(tide_pool *pool, tide_param param, tide_space space, uint64_t first,
+tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
                            uint64_t count, float *values)
 {
-    const range asked = {"tide_param_get", false, param, space, first, count, values};
+    const range asked = {"tide_param_get", false, param, value, first, count, values};
     return access(pool, &asked);
 }
 

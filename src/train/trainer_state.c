@@ -37,25 +37,19 @@ static tide_status tensor_list_make(const tide_gpt2_config *config, tensor_list 
     return TIDE_OK;
 }
 
-static const tide_space pool_space[TIDE_CHECKPOINT_SPACES] = {
-    [TIDE_CHECKPOINT_MASTER] = TIDE_SPACE_MASTER,
-    [TIDE_CHECKPOINT_MOMENTUM] = TIDE_SPACE_MOMENTUM,
-    [TIDE_CHECKPOINT_VARIANCE] = TIDE_SPACE_VARIANCE,
-};
-
-static tide_status read_values(void *context, size_t tensor, tide_checkpoint_space space, uint64_t first,
-                               uint64_t count, float *values)
+static tide_status read_values(void *context, size_t tensor, tide_value value, uint64_t first, uint64_t count,
+                               float *values)
 {
     const tide_trainer *trainer = context;
     const tide_param param = tide_gpt2_param_handle(trainer->model, tensor);
-    return tide_param_get(trainer->pool, param, pool_space[space], first, count, values);
+    return tide_param_get(trainer->pool, param, value, first, count, values);
 }
 
-static tide_status write_values(void *context, size_t tensor, tide_checkpoint_space space, uint64_t first,
+static tide_status write_values(void *context, size_t tensor, tide_value value, uint64_t first,
                                 uint64_t count, const float *values)
 {
     const tide_trainer *trainer = context;
-    return tide_gpt2_values_set(trainer->model, tensor, pool_space[space], first, count, values);
+    return tide_gpt2_values_set(trainer->model, tensor, value, first, count, values);
 }
 
 static void tell_loaded(void *context, uint64_t done_bytes, uint64_t total_bytes)

@@ -96,7 +96,7 @@ static void open_pool(stream_pool *it, uint64_t chunk_bytes, bool writes)
     bench_check(tide_pool_seal(it->pool), "seal");
     for (uint32_t i = 0; i < it->ops; i++) { /* one value gives a chunk content */
         const float value = 1;
-        bench_check(tide_param_set(it->pool, it->params[i], TIDE_SPACE_MASTER, 0, 1, &value), "set");
+        bench_check(tide_param_set(it->pool, it->params[i], TIDE_VALUE_MASTER, 0, 1, &value), "set");
     }
 }
 

@@ -323,14 +323,13 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
 
 static void check_param(const step_session *session, tide_param param)
 {
-    static const tide_space spaces[] = {TIDE_SPACE_PARAM, TIDE_SPACE_MASTER, TIDE_SPACE_MOMENTUM,
-                                        TIDE_SPACE_VARIANCE};
+    static const tide_value kinds[] = {TIDE_VALUE_PARAM, TIDE_VALUE_MASTER, TIDE_VALUE_MOMENTUM,
+                                       TIDE_VALUE_VARIANCE};
     const uint64_t elements = tide_param_elements(session->pool, param);
     const uint64_t count = elements < CHECKED_ELEMENTS ? elements : CHECKED_ELEMENTS;
     float values[CHECKED_ELEMENTS];
-    for (size_t space = 0; space < sizeof spaces / sizeof spaces[0]; space++) {
-        step_ok(tide_param_get(session->pool, param, spaces[space], elements - count, count, values),
-                "values");
+    for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
+        step_ok(tide_param_get(session->pool, param, kinds[kind], elements - count, count, values), "values");
         for (uint64_t i = 0; i < count; i++) {
             if (!isfinite(values[i]))
                 bench_die("a value of %s is not finite", session->pool->model.params[param].name);
