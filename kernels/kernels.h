@@ -52,8 +52,8 @@ typedef struct tide_embedding_args {
 typedef struct tide_embedding_backward_args {
     const int32_t *tokens; /* [rows]; alignment 4 */
     const void *dout;      /* [rows, width] */
-    float *dwte;           /* [vocabulary, width] */
-    float *dwpe;           /* [>= sequence_length, width] */
+    float *dwte;           /* [vocabulary, width]; NULL: not wanted, */
+    float *dwpe;           /* [>= sequence_length, width]; likewise */
     size_t rows, sequence_length, width, vocabulary;
     tide_dtype dtype;
 } tide_embedding_backward_args;
@@ -74,8 +74,8 @@ typedef struct tide_layer_norm_args {
 typedef struct tide_layer_norm_backward_args {
     const void *in, *weight, *dout; /* [rows, width], [width], [rows, width] */
     const float *mean, *rstd;       /* [rows] each, of forward */
-    void *din;                      /* [rows, width]; may be dout unless accumulating */
-    float *dweight, *dbias;         /* [width] each, added to */
+    void *din;                      /* [rows, width]; may be dout unless accumulating; NULL: not wanted */
+    float *dweight, *dbias;         /* [width] each, added to; NULL: not wanted */
     size_t rows, width;
     bool accumulate; /* din += instead of din = : joins the residual's gradient */
     tide_dtype dtype;

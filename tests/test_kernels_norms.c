@@ -32,9 +32,8 @@ static void check_embedding(const tide_kernels *kernels, tide_dtype dtype)
         for (size_t i = 0; i < rows * width; i++)
             expected[i] = buffer_get(wte, (size_t)tokens[i / width] * width + i % width) +
                           buffer_get(wpe, i / width % LENGTH * width + i % width);
-        run_kernel(kernels->embedding,
-                   &(tide_embedding_args){tokens, wte.data, wpe.data, out.data, rows, LENGTH, width,
-                                          VOCABULARY, dtype});
+        run_kernel(kernels->embedding, &(tide_embedding_args){tokens, wte.data, wpe.data, out.data, rows,
+                                                              LENGTH, width, VOCABULARY, dtype});
         assert_close(out, expected, rows * width, 0.0);
         free(expected);
         buffer_free(token_buffer);
@@ -106,6 +105,43 @@ static void check_untouched_rows(const tide_kernels *kernels, tide_dtype dtype)
     buffer_free(dwpe);
     buffer_free(poisoned);
     buffer_free(tokens);
+}
+
+/* Either gradient, without the other, has the bits that it has beside it. */
+static void check_one_embedding_gradient(const tide_kernels *kernels, tide_dtype dtype)
+{
+    enum { VOCABULARY = 11, LENGTH = 7 };
+    const size_t rows = shapes[SHAPES - 1].rows, width = shapes[SHAPES - 1].width;
+    buffer tokens = random_tokens(rows, VOCABULARY);
+    buffer dout = buffer_random(rows * width, dtype, 1.0);
+    buffer dwte[2], dwpe[2];
+    dwte[0] = buffer_random(VOCABULARY * width, TIDE_DTYPE_FP32, 1.0);
+    dwpe[0] = buffer_random(LENGTH * width, TIDE_DTYPE_FP32, 1.0);
+    dwte[1] = buffer_copy(dwte[0]);
+    dwpe[1] = buffer_copy(dwpe[0]);
+    tide_embedding_backward_args args = {tokens.data, dout.data, dwte[0].data, dwpe[0].data, rows,
+                                         LENGTH,      width,     VOCABULARY,   dtype};
+    run_kernel(kernels->embedding_backward, &args);
+    args.dwte = NULL;
+    args.dwpe = dwpe[1].data;
+    run_kernel(kernels->embedding_backward, &args);
+    args.dwte = dwte[1].data;
+    args.dwpe = NULL;
+    run_kernel(kernels->embedding_backward, &args);
+    assert_same_bits(dwte[1], dwte[0]);
+    assert_same_bits(dwpe[1], dwpe[0]);
+    for (int i = 0; i < 2; i++) {
+        buffer_free(dwte[i]);
+        buffer_free(dwpe[i]);
+    }
+    buffer_free(tokens);
+    buffer_free(dout);
+}
+
+static void embedding_backward_makes_one_gradient_without_the_other(void **state)
+{
+    (void)state;
+    for_each_configuration(check_one_embedding_gradient);
 }
 
 static void embedding_backward_leaves_unused_rows_alone(void **state)
@@ -286,6 +322,43 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
     }
 }
 
+/* Each of the three gradients alone has the bits that it has beside the others. */
+static void check_one_norm_gradient(const tide_kernels *kernels, tide_dtype dtype)
+{
+    for (size_t s = 0; s < 6; s++) {
+        norm_case c = norm_make(shapes[s].rows, shapes[s].width, dtype);
+        buffer dout = buffer_random(c.rows * c.width, dtype, 1.0);
+        buffer all[3] = {buffer_of(c.rows * c.width, dtype), buffer_random(c.width, TIDE_DTYPE_FP32, 1.0),
+                         buffer_random(c.width, TIDE_DTYPE_FP32, 1.0)};
+        buffer one[3] = {buffer_of(c.rows * c.width, dtype), buffer_copy(all[1]), buffer_copy(all[2])};
+        const tide_layer_norm_args forward = norm_args(&c, dtype);
+        run_kernel(kernels->layer_norm, &forward);
+        tide_layer_norm_backward_args args = {c.in.data,   c.weight.data, dout.data,   c.mean.data,
+                                              c.rstd.data, all[0].data,   all[1].data, all[2].data,
+                                              c.rows,      c.width,       false,       dtype};
+        run_kernel(kernels->layer_norm_backward, &args);
+        for (int i = 0; i < 3; i++) {
+            args.din = i == 0 ? one[i].data : NULL;
+            args.dweight = i == 1 ? one[i].data : NULL;
+            args.dbias = i == 2 ? one[i].data : NULL;
+            run_kernel(kernels->layer_norm_backward, &args);
+            assert_same_bits(one[i], all[i]);
+        }
+        for (int i = 0; i < 3; i++) {
+            buffer_free(all[i]);
+            buffer_free(one[i]);
+        }
+        buffer_free(dout);
+        norm_free(&c);
+    }
+}
+
+static void layer_norm_backward_makes_one_gradient_without_the_others(void **state)
+{
+    (void)state;
+    for_each_configuration(check_one_norm_gradient);
+}
+
 static void layer_norm_backward_matches_finite_differences(void **state)
 {
     (void)state;
@@ -374,9 +447,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_adds_token_and_position),
         cmocka_unit_test(embedding_backward_adds_rows_that_tokens_share),
+        cmocka_unit_test(embedding_backward_makes_one_gradient_without_the_other),
         cmocka_unit_test(embedding_backward_leaves_unused_rows_alone),
         cmocka_unit_test(layer_norm_matches_float64_with_and_without_statistics),
         cmocka_unit_test(layer_norm_backward_matches_finite_differences),
+        cmocka_unit_test(layer_norm_backward_makes_one_gradient_without_the_others),
         cmocka_unit_test(bias_backward_adds_the_column_sums),
 #if TEST_ON_CPU
         cmocka_unit_test(sums_over_rows_keep_their_bits_for_any_thread_count),

@@ -117,8 +117,10 @@ LANES_INLINE void norm_backward_columns(const tide_layer_norm_backward_args *arg
             bias_total[bite] += bias_sum[bite];
         }
     }
-    columns_add(args->dweight, begin, width, weight_total);
-    columns_add(args->dbias, begin, width, bias_total);
+    if (args->dweight)
+        columns_add(args->dweight, begin, width, weight_total);
+    if (args->dbias)
+        columns_add(args->dbias, begin, width, bias_total);
 }
 
 static void columns_task(const void *arguments, size_t bite)
@@ -138,10 +140,12 @@ tide_status VARIANT(layer_norm_backward)(void *stream, const void *arguments)
     const tide_layer_norm_backward_args *args = arguments;
     (void)stream;
     assert(args->rows == 0 || (args->in && args->weight && args->dout && args->mean && args->rstd));
-    assert(args->rows == 0 || (args->din && args->dweight && args->dbias && args->width > 0));
+    assert(args->rows == 0 || args->width > 0);
     assert(!args->accumulate || args->din != args->dout);
     /* Columns first: din may overwrite dout. */
-    tide_team_run(columns_bites(args->width), args->rows * args->width, columns_task, args);
-    tide_team_run(args->rows, args->rows * args->width, row_task, args);
+    if (args->dweight || args->dbias)
+        tide_team_run(columns_bites(args->width), args->rows * args->width, columns_task, args);
+    if (args->din)
+        tide_team_run(args->rows, args->rows * args->width, row_task, args);
     return TIDE_OK;
 }

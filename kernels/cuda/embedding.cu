@@ -256,10 +256,12 @@ static tide_status backward_launch(void *stream, const tide_embedding_backward_a
     const unsigned packs = pack_count<T>(args->width), classes = class_count(args->rows);
     const unsigned slices = (packs + WARP_LANES - 1) / WARP_LANES;
     const size_t positions = args->rows < args->sequence_length ? args->rows : args->sequence_length;
-    const tide_status status = TIDE_CUDA_LAUNCH(
-        "embedding_backward tokens", (add_to_tokens<T, WHOLE>), dim3(classes, (slices + SLICES - 1) / SLICES),
-        THREADS, stream, args->tokens, dout, args->dwte, args->rows, args->width, classes, slices);
-    if (status != TIDE_OK)
+    tide_status status = TIDE_OK;
+    if (args->dwte)
+        status = TIDE_CUDA_LAUNCH("embedding_backward tokens", (add_to_tokens<T, WHOLE>),
+                                  dim3(classes, (slices + SLICES - 1) / SLICES), THREADS, stream, args->tokens, dout,
+                                  args->dwte, args->rows, args->width, classes, slices);
+    if (status != TIDE_OK || !args->dwpe)
         return status;
     return TIDE_CUDA_LAUNCH("embedding_backward positions", (add_to_positions<T, WHOLE>),
                             dim3((unsigned)positions, (packs + POSITION_THREADS - 1) / POSITION_THREADS),
@@ -279,6 +281,6 @@ tide_status tide_cuda_embedding_backward(void *stream, const void *arguments)
     const tide_embedding_backward_args *args = (const tide_embedding_backward_args *)arguments;
     if (args->rows * args->width == 0)
         return TIDE_OK;
-    assert(args->tokens && args->dout && args->dwte && args->dwpe && args->sequence_length > 0);
+    assert(args->tokens && args->dout && args->sequence_length > 0);
     return TIDE_CUDA_BY_DTYPE(args->dtype, backward, stream, args);
 }

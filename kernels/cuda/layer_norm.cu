@@ -255,8 +255,10 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS)
                 bias_sums[e] += T::load(dy[i].element[e]);
             }
     }
-    columns_fold<T>(weight_sums, partials, groups, dweight, width);
-    columns_fold<T>(bias_sums, partials, groups, dbias, width);
+    if (dweight)
+        columns_fold<T>(weight_sums, partials, groups, dweight, width);
+    if (dbias)
+        columns_fold<T>(bias_sums, partials, groups, dbias, width);
 }
 
 template <typename T, bool WHOLE>
@@ -265,11 +267,12 @@ static tide_status backward_launch(void *stream, const tide_layer_norm_backward_
     typedef const typename T::stored *elements;
     const unsigned lanes = row_lanes(pack_count<T>(args->width));
     const elements in = (elements)args->in, weight = (elements)args->weight, dout = (elements)args->dout;
-    const tide_status status =
-        TIDE_CUDA_LAUNCH("layer_norm_backward columns", (norm_backward_columns<T, WHOLE>),
-                         columns_blocks<T>(args->width), COLUMNS_THREADS, stream, in, dout, args->mean, args->rstd,
-                         args->dweight, args->dbias, args->rows, args->width);
-    if (status != TIDE_OK)
+    tide_status status = TIDE_OK;
+    if (args->dweight || args->dbias)
+        status = TIDE_CUDA_LAUNCH("layer_norm_backward columns", (norm_backward_columns<T, WHOLE>),
+                                  columns_blocks<T>(args->width), COLUMNS_THREADS, stream, in, dout, args->mean,
+                                  args->rstd, args->dweight, args->dbias, args->rows, args->width);
+    if (status != TIDE_OK || !args->din)
         return status;
     return TIDE_CUDA_LAUNCH("layer_norm_backward rows", (norm_backward_rows<T, WHOLE>), row_grid(args->rows, lanes),
                             row_threads(lanes), stream, in, weight, dout, args->mean, args->rstd,
@@ -289,7 +292,7 @@ tide_status tide_cuda_layer_norm_backward(void *stream, const void *arguments)
     if (args->rows == 0)
         return TIDE_OK;
     assert(args->in && args->weight && args->dout && args->mean && args->rstd);
-    assert(args->din && args->dweight && args->dbias && args->width > 0);
+    assert(args->width > 0);
     assert(!args->accumulate || args->din != args->dout);
     return TIDE_CUDA_BY_DTYPE(args->dtype, backward, stream, args);
 }
