@@ -92,25 +92,55 @@ static tide_status register_checkpoints(tide_gpt2 *model)
     return TIDE_OK;
 }
 
+uint32_t tide_gpt2_lowest_trained(const tide_gpt2_config *config, const bool *frozen)
+{
+    uint32_t lowest = config->layers;
+    for (size_t i = 0; i < tide_gpt2_param_count(config); i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(config, i, &param);
+        const bool is_end = param.role == TIDE_GPT2_LN_F_WEIGHT || param.role == TIDE_GPT2_LN_F_BIAS;
+        if (!(frozen && frozen[i]) && !is_end && param.layer < lowest)
+            lowest = param.layer; /* 0 of wte and wpe */
+    }
+    return lowest;
+}
+
+/* Which params are trained, and how far backward goes for them. */
+static void place_backward(tide_gpt2 *model, const bool *frozen)
+{
+    const tide_gpt2_config *config = &model->options.config;
+    if (frozen)
+        memcpy(model->frozen, frozen, tide_gpt2_param_count(config) * sizeof *frozen);
+    model->options.frozen = model->frozen;
+    model->lowest_trained = tide_gpt2_lowest_trained(config, frozen);
+    model->trains_embedding =
+        tide_gpt2_is_trained(model, TIDE_GPT2_WTE, 0) || tide_gpt2_is_trained(model, TIDE_GPT2_WPE, 0);
+    for (uint32_t layer = 0; layer < config->layers; layer++) /* nobody will ask for what is not kept */
+        model->recompute[layer] = model->recompute[layer] || layer < model->lowest_trained;
+}
+
 static tide_status allocate(const tide_gpt2_options *options, tide_gpt2 **model)
 {
-    const size_t layers = options->config.layers;
+    const size_t layers = options->config.layers, params = tide_gpt2_param_count(&options->config);
     tide_gpt2 *made = calloc(1, sizeof *made);
     if (!made)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model");
     made->options = *options;
     made->region = tide_gpt2_region_layout(options);
     made->recompute = calloc(layers, sizeof *made->recompute);
-    made->params = calloc(tide_gpt2_param_count(&options->config), sizeof *made->params);
+    made->frozen = calloc(params, sizeof *made->frozen);
+    made->params = calloc(params, sizeof *made->params);
     made->residuals = calloc(layers + 1, sizeof *made->residuals);
     made->saved = calloc(layers, sizeof *made->saved);
     made->ops = calloc(3 * layers + 5, sizeof *made->ops);
-    if (!made->recompute || !made->params || !made->residuals || !made->saved || !made->ops) {
+    if (!made->recompute || !made->frozen || !made->params || !made->residuals || !made->saved ||
+        !made->ops) {
         tide_gpt2_destroy(made);
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model of %zu layers", layers);
     }
     memcpy(made->recompute, options->recompute, layers * sizeof *made->recompute);
     made->options.recompute = made->recompute;
+    place_backward(made, options->frozen);
     *model = made;
     return TIDE_OK;
 }
@@ -143,6 +173,7 @@ void tide_gpt2_destroy(tide_gpt2 *model)
     if (!model)
         return;
     free(model->recompute);
+    free(model->frozen);
     free(model->params);
     free(model->residuals);
     free(model->saved);
@@ -159,7 +190,7 @@ tide_param tide_gpt2_param_handle(const tide_gpt2 *model, size_t index)
 double tide_gpt2_step_flops(const tide_gpt2 *model)
 {
     double flops = 0;
-    for (uint32_t i = model->order.embedding; i <= model->order.embedding_backward; i++)
+    for (uint32_t i = model->order.embedding; i <= model->order.last_trained; i++)
         flops += model->ops[i].flops;
     return flops;
 }
@@ -335,8 +366,7 @@ tide_status tide_gpt2_train(tide_gpt2 *model, float loss_scale)
 {
     model->loss_scale = loss_scale;
     const tide_status status = zero_loss(model);
-    return status == TIDE_OK ? run_ops(model, model->order.embedding, model->order.embedding_backward)
-                             : status;
+    return status == TIDE_OK ? run_ops(model, model->order.embedding, model->order.last_trained) : status;
 }
 
 tide_status tide_gpt2_evaluate(tide_gpt2 *model)

@@ -11,6 +11,9 @@
  * then the forward-only ones, which keep nothing: evaluation blocks and head, and the logits of one position
  * for sampling. All micro-batches of a batch pass through an op while its params are resident.
  *
+ * Frozen params get no gradient. Backward ends at the lowest block that has a param that is trained, or at the head; blocks
+ * beneath keep nothing for it. With the token or position embedding trained it goes to the embedding.
+ *
  * Recompute. A block either keeps its activations in a CHECKPOINT tensor or makes them again, in the
  * workspace of its backward op, by the same kernels from the same stored residual: the same bits.
  *
@@ -31,7 +34,8 @@ typedef struct tide_gpt2_options {
     uint32_t seq_len; /* 1 .. context */
     uint32_t micro_batch_sequences;
     uint32_t micro_batches;
-    const bool *recompute; /* [layers]; read during create only */
+    const bool *recompute; /* [layers]; read during create only; of blocks that backward does not reach: nothing is kept */
+    const bool *frozen;    /* [param_count]; NULL: none is. Not all are. Read during create only */
     const tide_kernels *kernels;
 } tide_gpt2_options;
 
@@ -69,6 +73,9 @@ TIDE_NODISCARD tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, 
 
 /* Floating-point operations of a training step's ops, recompute included. */
 double tide_gpt2_step_flops(const tide_gpt2 *model);
+
+/* The lowest block that backward reaches with such frozen params: 0 also if it goes on to the embedding; layers: none. */
+uint32_t tide_gpt2_lowest_trained(const tide_gpt2_config *config, const bool *frozen);
 
 /* GPT-2's initial values into all params. No step may be open. `progress`, unless NULL, is told of "initial values", in bytes
  * of fp32, by the caller's thread. */

@@ -154,9 +154,20 @@ static void attention_backward(tide_gpt2_tape *tape, const tide_gpt2_activations
     void *dqkv = at->gelu, *narrow = at->norm_2;
     tide_gpt2_linear_backward(tape, &attention_linear, at->attention, gradient, narrow);
     tide_gpt2_attention_backward(tape, at, narrow, dqkv);
+    const tide_gpt2 *model = tape->model;
+    const bool passes_on = tide_gpt2_passes_on(model, tape->layer);
+    if (!passes_on && !tide_gpt2_is_trained(model, TIDE_GPT2_LN_1_WEIGHT, tape->layer) &&
+        !tide_gpt2_is_trained(model, TIDE_GPT2_LN_1_BIAS, tape->layer)) {
+        tide_gpt2_linear_params_backward(tape, &qkv_linear, at->norm_1, dqkv);
+        return;
+    }
     tide_gpt2_linear_backward(tape, &qkv_linear, at->norm_1, dqkv, narrow);
-    const tide_layer_norm_backward_args norm = {
-        .in = x, .dout = narrow, .mean = at->mean_1, .rstd = at->rstd_1, .din = gradient, .accumulate = true};
+    const tide_layer_norm_backward_args norm = {.in = x,
+                                                .dout = narrow,
+                                                .mean = at->mean_1,
+                                                .rstd = at->rstd_1,
+                                                .din = passes_on ? gradient : NULL,
+                                                .accumulate = passes_on};
     tide_gpt2_layer_norm_backward(tape, TIDE_GPT2_LN_1_WEIGHT, TIDE_GPT2_LN_1_BIAS, &norm);
 }
 
@@ -171,5 +182,7 @@ void tide_gpt2_block_backward(tide_gpt2_tape *tape)
         make_activations(tape, x, &at);
     mlp_backward(tape, &at, gradient);
     attention_backward(tape, &at, x, gradient);
-    tide_gpt2_copy(tape, x, gradient, tide_gpt2_bytes(tape, tide_gpt2_rows(tape) * tide_gpt2_width(tape)));
+    if (tide_gpt2_passes_on(tape->model, tape->layer))
+        tide_gpt2_copy(tape, x, gradient,
+                       tide_gpt2_bytes(tape, tide_gpt2_rows(tape) * tide_gpt2_width(tape)));
 }

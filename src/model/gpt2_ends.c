@@ -120,7 +120,8 @@ static void logits_backward(tide_gpt2_tape *tape, size_t rows, const void *dlogi
         .in_dtype = options->dtype,
         .out_dtype = options->dtype,
     };
-    tide_gpt2_matmul(tape, "logits weight gradient", &weight);
+    if (tide_gpt2_is_trained(tape->model, TIDE_GPT2_WTE, 0))
+        tide_gpt2_matmul(tape, "logits weight gradient", &weight);
     tide_gpt2_matmul(tape, "logits input gradient", &input);
 }
 
@@ -187,10 +188,12 @@ static void head(tide_gpt2_tape *tape, bool gradient)
     sum_losses(tape);
     if (!gradient)
         return;
+    const bool passes_on = tide_gpt2_passes_on(tape->model, tape->model->options.config.layers);
     const tide_layer_norm_backward_args backward = {
-        .in = x, .dout = norm, .mean = mean, .rstd = rstd, .din = norm};
+        .in = x, .dout = norm, .mean = mean, .rstd = rstd, .din = passes_on ? norm : NULL};
     tide_gpt2_layer_norm_backward(tape, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS, &backward);
-    tide_gpt2_copy(tape, x, norm, rows * row_bytes);
+    if (passes_on)
+        tide_gpt2_copy(tape, x, norm, rows * row_bytes);
 }
 
 void tide_gpt2_head(tide_gpt2_tape *tape)

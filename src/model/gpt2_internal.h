@@ -31,17 +31,21 @@ typedef struct tide_gpt2_op {
 
 /* Which ops of the array belong to what. */
 typedef struct tide_gpt2_order {
-    uint32_t embedding, first_block, head, first_backward, embedding_backward; /* training, in this order */
+    uint32_t embedding, first_block, head, first_backward; /* training, in this order */
+    uint32_t last_trained;                                 /* the last op of a training step */
     uint32_t first_evaluation_block, evaluation_head, logits;
     uint32_t count;
 } tide_gpt2_order;
 
 struct tide_gpt2 {
     tide_pool *pool;
-    tide_gpt2_options options; /* `recompute` points at the model's own copy */
+    tide_gpt2_options options; /* `recompute` and `frozen` point at the model's own copies */
     tide_gpt2_region region;
     float loss_scale;           /* of the training step that runs */
     bool *recompute;            /* [layers] */
+    bool *frozen;               /* [param_count] */
+    uint32_t lowest_trained;    /* block; layers: backward ends with the head */
+    bool trains_embedding;      /* wte or wpe: backward goes on to the embedding */
     tide_param *params;         /* [param_count], creation order */
     tide_checkpoint *residuals; /* [layers + 1] */
     tide_checkpoint *saved;     /* [layers]; unset where the block recomputes */
@@ -106,7 +110,16 @@ static inline size_t tide_gpt2_bytes(const tide_gpt2_tape *tape, size_t elements
     return elements * tide_dtype_bytes(tape->model->options.dtype);
 }
 
-/* A param's values and its gradient accumulator; `layer` is the tape's for roles of a layer. */
+/* Has a param a gradient? `layer` counts for roles of a layer. */
+bool tide_gpt2_is_trained(const tide_gpt2 *model, tide_gpt2_role role, uint32_t layer);
+/* Does backward need the gradient of a block's input, or of the embedding's output? */
+static inline bool tide_gpt2_passes_on(const tide_gpt2 *model, uint32_t layer)
+{
+    return layer > model->lowest_trained || model->trains_embedding;
+}
+
+/* A param's values and its gradient accumulator, NULL if it is frozen; `layer` is the tape's for roles of a layer. Followed by
+ * nobody while measuring. */
 void *tide_gpt2_weight(const tide_gpt2_tape *tape, tide_gpt2_role role);
 float *tide_gpt2_gradient(const tide_gpt2_tape *tape, tide_gpt2_role role);
 /* This micro-batch's part of residual `index`. */
@@ -134,6 +147,9 @@ void tide_gpt2_linear_forward(tide_gpt2_tape *tape, const tide_gpt2_linear *line
                               void *out);
 void tide_gpt2_linear_gelu(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in, void *gelu_in,
                            void *out);
+/* Without the gradient of the layer's input. */
+void tide_gpt2_linear_params_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
+                                      const void *dout);
 void tide_gpt2_linear_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
                                const void *dout, void *din);
 void tide_gpt2_linear_gelu_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,

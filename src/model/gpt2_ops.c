@@ -10,6 +10,9 @@
  *     evaluation block i   READ all 12                i READ LAST, i + 1 WRITE
  *     evaluation head      READ wte ln_f              L READ LAST
  *     logits               READ wte ln_f              L READ LAST
+ *
+ * No GRAD for what is frozen. Where backward does not come, training's ops declare as evaluation's do: a block beneath the
+ * lowest that is trained ends its residual and keeps nothing, that one's backward ends its own, or the head ends the last.
  */
 #include "src/model/gpt2_internal.h"
 
@@ -38,17 +41,24 @@ static void declare_param(const tide_gpt2 *model, declaration *op, tide_gpt2_rol
     op->params[op->param_count++] = (tide_use){.tensor = model->params[index], .access = access};
 }
 
+static uint32_t gradient_access(const tide_gpt2 *model, tide_gpt2_role role, uint32_t layer)
+{
+    return tide_gpt2_is_trained(model, role, layer) ? TIDE_ACCESS_GRAD : 0;
+}
+
 static void declare_layer(const tide_gpt2 *model, declaration *op, uint32_t layer)
 {
     for (int role = TIDE_GPT2_LN_1_WEIGHT; role <= TIDE_GPT2_MLP_PROJ_BIAS; role++)
         declare_param(model, op, (tide_gpt2_role)role, layer, TIDE_ACCESS_READ);
 }
 
-static void declare_head(const tide_gpt2 *model, declaration *op, uint32_t access)
+/* `wanted`: READ, and GRAD of what is trained. */
+static void declare_head(const tide_gpt2 *model, declaration *op, uint32_t wanted)
 {
-    declare_param(model, op, TIDE_GPT2_WTE, 0, access);
-    declare_param(model, op, TIDE_GPT2_LN_F_WEIGHT, 0, access);
-    declare_param(model, op, TIDE_GPT2_LN_F_BIAS, 0, access);
+    static const tide_gpt2_role roles[] = {TIDE_GPT2_WTE, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS};
+    for (int i = 0; i < 3; i++)
+        declare_param(model, op, roles[i], 0,
+                      wanted & (TIDE_ACCESS_READ | gradient_access(model, roles[i], 0)));
 }
 
 static void declare_checkpoint(declaration *op, tide_checkpoint checkpoint, uint32_t access)
@@ -90,7 +100,8 @@ static declaration block_op(const tide_gpt2 *model, uint32_t layer)
     declaration op = {.pass = TIDE_PASS_FORWARD};
     snprintf(op.name, sizeof op.name, "block %u forward", layer);
     declare_layer(model, &op, layer);
-    declare_checkpoint(&op, model->residuals[layer], TIDE_ACCESS_READ);
+    declare_checkpoint(&op, model->residuals[layer],
+                       TIDE_ACCESS_READ | (layer < model->lowest_trained ? TIDE_ACCESS_LAST : 0));
     declare_checkpoint(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
     if (!model->recompute[layer])
         declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_WRITE);
@@ -101,9 +112,11 @@ static declaration head_op(const tide_gpt2 *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "head", .pass = TIDE_PASS_BOTH};
+    const uint32_t layers = model->options.config.layers;
     declare_head(model, &op, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
-    declare_checkpoint(&op, model->residuals[model->options.config.layers],
-                       TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
+    declare_checkpoint(&op, model->residuals[layers],
+                       TIDE_ACCESS_READ |
+                           (tide_gpt2_passes_on(model, layers) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
     return op;
 }
 
@@ -114,9 +127,13 @@ static declaration backward_op(const tide_gpt2 *model, uint32_t layer)
     snprintf(op.name, sizeof op.name, "block %u backward", layer);
     for (int role = TIDE_GPT2_LN_1_WEIGHT; role <= TIDE_GPT2_MLP_PROJ_BIAS; role++) {
         const uint32_t read = backward_reads((tide_gpt2_role)role, recompute) ? TIDE_ACCESS_READ : 0;
-        declare_param(model, &op, (tide_gpt2_role)role, layer, TIDE_ACCESS_GRAD | read);
+        const uint32_t access = gradient_access(model, (tide_gpt2_role)role, layer) | read;
+        if (access)
+            declare_param(model, &op, (tide_gpt2_role)role, layer, access);
     }
-    declare_checkpoint(&op, model->residuals[layer], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
+    declare_checkpoint(&op, model->residuals[layer],
+                       TIDE_ACCESS_READ |
+                           (tide_gpt2_passes_on(model, layer) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
     declare_checkpoint(&op, model->residuals[layer + 1],
                        TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
     if (!recompute)
@@ -128,8 +145,9 @@ static declaration embedding_backward_op(const tide_gpt2 *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "embedding backward", .pass = TIDE_PASS_BACKWARD};
-    declare_param(model, &op, TIDE_GPT2_WTE, 0, TIDE_ACCESS_GRAD);
-    declare_param(model, &op, TIDE_GPT2_WPE, 0, TIDE_ACCESS_GRAD);
+    for (int role = TIDE_GPT2_WTE; role <= TIDE_GPT2_WPE; role++)
+        if (tide_gpt2_is_trained(model, (tide_gpt2_role)role, 0))
+            declare_param(model, &op, (tide_gpt2_role)role, 0, TIDE_ACCESS_GRAD);
     declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
     return op;
 }
@@ -215,7 +233,7 @@ static tide_status register_op(tide_gpt2 *model, const declaration *declared, ui
 
 typedef declaration (*declare)(const tide_gpt2 *model, uint32_t layer);
 
-/* One op, whose place in the order is *first; or one a layer, upwards or downwards, from *first on. */
+/* One op, whose place in the order is *first; or one a layer, from layer `from` on upwards, or downwards to it. */
 static tide_status register_one(tide_gpt2 *model, declare declare_op, tide_gpt2_op_code code, uint32_t *first)
 {
     *first = model->order.count;
@@ -224,12 +242,12 @@ static tide_status register_one(tide_gpt2 *model, declare declare_op, tide_gpt2_
 }
 
 static tide_status register_layers(tide_gpt2 *model, declare declare_op, tide_gpt2_op_code code,
-                                   bool downwards, uint32_t *first)
+                                   bool downwards, uint32_t from, uint32_t *first)
 {
     const uint32_t layers = model->options.config.layers;
     *first = model->order.count;
-    for (uint32_t i = 0; i < layers; i++) {
-        const uint32_t layer = downwards ? layers - 1 - i : i;
+    for (uint32_t i = 0; i < layers - from; i++) {
+        const uint32_t layer = downwards ? layers - 1 - i : from + i;
         const declaration declared = declare_op(model, layer);
         const tide_status status = register_op(model, &declared, layer, code);
         if (status != TIDE_OK)
@@ -241,18 +259,20 @@ static tide_status register_layers(tide_gpt2 *model, declare declare_op, tide_gp
 tide_status tide_gpt2_register_ops(tide_gpt2 *model)
 {
     tide_gpt2_order *order = &model->order;
+    uint32_t one;
     tide_status status = register_one(model, embedding_op, tide_gpt2_embedding, &order->embedding);
     if (status == TIDE_OK)
-        status = register_layers(model, block_op, tide_gpt2_block_forward, false, &order->first_block);
+        status = register_layers(model, block_op, tide_gpt2_block_forward, false, 0, &order->first_block);
     if (status == TIDE_OK)
         status = register_one(model, head_op, tide_gpt2_head, &order->head);
     if (status == TIDE_OK)
-        status = register_layers(model, backward_op, tide_gpt2_block_backward, true, &order->first_backward);
+        status = register_layers(model, backward_op, tide_gpt2_block_backward, true, model->lowest_trained,
+                                 &order->first_backward);
+    if (status == TIDE_OK && model->trains_embedding)
+        status = register_one(model, embedding_backward_op, tide_gpt2_embedding_backward, &one);
+    order->last_trained = order->count - 1;
     if (status == TIDE_OK)
-        status = register_one(model, embedding_backward_op, tide_gpt2_embedding_backward,
-                              &order->embedding_backward);
-    if (status == TIDE_OK)
-        status = register_layers(model, evaluation_block_op, tide_gpt2_block_evaluation, false,
+        status = register_layers(model, evaluation_block_op, tide_gpt2_block_evaluation, false, 0,
                                  &order->first_evaluation_block);
     if (status == TIDE_OK)
         status = register_one(model, evaluation_head_op, tide_gpt2_head_evaluation, &order->evaluation_head);

@@ -21,9 +21,16 @@ void *tide_gpt2_weight(const tide_gpt2_tape *tape, tide_gpt2_role role)
                            model->params[tide_gpt2_param_index(&model->options.config, role, tape->layer)]);
 }
 
+bool tide_gpt2_is_trained(const tide_gpt2 *model, tide_gpt2_role role, uint32_t layer)
+{
+    return !model->frozen[tide_gpt2_param_index(&model->options.config, role, layer)];
+}
+
 float *tide_gpt2_gradient(const tide_gpt2_tape *tape, tide_gpt2_role role)
 {
     const tide_gpt2 *model = tape->model;
+    if (!tide_gpt2_is_trained(model, role, tape->layer))
+        return NULL;
     return tide_param_gradient(
         model->pool, model->params[tide_gpt2_param_index(&model->options.config, role, tape->layer)]);
 }
@@ -170,10 +177,12 @@ void tide_gpt2_linear_gelu(tide_gpt2_tape *tape, const tide_gpt2_linear *linear,
     gelu(tape, gelu_in, out, linear->out_widths * tide_gpt2_width(tape) * tide_gpt2_rows(tape));
 }
 
-/* dweight += in^T dout */
+/* dweight += in^T dout, unless it is frozen */
 static void linear_weight_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
                                    const void *dout)
 {
+    if (!tide_gpt2_is_trained(tape->model, linear->weight, tape->layer))
+        return;
     const size_t in_width = linear->in_widths * tide_gpt2_width(tape);
     const size_t out_width = linear->out_widths * tide_gpt2_width(tape);
     const tide_matmul_args product = {
@@ -194,9 +203,11 @@ static void linear_weight_backward(tide_gpt2_tape *tape, const tide_gpt2_linear 
     tide_gpt2_matmul(tape, linear->weight_name, &product);
 }
 
-/* dbias += column sums of dout */
+/* dbias += column sums of dout, unless it is frozen */
 static void linear_bias_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *dout)
 {
+    if (!tide_gpt2_is_trained(tape->model, linear->bias, tape->layer))
+        return;
     const tide_bias_backward_args args = {
         .dout = dout,
         .dbias = tide_gpt2_gradient(tape, linear->bias),
@@ -206,6 +217,13 @@ static void linear_bias_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *l
     };
     tide_gpt2_launch(tape, linear->bias_name, tape->model->options.kernels->bias_backward, &args, sizeof args,
                      (double)tide_bias_backward_flops(&args), (double)tide_bias_backward_bytes(&args));
+}
+
+void tide_gpt2_linear_params_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *linear, const void *in,
+                                      const void *dout)
+{
+    linear_weight_backward(tape, linear, in, dout);
+    linear_bias_backward(tape, linear, dout);
 }
 
 static tide_matmul_args input_product(const tide_gpt2_tape *tape, const tide_gpt2_linear *linear,
@@ -235,8 +253,7 @@ void tide_gpt2_linear_backward(tide_gpt2_tape *tape, const tide_gpt2_linear *lin
                                const void *dout, void *din)
 {
     const tide_matmul_args product = input_product(tape, linear, dout, din);
-    linear_weight_backward(tape, linear, in, dout);
-    linear_bias_backward(tape, linear, dout);
+    tide_gpt2_linear_params_backward(tape, linear, in, dout);
     tide_gpt2_matmul(tape, linear->input_name, &product);
 }
 
@@ -259,8 +276,7 @@ void tide_gpt2_linear_gelu_backward(tide_gpt2_tape *tape, const tide_gpt2_linear
         tide_matmul_args product = input_product(tape, linear, dout, din);
         product.gelu = TIDE_MATMUL_GELU_BACKWARD;
         product.gelu_in = gelu_in;
-        linear_weight_backward(tape, linear, in, dout);
-        linear_bias_backward(tape, linear, dout);
+        tide_gpt2_linear_params_backward(tape, linear, in, dout);
         tide_gpt2_matmul(tape, linear->input_name, &product);
         return;
     }

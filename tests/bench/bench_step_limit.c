@@ -57,7 +57,7 @@ step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_
 {
     const tide_gpt2_order *order = &model->order;
     double forward = 0, all = 0;
-    for (uint32_t i = order->embedding; i <= order->embedding_backward; i++) {
+    for (uint32_t i = order->embedding; i <= order->last_trained; i++) {
         const double seconds = op_seconds[model->ops[i].handle];
         all += seconds;
         forward += i < order->head ? seconds : 0;
@@ -67,7 +67,7 @@ step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_
                          .last_forward = op_seconds[model->ops[order->head - 1].handle] / all,
                          .first_backward = op_seconds[model->ops[order->head + 1].handle] / all,
                          .embedding = op_seconds[model->ops[order->embedding].handle] / all,
-                         .last_backward = op_seconds[model->ops[order->embedding_backward].handle] / all};
+                         .last_backward = op_seconds[model->ops[order->last_trained].handle] / all};
 }
 
 step_shares step_shares_beside(step_shares of_ops, double op_seconds, double own_seconds,

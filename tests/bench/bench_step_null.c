@@ -154,7 +154,7 @@ static void run_step(const null_session *it, const step_null_options *options)
     const tide_step_options step = {.training = true, .epsilon = 1, .clip_norm = options->clips ? 1 : 0};
     tide_step_result result;
     step_ok(tide_step_begin(it->pool, &step), "step begin");
-    for (uint32_t i = order->embedding; i <= order->embedding_backward; i++)
+    for (uint32_t i = order->embedding; i <= order->last_trained; i++)
         run_op(it, &it->model->ops[i], options);
     step_ok(tide_step_end(it->pool), "step end");
     step_ok(tide_step_result_get(it->pool, &result), "step result");

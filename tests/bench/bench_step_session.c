@@ -219,7 +219,7 @@ static void timed_step(step_session *session, double clip)
                                        .clip_norm = (float)clip};
     const tide_gpt2_order *order = &session->model->order;
     step_ok(tide_step_begin(session->pool, &options), "step begin");
-    for (uint32_t i = order->embedding; i <= order->embedding_backward; i++)
+    for (uint32_t i = order->embedding; i <= order->last_trained; i++)
         timed_op(session, &session->model->ops[i]);
     step_ok(tide_step_end(session->pool), "step end");
     tide_step_result result;
