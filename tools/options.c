@@ -201,6 +201,18 @@ static tide_status switch_parse(const tide_option_table *table, const tide_optio
     return TIDE_OK;
 }
 
+static tide_status texts_parse(const tide_option_table *table, const tide_option *option, const char *text,
+                               tide_option_texts *texts)
+{
+    if (*text == '\0')
+        return bad_value(table, option, text, "must not be empty");
+    if (texts->count == TIDE_OPTION_TEXTS_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s is given more than %d times", table->command,
+                         option->name, TIDE_OPTION_TEXTS_MAX);
+    texts->items[texts->count++] = text;
+    return TIDE_OK;
+}
+
 static tide_status value_parse(const tide_option_table *table, const tide_option *option, const char *text,
                                void *values)
 {
@@ -223,6 +235,8 @@ static tide_status value_parse(const tide_option_table *table, const tide_option
             return bad_value(table, option, text, "must not be empty");
         *(const char **)field = text;
         return TIDE_OK;
+    case TIDE_OPTION_TEXTS:
+        return texts_parse(table, option, text, field);
     case TIDE_OPTION_FLAG:
         break;
     }
@@ -268,7 +282,7 @@ static tide_status option_read(const tide_option_table *table, int count, char *
     const tide_option *option = option_find(table, argument);
     if (option == NULL)
         return unknown_option(table, argument);
-    if (given[option - table->options])
+    if (given[option - table->options] && option->kind != TIDE_OPTION_TEXTS)
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s is given twice", table->command, option->name);
     given[option - table->options] = true;
     const char *equals = strchr(argument, '=');
@@ -348,6 +362,8 @@ static void option_help(const tide_option *option, FILE *out)
     const char *value = option->value != NULL ? option->value : option->value_help;
     if (option->required)
         fputs(" (required)", out);
+    if (option->kind == TIDE_OPTION_TEXTS)
+        fputs(" (repeatable)", out);
     if (has_range(option) && (option->least > 1 || option->most < TELLING_BOUND)) {
         range_write(option, range, sizeof range);
         fprintf(out, " [%s]", range);

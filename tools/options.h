@@ -18,12 +18,21 @@ typedef enum tide_option_kind {
     TIDE_OPTION_FLAG = 0, /* bool; takes no value */
     TIDE_OPTION_SWITCH,   /* bool; on or off */
     TIDE_OPTION_TEXT,     /* const char *; points into argv */
+    TIDE_OPTION_TEXTS,    /* tide_option_texts; may be given again and again */
     TIDE_OPTION_CHOICE,   /* int; the index in `choices` */
     TIDE_OPTION_COUNT,    /* uint64_t in [least, most] */
     TIDE_OPTION_REAL,     /* double in [least, most] */
     TIDE_OPTION_SIZE,     /* uint64_t bytes in [least, most] */
     TIDE_OPTION_RATE,     /* double, bytes a second, in [least, most] */
 } tide_option_kind;
+
+enum { TIDE_OPTION_TEXTS_MAX = 64 };
+
+/* All values of one option, in the order in which they were given; they point into argv. */
+typedef struct tide_option_texts {
+    const char *items[TIDE_OPTION_TEXTS_MAX];
+    uint32_t count;
+} tide_option_texts;
 
 typedef struct tide_option {
     const char *name; /* "--steps"; NULL begins a group in the help and `help` is its title */

@@ -2,7 +2,6 @@
 #include "tools/train_options.h"
 
 #include "src/state/loss_scale.h"
-#include "tools/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +59,9 @@ static const tide_option options[] = {
     {.name = "--loss-scale", .kind = TIDE_OPTION_TEXT, .offset = AT(loss_scale), .metavar = "dynamic|N",
      .value_help = "dynamic with fp16, none with other dtypes",
      .help = "multiply the loss' gradient by it; dynamic: from 65536 on, half after an overflow, twice after 2000 steps"},
+    {.name = "--freeze", .kind = TIDE_OPTION_TEXTS, .offset = AT(freeze), .metavar = "GLOB",
+     .value_help = "none",
+     .help = "do not train params of such names, as in 'h.[0-9].*': 2 bytes each instead of 14, no gradients"},
     {.name = "--recompute", .kind = TIDE_OPTION_CHOICE, .offset = AT(recompute), .metavar = "auto|none|all",
      .value = "auto",
      .help = "blocks whose activations backward computes again; never changes a bit"},
@@ -345,6 +347,8 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.warmup_steps = settings->warmup_given ? settings->warmup : TIDE_TRAINER_WARMUP_DEFAULT;
     filled.seed = settings->seed;
     filled.recompute = recomputes[settings->recompute];
+    filled.freeze = settings->freeze.items;
+    filled.freeze_count = settings->freeze.count;
     filled.resume_dir =
         settings->resume && !tide_train_settings_predict(settings) ? settings->checkpoint : NULL;
     pool_options_fill(settings, device, &filled.pool);

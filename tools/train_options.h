@@ -4,6 +4,7 @@
 
 #include "src/pool/target.h"
 #include "src/train/trainer.h"
+#include "tools/options.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,6 +26,7 @@ typedef struct tide_train_settings {
     int dtype;              /* bf16, fp16, fp32 */
     const char *loss_scale; /* NULL: not given */
     uint64_t vocab_size;
+    tide_option_texts freeze; /* globs */
     int recompute; /* auto, none, all */
 
     const char *device;

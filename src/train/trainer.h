@@ -54,6 +54,8 @@ typedef struct tide_trainer_options {
     uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
+    const char *const *freeze; /* [freeze_count] patterns (fnmatch) of the files' names of params that are not trained */
+    uint32_t freeze_count;
     uint32_t eval_batches; /* validation batches (of the training batch's size) in an evaluation */
     /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. nonmodel_bytes is
      * the trainer's own. Budgets 0: see tide_trainer_plan. */
@@ -108,7 +110,8 @@ typedef struct tide_trainer_plan {
 
 /* Everything that can be refused is refused here, before anything is trained.
  *   ARGUMENT     an option: which, its value, what would be right (a batch that does not divide by sequence
- *                or micro-batch, a sequence longer than the context, ...)
+ *                or micro-batch, a sequence longer than the context, a pattern to freeze that no param has or
+ *                that leaves none to train, ...)
  *   IO, CORRUPT  the data (a token outside the vocabulary, too short, ...), or the checkpoint to resume from
  *   MISMATCH     the checkpoint is of another model, data set, seed or batch
  *   BUDGET       as tide_pool_seal says; where the batch's activations are the reason it also names the

@@ -36,6 +36,10 @@ bool tide_trainer_device_is_null(const char *device);
 TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *options,
                                                 tide_trainer_options *resolved);
 
+/* Which params are frozen, [tide_gpt2_param_count], NULL if none is; the caller frees it. ARGUMENT: a pattern that matches
+ * nothing, or all are frozen. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **frozen);
+
 /* Choose recompute and budgets for resolved options, build pool and model, and seal. Sets *pool, *model and
  * *plan on success. */
 TIDE_NODISCARD tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool,

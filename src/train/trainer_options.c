@@ -4,7 +4,9 @@
 #include "src/state/loss_scale.h"
 
 #include <assert.h>
+#include <fnmatch.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -131,6 +133,47 @@ static tide_status check_numbers(const tide_trainer_options *options)
     if (status == TIDE_OK && options->eval_batches == 0)
         status = tide_fail(TIDE_ERROR_ARGUMENT, "evaluations of 0 batches: it must be 1 or more");
     return status;
+}
+
+/* Freeze what the pattern matches. */
+static tide_status freeze(const tide_gpt2_config *model, const char *pattern, bool *frozen)
+{
+    bool matches = false;
+    for (size_t i = 0; i < tide_gpt2_param_count(model); i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(model, i, &param);
+        const bool match = fnmatch(pattern, param.name, 0) == 0;
+        frozen[i] = frozen[i] || match;
+        matches = matches || match;
+    }
+    if (matches)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "freeze %s: no param of %s has such a name (as wte.weight, h.0.attn.c_attn.bias, ...)",
+                     pattern, model->name);
+}
+
+tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **frozen)
+{
+    const size_t params = tide_gpt2_param_count(&options->model);
+    *frozen = NULL;
+    if (options->freeze_count == 0)
+        return TIDE_OK;
+    bool *made = calloc(params, sizeof *made);
+    if (!made)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %zu params", params);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < options->freeze_count && status == TIDE_OK; i++)
+        status = freeze(&options->model, options->freeze[i], made);
+    if (status == TIDE_OK && memchr(made, false, params * sizeof *made) == NULL)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "freeze: all %zu params are frozen, none is left to train",
+                           params);
+    if (status != TIDE_OK) {
+        free(made);
+        return status;
+    }
+    *frozen = made;
+    return TIDE_OK;
 }
 
 tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_trainer_options *resolved)

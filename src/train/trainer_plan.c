@@ -43,7 +43,13 @@ static uint64_t free_host_bytes(bool shared)
 
 /* --- building --- */
 
-static tide_gpt2_options model_options(const tide_trainer_options *options, const bool *recompute)
+/* Of the model's ways to run the one that is built, or asked about. */
+typedef struct model_variant {
+    bool *recompute; /* [layers] */
+    bool *frozen;    /* [params]; NULL: none is */
+} model_variant;
+
+static tide_gpt2_options model_options(const tide_trainer_options *options, const model_variant *variant)
 {
     const uint64_t sequences = options->batch_tokens / options->seq_len;
     return (tide_gpt2_options){
@@ -52,15 +58,16 @@ static tide_gpt2_options model_options(const tide_trainer_options *options, cons
         .seq_len = options->seq_len,
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = (uint32_t)(sequences / options->micro_batch_sequences),
-        .recompute = recompute,
+        .recompute = variant->recompute,
+        .frozen = variant->frozen,
     };
 }
 
 /* A pool with everything registered, not sealed. */
-static tide_status register_all(const tide_trainer_options *options, const bool *recompute, tide_pool **pool,
-                                tide_gpt2 **model)
+static tide_status register_all(const tide_trainer_options *options, const model_variant *variant,
+                                tide_pool **pool, tide_gpt2 **model)
 {
-    tide_gpt2_options of_model = model_options(options, recompute);
+    tide_gpt2_options of_model = model_options(options, variant);
     tide_pool_options of_pool = options->pool;
     of_pool.nonmodel_bytes = tide_gpt2_region_layout(&of_model).bytes;
     tide_pool *made = NULL;
@@ -78,11 +85,12 @@ static tide_status register_all(const tide_trainer_options *options, const bool 
 }
 
 /* What the plan would be. */
-static tide_status plan_for(const tide_trainer_options *options, const bool *recompute, tide_pool_plan *plan)
+static tide_status plan_for(const tide_trainer_options *options, const model_variant *variant,
+                            tide_pool_plan *plan)
 {
     tide_pool *pool = NULL;
     tide_gpt2 *model = NULL;
-    tide_status status = register_all(options, recompute, &pool, &model);
+    tide_status status = register_all(options, variant, &pool, &model);
     if (status != TIDE_OK)
         return status;
     status = tide_pool_plan_get(pool, 0, plan);
@@ -131,38 +139,44 @@ static uint64_t device_limit(const tide_trainer_options *options, const free_mem
     return options->pool.device_memory_bytes != 0 ? options->pool.device_memory_bytes : device_most(memory);
 }
 
+/* Blocks that have a backward. */
+static uint32_t reached_blocks(const tide_trainer_options *options, const model_variant *variant)
+{
+    return options->model.layers - tide_gpt2_lowest_trained(&options->model, variant->frozen);
+}
+
 static tide_status kept_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                      uint64_t limit_bytes, bool *recompute, uint32_t *kept)
+                                      uint64_t limit_bytes, const model_variant *variant, uint32_t *kept)
 {
     tide_pool_plan none_kept;
-    const tide_status status = plan_for(options, recompute, &none_kept);
+    const tide_status status = plan_for(options, variant, &none_kept);
     if (status != TIDE_OK)
         return status;
     if (options->pool.device_memory_bytes == 0)
         limit_bytes = at_most(limit_bytes, none_kept.device_available_bytes);
-    uint32_t blocks = options->model.layers;
+    uint32_t blocks = reached_blocks(options, variant);
     while (blocks > 0 && device_need(&none_kept, saved_block_bytes, blocks) > limit_bytes)
         blocks--;
     *kept = blocks;
     return TIDE_OK;
 }
 
-/* Fill recompute[layers]: the first blocks recompute, the last `kept` do not. */
+/* The first blocks recompute, the last `kept` do not; of blocks that backward does not reach nothing is kept. */
 static tide_status choose_recompute(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                    uint64_t limit_bytes, bool *recompute)
+                                    uint64_t limit_bytes, const model_variant *variant)
 {
     const uint32_t layers = options->model.layers;
-    uint32_t kept = options->recompute == TIDE_RECOMPUTE_NONE ? layers : 0;
+    uint32_t kept = options->recompute == TIDE_RECOMPUTE_NONE ? reached_blocks(options, variant) : 0;
     for (uint32_t i = 0; i < layers; i++)
-        recompute[i] = true;
+        variant->recompute[i] = true;
     if (options->recompute == TIDE_RECOMPUTE_AUTO) {
         const tide_status status =
-            kept_automatically(options, saved_block_bytes, limit_bytes, recompute, &kept);
+            kept_automatically(options, saved_block_bytes, limit_bytes, variant, &kept);
         if (status != TIDE_OK)
             return status;
     }
     for (uint32_t i = layers - kept; i < layers; i++)
-        recompute[i] = false;
+        variant->recompute[i] = false;
     return TIDE_OK;
 }
 
@@ -209,13 +223,13 @@ static tide_status choose_budgets(const tide_trainer_options *options, const fre
 
 /* --- refusals --- */
 
-static tide_status batch_fits(const tide_trainer_options *options, const bool *recompute,
+static tide_status batch_fits(const tide_trainer_options *options, const model_variant *variant,
                               uint32_t micro_batches, bool *fits)
 {
     tide_trainer_options smaller = *options;
     smaller.batch_tokens = (uint64_t)micro_batches * options->micro_batch_sequences * options->seq_len;
     tide_pool_plan plan;
-    const tide_status status = plan_for(&smaller, recompute, &plan);
+    const tide_status status = plan_for(&smaller, variant, &plan);
     if (status == TIDE_OK)
         *fits = plan.least_device_bytes <= plan.device_memory_bytes &&
                 plan.least_host_bytes <= plan.host_memory_bytes;
@@ -223,7 +237,7 @@ static tide_status batch_fits(const tide_trainer_options *options, const bool *r
 }
 
 /* The pool refused its budgets: if fewer micro-batches would do, say how many tokens that is. */
-static tide_status refuse(const tide_trainer_options *options, const bool *recompute)
+static tide_status refuse(const tide_trainer_options *options, const model_variant *variant)
 {
     char message[MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", tide_message());
@@ -232,7 +246,7 @@ static tide_status refuse(const tide_trainer_options *options, const bool *recom
     while (refused - fitting > 1) {
         const uint32_t middle = fitting + (refused - fitting) / 2;
         bool fits = false;
-        const tide_status status = batch_fits(options, recompute, middle, &fits);
+        const tide_status status = batch_fits(options, variant, middle, &fits);
         if (status != TIDE_OK)
             return status;
         *(fits ? &fitting : &refused) = middle;
@@ -245,18 +259,18 @@ static tide_status refuse(const tide_trainer_options *options, const bool *recom
 
 /* --- the plan --- */
 
-static uint32_t count_recomputed(const tide_trainer_options *options, const bool *recompute)
+static uint32_t count_recomputed(const tide_trainer_options *options, const model_variant *variant)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < options->model.layers; i++)
-        count += recompute[i];
+        count += variant->recompute[i];
     return count;
 }
 
-static tide_trainer_plan describe(const tide_trainer_options *options, const bool *recompute,
+static tide_trainer_plan describe(const tide_trainer_options *options, const model_variant *variant,
                                   const free_memory *memory)
 {
-    const tide_gpt2_options of_model = model_options(options, recompute);
+    const tide_gpt2_options of_model = model_options(options, variant);
     const tide_gpt2_region region = tide_gpt2_region_layout(&of_model);
     const uint64_t residual_bytes =
         tide_align_up(tide_gpt2_residual_part_bytes(&of_model)) * of_model.micro_batches;
@@ -270,7 +284,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const boo
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = of_model.micro_batches,
         .blocks = options->model.layers,
-        .recomputed_blocks = count_recomputed(options, recompute),
+        .recomputed_blocks = count_recomputed(options, variant),
         .residual_bytes = (options->model.layers + UINT64_C(1)) * residual_bytes,
         .saved_block_bytes = tide_align_up(tide_gpt2_saved_part_bytes(&of_model)) * of_model.micro_batches,
         .token_bytes = region.losses_offset,
@@ -315,10 +329,10 @@ static tide_status describe_pool(tide_pool *pool, const tide_gpt2_config *model,
     return TIDE_OK;
 }
 
-static tide_status build(const tide_trainer_options *options, const bool *recompute,
+static tide_status build(const tide_trainer_options *options, const model_variant *variant,
                          const free_memory *memory, tide_pool **pool, tide_gpt2 **model)
 {
-    tide_status status = register_all(options, recompute, pool, model);
+    tide_status status = register_all(options, variant, pool, model);
     if (status != TIDE_OK)
         return status;
     status = choose_budgets(options, memory, *pool);
@@ -331,10 +345,21 @@ static tide_status build(const tide_trainer_options *options, const bool *recomp
     if (status == TIDE_ERROR_BUDGET && tide_pool_plan_get(*pool, 0, &plan) == TIDE_OK) {
         in_force.pool.device_memory_bytes = plan.device_memory_bytes;
         in_force.pool.host_memory_bytes = plan.host_memory_bytes;
-        status = refuse(&in_force, recompute);
+        status = refuse(&in_force, variant);
     }
     tide_gpt2_destroy(*model);
     tide_pool_destroy(*pool);
+    return status;
+}
+
+static tide_status variant_make(const tide_trainer_options *options, model_variant *variant)
+{
+    *variant = (model_variant){.recompute = calloc(options->model.layers, sizeof *variant->recompute)};
+    if (!variant->recompute)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u blocks", options->model.layers);
+    const tide_status status = tide_trainer_frozen(options, &variant->frozen);
+    if (status != TIDE_OK)
+        free(variant->recompute);
     return status;
 }
 
@@ -345,32 +370,31 @@ tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool *
     tide_status status = find_free_memory(resolved, &memory);
     if (status != TIDE_OK)
         return status;
-    bool *recompute = calloc(resolved->model.layers, sizeof *recompute);
-    if (!recompute)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %u blocks", resolved->model.layers);
-    tide_trainer_plan made = describe(resolved, recompute, &memory);
+    model_variant variant;
+    status = variant_make(resolved, &variant);
+    if (status != TIDE_OK)
+        return status;
+    tide_trainer_plan made = describe(resolved, &variant, &memory);
     tide_pool *new_pool = NULL;
     tide_gpt2 *new_model = NULL;
-    status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, &memory), recompute);
+    status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, &memory), &variant);
     if (status == TIDE_OK)
-        status = build(resolved, recompute, &memory, &new_pool, &new_model);
+        status = build(resolved, &variant, &memory, &new_pool, &new_model);
     if (status != TIDE_OK)
-        goto free_recompute;
-    made = describe(resolved, recompute, &memory);
+        goto free_variant;
+    made = describe(resolved, &variant, &memory);
     made.step_flops = tide_gpt2_step_flops(new_model);
     status = describe_pool(new_pool, &resolved->model, &made);
-    if (status != TIDE_OK)
-        goto destroy_pool;
-    *pool = new_pool;
-    *model = new_model;
-    *plan = made;
-    free(recompute);
-    return TIDE_OK;
-
-destroy_pool:
-    tide_gpt2_destroy(new_model);
-    tide_pool_destroy(new_pool);
-free_recompute:
-    free(recompute);
+    if (status == TIDE_OK) {
+        *pool = new_pool;
+        *model = new_model;
+        *plan = made;
+    } else {
+        tide_gpt2_destroy(new_model);
+        tide_pool_destroy(new_pool);
+    }
+free_variant:
+    free(variant.recompute);
+    free(variant.frozen);
     return status;
 }
