@@ -9,8 +9,8 @@ typedef enum tide_command_kind {
                                 host_slot in (copy), or zero it (zero) */
     TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
     TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
-    TIDE_COMMAND_UPDATE,     /* optimizer on one part of a PARAM chunk, on `tier`, slots in task[] */
-    TIDE_COMMAND_RESTORE,    /* part of a PARAM chunk from MASTER, on the host, slots in task[] */
+    TIDE_COMMAND_UPDATE,     /* optimizer on one piece of a PARAM chunk, on `tier`, slots in task[] */
+    TIDE_COMMAND_RESTORE,    /* a piece of a PARAM chunk from its state, on the host, slots in task[] */
     TIDE_COMMAND_ACCESS,     /* the host request's chunks are in their host slots, slots in task[] */
 } tide_command_kind;
 
@@ -35,7 +35,7 @@ typedef struct tide_task_chunk {
     uint8_t access; /* TIDE_ACCESS_READ, WRITE or both */
 } tide_task_chunk;
 
-enum { TIDE_TASK_CHUNKS_MAX = 4 };
+enum { TIDE_TASK_CHUNKS_MAX = 2 };
 
 typedef struct tide_command {
     uint32_t id;
@@ -48,10 +48,9 @@ typedef struct tide_command {
     bool zero;
     bool in_place;  /* FETCH: the slot is the chunk's and mapped; the host has changed the chunk meanwhile */
     tide_tier tier; /* tasks */
-    uint32_t part;  /* tasks: which part of the PARAM chunk */
+    uint32_t piece; /* tasks: which one of the PARAM chunk (tide_layout_piece) */
     uint32_t task_count;
-    tide_task_chunk
-        task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE: PARAM, MASTER, MOMENTUM, VARIANCE; RESTORE: PARAM, MASTER */
+    tide_task_chunk task[TIDE_TASK_CHUNKS_MAX]; /* UPDATE, RESTORE: PARAM, STATE */
 } tide_command;
 
 /* What has been done so far. */

@@ -25,11 +25,10 @@ tide_status tide_dues_create(tide_dues *dues, const tide_layout *layout, tide_te
     dues->wanted_on_device = tide_arrays_add(&dues->arrays, chunks, sizeof *dues->wanted_on_device);
     if (dues->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for updates of %u chunks", chunks);
-    const uint32_t parts = tide_layout_parts_per_chunk(layout);
-    const uint32_t all_parts = tide_layout_space_chunks(layout, TIDE_SPACE_MASTER);
-    assert(all_parts > (chunks - 1) * parts && all_parts <= chunks * parts);
-    for (tide_chunk chunk = 0; chunk < chunks; chunk++)
-        dues->chunks[chunk].parts = all_parts - chunk * parts < parts ? all_parts - chunk * parts : parts;
+    for (tide_chunk chunk = 0; chunk < chunks; chunk++) {
+        dues->chunks[chunk].pieces = tide_layout_pieces(layout, chunk);
+        dues->trained += dues->chunks[chunk].pieces > 0;
+    }
     return TIDE_OK;
 }
 
@@ -46,12 +45,20 @@ static void note(tide_dues *dues, tide_chunk chunk)
     tide_places_note(dues->tensors->places, chunk, TIDE_WATCHERS_ALL);
 }
 
-tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk)
+bool tide_dues_owners(const tide_dues *dues, tide_chunk chunk, tide_chunk *first, tide_chunk *last)
 {
     const tide_space space = tide_layout_chunk_space(dues->layout, chunk);
-    if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
-        return space == TIDE_SPACE_PARAM ? chunk : TIDE_CHUNK_NONE;
-    return tide_layout_chunk_index(dues->layout, chunk) / tide_layout_parts_per_chunk(dues->layout);
+    *first = *last = chunk;
+    if (space == TIDE_SPACE_STATE)
+        tide_layout_state_owners(dues->layout, chunk, first, last);
+    return space != TIDE_SPACE_CHECKPOINT;
+}
+
+uint32_t tide_dues_piece(const tide_dues *dues, tide_chunk chunk)
+{
+    const tide_due *due = &dues->chunks[chunk];
+    assert(due->kind != TIDE_DUE_NONE && due->done < due->pieces);
+    return due->descends ? due->pieces - 1 - due->done : due->done;
 }
 
 /* Its gradients are complete and its own update has not begun. A param that spans chunks is at rest only when all of them
@@ -94,20 +101,21 @@ void tide_dues_step_begin(tide_dues *dues, uint64_t step)
     dues->begun = 0;
 }
 
-static void start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind)
+static void start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind, bool descends)
 {
     tide_due *due = &dues->chunks[chunk];
     assert(tide_dues_is_param_chunk(dues, chunk));
-    assert(due->kind == TIDE_DUE_NONE && due->parts > 0);
+    assert(due->kind == TIDE_DUE_NONE && due->pieces > 0);
     assert(kind == TIDE_DUE_RESTORE || tide_tensors_all_closed(dues->tensors, chunk));
     assert(kind == TIDE_DUE_RESTORE || due->step != dues->training_step);
     assert(kind != TIDE_DUE_NONE && !due->running && dues->count < chunk_count(dues));
     due->kind = kind;
-    due->part = 0;
+    due->descends = descends;
+    due->done = 0;
     due->step = dues->training_step;
     due->on_device = kind == TIDE_DUE_UPDATE && dues->on_device[chunk];
     dues->count++;
-    dues->parts_open += due->parts;
+    dues->pieces_open += due->pieces;
     note(dues, chunk);
 }
 
@@ -118,14 +126,15 @@ void tide_dues_start_complete(tide_dues *dues, uint32_t param)
     for (tide_chunk chunk = record->first; chunk <= record->last; chunk++)
         if (dues->chunks[chunk].step != dues->training_step &&
             tide_tensors_is_complete(dues->tensors, chunk, dues->training_step))
-            start(dues, chunk, TIDE_DUE_UPDATE);
+            start(dues, chunk, TIDE_DUE_UPDATE, true);
 }
 
 void tide_dues_start_all(tide_dues *dues)
 {
-    assert(dues->count == 0 && dues->parts_open == 0);
+    assert(dues->count == 0 && dues->pieces_open == 0);
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
-        start(dues, chunk, TIDE_DUE_UPDATE);
+        if (dues->chunks[chunk].pieces > 0)
+            start(dues, chunk, TIDE_DUE_UPDATE, false);
 }
 
 /* What is left of it is owed no more. */
@@ -135,8 +144,8 @@ static void drop(tide_dues *dues, tide_chunk chunk)
     assert(!due->running);
     if (due->kind == TIDE_DUE_NONE)
         return;
-    assert(dues->count > 0 && dues->parts_open >= due->parts - due->part);
-    dues->parts_open -= due->parts - due->part;
+    assert(dues->count > 0 && dues->pieces_open >= due->pieces - due->done);
+    dues->pieces_open -= due->pieces - due->done;
     dues->count--;
     due->kind = TIDE_DUE_NONE;
     note(dues, chunk);
@@ -147,14 +156,14 @@ static void restore(tide_dues *dues, tide_chunk chunk)
     const uint64_t step = dues->training_step;
     const tide_due *due = &dues->chunks[chunk];
     if (due->kind == TIDE_DUE_UPDATE && due->step == step) {
-        assert(due->part == 0);
+        assert(due->done == 0);
         drop(dues, chunk);
     }
-    if (due->kind != TIDE_DUE_NONE)
+    if (due->kind != TIDE_DUE_NONE || due->pieces == 0)
         return;
     tide_places_unmark(dues->tensors->places, chunk, TIDE_MARK_LEAVING | TIDE_MARK_WRITING | TIDE_MARK_KEPT);
     if (tide_tensors_has_gradient(dues->tensors, chunk, step))
-        start(dues, chunk, TIDE_DUE_RESTORE);
+        start(dues, chunk, TIDE_DUE_RESTORE, false);
     else
         tide_tensors_settle(dues->tensors, chunk, step);
 }
@@ -170,18 +179,18 @@ void tide_dues_forget(tide_dues *dues)
 {
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++)
         drop(dues, chunk);
-    assert(dues->count == 0 && dues->parts_open == 0);
+    assert(dues->count == 0 && dues->pieces_open == 0);
     tide_tensors_forget_gradients(dues->tensors);
     dues->failed = false;
 }
 
-/* --- parts --- */
+/* --- pieces --- */
 
-void tide_dues_part_begin(tide_dues *dues, tide_chunk chunk)
+void tide_dues_piece_begin(tide_dues *dues, tide_chunk chunk)
 {
     tide_due *due = &dues->chunks[chunk];
     assert(due->kind != TIDE_DUE_NONE && !due->running);
-    assert(tide_dues_is_param_chunk(dues, chunk) && due->part < due->parts);
+    assert(tide_dues_is_param_chunk(dues, chunk) && due->done < due->pieces);
     due->running = true;
     note(dues, chunk);
     dues->begun += due->kind == TIDE_DUE_UPDATE && due->step == dues->training_step;
@@ -193,21 +202,17 @@ static void change_sides(tide_dues *dues, tide_chunk chunk)
     assert(dues->chunks[chunk].kind == TIDE_DUE_NONE);
     dues->placements++;
     dues->on_device[chunk] = dues->wanted_on_device[chunk];
-    for (uint32_t part = 0; part < dues->chunks[chunk].parts; part++)
-        for (int space = TIDE_SPACE_MASTER; space <= TIDE_SPACE_VARIANCE; space++) {
-            const tide_chunk state = tide_layout_state_chunk(dues->layout, chunk, (tide_space)space, part);
-            if (state != TIDE_CHUNK_NONE)
-                note(dues, state);
-        }
+    for (uint32_t i = 0; i < dues->chunks[chunk].pieces; i++)
+        note(dues, tide_layout_piece(dues->layout, chunk, i).state_chunk);
 }
 
 static void finish(tide_dues *dues, tide_chunk chunk)
 {
     tide_due *due = &dues->chunks[chunk];
-    assert(due->part < due->parts && dues->parts_open > 0);
-    due->part++;
-    dues->parts_open--;
-    if (due->part < due->parts)
+    assert(due->done < due->pieces && dues->pieces_open > 0);
+    due->done++;
+    dues->pieces_open--;
+    if (due->done < due->pieces)
         return;
     drop(dues, chunk);
     if (dues->on_device[chunk] != dues->wanted_on_device[chunk])
@@ -215,17 +220,17 @@ static void finish(tide_dues *dues, tide_chunk chunk)
     tide_tensors_settle(dues->tensors, chunk, due->step);
 }
 
-void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
+void tide_dues_piece_end(tide_dues *dues, tide_chunk chunk, tide_piece_end how)
 {
     tide_due *due = &dues->chunks[chunk];
     const bool updates = due->kind == TIDE_DUE_UPDATE;
     assert(due->kind != TIDE_DUE_NONE && due->running);
-    assert((unsigned)how <= TIDE_PART_CANCELLED && tide_dues_is_param_chunk(dues, chunk));
+    assert((unsigned)how <= TIDE_PIECE_CANCELLED && tide_dues_is_param_chunk(dues, chunk));
     due->running = false;
     note(dues, chunk);
-    if (how == TIDE_PART_DONE)
+    if (how == TIDE_PIECE_DONE)
         finish(dues, chunk);
-    else if (updates && how == TIDE_PART_FAILED)
+    else if (updates && how == TIDE_PIECE_FAILED)
         dues->failed = true;
     else if (updates && due->step == dues->training_step)
         dues->begun--;
@@ -237,16 +242,28 @@ void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how)
  * for. Not known yet: all. */
 static uint32_t balanced_updates(const tide_dues *dues)
 {
-    const uint32_t chunks = chunk_count(dues);
+    const uint32_t chunks = dues->trained;
     const double host = dues->seconds[TIDE_TIER_HOST], device = dues->seconds[TIDE_TIER_DEVICE];
     if (!(host > 0 && device > 0))
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);
     /* The host has room for the state of so many, with a copy of each. */
-    const uint32_t states = tide_layout_fp32_spaces(dues->layout) * tide_layout_parts_per_chunk(dues->layout);
-    const uint32_t elsewhere = dues->slots[TIDE_TIER_HOST] / (states + 1);
+    const uint64_t all = (uint64_t)chunks + tide_layout_space_chunks(dues->layout, TIDE_SPACE_STATE);
+    const uint32_t elsewhere = (uint32_t)(dues->slots[TIDE_TIER_HOST] * (uint64_t)chunks / all);
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
+}
+
+static tide_chunk last_state(const tide_dues *dues, tide_chunk chunk)
+{
+    return tide_layout_piece(dues->layout, chunk, dues->chunks[chunk].pieces - 1).state_chunk;
+}
+
+/* STATE chunks of a PARAM chunk, but for the one that is counted already. */
+static uint32_t new_states(const tide_dues *dues, tide_chunk chunk, tide_chunk counted)
+{
+    const uint32_t pieces = dues->chunks[chunk].pieces;
+    return pieces - (pieces > 0 && tide_layout_piece(dues->layout, chunk, 0).state_chunk == counted);
 }
 
 static void place(tide_dues *dues)
@@ -257,11 +274,15 @@ static void place(tide_dues *dues)
     const uint32_t device = dues->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
     dues->balanced = wanted;
+    tide_chunk counted = TIDE_CHUNK_NONE;
     for (tide_chunk i = 0; i < chunks; i++) {
-        const uint32_t slots = tide_layout_fp32_spaces(dues->layout) * dues->chunks[i].parts;
-        const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && slots <= margin && wanted > 0;
-        margin = fits ? margin - slots : 0;
+        const uint32_t slots = new_states(dues, i, counted);
+        const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && dues->chunks[i].pieces > 0 &&
+                          slots <= margin && wanted > 0;
+        if (dues->chunks[i].pieces > 0)
+            margin = fits ? margin - slots : 0;
         wanted -= fits;
+        counted = fits ? last_state(dues, i) : counted;
         dues->wanted_on_device[i] = fits || dues->placement == TIDE_PLACEMENT_DEVICE;
     }
 }
@@ -281,7 +302,7 @@ void tide_dues_set_seconds(tide_dues *dues, double host_seconds, double device_s
     assert(host_seconds >= 0 && device_seconds >= 0);
     dues->seconds[TIDE_TIER_HOST] = host_seconds;
     dues->seconds[TIDE_TIER_DEVICE] = device_seconds;
-    const uint32_t chunks = chunk_count(dues);
+    const uint32_t chunks = dues->trained;
     const uint32_t wanted = balanced_updates(dues), had = dues->balanced;
     const uint32_t moved = wanted > had ? wanted - had : had - wanted;
     if (dues->placement == TIDE_PLACEMENT_AUTO && moved * PLACEMENT_STEPS >= chunks)
@@ -290,11 +311,14 @@ void tide_dues_set_seconds(tide_dues *dues, double host_seconds, double device_s
 
 uint32_t tide_dues_state_slots(const tide_dues *dues)
 {
-    uint32_t on_device = 0, in_all = 0;
+    const uint32_t in_all = tide_layout_space_chunks(dues->layout, TIDE_SPACE_STATE);
+    tide_chunk counted = TIDE_CHUNK_NONE;
+    uint32_t on_device = 0;
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++) {
-        const uint32_t states = tide_layout_fp32_spaces(dues->layout) * dues->chunks[chunk].parts;
-        in_all += states;
-        on_device += dues->on_device[chunk] && dues->placement == TIDE_PLACEMENT_AUTO ? states : 0;
+        if (!dues->on_device[chunk] || dues->placement != TIDE_PLACEMENT_AUTO)
+            continue;
+        on_device += new_states(dues, chunk, counted);
+        counted = last_state(dues, chunk);
     }
     assert(on_device <= in_all);
     const uint32_t room = dues->slots[TIDE_TIER_HOST];
@@ -304,15 +328,15 @@ uint32_t tide_dues_state_slots(const tide_dues *dues)
 
 bool tide_dues_is_valid(const tide_dues *dues)
 {
-    uint32_t count = 0, parts = 0;
+    uint32_t count = 0, pieces = 0;
     for (tide_chunk chunk = 0; chunk < chunk_count(dues); chunk++) {
         const tide_due *due = &dues->chunks[chunk];
         if (due->kind == TIDE_DUE_NONE)
             continue;
-        if (due->part >= due->parts)
+        if (due->done >= due->pieces)
             return false;
         count++;
-        parts += due->parts - due->part;
+        pieces += due->pieces - due->done;
     }
-    return count == dues->count && parts == dues->parts_open;
+    return count == dues->count && pieces == dues->pieces_open;
 }

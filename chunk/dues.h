@@ -1,7 +1,8 @@
 /* What each PARAM chunk owes before an op may use it, an update or a restore, and on which tier it is done.
  *
- * A due's parts are done one after the other: a part is an fp32 chunk each of MASTER, MOMENTUM and VARIANCE, and their share
- * of the PARAM chunk. On which tier a chunk is updated changes only when none of its parts is owed.
+ * A due's pieces (layout.h) are done one after the other: ascending if they waited for the norm, descending during backward, so
+ * that the STATE chunk on a border is used twice in a row. On which tier a chunk is updated changes only when none of its
+ * pieces is owed. A frozen chunk has no pieces and owes nothing.
  *
  * Placement AUTO: as many chunks' state on the device as fits where nothing else wants to be, and as lets both sides end
  * together by the seconds that an update takes on each. The first chunks: their gradients come last and they are wanted first, so
@@ -18,10 +19,11 @@ typedef enum tide_due_kind { TIDE_DUE_NONE = 0, TIDE_DUE_UPDATE, TIDE_DUE_RESTOR
 
 typedef struct tide_due {
     tide_due_kind kind;
-    bool running; /* a part's task is handed out */
+    bool running; /* a piece's task is handed out */
     bool on_device;
-    uint32_t part;  /* the next, or running, one */
-    uint32_t parts; /* parts that hold elements */
+    bool descends;   /* the last piece first */
+    uint32_t done;   /* pieces */
+    uint32_t pieces; /* 0: frozen */
     uint64_t step;  /* whose gradients; of the last one, when nothing is owed */
 } tide_due;
 
@@ -30,8 +32,9 @@ typedef struct tide_dues {
     const tide_layout *layout;
     tide_tensors *tensors;
     tide_due *chunks;       /* per PARAM chunk */
+    uint32_t trained;       /* chunks that are not frozen */
     uint32_t count;         /* chunks that owe */
-    uint32_t parts_open;    /* tasks not done */
+    uint32_t pieces_open;   /* tasks not done */
     uint64_t training_step; /* whose gradients dues begun from now on are about */
     uint32_t begun;         /* updates of it that were handed out and not cancelled */
     bool failed;            /* an update changed params without finishing */
@@ -61,8 +64,10 @@ static inline bool tide_dues_has(const tide_dues *dues, tide_chunk chunk)
     return tide_dues_is_param_chunk(dues, chunk) && dues->chunks[chunk].kind != TIDE_DUE_NONE;
 }
 
-/* The PARAM chunk whose update uses the chunk; TIDE_CHUNK_NONE for a CHECKPOINT chunk. */
-tide_chunk tide_dues_param_chunk(const tide_dues *dues, tide_chunk chunk);
+/* The PARAM chunks whose updates use the chunk, first to last; false for a CHECKPOINT chunk. */
+bool tide_dues_owners(const tide_dues *dues, tide_chunk chunk, tide_chunk *first, tide_chunk *last);
+/* The next, or running, piece of what a PARAM chunk owes: its number in the layout. */
+uint32_t tide_dues_piece(const tide_dues *dues, tide_chunk chunk);
 /* The host will update it (its gradients are complete, or its due is on): it has to leave the device, or stay away. */
 bool tide_dues_must_leave(const tide_dues *dues, tide_chunk chunk);
 /* Does any chunk owe an update of `step`? Of another step than `step`, anything (`*owing` says which)? */
@@ -73,7 +78,7 @@ bool tide_dues_owes_older(const tide_dues *dues, uint64_t step, tide_chunk *owin
 void tide_dues_step_begin(tide_dues *dues, uint64_t step);
 /* Its chunk's gradients of the training step are complete, and its update has not begun: it begins. */
 void tide_dues_start_complete(tide_dues *dues, uint32_t param);
-/* All PARAM chunks owe the training step's update. */
+/* All trained PARAM chunks owe the training step's update. */
 void tide_dues_start_all(tide_dues *dues);
 /* The training step is skipped or given up, none of its updates has begun: what holds its gradients is restored, the rest
  * owes nothing for it. Marks of leaving go: what would leave is worth no copy. */
@@ -81,15 +86,15 @@ void tide_dues_restore(tide_dues *dues);
 /* Nothing is owed any more, and no param has a gradient (the pool is torn). */
 void tide_dues_forget(tide_dues *dues);
 
-typedef enum tide_part_end {
-    TIDE_PART_DONE = 0,
-    TIDE_PART_FAILED,    /* it may have changed params */
-    TIDE_PART_CANCELLED, /* it was never started */
-} tide_part_end;
+typedef enum tide_piece_end {
+    TIDE_PIECE_DONE = 0,
+    TIDE_PIECE_FAILED,    /* it may have changed params */
+    TIDE_PIECE_CANCELLED, /* it was never started */
+} tide_piece_end;
 
-/* A part's task is handed out; is over. */
-void tide_dues_part_begin(tide_dues *dues, tide_chunk chunk);
-void tide_dues_part_end(tide_dues *dues, tide_chunk chunk, tide_part_end how);
+/* A piece's task is handed out; is over. */
+void tide_dues_piece_begin(tide_dues *dues, tide_chunk chunk);
+void tide_dues_piece_end(tide_dues *dues, tide_chunk chunk, tide_piece_end how);
 
 /* --- placement --- */
 

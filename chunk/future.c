@@ -35,7 +35,7 @@ tide_status tide_future_create(tide_future *future, const tide_ops *ops, const t
     if (future->arrays.lacks)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "manager: no memory for plans of %u uses of %u chunks", uses,
                          chunks);
-    future->spread = 1 + tide_layout_fp32_spaces(ops->layout) * tide_layout_parts_per_chunk(ops->layout);
+    future->spread = 1 + tide_layout_pieces_most(ops->layout);
     uint64_t never_first = (uint64_t)uses * future->spread;
     if (never_first <
         2 * (uint64_t)chunks) /* without a recording: room to tell what was used last (victims.h) */
@@ -268,53 +268,59 @@ tide_horizon tide_future_horizon(const tide_future *future)
     return (tide_horizon){.from = from * future->spread, .never = future->never_first};
 }
 
-/* Which of its PARAM chunk's states it is, from 1. */
-static uint32_t state_number(const tide_layout *layout, tide_chunk chunk)
+/* Of a PARAM chunk the use before which its state is wanted on the device again; TIDE_USE_NONE: never. */
+static uint32_t state_use(const tide_future *f, tide_chunk param_chunk)
 {
-    const uint32_t parts = tide_layout_parts_per_chunk(layout);
-    const uint32_t space = (uint32_t)tide_layout_chunk_space(layout, chunk) - TIDE_SPACE_MASTER;
-    assert(space < TIDE_SPACE_CHECKPOINT - TIDE_SPACE_MASTER);
-    return 1 + space * parts + tide_layout_chunk_index(layout, chunk) % parts;
-}
-
-static bool is_state(const tide_layout *layout, tide_chunk chunk)
-{
-    const tide_space space = tide_layout_chunk_space(layout, chunk);
-    return space != TIDE_SPACE_PARAM && space != TIDE_SPACE_CHECKPOINT;
-}
-
-/* The use of which a chunk is next worth having on the device. */
-static uint32_t worth_use(const tide_future *f, tide_chunk chunk)
-{
-    assert(f->active);
-    if (!is_state(f->ops->layout, chunk))
-        return tide_dues_must_leave(f->dues, chunk) ? TIDE_USE_NONE : tide_schedule_next(&f->schedule, chunk);
-    const tide_chunk param_chunk = tide_dues_param_chunk(f->dues, chunk);
     if (!f->dues->on_device[param_chunk])
         return TIDE_USE_NONE;
     return tide_dues_has(f->dues, param_chunk) ? tide_schedule_next(&f->schedule, param_chunk)
                                                : tide_schedule_last(&f->schedule, param_chunk);
 }
 
-static uint32_t key_of(const tide_future *f, uint32_t use, tide_chunk chunk)
+/* The use of which a chunk is next worth having on the device; of a STATE chunk its nearest owner's, and which. */
+static uint32_t worth_use(const tide_future *f, tide_chunk chunk, tide_chunk *owner)
 {
-    const tide_layout *layout = f->ops->layout;
-    const uint32_t which = is_state(layout, chunk) ? state_number(layout, chunk) : 0;
+    tide_chunk last;
+    uint32_t use = TIDE_USE_NONE;
+    assert(f->active);
+    if (tide_layout_chunk_space(f->ops->layout, chunk) != TIDE_SPACE_STATE)
+        return tide_dues_must_leave(f->dues, chunk) ? TIDE_USE_NONE : tide_schedule_next(&f->schedule, chunk);
+    tide_layout_state_owners(f->ops->layout, chunk, owner, &last);
+    for (tide_chunk other = *owner; other <= last; other++) {
+        const uint32_t others = state_use(f, other);
+        if (tide_schedule_distance(&f->schedule, others) >= tide_schedule_distance(&f->schedule, use))
+            continue;
+        use = others;
+        *owner = other;
+    }
+    return use;
+}
+
+/* `which` of the uses' chunks it is: 0 is the used one, its states are numbered from 1. */
+static uint32_t key_of(const tide_future *f, uint32_t use, uint32_t which, tide_chunk chunk)
+{
     assert(which < f->spread && (use == TIDE_USE_NONE || use < f->schedule.use_capacity));
     return use == TIDE_USE_NONE ? tide_future_never_key(f, chunk) : use * f->spread + which;
 }
 
 uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk)
 {
-    return key_of(future, tide_schedule_next(&future->schedule, chunk), chunk);
+    return key_of(future, tide_schedule_next(&future->schedule, chunk), 0, chunk);
 }
 
 uint32_t tide_future_worth_key(const tide_future *future, tide_chunk chunk)
 {
-    return key_of(future, worth_use(future, chunk), chunk);
+    const tide_layout *layout = future->ops->layout;
+    tide_chunk owner = TIDE_CHUNK_NONE;
+    const uint32_t use = worth_use(future, chunk, &owner);
+    uint32_t which = 0;
+    if (owner != TIDE_CHUNK_NONE)
+        which = 1 + chunk - tide_layout_piece(layout, owner, 0).state_chunk;
+    return key_of(future, use, which, chunk);
 }
 
 uint32_t tide_future_worth_distance(const tide_future *future, tide_chunk chunk)
 {
-    return tide_schedule_distance(&future->schedule, worth_use(future, chunk));
+    tide_chunk owner;
+    return tide_schedule_distance(&future->schedule, worth_use(future, chunk, &owner));
 }

@@ -1,10 +1,10 @@
 /* How a task's chunks come together.
  *
- * A PARAM chunk that owes an update or a restore runs one task per part, one after the other:
+ * A PARAM chunk that owes an update or a restore runs one task per piece, one after the other:
  *
- *   UPDATE    PARAM read and write; MASTER, MOMENTUM, VARIANCE read and write
- *   RESTORE   PARAM written (its first part: nothing of it is worth a copy), MASTER read; on the host
- *   ACCESS    the host request: up to four chunks of any space, on the host
+ *   UPDATE    PARAM and STATE read and written
+ *   RESTORE   PARAM written (its first piece: nothing of it is worth a copy), STATE read; on the host
+ *   ACCESS    the host request: up to two chunks of any space, on the host
  *
  * On the host a task whose chunks are all there is handed out at once, the first of them in forward order: gradients
  * leave the device as they complete, so most updates find them there, and none waits for another's to arrive. Of those
@@ -18,6 +18,9 @@
  *   2. a chunk it only reads is written back
  *   3. chunks without content get a host slot, all at once
  *   4. all there: pinned and handed out                  2. all there: pinned and handed out
+ *
+ * What is gathered on one tier is disjoint from what is on the other: pieces of two neighbours may share a STATE chunk. The lower
+ * piece wins, or the one that a request waits for.
  *
  * Nothing is pinned before the last step. The chunks are only marked, so that no other task and no prefetch
  * takes them away again; a request of an op may, and the gather then resumes.
@@ -48,7 +51,7 @@ static void set_gather(tide_tasks *t, const tide_command *task)
 {
     assert(task->task_count > 0 && (unsigned)task->tier < TIDE_TIER_COUNT);
     const tide_command *was = &t->gathered[task->tier];
-    if (was->task_count == task->task_count && was->chunk == task->chunk && was->part == task->part &&
+    if (was->task_count == task->task_count && was->chunk == task->chunk && was->piece == task->piece &&
         was->kind == task->kind)
         return;
     clear_gather(t, task->tier);
@@ -88,7 +91,7 @@ void tide_gather_hand_out(tide_tasks *t, const tide_command *task, tide_command 
     tide_moves_issue(t->moves, command);
     if (task->kind != TIDE_COMMAND_ACCESS) {
         t->running[task->tier]++;
-        tide_dues_part_begin(t->dues, task->chunk);
+        tide_dues_piece_begin(t->dues, task->chunk);
     }
     if (t->gathered[task->tier].chunk == task->chunk) /* another's gathering goes on */
         clear_gather(t, task->tier);
@@ -201,8 +204,39 @@ static bool gather_on_device(tide_tasks *t, const tide_turn *turn, const tide_co
     return true;
 }
 
+static bool is_awaited(const tide_tasks *t, const tide_command *task)
+{
+    return tide_place_of(t->places, task->chunk)->marks & TIDE_MARK_FIRST;
+}
+
+/* Do both want the same chunk? */
+static bool overlap(const tide_command *a, const tide_command *b)
+{
+    for (uint32_t i = 0; i < a->task_count; i++)
+        for (uint32_t k = 0; k < b->task_count; k++)
+            if (a->task[i].chunk == b->task[k].chunk)
+                return true;
+    return false;
+}
+
+/* May the task be gathered beside what is gathered on the other tier? */
+static bool takes_over(tide_tasks *t, const tide_command *task)
+{
+    const tide_tier other_tier = task->tier == TIDE_TIER_HOST ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    const tide_command *other = &t->gathered[other_tier];
+    if (!overlap(task, other))
+        return true;
+    const bool wanted = is_awaited(t, task), others = is_awaited(t, other);
+    if (wanted != others ? others : other->chunk < task->chunk)
+        return false;
+    clear_gather(t, other_tier);
+    return true;
+}
+
 bool tide_gather_next(tide_tasks *t, const tide_turn *turn, const tide_command *task, tide_command *command)
 {
+    if (!takes_over(t, task))
+        return false;
     set_gather(t, task);
     return task->tier == TIDE_TIER_HOST ? gather_on_host(t, turn, task, command)
                                         : gather_on_device(t, turn, task, command);

@@ -72,8 +72,7 @@ tide_status tide_manager_add_op(tide_manager *manager, const tide_op_description
 
 void tide_manager_needs(const tide_manager *manager, tide_placement placement, tide_slot_needs *needs)
 {
-    const uint32_t task =
-        1 + tide_layout_fp32_spaces(manager->layout); /* slots: one each of PARAM and the states */
+    const uint32_t task = TIDE_TASK_CHUNKS_MAX; /* slots */
     *needs = (tide_slot_needs){.host_slots = task,
                                .total_slots = tide_layout_chunk_count(manager->layout) + SPARE_SLOTS};
     needs->largest_op_slots = tide_ops_largest(&manager->ops, &needs->largest_op);
@@ -209,20 +208,21 @@ bool tide_manager_next(tide_manager *manager, tide_command *command)
 bool tide_manager_is_stuck(tide_manager *manager)
 {
     const tide_request *request = &manager->request;
-    const bool waiting = request->open ? !request->ready
-                                       : manager->tasks.access.task_count > 0 || manager->dues.parts_open > 0;
+    const bool waiting = request->open
+                             ? !request->ready
+                             : manager->tasks.access.task_count > 0 || manager->dues.pieces_open > 0;
     const bool later = manager->in_busy || manager->out_busy; /* the owner asks again when that is over */
     return waiting && !later && manager->idle && tide_moves_open(&manager->moves) == 0;
 }
 
 /* --- done --- */
 
-static void finish(tide_manager *m, uint32_t id, tide_part_end how)
+static void finish(tide_manager *m, uint32_t id, tide_piece_end how)
 {
     const tide_command *command = tide_moves_find(&m->moves, id);
     m->counters.calls++;
     if (command->kind <= TIDE_COMMAND_WRITE_BACK)
-        tide_moves_finish(&m->moves, command, how == TIDE_PART_DONE);
+        tide_moves_finish(&m->moves, command, how == TIDE_PIECE_DONE);
     else
         tide_tasks_finish(&m->tasks, command, how);
     tide_moves_close(&m->moves, id);
@@ -231,13 +231,13 @@ static void finish(tide_manager *m, uint32_t id, tide_part_end how)
 
 void tide_manager_done(tide_manager *manager, uint32_t id, tide_status status)
 {
-    finish(manager, id, status == TIDE_OK ? TIDE_PART_DONE : TIDE_PART_FAILED);
+    finish(manager, id, status == TIDE_OK ? TIDE_PIECE_DONE : TIDE_PIECE_FAILED);
 }
 
 void tide_manager_cancel(tide_manager *manager, uint32_t id)
 {
     assert(tide_moves_find(&manager->moves, id)->kind > TIDE_COMMAND_WRITE_BACK);
-    finish(manager, id, TIDE_PART_CANCELLED);
+    finish(manager, id, TIDE_PIECE_CANCELLED);
 }
 
 /* --- the host request --- */
@@ -268,7 +268,7 @@ uint32_t tide_manager_leaving(const tide_manager *manager)
 
 uint32_t tide_manager_updates_open(const tide_manager *manager)
 {
-    return manager->dues.parts_open;
+    return manager->dues.pieces_open;
 }
 
 tide_request_wait tide_manager_request_wait(tide_manager *manager)

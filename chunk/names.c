@@ -25,10 +25,9 @@ static int compare(const void *a, const void *b)
     return strcmp(((const tide_named *)a)->name, ((const tide_named *)b)->name);
 }
 
-tide_status tide_names_add(tide_names *names, const tide_named *what, uint64_t end, uint32_t *number)
+tide_status tide_names_add(tide_names *names, const tide_named *what, uint32_t *number)
 {
     assert(!tide_names_find(names, what->name));
-    assert(what->offset >= names->end && end > what->offset);
     tide_named *added = malloc(sizeof *added);
     char *name = strdup(what->name);
     if (!added || !name ||
@@ -42,7 +41,6 @@ tide_status tide_names_add(tide_names *names, const tide_named *what, uint64_t e
         goto undo;
     *number = names->count;
     names->list[names->count++] = added;
-    names->end = end;
     names->parts += what->parts;
     return TIDE_OK;
 

@@ -17,25 +17,25 @@
 typedef struct tide_named {
     char *name;
     uint32_t number;
+    uint32_t of_class;   /* of a param */
     uint32_t parts;      /* of a param 1 */
     uint32_t first_part; /* parts of those before it */
-    uint64_t size;   /* of a part */
-    uint64_t offset; /* of the first part, from the space's start */
+    uint64_t size;       /* of a part */
+    uint64_t offset;     /* of the first part, from the space's start; of a param until seal from its class's */
 } tide_named;
 
-/* All zero but for `kind`: none. Written by names.c alone. */
+/* All zero but for `kind`: none. Written by names.c alone, but for params' offsets at seal. */
 typedef struct tide_names {
     const char *kind;  /* "param": for messages */
     tide_named **list; /* by number; each stays where it is until destroy */
     uint32_t count, capacity;
     void *tree;
-    uint64_t end;   /* of the last one */
     uint32_t parts; /* of all */
 } tide_names;
 
 void tide_names_destroy(tide_names *names);
-/* Append a tensor, whose name is copied and not among them (asserted); its last part ends at `end`. NO_MEMORY: none was added. */
-TIDE_NODISCARD tide_status tide_names_add(tide_names *names, const tide_named *what, uint64_t end, uint32_t *number);
+/* Append a tensor, whose name is copied and not among them (asserted). NO_MEMORY: none was added. */
+TIDE_NODISCARD tide_status tide_names_add(tide_names *names, const tide_named *what, uint32_t *number);
 /* NULL if it is not among them. */
 const tide_named *tide_names_find(const tide_names *names, const char *name);
 

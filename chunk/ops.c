@@ -54,6 +54,8 @@ static tide_status check_param_use(const tide_layout *layout, const tide_op_desc
         return fail_use(d, name, "a param's access is READ, GRAD or both");
     if (use->access & TIDE_ACCESS_GRAD && d->pass == TIDE_PASS_FORWARD)
         return fail_use(d, name, "a forward op makes no gradient");
+    if (use->access & TIDE_ACCESS_GRAD && tide_layout_param_is_frozen(layout, use->tensor))
+        return fail_use(d, name, "it is frozen, and has no gradient");
     return TIDE_OK;
 }
 

@@ -36,11 +36,10 @@ static void add_chunk(tide_command *task, tide_chunk chunk, uint32_t access)
     task->task[task->task_count++] = (tide_task_chunk){.chunk = chunk, .access = (uint8_t)access};
 }
 
-/* The next part of what a PARAM chunk owes: a task that has no slots yet. */
+/* The next piece of what a PARAM chunk owes: a task that has no slots yet. */
 static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
 {
     const tide_due *due = &t->dues->chunks[chunk];
-    assert(due->kind != TIDE_DUE_NONE && due->part < due->parts);
     const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
     const bool updates = due->kind == TIDE_DUE_UPDATE;
     assert(updates || !due->on_device);
@@ -48,15 +47,10 @@ static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
                          .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
                          .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
                          .chunk = chunk,
-                         .part = due->part};
-    add_chunk(&task, chunk, updates || due->part > 0 ? both : TIDE_ACCESS_WRITE);
-    const int last = updates ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
-    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
-        const tide_chunk state = tide_layout_state_chunk(t->layout, chunk, (tide_space)space, due->part);
-        if (state != TIDE_CHUNK_NONE)
-            add_chunk(&task, state, updates ? both : TIDE_ACCESS_READ);
-    }
-    assert(task.task_count >= 2);
+                         .piece = tide_dues_piece(t->dues, chunk)};
+    add_chunk(&task, chunk, updates || due->done > 0 ? both : TIDE_ACCESS_WRITE);
+    add_chunk(&task, tide_layout_piece(t->layout, chunk, task.piece).state_chunk,
+              updates ? both : TIDE_ACCESS_READ);
     return task;
 }
 
@@ -80,13 +74,15 @@ static void look_again(tide_tasks *t)
 {
     tide_chunk noted;
     while ((noted = tide_places_noted(t->places, TIDE_WATCHER_TASKS)) != TIDE_CHUNK_NONE) {
-        const tide_chunk chunk = tide_dues_param_chunk(t->dues, noted);
-        if (chunk == TIDE_CHUNK_NONE)
+        tide_chunk chunk, last;
+        if (!tide_dues_owners(t->dues, noted, &chunk, &last))
             continue;
-        const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
-        assert(is < 1u << TIDE_TASK_SETS);
-        tide_use_sets_move(t->sets, chunk, was, is);
-        t->standings[chunk] = (uint16_t)is;
+        for (; chunk <= last; chunk++) {
+            const uint32_t was = t->standings[chunk], is = standing_of(t, chunk);
+            assert(is < 1u << TIDE_TASK_SETS);
+            tide_use_sets_move(t->sets, chunk, was, is);
+            t->standings[chunk] = (uint16_t)is;
+        }
     }
 }
 
@@ -145,8 +141,12 @@ bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_comma
 {
     assert(tide_tasks_access_waits(tasks));
     for (uint32_t i = 0; i < tasks->access.task_count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(tasks->dues, tasks->access.task[i].chunk);
-        if (first != TIDE_CHUNK_NONE && tide_dues_has(tasks->dues, first))
+        tide_chunk owner, last;
+        bool owes = false;
+        if (tide_dues_owners(tasks->dues, tasks->access.task[i].chunk, &owner, &last))
+            for (; owner <= last; owner++)
+                owes = owes || tide_dues_has(tasks->dues, owner);
+        if (owes)
             return tide_tasks_next_ready(tasks, true, command) ||
                    tide_tasks_next_gather(tasks, turn, true, command);
     }
@@ -179,12 +179,12 @@ static void finish_chunk(tide_tasks *t, tide_tier tier, const tide_task_chunk *i
     tide_places_tidy_host(t->places, chunk);
 }
 
-void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how)
+void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_piece_end how)
 {
     assert(command->kind > TIDE_COMMAND_WRITE_BACK);
     assert(command->task_count > 0 && command->task_count <= TIDE_TASK_CHUNKS_MAX);
     for (uint32_t i = 0; i < command->task_count; i++)
-        finish_chunk(tasks, command->tier, &command->task[i], how == TIDE_PART_DONE);
+        finish_chunk(tasks, command->tier, &command->task[i], how == TIDE_PIECE_DONE);
     if (command->kind == TIDE_COMMAND_ACCESS) {
         assert(tasks->access_running);
         tide_tasks_close_access(tasks);
@@ -192,7 +192,7 @@ void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part
     }
     assert(tasks->running[command->tier] > 0);
     tasks->running[command->tier]--;
-    tide_dues_part_end(tasks->dues, command->chunk, how);
+    tide_dues_piece_end(tasks->dues, command->chunk, how);
 }
 
 /* --- the host request --- */
@@ -214,9 +214,10 @@ static tide_status check_access(const tide_tasks *t, const tide_use *uses, uint3
 static void mark_access(tide_tasks *t, uint32_t set, uint32_t unset)
 {
     for (uint32_t i = 0; i < t->access.task_count; i++) {
-        const tide_chunk first = tide_dues_param_chunk(t->dues, t->access.task[i].chunk);
-        if (first != TIDE_CHUNK_NONE)
-            tide_places_change_marks(t->places, first, set, unset);
+        tide_chunk owner, last;
+        if (tide_dues_owners(t->dues, t->access.task[i].chunk, &owner, &last))
+            for (; owner <= last; owner++)
+                tide_places_change_marks(t->places, owner, set, unset);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Updates, restores and the host request: which is next, and how its chunks come together (gather.c).
  *
- * PARAM chunks whose next part waits are kept in sets, looked at again when one of the part's chunks was noted: of each tier,
+ * PARAM chunks whose next piece waits are kept in sets, looked at again when one of the piece's chunks was noted: of each tier,
  * and on the host of those whose chunks are all there but for so many fresh ones; of each those that a request waits for
  * apart.
  *
@@ -14,7 +14,7 @@
 
 enum { TIDE_OPEN_TASKS_MAX = 2 }; /* updates and restores handed out at a time, per tier: one runs, one follows */
 
-/* Waiting on the device, on the host; on the host with 0 to 4 fresh chunks. Then the same of those a request waits for. */
+/* Waiting on the device, on the host; on the host with 0 to 2 fresh chunks. Then the same of those a request waits for. */
 enum {
     TIDE_TASK_WAITS_ON_DEVICE = 0,
     TIDE_TASK_WAITS_ON_HOST,
@@ -51,7 +51,7 @@ bool tide_tasks_next_gather(tide_tasks *tasks, const tide_turn *turn, bool first
 /* The same for an open host request that is not handed out, and what its chunks owe. */
 bool tide_tasks_next_access(tide_tasks *tasks, const tide_turn *turn, tide_command *command);
 /* A task is over: done, failed, or cancelled before it started. */
-void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_part_end how);
+void tide_tasks_finish(tide_tasks *tasks, const tide_command *command, tide_piece_end how);
 
 /* --- the host request --- */
 

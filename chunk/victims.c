@@ -77,12 +77,8 @@ static void sort(tide_victims *v, tide_chunk chunk)
 static void sort_states(tide_victims *v, tide_chunk param_chunk)
 {
     assert(v->dues->on_device[param_chunk]);
-    for (uint32_t part = 0; part < v->dues->chunks[param_chunk].parts; part++)
-        for (int space = TIDE_SPACE_MASTER; space <= TIDE_SPACE_VARIANCE; space++) {
-            const tide_chunk state = tide_layout_state_chunk(v->layout, param_chunk, (tide_space)space, part);
-            if (state != TIDE_CHUNK_NONE)
-                sort(v, state);
-        }
+    for (uint32_t i = 0; i < v->dues->chunks[param_chunk].pieces; i++)
+        sort(v, tide_layout_piece(v->layout, param_chunk, i).state_chunk);
 }
 
 /* Keys are of another recording, or of uses too long ago to be told apart: all are sorted anew. */
@@ -219,10 +215,11 @@ static bool stands(const tide_victims *v, const tide_shelves *shelves, tide_chun
 /* Of state beside a PARAM chunk that was noted, only when that is looked at. */
 static bool is_noted(const tide_victims *v, tide_chunk chunk)
 {
-    const tide_chunk param_chunk = tide_dues_param_chunk(v->dues, chunk);
-    const uint32_t noted =
-        tide_place_of(v->places, chunk)->noted |
-        (param_chunk == TIDE_CHUNK_NONE ? 0u : tide_place_of(v->places, param_chunk)->noted);
+    uint32_t noted = tide_place_of(v->places, chunk)->noted;
+    tide_chunk owner, last;
+    if (tide_dues_owners(v->dues, chunk, &owner, &last))
+        for (; owner <= last; owner++)
+            noted |= tide_place_of(v->places, owner)->noted;
     return noted & 1u << TIDE_WATCHER_VICTIMS;
 }
 

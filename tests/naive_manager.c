@@ -3,6 +3,7 @@
 
 #include "chunk/manager_internal.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -109,14 +110,27 @@ static bool is_worth(const naive_manager *n, tide_chunk chunk)
     return false;
 }
 
+static uint64_t all_pieces(const naive_manager *n, tide_chunk param_chunk)
+{
+    const uint32_t pieces = tide_layout_pieces(n->layout, param_chunk);
+    assert(pieces < 64);
+    return (UINT64_C(1) << pieces) - 1;
+}
+
+/* Owes all of its pieces, and some. */
+static bool is_whole(const naive_manager *n, tide_chunk param_chunk)
+{
+    return n->owed[param_chunk] && n->owed[param_chunk] == all_pieces(n, param_chunk);
+}
+
 /* Before a slot is given new content: is another copy left of what it holds? */
 static void check_no_loss(naive_manager *n, tide_tier tier, uint32_t slot)
 {
     const naive_slot *losing = slot_at(n, tier, slot);
     if (losing->chunk == NONE || !is_worth(n, losing->chunk) || losing->version != n->truth[losing->chunk])
         return;
-    if (n->owed_parts[losing->chunk] && n->owed_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
-        losing->chunk < param_chunks(n) && n->next_part[losing->chunk] == 0)
+    if (losing->chunk < param_chunks(n) && n->owed_kind[losing->chunk] == TIDE_COMMAND_RESTORE &&
+        is_whole(n, losing->chunk))
         return; /* about to be rewritten from MASTER */
     for (int other = 0; other < TIDE_TIER_COUNT; other++)
         for (uint32_t i = 0; i < n->slot_count[other]; i++) {
@@ -268,7 +282,7 @@ static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
                "chunk %u's host copy is old, the manager calls it valid", chunk);
     }
     bool rewritten =
-        n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_RESTORE && n->next_part[chunk] == 0;
+        n->owed_kind[chunk] == TIDE_COMMAND_RESTORE && chunk < param_chunks(n) && is_whole(n, chunk);
     EXPECT(!worth || rewritten || on_device || on_host, "chunk %u has content, the manager has it nowhere",
            chunk);
 }
@@ -302,8 +316,8 @@ static void compare(naive_manager *n, bool important)
         compare_parts(n, tensor, &states);
     for (tide_chunk chunk = 0; chunk < (n->compares_always ? n->chunks : n->param_chunks); chunk++)
         compare_chunk(n, chunk, &states);
-    EXPECT(tide_manager_updates_open(n->manager) == naive_parts_owed(n), "%u parts owed, the manager says %u",
-           naive_parts_owed(n), tide_manager_updates_open(n->manager));
+    EXPECT(tide_manager_updates_open(n->manager) == naive_pieces_owed(n), "%u pieces owed, the manager says %u",
+           naive_pieces_owed(n), tide_manager_updates_open(n->manager));
     EXPECT(n->manager->counters.zero_gradients == n->zero_gradients, "%u zero gradients, the manager says %u",
            (unsigned)n->zero_gradients, (unsigned)n->manager->counters.zero_gradients);
 }
@@ -351,7 +365,7 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
 {
     const tide_task_chunk *t = &c->task[i];
     const naive_slot *slot = slot_at(n, c->tier, t->slot);
-    bool restores_whole = c->kind == TIDE_COMMAND_RESTORE && i == 0 && c->part == 0;
+    bool restores_whole = c->kind == TIDE_COMMAND_RESTORE && i == 0 && is_whole(n, c->chunk);
     if (restores_whole || n->truth[t->chunk] == NAIVE_GARBAGE)
         return;
     if (is_checkpoint(n, t->chunk) && !is_worth(n, t->chunk))
@@ -366,15 +380,12 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
 
 static void take_work(naive_manager *n, const tide_command *c)
 {
-    uint32_t chunks = c->kind == TIDE_COMMAND_UPDATE ? 1 + tide_layout_fp32_spaces(n->layout) : 2;
-    EXPECT(n->owed_parts[c->chunk] > 0 && n->owed_kind[c->chunk] == c->kind, "chunk %u owes no %s", c->chunk,
+    EXPECT(n->owed[c->chunk] && n->owed_kind[c->chunk] == c->kind, "chunk %u owes no %s", c->chunk,
            tide_command_kind_name(c->kind));
-    EXPECT(n->next_part[c->chunk] == c->part, "chunk %u: part %u is not the next", c->chunk, c->part);
-    EXPECT(c->task_count == chunks && c->task[0].chunk == c->chunk, "chunk %u: not its task", c->chunk);
-    for (uint32_t i = 1; i < c->task_count; i++)
-        EXPECT(c->task[i].chunk ==
-                   tide_layout_state_chunk(n->layout, c->chunk, (tide_space)(TIDE_SPACE_PARAM + i), c->part),
-               "chunk %u: not its state", c->chunk);
+    EXPECT(n->owed[c->chunk] >> c->piece & 1, "chunk %u: piece %u is not owed", c->chunk, c->piece);
+    EXPECT(c->task_count == 2 && c->task[0].chunk == c->chunk, "chunk %u: not its task", c->chunk);
+    EXPECT(c->task[1].chunk == tide_layout_piece(n->layout, c->chunk, c->piece).state_chunk,
+           "chunk %u: not its state", c->chunk);
     bool on_device = c->kind == TIDE_COMMAND_UPDATE && tide_manager_updates_on_device(n->manager, c->chunk);
     EXPECT(c->tier == (on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST), "chunk %u: wrong tier", c->chunk);
     n->updates_begun += c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step;
@@ -528,8 +539,8 @@ static void complete_task(naive_manager *n, const tide_command *c, naive_outcome
     n->update_failed |= c->kind == TIDE_COMMAND_UPDATE && outcome == NAIVE_FAILED;
     if (outcome != NAIVE_DONE)
         return;
-    n->next_part[c->chunk]++;
-    if (--n->owed_parts[c->chunk] == 0)
+    n->owed[c->chunk] &= ~(UINT64_C(1) << c->piece);
+    if (n->owed[c->chunk] == 0)
         end_gradients(n, c->chunk);
 }
 
@@ -582,19 +593,10 @@ tide_op naive_waited_for(const naive_manager *n)
     return first;
 }
 
-static uint32_t count_parts(const naive_manager *n, tide_chunk chunk)
-{
-    uint32_t parts = 0;
-    for (uint32_t part = 0; part < tide_layout_parts_per_chunk(n->layout); part++)
-        parts += tide_layout_state_chunk(n->layout, chunk, TIDE_SPACE_MASTER, part) != TIDE_CHUNK_NONE;
-    return parts;
-}
-
 static void owe(naive_manager *n, tide_chunk chunk, tide_command_kind kind)
 {
     n->owed_kind[chunk] = kind;
-    n->owed_parts[chunk] = count_parts(n, chunk);
-    n->next_part[chunk] = 0;
+    n->owed[chunk] = all_pieces(n, chunk);
     n->owed_step[chunk] = n->training_step;
     n->updated_early[chunk] = true;
 }
@@ -610,18 +612,18 @@ static void owe_complete_chunks(naive_manager *n)
     }
 }
 
-uint32_t naive_parts_owed(const naive_manager *n)
+uint32_t naive_pieces_owed(const naive_manager *n)
 {
-    uint32_t parts = 0;
+    uint32_t pieces = 0;
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        parts += n->owed_parts[chunk];
-    return parts;
+        pieces += (uint32_t)__builtin_popcountll(n->owed[chunk]);
+    return pieces;
 }
 
 bool naive_owes_older(const naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        if (n->owed_parts[chunk] && n->owed_step[chunk] != n->step)
+        if (n->owed[chunk] && n->owed_step[chunk] != n->step)
             return true;
     return false;
 }
@@ -762,7 +764,7 @@ void naive_check_ready(naive_manager *n)
         param_range(n, op->params[i].tensor, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             check_seen(n, chunk);
-            EXPECT(n->owed_parts[chunk] == 0, "chunk %u is used before its update", chunk);
+            EXPECT(n->owed[chunk] == 0, "chunk %u is used before its update", chunk);
         }
     }
     for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count; i++) {
@@ -862,8 +864,8 @@ static void restore_all(naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++) {
         if (n->owed_kind[chunk] == TIDE_COMMAND_UPDATE && n->updated_early[chunk])
-            n->owed_parts[chunk] = 0;
-        if (n->owed_parts[chunk])
+            n->owed[chunk] = 0;
+        if (n->owed[chunk])
             continue;
         if (chunk_has_gradient(n, chunk))
             owe(n, chunk, TIDE_COMMAND_RESTORE);
@@ -889,7 +891,7 @@ void naive_release(naive_manager *n, bool skip)
 static bool owes_updates(const naive_manager *n)
 {
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        if (n->owed_parts[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_UPDATE &&
+        if (n->owed[chunk] && n->owed_kind[chunk] == TIDE_COMMAND_UPDATE &&
             n->owed_step[chunk] == n->training_step)
             return true;
     return false;
@@ -898,7 +900,7 @@ static bool owes_updates(const naive_manager *n)
 /* Params are undefined, and nothing is owed. */
 static void tear(naive_manager *n)
 {
-    memset(n->owed_parts, 0, sizeof n->owed_parts);
+    memset(n->owed, 0, sizeof n->owed);
     memset(n->gradient, 0, sizeof n->gradient);
     memset(n->stands_complete, 0, sizeof n->stands_complete);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)

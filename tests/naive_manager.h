@@ -91,10 +91,9 @@ typedef struct naive_manager {
     bool used_now[NAIVE_PARAMS_MAX]; /* by an op of the open step that has ended */
     bool has_value[NAIVE_PARAMS_MAX];
 
-    /* work owed: parts from `next_part` on, per PARAM chunk */
+    /* work owed, per PARAM chunk: pieces */
     tide_command_kind owed_kind[NAIVE_CHUNKS_MAX]; /* UPDATE or RESTORE */
-    uint32_t owed_parts[NAIVE_CHUNKS_MAX];
-    uint32_t next_part[NAIVE_CHUNKS_MAX];
+    uint64_t owed[NAIVE_CHUNKS_MAX]; /* bit i: piece i */
     bool updated_early[NAIVE_CHUNKS_MAX]; /* its update of the open step is owed or done */
     uint64_t owed_step[NAIVE_CHUNKS_MAX];
 
@@ -137,8 +136,8 @@ tide_op naive_waited_for(const naive_manager *naive);
 void naive_release(naive_manager *naive, bool skip);
 void naive_abort(naive_manager *naive, bool *torn);
 void naive_host_request(naive_manager *naive, const tide_use *uses, uint32_t count);
-/* Updates and restores owed, in parts. */
-uint32_t naive_parts_owed(const naive_manager *naive);
+/* Updates and restores owed, in pieces. */
+uint32_t naive_pieces_owed(const naive_manager *naive);
 /* Does any chunk owe work of a step before the open one? */
 bool naive_owes_older(const naive_manager *naive);
 /* Does the place of any param hold a gradient made by the last training step? */

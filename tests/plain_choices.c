@@ -89,24 +89,34 @@ static bool is_used(const tide_future *f, tide_chunk chunk)
     return f->active->first[chunk] < f->active->first[chunk + 1];
 }
 
+/* Of a STATE chunk, for the sake of one of the PARAM chunks that it is of. */
+static uint64_t far_of_owner(const tide_victims *v, tide_chunk owner, tide_chunk chunk)
+{
+    const tide_future *f = v->future;
+    if (!v->dues->on_device[owner] || !is_used(f, owner))
+        return far_never(f, chunk);
+    const uint32_t state = 1 + chunk - tide_layout_piece(v->layout, owner, 0).state_chunk;
+    if (tide_dues_has(v->dues, owner))
+        return far_next(f, owner, state);
+    const uint32_t last = tide_schedule_last(&f->schedule, owner);
+    return far(tide_schedule_distance(&f->schedule, last), last, state);
+}
+
 /* future.h: the next time that it is worth having on the device. */
 static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
 {
     const tide_future *f = v->future;
-    const tide_space space = tide_layout_chunk_space(v->layout, chunk);
-    const uint32_t parts = tide_layout_parts_per_chunk(v->layout);
-    if (space == TIDE_SPACE_PARAM || space == TIDE_SPACE_CHECKPOINT)
+    tide_chunk owner, last_owner;
+    if (tide_layout_chunk_space(v->layout, chunk) != TIDE_SPACE_STATE)
         return tide_dues_must_leave(v->dues, chunk) || !is_used(f, chunk) ? far_never(f, chunk)
                                                                           : far_next(f, chunk, 0);
-    const tide_chunk param_chunk = tide_dues_param_chunk(v->dues, chunk);
-    if (!v->dues->on_device[param_chunk] || !is_used(f, param_chunk))
-        return far_never(f, chunk);
-    const uint32_t state =
-        1 + (uint32_t)(space - TIDE_SPACE_MASTER) * parts + tide_layout_chunk_index(v->layout, chunk) % parts;
-    if (tide_dues_has(v->dues, param_chunk))
-        return far_next(f, param_chunk, state);
-    const uint32_t last = tide_schedule_last(&f->schedule, param_chunk);
-    return far(tide_schedule_distance(&f->schedule, last), last, state);
+    uint64_t nearest = far_never(f, chunk);
+    tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
+    for (; owner <= last_owner; owner++) {
+        const uint64_t worth = far_of_owner(v, owner, chunk);
+        nearest = worth < nearest ? worth : nearest;
+    }
+    return nearest;
 }
 
 /* Without a recording: uses up to this one count as equally long ago. */
@@ -420,19 +430,15 @@ bool __wrap_tide_leaving_next(tide_leaving *l, uint32_t marks, bool with_copy, t
 
 /* --- tasks --- */
 
-/* The chunks of a due's next part, its PARAM chunk first. */
+/* The chunks of a due's next piece, its PARAM chunk first. */
 static uint32_t task_chunks(const tide_tasks *t, tide_chunk param_chunk,
                             tide_chunk chunks[TIDE_TASK_CHUNKS_MAX])
 {
     const tide_due *due = &t->dues->chunks[param_chunk];
-    const int last = due->kind == TIDE_DUE_UPDATE ? TIDE_SPACE_VARIANCE : TIDE_SPACE_MASTER;
-    uint32_t count = 0;
-    chunks[count++] = param_chunk;
-    for (int space = TIDE_SPACE_MASTER; space <= last; space++) {
-        chunks[count] = tide_layout_state_chunk(t->layout, param_chunk, (tide_space)space, due->part);
-        count += chunks[count] != TIDE_CHUNK_NONE;
-    }
-    return count;
+    const uint32_t piece = due->descends ? due->pieces - 1 - due->done : due->done;
+    chunks[0] = param_chunk;
+    chunks[1] = tide_layout_piece(t->layout, param_chunk, piece).state_chunk;
+    return 2;
 }
 
 /* All of the due's next part is on the host, where slots are free for what has no content. An update writes all of its

@@ -22,7 +22,7 @@ bool __wrap_tide_manager_next(tide_manager *manager, tide_command *command)
     add(command->reason);
     add(command->chunk);
     add(is_task ? command->tier : command->device_slot);
-    add(is_task ? command->part : command->copy ? command->host_slot : UINT32_MAX);
+    add(is_task ? command->piece : command->copy ? command->host_slot : UINT32_MAX);
     add((uint64_t)command->copy << 2 | (uint64_t)command->zero << 1 | command->in_place);
     for (uint32_t i = 0; i < command->task_count; i++) {
         add(command->task[i].chunk);

@@ -22,6 +22,8 @@ typedef struct fixture {
     tide_command log[LOG_MAX];
 } fixture;
 
+static const tide_state_format adamw = {3, {128, 128, 128}};
+
 static fixture f;
 
 /* --- arranging --- */
@@ -30,13 +32,14 @@ static void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
 {
     char name[16];
     uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(&f, 0, sizeof f);
     f.params = params;
     assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(f.layout, &adamw, &number), TIDE_OK);
     for (uint32_t i = 0; i < params; i++) {
         snprintf(name, sizeof name, "param%u", i);
-        assert_int_equal(tide_layout_add_param(f.layout, name, ELEMENTS, &number), TIDE_OK);
+        assert_int_equal(tide_layout_add_param(f.layout, 0, name, ELEMENTS, &number), TIDE_OK);
     }
     for (uint32_t i = 0; i < tensors; i++) {
         snprintf(name, sizeof name, "ckpt%u", i);

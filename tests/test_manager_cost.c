@@ -44,6 +44,8 @@ typedef struct tiny {
 
 /* --- a random schedule: params are read; checkpoints written, read or rewritten, and read a last time --- */
 
+static const tide_state_format adamw = {3, {128, 128, 128}};
+
 static void draw_accesses(tiny *t)
 {
     uint32_t left[CHUNKS_MAX], done[CHUNKS_MAX] = {0}, total = 0;
@@ -73,16 +75,17 @@ static void draw_accesses(tiny *t)
 static void arrange(tiny *t)
 {
     uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(t, 0, sizeof *t);
     t->params = 1 + (uint32_t)rand() % 3;
     t->tensors = 1 + (uint32_t)rand() % 3;
     t->device_slots = 2 + (uint32_t)rand() % 2;
     draw_accesses(t);
     assert_int_equal(tide_layout_create(&options, &t->layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(t->layout, &adamw, &number), TIDE_OK);
     for (uint32_t i = 0; i < t->params; i++) {
         const char *names[] = {"p0", "p1", "p2"};
-        assert_int_equal(tide_layout_add_param(t->layout, names[i], CHUNK_BYTES / 4, &number), TIDE_OK);
+        assert_int_equal(tide_layout_add_param(t->layout, 0, names[i], CHUNK_BYTES / 4, &number), TIDE_OK);
     }
     for (uint32_t i = 0; i < t->tensors; i++) {
         const char *names[] = {"c0", "c1", "c2"};
@@ -283,13 +286,14 @@ static double time_resident_ops(uint32_t params)
     enum { ROUNDS = 20 };
     static tiny t;
     uint32_t number;
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(&t, 0, sizeof t);
     assert_int_equal(tide_layout_create(&options, &t.layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(t.layout, &adamw, &number), TIDE_OK);
     for (uint32_t i = 0; i < params; i++) {
         char name[16];
         snprintf(name, sizeof name, "p%u", i);
-        assert_int_equal(tide_layout_add_param(t.layout, name, CHUNK_BYTES / 4, &number), TIDE_OK);
+        assert_int_equal(tide_layout_add_param(t.layout, 0, name, CHUNK_BYTES / 4, &number), TIDE_OK);
     }
     assert_int_equal(tide_layout_seal(t.layout), TIDE_OK);
     assert_int_equal(tide_manager_create(t.layout, &t.manager), TIDE_OK);

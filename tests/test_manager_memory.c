@@ -12,15 +12,19 @@
 
 enum { PARAMS = 20, CHUNK_BYTES = 4096 };
 
+static const tide_state_format adamw = {3, {128, 128, 128}};
+
 static tide_status make_layout(tide_layout **layout)
 {
-    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .states = 2};
+    tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16};
     uint32_t number;
     char name[16];
     tide_status status = tide_layout_create(&options, layout);
+    if (status == TIDE_OK)
+        status = tide_layout_add_class(*layout, &adamw, &number);
     for (uint32_t i = 0; i < PARAMS && status == TIDE_OK; i++) {
         snprintf(name, sizeof name, "p%u", i);
-        status = tide_layout_add_param(*layout, name, 1500, &number);
+        status = tide_layout_add_param(*layout, 0, name, 1500, &number);
     }
     if (status == TIDE_OK)
         status = tide_layout_add_checkpoint(*layout, "c", 2, 1000, &number);
@@ -77,9 +81,11 @@ static void every_request_that_fails_is_reported_and_undone(void **state)
 static void a_name_that_found_no_memory_is_added_later(void **state)
 {
     (void)state;
-    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .states = 2};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16};
     tide_layout *layout;
+    uint32_t of_class;
     assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(layout, &adamw, &of_class), TIDE_OK);
     for (int kind = 0; kind < 2; kind++) {
         tide_status status = TIDE_ERROR_NO_MEMORY;
         uint32_t number = 77;
@@ -88,7 +94,7 @@ static void a_name_that_found_no_memory_is_added_later(void **state)
             assert_int_equal(number, 77);
             sim_memory_fail(request);
             status = kind ? tide_layout_add_checkpoint(layout, "t", 2, 1000, &number)
-                          : tide_layout_add_param(layout, "t", 1500, &number);
+                          : tide_layout_add_param(layout, 0, "t", 1500, &number);
             assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
             sim_memory_heal();
         }

@@ -109,21 +109,23 @@ static bool percent(sequence *s, uint32_t chance)
 
 /* --- a random model --- */
 
+static const tide_state_format formats[] = {{1, {128}}, {2, {128, 128}}, {3, {128, 128, 128}}};
+
 static void draw_layout(sequence *s, uint32_t states)
 {
     tide_layout_options options = {.chunk_bytes = CHUNK_BYTES,
-                                   .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32,
-                                   .states = states};
+                                   .dtype = percent(s, 70) ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32};
     char name[32];
     uint32_t number, sizes[] = {64, 700, 2500, 9000};
     assert_int_equal(tide_layout_create(&options, &s->layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(s->layout, &formats[states], &number), TIDE_OK);
     const uint32_t params = 1 + below(s, s->large ? LARGE_PARAMS_MAX : 9);
     uint32_t total = 0;
     for (uint32_t i = 0; i < params && (!s->large || total < LARGE_ELEMENTS_MAX); i++, s->params++) {
         snprintf(name, sizeof name, "p%u", i);
         const uint32_t elements = 1 + below(s, sizes[s->restless ? 2 + below(s, 2) : below(s, 4)]);
         total += elements;
-        assert_int_equal(tide_layout_add_param(s->layout, name, elements, &number), TIDE_OK);
+        assert_int_equal(tide_layout_add_param(s->layout, 0, name, elements, &number), TIDE_OK);
     }
     s->tensors = below(s, 4);
     s->parts = 1 + below(s, 3);
@@ -350,7 +352,7 @@ static bool host_request_is_over(const sequence *s)
 
 static bool nothing_is_owed(const sequence *s)
 {
-    return naive_parts_owed(&s->naive) == 0;
+    return naive_pieces_owed(&s->naive) == 0;
 }
 
 static bool nothing_older_is_owed(const sequence *s)
@@ -464,7 +466,7 @@ static void set_all_values(sequence *s)
     for (tide_chunk chunk = 0; chunk < tide_layout_space_chunks(s->layout, TIDE_SPACE_PARAM) && goes_on(s);
          chunk++) {
         tide_use uses[2] = {{.tensor = chunk, .access = TIDE_ACCESS_WRITE | TIDE_ACCESS_READ}};
-        uses[1].tensor = tide_layout_state_chunk(s->layout, chunk, TIDE_SPACE_MASTER, 0);
+        uses[1].tensor = tide_layout_piece(s->layout, chunk, 0).state_chunk;
         uses[1].access = TIDE_ACCESS_WRITE;
         naive_host_request(&s->naive, uses, 2);
         wait_for(s, host_request_is_over, "a host request is never served");
@@ -478,7 +480,7 @@ static bool owes_both(const naive_manager *n)
     for (uint32_t p = 0; p < n->params; p++) {
         bool owes[TIDE_COMMAND_ACCESS] = {false};
         for (tide_chunk chunk = n->first[p]; chunk <= n->last[p]; chunk++)
-            owes[n->owed_kind[chunk]] |= n->owed_parts[chunk] > 0;
+            owes[n->owed_kind[chunk]] |= n->owed[chunk] > 0;
         if (owes[TIDE_COMMAND_UPDATE] && owes[TIDE_COMMAND_RESTORE])
             return true;
     }
@@ -563,13 +565,12 @@ static void run_host_request(sequence *s)
 {
     tide_use uses[TIDE_TASK_CHUNKS_MAX];
     uint32_t count = 1 + below(s, 4), distinct = 0, chunks = tide_layout_chunk_count(s->layout);
-    const uint32_t most = 1 + tide_layout_fp32_spaces(s->layout); /* the host may have no more slots */
     for (uint32_t i = 0; i < count; i++) {
         tide_use use = {.tensor = below(s, chunks), .access = 1u + 3u * below(s, 2)};
         bool twice = tide_layout_chunk_space(s->layout, use.tensor) == TIDE_SPACE_CHECKPOINT;
         for (uint32_t k = 0; k < distinct; k++)
             twice |= uses[k].tensor == use.tensor;
-        if (!twice && distinct < most)
+        if (!twice && distinct < TIDE_TASK_CHUNKS_MAX)
             uses[distinct++] = use;
     }
     if (distinct == 0)
@@ -604,18 +605,19 @@ static void destroy(sequence *s)
 
 /* --- one sequence in full --- */
 
-/* Chunk 0 is p0's, chunk 1 its end and p1. Two parts a chunk. */
+/* Chunk 0 is p0's, chunk 1 its end and p1. Eight pieces a chunk. */
 static void arrange_two_params_that_share_a_chunk(sequence *s)
 {
-    const tide_layout_options layout = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16, .states = 2};
+    const tide_layout_options layout = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_BF16};
     const tide_manager_options options = {
         .device_slots = 8, .host_slots = 32, .placement = TIDE_PLACEMENT_HOST};
     uint32_t number;
     memset(s, 0, sizeof *s);
     plain_choices_begin();
     assert_int_equal(tide_layout_create(&layout, &s->layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(s->layout, "p0", 3000, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(s->layout, "p1", 500, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(s->layout, &formats[2], &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_param(s->layout, 0, "p0", 3000, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_param(s->layout, 0, "p1", 500, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
     for (uint32_t i = 0; i < 4; i++) { /* p0, p1 forward, p1, p0 backward */
         naive_op *op = &s->ops[s->op_count++];

@@ -13,6 +13,8 @@
 
 enum { CHUNKS = 13, CHUNK_BYTES = 4096 };
 
+static const tide_state_format adamw = {3, {128, 128, 128}};
+
 static uint64_t random_state = 1;
 
 static uint32_t below(uint32_t limit)
@@ -191,12 +193,13 @@ typedef struct rig {
 /* PARAM chunks 0 and 1 with their state behind them, and a CHECKPOINT chunk, the last. */
 static void arrange(rig *r)
 {
-    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     const uint32_t slots[TIDE_TIER_COUNT] = {3, 4};
     uint32_t number;
     memset(r, 0, sizeof *r);
     assert_int_equal(tide_layout_create(&options, &r->layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(r->layout, "p", 2000, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(r->layout, &adamw, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_param(r->layout, 0, "p", 2000, &number), TIDE_OK);
     assert_int_equal(tide_layout_add_checkpoint(r->layout, "c", 1, 100, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(r->layout), TIDE_OK);
     assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
@@ -350,7 +353,7 @@ static void open_commands_are_kept_as_they_are_under_ids_that_never_come_twice(v
             tide_command *command = &commands[open++];
             memset(command, 0, sizeof *command); /* what lies between its fields is compared, too */
             command->kind = TIDE_COMMAND_UPDATE;
-            command->part = round;
+            command->piece = round;
             tide_moves_issue(&r.moves, command);
             for (uint32_t i = 0; i < issued; i++)
                 assert_int_not_equal(ids[i], command->id);

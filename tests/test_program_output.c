@@ -185,8 +185,8 @@ static void files_of_a_run_that_does_not_begin_stay_as_they_were(void **state)
 static const tide_pool_plan plan = {.params = 300000,
                                     .model_bytes = 300000 * 14,
                                     .chunk_bytes = 1 << 18,
-                                    .chunks = {3, 5, 5, 5, 0},
-                                    .space_bytes = {600064, 1200128, 1200128, 1200128, 0}};
+                                    .chunks = {3, 15, 0},
+                                    .space_bytes = {600064, 3600384, 0}};
 static const tide_trace_param params[] = {{"first", 100000}, {"second \"quoted\"", 200000}};
 static const tide_trace_setting settings[] = {{"model", "a\tb"}};
 static const tide_trace_header header = {.version = "0",
@@ -202,7 +202,7 @@ static const tide_trace_event event = {.t_ns = 5,
                                        .op = "block",
                                        .event = "map",
                                        .chunk = 2,
-                                       .space = TIDE_SPACE_MASTER,
+                                       .space = TIDE_SPACE_STATE,
                                        .from = "host",
                                        .to = "device",
                                        .bytes = 7,

@@ -23,8 +23,8 @@ static tide_trainer_plan sound_plan(void)
     plan.pool = (tide_pool_plan){.params = 1000,
                                  .model_bytes = 14000,
                                  .chunk_bytes = 4096,
-                                 .chunks = {1, 1, 1, 1, 1},
-                                 .space_bytes = {2048, 4000, 4000, 4000, 500},
+                                 .chunks = {1, 3, 1},
+                                 .space_bytes = {2048, 12000, 500},
                                  .nonmodel_bytes = 1024,
                                  .workspace_bytes = 2048,
                                  .shared_accumulator_bytes = 256,
@@ -103,7 +103,7 @@ static void a_budget_that_its_parts_pass_is_refused(void **state)
     assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
     free(text);
     plan = sound_plan();
-    plan.pool.space_bytes[TIDE_SPACE_MASTER] = 4097; /* one more than its chunk */
+    plan.pool.space_bytes[TIDE_SPACE_STATE] = 4097; /* one more than its chunk */
     assert_int_equal(report(&plan, &text), TIDE_ERROR_INTERNAL);
     free(text);
 }

@@ -13,6 +13,8 @@
 
 enum { OPS = 12, CHUNKS = 20, USES_MAX = 4, STEP_MAX = 2 * OPS + 1 };
 
+static const tide_state_format as_large = {1, {128}}; /* a STATE chunk for each PARAM chunk */
+
 static uint64_t random_state = 1;
 
 static uint32_t below(uint32_t limit)
@@ -41,7 +43,8 @@ static int make_layout(void **state)
     const tide_layout_options options = {.chunk_bytes = 4096, .dtype = TIDE_DTYPE_FP32};
     uint32_t param;
     assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_param(layout, "p", CHUNKS / 2 * 1024, &param), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(layout, &as_large, &param), TIDE_OK);
+    assert_int_equal(tide_layout_add_param(layout, 0, "p", CHUNKS / 2 * 1024, &param), TIDE_OK);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
     assert_int_equal(tide_layout_chunk_count(layout), CHUNKS);
     return 0;

@@ -129,10 +129,9 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
  */
 
 /* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product; all params together have at
- * most 2^48 elements. The name is copied, and unique. `decay`: the optimizer's weight decay applies to it. All params are
- * trainable: a step updates every one. */
+ * most 2^48 elements. The name is copied, and unique. A step updates every param that is not frozen; one at least is not. */
 TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
-                                         bool decay, tide_param *param);
+                                         tide_param_class of_class, tide_param *param);
 
 /* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` (at least 1)
  * each; all together have at most 2^50 bytes. The name is copied, and unique among checkpoints. */

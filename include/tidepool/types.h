@@ -50,15 +50,22 @@ typedef enum tide_tier {
 } tide_tier;
 
 /* Lists of chunks of one kind. PARAM holds `dtype` elements (and, after their last use in backward,
- * gradients); MASTER, MOMENTUM and VARIANCE hold fp32; CHECKPOINT holds activations that outlive an op. */
+ * gradients); STATE what the optimizer keeps of each of them; CHECKPOINT activations that outlive an op. */
 typedef enum tide_space {
     TIDE_SPACE_PARAM = 0,
-    TIDE_SPACE_MASTER,
-    TIDE_SPACE_MOMENTUM,
-    TIDE_SPACE_VARIANCE,
+    TIDE_SPACE_STATE,
     TIDE_SPACE_CHECKPOINT,
     TIDE_SPACE_COUNT,
 } tide_space;
+
+enum { TIDE_STATE_PLANES_MAX = 4 };
+
+/* What the optimizer keeps of an element: a list of planes, each of so many bytes for 32 elements. AdamW has three of 128: 12
+ * bytes an element. No planes: nothing, the param is frozen. */
+typedef struct tide_state_format {
+    uint32_t planes;
+    uint32_t bytes[TIDE_STATE_PLANES_MAX];
+} tide_state_format;
 
 /* What a param has: the values that ops read, and the optimizer's record of it in fp32. */
 typedef enum tide_value {
@@ -74,6 +81,13 @@ static inline const char *tide_value_name(tide_value value)
     static const char *const names[TIDE_VALUE_COUNT] = {"param", "master", "momentum", "variance"};
     return (unsigned)value < TIDE_VALUE_COUNT ? names[value] : "unknown";
 }
+
+/* What becomes of a param. */
+typedef enum tide_param_class {
+    TIDE_PARAM_TRAINED = 0, /* a step updates it */
+    TIDE_PARAM_DECAYED,     /* and the optimizer's weight decay applies to it */
+    TIDE_PARAM_FROZEN,      /* it has values alone: no gradient, no optimizer state, no update */
+} tide_param_class;
 
 /* The unit at which a computation acquires params: embedding, block, head; each forward, or recompute and
  * backward. */

@@ -53,6 +53,13 @@ uint64_t tide_gpt2_saved_part_bytes(const tide_gpt2_options *options)
     return end;
 }
 
+static tide_param_class class_of(const tide_gpt2 *model, size_t index, const tide_gpt2_param *param)
+{
+    if (model->frozen[index])
+        return TIDE_PARAM_FROZEN;
+    return param->decays ? TIDE_PARAM_DECAYED : TIDE_PARAM_TRAINED;
+}
+
 static tide_status register_params(tide_gpt2 *model)
 {
     const tide_gpt2_config *config = &model->options.config;
@@ -61,7 +68,7 @@ static tide_status register_params(tide_gpt2 *model)
         tide_gpt2_param_describe(config, i, &param);
         param.shape[0] = param.memory_rows;
         const tide_status status = tide_param_register(model->pool, param.name, param.shape, param.rank,
-                                                       param.decays, &model->params[i]);
+                                                       class_of(model, i, &param), &model->params[i]);
         if (status != TIDE_OK)
             return status;
     }
@@ -199,29 +206,45 @@ double tide_gpt2_step_flops(const tide_gpt2 *model)
 
 /* A param's padding, behind its last row: no values of its own, but a torn pool heals by what is set alone. */
 static tide_status zero_padding(tide_gpt2 *model, size_t index, const tide_gpt2_param *param,
-                                tide_value space)
+                                tide_value value)
 {
     static const float zeros[ZEROS];
     tide_status status = TIDE_OK;
     for (uint64_t first = param->elements; status == TIDE_OK && first < param->memory_elements;
          first += ZEROS) {
         const uint64_t left = param->memory_elements - first;
-        status = tide_param_set(model->pool, model->params[index], space, first, left < ZEROS ? left : ZEROS,
+        status = tide_param_set(model->pool, model->params[index], value, first, left < ZEROS ? left : ZEROS,
                                 zeros);
     }
     return status;
 }
 
-tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_value space, uint64_t first,
+tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_value value, uint64_t first,
                                  uint64_t count, const float *values)
 {
     tide_gpt2_param param;
     tide_gpt2_param_describe(&model->options.config, index, &param);
     assert(first <= param.elements && count <= param.elements - first);
-    const tide_status status = tide_param_set(model->pool, model->params[index], space, first, count, values);
+    assert(!model->frozen[index] || value == TIDE_VALUE_MASTER);
+    const tide_value held = model->frozen[index] ? TIDE_VALUE_PARAM : value;
+    const tide_status status = tide_param_set(model->pool, model->params[index], held, first, count, values);
     if (status != TIDE_OK || first + count < param.elements)
         return status;
-    return zero_padding(model, index, &param, space);
+    return zero_padding(model, index, &param, held);
+}
+
+tide_status tide_gpt2_values_get(const tide_gpt2 *model, size_t index, tide_value value, uint64_t first,
+                                 uint64_t count, float *values)
+{
+    assert(!model->frozen[index] || value == TIDE_VALUE_MASTER);
+    const tide_value held = model->frozen[index] ? TIDE_VALUE_PARAM : value;
+    return tide_param_get(model->pool, model->params[index], held, first, count, values);
+}
+
+bool tide_gpt2_param_is_frozen(const tide_gpt2 *model, size_t index)
+{
+    assert(index < tide_gpt2_param_count(&model->options.config));
+    return model->frozen[index];
 }
 
 /* A range of one param's initial values in the making. */

@@ -68,8 +68,12 @@ tide_param tide_gpt2_param_handle(const tide_gpt2 *model, size_t index);
 
 /* tide_param_set of a range of the index-th param's elements, as files count them; with the last of them its padding is
  * set to zero. So who sets all params heals a torn pool. Statuses of tide_param_set. */
-TIDE_NODISCARD tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_value space, uint64_t first,
+TIDE_NODISCARD tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_value value, uint64_t first,
                                                 uint64_t count, const float *values);
+/* tide_param_get likewise. Of a frozen param both know MASTER alone: its value, rounded once. */
+TIDE_NODISCARD tide_status tide_gpt2_values_get(const tide_gpt2 *model, size_t index, tide_value value, uint64_t first,
+                                                uint64_t count, float *values);
+bool tide_gpt2_param_is_frozen(const tide_gpt2 *model, size_t index);
 
 /* Floating-point operations of a training step's ops, recompute included. */
 double tide_gpt2_step_flops(const tide_gpt2 *model);

@@ -94,25 +94,32 @@ tide_status tide_job_run(void *stream, const void *address_of_job)
     return TIDE_OK;
 }
 
+static void *value_of(const tide_access_request *request)
+{
+    return (char *)request->slots[0] + request->offset_bytes;
+}
+
+/* PARAM itself: read, or of a frozen param set. */
 static tide_status access_param(const tide_access_request *request)
 {
     const tide_dtype dtype = request->ground->options.dtype;
-    const size_t element_bytes = tide_dtype_bytes(dtype);
-    char *param = (char *)request->slots[request->set ? 1 : 0];
-    if (request->set) {
-        /* The 16-bit param follows its master, rounded by the same kernel that restores it. */
-        tide_adamw_segment segment = {.param = param + request->param_offset_elements * element_bytes,
-                                      .master = (float *)request->slots[0] + request->offset_elements,
-                                      .elements = request->count};
-        const tide_restore_args restore = {.segments = &segment, .segment_count = 1, .dtype = dtype};
-        return tide_kernels_cpu()->restore(NULL, &restore);
-    }
-    const tide_cast_args cast = {.in = param + request->offset_elements * element_bytes,
-                                 .out = request->values,
+    const tide_cast_args cast = {.in = request->set ? (void *)request->values : value_of(request),
+                                 .out = request->set ? value_of(request) : (void *)request->values,
                                  .elements = request->count,
-                                 .in_dtype = dtype,
-                                 .out_dtype = TIDE_DTYPE_FP32};
+                                 .in_dtype = request->set ? TIDE_DTYPE_FP32 : dtype,
+                                 .out_dtype = request->set ? dtype : TIDE_DTYPE_FP32};
     return tide_kernels_cpu()->cast(NULL, &cast);
+}
+
+/* The 16-bit param follows its master, rounded by the same kernel that restores it. */
+static tide_status round_master(const tide_access_request *request)
+{
+    tide_adamw_segment segment = {.param = (char *)request->slots[1] + request->param_offset_bytes,
+                                  .master = value_of(request),
+                                  .elements = request->count};
+    const tide_restore_args restore = {
+        .segments = &segment, .segment_count = 1, .dtype = request->ground->options.dtype};
+    return tide_kernels_cpu()->restore(NULL, &restore);
 }
 
 tide_status tide_job_run_access(void *stream, const void *access_request)
@@ -126,13 +133,13 @@ tide_status tide_job_run_access(void *stream, const void *access_request)
     }
     if (request->value == TIDE_VALUE_PARAM)
         return access_param(request);
-    float *values = (float *)request->slots[0] + request->offset_elements;
+    float *values = value_of(request);
     const tide_copy_args copy = {.in = request->set ? request->values : values,
                                  .out = request->set ? values : request->values,
                                  .bytes = request->count * sizeof *values};
     const tide_status status = tide_kernels_cpu()->copy(NULL, &copy);
     const bool rounds = request->set && request->value == TIDE_VALUE_MASTER;
-    return status == TIDE_OK && rounds ? access_param(request) : status;
+    return status == TIDE_OK && rounds ? round_master(request) : status;
 }
 
 /* --- kernels on the update stream --- */

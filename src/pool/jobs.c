@@ -7,12 +7,13 @@
 
 static uint32_t segments_max(const tide_layout *layout)
 {
-    uint32_t most = 1;
-    for (uint32_t i = 0; i < tide_layout_space_chunks(layout, TIDE_SPACE_MASTER); i++) {
-        const uint32_t count =
-            tide_layout_chunk_segments(layout, tide_layout_chunk(layout, TIDE_SPACE_MASTER, i));
-        most = most < count ? count : most;
-    }
+    uint32_t most = 1, first;
+    for (tide_chunk chunk = 0; chunk < tide_layout_space_chunks(layout, TIDE_SPACE_PARAM); chunk++)
+        for (uint32_t i = 0; i < tide_layout_pieces(layout, chunk); i++) {
+            const tide_piece piece = tide_layout_piece(layout, chunk, i);
+            const uint32_t count = tide_layout_piece_segments(layout, &piece, &first);
+            most = most < count ? count : most;
+        }
     return most;
 }
 
@@ -109,19 +110,30 @@ static bool zeroes(tide_jobs *jobs, const tide_command *command, uint32_t i)
     return zeroed;
 }
 
-static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_segment segment, char *param,
-                         float *const fp32[TIDE_TASK_CHUNKS_MAX - 1])
+/* Where a piece lies: its PARAM chunk's slot; and of each plane its STATE chunk's, where its elements begin. NULL: no such
+ * plane. */
+typedef struct piece_places {
+    char *param;
+    float *planes[3];
+    uint64_t first; /* its first element in the PARAM chunk */
+} piece_places;
+
+static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_segment segment,
+                         const piece_places *places)
 {
-    const uint64_t at = segment.chunk_offset_elements;
+    const uint64_t at = segment.chunk_offset_elements, in_piece = at - places->first;
+    float *planes[3];
+    for (int plane = 0; plane < 3; plane++)
+        planes[plane] = places->planes[plane] == NULL ? NULL : places->planes[plane] + in_piece;
     const tide_update_segment filled = {
         .param = segment.param,
         .first_element = segment.param_offset_elements,
         .elements = segment.elements,
-        .values = param + at * tide_ground_element_bytes(jobs->ground),
-        .master = fp32[0] + at,
-        .states = {fp32[1] == NULL ? NULL : fp32[1] + at, fp32[2] == NULL ? NULL : fp32[2] + at},
+        .values = places->param + at * tide_ground_element_bytes(jobs->ground),
+        .master = planes[0],
+        .states = {planes[1], planes[2]},
         .zero_gradient = jobs->zero_gradient[segment.param],
-        .decay = jobs->model->params[segment.param].decay};
+        .decay = jobs->model->params[segment.param].of_class == TIDE_PARAM_DECAYED};
     job->update_segments[i] = filled;
     job->segments[i] = (tide_adamw_segment){.param = filled.values,
                                             .master = filled.master,
@@ -131,7 +143,7 @@ static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_
                                             .decays = filled.decay};
 }
 
-/* Segment tables of the part: params where they lie in the PARAM slot, states where they lie in theirs. */
+/* Segment tables of the piece: params where they lie in the PARAM slot, their state where it lies in the STATE slot. */
 static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_job *job)
 {
     const tide_ground *ground = jobs->ground;
@@ -141,16 +153,18 @@ static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_j
     const tide_status status = ground->device->ops->host_touch(ground->device, &work);
     if (status != TIDE_OK)
         return status;
-    const uint64_t part_bytes = ground->plan.chunk_bytes / sizeof(float) * tide_ground_element_bytes(ground);
-    const tide_chunk master = command->task[1].chunk;
-    char *param = (char *)slot_of(jobs, command, 0) + command->part * part_bytes;
-    float *fp32[TIDE_TASK_CHUNKS_MAX - 1] = {NULL};
-    for (uint32_t i = 1; i < command->task_count; i++)
-        fp32[i - 1] = slot_of(jobs, command, i);
-    job->segment_count = tide_layout_chunk_segments(ground->layout, master);
+    const tide_piece piece = tide_layout_piece(ground->layout, command->chunk, command->piece);
+    const char *state = slot_of(jobs, command, 1);
+    piece_places places = {.param = slot_of(jobs, command, 0), .first = piece.param_offset_elements};
+    for (uint32_t plane = 0; plane < 1 + ground->options.update_states; plane++)
+        places.planes[plane] = (float *)(uintptr_t)(state + tide_layout_plane_offset_bytes(
+                                                                ground->layout, piece.state_chunk, plane)) +
+                               piece.state_offset_elements;
+    uint32_t first;
+    job->segment_count = tide_layout_piece_segments(ground->layout, &piece, &first);
     assert(job->segment_count <= jobs->segments_max);
     for (uint32_t i = 0; i < job->segment_count; i++)
-        fill_segment(jobs, job, i, tide_layout_chunk_segment(ground->layout, master, i), param, fp32);
+        fill_segment(jobs, job, i, tide_layout_piece_segment(ground->layout, &piece, first + i), &places);
     for (uint32_t i = 0; i < TIDE_TASK_CHUNKS_MAX; i++)
         job->fresh[i] =
             i < command->task_count && zeroes(jobs, command, i) ? slot_of(jobs, command, i) : NULL;
@@ -213,10 +227,12 @@ static tide_status launch_on_lane(tide_jobs *jobs, tide_pending_command *task, t
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     tide_work work = task_work(jobs, task, accesses);
     /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
-    work.bytes = (double)tide_layout_chunk_used_bytes(ground->layout,
-                                                      command->task[command->task_count > 1 ? 1 : 0].chunk) /
-                 4 *
-                 (double)(command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * element_bytes : 4 + element_bytes);
+    const uint64_t elements =
+        command->kind == TIDE_COMMAND_ACCESS
+            ? jobs->request->count
+            : tide_layout_piece(ground->layout, command->chunk, command->piece).elements;
+    work.bytes = (double)(elements * (command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * element_bytes
+                                                                           : 4 + element_bytes));
     assert(tide_order_may_enqueue(jobs->order, TIDE_STREAM_HOST));
     tide_status status =
         ground->device->ops->launch(ground->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
@@ -341,7 +357,8 @@ uint64_t tide_jobs_zero_gradients(tide_jobs *jobs, const tide_gradients *gradien
     uint64_t count = 0;
     assert(tide_monitor_is_held(jobs->monitor));
     for (uint32_t i = 0; i < jobs->model->param_count; i++) {
-        jobs->zero_gradient[i] = gradients != NULL && !gradients->params[i].is_closed;
+        jobs->zero_gradient[i] = gradients != NULL && !gradients->params[i].is_closed &&
+                                 !tide_pool_param_is_frozen(&jobs->model->params[i]);
         count += jobs->zero_gradient[i];
     }
     return count;

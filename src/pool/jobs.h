@@ -6,7 +6,7 @@
  * marks and gets a few kernels. Jobs are few; a task waits for a free one. What all updates of a step use (terms) is fixed
  * when they are let go.
  *
- * A job is filled with the segments of the part (params where they lie in the PARAM slot, masters and states where they lie in
+ * A job is filled with the segments of the piece (params where they lie in the PARAM slot, masters and states where they lie in
  * theirs; once as the kernels read them, once as a caller's optimizer does) and with the terms of its step. While it is busy it
  * belongs to the stream that works on it.
  *
@@ -49,8 +49,8 @@ typedef struct tide_access_request {
     const tide_ground *ground;
     bool set;
     tide_value value;
-    uint64_t offset_elements;       /* in the chunk that holds the value */
-    uint64_t param_offset_elements; /* in the PARAM chunk */
+    uint64_t offset_bytes;       /* in the chunk that holds the value */
+    uint64_t param_offset_bytes; /* in the PARAM chunk, when MASTER is set */
     uint64_t count;
     float *values; /* the caller's; read only for set */
     void *slots[2];

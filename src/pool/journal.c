@@ -3,13 +3,12 @@
 #include <assert.h>
 #include <string.h>
 
-/* Memory traffic of one of a PARAM chunk's updates, its parts taken as equal: over a step that is exact. */
+/* Memory traffic of one of a PARAM chunk's updates, its pieces taken as equal: over a step that is exact. */
 static uint64_t update_bytes(const tide_ground *ground, tide_chunk param_chunk)
 {
     const uint64_t element_bytes = tide_ground_element_bytes(ground),
-                   part_elements = ground->plan.chunk_bytes / sizeof(float),
                    elements = tide_layout_chunk_used_bytes(ground->layout, param_chunk) / element_bytes;
-    return elements * (24 + 2 * element_bytes) / ((elements + part_elements - 1) / part_elements);
+    return elements * (24 + 2 * element_bytes) / tide_layout_pieces(ground->layout, param_chunk);
 }
 
 static void measure_command(tide_journal *journal, tide_stream stream, uint32_t tag, uint32_t meter,

@@ -60,7 +60,7 @@ static tide_status count_elements(const char *name, const uint64_t *shape, uint3
 }
 
 tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
-                                bool decay, tide_param *param)
+                                tide_param_class of_class, tide_param *param)
 {
     uint64_t elements = 0;
     tide_status status = registering(pool, "tide_param_register",
@@ -69,6 +69,8 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
                                      : shape == NULL ? "shape"
                                      : param == NULL ? "param"
                                                      : NULL);
+    if (status == TIDE_OK && (unsigned)of_class > TIDE_PARAM_FROZEN)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "param %s: there is no class %d", name, (int)of_class);
     if (status == TIDE_OK)
         status = count_elements(name, shape, rank, &elements);
     if (status != TIDE_OK)
@@ -76,12 +78,15 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
     tide_model *model = &pool->model;
     status = grow((void **)&model->params, model->param_count, &model->param_capacity, sizeof *model->params);
     if (status == TIDE_OK)
-        status = tide_layout_add_param(model->registered, name, elements, param);
+        status =
+            tide_layout_add_param(model->registered, of_class == TIDE_PARAM_FROZEN, name, elements, param);
     if (status != TIDE_OK)
         return status;
     assert(*param == model->param_count);
-    model->params[model->param_count++] = (tide_pool_param){
-        .name = tide_layout_param(model->registered, *param)->name, .elements = elements, .decay = decay};
+    model->params[model->param_count++] =
+        (tide_pool_param){.name = tide_layout_param(model->registered, *param)->name,
+                          .elements = elements,
+                          .of_class = of_class};
     return TIDE_OK;
 }
 

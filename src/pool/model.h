@@ -12,13 +12,18 @@
 typedef struct tide_pool_param {
     const char *name; /* registered's */
     uint64_t elements;
-    bool decay;
+    tide_param_class of_class;
     uint64_t first_block;               /* of the norm's blocks */
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
     uint64_t shared_offset_bytes;       /* of an accumulator that several ops share; UINT64_MAX: none */
-    uint64_t covered[3];                /* [caller] elements set anew since the pool was torn, per fp32 space */
+    uint64_t covered[3];                /* [caller] elements set anew since the pool was torn, of MASTER and each state */
 } tide_pool_param;
+
+static inline bool tide_pool_param_is_frozen(const tide_pool_param *param)
+{
+    return param->of_class == TIDE_PARAM_FROZEN;
+}
 
 typedef struct tide_pool_checkpoint {
     const char *name; /* registered's */

@@ -16,9 +16,18 @@ enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
 tide_status tide_pool_layout_create(const tide_pool_options *pool, uint64_t chunk_bytes, tide_layout **layout)
 {
-    const tide_layout_options options = {
-        .chunk_bytes = chunk_bytes, .dtype = pool->dtype, .states = pool->update_states};
-    return tide_layout_create(&options, layout);
+    const tide_layout_options options = {.chunk_bytes = chunk_bytes, .dtype = pool->dtype};
+    const tide_state_format frozen = {.planes = 0};
+    tide_state_format trained = {.planes = 1 + pool->update_states};
+    uint32_t number;
+    for (uint32_t plane = 0; plane < trained.planes; plane++)
+        trained.bytes[plane] = 32 * sizeof(float);
+    tide_status status = tide_layout_create(&options, layout);
+    if (status == TIDE_OK)
+        status = tide_layout_add_class(*layout, &trained, &number);
+    if (status == TIDE_OK)
+        status = tide_layout_add_class(*layout, &frozen, &number);
+    return status;
 }
 
 static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
@@ -26,8 +35,8 @@ static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
     tide_status status = TIDE_OK;
     uint32_t number;
     for (uint32_t i = 0; i < pool->model.param_count && status == TIDE_OK; i++)
-        status = tide_layout_add_param(layout, pool->model.params[i].name, pool->model.params[i].elements,
-                                       &number);
+        status = tide_layout_add_param(layout, tide_pool_param_is_frozen(&pool->model.params[i]),
+                                       pool->model.params[i].name, pool->model.params[i].elements, &number);
     for (uint32_t i = 0; i < pool->model.checkpoint_count && status == TIDE_OK; i++) {
         const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[i];
         status = tide_layout_add_checkpoint(layout, checkpoint->name, checkpoint->parts,
@@ -129,7 +138,8 @@ static void plan_region(tide_pool *pool, tide_manager *manager, tide_region_layo
     region->blocks_count = 0;
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
         pool->model.params[i].first_block = region->blocks_count;
-        region->blocks_count += tide_norm_blocks(pool->model.params[i].elements);
+        if (!tide_pool_param_is_frozen(&pool->model.params[i]))
+            region->blocks_count += tide_norm_blocks(pool->model.params[i].elements);
     }
     region->shared_offset = tide_align_up(pool->ground.options.nonmodel_bytes);
     region->blocks_offset = plan_shared(pool, tide_manager_gradients(manager), region->shared_offset);
@@ -176,17 +186,24 @@ static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layo
 static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout, uint64_t device_slots)
 {
     const uint64_t all = tide_layout_chunk_count(layout), used = used_chunks(layout), state = all - used;
-    const uint64_t each =
-        (1 + (uint64_t)pool->ground.options.update_states) * tide_layout_parts_per_chunk(layout);
     if (device_slots <= used)
         return all;
     const uint64_t margin =
         pool->ground.options.placement == TIDE_PLACEMENT_HOST ? 0 : device_slots - used - 1;
     if (margin >= state)
         return 0;
-    const uint64_t there = margin / each;
-    assert(there * each <= state && there <= tide_layout_space_chunks(layout, TIDE_SPACE_PARAM));
-    return state - there * each + tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) - there;
+    uint64_t elsewhere = 0, there = 0;
+    for (tide_chunk chunk = 0; chunk < tide_layout_space_chunks(layout, TIDE_SPACE_PARAM); chunk++) {
+        const uint32_t pieces = tide_layout_pieces(layout, chunk);
+        if (pieces == 0)
+            continue;
+        const uint64_t upto =
+            tide_layout_chunk_index(layout, tide_layout_piece(layout, chunk, pieces - 1).state_chunk) + 1;
+        there = upto <= margin ? upto : there;
+        elsewhere += upto > margin;
+    }
+    /* The one on the border goes back and forth. */
+    return largest(state - there + (there > 0), 1) + elsewhere;
 }
 
 /* How the message names the need; with a chunk size that would do, if any. */

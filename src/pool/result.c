@@ -12,7 +12,9 @@ static const char *find_nonfinite(tide_pool *pool)
     const double *all =
         (const double *)(void *)(pool->ground.region + pool->ground.region_layout.blocks_offset);
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        const uint64_t count = tide_norm_blocks(pool->model.params[i].elements);
+        const uint64_t count = tide_pool_param_is_frozen(&pool->model.params[i])
+                                   ? 0
+                                   : tide_norm_blocks(pool->model.params[i].elements);
         for (uint64_t done = 0; done < count; done += PIECE) {
             const size_t piece = (size_t)(count - done < PIECE ? count - done : PIECE);
             const double *from = all + pool->model.params[i].first_block + done;

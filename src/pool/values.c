@@ -19,6 +19,8 @@ typedef struct range {
 static bool covers_all(const tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        if (tide_pool_param_is_frozen(&pool->model.params[i])) /* no step changes it */
+            continue;
         for (uint32_t value = 0; value < 1 + pool->ground.options.update_states; value++) {
             if (pool->model.params[i].covered[value] < pool->model.params[i].elements)
                 return false;
@@ -31,9 +33,9 @@ static bool covers_all(const tide_pool *pool)
 static void note_coverage(tide_pool *pool, const range *set)
 {
     tide_model *model = &pool->model;
-    uint64_t *covered = &model->params[set->param].covered[set->value - TIDE_VALUE_MASTER];
-    if (!pool->engine.torn)
+    if (!pool->engine.torn || set->value == TIDE_VALUE_PARAM)
         return;
+    uint64_t *covered = &model->params[set->param].covered[set->value - TIDE_VALUE_MASTER];
     for (uint32_t i = 0; i < model->param_count && pool->covered_tear != pool->engine.tears; i++)
         memset(model->params[i].covered, 0, sizeof model->params[i].covered);
     pool->covered_tear = pool->engine.tears;
@@ -48,29 +50,36 @@ static void note_coverage(tide_pool *pool, const range *set)
 
 /* --- chunk by chunk --- */
 
-/* Where a value lies. */
-static tide_space space_of(tide_value value)
+/* Where `at`, an element of the PARAM space, and what follows it lie: in one chunk, `*count` elements at most. Setting a MASTER
+ * sets its param, too. Returns how many chunks are wanted. */
+static uint32_t find_value(const tide_ground *ground, uint64_t at, tide_access_request *request,
+                           uint64_t *count, tide_use uses[2])
 {
-    static const tide_space spaces[TIDE_VALUE_COUNT] = {TIDE_SPACE_PARAM, TIDE_SPACE_MASTER,
-                                                        TIDE_SPACE_MOMENTUM, TIDE_SPACE_VARIANCE};
-    return spaces[value];
+    const uint64_t element_bytes = tide_ground_element_bytes(ground),
+                   chunk_elements = ground->plan.chunk_bytes / element_bytes;
+    const uint32_t access = request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ;
+    const tide_chunk param_chunk = (tide_chunk)(at / chunk_elements);
+    const uint64_t in_chunk = at % chunk_elements;
+    *count = chunk_elements - in_chunk;
+    request->offset_bytes = request->param_offset_bytes = in_chunk * element_bytes;
+    uses[0] = uses[1] = (tide_use){param_chunk, access};
+    if (request->value == TIDE_VALUE_PARAM)
+        return 1;
+    tide_piece piece = tide_layout_piece(ground->layout, param_chunk, 0);
+    for (uint32_t i = 1; in_chunk >= piece.param_offset_elements + piece.elements; i++)
+        piece = tide_layout_piece(ground->layout, param_chunk, i);
+    const uint64_t in_piece = in_chunk - piece.param_offset_elements;
+    *count = piece.elements - in_piece;
+    uses[0].tensor = piece.state_chunk;
+    request->offset_bytes = tide_layout_plane_offset_bytes(ground->layout, piece.state_chunk,
+                                                           request->value - TIDE_VALUE_MASTER) +
+                            (piece.state_offset_elements + in_piece) * sizeof(float);
+    return request->set && request->value == TIDE_VALUE_MASTER ? 2 : 1;
 }
 
-/* One piece inside one chunk. Setting a MASTER sets its param, too. */
-static tide_status access_piece(tide_pool *pool, tide_access_request *request, tide_chunk chunk)
+static tide_status access_chunk(tide_pool *pool, tide_access_request *request, const tide_use *uses,
+                                uint32_t count)
 {
-    const tide_layout *layout = pool->ground.layout;
-    tide_use uses[2] = {{chunk, request->set ? TIDE_ACCESS_READ | TIDE_ACCESS_WRITE : TIDE_ACCESS_READ}};
-    uint32_t count = 1;
-    if (request->set && request->value == TIDE_VALUE_MASTER) {
-        const uint32_t parts = tide_layout_parts_per_chunk(layout),
-                       index = tide_layout_chunk_index(layout, chunk);
-        const uint64_t part_elements = pool->ground.plan.chunk_bytes / sizeof(float);
-        uses[count++] = (tide_use){tide_layout_chunk(layout, TIDE_SPACE_PARAM, index / parts),
-                                   TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
-        request->param_offset_elements = index % parts * part_elements + request->offset_elements;
-    }
-    assert(tide_layout_chunk_space(layout, chunk) == space_of(request->value));
     tide_status status = tide_manager_host_request(pool->engine.manager, uses, count);
     if (status != TIDE_OK)
         return status;
@@ -85,23 +94,17 @@ static tide_status access_piece(tide_pool *pool, tide_access_request *request, t
 static tide_status access_range(tide_pool *pool, const range *all)
 {
     const tide_ground *ground = &pool->ground;
-    const uint64_t element_bytes =
-        all->value == TIDE_VALUE_PARAM ? tide_ground_element_bytes(ground) : sizeof(float);
-    const uint64_t chunk_elements = ground->plan.chunk_bytes / element_bytes;
     const uint64_t begin = tide_layout_param(ground->layout, all->param)->offset + all->first;
     tide_status status = TIDE_OK;
     for (uint64_t done = 0, count; done < all->count && status == TIDE_OK; done += count) {
-        const uint64_t at = begin + done, room = chunk_elements - at % chunk_elements;
-        count = all->count - done < room ? all->count - done : room;
-        assert(count > 0 && at % chunk_elements + count <= chunk_elements);
-        tide_access_request request = {.ground = ground,
-                                       .set = all->set,
-                                       .value = all->value,
-                                       .offset_elements = at % chunk_elements,
-                                       .count = count,
-                                       .values = all->buffer + done};
-        status = access_piece(pool, &request,
-                              tide_layout_chunk(ground->layout, space_of(all->value), (uint32_t)(at / chunk_elements)));
+        tide_access_request request = {
+            .ground = ground, .set = all->set, .value = all->value, .values = all->buffer + done};
+        tide_use uses[2];
+        const uint32_t chunks = find_value(ground, begin + done, &request, &count, uses);
+        count = all->count - done < count ? all->count - done : count;
+        request.count = count;
+        assert(count > 0);
+        status = access_chunk(pool, &request, uses, chunks);
     }
     return status;
 }
@@ -144,9 +147,10 @@ static tide_status check(const tide_pool *pool, const range *asked)
                          asked->call, (unsigned long long)asked->first,
                          (unsigned long long)(asked->first + asked->count), param->name,
                          (unsigned long long)param->elements);
-    const bool is_state = asked->value >= TIDE_VALUE_MASTER &&
-                       asked->value <= TIDE_VALUE_MASTER + pool->ground.options.update_states;
-    if (!is_state && (asked->set || asked->value != TIDE_VALUE_PARAM))
+    const bool frozen = tide_pool_param_is_frozen(param);
+    const bool is_state = !frozen && asked->value >= TIDE_VALUE_MASTER &&
+                          asked->value <= TIDE_VALUE_MASTER + pool->ground.options.update_states;
+    if (!is_state && (asked->value != TIDE_VALUE_PARAM || (asked->set && !frozen)))
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s has no value %d to be %s", asked->call,
                          param->name, (int)asked->value, asked->set ? "set" : "read");
     return tide_pool_sealed(pool, asked->call);

@@ -213,13 +213,15 @@ static void chunk_params_write(tide_json_line *line, const tide_layout *layout)
 /* The same params give the same layout: packing is a pure function of them. */
 static tide_status layout_build(const tide_trace_header *header, tide_layout **layout)
 {
-    tide_layout_options options = {
-        .chunk_bytes = header->plan->chunk_bytes, .dtype = header->dtype, .states = 2};
+    tide_layout_options options = {.chunk_bytes = header->plan->chunk_bytes, .dtype = header->dtype};
+    const tide_state_format adamw = {3, {128, 128, 128}};
     tide_layout *made = NULL;
     uint32_t param = 0;
     tide_status status = tide_layout_create(&options, &made);
+    if (status == TIDE_OK)
+        status = tide_layout_add_class(made, &adamw, &param);
     for (uint32_t i = 0; i < header->param_count && status == TIDE_OK; i++)
-        status = tide_layout_add_param(made, header->params[i].name, header->params[i].elements, &param);
+        status = tide_layout_add_param(made, 0, header->params[i].name, header->params[i].elements, &param);
     if (status == TIDE_OK)
         status = tide_layout_seal(made);
     if (status != TIDE_OK) {

@@ -41,8 +41,7 @@ static tide_status read_values(void *context, size_t tensor, tide_value value, u
                                float *values)
 {
     const tide_trainer *trainer = context;
-    const tide_param param = tide_gpt2_param_handle(trainer->model, tensor);
-    return tide_param_get(trainer->pool, param, value, first, count, values);
+    return tide_gpt2_values_get(trainer->model, tensor, value, first, count, values);
 }
 
 static tide_status write_values(void *context, size_t tensor, tide_value value, uint64_t first,

@@ -46,17 +46,20 @@ typedef struct row {
     uint32_t ops;
 } row;
 
+static const tide_state_format adamw = {3, {128, 128, 128}};
+
 static void add_params(row *it, uint32_t blocks, uint32_t params_a_block)
 {
-    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     bench_check(tide_layout_create(&options, &it->layout), "layout");
+    bench_check(tide_layout_add_class(it->layout, &adamw, &(uint32_t){0}), "class");
     for (uint32_t i = 0; i < blocks * params_a_block; i++) {
         char name[32];
         uint32_t number;
         const uint64_t elements =
             params_a_block == 1 ? CHUNK_ELEMENTS : bench_block_elements(i % params_a_block, CHUNK_ELEMENTS);
         snprintf(name, sizeof name, "p%" PRIu32, i);
-        bench_check(tide_layout_add_param(it->layout, name, elements, &number), "param");
+        bench_check(tide_layout_add_param(it->layout, 0, name, elements, &number), "param");
     }
     bench_check(tide_layout_seal(it->layout), "layout");
 }

@@ -33,6 +33,8 @@ typedef struct tight {
     uint64_t commands;
 } tight;
 
+static const tide_state_format adamw = {3, {128, 128, 128}};
+
 static uint32_t below(tight *it, uint32_t limit)
 {
     it->random = it->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -42,13 +44,14 @@ static uint32_t below(tight *it, uint32_t limit)
 static void add_params(tight *it)
 {
     const tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32, .states = 2};
+        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     bench_check(tide_layout_create(&options, &it->layout), "layout");
+    bench_check(tide_layout_add_class(it->layout, &adamw, &(uint32_t){0}), "class");
     for (uint32_t i = 0; i < it->params; i++) {
         char name[32];
         uint32_t number;
         snprintf(name, sizeof name, "p%" PRIu32, i);
-        bench_check(tide_layout_add_param(it->layout, name, CHUNK_BYTES / 4, &number), "param");
+        bench_check(tide_layout_add_param(it->layout, 0, name, CHUNK_BYTES / 4, &number), "param");
     }
     bench_check(tide_layout_seal(it->layout), "layout");
 }

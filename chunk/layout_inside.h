@@ -1,0 +1,62 @@
+/* What the two files of the layout share. */
+#ifndef TIDE_CHUNK_LAYOUT_INSIDE_H
+#define TIDE_CHUNK_LAYOUT_INSIDE_H
+
+#include "chunk/layout.h"
+
+typedef struct tide_layout_class {
+    tide_state_format format;
+    uint64_t state_elements; /* E; 0: frozen */
+    uint64_t elements;       /* the end of its last param, from the class's start */
+    uint32_t params;
+    tide_chunk param_first, param_end; /* its PARAM chunks; */
+    tide_chunk state_first, state_end; /* its STATE chunks */
+} tide_layout_class;
+
+/* The params that overlap a chunk: `count` of them from `first` on, as numbered by `order`. */
+typedef struct tide_layout_overlap {
+    uint32_t first;
+    uint32_t count;
+} tide_layout_overlap;
+
+struct tide_layout {
+    tide_layout_options options;
+    bool sealed;
+    tide_names params, checkpoints;
+    uint64_t checkpoint_bytes;
+    tide_layout_class classes[TIDE_CLASSES_MAX];
+    uint32_t class_count;
+    uint32_t *order;                            /* params, class by class */
+    tide_layout_overlap *overlaps;              /* per PARAM chunk */
+    uint32_t space_first[TIDE_SPACE_COUNT + 1]; /* chunk number; the last one is the count of all */
+};
+
+/* P. */
+static inline uint64_t tide_layout_param_elements(const tide_layout *layout)
+{
+    return layout->options.chunk_bytes / tide_dtype_bytes(layout->options.dtype);
+}
+
+/* The i-th param of `order`. */
+static inline const tide_named *tide_layout_ordered(const tide_layout *layout, uint32_t i)
+{
+    return tide_names_at(&layout->params, layout->order[i]);
+}
+
+enum { TIDE_PLANE_ELEMENTS = 32 }; /* what a format counts bytes of */
+
+static inline uint64_t tide_plane_bytes(const tide_state_format *format, uint32_t plane, uint64_t elements)
+{
+    return (elements + TIDE_PLANE_ELEMENTS - 1) / TIDE_PLANE_ELEMENTS * format->bytes[plane];
+}
+
+/* Where `plane` begins if each plane holds so many elements; with plane = planes, where the last one ends, aligned. */
+static inline uint64_t tide_plane_offset(const tide_state_format *format, uint32_t plane, uint64_t elements)
+{
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < plane; i++)
+        offset += tide_align_up(tide_plane_bytes(format, i, elements));
+    return offset;
+}
+
+#endif
