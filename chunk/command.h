@@ -10,7 +10,7 @@ typedef enum tide_command_kind {
     TIDE_COMMAND_EVICT,      /* copy device_slot out to host_slot (copy); after the last use unmap */
     TIDE_COMMAND_WRITE_BACK, /* copy device_slot out to host_slot; the chunk stays */
     TIDE_COMMAND_UPDATE,     /* optimizer on one piece of a PARAM chunk, on `tier`, slots in task[] */
-    TIDE_COMMAND_RESTORE,    /* a piece of a PARAM chunk from its state, on the host, slots in task[] */
+    TIDE_COMMAND_RESTORE,    /* a piece of a PARAM chunk from its state, on `tier`, slots in task[] */
     TIDE_COMMAND_ACCESS,     /* the host request's chunks are in their host slots, slots in task[] */
 } tide_command_kind;
 

@@ -113,7 +113,7 @@ static void start(tide_dues *dues, tide_chunk chunk, tide_due_kind kind, bool de
     due->descends = descends;
     due->done = 0;
     due->step = dues->training_step;
-    due->on_device = kind == TIDE_DUE_UPDATE && dues->on_device[chunk];
+    due->on_device = dues->on_device[chunk];
     dues->count++;
     dues->pieces_open += due->pieces;
     note(dues, chunk);

@@ -3,7 +3,7 @@
  * A PARAM chunk that owes an update or a restore runs one task per piece, one after the other:
  *
  *   UPDATE    PARAM and STATE read and written
- *   RESTORE   PARAM written (its first piece: nothing of it is worth a copy), STATE read; on the host
+ *   RESTORE   PARAM written (its first piece: on the host nothing of it is worth a copy), STATE read; where the update would run
  *   ACCESS    the host request: up to two chunks of any space, on the host
  *
  * On the host a task whose chunks are all there is handed out at once, the first of them in forward order: gradients
@@ -166,20 +166,20 @@ static bool gather_on_host(tide_tasks *t, const tide_turn *turn, const tide_comm
 
 /* --- gathering on the device --- */
 
-static bool make_device_room(tide_tasks *t, const tide_turn *turn, tide_command *command)
+static bool make_device_room(tide_tasks *t, const tide_turn *turn, tide_reason reason, tide_command *command)
 {
     tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE | TIDE_MARK_REQUESTED,
                              .spared_duplicates = TIDE_MARK_GATHER_HOST};
-    if (tide_victims_evict(t->victims, rule, TIDE_REASON_UPDATE, command))
+    if (tide_victims_evict(t->victims, rule, reason, command))
         return true;
     rule.spared = TIDE_MARK_GATHER_DEVICE; /* what the request has by now, it gets back after this task */
-    return turn->request_yields && tide_victims_evict(t->victims, rule, TIDE_REASON_UPDATE, command);
+    return turn->request_yields && tide_victims_evict(t->victims, rule, reason, command);
 }
 
 static bool gather_on_device(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                              tide_command *command)
 {
-    assert(task->kind == TIDE_COMMAND_UPDATE);
+    assert(task->kind != TIDE_COMMAND_ACCESS);
     uint32_t missing = 0;
     bool all_there = true;
     if (t->places->tier[TIDE_TIER_DEVICE].count - t->places->pinned[TIDE_TIER_DEVICE] < task->task_count)
@@ -196,7 +196,7 @@ static bool gather_on_device(tide_tasks *t, const tide_turn *turn, const tide_co
             return true;
         }
         if (missing++ >= t->moves->evictions_open)
-            return make_device_room(t, turn, command);
+            return make_device_room(t, turn, task->reason, command);
     }
     if (!all_there)
         return false;

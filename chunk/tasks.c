@@ -42,7 +42,6 @@ static tide_command due_task(const tide_tasks *t, tide_chunk chunk)
     const tide_due *due = &t->dues->chunks[chunk];
     const uint32_t both = TIDE_ACCESS_READ | TIDE_ACCESS_WRITE;
     const bool updates = due->kind == TIDE_DUE_UPDATE;
-    assert(updates || !due->on_device);
     tide_command task = {.kind = updates ? TIDE_COMMAND_UPDATE : TIDE_COMMAND_RESTORE,
                          .reason = updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE,
                          .tier = due->on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,

@@ -386,7 +386,7 @@ static void take_work(naive_manager *n, const tide_command *c)
     EXPECT(c->task_count == 2 && c->task[0].chunk == c->chunk, "chunk %u: not its task", c->chunk);
     EXPECT(c->task[1].chunk == tide_layout_piece(n->layout, c->chunk, c->piece).state_chunk,
            "chunk %u: not its state", c->chunk);
-    bool on_device = c->kind == TIDE_COMMAND_UPDATE && tide_manager_updates_on_device(n->manager, c->chunk);
+    bool on_device = tide_manager_updates_on_device(n->manager, c->chunk);
     EXPECT(c->tier == (on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST), "chunk %u: wrong tier", c->chunk);
     n->updates_begun += c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step;
 }

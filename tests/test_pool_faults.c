@@ -362,7 +362,7 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_tears(vo
     tide_pool_plan plan;
     assert_ok(tide_pool_plan_get(toy.pool, 0, &plan));
     assert_int_equal(plan.model_bytes, all * 8); /* param and master: no state that nobody uses */
-    assert_int_equal(plan.space_bytes[TIDE_SPACE_STATE], all * 4);
+    assert_in_range(plan.space_bytes[TIDE_SPACE_STATE], all * 4, all * 4 + TOY_LAYERS * 256); /* aligned */
     assert_ok(step_and_settle(&toy, 1.0F));
     assert_int_equal(self.elements, all);
     self.fail = true;

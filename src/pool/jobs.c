@@ -68,6 +68,15 @@ bool tide_jobs_busy(const tide_jobs *jobs)
     return first(jobs, true) < TIDE_JOBS_MAX;
 }
 
+/* It is over. */
+static void let_go(tide_jobs *jobs, tide_job *job)
+{
+    assert(job->busy);
+    job->busy = false;
+    tide_tracer_chunk(&jobs->journal->tracer, job->updates ? "update end" : "state", job->chunk, "UPDATING",
+                      "HOLD", tide_reason_name(job->updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE));
+}
+
 bool tide_jobs_poll(tide_jobs *jobs)
 {
     bool moved = false;
@@ -83,8 +92,7 @@ bool tide_jobs_poll(tide_jobs *jobs)
         if (!passed)
             continue;
         assert(job->status == TIDE_OK);
-        job->busy = false;
-        tide_tracer_chunk(&jobs->journal->tracer, "update end", job->chunk, "UPDATING", "HOLD", "update");
+        let_go(jobs, job);
         moved = true;
     }
     return moved;
@@ -253,7 +261,7 @@ static tide_status launch_on_device(tide_jobs *jobs, const tide_pending_command 
     tide_marks *marks = jobs->order->marks[TIDE_TIER_DEVICE];
     tide_needs needs = {0};
     for (uint32_t i = 0; i < command->task_count; i++)
-        tide_needs_add(&needs, &marks[command->task[i].slot], true);
+        tide_needs_add(&needs, &marks[command->task[i].slot], task_writes(jobs, command, i));
     tide_status status = tide_order_wait(jobs->order, TIDE_STREAM_UPDATE, &needs);
     if (status != TIDE_OK)
         return status;
@@ -263,7 +271,8 @@ static tide_status launch_on_device(tide_jobs *jobs, const tide_pending_command 
     if (status == TIDE_OK)
         status = tide_order_record(jobs->order, TIDE_STREAM_UPDATE, &job->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
-        tide_marks_set(&marks[command->task[i].slot], TIDE_STREAM_UPDATE, job->update_number, true);
+        tide_marks_set(&marks[command->task[i].slot], TIDE_STREAM_UPDATE, job->update_number,
+                       task_writes(jobs, command, i));
     return status;
 }
 
@@ -346,10 +355,7 @@ void tide_jobs_finish(tide_jobs *jobs, const tide_pending_command *task)
         jobs->request = NULL;
     if (job == NULL || job->update_number != 0)
         return; /* the update stream has it; tide_jobs_poll sees its end */
-    assert(job->busy);
-    job->busy = false;
-    tide_tracer_chunk(&jobs->journal->tracer, job->updates ? "update end" : "state", job->chunk, "UPDATING",
-                      "HOLD", tide_reason_name(task->command.reason));
+    let_go(jobs, job);
 }
 
 uint64_t tide_jobs_zero_gradients(tide_jobs *jobs, const tide_gradients *gradients)

@@ -15,9 +15,9 @@
  *
  * A slot leaves its chunk's place when the engine has seen all its uses pass, so whoever gets the slot next, and
  * whoever fetches the host copy that an eviction made, is behind them without waiting. An update's chunk is dirty: it
- * leaves with a copy that has waited for the update. And it is copied out without leaving only for a host task, which is
- * handed out when that copy has been seen to end. So these pairs never wait for each other: in for out or update, update
- * for out.
+ * leaves with a copy that has waited for the update; the state that a restore there only reads may leave without one, and
+ * its unmapping asks the update stream. And a chunk is copied out without leaving only for a host task, which is handed out
+ * when that copy has been seen to end. So these pairs never wait for each other: in for out or update, update for out.
  *
  * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
@@ -47,6 +47,7 @@ enum {
     TIDE_SITE_UNMAP_IN,        /* engine: the copy into a chunk that leaves unused has ended */
     TIDE_SITE_UNMAP_OUT,       /* engine: an evicted chunk has been copied out */
     TIDE_SITE_UNMAP_COMPUTE,   /* engine: the last use of an evicted chunk has passed */
+    TIDE_SITE_UNMAP_UPDATE,    /* engine: a restore has read the state that leaves without a copy */
     TIDE_SITE_LANE_OUT,        /* engine: what was copied out for a host task has arrived */
     TIDE_SITE_LANE_IN,         /* engine: fetches from a host task's slots have ended */
     TIDE_SITE_LANE_DONE,       /* engine: the host task has finished */
