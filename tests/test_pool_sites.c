@@ -41,6 +41,16 @@ static const scene scenes[] = {
 
 enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
 
+/* The step to come is made ready: what it fetches first has to leave again, for the host to write it. */
+static tide_status set_what_is_fetched(toy_model *toy)
+{
+    float value;
+    const tide_status status =
+        tide_param_get(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
+    return status == TIDE_OK ? tide_param_set(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value)
+                             : status;
+}
+
 static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_site,
                         uint64_t waits[TIDE_WAIT_SITE_COUNT])
 {
@@ -70,6 +80,8 @@ static tide_status play(const scene *played, uint64_t delay_seed, uint32_t skip_
         tide_step_result result;
         if (status == TIDE_OK)
             status = tide_step_result_get(toy.pool, &result);
+        if (status == TIDE_OK)
+            status = set_what_is_fetched(&toy);
     }
     uint64_t hash;
     if (status == TIDE_OK)
