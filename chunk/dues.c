@@ -68,7 +68,7 @@ static bool awaits_update(const tide_dues *dues, tide_chunk chunk)
     assert(tide_dues_is_param_chunk(dues, chunk));
     if (!tide_tensors_all_closed(dues->tensors, chunk))
         return false;
-    const uint32_t param = tide_layout_chunk_segment(dues->layout, chunk, 0).param;
+    const uint32_t param = tide_layout_chunk_param(dues->layout, chunk, 0);
     return dues->chunks[chunk].step != dues->tensors->params[param].gradient_step;
 }
 

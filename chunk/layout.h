@@ -104,8 +104,9 @@ bool tide_layout_find_param(const tide_layout *layout, const char *name, uint32_
 bool tide_layout_param_is_frozen(const tide_layout *layout, uint32_t param);
 /* First and last PARAM chunk that a param touches. */
 void tide_layout_param_chunks(const tide_layout *layout, uint32_t param, tide_chunk *first, tide_chunk *last);
-/* Params that overlap a PARAM chunk, in order: count of them, and the i-th one's segment. */
+/* Params that overlap a PARAM chunk, in order: count of them, the i-th one, and its segment. */
 uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk);
+uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chunk, uint32_t i);
 /* Likewise those that overlap a piece: the first one's number among its chunk's, and how many; what of them lies in it. */
 uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first);

@@ -164,6 +164,12 @@ uint32_t tide_layout_chunk_segments(const tide_layout *layout, tide_chunk chunk)
     return layout->overlaps[chunk].count;
 }
 
+uint32_t tide_layout_chunk_param(const tide_layout *layout, tide_chunk chunk, uint32_t i)
+{
+    assert(i < layout->overlaps[chunk].count);
+    return layout->order[layout->overlaps[chunk].first + i];
+}
+
 /* What of the i-th param of a chunk lies in [begin, end) of its class; chunk offsets count from chunk_begin. */
 static tide_segment segment_in(const tide_layout *layout, tide_chunk chunk, uint32_t i, uint64_t chunk_begin,
                                range covered)

@@ -122,11 +122,6 @@ void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part
     *part_state(tensors, tensor, part) = (uint8_t)to;
 }
 
-static uint32_t param_in(const tide_tensors *t, tide_chunk chunk, uint32_t i)
-{
-    return tide_layout_chunk_segment(t->layout, chunk, i).param;
-}
-
 void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk)
 {
     const tide_space space = tide_layout_chunk_space(tensors->layout, chunk);
@@ -137,8 +132,9 @@ void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk)
         return;
     }
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, chunk); i++)
-        if (tensors->params[param_in(tensors, chunk, i)].state == TIDE_TENSOR_FREE)
-            tide_tensors_set_param(tensors, param_in(tensors, chunk, i), TIDE_TENSOR_HOLD);
+        if (tensors->params[tide_layout_chunk_param(tensors->layout, chunk, i)].state == TIDE_TENSOR_FREE)
+            tide_tensors_set_param(tensors, tide_layout_chunk_param(tensors->layout, chunk, i),
+                                   TIDE_TENSOR_HOLD);
 }
 
 /* --- gradients --- */
@@ -174,7 +170,7 @@ bool tide_tensors_is_complete(const tide_tensors *tensors, tide_chunk param_chun
     if (!tide_tensors_all_closed(tensors, param_chunk))
         return false;
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++)
-        if (tensors->params[param_in(tensors, param_chunk, i)].gradient_step != step)
+        if (tensors->params[tide_layout_chunk_param(tensors->layout, param_chunk, i)].gradient_step != step)
             return false;
     return true;
 }
@@ -183,7 +179,8 @@ bool tide_tensors_has_gradient(const tide_tensors *tensors, tide_chunk param_chu
 {
     assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
-        const tide_param_record *param = &tensors->params[param_in(tensors, param_chunk, i)];
+        const tide_param_record *param =
+            &tensors->params[tide_layout_chunk_param(tensors->layout, param_chunk, i)];
         if (param->has_gradient && param->gradient_step == step)
             return true;
     }
@@ -194,7 +191,7 @@ void tide_tensors_settle(tide_tensors *tensors, tide_chunk param_chunk, uint64_t
 {
     assert(param_chunk < tide_layout_space_chunks(tensors->layout, TIDE_SPACE_PARAM));
     for (uint32_t i = 0; i < tide_layout_chunk_segments(tensors->layout, param_chunk); i++) {
-        const uint32_t p = param_in(tensors, param_chunk, i);
+        const uint32_t p = tide_layout_chunk_param(tensors->layout, param_chunk, i);
         tide_param_record *param = &tensors->params[p];
         assert(param->open_chunks <= param->last - param->first + 1);
         if (param->open_chunks == 0 || param->gradient_step != step || --param->open_chunks > 0)

@@ -45,8 +45,7 @@ enum { SCENES = sizeof scenes / sizeof scenes[0], STEPS = 4, TRIES = 8 };
 static tide_status set_what_is_fetched(toy_model *toy)
 {
     float value;
-    const tide_status status =
-        tide_param_get(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
+    const tide_status status = tide_param_get(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value);
     return status == TIDE_OK ? tide_param_set(toy->pool, toy->params[0], TIDE_VALUE_MASTER, 0, 1, &value)
                              : status;
 }

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 
 enum {
-    CHUNK_BYTES = 4096,
-    CHUNKS_A_PARAM = 4, /* its own, MASTER, MOMENTUM, VARIANCE */
+    CHUNK_BYTES = 1 << 20,
+    CHUNKS_A_PARAM = 4, /* its own, and three of state */
     PARAMS_AN_OP = 8,
     COMMANDS_OPEN_MAX = 24, /* with so many under way, one ends before the next is asked for */
     SETTLE_STEPS = 3,
@@ -43,8 +43,7 @@ static uint32_t below(tight *it, uint32_t limit)
 
 static void add_params(tight *it)
 {
-    const tide_layout_options options = {
-        .chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
+    const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     bench_check(tide_layout_create(&options, &it->layout), "layout");
     bench_check(tide_layout_add_class(it->layout, &adamw, &(uint32_t){0}), "class");
     for (uint32_t i = 0; i < it->params; i++) {
@@ -88,7 +87,7 @@ static tight tight_open(uint32_t chunks)
     add_ops(&it, TIDE_PASS_FORWARD, TIDE_ACCESS_READ);
     add_ops(&it, TIDE_PASS_BACKWARD, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
     const tide_manager_options options = {.device_slots = it.params / 4,
-                                          .host_slots = CHUNKS_A_PARAM * it.params,
+                                          .host_slots = tide_layout_chunk_count(it.layout),
                                           .placement = TIDE_PLACEMENT_HOST,
                                           .prefetch = true};
     bench_check(tide_manager_seal(it.manager, &options), "seal");
@@ -146,8 +145,8 @@ double bench_manager_tight(uint32_t chunks, bool quick)
     const double seconds = bench_cpu_seconds() - begin;
     snprintf(name, sizeof name, "commands a second, tight, %" PRIu32 " chunks", chunks);
     bench_figure(name, (double)it.commands / seconds, "1/s", BENCH_NO_BOUND, 0,
-                 "%" PRIu64 " commands in %" PRIu32 " steps of %" PRIu32 " ops; stream so far %016" PRIx64, it.commands,
-                 steps, it.ops, stream_hash(&ignored));
+                 "%" PRIu64 " commands in %" PRIu32 " steps of %" PRIu32 " ops; stream so far %016" PRIx64,
+                 it.commands, steps, it.ops, stream_hash(&ignored));
     tide_manager_destroy(it.manager);
     tide_layout_destroy(it.layout);
     return (double)it.commands / seconds;
