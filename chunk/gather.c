@@ -126,6 +126,16 @@ bool tide_gather_is_there(const tide_tasks *t, const tide_command *task, uint32_
     return true;
 }
 
+/* For the host request not where the last one was, if it can be elsewhere: whoever reads several values of a range that lies
+ * across two chunks then copies each chunk once. */
+static bool drop_duplicate(tide_tasks *t, const tide_command *task)
+{
+    const uint32_t spared = TIDE_MARK_GATHER_HOST;
+    return (task->kind == TIDE_COMMAND_ACCESS &&
+            tide_victims_drop_duplicate(t->victims, spared | TIDE_MARK_ACCESSED)) ||
+           tide_victims_drop_duplicate(t->victims, spared);
+}
+
 /* Steps 1 and 2, of the first chunk for which that can be done. */
 static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_command *task,
                           tide_command *command)
@@ -137,7 +147,7 @@ static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_comma
         const bool goes = leaves(task, i, place);
         if (place->busy || (!copy && !goes))
             continue;
-        if (copy && !tide_victims_free_host_slot(t->victims, TIDE_MARK_GATHER_HOST)) {
+        if (copy && tide_places_free(t->places, TIDE_TIER_HOST) == 0 && !drop_duplicate(t, task)) {
             if (tide_victims_spill(t->victims, turn, command))
                 return true;
             continue;
@@ -157,7 +167,7 @@ static bool gather_on_host(tide_tasks *t, const tide_turn *turn, const tide_comm
         return bring_to_host(t, turn, task, command);
     /* Step 3: slots of duplicates are free at once, others take a spill each. */
     while (tide_places_free(t->places, TIDE_TIER_HOST) < fresh) {
-        if (!tide_victims_drop_duplicate(t->victims, TIDE_MARK_GATHER_HOST))
+        if (!drop_duplicate(t, task))
             return tide_victims_spill(t->victims, turn, command);
     }
     tide_gather_hand_out(t, task, command);

@@ -119,7 +119,7 @@ tide_status tide_manager_end(tide_manager *manager);
  * tide_gradients_check_end, or if a chunk still owes the update of an earlier step: an op that uses it would have waited,
  * but none of this step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);
-/* With updates_wait: let the step's updates run, or drop them and rewrite the params from MASTER (a skipped
+/* With updates_wait: let the step's updates run, or drop them and rewrite the params from their state (a skipped
  * step). */
 tide_status tide_manager_release_updates(tide_manager *manager);
 tide_status tide_manager_skip_updates(tide_manager *manager);

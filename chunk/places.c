@@ -162,7 +162,7 @@ void tide_places_change_marks(tide_places *places, tide_chunk chunk, uint32_t se
 {
     tide_place *place = &places->chunks[chunk];
     const uint32_t marks = (place->marks | set) & ~unset, changed = place->marks ^ marks;
-    assert((set | unset) < 2 * TIDE_MARK_KEPT && (marks & TIDE_MARKS_GOING) != TIDE_MARKS_GOING);
+    assert((set | unset) < 2 * TIDE_MARK_ACCESSED && (marks & TIDE_MARKS_GOING) != TIDE_MARKS_GOING);
     if (!changed)
         return;
     places->going += (marks & TIDE_MARKS_GOING) != 0;

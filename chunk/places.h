@@ -37,6 +37,7 @@ enum {
     TIDE_MARK_LEAVING = 1u << 4, /* it leaves the device as soon as it can */
     TIDE_MARK_WRITING = 1u << 5, /* it is copied out as soon as it can, and keeps its slot */
     TIDE_MARK_KEPT = 1u << 6,    /* its device slot waits while the host updates it */
+    TIDE_MARK_ACCESSED = 1u << 7, /* the last host request began with it */
     TIDE_MARKS_GOING = TIDE_MARK_LEAVING | TIDE_MARK_WRITING,
 };
 

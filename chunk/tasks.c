@@ -13,7 +13,8 @@ tide_status tide_tasks_create(tide_tasks *tasks, tide_victims *victims, tide_ten
                           .tensors = tensors,
                           .dues = dues,
                           .moves = victims->moves,
-                          .victims = victims};
+                          .victims = victims,
+                          .accessed = TIDE_CHUNK_NONE};
     tasks->words = tide_use_sets_create(tasks->sets, TIDE_TASK_SETS, chunks);
     tasks->standings = calloc(chunks, sizeof *tasks->standings);
     if (!tasks->words || !tasks->standings)
@@ -242,9 +243,18 @@ tide_status tide_tasks_open_access(tide_tasks *tasks, const tide_use *chunks, ui
     return TIDE_OK;
 }
 
+static void note_accessed(tide_tasks *t, tide_chunk chunk)
+{
+    if (t->accessed != TIDE_CHUNK_NONE)
+        tide_places_unmark(t->places, t->accessed, TIDE_MARK_ACCESSED);
+    tide_places_mark(t->places, chunk, TIDE_MARK_ACCESSED);
+    t->accessed = chunk;
+}
+
 void tide_tasks_close_access(tide_tasks *tasks)
 {
     mark_access(tasks, 0, TIDE_MARK_FIRST);
+    note_accessed(tasks, tasks->access.chunk);
     tasks->access.task_count = 0;
     tasks->access_running = false;
 }

@@ -37,6 +37,7 @@ typedef struct tide_tasks {
     uint16_t *standings; /* per PARAM chunk: bit i: it is in set i */
     tide_command access; /* task_count 0: none */
     bool access_running;
+    tide_chunk accessed; /* has the mark; NONE: none yet */
 } tide_tasks;
 
 /* No task. NO_MEMORY. Zeroed ones may be destroyed, too. */

@@ -341,6 +341,36 @@ static void save_after_one_step(const tide_trainer_options *options, const char 
     tide_trainer_destroy(trainer);
 }
 
+/* Where most of it lives on the device, which the host has no room for either. */
+static void a_save_sweeps_the_optimizers_state_once(void **state)
+{
+    (void)state;
+    const variant on_device = {ALL, 1024, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_DEVICE};
+    tide_trainer_options options = variant_options(&on_device, TIDE_DTYPE_BF16, 1.0);
+    char path[96];
+    save_folder(path);
+    options.model.layers = 12;
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    options.pool.device_memory_bytes = tide_trainer_plan_get(trainer)->pool.full_device_bytes;
+    tide_trainer_destroy(trainer);
+    options.pool.host_memory_bytes = 0;
+    ok(tide_trainer_create(&options, &trainer));
+    options.pool.host_memory_bytes = tide_trainer_plan_get(trainer)->pool.least_host_bytes;
+    tide_trainer_destroy(trainer);
+    ok(tide_trainer_create(&options, &trainer));
+    ok(tide_trainer_step(trainer, NULL));
+    ok(tide_pool_drain(tide_trainer_pool(trainer)));
+    const tide_pool_plan *plan = &tide_trainer_plan_get(trainer)->pool;
+    const uint64_t before = counters_of(trainer).d2h_bytes;
+    ok(tide_trainer_save(trainer, path, 0, NULL));
+    const uint64_t moved = counters_of(trainer).d2h_bytes - before;
+    assert_true(plan->chunks[TIDE_SPACE_STATE] >= 12 && plan->host_slots <= 4);
+    assert_in_range(moved, plan->space_bytes[TIDE_SPACE_STATE] / 2,
+                    plan->space_bytes[TIDE_SPACE_STATE] + 2 * plan->chunk_bytes);
+    tide_trainer_destroy(trainer);
+}
+
 static void hyperparameters_may_change_at_a_resume_and_are_named(void **state)
 {
     (void)state;
@@ -418,6 +448,7 @@ int main(void)
         cmocka_unit_test(adversarial_delays_change_no_bit),
         cmocka_unit_test(evaluation_and_sampling_in_between_change_no_bit),
         cmocka_unit_test(a_run_resumed_elsewhere_goes_on_to_the_same_bits),
+        cmocka_unit_test(a_save_sweeps_the_optimizers_state_once),
         cmocka_unit_test(hyperparameters_may_change_at_a_resume_and_are_named),
         cmocka_unit_test(another_model_seed_or_batch_is_refused_at_a_resume),
         cmocka_unit_test(a_folder_without_a_checkpoint_starts_anew),

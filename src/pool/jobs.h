@@ -2,7 +2,7 @@
  *
  * A task's chunks are in slots of one tier, pinned there by the manager. No stream waits for the host: copies into its slots
  * have been seen to end before the manager hands a task out, and the engine sees those out of them end. Then the host lane
- * gets one function that does the whole part of the chunk in one pass. On the device the update stream waits for the slots'
+ * gets one function that does the whole piece in one pass. On the device the update stream waits for the slots'
  * marks and gets a few kernels. Jobs are few; a task waits for a free one. What all updates of a step use (terms) is fixed
  * when they are let go.
  *
