@@ -254,7 +254,8 @@ static void note_accessed(tide_tasks *t, tide_chunk chunk)
 void tide_tasks_close_access(tide_tasks *tasks)
 {
     mark_access(tasks, 0, TIDE_MARK_FIRST);
-    note_accessed(tasks, tasks->access.chunk);
+    if (tasks->access.task_count > 0)
+        note_accessed(tasks, tasks->access.chunk);
     tasks->access.task_count = 0;
     tasks->access_running = false;
 }
