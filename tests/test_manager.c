@@ -1,6 +1,6 @@
-/* The manager, one behaviour each. Params are fp32 and one chunk large, so param i is chunk i, and its
- * MASTER, MOMENTUM and VARIANCE are chunks P + i, 2P + i, 3P + i. Commands are carried out at once unless a
- * test says otherwise, and kept in a log. */
+/* The manager, one behaviour each. Params are fp32 and one chunk large, with four bytes of state an element, so
+ * param i is chunk i, its state chunk P + i, and its update one piece (more: test_manager_pieces.c). Commands are
+ * carried out at once unless a test says otherwise, and kept in a log. */
 #include "chunk/manager_internal.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@ typedef struct fixture {
     tide_command log[LOG_MAX];
 } fixture;
 
-static const tide_state_format adamw = {3, {128, 128, 128}};
+static const tide_state_format momentum = {1, {128}};
 
 static fixture f;
 
@@ -36,7 +36,7 @@ static void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
     memset(&f, 0, sizeof f);
     f.params = params;
     assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(f.layout, &adamw, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(f.layout, &momentum, &number), TIDE_OK);
     for (uint32_t i = 0; i < params; i++) {
         snprintf(name, sizeof name, "param%u", i);
         assert_int_equal(tide_layout_add_param(f.layout, 0, name, ELEMENTS, &number), TIDE_OK);
@@ -307,17 +307,13 @@ static void no_more_victims_leave_than_slots_are_missing(void **state)
     assert_false(tide_manager_next(f.manager, &another)); /* the slot is on its way */
     clean_up(state);
 
-    /* Three params, and an update needs three more. */
-    arrange_chain(3, true, 5, 20, TIDE_PLACEMENT_DEVICE, false);
+    /* Three params, and an update needs its state, too. */
+    arrange_chain(3, true, 3, 20, TIDE_PLACEMENT_DEVICE, false);
     step_begin(true, true);
     run_ops(0, 5);
     step_end();
     assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
-    do {
-        assert_true(tide_manager_next(f.manager, &command));
-        if (command.kind == TIDE_COMMAND_FETCH)
-            tide_manager_done(f.manager, command.id, TIDE_OK);
-    } while (command.kind == TIDE_COMMAND_FETCH);
+    assert_true(tide_manager_next(f.manager, &command));
     assert_int_equal(command.kind, TIDE_COMMAND_EVICT);
     assert_int_equal(command.chunk, 2);
     assert_false(tide_manager_next(f.manager, &another));
@@ -356,7 +352,7 @@ static void device_state_is_next_used_by_its_update(void **state)
 static void both_tiers_just_enough_hold_each_chunk_once(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 2, 15, TIDE_PLACEMENT_HOST, false); /* 16 chunks and one */
+    arrange_chain(4, true, 2, 7, TIDE_PLACEMENT_HOST, false); /* 8 chunks and one */
     for (int step = 0; step < 3; step++) {
         step_begin(true, true);
         run_ops(0, 7);
@@ -365,7 +361,7 @@ static void both_tiers_just_enough_hold_each_chunk_once(void **state)
         run_engine();
     }
     uint32_t twice = 0;
-    for (tide_chunk chunk = 0; chunk < 16; chunk++) {
+    for (tide_chunk chunk = 0; chunk < 8; chunk++) {
         where_it_is r = residency(chunk);
         assert_true(r.device_valid || r.host_valid);
         twice += r.device_valid && r.host_valid;
@@ -700,8 +696,8 @@ static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
     f.log_count = 0;
     step_begin(false, false);
     run_slices(0, 2);
-    assert_true(find(TIDE_COMMAND_EVICT, 4)->copy);
-    assert_int_equal(find(TIDE_COMMAND_FETCH, 6)->reason, TIDE_REASON_PREFETCH);
+    assert_true(find(TIDE_COMMAND_EVICT, 2)->copy);
+    assert_int_equal(find(TIDE_COMMAND_FETCH, 4)->reason, TIDE_REASON_PREFETCH);
 }
 
 /* --- gradients --- */
@@ -817,7 +813,7 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
         const tide_command *update = find(TIDE_COMMAND_UPDATE, 0);
         assert_int_equal(update->tier, on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST);
         assert_int_equal(update->task[1].fresh, !on_device); /* the device's were zeroed by their fetch */
-        for (tide_chunk chunk = 0; chunk < 4; chunk++) {
+        for (tide_chunk chunk = 0; chunk < 2; chunk++) {
             assert_int_equal(residency(chunk).device_valid, on_device);
             assert_int_equal(residency(chunk).host_valid, !on_device);
         }
@@ -828,7 +824,7 @@ static void a_host_update_leaves_only_host_copies_and_a_device_update_only_devic
 static void auto_places_the_first_chunks_state_in_the_margin(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 4 + 1 + 3, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's three */
+    arrange_chain(4, true, 4 + 1 + 1, 20, TIDE_PLACEMENT_AUTO, true); /* room for one chunk's */
     assert_true(tide_manager_updates_on_device(f.manager, 0));        /* complete last, wanted first */
     assert_false(tide_manager_updates_on_device(f.manager, 1));
 }
@@ -844,7 +840,7 @@ static void train_one_step(void)
 static void auto_lets_both_sides_end_their_updates_together(void **state)
 {
     (void)state;
-    arrange_chain(4, true, 4 + 1 + 12, 20, TIDE_PLACEMENT_AUTO, true); /* room for everything */
+    arrange_chain(4, true, 4 + 1 + 4, 20, TIDE_PLACEMENT_AUTO, true); /* room for everything */
     train_one_step();
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         assert_true(tide_manager_updates_on_device(f.manager, chunk));
@@ -867,8 +863,8 @@ static void auto_lets_both_sides_end_their_updates_together(void **state)
 static void auto_leaves_the_host_no_more_updates_than_it_has_room_for(void **state)
 {
     (void)state;
-    /* The host: room for two, three chunks of state and one's own. */
-    arrange_chain(4, true, 4 + 1 + 12, 2 * 4, TIDE_PLACEMENT_AUTO, true);
+    /* The host: room for two, a chunk of state and one's own. */
+    arrange_chain(4, true, 4 + 1 + 4, 2 * 2, TIDE_PLACEMENT_AUTO, true);
     train_one_step();
     tide_manager_set_update_seconds(f.manager, 1, 3); /* three to one on the host, had it the room */
     train_one_step();
@@ -1019,7 +1015,7 @@ static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_th
     access_chunk(0, WRITE);
     assert_true(!residency(0).device_valid && residency(0).host_valid);
     assert_false(find(TIDE_COMMAND_ACCESS, 0)->task[0].fresh);
-    access_chunk(1, READ); /* MASTER never had a value */
+    access_chunk(1, READ); /* its state never had a value */
     assert_true(find(TIDE_COMMAND_ACCESS, 1)->task[0].fresh);
     assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
 }
@@ -1043,7 +1039,6 @@ static void the_host_sees_a_chunk_after_the_update_it_is_owed(void **state)
 
 static void budgets_below_the_needs_are_refused(void **state)
 {
-    (void)state;
     tide_slot_needs needs;
     arrange(3, 0, 0);
     tide_use uses[2] = {{0, READ}, {1, READ}};
@@ -1054,17 +1049,23 @@ static void budgets_below_the_needs_are_refused(void **state)
     tide_manager_needs(f.manager, TIDE_PLACEMENT_HOST, &needs);
     assert_int_equal(needs.largest_op, wide);
     assert_int_equal(needs.device_slots, 2);
-    assert_int_equal(needs.total_slots, 13);
-    tide_manager_options options[] = {
-        {.device_slots = 1, .host_slots = 50},
-        {.device_slots = 50, .host_slots = 3},
-        {.device_slots = 2, .host_slots = 10},
-        {.device_slots = 3, .host_slots = 50, .placement = TIDE_PLACEMENT_DEVICE}};
-    for (int i = 0; i < 4; i++)
+    assert_int_equal(needs.total_slots, 7);
+    tide_manager_options options[] = {{.device_slots = 1, .host_slots = 50},
+                                      {.device_slots = 50, .host_slots = 1},
+                                      {.device_slots = 2, .host_slots = 4}};
+    for (int i = 0; i < 3; i++)
         assert_int_equal(tide_manager_seal(f.manager, &options[i]), TIDE_ERROR_BUDGET);
     assert_int_equal(tide_manager_seal(f.manager, &options[0]), TIDE_ERROR_BUDGET);
     assert_non_null(strstr(tide_message(), "wide"));
-    seal(2, 11, TIDE_PLACEMENT_HOST, false);
+    seal(2, 5, TIDE_PLACEMENT_HOST, false);
+    clean_up(state);
+
+    /* An op that needs one slot, and an update on the device that needs two. */
+    arrange(1, 0, 0);
+    add_chain(1, true);
+    tide_manager_options device = {.device_slots = 1, .host_slots = 50, .placement = TIDE_PLACEMENT_DEVICE};
+    assert_int_equal(tide_manager_seal(f.manager, &device), TIDE_ERROR_BUDGET);
+    seal(2, 2, TIDE_PLACEMENT_DEVICE, false);
 }
 
 /* Its last user may still be under way, and whoever gets it would wait. */
