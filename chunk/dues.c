@@ -244,7 +244,7 @@ static uint32_t balanced_updates(const tide_dues *dues)
 {
     const uint32_t chunks = dues->trained;
     const double host = dues->seconds[TIDE_TIER_HOST], device = dues->seconds[TIDE_TIER_DEVICE];
-    if (!(host > 0 && device > 0))
+    if (chunks == 0 || !(host > 0 && device > 0))
         return chunks;
     const uint32_t balanced = (uint32_t)(chunks * (host / (host + device)) + 0.5);
     assert(balanced <= chunks);

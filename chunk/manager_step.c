@@ -59,12 +59,11 @@ tide_status tide_manager_step_end(tide_manager *manager)
         return tide_fail(TIDE_ERROR_STATE, "step end: chunk %u still owes the update of the step before",
                          owing);
     manager->counters.calls++;
-    if (manager->phase == TIDE_PHASE_TRAINING) {
+    if (manager->phase == TIDE_PHASE_TRAINING)
         end_training(manager);
-    } else {
-        tide_tensors_rest(&manager->tensors);
+    else
         manager->phase = TIDE_PHASE_BETWEEN;
-    }
+    tide_tensors_rest(&manager->tensors); /* all after a forward-only pass, what is frozen after training */
     tide_tensors_free_checkpoints(&manager->tensors);
     tide_future_step_end(&manager->future);
     tide_manager_changed(manager);

@@ -28,14 +28,15 @@ static void blame(naive_manager *n, const char *format, ...)
             blame(n, __VA_ARGS__);                                                                           \
     } while (0)
 
-void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *manager, uint32_t device_slots,
-                  uint32_t host_slots, const naive_op *ops, uint32_t op_count)
+void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *manager,
+                  const tide_manager_options *options, const naive_op *ops, uint32_t op_count,
+                  const bool *frozen)
 {
     memset(n, 0, sizeof *n);
     n->layout = layout;
     n->manager = manager;
-    n->slot_count[TIDE_TIER_DEVICE] = device_slots;
-    n->slot_count[TIDE_TIER_HOST] = host_slots;
+    n->slot_count[TIDE_TIER_DEVICE] = options->device_slots;
+    n->slot_count[TIDE_TIER_HOST] = options->host_slots;
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
         for (uint32_t i = 0; i < n->slot_count[tier]; i++)
             n->slots[tier][i] = (naive_slot){.chunk = NONE, .version = NAIVE_GARBAGE};
@@ -45,6 +46,7 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
     n->op_count = op_count;
     n->open_op = NONE;
     n->params = tide_layout_params(layout);
+    memcpy(n->frozen, frozen, n->params * sizeof *frozen);
     n->chunks = tide_layout_chunk_count(layout);
     n->param_chunks = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM);
     for (uint32_t p = 0; p < n->params; p++)
@@ -67,6 +69,15 @@ static void param_range(const naive_manager *n, uint32_t param, tide_chunk *firs
 static bool is_checkpoint(const naive_manager *n, tide_chunk chunk)
 {
     return n->is_checkpoint[chunk];
+}
+
+/* Params of a class have chunks of their own. */
+static bool is_frozen(const naive_manager *n, tide_chunk param_chunk)
+{
+    for (uint32_t p = 0; p < n->params; p++)
+        if (n->frozen[p] && param_chunk >= n->first[p] && param_chunk <= n->last[p])
+            return true;
+    return false;
 }
 
 static bool overlaps(const naive_manager *n, uint32_t param, tide_chunk chunk)
@@ -112,7 +123,7 @@ static bool is_worth(const naive_manager *n, tide_chunk chunk)
 
 static uint64_t all_pieces(const naive_manager *n, tide_chunk param_chunk)
 {
-    const uint32_t pieces = tide_layout_pieces(n->layout, param_chunk);
+    const uint32_t pieces = is_frozen(n, param_chunk) ? 0 : tide_layout_pieces(n->layout, param_chunk);
     assert(pieces < 64);
     return (UINT64_C(1) << pieces) - 1;
 }
@@ -316,8 +327,9 @@ static void compare(naive_manager *n, bool important)
         compare_parts(n, tensor, &states);
     for (tide_chunk chunk = 0; chunk < (n->compares_always ? n->chunks : n->param_chunks); chunk++)
         compare_chunk(n, chunk, &states);
-    EXPECT(tide_manager_updates_open(n->manager) == naive_pieces_owed(n), "%u pieces owed, the manager says %u",
-           naive_pieces_owed(n), tide_manager_updates_open(n->manager));
+    EXPECT(tide_manager_updates_open(n->manager) == naive_pieces_owed(n),
+           "%u pieces owed, the manager says %u", naive_pieces_owed(n),
+           tide_manager_updates_open(n->manager));
     EXPECT(n->manager->counters.zero_gradients == n->zero_gradients, "%u zero gradients, the manager says %u",
            (unsigned)n->zero_gradients, (unsigned)n->manager->counters.zero_gradients);
 }
@@ -378,6 +390,19 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
            "a task on chunk %u sees something else", t->chunk);
 }
 
+/* Does another PARAM chunk of the other tier owe a piece of the same STATE chunk? */
+static bool is_among_neighbours(const naive_manager *n, const tide_command *c)
+{
+    for (tide_chunk other = 0; other < param_chunks(n); other++) {
+        const tide_due *due = &n->manager->dues.chunks[other];
+        for (uint32_t i = 0; n->owed[other] >> i && other != c->chunk; i++)
+            if (n->owed[other] >> i & 1 && due->on_device == (c->tier == TIDE_TIER_HOST) &&
+                tide_layout_piece(n->layout, other, i).state_chunk == c->task[1].chunk)
+                return true;
+    }
+    return false;
+}
+
 static void take_work(naive_manager *n, const tide_command *c)
 {
     EXPECT(n->owed[c->chunk] && n->owed_kind[c->chunk] == c->kind, "chunk %u owes no %s", c->chunk,
@@ -389,6 +414,7 @@ static void take_work(naive_manager *n, const tide_command *c)
     bool on_device = tide_manager_updates_on_device(n->manager, c->chunk);
     EXPECT(c->tier == (on_device ? TIDE_TIER_DEVICE : TIDE_TIER_HOST), "chunk %u: wrong tier", c->chunk);
     n->updates_begun += c->kind == TIDE_COMMAND_UPDATE && n->owed_step[c->chunk] == n->training_step;
+    n->among_neighbours += is_among_neighbours(n, c);
 }
 
 static void take_access(naive_manager *n, const tide_command *c)
@@ -839,7 +865,7 @@ bool naive_step_end(naive_manager *n)
     if (!may)
         return false;
     for (uint32_t p = 0; p < n->params && n->training; p++)
-        if (!n->closed_now[p])
+        if (!n->closed_now[p] && !n->frozen[p])
             take_as_zero(n, p);
     if (n->training) {
         owe_complete_chunks(n);
@@ -897,14 +923,14 @@ static bool owes_updates(const naive_manager *n)
     return false;
 }
 
-/* Params are undefined, and nothing is owed. */
+/* Params that are trained are undefined, and nothing is owed. */
 static void tear(naive_manager *n)
 {
     memset(n->owed, 0, sizeof n->owed);
     memset(n->gradient, 0, sizeof n->gradient);
     memset(n->stands_complete, 0, sizeof n->stands_complete);
     for (tide_chunk chunk = 0; chunk < param_chunks(n); chunk++)
-        n->truth[chunk] = NAIVE_GARBAGE;
+        n->truth[chunk] = is_frozen(n, chunk) ? n->truth[chunk] : NAIVE_GARBAGE;
     n->update_failed = false;
 }
 

@@ -70,6 +70,7 @@ typedef struct naive_manager {
     bool compares_always; /* everything, after every call; else see compare() */
     uint32_t params, param_chunks, chunks;
     tide_chunk first[NAIVE_PARAMS_MAX], last[NAIVE_PARAMS_MAX]; /* per param */
+    bool frozen[NAIVE_PARAMS_MAX];
     bool is_checkpoint[NAIVE_CHUNKS_MAX];
     uint32_t slot_count[TIDE_TIER_COUNT];
     naive_slot slots[TIDE_TIER_COUNT][NAIVE_SLOTS_MAX];
@@ -110,12 +111,13 @@ typedef struct naive_manager {
     uint32_t open_count;
     uint64_t copied_in, copied_out; /* chunks */
     uint64_t zero_gradients;        /* taken at step ends */
+    uint64_t among_neighbours;      /* tasks on a STATE chunk that a neighbour's task of the other tier wants, too */
     char problem[256];
 } naive_manager;
 
-/* A model of a sealed manager whose ops are `ops`. */
+/* A model of a sealed manager whose ops are `ops`, and of whose params some are frozen. */
 void naive_create(naive_manager *naive, const tide_layout *layout, tide_manager *manager,
-                  uint32_t device_slots, uint32_t host_slots, const naive_op *ops, uint32_t op_count);
+                  const tide_manager_options *options, const naive_op *ops, uint32_t op_count, const bool *frozen);
 
 /* Take one command from the manager, check it and keep it open. False if there is none. */
 bool naive_take(naive_manager *naive);

@@ -114,7 +114,7 @@ static uint64_t far_worth(const tide_victims *v, tide_chunk chunk)
     tide_layout_state_owners(v->layout, chunk, &owner, &last_owner);
     for (; owner <= last_owner; owner++) {
         const uint64_t worth = far_of_owner(v, owner, chunk);
-        nearest = worth < nearest ? worth : nearest;
+        nearest = worth >> 40 < nearest >> 40 ? worth : nearest; /* in the same moment: the first one's */
     }
     return nearest;
 }
