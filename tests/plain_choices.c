@@ -500,7 +500,58 @@ static tide_chunk first_due(const tide_tasks *t, tide_tier tier, bool first_only
     return TIDE_CHUNK_NONE;
 }
 
-/* What was moved or handed out is of the first due of its tier; nothing is gathered if there is none, or may be none. */
+/* Does a due's next piece want a chunk that the other tier gathers for `other`, and comes that one before it: does a request
+ * wait for that and not for this, or else is it the lower one? */
+static bool is_held_back(const tide_tasks *t, tide_chunk due, tide_chunk other, const tide_chunk *others,
+                         uint32_t other_count)
+{
+    tide_chunk chunks[TIDE_TASK_CHUNKS_MAX];
+    const uint32_t count = task_chunks(t, due, chunks);
+    bool shared = false;
+    for (uint32_t i = 0; i < other_count; i++)
+        for (uint32_t k = 0; k < count; k++)
+            shared |= others[i] == chunks[k];
+    if (!shared)
+        return false;
+    const bool wanted = tide_place_of(t->places, due)->marks & TIDE_MARK_FIRST,
+               others_wanted = tide_place_of(t->places, other)->marks & TIDE_MARK_FIRST;
+    return wanted == others_wanted ? other < due : others_wanted;
+}
+
+/* Of both tiers' dues those go that are held back by what is gathered, the second one by the first. */
+static void hold_back(const tide_tasks *t, tide_chunk due[TIDE_TIER_COUNT])
+{
+    const int first = due[TIDE_TIER_DEVICE] < due[TIDE_TIER_HOST] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+    for (int i = 0; i < TIDE_TIER_COUNT; i++) {
+        const int tier = i == 0 ? first : !first;
+        const tide_command *gathered = &t->gathered[!tier];
+        tide_chunk other = gathered->chunk, others[TIDE_TASK_CHUNKS_MAX];
+        uint32_t count = gathered->task_count;
+        for (uint32_t k = 0; k < count; k++)
+            others[k] = gathered->task[k].chunk;
+        if (i == 1 && due[first] != TIDE_CHUNK_NONE) {
+            other = due[first];
+            count = task_chunks(t, other, others);
+        }
+        if (due[tier] == TIDE_CHUNK_NONE || !is_held_back(t, due[tier], other, others, count))
+            continue;
+        due[tier] = TIDE_CHUNK_NONE;
+        plain_choices_made.held_back++;
+    }
+}
+
+static bool gathers_same(const tide_tasks *t)
+{
+    const tide_command *a = &t->gathered[TIDE_TIER_DEVICE], *b = &t->gathered[TIDE_TIER_HOST];
+    for (uint32_t i = 0; i < a->task_count; i++)
+        for (uint32_t k = 0; k < b->task_count; k++)
+            if (a->task[i].chunk == b->task[k].chunk)
+                return true;
+    return false;
+}
+
+/* What was moved or handed out is of the first due of its tier; nothing is gathered if there is none, or may be none, and
+ * nothing on both tiers. */
 static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_COUNT], bool any,
                            const tide_command *command)
 {
@@ -508,6 +559,9 @@ static void compare_gather(const tide_tasks *t, const tide_chunk due[TIDE_TIER_C
     plain_choices_made.gathers += any;
     if (problem[0])
         return;
+    if (gathers_same(t))
+        snprintf(problem, sizeof problem, "chunks %u and %u gather the same chunk", t->gathered[0].chunk,
+                 t->gathered[1].chunk);
     if (any && command->kind > TIDE_COMMAND_WRITE_BACK) {
         if (command->chunk != due[command->tier])
             snprintf(problem, sizeof problem,
@@ -537,6 +591,7 @@ bool __wrap_tide_tasks_next_gather(tide_tasks *t, const tide_turn *turn, bool fi
                         ? TIDE_CHUNK_NONE
                         : first_due(t, (tide_tier)tier, first_only);
     }
+    hold_back(t, due);
     const bool any = __real_tide_tasks_next_gather(t, turn, first_only, command);
     compare_gather(t, due, any, command);
     return any;
