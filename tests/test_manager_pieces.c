@@ -1,0 +1,430 @@
+/* Updates in pieces: neighbours that share STATE chunks, on one tier or on two, at least budgets; who waits for whom; and
+ * frozen params.
+ *
+ * Three params of a chunk each, and a state of 5 bytes an element, of which a STATE chunk holds 768 elements:
+ *
+ *     elements  0         768   1024  1536    2048  2304    3072
+ *     PARAM     |      0        |        1      |      2      |
+ *     STATE     |    3     |      4     |      5     |   6    |
+ *
+ * so that every PARAM chunk has two pieces, and chunk 1 shares both of its STATE chunks.
+ */
+#include "manager_rig.h"
+
+#include <string.h>
+
+enum { PARAMS = 3, STATES = 4, CHUNKS = PARAMS + STATES, PIECES = 2, OPS = 2 * PARAMS };
+
+static const tide_state_format five_bytes = {1, {160}};
+
+/* --- arranging and acting --- */
+
+static void arrange_neighbours(uint32_t device, uint32_t host, tide_placement placement)
+{
+    arrange_state(&five_bytes, PARAMS, 0, 0, 0);
+    add_chain(PARAMS, true);
+    seal(device, host, placement, false);
+}
+
+/* Bit i: chunk i is updated on the device. */
+static void place_updates(uint32_t on_device)
+{
+    tide_dues *dues = &f.manager->dues;
+    for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
+        dues->on_device[chunk] = dues->wanted_on_device[chunk] = on_device >> chunk & 1;
+}
+
+static tide_tier tier_of(tide_chunk param_chunk)
+{
+    return f.manager->dues.on_device[param_chunk] ? TIDE_TIER_DEVICE : TIDE_TIER_HOST;
+}
+
+/* What the updates are let go by: the release, or the ends of backward ops, and then they keep up with them. */
+static void train(bool waits)
+{
+    step_begin(true, waits);
+    for (tide_op op = 0; op < OPS; op++) {
+        run_op(op);
+        if (!waits && op >= PARAMS)
+            run_engine();
+    }
+    step_end();
+    if (waits)
+        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+}
+
+/* Carries commands out at once until a move, or a task, of the chunk comes, which stays open. */
+static tide_command drive_until(bool task, tide_chunk chunk)
+{
+    tide_command command;
+    for (;;) {
+        assert_true(tide_manager_next(f.manager, &command));
+        if ((command.kind > TIDE_COMMAND_WRITE_BACK) == task && command.chunk == chunk)
+            return command;
+        tide_manager_done(f.manager, command.id, TIDE_OK);
+    }
+}
+
+/* Nothing is done that the op does not wait for. */
+static void run_op_alone(tide_op op)
+{
+    assert_int_equal(tide_manager_begin(f.manager, op), TIDE_OK);
+    while (!tide_manager_ready(f.manager) && !tide_request_try_pin(&f.manager->request))
+        assert_true(step_engine(TIDE_OK));
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+}
+
+/* Takes all that there is before the oldest ends: gathers of both tiers are under way at once. Counts the commands. */
+static uint32_t run_engine_late(bool (*over)(void))
+{
+    tide_command open[64];
+    uint32_t open_count = 0, taken = 0;
+    while (!over()) {
+        if (tide_manager_next(f.manager, &open[open_count])) {
+            assert_true(f.log_count < LOG_MAX && open_count < 63);
+            f.log[f.log_count++] = open[open_count++];
+            taken++;
+        } else if (!over()) {
+            assert_false(tide_manager_is_stuck(f.manager));
+            assert_true(open_count > 0);
+            tide_manager_done(f.manager, open[0].id, TIDE_OK);
+            memmove(open, open + 1, --open_count * sizeof *open);
+        }
+    }
+    while (open_count > 0)
+        tide_manager_done(f.manager, open[--open_count].id, TIDE_OK);
+    return taken;
+}
+
+static bool is_ready(void)
+{
+    return tide_manager_ready(f.manager);
+}
+
+static bool nothing_is_owed(void)
+{
+    return tide_manager_updates_open(f.manager) == 0;
+}
+
+/* --- looking --- */
+
+static uint32_t count_pieces(tide_command_kind kind, tide_chunk chunk, uint32_t piece)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < f.log_count; i++) {
+        const tide_command *c = &f.log[i];
+        if (c->kind != kind || c->chunk != chunk || c->piece != piece)
+            continue;
+        found++;
+        assert_int_equal(c->task_count, 2);
+        assert_int_equal(c->task[1].chunk, tide_layout_piece(f.layout, chunk, piece).state_chunk);
+    }
+    return found;
+}
+
+static uint32_t count_state_fetches(void)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < f.log_count; i++)
+        found += f.log[i].kind == TIDE_COMMAND_FETCH && f.log[i].chunk >= PARAMS;
+    return found;
+}
+
+static bool gathers(tide_tier tier, tide_chunk chunk, tide_chunk state_chunk)
+{
+    const tide_command *gathered = &f.manager->tasks.gathered[tier];
+    return gathered->task_count == 2 && gathered->chunk == chunk && gathered->task[1].chunk == state_chunk;
+}
+
+/* --- least budgets --- */
+
+enum { STEPS = 4 };
+
+/* Of each piece one update a step, on its tier; all chunks are somewhere. */
+static void check_updates(uint32_t steps)
+{
+    for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
+        for (uint32_t piece = 0; piece < PIECES; piece++)
+            assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, chunk, piece), steps);
+    for (uint32_t i = 0; i < f.log_count; i++)
+        assert_true(f.log[i].kind != TIDE_COMMAND_UPDATE || f.log[i].tier == tier_of(f.log[i].chunk));
+    for (tide_chunk chunk = 0; chunk < CHUNKS; chunk++)
+        assert_true(residency(chunk).device_valid || residency(chunk).host_valid);
+}
+
+/* Every split of the fewest slots, every placement, updates in backward or after the norm. Were one gather to take back what the
+ * other one took, commands would go on for ever, or be far more. */
+static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands(void **state)
+{
+    enum { COMMANDS_MOST = 3 }; /* for each op and each piece */
+    uint32_t most = 0;
+    for (uint32_t device = 2; device <= CHUNKS + 1 - 2; device++)
+        for (uint32_t on_device = 0; on_device < 1u << PARAMS; on_device++)
+            for (int waits = 0; waits < 2; waits++) {
+                arrange_neighbours(device, CHUNKS + 1 - device, TIDE_PLACEMENT_AUTO);
+                place_updates(on_device);
+                uint32_t commands = 0;
+                for (int step = 0; step < STEPS; step++) {
+                    step_begin(true, waits);
+                    for (tide_op op = 0; op < OPS; op++) {
+                        assert_int_equal(tide_manager_begin(f.manager, op), TIDE_OK);
+                        commands += run_engine_late(is_ready);
+                        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+                    }
+                    step_end();
+                    if (waits)
+                        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+                    commands += run_engine_late(nothing_is_owed);
+                }
+                check_updates(STEPS);
+                most = commands > most ? commands : most;
+                clean_up(state);
+            }
+    print_message("at most %.1f commands for each op and each piece\n",
+                  (double)most / STEPS / (OPS + PARAMS * PIECES));
+    assert_true(most <= COMMANDS_MOST * STEPS * (OPS + PARAMS * PIECES));
+}
+
+/* --- who waits for whom --- */
+
+/* Chunk 0 is gathered on its tier, with STATE chunk 4 under way to it; chunk 1, of the other tier, wants that, too. */
+static tide_command arrange_a_gather_of_the_neighbours_state(bool first_on_device)
+{
+    arrange_neighbours(6, 8, TIDE_PLACEMENT_AUTO);
+    place_updates(first_on_device ? 1 : 2);
+    train(true);
+    run_engine();
+    if (first_on_device)
+        access_chunk(4, WRITE); /* it is on the host */
+    train(true);
+    tide_command command, leaving = {.id = UINT32_MAX};
+    if (first_on_device) /* else chunk 1 would be on the host, and updated at once */
+        leaving = drive_until(false, 1);
+    command = drive_until(false, 4);
+    assert_true(gathers(tier_of(0), 0, 4));
+    if (first_on_device)
+        tide_manager_done(f.manager, leaving.id, TIDE_OK);
+    f.log_count = 0;
+    return command;
+}
+
+static void a_request_takes_over_what_the_other_tier_gathers(void **state)
+{
+    for (int first_on_device = 0; first_on_device < 2; first_on_device++) {
+        const tide_command open = arrange_a_gather_of_the_neighbours_state(first_on_device);
+        step_begin(true, true);
+        assert_int_equal(tide_manager_begin(f.manager, 1), TIDE_OK);
+        run_engine();
+        assert_false(tide_manager_ready(f.manager));
+        tide_manager_done(f.manager, open.id, TIDE_OK);
+        run_until_ready();
+        assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 1, 0), 1);
+        assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 1, 1), 1);
+        assert_null(find(TIDE_COMMAND_UPDATE, 0)); /* nobody waits for it */
+        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+        run_engine();
+        assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, 0, 1), 1);
+        assert_true(nothing_is_owed());
+        clean_up(state);
+    }
+}
+
+static void the_host_sees_state_after_the_updates_of_all_its_owners(void **state)
+{
+    for (uint32_t on_device = 0; on_device < 1u << PARAMS; on_device++) {
+        arrange_neighbours(4, 8, TIDE_PLACEMENT_AUTO);
+        place_updates(on_device);
+        train(true);
+        f.log_count = 0;
+        access_chunk(4, READ);
+        const tide_command *access = find(TIDE_COMMAND_ACCESS, 4);
+        assert_non_null(access);
+        for (tide_chunk owner = 0; owner < 2; owner++) {
+            assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, owner, 1 - owner), 1);
+            assert_true(find(TIDE_COMMAND_UPDATE, owner) < access);
+        }
+        assert_false(access->task[0].fresh);
+        assert_true(!find(TIDE_COMMAND_UPDATE, 2) || find(TIDE_COMMAND_UPDATE, 2) > access);
+        clean_up(state);
+    }
+}
+
+/* Of the step before, chunk 0 owes the piece on the border to chunk 1, and chunk 2 both of its; chunk 1 has a new gradient. */
+static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void **state)
+{
+    const uint32_t placements[] = {0, 2, 5, 7}; /* chunk 2 like chunk 0: it comes after it */
+    for (int i = 0; i < 4; i++) {
+        bool gave_up, torn;
+        arrange_neighbours(CHUNKS, 8, TIDE_PLACEMENT_AUTO);
+        place_updates(placements[i]);
+        train(true);
+        run_engine();
+        train(true);
+        const tide_command first_piece = drive_until(true, 0);
+        assert_int_equal(first_piece.piece, 0);
+        tide_manager_done(f.manager, first_piece.id, TIDE_OK);
+        step_begin(true, true);
+        run_op_alone(1);
+        run_op_alone(4);
+        f.log_count = 0;
+        assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
+        assert_true(gave_up && !torn);
+        assert_int_equal(tide_manager_updates_open(f.manager), 1 + PIECES + PIECES);
+        (void)run_engine_late(nothing_is_owed);
+        for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
+            for (uint32_t piece = 0; piece < PIECES; piece++) {
+                assert_int_equal(count_pieces(TIDE_COMMAND_RESTORE, chunk, piece), chunk == 1);
+                assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, chunk, piece),
+                                 chunk == 2 || (chunk == 0 && piece == 1));
+            }
+        f.log_count = 0;
+        train(true); /* the step given up is repeated */
+        run_engine();
+        check_updates(1);
+        clean_up(state);
+    }
+}
+
+/* --- order, and what state holds --- */
+
+/* Each STATE chunk comes once, though there is a slot for one. In backward that is so until ops follow a recording: then what
+ * an op's own update will want counts as far as soon as the op has begun, and may leave for the op's param. */
+static void the_state_on_a_border_is_used_twice_in_a_row(void **state)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        arrange_neighbours(2, 8, TIDE_PLACEMENT_DEVICE);
+        for (int step = 0; step < (waits ? 3 : 1); step++) {
+            f.log_count = 0;
+            train(waits);
+            run_engine();
+            check_updates(1);
+            assert_int_equal(count_state_fetches(), STATES);
+            const tide_command *first = find(TIDE_COMMAND_UPDATE, ALL);
+            assert_int_equal(first->chunk, waits ? 0 : PARAMS - 1);
+            assert_int_equal(first->piece, waits ? 0 : PIECES - 1);
+        }
+        clean_up(state);
+    }
+}
+
+static void a_state_chunk_has_content_after_its_first_piece(void **state)
+{
+    (void)state;
+    arrange_neighbours(4, 8, TIDE_PLACEMENT_HOST);
+    train(true);
+    const tide_command first = drive_until(true, 0);
+    assert_true(first.task[1].fresh && !first.task[0].fresh);
+    assert_false(f.manager->places.chunks[3].live);
+    tide_manager_done(f.manager, first.id, TIDE_OK);
+    assert_true(f.manager->places.chunks[3].live);
+    run_engine();
+    for (uint32_t i = 0; i < f.log_count;
+         i++) /* chunk 1's second one begins chunk 5, chunk 0's second one chunk 4 */
+        if (f.log[i].kind == TIDE_COMMAND_UPDATE)
+            assert_int_equal(f.log[i].task[1].fresh, f.log[i].piece == 1);
+}
+
+static void auto_counts_a_shared_state_chunk_once(void **state)
+{
+    for (uint32_t margin = 0; margin <= STATES; margin++) {
+        arrange_neighbours(PARAMS + 1 + margin, 8, TIDE_PLACEMENT_AUTO);
+        for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
+            assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk + 2 <= margin);
+        assert_int_equal(tide_dues_state_slots(&f.manager->dues), margin < 2 ? 0 : margin);
+        clean_up(state);
+    }
+}
+
+/* --- frozen params --- */
+
+/* Two that are trained, chunks 0 and 1, and two that are frozen, chunks 2 and 3. */
+static void arrange_frozen(void)
+{
+    arrange_state(&five_bytes, 2, 2, 0, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        add_op(TIDE_PASS_FORWARD, i, READ);
+    for (uint32_t i = 4; i-- > 0;)
+        add_op(TIDE_PASS_BACKWARD, i, i < 2 ? READ | GRAD : READ);
+    seal(2, 8, TIDE_PLACEMENT_AUTO, true);
+    for (tide_chunk chunk = 0; chunk < 4; chunk++)
+        access_chunk(chunk, WRITE);
+    f.log_count = 0;
+}
+
+static void frozen_params_are_read_and_owe_nothing(void **state)
+{
+    (void)state;
+    arrange_frozen();
+    for (int step = 0; step < 4; step++) {
+        step_begin(true, step > 0);
+        run_ops(0, 7);
+        step_end();
+        for (uint32_t param = 2; param < 4; param++)
+            assert_int_equal(f.manager->tensors.params[param].state, TIDE_TENSOR_HOLD);
+        if (step == 1)
+            assert_int_equal(tide_manager_skip_updates(f.manager), TIDE_OK);
+        else if (step > 1)
+            assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+        assert_true(step == 0 || tide_manager_updates_open(f.manager) == 2 * PIECES);
+        run_engine();
+    }
+    assert_int_equal(counters().zero_gradients, 0);
+    assert_int_equal(count(TIDE_COMMAND_UPDATE), 3 * 2 * PIECES);
+    assert_int_equal(count(TIDE_COMMAND_RESTORE), 2 * PIECES);
+    bool left = false;
+    for (uint32_t i = 0; i < f.log_count; i++) {
+        const bool frozen = f.log[i].chunk == 2 || f.log[i].chunk == 3;
+        assert_false(frozen && f.log[i].kind > TIDE_COMMAND_EVICT);
+        assert_false(frozen && f.log[i].kind == TIDE_COMMAND_EVICT && f.log[i].copy);
+        left |= frozen && f.log[i].kind == TIDE_COMMAND_EVICT;
+    }
+    assert_true(left);
+}
+
+static void a_gradient_of_a_frozen_param_is_refused(void **state)
+{
+    (void)state;
+    arrange_state(&five_bytes, 1, 1, 0, 0);
+    tide_op op;
+    const tide_use use = {.tensor = 1, .access = READ | GRAD};
+    const tide_op_description d = {
+        .name = "bad", .pass = TIDE_PASS_BACKWARD, .params = &use, .param_count = 1};
+    assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "param1: it is frozen"));
+}
+
+static void a_step_in_which_nothing_is_trained_owes_nothing(void **state)
+{
+    (void)state;
+    arrange_state(&five_bytes, 0, 2, 0, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        add_op(TIDE_PASS_BOTH, i, READ);
+    seal(1, 2, TIDE_PLACEMENT_AUTO, true);
+    tide_manager_set_update_seconds(f.manager, 1, 2);
+    for (int step = 0; step < 2; step++) {
+        step_begin(true, true);
+        run_ops(0, 1);
+        step_end();
+        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+        assert_true(nothing_is_owed());
+    }
+}
+
+#define CASE(function) cmocka_unit_test_teardown(function, clean_up)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands),
+        CASE(a_request_takes_over_what_the_other_tier_gathers),
+        CASE(the_host_sees_state_after_the_updates_of_all_its_owners),
+        CASE(an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before),
+        CASE(the_state_on_a_border_is_used_twice_in_a_row),
+        CASE(a_state_chunk_has_content_after_its_first_piece),
+        CASE(auto_counts_a_shared_state_chunk_once),
+        CASE(frozen_params_are_read_and_owe_nothing),
+        CASE(a_gradient_of_a_frozen_param_is_refused),
+        CASE(a_step_in_which_nothing_is_trained_owes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
