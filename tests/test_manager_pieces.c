@@ -74,21 +74,24 @@ static void run_op_alone(tide_op op)
     assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
 }
 
-/* Takes all that there is before the oldest ends: gathers of both tiers are under way at once. Counts the commands. */
-static uint32_t run_engine_late(bool (*over)(void))
+/* Takes all that there is before one ends, the oldest or the newest: gathers of both tiers are under way at once. Counts the
+ * commands, of which there must be an end. */
+static uint32_t run_engine_late(bool (*over)(void), bool newest_first)
 {
-    tide_command open[64];
+    enum { TAKEN_MOST = 60 };
+    tide_command open[TAKEN_MOST];
     uint32_t open_count = 0, taken = 0;
     while (!over()) {
         if (tide_manager_next(f.manager, &open[open_count])) {
-            assert_true(f.log_count < LOG_MAX && open_count < 63);
+            assert_true(f.log_count < LOG_MAX && ++taken < TAKEN_MOST);
             f.log[f.log_count++] = open[open_count++];
-            taken++;
         } else if (!over()) {
             assert_false(tide_manager_is_stuck(f.manager));
             assert_true(open_count > 0);
-            tide_manager_done(f.manager, open[0].id, TIDE_OK);
-            memmove(open, open + 1, --open_count * sizeof *open);
+            const uint32_t at = newest_first ? --open_count : 0;
+            tide_manager_done(f.manager, open[at].id, TIDE_OK);
+            if (!newest_first)
+                memmove(open, open + 1, --open_count * sizeof *open);
         }
     }
     while (open_count > 0)
@@ -152,34 +155,40 @@ static void check_updates(uint32_t steps)
         assert_true(residency(chunk).device_valid || residency(chunk).host_valid);
 }
 
-/* Every split of the fewest slots, every placement, updates in backward or after the norm. Were one gather to take back what the
- * other one took, commands would go on for ever, or be far more. */
+/* Steps of one case; the commands it took. */
+static uint32_t count_commands(bool waits, bool newest_first)
+{
+    uint32_t commands = 0;
+    for (int step = 0; step < STEPS; step++) {
+        step_begin(true, waits);
+        for (tide_op op = 0; op < OPS; op++) {
+            assert_int_equal(tide_manager_begin(f.manager, op), TIDE_OK);
+            commands += run_engine_late(is_ready, newest_first);
+            assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+        }
+        step_end();
+        if (waits)
+            assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+        commands += run_engine_late(nothing_is_owed, newest_first);
+    }
+    return commands;
+}
+
+/* Every split of the fewest slots, every placement, updates in backward or after the norm. Were each gather to take back what the
+ * other one took, commands would go on for ever. */
 static void neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands(void **state)
 {
-    enum { COMMANDS_MOST = 3 }; /* for each op and each piece */
+    enum { COMMANDS_MOST = 3, LEAST = CHUNKS + 1 };
     uint32_t most = 0;
-    for (uint32_t device = 2; device <= CHUNKS + 1 - 2; device++)
-        for (uint32_t on_device = 0; on_device < 1u << PARAMS; on_device++)
-            for (int waits = 0; waits < 2; waits++) {
-                arrange_neighbours(device, CHUNKS + 1 - device, TIDE_PLACEMENT_AUTO);
-                place_updates(on_device);
-                uint32_t commands = 0;
-                for (int step = 0; step < STEPS; step++) {
-                    step_begin(true, waits);
-                    for (tide_op op = 0; op < OPS; op++) {
-                        assert_int_equal(tide_manager_begin(f.manager, op), TIDE_OK);
-                        commands += run_engine_late(is_ready);
-                        assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
-                    }
-                    step_end();
-                    if (waits)
-                        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
-                    commands += run_engine_late(nothing_is_owed);
-                }
-                check_updates(STEPS);
-                most = commands > most ? commands : most;
-                clean_up(state);
-            }
+    for (uint32_t i = 0; i < (LEAST - 3) * 4 << PARAMS; i++) {
+        const uint32_t device = 2 + (i >> PARAMS) / 4;
+        arrange_neighbours(device, LEAST - device, TIDE_PLACEMENT_AUTO);
+        place_updates(i & ((1u << PARAMS) - 1));
+        const uint32_t commands = count_commands(i >> PARAMS & 1, i >> PARAMS & 2);
+        check_updates(STEPS);
+        most = commands > most ? commands : most;
+        clean_up(state);
+    }
     print_message("at most %.1f commands for each op and each piece\n",
                   (double)most / STEPS / (OPS + PARAMS * PIECES));
     assert_true(most <= COMMANDS_MOST * STEPS * (OPS + PARAMS * PIECES));
@@ -270,7 +279,7 @@ static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void 
         assert_int_equal(tide_manager_abort(f.manager, &gave_up, &torn), TIDE_OK);
         assert_true(gave_up && !torn);
         assert_int_equal(tide_manager_updates_open(f.manager), 1 + PIECES + PIECES);
-        (void)run_engine_late(nothing_is_owed);
+        (void)run_engine_late(nothing_is_owed, false);
         for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
             for (uint32_t piece = 0; piece < PIECES; piece++) {
                 assert_int_equal(count_pieces(TIDE_COMMAND_RESTORE, chunk, piece), chunk == 1);
