@@ -58,6 +58,71 @@ static void a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last(void **s
     tide_layout_destroy(layout);
 }
 
+/* Its params in the order of the model, d = 1280: 774,030,080 elements. */
+static void add_gpt2_large(tide_layout *layout)
+{
+    const uint64_t d = 1280,
+                   block[] = {d, d, 3 * d * d, 3 * d, d * d, d, d, d, 4 * d * d, 4 * d, 4 * d * d, d};
+    char name[32];
+    add_param(layout, "wte", 50257 * d);
+    add_param(layout, "wpe", 1024 * d);
+    for (uint32_t i = 0; i < 36 * 12; i++) {
+        snprintf(name, sizeof name, "h%u.%u", i / 12, i % 12);
+        add_param(layout, name, block[i % 12]);
+    }
+    add_param(layout, "ln_f.weight", d);
+    add_param(layout, "ln_f.bias", d);
+}
+
+/* Bytes of params or of their state, gaps left out. */
+static uint64_t content_bytes(const tide_layout *layout, tide_chunk chunk)
+{
+    uint64_t elements = 0;
+    tide_chunk owner, last;
+    if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_PARAM) {
+        for (uint32_t i = 0; i < tide_layout_chunk_segments(layout, chunk); i++)
+            elements += tide_layout_chunk_segment(layout, chunk, i).elements;
+        return 2 * elements;
+    }
+    tide_layout_state_owners(layout, chunk, &owner, &last);
+    for (; owner <= last; owner++)
+        for (uint32_t i = 0; i < tide_layout_pieces(layout, owner); i++) {
+            const tide_piece piece = tide_layout_piece(layout, owner, i);
+            elements += piece.state_chunk == chunk ? piece.elements : 0;
+        }
+    return 12 * elements;
+}
+
+static void chunks_of_gpt2_large_are_full_but_for_one_tail_a_space(void **state)
+{
+    (void)state;
+    tide_layout *layout;
+    uint32_t number, shared = 0;
+    const tide_layout_options options = {.chunk_bytes = 64 << 20, .dtype = TIDE_DTYPE_BF16};
+    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(layout, &adamw, &number), TIDE_OK);
+    add_gpt2_large(layout);
+    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    const uint32_t params = tide_layout_space_chunks(layout, TIDE_SPACE_PARAM),
+                   states = tide_layout_space_chunks(layout, TIDE_SPACE_STATE);
+    assert_int_equal(params, 24);
+    assert_int_equal(states, 139);
+    for (tide_chunk chunk = 0; chunk < params + states; chunk++) {
+        tide_chunk first, last;
+        if (chunk != params - 1 && chunk != params + states - 1)
+            assert_true(content_bytes(layout, chunk) * 1000 >= options.chunk_bytes * 999);
+        if (chunk < params - 1)
+            assert_int_equal(tide_layout_pieces(layout, chunk), 7);
+        if (chunk < params)
+            continue;
+        tide_layout_state_owners(layout, chunk, &first, &last);
+        shared += first != last;
+    }
+    assert_int_equal(shared, params - 1); /* one in six */
+    assert_int_equal(tide_layout_pieces_most(layout), 7);
+    tide_layout_destroy(layout);
+}
+
 static void the_last_chunks_planes_are_as_long_as_its_elements(void **state)
 {
     (void)state;
@@ -313,8 +378,7 @@ static void check_params(const tide_layout *layout, const element_map *maps, con
         tide_layout_param_chunks(layout, p, &from, &to);
         assert_int_equal(from, map->first_chunk + first[p] / elements);
         assert_int_equal(to, map->first_chunk + (end[p] - 1) / elements);
-        assert_int_equal(tide_layout_param(layout, p)->offset,
-                         map->first_chunk * elements + first[p]);
+        assert_int_equal(tide_layout_param(layout, p)->offset, map->first_chunk * elements + first[p]);
     }
 }
 
@@ -384,6 +448,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_64_MiB_chunk_of_bf16_has_seven_pieces_and_shares_the_last),
+        cmocka_unit_test(chunks_of_gpt2_large_are_full_but_for_one_tail_a_space),
         cmocka_unit_test(the_last_chunks_planes_are_as_long_as_its_elements),
         cmocka_unit_test(a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state),
         cmocka_unit_test(checkpoint_parts_lie_behind_each_other_on_256_bytes),
