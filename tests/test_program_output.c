@@ -182,21 +182,50 @@ static void files_of_a_run_that_does_not_begin_stay_as_they_were(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static const tide_pool_plan plan = {.params = 300000,
-                                    .model_bytes = 300000 * 14,
-                                    .chunk_bytes = 1 << 18,
-                                    .chunks = {3, 15, 0},
-                                    .space_bytes = {600064, 3600384, 0}};
-static const tide_trace_param params[] = {{"first", 100000}, {"second \"quoted\"", 200000}};
+static tide_layout *layout;
+static tide_pool_plan plan = {
+    .params = 350000, .model_bytes = 300000 * 14 + 50000 * 2, .chunk_bytes = 1 << 18};
 static const tide_trace_setting settings[] = {{"model", "a\tb"}};
-static const tide_trace_header header = {.version = "0",
-                                         .configuration = settings,
-                                         .setting_count = 1,
-                                         .plan = &plan,
-                                         .model_params = 299744,
-                                         .dtype = TIDE_DTYPE_BF16,
-                                         .params = params,
-                                         .param_count = 2};
+static tide_trace_header header = {
+    .version = "0", .configuration = settings, .setting_count = 1, .plan = &plan, .model_params = 349744};
+
+/* The frozen param is registered between the others and lies behind them. */
+static int make_layout(void **state)
+{
+    static const struct {
+        const char *name;
+        uint64_t elements;
+        bool frozen;
+    } params[] = {{"first", 100000, false}, {"frozen", 50000, true}, {"second \"quoted\"", 200000, false}};
+    const tide_layout_options options = {.chunk_bytes = plan.chunk_bytes, .dtype = TIDE_DTYPE_BF16};
+    const tide_state_format adamw = {3, {128, 128, 128}}, none = {.planes = 0};
+    uint32_t number;
+    (void)state;
+    assert_int_equal(tide_layout_create(&options, &layout), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(layout, &adamw, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_class(layout, &none, &number), TIDE_OK);
+    for (size_t i = 0; i < sizeof params / sizeof params[0]; i++)
+        assert_int_equal(
+            tide_layout_add_param(layout, params[i].frozen, params[i].name, params[i].elements, &number),
+            TIDE_OK);
+    assert_int_equal(tide_layout_seal(layout), TIDE_OK);
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
+        plan.chunks[space] = tide_layout_space_chunks(layout, (tide_space)space);
+        for (uint32_t i = 0; i < plan.chunks[space]; i++)
+            plan.space_bytes[space] +=
+                tide_layout_chunk_used_bytes(layout, tide_layout_chunk(layout, (tide_space)space, i));
+    }
+    header.layout = layout;
+    return 0;
+}
+
+static int destroy_layout(void **state)
+{
+    (void)state;
+    tide_layout_destroy(layout);
+    return 0;
+}
+
 static const tide_trace_event event = {.t_ns = 5,
                                        .step = 1,
                                        .op = "block",
@@ -226,11 +255,19 @@ static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
     char *text = file_text();
     assert_int_equal(strncmp(text, "{\"format\":1,", 12), 0);
     assert_non_null(strstr(text, "\"model\":\"a\\u0009b\""));
-    assert_non_null(strstr(text, "\"params\":299744,\"padding\":256,"));
-    assert_non_null(strstr(text, "{\"name\":\"second \\\"quoted\\\"\",\"first\":0,"));
+    assert_non_null(strstr(text, "\"params\":349744,\"padding\":256,"));
+    assert_non_null(strstr(text, "\"chunks\":{\"param\":{\"chunks\":4,\"bytes\":700192},"
+                                 "\"state\":{\"chunks\":14,\"bytes\":3601152},"
+                                 "\"checkpoint\":{\"chunks\":0,\"bytes\":0}}"));
+    assert_non_null(strstr(text,
+                           "\"params_per_chunk\":[[{\"name\":\"first\",\"first\":0,\"elements\":100000},"
+                           "{\"name\":\"second \\\"quoted\\\"\",\"first\":0,\"elements\":30976}],"
+                           "[{\"name\":\"second \\\"quoted\\\"\",\"first\":30976,\"elements\":131072}],"
+                           "[{\"name\":\"second \\\"quoted\\\"\",\"first\":162048,\"elements\":37952}],"
+                           "[{\"name\":\"frozen\",\"first\":0,\"elements\":50000}]]"));
     assert_non_null(
         strstr(text, "{\"t_ns\":5,\"step\":1,\"moment\":0,\"op\":\"block\",\"event\":\"map\",\"chunk\":2,"
-                     "\"space\":\"master\",\"from\":\"host\",\"to\":\"device\",\"bytes\":7,"
+                     "\"space\":\"state\",\"from\":\"host\",\"to\":\"device\",\"bytes\":7,"
                      "\"reason\":\"demand\"}\n"));
     assert_int_equal(count_of(text, "\"event\":"), 2);
     assert_int_equal(count_of(text, "\"chunk\":"), 1);
@@ -324,7 +361,7 @@ int main(void)
     if (descriptor < 0)
         return 1;
     close(descriptor);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, make_layout, destroy_layout);
     unlink(path);
     return failed;
 }

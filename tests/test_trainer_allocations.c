@@ -5,6 +5,7 @@
  * map of operands at each call (kernels/cpu/matmul_onednn.c), whatever it is given. Nothing of it may stay, so a
  * second test counts these too and asks that all are given back.
  */
+#include "src/pool/layout.h"
 #include "src/train/metrics.h"
 #include "src/train/trace.h"
 #include "tests/interpose.h"
@@ -70,25 +71,13 @@ typedef struct run {
     uint64_t reported, lined;
 } run;
 
-static void begin_trace(run *r, const tide_gpt2_config *model)
+static void begin_trace(run *r)
 {
-    const size_t count = tide_gpt2_param_count(model);
-    tide_gpt2_param *described = calloc(count, sizeof *described);
-    tide_trace_param *params = calloc(count, sizeof *params);
-    assert_true(described && params);
-    for (size_t i = 0; i < count; i++) {
-        tide_gpt2_param_describe(model, i, &described[i]);
-        params[i] = (tide_trace_param){described[i].name, described[i].memory_elements};
-    }
     const tide_trace_header header = {.version = "test",
                                       .plan = &tide_trainer_plan_get(r->trainer)->pool,
                                       .model_params = tide_trainer_plan_get(r->trainer)->params,
-                                      .dtype = TIDE_DTYPE_BF16,
-                                      .params = params,
-                                      .param_count = (uint32_t)count};
+                                      .layout = tide_pool_layout(tide_trainer_pool(r->trainer))};
     ok(tide_trace_begin(r->trace, &header));
-    free(params);
-    free(described);
 }
 
 static void run_open(run *r, double clip)
@@ -107,7 +96,7 @@ static void run_open(run *r, double clip)
     options.pool.trace_context = r->trace;
     ok(tide_trainer_create(&options, &r->trainer));
     ok(tide_metrics_begin(r->metrics, false));
-    begin_trace(r, &options.model);
+    begin_trace(r);
 }
 
 static void write_lines(run *r)

@@ -14,7 +14,7 @@
  * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
  * does: the newest complete checkpoint stands.
  */
-#include "src/model/params.h"
+#include "src/pool/layout.h"
 #include "src/train/metrics.h"
 #include "src/train/trace.h"
 #include "tide_config.h"
@@ -200,35 +200,15 @@ static void trace_settings_fill(const train_run *run, tide_trace_setting setting
 
 static tide_status trace_begin(train_run *run)
 {
-    const tide_gpt2_config *model = &run->options.model;
-    size_t count = tide_gpt2_param_count(model);
     tide_trace_setting settings[TRACE_SETTINGS];
-    tide_gpt2_param *described = calloc(count, sizeof *described);
-    tide_trace_param *params = calloc(count, sizeof *params);
-    tide_status status = TIDE_OK;
-    if (described == NULL || params == NULL) {
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "trace: no memory for the names of %zu params", count);
-        goto free_params;
-    }
-    for (size_t i = 0; i < count; i++) {
-        tide_gpt2_param_describe(model, i, &described[i]);
-        params[i] = (tide_trace_param){described[i].name, described[i].memory_elements};
-    }
     trace_settings_fill(run, settings);
     const tide_trace_header header = {.version = TIDE_VERSION,
                                       .configuration = settings,
                                       .setting_count = TRACE_SETTINGS,
                                       .plan = &tide_trainer_plan_get(run->trainer)->pool,
                                       .model_params = tide_trainer_plan_get(run->trainer)->params,
-                                      .dtype = run->options.pool.dtype,
-                                      .params = params,
-                                      .param_count = (uint32_t)count};
-    status = tide_trace_begin(run->trace, &header);
-
-free_params:
-    free(params);
-    free(described);
-    return status;
+                                      .layout = tide_pool_layout(tide_trainer_pool(run->trainer))};
+    return tide_trace_begin(run->trace, &header);
 }
 
 static void resumed_print(const train_run *run)

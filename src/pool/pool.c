@@ -1,4 +1,6 @@
 /* The public pool: what is on top of all objects. */
+#include "src/pool/layout.h"
+
 #include "src/pool/internal.h"
 
 tide_status tide_pool_create(const tide_pool_options *options, tide_pool **pool)
@@ -30,6 +32,11 @@ tide_status tide_pool_seal(tide_pool *pool)
 }
 
 /* --- addresses --- */
+
+const tide_layout *tide_pool_layout(const tide_pool *pool)
+{
+    return pool->ground.layout;
+}
 
 void *tide_param_data(const tide_pool *pool, tide_param param)
 {

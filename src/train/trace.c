@@ -6,7 +6,6 @@
  */
 #include "src/train/trace.h"
 
-#include "chunk/layout.h"
 #include "src/train/json_line.h"
 #include "src/train/output_file.h"
 
@@ -210,37 +209,14 @@ static void chunk_params_write(tide_json_line *line, const tide_layout *layout)
     tide_json_close(line, ']');
 }
 
-/* The same params give the same layout: packing is a pure function of them. */
-static tide_status layout_build(const tide_trace_header *header, tide_layout **layout)
-{
-    tide_layout_options options = {.chunk_bytes = header->plan->chunk_bytes, .dtype = header->dtype};
-    const tide_state_format adamw = {3, {128, 128, 128}};
-    tide_layout *made = NULL;
-    uint32_t param = 0;
-    tide_status status = tide_layout_create(&options, &made);
-    if (status == TIDE_OK)
-        status = tide_layout_add_class(made, &adamw, &param);
-    for (uint32_t i = 0; i < header->param_count && status == TIDE_OK; i++)
-        status = tide_layout_add_param(made, 0, header->params[i].name, header->params[i].elements, &param);
-    if (status == TIDE_OK)
-        status = tide_layout_seal(made);
-    if (status != TIDE_OK) {
-        tide_layout_destroy(made);
-        return status;
-    }
-    assert(tide_layout_space_chunks(made, TIDE_SPACE_PARAM) == header->plan->chunks[TIDE_SPACE_PARAM]);
-    *layout = made;
-    return TIDE_OK;
-}
-
-static void header_line(tide_json_line *line, const tide_trace_header *header, const tide_layout *layout)
+static void header_line(tide_json_line *line, const tide_trace_header *header)
 {
     tide_json_open(line, NULL, '{');
     tide_json_count(line, "format", TIDE_TRACE_FORMAT);
     tide_json_text(line, "tidepool", header->version);
     configuration_write(line, header);
     chunk_table_write(line, header->plan);
-    chunk_params_write(line, layout);
+    chunk_params_write(line, header->layout);
     tide_json_close(line, '}');
 }
 
@@ -251,13 +227,15 @@ static size_t header_bytes_max(const tide_trace_header *header)
     for (uint32_t i = 0; i < header->setting_count; i++)
         bytes += 6 * (strlen(header->configuration[i].name) + strlen(header->configuration[i].value)) + 16;
     size_t longest = 0;
-    for (uint32_t i = 0; i < header->param_count; i++)
-        longest = strlen(header->params[i].name) > longest ? strlen(header->params[i].name) : longest;
-    return bytes +
-           ((size_t)header->param_count + header->plan->chunks[TIDE_SPACE_PARAM]) * (6 * longest + 96);
+    const uint32_t params = tide_layout_params(header->layout);
+    for (uint32_t i = 0; i < params; i++) {
+        const size_t length = strlen(tide_layout_param(header->layout, i)->name);
+        longest = length > longest ? length : longest;
+    }
+    return bytes + ((size_t)params + header->plan->chunks[TIDE_SPACE_PARAM]) * (6 * longest + 96);
 }
 
-static tide_status header_write(tide_trace *trace, const tide_trace_header *header, const tide_layout *layout)
+static tide_status header_write(tide_trace *trace, const tide_trace_header *header)
 {
     size_t capacity = header_bytes_max(header);
     char *text = malloc(capacity);
@@ -267,7 +245,7 @@ static tide_status header_write(tide_trace *trace, const tide_trace_header *head
     tide_json_line line;
     tide_status status = TIDE_OK;
     tide_json_begin(&line, text, capacity);
-    header_line(&line, header, layout);
+    header_line(&line, header);
     bool complete = tide_json_end(&line);
     assert(complete && "header_bytes_max bounds the line");
     if (!complete || fwrite(text, 1, line.length, trace->file) != line.length)
@@ -279,14 +257,11 @@ static tide_status header_write(tide_trace *trace, const tide_trace_header *head
 tide_status tide_trace_begin(tide_trace *trace, const tide_trace_header *header)
 {
     assert(!trace->writing);
-    tide_layout *layout = NULL;
-    tide_status status = layout_build(header, &layout);
-    if (status != TIDE_OK)
-        return status;
-    status = tide_output_file_begin(&trace->output, false);
+    for (int space = 0; space < TIDE_SPACE_COUNT; space++)
+        assert(tide_layout_space_chunks(header->layout, (tide_space)space) == header->plan->chunks[space]);
+    tide_status status = tide_output_file_begin(&trace->output, false);
     if (status == TIDE_OK)
-        status = header_write(trace, header, layout);
-    tide_layout_destroy(layout);
+        status = header_write(trace, header);
     if (status != TIDE_OK)
         return status;
     int error = pthread_create(&trace->writer, NULL, writer_run, trace);

@@ -15,17 +15,13 @@
 #ifndef TIDE_TRAIN_TRACE_H
 #define TIDE_TRAIN_TRACE_H
 
+#include "chunk/layout.h"
 #include "tidepool/pool.h"
 
 enum { TIDE_TRACE_FORMAT = 1, TIDE_TRACE_RING_EVENTS = 1 << 16 };
 #define TIDE_TRACE_EVENTS_MAX (1ull << 22) /* about 600 MiB of lines */
 
 typedef struct tide_trace tide_trace;
-
-typedef struct tide_trace_param {
-    const char *name;
-    uint64_t elements; /* in the pool, padding included */
-} tide_trace_param;
 
 typedef struct tide_trace_setting {
     const char *name;
@@ -38,9 +34,7 @@ typedef struct tide_trace_header {
     uint32_t setting_count;
     const tide_pool_plan *plan;
     uint64_t model_params; /* elements of the model's params; what the plan's has beyond it is padding */
-    tide_dtype dtype;
-    const tide_trace_param *params; /* all of the pool's, in creation order */
-    uint32_t param_count;
+    const tide_layout *layout; /* the pool's own: which params lie in which chunk */
 } tide_trace_header;
 
 /* Open the file, whose content stays for now, and make the ring. `ring_events` is a power of two. IO names the
