@@ -12,7 +12,10 @@
 static tide_trainer_plan sound_plan(void)
 {
     tide_trainer_plan plan = {.params = 990,
+                              .element_bytes = 14,
+                              .frozen_element_bytes = 2,
                               .padding_bytes = 140,
+                              .trained_bytes = 2048,
                               .residual_bytes = 300,
                               .saved_bytes = 200,
                               .token_bytes = 256,
@@ -39,6 +42,16 @@ static tide_trainer_plan sound_plan(void)
     return plan;
 }
 
+/* The same with 300 params, in two tensors, that are not trained. */
+static tide_trainer_plan partly_frozen_plan(void)
+{
+    tide_trainer_plan plan = sound_plan();
+    plan.frozen_params = 300, plan.frozen_tensors = 2;
+    plan.pool.model_bytes -= 300 * 12;
+    plan.trained_bytes -= 600, plan.frozen_bytes = 600;
+    return plan;
+}
+
 static tide_status report(const tide_trainer_plan *plan, char **text)
 {
     size_t bytes = 0;
@@ -59,14 +72,32 @@ static void a_plan_that_adds_up_is_printed_with_every_part(void **state)
     assert_non_null(strstr(text, "   990 params x 14 bytes + 140 B of padded vocabulary\n"));
     assert_non_null(strstr(text, "14,548 B")); /* the sum of the spaces */
     assert_non_null(strstr(text, "224 B"));    /* device: 12000 - 2 x 4096 - 3584 */
+    assert_null(strstr(text, "frozen"));
+    free(text);
+}
+
+static void frozen_params_are_named_with_their_count_and_bytes(void **state)
+{
+    tide_trainer_plan plan = partly_frozen_plan();
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(report(&plan, &text), TIDE_OK);
+    assert_non_null(
+        strstr(text, "   690 params x 14 bytes + 300 frozen x 2 bytes + 140 B of padded vocabulary\n"));
+    assert_non_null(strstr(text, "      trained                                  1,448 B"));
+    assert_non_null(strstr(text, "      frozen                                     600 B        600 B   "
+                                 "2 tensors without gradient and state\n"));
     free(text);
 }
 
 /* Each field in turn is off by one byte (or slot): no change may go through unseen. */
 static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
 {
-    tide_trainer_plan plan = sound_plan();
+    tide_trainer_plan plan = partly_frozen_plan();
     uint64_t *const fields[] = {&plan.params,
+                                &plan.frozen_params,
+                                &plan.trained_bytes,
+                                &plan.frozen_bytes,
                                 &plan.padding_bytes,
                                 &plan.residual_bytes,
                                 &plan.saved_bytes,
@@ -78,6 +109,8 @@ static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
                                 &plan.pool.shared_accumulator_bytes,
                                 &plan.pool.scalar_bytes,
                                 &plan.pool.region_bytes,
+                                &plan.pool.model_bytes,
+                                &plan.pool.space_bytes[TIDE_SPACE_PARAM],
                                 &plan.pool.space_bytes[TIDE_SPACE_CHECKPOINT]};
     (void)state;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -204,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_adds_up_is_printed_with_every_part),
+        cmocka_unit_test(frozen_params_are_named_with_their_count_and_bytes),
         cmocka_unit_test(every_byte_forgotten_or_counted_twice_is_refused),
         cmocka_unit_test(what_takes_long_at_start_gets_a_line_each),
         cmocka_unit_test(what_pinning_took_is_one_line_for_people_and_programs),

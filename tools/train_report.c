@@ -40,19 +40,23 @@ static tide_status sum_check(const char *whole_name, uint64_t whole, const uint6
 static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
-    const uint64_t each = pool->model_bytes / pool->params;
-    const uint64_t parts[] = {plan->params * each, plan->padding_bytes};
-    char params[TIDE_UNITS_TEXT_BYTES], padding[TIDE_UNITS_TEXT_BYTES], note[96];
+    const uint64_t trained = plan->params - plan->frozen_params;
+    const uint64_t parts[] = {trained * plan->element_bytes, plan->frozen_params * plan->frozen_element_bytes,
+                              plan->padding_bytes};
+    char params[TIDE_UNITS_TEXT_BYTES], padding[TIDE_UNITS_TEXT_BYTES], note[128];
     uint64_t used = 0;
     for (int space = 0; space < TIDE_SPACE_CHECKPOINT; space++)
         used += pool->space_bytes[space];
-    const int length = snprintf(note, sizeof note, "%s params x %llu bytes",
-                                tide_count_format(plan->params, params), (unsigned long long)each);
+    int length = snprintf(note, sizeof note, "%s params x %u bytes", tide_count_format(trained, params),
+                          plan->element_bytes);
+    if (plan->frozen_params != 0)
+        length += snprintf(note + length, sizeof note - (size_t)length, " + %s frozen x %u bytes",
+                           tide_count_format(plan->frozen_params, params), plan->frozen_element_bytes);
     if (plan->padding_bytes != 0)
         snprintf(note + length, sizeof note - (size_t)length, " + %s of padded vocabulary",
                  tide_size_format(plan->padding_bytes, padding));
     plan_line(out, 2, "model data", pool->model_bytes, note);
-    const tide_status status = sum_check("model data", pool->model_bytes, parts, 2);
+    const tide_status status = sum_check("model data", pool->model_bytes, parts, 3);
     if (status != TIDE_OK)
         return status;
     if (used < pool->model_bytes)
@@ -60,6 +64,20 @@ static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
                          "the plan does not add up: model data is %llu bytes, its spaces hold %llu",
                          (unsigned long long)pool->model_bytes, (unsigned long long)used);
     return TIDE_OK;
+}
+
+/* What the PARAM space holds, told where some of it is not trained. */
+static tide_status params_print(const tide_trainer_plan *plan, FILE *out)
+{
+    const uint64_t parts[] = {plan->trained_bytes, plan->frozen_bytes};
+    char note[96], tensors[TIDE_UNITS_TEXT_BYTES];
+    if (plan->frozen_tensors != 0) {
+        snprintf(note, sizeof note, "%s without gradient and state",
+                 tide_count_noun(plan->frozen_tensors, "tensor", tensors));
+        plan_line(out, 6, "trained", plan->trained_bytes, "");
+        plan_line(out, 6, "frozen", plan->frozen_bytes, note);
+    }
+    return sum_check("space param", plan->pool.space_bytes[TIDE_SPACE_PARAM], parts, 2);
 }
 
 /* What the CHECKPOINT space holds: residual inputs, and the activations of blocks that do not recompute. */
@@ -72,6 +90,13 @@ static tide_status checkpoints_print(const tide_trainer_plan *plan, FILE *out)
     plan_line(out, 6, "residual inputs", plan->residual_bytes, "");
     plan_line(out, 6, "kept activations", plan->saved_bytes, note);
     return sum_check("space checkpoint", plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], parts, 2);
+}
+
+static tide_status space_parts_print(const tide_trainer_plan *plan, tide_space space, FILE *out)
+{
+    if (space == TIDE_SPACE_PARAM)
+        return params_print(plan, out);
+    return space == TIDE_SPACE_CHECKPOINT ? checkpoints_print(plan, out) : TIDE_OK;
 }
 
 static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
@@ -91,14 +116,16 @@ static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
                  tide_count_noun(pool->chunks[space], "chunk", count),
                  tide_size_format(bytes - pool->space_bytes[space], unused));
         plan_line(out, 4, tide_space_name((tide_space)space), pool->space_bytes[space], note);
+        const tide_status status = space_parts_print(plan, (tide_space)space, out);
+        if (status != TIDE_OK)
+            return status;
         total += pool->space_bytes[space];
         chunks += pool->chunks[space];
     }
-    tide_status status = checkpoints_print(plan, out);
     snprintf(note, sizeof note, "%s, tensors on 256-byte boundaries",
              tide_count_noun(chunks, "chunk", counted));
     plan_line(out, 2, "all spaces", total, note);
-    return status;
+    return TIDE_OK;
 }
 
 static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
@@ -115,7 +142,8 @@ static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
     plan_line(out, 6, "losses", plan->loss_bytes, "");
     plan_line(out, 6, "logits for sampling", plan->logits_bytes, "");
     plan_line(out, 6, "workspace and accumulators", pool->workspace_bytes, "of the op that needs most");
-    plan_line(out, 6, "shared accumulators", pool->shared_accumulator_bytes, "of gradients that several ops make");
+    plan_line(out, 6, "shared accumulators", pool->shared_accumulator_bytes,
+              "of gradients that several ops make");
     plan_line(out, 6, "norm and scalars", pool->scalar_bytes, "");
     return status;
 }

@@ -82,11 +82,16 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * what the machine has and does not use yet (tide_room_most_bytes).
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
- * loss_bytes + logits_bytes; pool.model_bytes = params x pool.model_bytes / pool.params + padding_bytes. */
+ * loss_bytes + logits_bytes; pool.space_bytes[PARAM] = trained_bytes + frozen_bytes; pool.model_bytes = (params -
+ * frozen_params) x element_bytes + frozen_params x frozen_element_bytes + padding_bytes. */
 typedef struct tide_trainer_plan {
     tide_pool_plan pool;    /* its params count the vocabulary's padded rows */
-    uint64_t params;        /* elements of the model's params, as files hold them */
-    uint64_t padding_bytes; /* of pool.model_bytes: the padded rows (src/model/params.h) */
+    uint64_t params;        /* elements of the model's params, as files hold them; */
+    uint64_t frozen_params; /* of them, those that are not trained, */
+    uint32_t frozen_tensors; /* in so many params */
+    uint32_t element_bytes, frozen_element_bytes; /* of pool.model_bytes: an element's, if it is trained and if it is not */
+    uint64_t padding_bytes; /* and the padded rows' (src/model/params.h) */
+    uint64_t trained_bytes, frozen_bytes; /* PARAM space */
     uint64_t batch_tokens; /* the options in force, defaults resolved */
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */

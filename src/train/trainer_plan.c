@@ -30,7 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MESSAGE_BYTES = 1024 };
+enum { MESSAGE_BYTES = 1024, ADAMW_BYTES = 3 * sizeof(float) /* what it keeps of an element */ };
 
 /* 0: the system does not say. A GPU's host slots are touched step by step, as the machine grows; the host device refuses
  * more than is available. */
@@ -267,6 +267,26 @@ static uint32_t count_recomputed(const tide_trainer_options *options, const mode
     return count;
 }
 
+/* What model data is made of. */
+static void describe_params(const tide_trainer_options *options, const bool *frozen, tide_trainer_plan *plan)
+{
+    const uint32_t value_bytes = (uint32_t)tide_dtype_bytes(options->pool.dtype);
+    plan->frozen_element_bytes = value_bytes;
+    plan->element_bytes = value_bytes + ADAMW_BYTES;
+    for (size_t i = 0; i < tide_gpt2_param_count(&options->model); i++) {
+        tide_gpt2_param param;
+        tide_gpt2_param_describe(&options->model, i, &param);
+        const bool is_frozen = frozen && frozen[i];
+        uint64_t *end = is_frozen ? &plan->frozen_bytes : &plan->trained_bytes;
+        *end = tide_align_up(*end) + param.memory_elements * value_bytes;
+        plan->params += param.elements;
+        plan->frozen_params += is_frozen ? param.elements : 0;
+        plan->frozen_tensors += is_frozen;
+        plan->padding_bytes += (param.memory_elements - param.elements) *
+                               (is_frozen ? plan->frozen_element_bytes : plan->element_bytes);
+    }
+}
+
 static tide_trainer_plan describe(const tide_trainer_options *options, const model_variant *variant,
                                   const free_memory *memory)
 {
@@ -294,6 +314,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .default_host_budget = options->pool.host_memory_bytes == 0,
     };
     plan.saved_bytes = (plan.blocks - plan.recomputed_blocks) * plan.saved_block_bytes;
+    describe_params(options, variant->frozen, &plan);
     return plan;
 }
 
@@ -315,17 +336,6 @@ static tide_status find_free_memory(const tide_trainer_options *options, free_me
     if (memory->host_bytes == 0)
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "free memory is unknown (/proc/meminfo): %s must be given",
                          shared ? "both budgets" : "the host budget");
-    return TIDE_OK;
-}
-
-/* What the sealed pool says, and how much of its model data is padding. */
-static tide_status describe_pool(tide_pool *pool, const tide_gpt2_config *model, tide_trainer_plan *plan)
-{
-    const tide_status status = tide_pool_plan_get(pool, 0, &plan->pool);
-    if (status != TIDE_OK)
-        return status;
-    plan->params = tide_gpt2_element_count(model);
-    plan->padding_bytes = plan->pool.model_bytes / plan->pool.params * (plan->pool.params - plan->params);
     return TIDE_OK;
 }
 
@@ -384,7 +394,7 @@ tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool *
         goto free_variant;
     made = describe(resolved, &variant, &memory);
     made.step_flops = tide_gpt2_step_flops(new_model);
-    status = describe_pool(new_pool, &resolved->model, &made);
+    status = tide_pool_plan_get(new_pool, 0, &made.pool);
     if (status == TIDE_OK) {
         *pool = new_pool;
         *model = new_model;
