@@ -250,11 +250,14 @@ static tide_status check_available(const tide_pool *pool, const tide_pool_plan *
 static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_pool_plan *plan)
 {
     const tide_region_layout *region = &pool->ground.region_layout;
-    for (uint32_t i = 0; i < pool->model.param_count; i++)
+    for (uint32_t i = 0; i < pool->model.param_count; i++) {
+        const bool frozen = tide_pool_param_is_frozen(&pool->model.params[i]);
         plan->params += pool->model.params[i].elements;
+        plan->model_bytes += pool->model.params[i].elements *
+                             (tide_dtype_bytes(pool->ground.options.dtype) +
+                              (frozen ? 0 : 4 * (1 + (uint64_t)pool->ground.options.update_states)));
+    }
     plan->chunk_bytes = tide_layout_chunk_bytes(layout);
-    plan->model_bytes = plan->params * (tide_dtype_bytes(pool->ground.options.dtype) +
-                                        4 * (1 + (uint64_t)pool->ground.options.update_states));
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
         plan->chunks[space] = tide_layout_space_chunks(layout, (tide_space)space);
         for (uint32_t i = 0; i < plan->chunks[space]; i++)
