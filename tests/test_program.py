@@ -527,6 +527,28 @@ def residency_check(bench, header, events, dropped):
                      faults[:3])
 
 
+def frozen_check(bench):
+    """Frozen params have chunks of their own, which are fetched, never updated, and never copied out: they are always clean."""
+    trace = bench.folder / "frozen"
+    run = bench.run(*nano(bench, "--vocab-size", 257, "--steps", 3, "--chunk-size", "1MiB", "--device-memory", "14MiB",
+                          "--freeze", "wte.*", "--freeze", "h.[0-2].*", "--checks", "on", "--trace", trace))
+    if not bench.tap.ok(run.status == 0 and "2,435,328 params x 14 bytes + 2,435,072 frozen x 2 bytes" in run.out,
+                        "a run with frozen params says what they take", run):
+        return
+    header, *events, last = (json.loads(line) for line in trace.read_text().splitlines())
+    kinds = [{bool(re.match(r"wte|h\.[0-2]\.", part["name"])) for part in chunk} for chunk in header["params_per_chunk"]]
+    frozen = {number for number, kind in enumerate(kinds) if True in kind}
+    bench.tap.ok(0 < len(frozen) < len(kinds) and all(len(kind) == 1 for kind in kinds) and last["dropped"] == 0,
+                 "trace: a chunk holds frozen params or such that are trained", kinds)
+    bench.tap.ok(header["chunks"]["state"]["bytes"] == 6 * sum(part["elements"] * 2 for number, chunk in enumerate(
+        header["params_per_chunk"]) if number not in frozen for part in chunk), "trace: state is only of what is trained",
+        header["chunks"])
+    events = [event for event in events if event.get("space") == "param" and event["chunk"] in frozen]
+    bad = [event for event in events if event["event"].startswith(("update", "restore")) or event["to"] == "host"]
+    fetched = {event["chunk"] for event in events if event["event"] == "copy begin"}
+    bench.tap.ok(not bad and fetched == frozen, "trace: frozen chunks are fetched, not updated nor copied out", bad[:3])
+
+
 def memory_check(bench, name, device_bytes, *options):
     """Memory from outside, under the least host budget, so that no unused budget hides what a run needs beside them."""
     refusal = bench.run(*options, "--device-memory", device_bytes, "--host-memory", "1MiB")
@@ -552,6 +574,7 @@ def section_files(bench):
     bench.tap.ok(rows[-1]["device_bytes_peak"] <= budgets[0] and rows[-1]["host_bytes_peak"] <= budgets[1],
                  "the peaks are within the budgets", rows[-1])
     trace_check(bench, trace, steps)
+    frozen_check(bench)
 
     memory_check(bench, "gpt2-nano", budgets[0], *nano(bench, "--steps", 10, "--chunk-size", "1MiB"))
     memory_check(bench, "gpt2", 512 * MIB, "--model", "gpt2", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 128,
