@@ -254,16 +254,16 @@ static uint32_t balanced_updates(const tide_dues *dues)
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
-static tide_chunk last_state(const tide_dues *dues, tide_chunk chunk)
-{
-    return tide_layout_piece(dues->layout, chunk, dues->chunks[chunk].pieces - 1).state_chunk;
-}
-
-/* STATE chunks of a PARAM chunk, but for the one that is counted already. */
-static uint32_t new_states(const tide_dues *dues, tide_chunk chunk, tide_chunk counted)
+/* STATE chunks of a PARAM chunk; one that it shares with the next chunk is counted there. */
+static uint32_t own_states(const tide_dues *dues, tide_chunk chunk)
 {
     const uint32_t pieces = dues->chunks[chunk].pieces;
-    return pieces - (pieces > 0 && tide_layout_piece(dues->layout, chunk, 0).state_chunk == counted);
+    if (pieces == 0)
+        return 0;
+    tide_chunk first, last;
+    const tide_piece piece = tide_layout_piece(dues->layout, chunk, pieces - 1);
+    tide_layout_state_owners(dues->layout, piece.state_chunk, &first, &last);
+    return pieces - (last > chunk);
 }
 
 static void place(tide_dues *dues)
@@ -274,15 +274,13 @@ static void place(tide_dues *dues)
     const uint32_t device = dues->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
     dues->balanced = wanted;
-    tide_chunk counted = TIDE_CHUNK_NONE;
     for (tide_chunk i = 0; i < chunks; i++) {
-        const uint32_t slots = new_states(dues, i, counted);
+        const uint32_t slots = own_states(dues, i);
         const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && dues->chunks[i].pieces > 0 &&
                           slots <= margin && wanted > 0;
         if (dues->chunks[i].pieces > 0)
             margin = fits ? margin - slots : 0;
         wanted -= fits;
-        counted = fits ? last_state(dues, i) : counted;
         dues->wanted_on_device[i] = fits || dues->placement == TIDE_PLACEMENT_DEVICE;
     }
 }
@@ -312,13 +310,11 @@ void tide_dues_set_seconds(tide_dues *dues, double host_seconds, double device_s
 uint32_t tide_dues_state_slots(const tide_dues *dues)
 {
     const uint32_t in_all = tide_layout_space_chunks(dues->layout, TIDE_SPACE_STATE);
-    tide_chunk counted = TIDE_CHUNK_NONE;
     uint32_t on_device = 0;
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++) {
         if (!dues->on_device[chunk] || dues->placement != TIDE_PLACEMENT_AUTO)
             continue;
-        on_device += new_states(dues, chunk, counted);
-        counted = last_state(dues, chunk);
+        on_device += own_states(dues, chunk);
     }
     assert(on_device <= in_all);
     const uint32_t room = dues->slots[TIDE_TIER_HOST];

@@ -580,6 +580,7 @@ def section_files(bench):
     memory_check(bench, "gpt2", 512 * MIB, "--model", "gpt2", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 128,
                  "--steps", 2 if bench.full else 1, "--eval-every", 0, "--sample", 0, "--chunk-size", "16MiB")
     prefetch_check(bench)
+    border_check(bench)
     prediction_check(bench)
     accounting_check(bench)
     evaluation_check(bench)
@@ -610,6 +611,21 @@ def prefetch_check(bench):
         bench.tap.ok(late > 0 and prefetches >= some and none == 0 and early <= most * late,
                      f"{options[1]}{' without clipping' if '--clip' in options else ''} at {budget}: with prefetch a step moves {early / max(late, 1):.2f} times what it does "
                      f"without, at most {most}", f"{early} bytes and {late}, {prefetches} prefetches and {none}")
+
+
+def border_check(bench):
+    """The device has the state of as many params as it has room for: with a little room on the host, too, only the chunk that
+    those share with the others goes back and forth."""
+    options = ["--model", "gpt2-nano", "--device", "null", *MACHINE, "--steps", 6, "--recompute", "all", "--chunk-size", "1MiB",
+               "--device-memory", 32 * MIB + MIB // 2]
+    host_bytes = (least_named(bench.run(*options, "--host-memory", "1MiB").err) or 0) + 4 * MIB
+    trace = bench.folder / "border"
+    run = bench.run(*options, "--host-memory", host_bytes, "--trace", trace)
+    events = [json.loads(line) for line in trace.read_text().splitlines()] if run.status == 0 else []
+    moved = [event for event in events if event.get("event") == "copy begin" and event["step"] == 5]
+    state = [event["to"] for event in moved if event["space"] == "state"]
+    bench.tap.ok(len(moved) > 10 and 1 <= len(state) <= 2 and len(set(state)) == len(state),
+                 f"of all state {len(state)} chunks move in a step: one each way is on the border", run)
 
 
 def prediction_check(bench):

@@ -197,13 +197,14 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
         const uint32_t pieces = tide_layout_pieces(layout, chunk);
         if (pieces == 0)
             continue;
-        const uint64_t upto =
-            tide_layout_chunk_index(layout, tide_layout_piece(layout, chunk, pieces - 1).state_chunk) + 1;
-        there = upto <= margin ? upto : there;
+        tide_chunk first, last;
+        const tide_chunk border = tide_layout_piece(layout, chunk, pieces - 1).state_chunk;
+        tide_layout_state_owners(layout, border, &first, &last);
+        const uint64_t upto = tide_layout_chunk_index(layout, border) + (last == chunk);
+        there = upto <= margin ? upto : there; /* what is shared with the next chunk goes back and forth */
         elsewhere += upto > margin;
     }
-    /* The one on the border goes back and forth. */
-    return largest(state - there + (there > 0), 1) + elsewhere;
+    return largest(state - there, 1) + elsewhere;
 }
 
 /* How the message names the need; with a chunk size that would do, if any. */
