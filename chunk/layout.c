@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     CHUNK_BYTES_LEAST = 4096,
@@ -150,6 +151,27 @@ tide_status tide_layout_add_param(tide_layout *layout, uint32_t of_class, const 
     its->elements = offset + elements;
     its->params++;
     return TIDE_OK;
+}
+
+static bool is_same(const tide_state_format *a, const tide_state_format *b)
+{
+    return a->planes == b->planes && memcmp(a->bytes, b->bytes, a->planes * sizeof *a->bytes) == 0;
+}
+
+tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_format *format, const char *name,
+                                     uint64_t elements, uint32_t *param)
+{
+    uint32_t number = 0;
+    while (number < layout->class_count && !is_same(&layout->classes[number].format, format))
+        number++;
+    const bool is_new = number == layout->class_count;
+    tide_status status = is_new ? tide_layout_add_class(layout, format, &number) : TIDE_OK;
+    if (status == TIDE_OK)
+        status = tide_layout_add_param(layout, number, name, elements, param);
+    if (status != TIDE_OK && is_new)
+        layout->class_count = number;
+    assert(status != TIDE_OK || layout->classes[number].params > 0);
+    return status;
 }
 
 tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,

@@ -69,6 +69,9 @@ tide_status tide_layout_add_class(tide_layout *layout, const tide_state_format *
  * among params (ARGUMENT otherwise). ARGUMENT also if a class is more than 2^48 elements. Before seal. */
 tide_status tide_layout_add_param(tide_layout *layout, uint32_t of_class, const char *name, uint64_t elements,
                                   uint32_t *param);
+/* The same for the class of such a format, which is added if there is none. After a failure it is not. */
+tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_format *format, const char *name,
+                                     uint64_t elements, uint32_t *param);
 /* Append a CHECKPOINT tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among checkpoints.
  * ARGUMENT also if all are more than 2^50 bytes. Before seal. */
 tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,
@@ -87,6 +90,8 @@ uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk); /
 /* Bytes from a chunk's start to the end of what it holds. Copies move this much. */
 uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk);
 
+/* Of a PARAM or STATE chunk's class. */
+const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tide_chunk chunk);
 /* Pieces of a PARAM chunk: 0 if its class is frozen; else the i-th one, in the order of elements. */
 uint32_t tide_layout_pieces(const tide_layout *layout, tide_chunk param_chunk);
 tide_piece tide_layout_piece(const tide_layout *layout, tide_chunk param_chunk, uint32_t i);

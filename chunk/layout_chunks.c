@@ -52,6 +52,11 @@ static const tide_layout_class *class_of(const tide_layout *layout, tide_chunk c
     return its;
 }
 
+const tide_state_format *tide_layout_chunk_format(const tide_layout *layout, tide_chunk chunk)
+{
+    return &class_of(layout, chunk)->format;
+}
+
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
