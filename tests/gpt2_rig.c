@@ -20,18 +20,19 @@ void ok(tide_status status)
 static void catch_segment(gpt2_rig *r, const tide_update_segment *segment)
 {
     float *gradient = r->gradients[segment->param] + segment->first_element;
+    const float *master = segment->state[0];
     r->caught[segment->param] += segment->elements;
     for (uint64_t i = 0; i < segment->elements; i++) {
         if (r->dtype == TIDE_DTYPE_FP32) {
             gradient[i] = ((const float *)segment->values)[i];
-            ((float *)segment->values)[i] = segment->master[i];
+            ((float *)segment->values)[i] = master[i];
         } else if (r->dtype == TIDE_DTYPE_FP16) {
             gradient[i] =
                 tide_fp16_to_float(((const tide_fp16 *)segment->values)[i]) / GPT2_RIG_FP16_LOSS_SCALE;
-            ((tide_fp16 *)segment->values)[i] = tide_fp16_from_float(segment->master[i]);
+            ((tide_fp16 *)segment->values)[i] = tide_fp16_from_float(master[i]);
         } else {
             gradient[i] = tide_bf16_to_float(((const tide_bf16 *)segment->values)[i]);
-            ((tide_bf16 *)segment->values)[i] = tide_bf16_from_float(segment->master[i]);
+            ((tide_bf16 *)segment->values)[i] = tide_bf16_from_float(master[i]);
         }
     }
 }

@@ -72,8 +72,9 @@ void rig_register(rig *r)
     const uint32_t access[3] = {TIDE_ACCESS_READ, grad, grad};
     const uint32_t parts[3] = {TIDE_ACCESS_WRITE, TIDE_ACCESS_READ, TIDE_ACCESS_READ | TIDE_ACCESS_LAST};
     tide_op *ops[3] = {&r->forward, &r->head, &r->backward};
-    assert_ok(tide_param_register(r->pool, "large", &elements[0], 1, true, &r->params[0]));
-    assert_ok(tide_param_register(r->pool, "small", &elements[1], 1, false, &r->params[1]));
+    assert_ok(tide_param_register(r->pool, "large", &elements[0], 1, &(tide_param_class){.decay = true},
+                                  &r->params[0]));
+    assert_ok(tide_param_register(r->pool, "small", &elements[1], 1, NULL, &r->params[1]));
     assert_ok(tide_checkpoint_register(r->pool, "saved", RIG_SLICES, RIG_PART * sizeof(float), &r->saved));
     for (int i = 0; i < 3; i++) {
         const tide_use uses[2] = {{r->params[0], access[i]}, {r->params[1], access[i]}},

@@ -108,17 +108,17 @@ void plain_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes)
     }
 }
 
-void plain_own_update(uint32_t states, const tide_step_options *step, uint64_t update, float scale,
-                      bool decay, const float *gradient, float *master, float *const state[2], uint64_t count)
+void plain_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale,
+                      bool decay, const float *gradient, float *const state[], uint64_t count)
 {
     const float rate = step->learning_rate / (float)(update % 5 + 1), fade = decay ? step->weight_decay : 0;
     for (uint64_t i = 0; i < count; i++) {
         float change = gradient == NULL ? 0 : gradient[i] * scale;
-        if (states > 0)
-            change = state[0][i] = 0.5F * state[0][i] + change;
-        if (states > 1)
-            change += state[1][i] = 0.75F * state[1][i] - 0.25F * change;
-        master[i] -= rate * (change + fade * master[i]);
+        if (planes > 1)
+            change = state[1][i] = 0.5F * state[1][i] + change;
+        if (planes > 2)
+            change += state[2][i] = 0.75F * state[2][i] - 0.25F * change;
+        state[0][i] -= rate * (change + fade * state[0][i]);
     }
 }
 
@@ -168,11 +168,25 @@ static void *place_of(const plain_pool *pool, tide_param param, uint64_t first)
     return (char *)pool->params[param].place + first * tide_dtype_bytes(pool->dtype);
 }
 
+tide_dtype plain_dtype(const plain_pool *pool, tide_param param, tide_value kind)
+{
+    const tide_state_format *format = &pool->params[param].of_class.state;
+    return kind != TIDE_VALUE_PARAM && format->bytes[kind - TIDE_VALUE_MASTER] == 128 ? TIDE_DTYPE_FP32
+                                                                                      : pool->dtype;
+}
+
+tide_value plain_last_value(const plain_pool *pool, tide_param param)
+{
+    return (tide_value)(TIDE_VALUE_PARAM + pool->params[param].of_class.state.planes);
+}
+
 void plain_set(plain_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count,
                const float *values)
 {
-    memcpy(pool->params[param].values[kind - TIDE_VALUE_MASTER] + first, values, count * sizeof *values);
-    if (kind == TIDE_VALUE_MASTER)
+    const tide_dtype dtype = plain_dtype(pool, param, kind);
+    for (uint64_t i = 0; i < count && kind != TIDE_VALUE_PARAM; i++)
+        pool->params[param].values[kind - TIDE_VALUE_MASTER][first + i] = plain_round(dtype, values[i]);
+    if (kind <= TIDE_VALUE_MASTER)
         plain_store(pool->dtype, place_of(pool, param, first), values, count);
 }
 
@@ -384,7 +398,7 @@ void plain_step_end(plain_pool *pool)
     tide_step_result result = {.loss_scale = loss_scale, .gradient_scale = 1 / loss_scale};
     double sum = 0;
     for (uint32_t i = 0; i < pool->param_count; i++) {
-        result.zero_gradients += !pool->params[i].closed;
+        result.zero_gradients += !pool->params[i].closed && !pool->params[i].of_class.frozen;
         if (pool->params[i].closed)
             sum += square_sum(pool->params[i].gradient, pool->params[i].elements);
     }
@@ -411,10 +425,11 @@ void plain_step_forget(plain_pool *pool)
 static void update_own(plain_pool *pool, uint32_t number, float scale)
 {
     plain_param *param = &pool->params[number];
-    float *const states[2] = {param->values[1], param->values[2]};
-    plain_own_update(pool->states, &pool->pending_step, pool->updates, scale, param->decay,
-                     param->closed ? param->gradient : NULL, param->values[0], states, param->elements);
-    plain_store(pool->dtype, param->place, param->values[0], param->elements);
+    plain_own_update(param->of_class.state.planes, &pool->pending_step, pool->updates, scale,
+                     param->of_class.decay, param->closed ? param->gradient : NULL, param->values,
+                     param->elements);
+    for (tide_value kind = TIDE_VALUE_MASTER; kind <= plain_last_value(pool, number); kind++)
+        plain_set(pool, number, kind, 0, param->elements, param->values[kind - TIDE_VALUE_MASTER]);
 }
 
 void plain_settle(plain_pool *pool)
@@ -429,7 +444,8 @@ void plain_settle(plain_pool *pool)
         return;
     pool->updates++;
     for (uint32_t i = 0; i < pool->param_count && pool->own_optimizer; i++)
-        update_own(pool, i, result->gradient_scale);
+        if (!pool->params[i].of_class.frozen)
+            update_own(pool, i, result->gradient_scale);
 }
 
 /* The bounds: each of an fp32 formula's few operations rounds by 2^-24 of its result, and so is each factor rounded (1 -
@@ -458,7 +474,8 @@ uint64_t plain_adamw_take(plain_pool *pool, tide_param number, const float *cons
     for (uint64_t i = 0; i < param->elements; i++) {
         const float before[3] = {param->values[0][i], param->values[1][i], param->values[2][i]};
         const float after[3] = {got[0][i], got[1][i], got[2][i]};
-        if (!adamw_agrees(pool, param->closed ? (double)param->gradient[i] : 0, param->decay, before, after))
+        if (!adamw_agrees(pool, param->closed ? (double)param->gradient[i] : 0, param->of_class.decay, before,
+                          after))
             return i;
     }
     for (int j = 0; j < 3; j++)

@@ -22,8 +22,8 @@ enum {
 
 typedef struct plain_param {
     uint64_t elements;
-    bool decay;
-    float *values[3];   /* MASTER, MOMENTUM, VARIANCE */
+    tide_param_class of_class; /* with planes, if it is not frozen */
+    float *values[TIDE_STATE_PLANES_MAX]; /* its planes, as rounded as they are kept */
     void *place;        /* MASTER rounded, in the dtype: what READ finds. Changes between steps only */
     float *accumulator; /* fp32 sum of this step */
     float *gradient;    /* rounded, of the last step in which one was complete */
@@ -56,7 +56,6 @@ typedef struct plain_op {
 typedef struct plain_pool {
     tide_dtype dtype;
     bool own_optimizer;
-    uint32_t states; /* that the optimizer uses */
     plain_param params[PLAIN_PARAMS_MAX];
     plain_checkpoint checkpoints[PLAIN_CHECKPOINTS_MAX];
     plain_op ops[PLAIN_OPS_MAX];
@@ -84,14 +83,16 @@ void plain_load(tide_dtype dtype, float *to, const void *from, uint64_t count);
 float plain_amount(uint32_t seed, uint32_t index); /* what a kernel adds: sums of such are rounded in fp32 */
 void plain_pattern(uint32_t seed, uint64_t first, void *to, uint64_t bytes); /* from its byte `first` on, a multiple of 4 */
 
-/* One piece of a param by an optimizer of one's own. `gradient` NULL: zero. */
-void plain_own_update(uint32_t states, const tide_step_options *step, uint64_t update, float scale, bool decay,
-                      const float *gradient, float *master, float *const state[2], uint64_t count);
+/* One piece of a param by an optimizer of one's own, which keeps so many planes. `gradient` NULL: zero. */
+void plain_own_update(uint32_t planes, const tide_step_options *step, uint64_t update, float scale, bool decay,
+                      const float *gradient, float *const state[], uint64_t count);
 
 /* --- the model --- */
 
 bool plain_create_values(plain_pool *pool); /* after params and ops are drawn: arrays, zero; closing ops. False: no memory */
 void plain_destroy(plain_pool *pool);
+tide_dtype plain_dtype(const plain_pool *pool, tide_param param, tide_value kind); /* in which it is kept */
+tide_value plain_last_value(const plain_pool *pool, tide_param param); /* that it has, from PARAM on */
 void plain_set(plain_pool *pool, tide_param param, tide_value kind, uint64_t first, uint64_t count, const float *values);
 
 bool plain_waits(const plain_pool *pool, const tide_step_options *step); /* do updates wait for the norm? */

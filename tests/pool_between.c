@@ -20,11 +20,6 @@ bool pool_is_blind(const pool_case *c)
     return c->variant == 1 && !c->model.own_optimizer;
 }
 
-static tide_value last_kind(const pool_case *c)
-{
-    return (tide_value)(TIDE_VALUE_MASTER + c->model.states);
-}
-
 /* --- what a step gave --- */
 
 static float scale_of(const tide_step_options *step, double norm, float loss_scale)
@@ -73,6 +68,8 @@ static void take_adamw(pool_case *c)
 {
     for (uint32_t i = 0; i < c->model.param_count; i++) {
         const uint64_t elements = c->model.params[i].elements;
+        if (c->model.params[i].of_class.frozen)
+            continue;
         for (int j = 0; j < 3; j++)
             pool_expect(
                 c, "tide_param_get",
@@ -100,6 +97,8 @@ void pool_settle(pool_case *c)
     wait_for_kernels(c);
     plain_settle(&c->model);
     pool_events[EVENT_SKIPS] += skipped;
+    for (uint32_t i = 0; i < c->model.param_count && skipped; i++)
+        pool_events[EVENT_HALF_SKIPS] += c->model.params[i].of_class.state.bytes[0] == 64;
     if (!c->model.own_optimizer && !skipped && !pool_is_blind(c))
         take_adamw(c);
 }
@@ -148,10 +147,11 @@ static void set_everything(pool_case *c, bool is_torn)
 {
     const uint32_t params = c->model.param_count, first = (uint32_t)pool_random(c, params);
     for (uint32_t i = 0; i < params; i++) {
-        for (tide_value kind = TIDE_VALUE_MASTER; kind <= last_kind(c); kind++) {
+        const tide_param param = (first + i) % params;
+        for (tide_value kind = TIDE_VALUE_MASTER; kind <= plain_last_value(&c->model, param); kind++) {
             if (is_torn && pool_chance(c, 15))
                 see_torn(c);
-            set_whole(c, (first + i) % params, kind);
+            set_whole(c, param, kind);
         }
     }
     pool_expect(c, "tide_update_count_set", tide_update_count_set(c->pool, c->model.updates), TIDE_OK);
@@ -183,7 +183,7 @@ static void give_up_open(pool_case *c)
     tide_status got = TIDE_OK; /* as the abort, if it tears */
     float value;
     if (c->failed && pool_chance(c, 50))
-        got = tide_param_get(c->pool, 0, TIDE_VALUE_MASTER, 0, 1, &value);
+        got = tide_param_get(c->pool, 0, TIDE_VALUE_PARAM, 0, 1, &value);
     const tide_status status = tide_step_abort(c->pool);
     pool_expect(c, "tide_param_get on a failed pool", got, got == TIDE_OK ? TIDE_OK : status);
     plain_step_forget(&c->model);
@@ -344,7 +344,7 @@ static void get_values(pool_case *c)
     tide_param param;
     uint64_t first, count;
     draw_values(c, &param, &first, &count);
-    const tide_value kind = (tide_value)pool_random(c, 2 + c->model.states);
+    const tide_value kind = (tide_value)pool_random(c, plain_last_value(&c->model, param) + 1);
     before_values(c);
     pool_expect(c, "tide_param_get", tide_param_get(c->pool, param, kind, first, count, c->buffers[0]),
                 TIDE_OK);
@@ -358,7 +358,8 @@ static void set_values(pool_case *c)
     tide_param param;
     uint64_t first, count;
     draw_values(c, &param, &first, &count);
-    const tide_value kind = (tide_value)(TIDE_VALUE_MASTER + pool_random(c, 1 + c->model.states));
+    const uint32_t planes = plain_last_value(&c->model, param);
+    const tide_value kind = planes == 0 ? TIDE_VALUE_PARAM : (tide_value)(1 + pool_random(c, planes));
     const uint32_t seed = 1 + (uint32_t)pool_random(c, 1 << 20);
     before_values(c);
     for (uint64_t i = 0; i < count; i++) /* a variance is never negative */
@@ -392,7 +393,7 @@ void pool_check_all(pool_case *c)
 {
     before_values(c);
     for (uint32_t i = 0; i < c->model.param_count; i++)
-        for (tide_value kind = TIDE_VALUE_PARAM; kind <= last_kind(c); kind++) {
+        for (tide_value kind = TIDE_VALUE_PARAM; kind <= plain_last_value(&c->model, i); kind++) {
             const uint64_t elements = c->model.params[i].elements;
             pool_expect(c, "tide_param_get", tide_param_get(c->pool, i, kind, 0, elements, c->buffers[0]),
                         TIDE_OK);
@@ -455,7 +456,13 @@ static void one_thing(pool_case *c)
     pool_expect(c, "tide_param_get of too much",
                 tide_param_get(c->pool, 0, TIDE_VALUE_MASTER, c->model.params[0].elements, 1, &value),
                 TIDE_ERROR_ARGUMENT);
-    pool_events[EVENT_REFUSED_OTHERS] += 3;
+    const tide_param any = (tide_param)pool_random(c, c->model.param_count);
+    const tide_value beyond = (tide_value)(plain_last_value(&c->model, any) + 1);
+    pool_expect(c, "tide_param_get of a value that the param has not",
+                tide_param_get(c->pool, any, beyond, 0, 1, &value), TIDE_ERROR_ARGUMENT);
+    pool_expect(c, "tide_param_set likewise", tide_param_set(c->pool, any, beyond, 0, 1, &value),
+                TIDE_ERROR_ARGUMENT);
+    pool_events[EVENT_REFUSED_OTHERS] += 5;
 }
 
 void pool_between(pool_case *c)

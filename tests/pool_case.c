@@ -14,6 +14,10 @@ uint64_t pool_events[EVENT_COUNT];
 const char *const pool_event_names[EVENT_COUNT] = {"cases",
                                                    "at the least budgets",
                                                    "pairs",
+                                                   "frozen params",
+                                                   "cases of several formats",
+                                                   "params without fp32 master",
+                                                   "skips with such",
                                                    "steps",
                                                    "forward-only passes",
                                                    "ops",
@@ -99,14 +103,52 @@ static uint64_t draw_elements(pool_case *c)
                        : 1 + pool_random(c, 400000);
 }
 
+/* What an optimizer keeps of a param. */
+static tide_state_format draw_format(pool_case *c)
+{
+    tide_state_format format = {3, {128, 128, 128}};
+    if (c->model.own_optimizer)
+        format.planes = 1 + (uint32_t)pool_random(c, 3);
+    for (uint32_t plane = 0; plane < format.planes && c->model.own_optimizer; plane++)
+        format.bytes[plane] = c->model.dtype == TIDE_DTYPE_FP32 || pool_chance(c, 50) ? 128 : 64;
+    return format;
+}
+
+static bool same_format(const tide_state_format *a, const tide_state_format *b)
+{
+    return a->planes == b->planes && memcmp(a->bytes, b->bytes, a->planes * sizeof *a->bytes) == 0;
+}
+
+/* All of one format, or each of its own; some are frozen, one is not. */
+static void draw_classes(pool_case *c)
+{
+    const bool mixed = pool_chance(c, 50), freezes = pool_chance(c, 35);
+    const uint32_t trained = (uint32_t)pool_random(c, c->model.param_count);
+    const tide_state_format format = draw_format(c);
+    bool differ = false;
+    for (uint32_t i = 0; i < c->model.param_count; i++) {
+        tide_param_class *of_class = &c->model.params[i].of_class;
+        if (freezes && i != trained && pool_chance(c, 40)) {
+            *of_class = (tide_param_class){.frozen = true};
+            pool_events[EVENT_FROZEN]++;
+            continue;
+        }
+        of_class->state = mixed ? draw_format(c) : format;
+        differ = differ || !same_format(&of_class->state, &c->model.params[trained].of_class.state);
+        pool_events[EVENT_HALF_MASTERS] += of_class->state.bytes[0] == 64;
+    }
+    pool_events[EVENT_FORMATS] += mixed && differ;
+}
+
 static void draw_tensors(pool_case *c)
 {
     plain_pool *model = &c->model;
     model->param_count = 1 + (uint32_t)pool_random(c, PLAIN_PARAMS_MAX);
     for (uint32_t i = 0; i < model->param_count; i++) {
         model->params[i].elements = draw_elements(c);
-        model->params[i].decay = pool_chance(c, 60);
+        model->params[i].of_class.decay = pool_chance(c, 60);
     }
+    draw_classes(c);
     model->checkpoint_count = (uint32_t)pool_random(c, PLAIN_CHECKPOINTS_MAX + 1);
     const uint32_t parts = 1 + (uint32_t)pool_random(c, PLAIN_PARTS_MAX);
     for (uint32_t i = 0; i < model->checkpoint_count; i++) {
@@ -141,8 +183,8 @@ static void use_param(pool_case *c, plain_op *op, tide_param param)
     static const uint32_t accesses[] = {TIDE_ACCESS_READ | TIDE_ACCESS_GRAD,
                                         TIDE_ACCESS_READ | TIDE_ACCESS_GRAD, TIDE_ACCESS_GRAD,
                                         TIDE_ACCESS_READ};
-    const uint32_t access =
-        op->description.pass == TIDE_PASS_FORWARD ? TIDE_ACCESS_READ : accesses[pool_random(c, 4)];
+    const bool adds = op->description.pass != TIDE_PASS_FORWARD && !c->model.params[param].of_class.frozen;
+    const uint32_t access = adds ? accesses[pool_random(c, 4)] : TIDE_ACCESS_READ;
     for (uint32_t i = 0; i < op->description.param_count; i++)
         if (op->params[i].tensor == param)
             return;
@@ -211,7 +253,6 @@ static void draw_model(pool_case *c)
     static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
     c->model.dtype = dtypes[pool_random(c, 3)];
     c->model.own_optimizer = pool_chance(c, 65);
-    c->model.states = c->model.own_optimizer ? (uint32_t)pool_random(c, 3) : 2;
     draw_tensors(c);
     if (pool_chance(c, 50))
         draw_layers(c);
@@ -240,12 +281,43 @@ void pool_await_update(pool_case *c)
         pause_us(50);
 }
 
+enum { PIECE = 1024 };
+
+/* Elements of a segment: from `at` on, PIECE at most. */
+typedef struct element_run {
+    const tide_update_segment *segment;
+    uint64_t at, count;
+} element_run;
+
+static void *plane_of(const pool_case *c, const element_run *these, tide_value kind)
+{
+    void *begin =
+        kind == TIDE_VALUE_PARAM ? these->segment->values : these->segment->state[kind - TIDE_VALUE_MASTER];
+    return (char *)begin + these->at * tide_dtype_bytes(plain_dtype(&c->model, these->segment->param, kind));
+}
+
+static void update_elements(const pool_case *c, const tide_step_options *step, uint64_t number, float scale,
+                            const element_run *these)
+{
+    const tide_update_segment *segment = these->segment;
+    float values[TIDE_VALUE_COUNT][PIECE];
+    float *const state[] = {values[TIDE_VALUE_MASTER], values[TIDE_VALUE_MOMENTUM],
+                            values[TIDE_VALUE_VARIANCE]};
+    const tide_value last = plain_last_value(&c->model, segment->param);
+    for (tide_value kind = TIDE_VALUE_PARAM; kind <= last; kind++)
+        plain_load(plain_dtype(&c->model, segment->param, kind), values[kind], plane_of(c, these, kind),
+                   these->count);
+    plain_own_update(last, step, number, scale, segment->decay,
+                     segment->zero_gradient ? NULL : values[TIDE_VALUE_PARAM], state, these->count);
+    for (tide_value kind = TIDE_VALUE_PARAM; kind <= last; kind++)
+        plain_store(plain_dtype(&c->model, segment->param, kind), plane_of(c, these, kind),
+                    values[kind == TIDE_VALUE_PARAM ? TIDE_VALUE_MASTER : kind], these->count);
+}
+
 static tide_status update(void *context, const tide_step_options *step, uint64_t number, float scale,
                           const tide_update_segment *segments, uint32_t count)
 {
-    enum { PIECE = 1024 };
     pool_case *c = context;
-    float gradient[PIECE];
     atomic_store(&c->begun_update, number);
     pause_us(c->update_us);
     if (atomic_load(&c->failing_update) == number && atomic_fetch_sub(&c->failing_piece, 1) == 0) {
@@ -254,15 +326,15 @@ static tide_status update(void *context, const tide_step_options *step, uint64_t
     }
     for (uint32_t i = 0; i < count; i++) {
         const tide_update_segment *segment = &segments[i];
+        const tide_param_class *of_class = &c->model.params[segment->param].of_class;
+        for (uint32_t plane = 0; plane < TIDE_STATE_PLANES_MAX; plane++)
+            if ((segment->state[plane] != NULL) != (plane < of_class->state.planes))
+                return tide_fail(TIDE_ERROR_INTERNAL, "p%u has not the planes it should", segment->param);
+        if (of_class->frozen || segment->decay != of_class->decay)
+            return tide_fail(TIDE_ERROR_INTERNAL, "p%u is of another class", segment->param);
         for (uint64_t at = 0; at < segment->elements; at += PIECE) {
-            const uint64_t piece = segment->elements - at < PIECE ? segment->elements - at : PIECE;
-            void *values = (char *)segment->values + at * tide_dtype_bytes(c->model.dtype);
-            float *const states[2] = {segment->states[0] == NULL ? NULL : segment->states[0] + at,
-                                      segment->states[1] == NULL ? NULL : segment->states[1] + at};
-            plain_load(c->model.dtype, gradient, values, piece);
-            plain_own_update(c->model.states, step, number, scale, segment->decay,
-                             segment->zero_gradient ? NULL : gradient, segment->master + at, states, piece);
-            plain_store(c->model.dtype, values, segment->master + at, piece);
+            const uint64_t left = segment->elements - at;
+            update_elements(c, step, number, scale, &(element_run){segment, at, left < PIECE ? left : PIECE});
         }
     }
     return TIDE_OK;
@@ -304,7 +376,6 @@ static void draw_machine(pool_case *c)
     if (c->model.own_optimizer) {
         options->update = update;
         options->update_context = c;
-        options->update_states = c->model.states;
     }
 }
 
@@ -317,8 +388,8 @@ static void register_all(pool_case *c)
         const uint64_t shapes[2][2] = {{elements, 1}, {2, half}};
         snprintf(name, sizeof name, "p%u", i);
         pool_expect(c, "tide_param_register",
-                    tide_param_register(c->pool, name, shapes[elements % 2 == 0], 2, c->model.params[i].decay,
-                                        &number),
+                    tide_param_register(c->pool, name, shapes[elements % 2 == 0], 2,
+                                        &c->model.params[i].of_class, &number),
                     TIDE_OK);
     }
     for (uint32_t i = 0; i < c->model.checkpoint_count; i++) {
@@ -337,6 +408,15 @@ static void register_all(pool_case *c)
 static void plan(pool_case *c, uint64_t device_bytes, tide_pool_plan *plan)
 {
     pool_expect(c, "tide_pool_plan_get", tide_pool_plan_get(c->pool, device_bytes, plan), TIDE_OK);
+}
+
+static uint64_t model_bytes(const pool_case *c)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->model.param_count; i++)
+        for (tide_value kind = TIDE_VALUE_PARAM; kind <= plain_last_value(&c->model, i); kind++)
+            bytes += c->model.params[i].elements * tide_dtype_bytes(plain_dtype(&c->model, i, kind));
+    return bytes;
 }
 
 static uint64_t between(pool_case *c, uint64_t least, uint64_t full)
@@ -372,17 +452,19 @@ static void budget(pool_case *c)
     pool_expect(c, "tide_pool_set_budgets", tide_pool_set_budgets(c->pool, device, host), TIDE_OK);
     pool_expect(c, "tide_pool_seal", tide_pool_seal(c->pool), TIDE_OK);
     plan(c, 0, &c->plan);
+    pool_expect_true(c, "the plan counts the model's bytes", c->plan.model_bytes == model_bytes(c));
 }
 
 static void set_values(pool_case *c)
 {
     for (uint32_t i = 0; i < c->model.param_count; i++) {
         const uint64_t elements = c->model.params[i].elements;
+        const tide_value kind = c->model.params[i].of_class.frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER;
         for (uint64_t j = 0; j < elements; j++)
             c->buffers[0][j] = plain_amount(i + 1, (uint32_t)j);
-        pool_expect(c, "tide_param_set",
-                    tide_param_set(c->pool, i, TIDE_VALUE_MASTER, 0, elements, c->buffers[0]), TIDE_OK);
-        plain_set(&c->model, i, TIDE_VALUE_MASTER, 0, elements, c->buffers[0]);
+        pool_expect(c, "tide_param_set", tide_param_set(c->pool, i, kind, 0, elements, c->buffers[0]),
+                    TIDE_OK);
+        plain_set(&c->model, i, kind, 0, elements, c->buffers[0]);
     }
 }
 

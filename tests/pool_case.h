@@ -11,6 +11,10 @@ typedef enum pool_event {
     EVENT_CASES,
     EVENT_AT_THE_LEAST, /* cases with exactly the least budgets */
     EVENT_PAIRS,        /* cases played on two pools, to the same bits */
+    EVENT_FROZEN,       /* params that are */
+    EVENT_FORMATS,      /* cases in which the optimizer keeps more of some params than of others */
+    EVENT_HALF_MASTERS, /* params without an fp32 master, */
+    EVENT_HALF_SKIPS,   /* and steps skipped with such */
     EVENT_STEPS,        /* training steps that ended */
     EVENT_FORWARD_PASSES,
     EVENT_OPS,

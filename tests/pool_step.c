@@ -84,7 +84,10 @@ static void refuse_between_ops(pool_case *c)
     refused(c, "tide_op_end without an op", tide_op_end(c->pool), TIDE_ERROR_STATE);
     refused(c, "tide_op_slice without an op", tide_op_slice(c->pool, 0), TIDE_ERROR_STATE);
     refused(c, "an op that is not there", tide_op_begin(c->pool, c->model.op_count), TIDE_ERROR_ARGUMENT);
-    refused(c, "tide_param_set in a step", tide_param_set(c->pool, 0, TIDE_VALUE_MASTER, 0, 1, &value),
+    refused(c, "tide_param_set in a step",
+            tide_param_set(c->pool, 0,
+                           c->model.params[0].of_class.frozen ? TIDE_VALUE_PARAM : TIDE_VALUE_MASTER, 0, 1,
+                           &value),
             TIDE_ERROR_STATE);
     pool_expect_true(c, "no gradient, no workspace between ops",
                      tide_param_gradient(c->pool, 0) == NULL && tide_workspace(c->pool) == NULL);
@@ -106,7 +109,7 @@ static void refuse_in_step(pool_case *c)
     tide_step_result result;
     float value;
     refused(c, "tide_step_begin in a step", tide_step_begin(c->pool, &forward_only), TIDE_ERROR_STATE);
-    refused(c, "tide_param_get in a step", tide_param_get(c->pool, 0, TIDE_VALUE_MASTER, 0, 1, &value),
+    refused(c, "tide_param_get in a step", tide_param_get(c->pool, 0, TIDE_VALUE_PARAM, 0, 1, &value),
             TIDE_ERROR_STATE);
     refused(c, "tide_update_count_set in a step", tide_update_count_set(c->pool, 1), TIDE_ERROR_STATE);
     refused(c, "tide_step_result_get in a step", tide_step_result_get(c->pool, &result), TIDE_ERROR_STATE);

@@ -63,7 +63,7 @@ static void register_model(rig *r, uint64_t elements)
         param[l].access = TIDE_ACCESS_READ;
         saved[l].access = TIDE_ACCESS_WRITE;
         snprintf(name, sizeof name, "w%u", l);
-        assert_ok(tide_param_register(r->pool, name, &elements, 1, false, &param[l].tensor));
+        assert_ok(tide_param_register(r->pool, name, &elements, 1, NULL, &param[l].tensor));
         name[0] = 's';
         assert_ok(tide_checkpoint_register(r->pool, name, 1, CHUNK_BYTES, &saved[l].tensor));
         name[0] = 'f';

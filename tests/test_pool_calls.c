@@ -71,7 +71,7 @@ static tide_status register_shape(tide_pool *pool, const char *name, uint64_t a,
 {
     const uint64_t shape[] = {a, b};
     tide_param param;
-    return tide_param_register(pool, name, shape, 2, true, &param);
+    return tide_param_register(pool, name, shape, 2, NULL, &param);
 }
 
 static void a_param_or_checkpoint_that_is_too_large_is_told_so_when_it_is_registered(void **state)
@@ -113,7 +113,7 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
     tide_checkpoint checkpoint;
     tide_op op;
     assert_ok(tide_pool_create(&options, &pool));
-    assert_ok(tide_param_register(pool, "w", &elements, 1, true, &param));
+    assert_ok(tide_param_register(pool, "w", &elements, 1, NULL, &param));
     assert_ok(tide_checkpoint_register(pool, "s", 2, 4, &checkpoint));
     const tide_use read = {param, READ}, write = {checkpoint, WRITE}, unknown = {7, READ}, none = {param, 0};
     const tide_use twice[] = {{param, READ}, {param, READ}}, grad = {param, GRAD},

@@ -333,11 +333,11 @@ static tide_status sgd_update(void *context, const tide_step_options *step, uint
     if (self->fail)
         return tide_fail(TIDE_ERROR_DEVICE, "my optimizer gave up");
     for (uint32_t s = 0; s < count; s++) {
+        float *values = segments[s].values, *master = segments[s].state[0];
         for (uint64_t i = 0; i < segments[s].elements; i++) {
-            float *values = segments[s].values;
             const float gradient = segments[s].zero_gradient ? 0 : values[i] * gradient_scale;
-            segments[s].master[i] -= step->learning_rate * gradient;
-            values[i] = segments[s].master[i];
+            master[i] -= step->learning_rate * gradient;
+            values[i] = master[i];
         }
         __atomic_fetch_add(&self->elements, segments[s].elements, __ATOMIC_RELAXED);
     }
@@ -353,7 +353,7 @@ static void a_callers_optimizer_sees_every_element_once_and_its_failure_tears(vo
     options.pool.dtype = TIDE_DTYPE_FP32;
     options.pool.update = sgd_update;
     options.pool.update_context = &self;
-    options.pool.update_states = 0;
+    options.state = (tide_state_format){1, {128}};
     toy_model toy;
     assert_ok(toy_create(&options, &toy));
     uint64_t all = 0;

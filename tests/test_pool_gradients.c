@@ -48,7 +48,7 @@ static rig arrange(uint32_t params)
         const uint64_t one = 1;
         tide_param param;
         snprintf(name, sizeof name, "p%u", i);
-        assert_ok(tide_param_register(it.pool, name, &one, 1, false, &param));
+        assert_ok(tide_param_register(it.pool, name, &one, 1, NULL, &param));
         assert_int_equal(param, i);
     }
     return it;
@@ -317,7 +317,7 @@ static void a_param_without_a_gradient_decays(void **state)
     const uint64_t one = 1;
     const float value = 2;
     tide_param decays;
-    assert_ok(tide_param_register(it.pool, "decays", &one, 1, true, &decays));
+    assert_ok(tide_param_register(it.pool, "decays", &one, 1, &(tide_param_class){.decay = true}, &decays));
     add_small_op(&it, "g", 0, GRAD);
     assert_ok(tide_pool_seal(it.pool));
     assert_ok(tide_param_set(it.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));

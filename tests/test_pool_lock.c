@@ -286,7 +286,7 @@ static void row_make(row_pool *row, const tide_pool_options *options, uint32_t c
     for (uint32_t i = 0; i < count; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "p%u", i);
-        assert_ok(tide_param_register(row->pool, name, &elements, 1, false, &row->params[i]));
+        assert_ok(tide_param_register(row->pool, name, &elements, 1, NULL, &row->params[i]));
     }
     row_op(row, TIDE_PASS_FORWARD, count, 0, &row->forward);
     row_op(row, TIDE_PASS_BACKWARD, count, gradients, &row->backward);

@@ -134,8 +134,6 @@ static void misuse_create(rig *r)
     misuse_option(delay_max_us, UINT32_MAX, "delay_max_us");
     misuse_option(skip_wait_site, UINT32_MAX, "wait site");
     good.update = never_called;
-    misuse_option(update_states, 3, "update_states");
-    misuse_option(update_states, UINT32_MAX, "update_states");
     misuse_option(placement, TIDE_PLACEMENT_DEVICE, "placement");
     good.update = NULL;
     const double rates[] = {-1, NAN, INFINITY, -INFINITY, -DBL_MIN};
@@ -158,24 +156,42 @@ static void misuse_destroy(rig *r)
 static void misuse_param_register(rig *r)
 {
     const uint64_t shape[4] = {1, 1, 1, 1}, none[2] = {1, 0}, most[2] = {UINT64_MAX, UINT64_MAX};
+    const struct {
+        tide_param_class of_class;
+        const char *words;
+    } wrong[] = {
+        {{.frozen = true, .decay = true}, "frozen, and can't have weight decay"},
+        {{.frozen = true, .state = {3, {128, 128, 128}}}, "frozen, and can't have optimizer state"},
+        {{.frozen = true, .state = {UINT32_MAX, {0}}}, "frozen, and can't have optimizer state"},
+        {{.state = {4, {128, 128, 128}}}, "4 planes"},
+        {{.state = {UINT32_MAX, {128, 128, 128}}}, "4294967295 planes"},
+        {{.state = {3, {128, 128, 0}}}, "plane 2 of its state has 0 bytes"},
+        {{.state = {1, {UINT32_MAX}}}, "plane 0 of its state has 4294967295 bytes"},
+        {{.state = {2, {128, 64}}}, "plane 1 of its state has 64 bytes"},
+        {{.state = {1, {128}}}, "options.update"},
+        {{.state = {2, {128, 128}}}, "options.update"},
+    };
     const bool here = r->state < RIG_SEALED;
     tide_param param = 77;
-    misuse_null(r, tide_param_register(NULL, "p", shape, 1, true, &param), "pool");
-    misuse_null(r, tide_param_register(r->pool, NULL, shape, 1, true, &param), "name");
-    misuse_null(r, tide_param_register(r->pool, "p", NULL, 1, true, &param), "shape");
-    misuse_null(r, tide_param_register(r->pool, "p", shape, 1, true, NULL), "param");
-    misuse_here(r, here, tide_param_register(r->pool, "", shape, 1, true, &param), "name");
-    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 0, true, &param), "0 dimensions");
-    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 5, true, &param), "5 dimensions");
-    misuse_here(r, here, tide_param_register(r->pool, "p", shape, UINT32_MAX, true, &param), "dimensions");
-    misuse_here(r, here, tide_param_register(r->pool, "p", none, 2, true, &param), "dimension 1 is 0");
-    misuse_here(r, here, tide_param_register(r->pool, "p", most, 1, true, &param), "too large");
-    misuse_here(r, here, tide_param_register(r->pool, "p", most, 2, true, &param), "too large");
+    misuse_null(r, tide_param_register(NULL, "p", shape, 1, NULL, &param), "pool");
+    misuse_null(r, tide_param_register(r->pool, NULL, shape, 1, NULL, &param), "name");
+    misuse_null(r, tide_param_register(r->pool, "p", NULL, 1, NULL, &param), "shape");
+    misuse_null(r, tide_param_register(r->pool, "p", shape, 1, NULL, NULL), "param");
+    misuse_here(r, here, tide_param_register(r->pool, "", shape, 1, NULL, &param), "name");
+    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 0, NULL, &param), "0 dimensions");
+    misuse_here(r, here, tide_param_register(r->pool, "p", shape, 5, NULL, &param), "5 dimensions");
+    misuse_here(r, here, tide_param_register(r->pool, "p", shape, UINT32_MAX, NULL, &param), "dimensions");
+    misuse_here(r, here, tide_param_register(r->pool, "p", none, 2, NULL, &param), "dimension 1 is 0");
+    misuse_here(r, here, tide_param_register(r->pool, "p", most, 1, NULL, &param), "too large");
+    misuse_here(r, here, tide_param_register(r->pool, "p", most, 2, NULL, &param), "too large");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        misuse_here(r, here, tide_param_register(r->pool, "p", shape, 1, &wrong[i].of_class, &param),
+                    wrong[i].words);
     if (r->state > RIG_CREATED)
-        misuse_here(r, here, tide_param_register(r->pool, "large", shape, 1, true, &param),
+        misuse_here(r, here, tide_param_register(r->pool, "large", shape, 1, NULL, &param),
                     "one of this name");
     if (!here)
-        out_of_place(r, tide_param_register(r->pool, "p", shape, 4, true, &param));
+        out_of_place(r, tide_param_register(r->pool, "p", shape, 4, NULL, &param));
     holds(r, param == 77 && !tide_param_find(r->pool, "p", &param));
 }
 

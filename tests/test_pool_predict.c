@@ -65,7 +65,7 @@ static void register_model(rig *r)
     char name[16];
     for (uint32_t l = 0; l < LAYERS; l++) {
         snprintf(name, sizeof name, "w%u", l);
-        assert_ok(tide_param_register(r->pool, name, &elements, 1, false, &params[l]));
+        assert_ok(tide_param_register(r->pool, name, &elements, 1, NULL, &params[l]));
         snprintf(name, sizeof name, "s%u", l);
         assert_ok(tide_checkpoint_register(r->pool, name, SLICES, SAVED_BYTES, &saved[l]));
         snprintf(name, sizeof name, "f%u", l);

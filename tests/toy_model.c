@@ -68,8 +68,9 @@ static tide_status register_layers(toy_model *toy)
     static const uint64_t elements[TOY_LAYERS] = {90000, 200000, 1, 70001, 130000, 50000};
     tide_status status = TIDE_OK;
     for (int l = 0; l < TOY_LAYERS && status == TIDE_OK; l++) {
+        const tide_param_class of_class = {.decay = l % 2 == 0, .state = toy->state};
         toy->elements[l] = elements[l];
-        status = tide_param_register(toy->pool, names[l], &elements[l], 1, l % 2 == 0, &toy->params[l]);
+        status = tide_param_register(toy->pool, names[l], &elements[l], 1, &of_class, &toy->params[l]);
         if (status == TIDE_OK)
             status = tide_checkpoint_register(toy->pool, saves[l], TOY_SLICES, TOY_STATE * sizeof(float),
                                               &toy->saved[l]);
@@ -147,7 +148,7 @@ static tide_status set_budgets(toy_model *toy, const toy_options *options)
 
 tide_status toy_create(const toy_options *options, toy_model *toy)
 {
-    *toy = (toy_model){.dtype = options->pool.dtype};
+    *toy = (toy_model){.dtype = options->pool.dtype, .state = options->state};
     tide_status status = tide_pool_create(&options->pool, &toy->pool);
     if (status == TIDE_OK)
         status = register_layers(toy);

@@ -20,6 +20,7 @@ typedef struct toy_model {
     tide_op forward[TOY_LAYERS], backward[TOY_LAYERS], head, unused_forward;
     uint64_t elements[TOY_LAYERS];
     tide_dtype dtype;
+    tide_state_format state; /* of all params */
     float loss_scale; /* of the steps to come: gradients are made so many times larger. 0: none */
 } toy_model;
 
@@ -28,6 +29,7 @@ typedef struct toy_options {
     double
         device_share; /* of what keeps everything resident, between least and full; 0: the least, 1: full */
     bool least_host;
+    tide_state_format state; /* no planes: AdamW's */
 } toy_options;
 
 /* Options of a small host pool: 256 KiB chunks, all checks on. */

@@ -132,19 +132,21 @@ static tide_status zero_loss(void *stream, const void *arguments)
     return TIDE_OK;
 }
 
-/* ---- an optimizer of the user's own ---- */
+/* ---- an optimizer of the user's own: it keeps the param and its momentum, both in fp32 ---- */
+
+static const tide_param_class momentum_class = {.state = {2, {128, 128}}};
 
 static tide_status sgd_update(void *context, const tide_step_options *step, uint64_t update,
                               float gradient_scale, const tide_update_segment *segments, uint32_t count)
 {
     (void)context, (void)update;
     for (uint32_t s = 0; s < count; s++) {
-        float *values = segments[s].values, *master = segments[s].master, *momentum = segments[s].states[0];
+        float *values = segments[s].values, *param = segments[s].state[0], *momentum = segments[s].state[1];
         for (uint64_t i = 0; i < segments[s].elements; i++) {
             float gradient = segments[s].zero_gradient ? 0 : values[i] * gradient_scale;
             momentum[i] = 0.9f * momentum[i] + gradient;
-            master[i] -= step->learning_rate * momentum[i];
-            values[i] = master[i];
+            param[i] -= step->learning_rate * momentum[i];
+            values[i] = param[i];
         }
     }
     return TIDE_OK;
@@ -152,26 +154,34 @@ static tide_status sgd_update(void *context, const tide_step_options *step, uint
 
 /* ---- the model, described once ---- */
 
-static tide_status register_layer(model *m, int layer)
+/* A library may not give up; a program may. */
+static void must(tide_status status)
+{
+    if (status == TIDE_OK)
+        return;
+    fprintf(stderr, "mlp: %s\n", tide_message());
+    exit(1);
+}
+
+static void register_layer(model *m, int layer, bool sgd)
 {
     bool is_head = layer == LAYERS;
     char name[32];
     uint64_t weight[2] = {layer == 0 ? INPUTS : WIDTH, is_head ? 1 : WIDTH};
     uint64_t bias[1] = {is_head ? 1 : WIDTH};
+    tide_param_class decayed = {.decay = true};
     snprintf(name, sizeof name, "layer.%d.weight", layer);
-    tide_status status = tide_param_register(m->pool, name, weight, 2, true, &m->weight[layer]);
+    must(tide_param_register(m->pool, name, weight, 2, sgd ? &momentum_class : &decayed, &m->weight[layer]));
     snprintf(name, sizeof name, "layer.%d.bias", layer);
-    if (status == TIDE_OK)
-        status = tide_param_register(m->pool, name, bias, 1, false, &m->bias[layer]);
+    must(tide_param_register(m->pool, name, bias, 1, sgd ? &momentum_class : NULL, &m->bias[layer]));
     snprintf(name, sizeof name, "x.%d", layer);
-    if (status == TIDE_OK && layer > 0)
-        status = tide_checkpoint_register(m->pool, name, MICRO_BATCHES,
-                                          (uint64_t)ROWS * WIDTH * sizeof(float), &m->x[layer]);
-    return status;
+    if (layer > 0)
+        must(tide_checkpoint_register(m->pool, name, MICRO_BATCHES, ROWS * WIDTH * sizeof(float),
+                                      &m->x[layer]));
 }
 
-static tide_status register_op(model *m, const char *kind, int layer, tide_pass pass,
-                               const tide_use *checkpoints, uint32_t checkpoint_count, tide_op *op)
+static tide_op register_op(model *m, const char *kind, int layer, tide_pass pass, const tide_use *checkpoints,
+                           uint32_t checkpoint_count)
 {
     uint32_t access = TIDE_ACCESS_READ | (pass == TIDE_PASS_FORWARD ? 0 : TIDE_ACCESS_GRAD);
     tide_use params[2] = {{m->weight[layer], access}, {m->bias[layer], access}};
@@ -185,27 +195,25 @@ static tide_status register_op(model *m, const char *kind, int layer, tide_pass 
                                        .checkpoint_count = checkpoint_count,
                                        .slices = MICRO_BATCHES,
                                        .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0};
-    return tide_op_register(m->pool, &description, op);
+    tide_op op;
+    must(tide_op_register(m->pool, &description, &op));
+    return op;
 }
 
 /* In the order in which a step runs them. */
-static tide_status register_ops(model *m)
+static void register_ops(model *m)
 {
-    tide_status status = TIDE_OK;
-    for (int l = 0; l < LAYERS && status == TIDE_OK; l++) {
+    for (int l = 0; l < LAYERS; l++) {
         tide_use uses[2] = {{m->x[l + 1], TIDE_ACCESS_WRITE}, {m->x[l], TIDE_ACCESS_READ}};
-        status = register_op(m, "forward", l, TIDE_PASS_FORWARD, uses, l == 0 ? 1 : 2, &m->forward[l]);
+        m->forward[l] = register_op(m, "forward", l, TIDE_PASS_FORWARD, uses, l == 0 ? 1 : 2);
     }
-    if (status == TIDE_OK) {
-        tide_use uses[1] = {{m->x[LAYERS], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE}};
-        status = register_op(m, "head", LAYERS, TIDE_PASS_BOTH, uses, 1, &m->head);
-    }
-    for (int l = LAYERS - 1; l >= 0 && status == TIDE_OK; l--) {
+    tide_use last = {m->x[LAYERS], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE};
+    m->head = register_op(m, "head", LAYERS, TIDE_PASS_BOTH, &last, 1);
+    for (int l = LAYERS - 1; l >= 0; l--) {
         tide_use uses[2] = {{m->x[l + 1], TIDE_ACCESS_READ | TIDE_ACCESS_LAST},
                             {m->x[l], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE}};
-        status = register_op(m, "backward", l, TIDE_PASS_BACKWARD, uses, l == 0 ? 1 : 2, &m->backward[l]);
+        m->backward[l] = register_op(m, "backward", l, TIDE_PASS_BACKWARD, uses, l == 0 ? 1 : 2);
     }
-    return status;
 }
 
 /* Random numbers of our own, the same everywhere. */
@@ -215,21 +223,20 @@ static float uniform(uint64_t *state)
     return (float)(*state >> 40) / 8388608.0f - 1.0f; /* [-1, 1) */
 }
 
-static tide_status set_values(model *m)
+/* Biases are zero until set. */
+static void set_values(model *m)
 {
     static float values[WIDTH * WIDTH];
     uint64_t state = 1;
-    tide_status status = TIDE_OK;
-    for (int l = 0; l <= LAYERS && status == TIDE_OK; l++) {
+    for (int l = 0; l <= LAYERS; l++) {
         uint64_t count = tide_param_elements(m->pool, m->weight[l]);
         for (uint64_t i = 0; i < count; i++)
             values[i] = uniform(&state) * sqrtf(3.0f / WIDTH);
-        status = tide_param_set(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values);
+        must(tide_param_set(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values));
     }
-    return status; /* biases are zero until set */
 }
 
-static tide_status model_create(model *m, bool sgd, bool least, tide_pool_plan *plan)
+static void model_create(model *m, bool sgd, bool least, tide_pool_plan *plan)
 {
     tide_pool_options options;
     tide_pool_options_default(&options);
@@ -239,24 +246,15 @@ static tide_status model_create(model *m, bool sgd, bool least, tide_pool_plan *
     options.hazard_check = true;
     options.guard = true;
     options.update = sgd ? sgd_update : NULL;
-    options.update_states = sgd ? 1 : 0;
-    tide_status status = tide_pool_create(&options, &m->pool);
-    for (int l = 0; l <= LAYERS && status == TIDE_OK; l++)
-        status = register_layer(m, l);
-    if (status == TIDE_OK)
-        status = register_ops(m);
-    if (status == TIDE_OK)
-        status = tide_pool_plan_get(m->pool, 0, plan);
-    if (status == TIDE_OK)
-        status =
-            tide_pool_set_budgets(m->pool, least ? plan->least_device_bytes : plan->full_device_bytes, 0);
-    if (status == TIDE_OK)
-        status = tide_pool_seal(m->pool);
-    if (status == TIDE_OK)
-        status = tide_pool_plan_get(m->pool, 0, plan);
-    if (status == TIDE_OK)
-        status = set_values(m);
-    return status;
+    must(tide_pool_create(&options, &m->pool));
+    for (int l = 0; l <= LAYERS; l++)
+        register_layer(m, l, sgd);
+    register_ops(m);
+    must(tide_pool_plan_get(m->pool, 0, plan));
+    must(tide_pool_set_budgets(m->pool, least ? plan->least_device_bytes : plan->full_device_bytes, 0));
+    must(tide_pool_seal(m->pool));
+    must(tide_pool_plan_get(m->pool, 0, plan));
+    set_values(m);
 }
 
 /* ---- a step ---- */
@@ -269,10 +267,10 @@ static const float *layer_input(const model *m, int layer, uint32_t micro_batch)
     return tide_checkpoint_data(m->pool, m->x[layer], micro_batch);
 }
 
-static tide_status run_forward(const model *m, int l)
+static void run_forward(const model *m, int l)
 {
-    tide_status status = tide_op_begin(m->pool, m->forward[l]);
-    for (uint32_t b = 0; b < MICRO_BATCHES && status == TIDE_OK; b++) {
+    must(tide_op_begin(m->pool, m->forward[l]));
+    for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
         dense_args args = {.x = layer_input(m, l, b),
                            .weight = tide_param_data(m->pool, m->weight[l]),
                            .bias = tide_param_data(m->pool, m->bias[l]),
@@ -280,19 +278,18 @@ static tide_status run_forward(const model *m, int l)
                            .rows = ROWS,
                            .in = l == 0 ? INPUTS : WIDTH,
                            .out = WIDTH};
-        status = tide_op_slice(m->pool, b);
-        if (status == TIDE_OK)
-            status = tide_launch(m->pool, "dense forward", dense_forward, &args, sizeof args,
-                                 2.0 * ROWS * args.in * WIDTH, 0);
+        must(tide_op_slice(m->pool, b));
+        must(tide_launch(m->pool, "dense forward", dense_forward, &args, sizeof args,
+                         2.0 * ROWS * args.in * WIDTH, 0));
     }
-    return status == TIDE_OK ? tide_op_end(m->pool) : status;
+    must(tide_op_end(m->pool));
 }
 
-static tide_status run_head(const model *m)
+static void run_head(const model *m)
 {
     region *shared = tide_region(m->pool);
-    tide_status status = tide_op_begin(m->pool, m->head);
-    for (uint32_t b = 0; b < MICRO_BATCHES && status == TIDE_OK; b++) {
+    must(tide_op_begin(m->pool, m->head));
+    for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
         float *x = tide_checkpoint_data(m->pool, m->x[LAYERS], b);
         loss_args loss = {.x = x,
                           .weight = tide_param_data(m->pool, m->weight[LAYERS]),
@@ -310,20 +307,18 @@ static tide_status run_head(const model *m)
                                         .rows = ROWS,
                                         .in = WIDTH,
                                         .out = 1};
-        status = tide_op_slice(m->pool, b);
-        if (status == TIDE_OK)
-            status = tide_launch(m->pool, "loss", loss_kernel, &loss, sizeof loss, 2.0 * ROWS * WIDTH, 0);
-        if (status == TIDE_OK)
-            status = tide_launch(m->pool, "dense backward", dense_backward, &backward, sizeof backward,
-                                 4.0 * ROWS * WIDTH, 0);
+        must(tide_op_slice(m->pool, b));
+        must(tide_launch(m->pool, "loss", loss_kernel, &loss, sizeof loss, 2.0 * ROWS * WIDTH, 0));
+        must(tide_launch(m->pool, "dense backward", dense_backward, &backward, sizeof backward,
+                         4.0 * ROWS * WIDTH, 0));
     }
-    return status == TIDE_OK ? tide_op_end(m->pool) : status;
+    must(tide_op_end(m->pool));
 }
 
-static tide_status run_backward(const model *m, int l)
+static void run_backward(const model *m, int l)
 {
-    tide_status status = tide_op_begin(m->pool, m->backward[l]);
-    for (uint32_t b = 0; b < MICRO_BATCHES && status == TIDE_OK; b++) {
+    must(tide_op_begin(m->pool, m->backward[l]));
+    for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
         dense_backward_args args = {.x = layer_input(m, l, b),
                                     .weight = tide_param_data(m->pool, m->weight[l]),
                                     .dz = tide_checkpoint_data(m->pool, m->x[l + 1], b),
@@ -333,16 +328,15 @@ static tide_status run_backward(const model *m, int l)
                                     .rows = ROWS,
                                     .in = l == 0 ? INPUTS : WIDTH,
                                     .out = WIDTH};
-        status = tide_op_slice(m->pool, b);
-        if (status == TIDE_OK)
-            status = tide_launch(m->pool, "dense backward", dense_backward, &args, sizeof args,
-                                 4.0 * ROWS * args.in * WIDTH, 0);
+        must(tide_op_slice(m->pool, b));
+        must(tide_launch(m->pool, "dense backward", dense_backward, &args, sizeof args,
+                         4.0 * ROWS * args.in * WIDTH, 0));
     }
-    return status == TIDE_OK ? tide_op_end(m->pool) : status;
+    must(tide_op_end(m->pool));
 }
 
 /* A smooth function of a few inputs; the others are noise to be ignored. */
-static tide_status write_batch(const model *m, uint64_t *state)
+static void write_batch(const model *m, uint64_t *state)
 {
     static float input[BATCH][INPUTS], target[BATCH];
     region *shared = tide_region(m->pool);
@@ -351,53 +345,49 @@ static tide_status write_batch(const model *m, uint64_t *state)
             input[r][i] = i < 4 ? uniform(state) : 0.05f * uniform(state);
         target[r] = input[r][0] + 0.5f * input[r][1] * input[r][2] - 0.7f * input[r][3];
     }
-    tide_status status = tide_write(m->pool, shared->input, input, sizeof input);
-    return status == TIDE_OK ? tide_write(m->pool, shared->target, target, sizeof target) : status;
+    must(tide_write(m->pool, shared->input, input, sizeof input));
+    must(tide_write(m->pool, shared->target, target, sizeof target));
 }
 
-static tide_status run_step(const model *m, const tide_step_options *options, uint64_t *state, double *loss)
+static double run_step(const model *m, const tide_step_options *options, uint64_t *state)
 {
     region *shared = tide_region(m->pool);
-    double *loss_place = &shared->loss;
+    double *loss_place = &shared->loss, loss;
     tide_step_result result;
-    tide_status status = tide_step_begin(m->pool, options);
-    if (status == TIDE_OK)
-        status = write_batch(m, state);
-    if (status == TIDE_OK)
-        status =
-            tide_launch(m->pool, "zero loss", zero_loss, &loss_place, sizeof loss_place, 0, sizeof(double));
-    for (int l = 0; l < LAYERS && status == TIDE_OK; l++)
-        status = run_forward(m, l);
-    if (status == TIDE_OK)
-        status = run_head(m);
-    for (int l = LAYERS - 1; l >= 0 && status == TIDE_OK; l--)
-        status = run_backward(m, l);
-    if (status == TIDE_OK)
-        status = tide_read(m->pool, loss, &shared->loss, sizeof *loss);
-    if (status == TIDE_OK)
-        status = tide_step_end(m->pool);
-    return status == TIDE_OK ? tide_step_result_get(m->pool, &result) : status;
+    must(tide_step_begin(m->pool, options));
+    write_batch(m, state);
+    must(tide_launch(m->pool, "zero loss", zero_loss, &loss_place, sizeof loss_place, 0, sizeof loss));
+    for (int l = 0; l < LAYERS; l++)
+        run_forward(m, l);
+    run_head(m);
+    for (int l = LAYERS - 1; l >= 0; l--)
+        run_backward(m, l);
+    must(tide_read(m->pool, &loss, &shared->loss, sizeof loss));
+    must(tide_step_end(m->pool));
+    must(tide_step_result_get(m->pool, &result));
+    return loss;
 }
 
-static tide_status hash_weights(const model *m, uint64_t *hash)
+static uint64_t hash_weights(const model *m)
 {
     static float values[WIDTH * WIDTH];
-    tide_status status = TIDE_OK;
-    *hash = 14695981039346656037u; /* FNV-1a */
-    for (int l = 0; l <= LAYERS && status == TIDE_OK; l++) {
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (int l = 0; l <= LAYERS; l++) {
         uint64_t count = tide_param_elements(m->pool, m->weight[l]);
-        status = tide_param_get(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values);
+        must(tide_param_get(m->pool, m->weight[l], TIDE_VALUE_MASTER, 0, count, values));
         for (uint64_t i = 0; i < count * sizeof(float); i++)
-            *hash = (*hash ^ ((const unsigned char *)values)[i]) * 1099511628211u;
+            hash = (hash ^ ((const unsigned char *)values)[i]) * 1099511628211u;
     }
-    return status;
+    return hash;
 }
 
-static tide_status train(model *m, bool sgd, bool least)
+int main(int count, char **arguments)
 {
-    tide_pool_plan plan;
-    uint64_t state = 7, hash = 0;
-    double first = 0, last = 0;
+    if (count != 3) {
+        fputs("usage: mlp adamw|sgd full|least\n", stderr);
+        return 2;
+    }
+    bool sgd = strcmp(arguments[1], "sgd") == 0;
     tide_step_options options = {.training = true,
                                  .learning_rate = sgd ? 0.02f : 1e-3f,
                                  .beta1 = 0.9f,
@@ -405,29 +395,15 @@ static tide_status train(model *m, bool sgd, bool least)
                                  .epsilon = 1e-8f,
                                  .weight_decay = 0.01f,
                                  .clip_norm = 1.0f};
-    tide_status status = model_create(m, sgd, least, &plan);
-    for (int step = 0; step < STEPS && status == TIDE_OK; step++) {
-        status = run_step(m, &options, &state, &last);
-        first = step == 0 ? last : first;
-    }
-    if (status == TIDE_OK)
-        status = hash_weights(m, &hash);
-    if (status == TIDE_OK)
-        printf("first %.17g last %.17g weights %016" PRIx64 " device %" PRIu64 " model %" PRIu64 "\n", first,
-               last, hash, plan.device_memory_bytes, plan.model_bytes);
-    return status;
-}
-
-int main(int count, char **arguments)
-{
+    tide_pool_plan plan;
     model m = {0};
-    if (count != 3) {
-        fputs("usage: mlp adamw|sgd full|least\n", stderr);
-        return 2;
-    }
-    tide_status status = train(&m, strcmp(arguments[1], "sgd") == 0, strcmp(arguments[2], "least") == 0);
-    if (status != TIDE_OK)
-        fprintf(stderr, "mlp: %s\n", tide_message());
+    model_create(&m, sgd, strcmp(arguments[2], "least") == 0, &plan);
+    uint64_t state = 7;
+    double first = run_step(&m, &options, &state), last = first;
+    for (int step = 1; step < STEPS; step++)
+        last = run_step(&m, &options, &state);
+    printf("first %.17g last %.17g weights %016" PRIx64 " device %" PRIu64 " model %" PRIu64 "\n", first,
+           last, hash_weights(&m), plan.device_memory_bytes, plan.model_bytes);
     tide_pool_destroy(m.pool);
-    return status == TIDE_OK ? 0 : 1;
+    return 0;
 }

@@ -95,7 +95,6 @@ typedef struct tide_pool_options {
     tide_machine machine;         /* null device only */
     tide_update_callback update;  /* NULL: the built-in AdamW */
     void *update_context;
-    uint32_t update_states;    /* fp32 states the callback uses, 0 to 2; AdamW: not looked at, 2 */
     tide_trace_callback trace; /* may be NULL */
     void *trace_context;
     tide_progress_callback progress; /* may be NULL */
@@ -129,9 +128,12 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
  */
 
 /* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product; all params together have at
- * most 2^48 elements. The name is copied, and unique. A step updates every param that is not frozen; one at least is not. */
+ * most 2^48 elements. The name is copied, and unique. `of_class` (types.h) is copied; NULL: AdamW trains it, without decay.
+ * A step updates every param that is not frozen; one at least is not. A frozen one has neither decay nor state. A state that
+ * is not AdamW's needs an optimizer of your own: section 10. Params with the same state share chunks, and so do the frozen
+ * ones: all in all there are at most 8 such groups. */
 TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
-                                         tide_param_class of_class, tide_param *param);
+                                         const tide_param_class *of_class, tide_param *param);
 
 /* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` (at least 1)
  * each; all together have at most 2^50 bytes. The name is copied, and unique among checkpoints. */
@@ -140,7 +142,7 @@ TIDE_API tide_status tide_checkpoint_register(tide_pool *pool, const char *name,
 
 /* An op (tide_op_description in types.h: pass, params and checkpoints with access, slices, workspace). ARGUMENT, naming
  * op and tensor: no name; an unknown pass; a tensor that is not registered or named twice; an access that does not fit;
- * GRAD in a FORWARD op; slices that are not the parts of every checkpoint.
+ * GRAD in a FORWARD op or of a frozen param; slices that are not the parts of every checkpoint.
  *
  * Ops for evaluation or sampling alone (FORWARD) may be registered anywhere, after the others, too. */
 TIDE_API tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op);
@@ -153,7 +155,7 @@ TIDE_API uint64_t tide_param_elements(const tide_pool *pool, tide_param param); 
 /* Where every byte goes. Device budget >= slots x chunk + region; host budget >= slots x chunk + buffers. */
 typedef struct tide_pool_plan {
     uint64_t params;      /* elements of all params */
-    uint64_t model_bytes; /* 14 (bf16, fp16) or 16 (fp32) bytes an element; by a callback's states 4 or 8 less */
+    uint64_t model_bytes; /* of their values and state: AdamW's 14 (bf16, fp16) or 16 (fp32) an element, frozen 2 or 4 */
     uint64_t chunk_bytes;
     uint32_t chunks[TIDE_SPACE_COUNT];
     uint64_t space_bytes[TIDE_SPACE_COUNT]; /* used by tensors */
@@ -181,8 +183,8 @@ typedef struct tide_pool_plan {
 } tide_pool_plan;
 
 /* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device budget to plan
- * for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it. STATE if no
- * param or no op is registered. ARGUMENT if it all is more than can be counted. */
+ * for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it. STATE if no op
+ * is registered, or no param that is not frozen. ARGUMENT if it all is more than can be counted. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
 TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes);
@@ -194,11 +196,12 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
 
 /* ==== 4  Values, when no step is open ==== */
 
-/* Copy `count` values from element `first` of a param, whatever the budget. MASTER: the fp32 value; setting it also
- * sets the param (rounded). MOMENTUM, VARIANCE: optimizer state, as far as the optimizer has any. PARAM (get only): the
- * rounded value. All are zero until set. Waits for the last step's updates. ARGUMENT: elements or a value that the param
- * has not. On a pool that has failed the step is given up first, as tide_step_abort does; on a torn one (section 9) get
- * is STATE, and sets of everything heal. A set that fails otherwise may have set a part of the range: repeat it. */
+/* Copy `count` values from element `first` of a param, whatever the budget, rounded to what they are stored in. MASTER:
+ * the param; setting it sets PARAM, too. PARAM: what ops read; to be set for frozen params only, which have nothing else.
+ * MOMENTUM, VARIANCE: the rest of the optimizer's state, as far as the param has any. All are zero until set. Waits for
+ * the last step's updates. ARGUMENT: elements or a value that the param has not. On a pool that has failed the step is
+ * given up first, as tide_step_abort does; on a torn one (section 9) get is STATE, and sets of everything heal. A set that
+ * fails otherwise may have set a part of the range: repeat it. */
 TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     const float *values);
 TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
@@ -222,7 +225,7 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  *         ...
  *     tide_step_end                 backward is over; returns without waiting for the updates
  *
- * A training step updates every param, by
+ * A training step updates every param that is not frozen, by
  *
  *     norm  = sqrt(sum over all params of gradient^2) / loss_scale       in float64, of the gradients as rounded
  *     scale = min(1, clip_norm / (norm + 1e-6)) / loss_scale             without clipping 1 / loss_scale
@@ -333,7 +336,7 @@ typedef struct tide_step_result {
     float loss_scale;     /* as given at the step's begin; 1 if none */
     bool skipped;         /* the norm was not finite: params unchanged */
     uint32_t skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
-    uint64_t zero_gradients; /* params that no op gave a gradient in this step */
+    uint64_t zero_gradients; /* params, not frozen, that no op gave a gradient in this step */
 } tide_step_result;
 
 /* Wait until the norm of the training step that ended last is known. NONFINITE, naming step and param, if a gradient was
@@ -357,10 +360,10 @@ TIDE_API tide_status tide_pool_drain(tide_pool *pool);
  *
  * Giving up. The open step, or the last one if its updates are not over, is as if it had not begun: repeated, it gives
  * the bits of an undisturbed run. That is exact while none of its updates has begun. If one has, or one of the step
- * before failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until every element of
- * every param has been set anew, in every value that the optimizer uses (each param's elements in order, from 0 on). Set
- * the update count, too: it may have counted the torn step. A step whose norm is known and whose updates are all done has
- * taken place (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
+ * before failed, the pool is torn: STATE says so, as do all calls of sections 5 to 8 from then on, until all state has been
+ * set anew: of every param that is not frozen, each plane's elements in order, from 0 on. Set the update count, too: it may
+ * have counted the torn step. A step whose norm is known and whose updates are all done has taken place
+ * (tide_update_count tells). Giving up a forward-only pass leaves the updates of the step before alone.
  */
 
 /* Give up the open step or, between steps, the last training step if its updates are not over (whatever forward-only
@@ -375,14 +378,21 @@ TIDE_API tide_status tide_step_abort(tide_pool *pool);
  * beside kernels and the next step; it must not call the pool. `update` is t, counted from 1; `gradient_scale` is what to
  * multiply gradients by. A status other than OK fails the step, and the pool is torn. Chunk size decides how params are
  * cut into segments: let no result depend on it.
+ *
+ * What it keeps of a param is for the param's class to say (section 2), and may differ from param to param: one to three
+ * planes, each of 128 bytes for 32 elements (fp32) or, in a bf16 or fp16 pool, of 64 (that dtype). The first is the param
+ * itself, because gradients overwrite its values: a step that is skipped or given up rewrites them from it. AdamW's
+ * {3, {128, 128, 128}} is the default. Momentum SGD has {2, {128, 128}}, or {2, {64, 64}} if it does without an fp32
+ * master: 4 bytes an element.
  */
 struct tide_update_segment { /* consecutive elements of a param. All pointers are `elements` long. */
     tide_param param;
     uint64_t first_element; /* counted from the param's start */
     uint64_t elements;
-    void *values;       /* pool dtype: the gradient on entry, the new param on return */
-    float *master;      /* fp32 param, read and written */
-    float *states[2];   /* zero before the first update; NULL beyond options.update_states */
+    void *values; /* pool dtype: the gradient on entry, the new param on return */
+    void *state[TIDE_STATE_PLANES_MAX]; /* its planes, read and written, fp32 or pool dtype; NULL: it has no more. MASTER is
+                                           as set, the others are zero before the first update. On return `values` is
+                                           the first plane, rounded */
     bool zero_gradient; /* no op made a gradient: take it as zero, `values` holds the param */
     bool decay;         /* the param was registered with weight decay */
 };

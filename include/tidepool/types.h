@@ -4,6 +4,7 @@
 
 #include "tidepool/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,7 +12,7 @@
 extern "C" {
 #endif
 
-/* Element types of parameters, gradients and activations. Masters, moments and accumulators are always fp32,
+/* Element types of parameters, gradients and activations. AdamW's state and accumulators are always fp32,
  * and arithmetic is fp32 or better, rounded to the type where a tensor is written; but a GPU's attention also
  * rounds softmax's weights to the type, for its tensor cores. FP16 reaches from 6e-8 to 65504 only: gradients
  * in it need a loss scale.
@@ -58,21 +59,28 @@ typedef enum tide_space {
     TIDE_SPACE_COUNT,
 } tide_space;
 
-enum { TIDE_STATE_PLANES_MAX = 4 };
+enum { TIDE_STATE_PLANES_MAX = 3 };
 
-/* What the optimizer keeps of an element: a list of planes, each of so many bytes for 32 elements. AdamW has three of 128: 12
- * bytes an element. No planes: nothing, the param is frozen. */
+/* What the optimizer keeps of each element of a param: planes of numbers, each of so many bytes for 32 elements. AdamW has
+ * three of 128 (fp32), 12 bytes an element. */
 typedef struct tide_state_format {
     uint32_t planes;
     uint32_t bytes[TIDE_STATE_PLANES_MAX];
 } tide_state_format;
 
-/* What a param has: the values that ops read, and the optimizer's record of it in fp32. */
+/* What becomes of a param. Zeroed: AdamW trains it, without weight decay. */
+typedef struct tide_param_class {
+    bool frozen;             /* it has values alone: no gradient, no state, no update */
+    bool decay;              /* the optimizer's weight decay applies to it */
+    tide_state_format state; /* no planes: AdamW's; of an optimizer of your own: pool.h, section 10 */
+} tide_param_class;
+
+/* What a param has: the values that ops read and, unless it is frozen, its state, plane by plane. */
 typedef enum tide_value {
     TIDE_VALUE_PARAM = 0, /* in the pool's dtype: MASTER, rounded */
-    TIDE_VALUE_MASTER,    /* what updates change */
-    TIDE_VALUE_MOMENTUM,
-    TIDE_VALUE_VARIANCE,
+    TIDE_VALUE_MASTER,    /* the first plane: the param as updates keep it */
+    TIDE_VALUE_MOMENTUM,  /* the second */
+    TIDE_VALUE_VARIANCE,  /* the third */
     TIDE_VALUE_COUNT,
 } tide_value;
 
@@ -81,13 +89,6 @@ static inline const char *tide_value_name(tide_value value)
     static const char *const names[TIDE_VALUE_COUNT] = {"param", "master", "momentum", "variance"};
     return (unsigned)value < TIDE_VALUE_COUNT ? names[value] : "unknown";
 }
-
-/* What becomes of a param. */
-typedef enum tide_param_class {
-    TIDE_PARAM_TRAINED = 0, /* a step updates it */
-    TIDE_PARAM_DECAYED,     /* and the optimizer's weight decay applies to it */
-    TIDE_PARAM_FROZEN,      /* it has values alone: no gradient, no optimizer state, no update */
-} tide_param_class;
 
 /* The unit at which a computation acquires params: embedding, block, head; each forward, or recompute and
  * backward. */

@@ -53,13 +53,6 @@ uint64_t tide_gpt2_saved_part_bytes(const tide_gpt2_options *options)
     return end;
 }
 
-static tide_param_class class_of(const tide_gpt2 *model, size_t index, const tide_gpt2_param *param)
-{
-    if (model->frozen[index])
-        return TIDE_PARAM_FROZEN;
-    return param->decays ? TIDE_PARAM_DECAYED : TIDE_PARAM_TRAINED;
-}
-
 static tide_status register_params(tide_gpt2 *model)
 {
     const tide_gpt2_config *config = &model->options.config;
@@ -67,8 +60,10 @@ static tide_status register_params(tide_gpt2 *model)
         tide_gpt2_param param;
         tide_gpt2_param_describe(config, i, &param);
         param.shape[0] = param.memory_rows;
+        const tide_param_class of_class = {.frozen = model->frozen[i],
+                                           .decay = param.decays && !model->frozen[i]};
         const tide_status status = tide_param_register(model->pool, param.name, param.shape, param.rank,
-                                                       class_of(model, i, &param), &model->params[i]);
+                                                       &of_class, &model->params[i]);
         if (status != TIDE_OK)
             return status;
     }

@@ -166,8 +166,8 @@ void tide_pool_unmake(tide_pool *pool);
 
 /* --- plan.c --- */
 
-/* An empty layout for such params. ARGUMENT, NO_MEMORY. */
-tide_status tide_pool_layout_create(const tide_pool_options *options, uint64_t chunk_bytes, tide_layout **layout);
+/* STATE, naming the call, if there is nothing to plan for: no op, or no param that is not frozen. */
+tide_status tide_pool_described(const tide_pool *pool, const char *call);
 /* Layout and manager of what is registered, for any chunk size. The caller destroys both. */
 tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, tide_layout **layout,
                                    tide_manager **manager);

@@ -80,46 +80,44 @@ static tide_status update(const tide_job *job)
     return tide_kernels_cpu()->adamw(NULL, &adamw);
 }
 
+static tide_status restore(const tide_job *job)
+{
+    const tide_restore_args rounded = restore_args(job);
+    if (!job->copies)
+        return tide_kernels_cpu()->restore(NULL, &rounded);
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < job->segment_count && status == TIDE_OK; i++) {
+        const tide_update_segment *segment = &job->update_segments[i];
+        const tide_copy_args copy = {.in = segment->state[0],
+                                     .out = segment->values,
+                                     .bytes = segment->elements * tide_ground_element_bytes(job->ground)};
+        status = tide_kernels_cpu()->copy(NULL, &copy);
+    }
+    return status;
+}
+
 tide_status tide_job_run(void *stream, const void *address_of_job)
 {
     (void)stream;
     tide_job *job = *(tide_job *const *)address_of_job;
-    const tide_restore_args restore = restore_args(job);
     assert(job->busy && job->segments != NULL);
     for (int i = 0; i < TIDE_TASK_CHUNKS_MAX; i++) {
         if (job->fresh[i] != NULL)
             zero_slot(job->fresh[i], job->ground->plan.chunk_bytes);
     }
-    answer(job, job->updates ? update(job) : tide_kernels_cpu()->restore(NULL, &restore));
+    answer(job, job->updates ? update(job) : restore(job));
     return TIDE_OK;
 }
 
-static void *value_of(const tide_access_request *request)
+/* Between the caller's floats and what is kept, which is rounded as gradients are. */
+static tide_status cast(const tide_access_request *request, void *kept, tide_dtype dtype)
 {
-    return (char *)request->slots[0] + request->offset_bytes;
-}
-
-/* PARAM itself: read, or of a frozen param set. */
-static tide_status access_param(const tide_access_request *request)
-{
-    const tide_dtype dtype = request->ground->options.dtype;
-    const tide_cast_args cast = {.in = request->set ? (void *)request->values : value_of(request),
-                                 .out = request->set ? value_of(request) : (void *)request->values,
+    const tide_cast_args cast = {.in = request->set ? (void *)request->values : kept,
+                                 .out = request->set ? kept : (void *)request->values,
                                  .elements = request->count,
                                  .in_dtype = request->set ? TIDE_DTYPE_FP32 : dtype,
                                  .out_dtype = request->set ? dtype : TIDE_DTYPE_FP32};
     return tide_kernels_cpu()->cast(NULL, &cast);
-}
-
-/* The 16-bit param follows its master, rounded by the same kernel that restores it. */
-static tide_status round_master(const tide_access_request *request)
-{
-    tide_adamw_segment segment = {.param = (char *)request->slots[1] + request->param_offset_bytes,
-                                  .master = value_of(request),
-                                  .elements = request->count};
-    const tide_restore_args restore = {
-        .segments = &segment, .segment_count = 1, .dtype = request->ground->options.dtype};
-    return tide_kernels_cpu()->restore(NULL, &restore);
 }
 
 tide_status tide_job_run_access(void *stream, const void *access_request)
@@ -131,15 +129,12 @@ tide_status tide_job_run_access(void *stream, const void *access_request)
         if (request->fresh[i])
             zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
     }
-    if (request->value == TIDE_VALUE_PARAM)
-        return access_param(request);
-    float *values = value_of(request);
-    const tide_copy_args copy = {.in = request->set ? request->values : values,
-                                 .out = request->set ? values : request->values,
-                                 .bytes = request->count * sizeof *values};
-    const tide_status status = tide_kernels_cpu()->copy(NULL, &copy);
-    const bool rounds = request->set && request->value == TIDE_VALUE_MASTER;
-    return status == TIDE_OK && rounds ? round_master(request) : status;
+    const tide_status status =
+        cast(request, (char *)request->slots[0] + request->offset_bytes, request->dtype);
+    if (status != TIDE_OK || !request->set || request->value != TIDE_VALUE_MASTER)
+        return status;
+    return cast(request, (char *)request->slots[1] + request->param_offset_bytes,
+                request->ground->options.dtype);
 }
 
 /* --- kernels on the update stream --- */

@@ -122,7 +122,8 @@ static bool zeroes(tide_jobs *jobs, const tide_command *command, uint32_t i)
  * plane. */
 typedef struct piece_places {
     char *param;
-    float *planes[3];
+    char *planes[TIDE_STATE_PLANES_MAX];
+    const tide_state_format *format;
     uint64_t first; /* its first element in the PARAM chunk */
 } piece_places;
 
@@ -130,25 +131,22 @@ static void fill_segment(const tide_jobs *jobs, tide_job *job, uint32_t i, tide_
                          const piece_places *places)
 {
     const uint64_t at = segment.chunk_offset_elements, in_piece = at - places->first;
-    float *planes[3];
-    for (int plane = 0; plane < 3; plane++)
-        planes[plane] = places->planes[plane] == NULL ? NULL : places->planes[plane] + in_piece;
-    const tide_update_segment filled = {
-        .param = segment.param,
-        .first_element = segment.param_offset_elements,
-        .elements = segment.elements,
-        .values = places->param + at * tide_ground_element_bytes(jobs->ground),
-        .master = planes[0],
-        .states = {planes[1], planes[2]},
-        .zero_gradient = jobs->zero_gradient[segment.param],
-        .decay = jobs->model->params[segment.param].of_class == TIDE_PARAM_DECAYED};
-    job->update_segments[i] = filled;
-    job->segments[i] = (tide_adamw_segment){.param = filled.values,
-                                            .master = filled.master,
-                                            .momentum = filled.states[0],
-                                            .variance = filled.states[1],
-                                            .elements = filled.elements,
-                                            .decays = filled.decay};
+    tide_update_segment *filled = &job->update_segments[i];
+    *filled = (tide_update_segment){.param = segment.param,
+                                    .first_element = segment.param_offset_elements,
+                                    .elements = segment.elements,
+                                    .values = places->param + at * tide_ground_element_bytes(jobs->ground),
+                                    .zero_gradient = jobs->zero_gradient[segment.param],
+                                    .decay = jobs->model->params[segment.param].of_class.decay};
+    for (uint32_t plane = 0; plane < places->format->planes; plane++)
+        filled->state[plane] =
+            places->planes[plane] + in_piece * tide_ground_plane_bytes(places->format, plane);
+    job->segments[i] = (tide_adamw_segment){.param = filled->values,
+                                            .master = filled->state[0],
+                                            .momentum = filled->state[1],
+                                            .variance = filled->state[2],
+                                            .elements = filled->elements,
+                                            .decays = filled->decay};
 }
 
 /* Segment tables of the piece: params where they lie in the PARAM slot, their state where it lies in the STATE slot. */
@@ -162,12 +160,15 @@ static tide_status job_fill(tide_jobs *jobs, const tide_command *command, tide_j
     if (status != TIDE_OK)
         return status;
     const tide_piece piece = tide_layout_piece(ground->layout, command->chunk, command->piece);
-    const char *state = slot_of(jobs, command, 1);
-    piece_places places = {.param = slot_of(jobs, command, 0), .first = piece.param_offset_elements};
-    for (uint32_t plane = 0; plane < 1 + ground->options.update_states; plane++)
-        places.planes[plane] = (float *)(uintptr_t)(state + tide_layout_plane_offset_bytes(
-                                                                ground->layout, piece.state_chunk, plane)) +
-                               piece.state_offset_elements;
+    char *state = slot_of(jobs, command, 1);
+    piece_places places = {.param = slot_of(jobs, command, 0),
+                           .format = tide_layout_chunk_format(ground->layout, piece.state_chunk),
+                           .first = piece.param_offset_elements};
+    for (uint32_t plane = 0; plane < places.format->planes; plane++)
+        places.planes[plane] = state +
+                               tide_layout_plane_offset_bytes(ground->layout, piece.state_chunk, plane) +
+                               piece.state_offset_elements * tide_ground_plane_bytes(places.format, plane);
+    job->copies = tide_ground_plane_bytes(places.format, 0) < sizeof(float);
     uint32_t first;
     job->segment_count = tide_layout_piece_segments(ground->layout, &piece, &first);
     assert(job->segment_count <= jobs->segments_max);
@@ -231,16 +232,15 @@ static tide_status launch_on_lane(tide_jobs *jobs, tide_pending_command *task, t
 {
     const tide_ground *ground = jobs->ground;
     const tide_command *command = &task->command;
-    const uint64_t element_bytes = tide_ground_element_bytes(ground);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
     tide_work work = task_work(jobs, task, accesses);
-    /* 28 bytes an updated bf16 param (32 fp32); a restore or an access moves less. */
     const uint64_t elements =
         command->kind == TIDE_COMMAND_ACCESS
             ? jobs->request->count
             : tide_layout_piece(ground->layout, command->chunk, command->piece).elements;
-    work.bytes = (double)(elements * (command->kind == TIDE_COMMAND_UPDATE ? 24 + 2 * element_bytes
-                                                                           : 4 + element_bytes));
+    work.bytes = (double)(elements * (command->kind == TIDE_COMMAND_UPDATE
+                                          ? tide_ground_update_bytes(ground, command->chunk)
+                                          : sizeof(float) + tide_ground_element_bytes(ground)));
     assert(tide_order_may_enqueue(jobs->order, TIDE_STREAM_HOST));
     tide_status status =
         ground->device->ops->launch(ground->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);

@@ -6,9 +6,9 @@
  * marks and gets a few kernels. Jobs are few; a task waits for a free one. What all updates of a step use (terms) is fixed
  * when they are let go.
  *
- * A job is filled with the segments of the piece (params where they lie in the PARAM slot, masters and states where they lie in
- * theirs; once as the kernels read them, once as a caller's optimizer does) and with the terms of its step. While it is busy it
- * belongs to the stream that works on it.
+ * A job is filled with the segments of the piece (params where they lie in the PARAM slot, the planes of their state where they
+ * lie in theirs; once as the kernels read them, once as a caller's optimizer does) and with the terms of its step. While it is
+ * busy it belongs to the stream that works on it.
  *
  * Owns jobs, terms, which gradients are zero, and the access request while it is worked on; all [lock]. Calls link
  * (reach), order, journal, and monitor, whose lock it lets go of while a job is many launches.
@@ -35,7 +35,8 @@ typedef struct tide_job {
     tide_update_segment *update_segments; /* [fixed] */
     uint32_t segment_count;
     void *fresh[TIDE_TASK_CHUNKS_MAX]; /* slots to zero first; NULL: none */
-    bool updates;                      /* else it restores */
+    bool updates;                      /* else it restores, */
+    bool copies;                       /* without rounding: the first plane has 16 bits as the params have */
     tide_update_terms terms;
     tide_status status; /* the lane's answer: it never fails the device, so that what follows is still ordered */
     char message[256];
@@ -49,6 +50,7 @@ typedef struct tide_access_request {
     const tide_ground *ground;
     bool set;
     tide_value value;
+    tide_dtype dtype;            /* in which it is kept */
     uint64_t offset_bytes;       /* in the chunk that holds the value */
     uint64_t param_offset_bytes; /* in the PARAM chunk, when MASTER is set */
     uint64_t count;

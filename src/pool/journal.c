@@ -8,7 +8,8 @@ static uint64_t update_bytes(const tide_ground *ground, tide_chunk param_chunk)
 {
     const uint64_t element_bytes = tide_ground_element_bytes(ground),
                    elements = tide_layout_chunk_used_bytes(ground->layout, param_chunk) / element_bytes;
-    return elements * (24 + 2 * element_bytes) / tide_layout_pieces(ground->layout, param_chunk);
+    return elements * tide_ground_update_bytes(ground, param_chunk) /
+           tide_layout_pieces(ground->layout, param_chunk);
 }
 
 static void measure_command(tide_journal *journal, tide_stream stream, uint32_t tag, uint32_t meter,

@@ -82,9 +82,6 @@ static tide_status options_check(const tide_pool_options *options)
     if (options->dtype != TIDE_DTYPE_BF16 && options->dtype != TIDE_DTYPE_FP32 &&
         options->dtype != TIDE_DTYPE_FP16)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown dtype %d", (int)options->dtype);
-    if (options->update_states > 2)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "pool: update_states is %u, an optimizer has 0 to 2",
-                         options->update_states);
     if ((unsigned)options->placement > TIDE_PLACEMENT_DEVICE)
         return tide_fail(TIDE_ERROR_ARGUMENT, "pool: unknown placement %d", (int)options->placement);
     if (options->update != NULL && options->placement == TIDE_PLACEMENT_DEVICE)
@@ -105,8 +102,6 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         options->chunk_bytes = DEFAULT_CHUNK_BYTES;
     if (options->staging_bytes == 0)
         options->staging_bytes = DEFAULT_STAGING_BYTES;
-    if (options->update == NULL)
-        options->update_states = 2;
     tide_status status = options_check(options);
     if (options->update != NULL)
         options->placement = TIDE_PLACEMENT_HOST;
@@ -166,7 +161,8 @@ tide_status tide_pool_make(const tide_pool_options *options, bool is_shadow, tid
     tide_layout *registered = NULL;
     tide_status status = options_complete(options, &copy, &target);
     if (status == TIDE_OK)
-        status = tide_pool_layout_create(&copy, copy.chunk_bytes, &registered);
+        status = tide_layout_create(
+            &(tide_layout_options){.chunk_bytes = copy.chunk_bytes, .dtype = copy.dtype}, &registered);
     if (status != TIDE_OK)
         return status;
     tide_pool *pool = calloc(1, sizeof *pool);

@@ -59,34 +59,74 @@ static tide_status count_elements(const char *name, const uint64_t *shape, uint3
     return TIDE_OK;
 }
 
+static const tide_state_format adamw_state = {3, {128, 128, 128}};
+
+static tide_status check_state(const tide_pool_options *options, const char *name,
+                               const tide_state_format *state)
+{
+    const uint32_t fp32 = 128, own = 32 * (uint32_t)tide_dtype_bytes(options->dtype);
+    if (state->planes > TIDE_STATE_PLANES_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: a state of %u planes, at most %d are allowed", name,
+                         state->planes, TIDE_STATE_PLANES_MAX);
+    for (uint32_t i = 0; i < state->planes; i++)
+        if (state->bytes[i] != fp32 && state->bytes[i] != own)
+            return tide_fail(
+                TIDE_ERROR_ARGUMENT,
+                "param %s: plane %u of its state has %u bytes for 32 elements; in a pool of %s it "
+                "has %s",
+                name, i, state->bytes[i], tide_dtype_name(options->dtype), own == fp32 ? "128" : "64 or 128");
+    if (options->update == NULL && (state->planes != adamw_state.planes ||
+                                    memcmp(state->bytes, adamw_state.bytes, sizeof state->bytes) != 0))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "param %s: AdamW's state is three planes of 128 bytes; another needs options.update",
+                         name);
+    return TIDE_OK;
+}
+
+/* The class in force. */
+static tide_status complete_class(const tide_pool_options *options, const char *name,
+                                  const tide_param_class *given, tide_param_class *of_class)
+{
+    *of_class = given == NULL ? (tide_param_class){0} : *given;
+    if (of_class->frozen && (of_class->decay || of_class->state.planes > 0))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: it is frozen, and can't have %s", name,
+                         of_class->decay ? "weight decay" : "optimizer state");
+    if (of_class->frozen)
+        return TIDE_OK;
+    if (of_class->state.planes == 0)
+        of_class->state = adamw_state;
+    return check_state(options, name, &of_class->state);
+}
+
 tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
-                                tide_param_class of_class, tide_param *param)
+                                const tide_param_class *of_class, tide_param *param)
 {
     uint64_t elements = 0;
+    tide_param_class complete;
     tide_status status = registering(pool, "tide_param_register",
                                      pool == NULL    ? "pool"
                                      : name == NULL  ? "name"
                                      : shape == NULL ? "shape"
                                      : param == NULL ? "param"
                                                      : NULL);
-    if (status == TIDE_OK && (unsigned)of_class > TIDE_PARAM_FROZEN)
-        status = tide_fail(TIDE_ERROR_ARGUMENT, "param %s: there is no class %d", name, (int)of_class);
     if (status == TIDE_OK)
         status = count_elements(name, shape, rank, &elements);
+    if (status == TIDE_OK)
+        status = complete_class(&pool->ground.options, name, of_class, &complete);
     if (status != TIDE_OK)
         return status;
     tide_model *model = &pool->model;
     status = grow((void **)&model->params, model->param_count, &model->param_capacity, sizeof *model->params);
     if (status == TIDE_OK)
-        status =
-            tide_layout_add_param(model->registered, of_class == TIDE_PARAM_FROZEN, name, elements, param);
+        status = tide_layout_add_param_of(model->registered, &complete.state, name, elements, param);
     if (status != TIDE_OK)
         return status;
     assert(*param == model->param_count);
     model->params[model->param_count++] =
         (tide_pool_param){.name = tide_layout_param(model->registered, *param)->name,
                           .elements = elements,
-                          .of_class = of_class};
+                          .of_class = complete};
+    model->trained_count += !complete.frozen;
     return TIDE_OK;
 }
 

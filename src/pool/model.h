@@ -12,17 +12,17 @@
 typedef struct tide_pool_param {
     const char *name; /* registered's */
     uint64_t elements;
-    tide_param_class of_class;
+    tide_param_class of_class;          /* as it is in force: a trained param has planes */
     uint64_t first_block;               /* of the norm's blocks */
     tide_chunk first_chunk, last_chunk; /* in the PARAM space */
     uint64_t data_offset_bytes;         /* from the PARAM space's start */
     uint64_t shared_offset_bytes;       /* of an accumulator that several ops share; UINT64_MAX: none */
-    uint64_t covered[3];                /* [caller] elements set anew since the pool was torn, of MASTER and each state */
+    uint64_t covered[TIDE_STATE_PLANES_MAX]; /* [caller] elements set anew since the pool was torn, of each plane */
 } tide_pool_param;
 
 static inline bool tide_pool_param_is_frozen(const tide_pool_param *param)
 {
-    return param->of_class == TIDE_PARAM_FROZEN;
+    return param->of_class.frozen;
 }
 
 typedef struct tide_pool_checkpoint {
@@ -41,6 +41,7 @@ typedef struct tide_model {
     tide_layout *registered; /* names and sizes, never sealed: refuses what would not fit */
     tide_pool_param *params;
     uint32_t param_count, param_capacity;
+    uint32_t trained_count; /* params that are not frozen */
     tide_pool_checkpoint *checkpoints;
     uint32_t checkpoint_count, checkpoint_capacity;
     tide_pool_op *ops;

@@ -14,29 +14,14 @@
 
 enum { SCALAR_BYTES = TIDE_ALIGNMENT_BYTES };
 
-tide_status tide_pool_layout_create(const tide_pool_options *pool, uint64_t chunk_bytes, tide_layout **layout)
-{
-    const tide_layout_options options = {.chunk_bytes = chunk_bytes, .dtype = pool->dtype};
-    const tide_state_format frozen = {.planes = 0};
-    tide_state_format trained = {.planes = 1 + pool->update_states};
-    uint32_t number;
-    for (uint32_t plane = 0; plane < trained.planes; plane++)
-        trained.bytes[plane] = 32 * sizeof(float);
-    tide_status status = tide_layout_create(&options, layout);
-    if (status == TIDE_OK)
-        status = tide_layout_add_class(*layout, &trained, &number);
-    if (status == TIDE_OK)
-        status = tide_layout_add_class(*layout, &frozen, &number);
-    return status;
-}
-
 static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
 {
     tide_status status = TIDE_OK;
     uint32_t number;
     for (uint32_t i = 0; i < pool->model.param_count && status == TIDE_OK; i++)
-        status = tide_layout_add_param(layout, tide_pool_param_is_frozen(&pool->model.params[i]),
-                                       pool->model.params[i].name, pool->model.params[i].elements, &number);
+        status =
+            tide_layout_add_param_of(layout, &pool->model.params[i].of_class.state,
+                                     pool->model.params[i].name, pool->model.params[i].elements, &number);
     for (uint32_t i = 0; i < pool->model.checkpoint_count && status == TIDE_OK; i++) {
         const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[i];
         status = tide_layout_add_checkpoint(layout, checkpoint->name, checkpoint->parts,
@@ -53,7 +38,8 @@ tide_status tide_pool_policy_build(const tide_pool *pool, uint64_t chunk_bytes, 
     tide_layout *layout = NULL;
     tide_manager *manager = NULL;
     tide_op op;
-    tide_status status = tide_pool_layout_create(&pool->ground.options, chunk_bytes, &layout);
+    tide_status status = tide_layout_create(
+        &(tide_layout_options){.chunk_bytes = chunk_bytes, .dtype = pool->ground.options.dtype}, &layout);
     if (status == TIDE_OK)
         status = layout_fill(pool, layout);
     if (status == TIDE_OK)
@@ -252,11 +238,10 @@ static void plan_sizes(const tide_pool *pool, const tide_layout *layout, tide_po
 {
     const tide_region_layout *region = &pool->ground.region_layout;
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        const bool frozen = tide_pool_param_is_frozen(&pool->model.params[i]);
-        plan->params += pool->model.params[i].elements;
-        plan->model_bytes += pool->model.params[i].elements *
-                             (tide_dtype_bytes(pool->ground.options.dtype) +
-                              (frozen ? 0 : 4 * (1 + (uint64_t)pool->ground.options.update_states)));
+        const tide_pool_param *param = &pool->model.params[i];
+        plan->params += param->elements;
+        plan->model_bytes += param->elements * (tide_ground_element_bytes(&pool->ground) +
+                                                tide_ground_state_bytes(&param->of_class.state));
     }
     plan->chunk_bytes = tide_layout_chunk_bytes(layout);
     for (int space = 0; space < TIDE_SPACE_COUNT; space++) {
@@ -339,6 +324,14 @@ tide_status tide_pool_plan_make(tide_pool *pool, const tide_layout *layout, tide
     return TIDE_OK;
 }
 
+tide_status tide_pool_described(const tide_pool *pool, const char *call)
+{
+    if (pool->model.trained_count > 0 && pool->model.op_count > 0)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_STATE, "%s: register at least one op, and one param that is not frozen",
+                     call);
+}
+
 tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan)
 {
     if (pool == NULL || plan == NULL)
@@ -347,11 +340,11 @@ tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, ti
         *plan = pool->ground.plan;
         return TIDE_OK;
     }
-    if (pool->model.param_count == 0 || pool->model.op_count == 0)
-        return tide_fail(TIDE_ERROR_STATE, "tide_pool_plan_get: a plan needs at least one param and one op");
     tide_layout *layout;
     tide_manager *manager;
-    tide_status status = tide_pool_policy_build(pool, pool->ground.options.chunk_bytes, &layout, &manager);
+    tide_status status = tide_pool_described(pool, "tide_pool_plan_get");
+    if (status == TIDE_OK)
+        status = tide_pool_policy_build(pool, pool->ground.options.chunk_bytes, &layout, &manager);
     if (status != TIDE_OK)
         return status;
     /* Planning writes offsets into the pool's own tables; seal writes them again, the same. */

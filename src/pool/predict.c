@@ -34,7 +34,7 @@ static tide_status register_as(const tide_model *model, tide_pool *shadow)
     uint32_t number;
     for (uint32_t i = 0; i < model->param_count && status == TIDE_OK; i++)
         status = tide_param_register(shadow, model->params[i].name, &model->params[i].elements, 1,
-                                     model->params[i].of_class, &number);
+                                     &model->params[i].of_class, &number);
     for (uint32_t i = 0; i < model->checkpoint_count && status == TIDE_OK; i++)
         status = tide_checkpoint_register(shadow, model->checkpoints[i].name, model->checkpoints[i].parts,
                                           model->checkpoints[i].part_bytes, &number);
@@ -57,8 +57,7 @@ tide_status tide_predict_create(tide_pool *pool)
                                        .placement = real->placement,
                                        .threads = real->threads,
                                        .update =
-                                           real->update, /* never called: the null device calls nothing */
-                                       .update_states = real->update_states};
+                                           real->update /* never called: the null device calls nothing */};
     tide_predict *predict = &pool->predict;
     tide_status status = TIDE_OK;
     predict->played_ns =

@@ -168,10 +168,7 @@ static tide_status check(const tide_pool *pool)
 {
     if (pool->sealed)
         return tide_fail(TIDE_ERROR_STATE, "tide_pool_seal: sealed already");
-    if (pool->model.param_count == 0 || pool->model.op_count == 0)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "tide_pool_seal: nothing to seal: register at least one param and one op");
-    return TIDE_OK;
+    return tide_pool_described(pool, "tide_pool_seal");
 }
 
 static void finish(tide_pool *pool)

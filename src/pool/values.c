@@ -16,15 +16,14 @@ typedef struct range {
 
 /* --- torn pools --- */
 
+/* A frozen param has no plane to be covered: no step changes it. */
 static bool covers_all(const tide_pool *pool)
 {
     for (uint32_t i = 0; i < pool->model.param_count; i++) {
-        if (tide_pool_param_is_frozen(&pool->model.params[i])) /* no step changes it */
-            continue;
-        for (uint32_t value = 0; value < 1 + pool->ground.options.update_states; value++) {
-            if (pool->model.params[i].covered[value] < pool->model.params[i].elements)
+        const tide_pool_param *param = &pool->model.params[i];
+        for (uint32_t plane = 0; plane < param->of_class.state.planes; plane++)
+            if (param->covered[plane] < param->elements)
                 return false;
-        }
     }
     return true;
 }
@@ -62,6 +61,7 @@ static uint32_t find_value(const tide_ground *ground, uint64_t at, tide_access_r
     const uint64_t in_chunk = at % chunk_elements;
     *count = chunk_elements - in_chunk;
     request->offset_bytes = request->param_offset_bytes = in_chunk * element_bytes;
+    request->dtype = ground->options.dtype;
     uses[0] = uses[1] = (tide_use){param_chunk, access};
     if (request->value == TIDE_VALUE_PARAM)
         return 1;
@@ -69,11 +69,15 @@ static uint32_t find_value(const tide_ground *ground, uint64_t at, tide_access_r
     for (uint32_t i = 1; in_chunk >= piece.param_offset_elements + piece.elements; i++)
         piece = tide_layout_piece(ground->layout, param_chunk, i);
     const uint64_t in_piece = in_chunk - piece.param_offset_elements;
+    const uint32_t plane = request->value - TIDE_VALUE_MASTER;
+    const uint64_t plane_bytes =
+        tide_ground_plane_bytes(tide_layout_chunk_format(ground->layout, piece.state_chunk), plane);
     *count = piece.elements - in_piece;
     uses[0].tensor = piece.state_chunk;
-    request->offset_bytes = tide_layout_plane_offset_bytes(ground->layout, piece.state_chunk,
-                                                           request->value - TIDE_VALUE_MASTER) +
-                            (piece.state_offset_elements + in_piece) * sizeof(float);
+    if (plane_bytes == sizeof(float))
+        request->dtype = TIDE_DTYPE_FP32;
+    request->offset_bytes = tide_layout_plane_offset_bytes(ground->layout, piece.state_chunk, plane) +
+                            (piece.state_offset_elements + in_piece) * plane_bytes;
     return request->set && request->value == TIDE_VALUE_MASTER ? 2 : 1;
 }
 
@@ -147,10 +151,9 @@ static tide_status check(const tide_pool *pool, const range *asked)
                          asked->call, (unsigned long long)asked->first,
                          (unsigned long long)(asked->first + asked->count), param->name,
                          (unsigned long long)param->elements);
-    const bool frozen = tide_pool_param_is_frozen(param);
-    const bool is_state = !frozen && asked->value >= TIDE_VALUE_MASTER &&
-                          asked->value <= TIDE_VALUE_MASTER + pool->ground.options.update_states;
-    if (!is_state && (asked->value != TIDE_VALUE_PARAM || (asked->set && !frozen)))
+    const bool is_state =
+        asked->value >= TIDE_VALUE_MASTER && asked->value - TIDE_VALUE_MASTER < param->of_class.state.planes;
+    if (!is_state && (asked->value != TIDE_VALUE_PARAM || (asked->set && !param->of_class.frozen)))
         return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s has no value %d to be %s", asked->call,
                          param->name, (int)asked->value, asked->set ? "set" : "read");
     return tide_pool_sealed(pool, asked->call);

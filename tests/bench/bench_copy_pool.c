@@ -54,7 +54,7 @@ static void register_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
     char name[16];
     const uint64_t elements = chunk_bytes / tide_dtype_bytes(TIDE_DTYPE_BF16);
     snprintf(name, sizeof name, "w%" PRIu32, i);
-    bench_check(tide_param_register(it->pool, name, &elements, 1, false, &it->params[i]), "param");
+    bench_check(tide_param_register(it->pool, name, &elements, 1, NULL, &it->params[i]), "param");
     snprintf(name, sizeof name, "s%" PRIu32, i);
     if (it->writes)
         bench_check(tide_checkpoint_register(it->pool, name, 1, chunk_bytes, &it->saved[i]), "checkpoint");

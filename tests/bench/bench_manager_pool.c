@@ -34,7 +34,7 @@ static void register_block(pooled *it, uint32_t block)
         const uint64_t elements = bench_block_elements(i, CHUNK_BYTES / 4);
         snprintf(name, sizeof name, "b%" PRIu32 ".p%" PRIu32, block, i);
         uses[i].access = TIDE_ACCESS_READ;
-        bench_check(tide_param_register(it->pool, name, &elements, 1, true, &uses[i].tensor), "param");
+        bench_check(tide_param_register(it->pool, name, &elements, 1, NULL, &uses[i].tensor), "param");
     }
     snprintf(name, sizeof name, "b%" PRIu32, block);
     const tide_op_description description = {
