@@ -177,7 +177,8 @@ static void reseal(fuzz *run)
 static void manifests(void **unused)
 {
     (void)unused;
-    tide_manifest manifest = {.state = state_at(9)};
+    const char *frozen[] = {"wte.weight", "h.0.ln_1.bias"};
+    tide_manifest manifest = {.frozen = frozen, .frozen_count = 2, .state = state_at(9)};
     char *sound;
     size_t sound_bytes;
     fuzz run;
@@ -196,6 +197,9 @@ static void manifests(void **unused)
         refused += status != TIDE_OK;
         if (status == TIDE_OK) {
             assert_true(tide_train_state_is_valid(&parsed.state));
+            for (size_t i = 0; i < parsed.frozen_count; i++)
+                assert_true(parsed.frozen[i][0] != '\0');
+            free(parsed.frozen);
         } else {
             assert_refusal(status);
             assert_int_equal(parsed.state.step, 77);
@@ -213,13 +217,14 @@ static void safetensors_headers(void **unused)
     fuzz run;
     unsigned accepted = 0, refused = 0;
     const uint64_t data_bytes = SMALL_ELEMENTS * sizeof(float);
-    assert_int_equal(tide_safetensors_header_make(&small_model, &sound, &sound_bytes), TIDE_OK);
+    assert_int_equal(tide_safetensors_header_make(&small_model, TIDE_VALUE_MASTER, &sound, &sound_bytes),
+                     TIDE_OK);
     for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
         uint64_t offsets[3] = {0};
         mutate(&run, round, sound + 8, sound_bytes - 8);
         char *text = exact_copy(&run);
-        tide_status status =
-            tide_safetensors_header_check(text, run.bytes, data_bytes, "fuzz", &small_model, offsets);
+        tide_status status = tide_safetensors_header_check(text, run.bytes, data_bytes, "fuzz", &small_model,
+                                                           TIDE_VALUE_MASTER, offsets);
         free(text);
         accepted += status == TIDE_OK;
         refused += status != TIDE_OK;

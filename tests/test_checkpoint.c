@@ -81,7 +81,7 @@ static void what_is_saved_comes_back(void **state)
 static void a_tensor_larger_than_the_buffer_comes_back(void **state)
 {
     const scratch *at = *state;
-    tide_checkpoint_tensor tensor = {"big", 2, {5, (1 << 20) / 5 + 7}};
+    tide_checkpoint_tensor tensor = {"big", 2, {5, (1 << 20) / 5 + 7}, false};
     tide_checkpoint_tensors model = {&tensor, 1};
     uint64_t step = 3;
     tide_train_state saved_state = state_at(step), loaded;
@@ -136,7 +136,8 @@ static tide_status push_in_order(void *context, size_t tensor, tide_value value,
 static void all_values_of_a_range_are_asked_for_together(void **state)
 {
     const scratch *at = *state;
-    const tide_checkpoint_tensor tensors[] = {{"big", 2, {5, (1 << 20) / 5 + 7}}, {"small", 1, {3}}};
+    const tide_checkpoint_tensor tensors[] = {{"big", 2, {5, (1 << 20) / 5 + 7}, false},
+                                              {"small", 1, {3}, false}};
     const tide_checkpoint_tensors model = {tensors, 2};
     asked_range saved_order = {.next = TIDE_VALUE_MASTER}, loaded_order = saved_order;
     tide_train_state saved_state = state_at(3), loaded;
@@ -323,8 +324,8 @@ static void what_cannot_be_read_back_is_not_written(void **unused)
     assert_int_equal(tide_checkpoint_save(sim_files_table(disk), "ckpt", &train, &small_model, 1, pull_values,
                                           &step, NULL),
                      TIDE_ERROR_ARGUMENT);
-    tide_checkpoint_tensor twice[] = {{"a", 1, {2}}, {"a", 1, {2}}};
-    tide_checkpoint_tensor empty[] = {{"a", 2, {2, 0}}};
+    tide_checkpoint_tensor twice[] = {{"a", 1, {2}, false}, {"a", 1, {2}, false}};
+    tide_checkpoint_tensor empty[] = {{"a", 2, {2, 0}, false}};
     train.lr = 1;
     assert_int_equal(tide_checkpoint_save(sim_files_table(disk), "ckpt", &train,
                                           &(tide_checkpoint_tensors){twice, 2}, 1, pull_values, &step, NULL),
@@ -622,7 +623,7 @@ static void other_tensors_are_refused(void **unused)
                                           NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
     assert_message_has("wte.weight has shape [5, 3], the model needs [3, 5]");
-    changed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}};
+    changed[0] = (tide_checkpoint_tensor){"wpe.weight", 2, {5, 3}, false};
     assert_int_equal(tide_checkpoint_load(sim_files_table(disk), "ckpt/step-2", NULL, &model, push_values,
                                           NULL, &sink, &state, NULL),
                      TIDE_ERROR_MISMATCH);
@@ -640,9 +641,10 @@ static void other_tensors_are_refused(void **unused)
 
 static tide_status header_status(const char *text, uint64_t data_bytes, uint64_t *offsets)
 {
-    static const tide_checkpoint_tensor two[] = {{"a", 1, {2}}, {"b", 2, {1, 3}}};
+    static const tide_checkpoint_tensor two[] = {{"a", 1, {2}, false}, {"b", 2, {1, 3}, false}};
     tide_checkpoint_tensors model = {two, 2};
-    return tide_safetensors_header_check(text, strlen(text), data_bytes, "file", &model, offsets);
+    return tide_safetensors_header_check(text, strlen(text), data_bytes, "file", &model, TIDE_VALUE_MASTER,
+                                         offsets);
 }
 
 static void headers_in_any_order_are_read_and_gaps_refused(void **unused)

@@ -15,9 +15,9 @@
 #include <cmocka.h>
 
 static const tide_checkpoint_tensor small_tensors[] = {
-    {"wte.weight", 2, {5, 3}},
-    {"h.0.ln_1.bias", 1, {7}},
-    {"h.0.attn.c_attn.weight", 2, {2, 4}},
+    {"wte.weight", 2, {5, 3}, false},
+    {"h.0.ln_1.bias", 1, {7}, false},
+    {"h.0.attn.c_attn.weight", 2, {2, 4}, false},
 };
 
 static const tide_checkpoint_tensors small_model = {small_tensors, 3};

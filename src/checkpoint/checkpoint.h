@@ -1,6 +1,10 @@
 /* Checkpoints: DIR/step-N with model.safetensors (fp32 masters), momentum.safetensors, variance.safetensors
  * and manifest.json (sizes, checksums, training state). Other tools read the tensor files as they are.
  *
+ * A frozen tensor is in model.safetensors alone, as fp32; the manifest names it, so that a moment that is missing for
+ * another reason is damage. Who loads may freeze other tensors: one that was frozen begins with zero moments, of one that is
+ * frozen now they are passed over.
+ *
  * A folder called step-N is complete, always: it is written as DIR/.tmp-STEP-PID, every file and the folder
  * are synced, and only then renamed. A crash at any instant leaves the earlier ones usable. Nothing here
  * holds the model: values pass through one buffer of at most 4 MiB.
@@ -24,11 +28,12 @@ enum {
     TIDE_CHECKPOINT_FILES = TIDE_VALUE_COUNT - TIDE_VALUE_MASTER, /* one a value but PARAM, which is MASTER rounded */
 };
 
-/* One tensor, fp32, the same name and shape in every file. */
+/* One tensor, fp32, the same name and shape in every file that has it. */
 typedef struct tide_checkpoint_tensor {
     const char *name;
     uint32_t rank; /* 1 .. TIDE_CHECKPOINT_RANK_MAX */
     uint64_t shape[TIDE_CHECKPOINT_RANK_MAX];
+    bool frozen; /* it has no moments */
 } tide_checkpoint_tensor;
 
 typedef struct tide_checkpoint_tensors {
@@ -37,12 +42,12 @@ typedef struct tide_checkpoint_tensors {
 } tide_checkpoint_tensors;
 
 /* Save pulls ranges: fill values[0 .. count) with elements [first, first + count) of a value of tensors[tensor]. Called
- * tensor by tensor, of each range by range, of each for MASTER, MOMENTUM and VARIANCE: what lies together in memory comes
- * together. count is at most 1 Mi. */
+ * tensor by tensor, of each range by range, of each for MASTER, MOMENTUM and VARIANCE (of a frozen tensor for MASTER alone):
+ * what lies together in memory comes together. count is at most 1 Mi. */
 typedef tide_status (*tide_checkpoint_read)(void *context, size_t tensor, tide_value value,
                                             uint64_t first, uint64_t count, float *values);
 
-/* Load pushes ranges, in the same order. */
+/* Load pushes ranges, in the same order; what is frozen now counts. */
 typedef tide_status (*tide_checkpoint_write)(void *context, size_t tensor, tide_value value,
                                              uint64_t first, uint64_t count, const float *values);
 
@@ -88,7 +93,8 @@ TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const c
 
 /* Check everything (manifest, sizes, headers, the checksum of every byte), compare with `current` if not
  * NULL, and only then push every value. `state` and `changes` (may be NULL) are set on success; current's
- * hyperparameters stand, so the caller takes step, tokens, adam_step and skipped from *state. CORRUPT
+ * hyperparameters stand, so the caller takes step, tokens, adam_step and skipped from *state. Another set of frozen tensors is
+ * the last of the changes. CORRUPT
  * truncated, altered, or contradicting itself: which file, what MISMATCH     another model, data, seed or
  * batch: the field and both values IO, UNSUPPORTED, NO_MEMORY other        what `write` returned Before the
  * first push nothing has changed; a failure after it (`write` failed, or the disk did) leaves the caller's

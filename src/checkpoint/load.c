@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_HANDLE = -1 };
+enum { NO_HANDLE = -1, NAMES_TOLD = 2 };
 
 /* ---- one file ---- */
 
@@ -137,9 +137,11 @@ tide_status tide_checkpoint_peek(const tide_files *files, const char *path, tide
     tide_status status = path_check(path);
     if (status == TIDE_OK)
         status = manifest_read(files, path, &manifest);
-    if (status == TIDE_OK)
-        *state = manifest.state;
-    return status;
+    if (status != TIDE_OK)
+        return status;
+    *state = manifest.state;
+    free(manifest.frozen);
+    return TIDE_OK;
 }
 
 /* ---- finding ---- */
@@ -209,6 +211,7 @@ tide_status tide_checkpoint_newest(const tide_files *files, const char *dir, tid
 
 typedef struct loading {
     const tide_checkpoint_tensors *tensors;
+    tide_checkpoint_tensor *saved; /* the same, but frozen where they were when they were saved */
     tide_checkpoint_write write;
     tide_checkpoint_progress progress; /* or NULL */
     void *context;
@@ -247,6 +250,23 @@ static tide_status checksum_check(loading *load, const file_reader *reader, cons
     return TIDE_OK;
 }
 
+/* The header of a value's file. That of MASTER comes first and is of this model: what the others lack or have too much beside
+ * what the manifest calls frozen is damage. */
+static tide_status text_check(const loading *load, tide_value value, const char *text, size_t bytes)
+{
+    const file_reader *reader = &load->readers[value];
+    const size_t count = load->tensors->count;
+    const tide_checkpoint_tensors saved = {load->saved, count};
+    char message[1024];
+    const tide_status status =
+        tide_safetensors_header_check(text, bytes, reader->bytes - load->data_starts[value], reader->path,
+                                      &saved, value, load->offsets + (size_t)value * count);
+    if (status != TIDE_ERROR_MISMATCH || value == TIDE_VALUE_MASTER)
+        return status;
+    snprintf(message, sizeof message, "%s", tide_message());
+    return tide_fail(TIDE_ERROR_CORRUPT, "%s, which its manifest does not say", message);
+}
+
 static tide_status header_check(loading *load, tide_value value)
 {
     const file_reader *reader = &load->readers[value];
@@ -269,9 +289,7 @@ static tide_status header_check(loading *load, tide_value value)
     load->data_starts[value] = sizeof length + header_bytes;
     status = reader_get(reader, sizeof length, text, (size_t)header_bytes);
     if (status == TIDE_OK)
-        status = tide_safetensors_header_check(
-            text, (size_t)header_bytes, reader->bytes - load->data_starts[value], reader->path, load->tensors,
-            load->offsets + (size_t)value * load->tensors->count);
+        status = text_check(load, value, text, (size_t)header_bytes);
     free(text);
     return status;
 }
@@ -292,18 +310,27 @@ static tide_status value_check(loading *load, const tide_files *files, const cha
     return status;
 }
 
-/* A range of a tensor: each of its values from that value's file. */
+/* A range of one of a tensor's values from that value's file; of one that was frozen the moments are zero. */
+static tide_status push_value(loading *load, size_t tensor, tide_value value, uint64_t first, uint64_t count)
+{
+    const size_t bytes = (size_t)count * sizeof(float);
+    const uint64_t start =
+        load->data_starts[value] + load->offsets[(size_t)value * load->tensors->count + tensor];
+    tide_status status = TIDE_OK;
+    if (tide_checkpoint_tensor_has(&load->saved[tensor], value))
+        status = reader_get(&load->readers[value], start + first * sizeof(float), load->buffer, bytes);
+    else
+        memset(load->buffer, 0, bytes);
+    return status == TIDE_OK ? load->write(load->context, tensor, value, first, count, load->buffer) : status;
+}
+
 static tide_status push_range(loading *load, size_t tensor, uint64_t first, uint64_t count)
 {
     tide_status status = TIDE_OK;
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
-        const uint64_t start =
-            load->data_starts[value] + load->offsets[(size_t)value * load->tensors->count + tensor];
-        status = reader_get(&load->readers[value], start + first * sizeof(float), load->buffer,
-                            (size_t)count * sizeof(float));
-        if (status == TIDE_OK)
-            status = load->write(load->context, tensor, value, first, count, load->buffer);
-        if (status == TIDE_OK)
+        if (tide_checkpoint_tensor_has(&load->tensors->tensors[tensor], value))
+            status = push_value(load, tensor, value, first, count);
+        if (status == TIDE_OK && tide_checkpoint_tensor_has(&load->saved[tensor], value))
             load_tell(load, count * sizeof(float));
     }
     return status;
@@ -334,34 +361,106 @@ static tide_status check_and_push(loading *load, const tide_files *files, const 
     return status;
 }
 
-static tide_status load_tensors(const tide_files *files, const char *path, const tide_manifest *manifest,
-                                const tide_checkpoint_tensors *tensors, tide_checkpoint_write write,
-                                tide_checkpoint_progress progress, void *context)
+/* ---- what was frozen, and what is now ---- */
+
+/* Names mostly come in the order of the tensors: the search begins behind the last one found. */
+static tide_checkpoint_tensor *find_saved(const loading *load, const char *name, size_t *from)
+{
+    const size_t count = load->tensors->count;
+    for (size_t i = 0; i < count; i++) {
+        const size_t at = (*from + i) % count;
+        if (strcmp(load->saved[at].name, name) == 0) {
+            *from = at + 1;
+            return &load->saved[at];
+        }
+    }
+    return NULL;
+}
+
+static tide_status mark_saved(loading *load, const char *path, const tide_manifest *manifest)
+{
+    size_t from = 0;
+    for (size_t i = 0; i < load->tensors->count; i++)
+        load->saved[i].frozen = false;
+    for (size_t i = 0; i < manifest->frozen_count; i++) {
+        tide_checkpoint_tensor *tensor = find_saved(load, manifest->frozen[i], &from);
+        if (tensor == NULL)
+            return tide_fail(TIDE_ERROR_MISMATCH,
+                             "checkpoint %.900s: its frozen tensor %.255s is none of the model's", path,
+                             manifest->frozen[i]);
+        if (tensor->frozen)
+            return tide_fail(TIDE_ERROR_CORRUPT,
+                             "checkpoint %.900s: its manifest says twice that %s is frozen", path,
+                             tensor->name);
+        tensor->frozen = true;
+    }
+    return TIDE_OK;
+}
+
+/* "frozen -> trained, with zero moments: 3 params (a, b, ...)" behind what the line says already. */
+static void note_changed(const loading *load, bool frozen_now, const char *what, char *line)
+{
+    char names[128] = "";
+    size_t changed = 0;
+    for (size_t i = 0; i < load->tensors->count; i++) {
+        const tide_checkpoint_tensor *now = &load->tensors->tensors[i];
+        const size_t length = strlen(names);
+        if (now->frozen == load->saved[i].frozen || now->frozen != frozen_now)
+            continue;
+        if (changed++ < NAMES_TOLD)
+            snprintf(names + length, sizeof names - length, "%s%.48s", length > 0 ? ", " : "", now->name);
+    }
+    const size_t at = strlen(line);
+    if (changed > 0)
+        snprintf(line + at, TIDE_TRAIN_CHANGE_BYTES - at, "%s%s: %zu %s (%s%s)", at > 0 ? "; " : "", what,
+                 changed, changed == 1 ? "param" : "params", names, changed > NAMES_TOLD ? ", ..." : "");
+}
+
+static void note_frozen(const loading *load, tide_train_changes *changes)
+{
+    assert(changes->count < TIDE_TRAIN_CHANGES_MAX);
+    char *line = changes->lines[changes->count];
+    line[0] = '\0';
+    note_changed(load, false, "frozen -> trained, with zero moments", line);
+    note_changed(load, true, "trained -> frozen, moments ignored", line);
+    changes->count += line[0] != '\0';
+}
+
+/* ---- all of it ---- */
+
+static void loading_free(loading *load)
+{
+    if (load == NULL)
+        return;
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
+        reader_close(&load->readers[value]);
+    free(load->saved);
+    free(load->offsets);
+    free(load->buffer);
+    free(load);
+}
+
+static tide_status loading_make(const char *path, const tide_checkpoint_tensors *tensors, loading **made)
 {
     loading *load = calloc(1, sizeof *load);
     if (load == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to load it", path);
-    load->tensors = tensors;
-    load->write = write;
-    load->progress = progress;
-    load->context = context;
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
         load->readers[value].handle = NO_HANDLE;
+    load->tensors = tensors;
     load->buffer_elements = tide_checkpoint_buffer_elements(tensors);
     load->buffer = malloc(load->buffer_elements * sizeof *load->buffer);
     load->offsets = calloc(TIDE_VALUE_COUNT * tensors->count, sizeof *load->offsets);
-    tide_status status;
-    if (load->buffer == NULL || load->offsets == NULL)
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %zu bytes",
-                           path, load->buffer_elements * sizeof *load->buffer);
-    else
-        status = check_and_push(load, files, path, manifest);
-    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
-        reader_close(&load->readers[value]);
-    free(load->offsets);
-    free(load->buffer);
-    free(load);
-    return status;
+    load->saved = calloc(tensors->count, sizeof *load->saved);
+    if (load->buffer == NULL || load->offsets == NULL || load->saved == NULL) {
+        const size_t bytes = load->buffer_elements * sizeof *load->buffer;
+        loading_free(load);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %zu bytes", path,
+                         bytes);
+    }
+    memcpy(load->saved, tensors->tensors, tensors->count * sizeof *load->saved);
+    *made = load;
+    return TIDE_OK;
 }
 
 tide_status tide_checkpoint_load(const tide_files *files, const char *path, const tide_train_state *current,
@@ -369,8 +468,9 @@ tide_status tide_checkpoint_load(const tide_files *files, const char *path, cons
                                  tide_checkpoint_progress progress, void *context, tide_train_state *state,
                                  tide_train_changes *changes)
 {
-    tide_manifest manifest;
+    tide_manifest manifest = {.frozen = NULL};
     tide_train_changes differences = {0};
+    loading *load = NULL;
     tide_status status = path_check(path);
     if (status == TIDE_OK)
         status = tide_checkpoint_tensors_check(tensors);
@@ -379,11 +479,22 @@ tide_status tide_checkpoint_load(const tide_files *files, const char *path, cons
     if (status == TIDE_OK && current != NULL)
         status = tide_train_state_compare(&manifest.state, current, path, &differences);
     if (status == TIDE_OK)
-        status = load_tensors(files, path, &manifest, tensors, write, progress, context);
-    if (status != TIDE_OK)
-        return status;
-    *state = manifest.state;
-    if (changes != NULL)
-        *changes = differences;
-    return TIDE_OK;
+        status = loading_make(path, tensors, &load);
+    if (status == TIDE_OK) {
+        load->write = write;
+        load->progress = progress;
+        load->context = context;
+        status = mark_saved(load, path, &manifest);
+    }
+    if (status == TIDE_OK)
+        status = check_and_push(load, files, path, &manifest);
+    if (status == TIDE_OK) {
+        note_frozen(load, &differences);
+        *state = manifest.state;
+        if (changes != NULL)
+            *changes = differences;
+    }
+    loading_free(load);
+    free(manifest.frozen);
+    return status;
 }

@@ -4,7 +4,10 @@
  *      "format": "tidepool-checkpoint",
  *      "version": 1,
  *      "files": [{"name": "model.safetensors", "bytes": 512, "crc32c": "..."}, ...],
+ *      "frozen": ["wte.weight", ...],
  *      "state": {"step": 200, ...}}
+ *
+ * With frozen tensors it is of version 2; without, of version 1, and "frozen" is not there.
  *
  * A checksum over the text rather than over the values, so that no flipped bit passes, not even one that JSON
  * does not care about; and inside the object, so that the file stays plain JSON for other tools.
@@ -61,13 +64,29 @@ static json_t *files_json(const tide_manifest *manifest)
     return files;
 }
 
+static json_t *frozen_json(const tide_manifest *manifest)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; i < manifest->frozen_count && names != NULL; i++) {
+        if (json_array_append_new(names, json_string(manifest->frozen[i])) != 0) {
+            json_decref(names);
+            return NULL;
+        }
+    }
+    return names;
+}
+
 /* Members are owned by the object, or freed here when it can't take them. */
 static json_t *body_json(const tide_manifest *manifest)
 {
-    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version", TIDE_MANIFEST_VERSION);
+    const bool freezes = manifest->frozen_count > 0;
+    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version",
+                             freezes ? TIDE_MANIFEST_VERSION_FROZEN : TIDE_MANIFEST_VERSION);
     int error = body == NULL;
     if (!error)
         error = json_object_set_new(body, "files", files_json(manifest));
+    if (!error && freezes)
+        error = json_object_set_new(body, "frozen", frozen_json(manifest));
     if (!error)
         error = json_object_set_new(body, "state", tide_train_state_to_json(&manifest->state));
     if (!error)
@@ -103,6 +122,13 @@ tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_
     json_decref(body);
     if (sealed == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint: no memory for a manifest");
+    if (*bytes > TIDE_MANIFEST_MAX_BYTES) {
+        free(sealed);
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "checkpoint: a manifest of %zu bytes (%zu names of frozen tensors) is over the limit of %d",
+            *bytes, manifest->frozen_count, TIDE_MANIFEST_MAX_BYTES);
+    }
     *text = sealed;
     return TIDE_OK;
 }
@@ -141,13 +167,15 @@ static tide_status head_check(const json_t *root, const char *origin)
     if (format == NULL || strcmp(format, MANIFEST_FORMAT) != 0 || !json_is_integer(version))
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "checkpoint %s: not a manifest of format \"" MANIFEST_FORMAT "\"", origin);
-    if (json_integer_value(version) != TIDE_MANIFEST_VERSION)
+    const json_int_t number = json_integer_value(version);
+    if (number != TIDE_MANIFEST_VERSION && number != TIDE_MANIFEST_VERSION_FROZEN)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "checkpoint %s: format version %lld, this tidepool knows version %d", origin,
-                         (long long)json_integer_value(version), TIDE_MANIFEST_VERSION);
-    if (json_object_size(root) != 5)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of 5", origin,
-                         json_object_size(root));
+                         "checkpoint %s: format version %lld, this tidepool knows versions %d and %d", origin,
+                         (long long)number, TIDE_MANIFEST_VERSION, TIDE_MANIFEST_VERSION_FROZEN);
+    const size_t members = number == TIDE_MANIFEST_VERSION_FROZEN ? 6 : 5;
+    if (json_object_size(root) != members)
+        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of %zu", origin,
+                         json_object_size(root), members);
     return TIDE_OK;
 }
 
@@ -167,10 +195,49 @@ static tide_status file_parse(const json_t *entry, const char *origin, tide_valu
     return TIDE_OK;
 }
 
+/* Of version 2: one name at least. Bytes of all names, with their ends. */
+static tide_status frozen_check(const json_t *names, const char *origin, size_t *bytes)
+{
+    size_t found = 0, i = 0;
+    const json_t *name;
+    json_array_foreach(names, i, name)
+    {
+        if (json_string_length(name) == 0)
+            break;
+        found += json_string_length(name) + 1;
+    }
+    if (i == 0 || i < json_array_size(names))
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "checkpoint %s: its list of frozen tensors is missing or malformed", origin);
+    *bytes = found;
+    return TIDE_OK;
+}
+
+static tide_status frozen_parse(const json_t *names, const char *origin, tide_manifest *manifest)
+{
+    size_t bytes = 0;
+    const tide_status status = frozen_check(names, origin, &bytes);
+    if (status != TIDE_OK)
+        return status;
+    const size_t count = json_array_size(names);
+    const char **frozen = malloc(count * sizeof *frozen + bytes);
+    if (frozen == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory for %zu names", origin, count);
+    char *at = (char *)(frozen + count);
+    for (size_t i = 0; i < count; i++) {
+        frozen[i] = strcpy(at, json_string_value(json_array_get(names, i)));
+        at += strlen(at) + 1;
+    }
+    manifest->frozen = frozen;
+    manifest->frozen_count = count;
+    return TIDE_OK;
+}
+
 static tide_status body_parse(const json_t *root, const char *origin, tide_manifest *manifest)
 {
     tide_status status = head_check(root, origin);
     const json_t *files = json_object_get(root, "files");
+    const bool freezes = json_integer_value(json_object_get(root, "version")) == TIDE_MANIFEST_VERSION_FROZEN;
     if (status == TIDE_OK && json_array_size(files) != TIDE_CHECKPOINT_FILES)
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", origin,
                          TIDE_CHECKPOINT_FILES);
@@ -179,6 +246,8 @@ static tide_status body_parse(const json_t *root, const char *origin, tide_manif
                             &manifest->files[value]);
     if (status == TIDE_OK)
         status = tide_train_state_from_json(json_object_get(root, "state"), origin, &manifest->state);
+    if (status == TIDE_OK && freezes) /* last: nothing to free on failure */
+        status = frozen_parse(json_object_get(root, "frozen"), origin, manifest);
     return status;
 }
 
@@ -195,7 +264,7 @@ tide_status tide_manifest_parse(const char *text, size_t bytes, const char *orig
     if (root == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: not JSON at line %d, column %d: %s", origin,
                          error.line, error.column, error.text);
-    tide_manifest parsed;
+    tide_manifest parsed = {.frozen = NULL};
     status = body_parse(root, origin, &parsed);
     json_decref(root);
     if (status == TIDE_OK)

@@ -103,7 +103,7 @@ static json_t *tensor_json(const tide_checkpoint_tensor *tensor, uint64_t offset
                      (json_int_t)offset, end);
 }
 
-static tide_status header_json(const tide_checkpoint_tensors *tensors, json_t *root)
+static tide_status header_json(const tide_checkpoint_tensors *tensors, tide_value value, json_t *root)
 {
     uint64_t offset = 0;
     if (json_object_set_new(root, "__metadata__", json_pack("{s:s}", "format", "pt")) != 0)
@@ -111,6 +111,8 @@ static tide_status header_json(const tide_checkpoint_tensors *tensors, json_t *r
                          tensors->count);
     for (size_t i = 0; i < tensors->count; i++) {
         const tide_checkpoint_tensor *tensor = &tensors->tensors[i];
+        if (!tide_checkpoint_tensor_has(tensor, value))
+            continue;
         if (json_object_get(root, tensor->name) != NULL)
             return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint: the tensor name %s is taken twice",
                              tensor->name);
@@ -145,14 +147,14 @@ static tide_status header_frame(const char *text, char **header, size_t *header_
     return TIDE_OK;
 }
 
-tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, char **header,
-                                         size_t *header_bytes)
+tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, tide_value value,
+                                         char **header, size_t *header_bytes)
 {
     json_t *root = json_object();
     if (root == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint: no memory for a header of %zu tensors",
                          tensors->count);
-    tide_status status = header_json(tensors, root);
+    tide_status status = header_json(tensors, value, root);
     char *text = NULL;
     if (status == TIDE_OK) {
         text = json_dumps(root, JSON_COMPACT);
@@ -245,23 +247,26 @@ static int by_begin(const void *a, const void *b)
 
 /* The tensors, by place, cover the data without gap or overlap. */
 static tide_status coverage_check(const char *origin, const tide_checkpoint_tensors *tensors,
-                                  const uint64_t *offsets, uint64_t data_bytes)
+                                  tide_value value, const uint64_t *offsets, uint64_t data_bytes)
 {
     tensor_span *spans = malloc(tensors->count * sizeof *spans);
     if (spans == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %s: no memory to check %zu tensors", origin,
                          tensors->count);
+    size_t count = 0;
     for (size_t i = 0; i < tensors->count; i++) {
-        uint64_t bytes = tide_checkpoint_tensor_elements(&tensors->tensors[i]) * sizeof(float);
-        spans[i] = (tensor_span){offsets[i], offsets[i] + bytes};
+        const tide_checkpoint_tensor *tensor = &tensors->tensors[i];
+        if (tide_checkpoint_tensor_has(tensor, value))
+            spans[count++] = (tensor_span){offsets[i], offsets[i] + tide_checkpoint_tensor_elements(tensor) *
+                                                                        sizeof(float)};
     }
-    qsort(spans, tensors->count, sizeof *spans, by_begin);
+    qsort(spans, count, sizeof *spans, by_begin);
     uint64_t covered = 0;
     size_t next = 0;
-    while (next < tensors->count && spans[next].begin == covered)
+    while (next < count && spans[next].begin == covered)
         covered = spans[next++].end;
     free(spans);
-    if (next < tensors->count || covered != data_bytes)
+    if (next < count || covered != data_bytes)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "checkpoint %s: the tensors leave a gap or overlap at byte %llu of %llu", origin,
                          (unsigned long long)covered, (unsigned long long)data_bytes);
@@ -269,25 +274,30 @@ static tide_status coverage_check(const char *origin, const tide_checkpoint_tens
 }
 
 static tide_status entries_check(const json_t *root, uint64_t data_bytes, const char *origin,
-                                 const tide_checkpoint_tensors *tensors, uint64_t *offsets)
+                                 const tide_checkpoint_tensors *tensors, tide_value value, uint64_t *offsets)
 {
+    size_t wanted = 0;
     for (size_t i = 0; i < tensors->count; i++) {
         const tide_checkpoint_tensor *tensor = &tensors->tensors[i];
+        if (!tide_checkpoint_tensor_has(tensor, value))
+            continue;
+        wanted++;
         tide_status status =
             entry_check(json_object_get(root, tensor->name), origin, tensor, data_bytes, &offsets[i]);
         if (status != TIDE_OK)
             return status;
     }
     size_t metadata = json_object_get(root, "__metadata__") != NULL ? 1 : 0;
-    if (json_object_size(root) != tensors->count + metadata)
-        return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: %zu tensors, the model has %zu", origin,
-                         json_object_size(root) - metadata, tensors->count);
-    return coverage_check(origin, tensors, offsets, data_bytes);
+    if (json_object_size(root) != wanted + metadata)
+        return tide_fail(TIDE_ERROR_MISMATCH, "checkpoint %s: %zu tensors, the model %s %zu", origin,
+                         json_object_size(root) - metadata, value == TIDE_VALUE_MASTER ? "has" : "trained",
+                         wanted);
+    return coverage_check(origin, tensors, value, offsets, data_bytes);
 }
 
 tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
                                           const char *origin, const tide_checkpoint_tensors *tensors,
-                                          uint64_t *offsets)
+                                          tide_value value, uint64_t *offsets)
 {
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
@@ -298,26 +308,26 @@ tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64
         json_decref(root);
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: its tensor header is not a JSON object", origin);
     }
-    tide_status status = entries_check(root, data_bytes, origin, tensors, offsets);
+    tide_status status = entries_check(root, data_bytes, origin, tensors, value, offsets);
     json_decref(root);
     return status;
 }
 
 #else
 
-tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, char **header,
-                                         size_t *header_bytes)
+tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, tide_value value,
+                                         char **header, size_t *header_bytes)
 {
-    (void)tensors, (void)header, (void)header_bytes;
+    (void)tensors, (void)value, (void)header, (void)header_bytes;
     return tide_fail(TIDE_ERROR_UNSUPPORTED,
                      "checkpoint: this build has no jansson and can't write checkpoints");
 }
 
 tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
                                           const char *origin, const tide_checkpoint_tensors *tensors,
-                                          uint64_t *offsets)
+                                          tide_value value, uint64_t *offsets)
 {
-    (void)text, (void)bytes, (void)data_bytes, (void)tensors, (void)offsets;
+    (void)text, (void)bytes, (void)data_bytes, (void)tensors, (void)value, (void)offsets;
     return tide_fail(TIDE_ERROR_UNSUPPORTED,
                      "checkpoint %s: this build has no jansson and can't read checkpoints", origin);
 }

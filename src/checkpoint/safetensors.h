@@ -11,6 +11,12 @@
 
 enum { TIDE_SAFETENSORS_LENGTH_BYTES = 8, TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20 };
 
+/* Is the tensor in that value's file? All are in MASTER's, the frozen ones in no other. */
+static inline bool tide_checkpoint_tensor_has(const tide_checkpoint_tensor *tensor, tide_value value)
+{
+    return value == TIDE_VALUE_MASTER || !tensor->frozen;
+}
+
 /* Elements of a tensor; its shape must be valid. */
 uint64_t tide_checkpoint_tensor_elements(const tide_checkpoint_tensor *tensor);
 
@@ -20,19 +26,19 @@ size_t tide_checkpoint_buffer_elements(const tide_checkpoint_tensors *tensors);
 /* Names are not empty, ranks and dimensions in range, total bytes below 2^62. ARGUMENT names the tensor. */
 TIDE_NODISCARD tide_status tide_checkpoint_tensors_check(const tide_checkpoint_tensors *tensors);
 
-/* The length and the header for these tensors, in one block that the caller frees. ARGUMENT (a name twice,
+/* The length and the header of a value's file of these tensors, in one block that the caller frees. ARGUMENT (a name twice,
  * not UTF-8, header too large), NO_MEMORY, UNSUPPORTED. */
-TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, char **header,
-                                                        size_t *header_bytes);
+TIDE_NODISCARD tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, tide_value value,
+                                                        char **header, size_t *header_bytes);
 
-/* Check a header's JSON text (without its length) against the tensors that are wanted and the bytes of data
- * that follow it: exactly these tensors, all F32, with these shapes, covering the data without gap or
- * overlap, in any order. On success offsets[i] is where tensors[i] starts in the data. `origin` names the
+/* Check a header's JSON text (without its length) against the tensors that are wanted in a value's file and the bytes of
+ * data that follow it: exactly these tensors, all F32, with these shapes, covering the data without gap or
+ * overlap, in any order. On success offsets[i] is where tensors[i], if it is there, starts in the data. `origin` names the
  * file. CORRUPT      no such header MISMATCH     a sound header of other tensors: names the tensor and both
  * shapes UNSUPPORTED  a dtype that is not F32, or no jansson; NO_MEMORY */
 TIDE_NODISCARD tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
                                                          const char *origin,
-                                                         const tide_checkpoint_tensors *tensors,
+                                                         const tide_checkpoint_tensors *tensors, tide_value value,
                                                          uint64_t *offsets);
 
 #endif

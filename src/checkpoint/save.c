@@ -101,12 +101,14 @@ static tide_status writer_close(file_writer *writer, tide_status status)
 
 /* ---- the files ---- */
 
-/* A range of a tensor: each of its values to that value's file. */
+/* A range of a tensor: each of its values to that value's file, if that has the tensor. */
 static tide_status put_range(const saving *save, file_writer *writers, size_t tensor, uint64_t first,
                              uint64_t count)
 {
     tide_status status = TIDE_OK;
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
+        if (!tide_checkpoint_tensor_has(&save->tensors->tensors[tensor], value))
+            continue;
         status = save->read(save->read_context, tensor, value, first, count, save->buffer);
         if (status == TIDE_OK)
             status = writer_put(&writers[value], save->buffer, (size_t)count * sizeof(float));
@@ -126,16 +128,29 @@ static tide_status put_tensor(const saving *save, file_writer *writers, size_t t
     return status;
 }
 
+static tide_status put_header(const saving *save, file_writer *writer, tide_value value)
+{
+    char *header;
+    size_t header_bytes;
+    tide_status status = tide_safetensors_header_make(save->tensors, value, &header, &header_bytes);
+    if (status != TIDE_OK)
+        return status;
+    status = writer_put(writer, header, header_bytes);
+    free(header);
+    return status;
+}
+
 /* The files of all values are open at once: what of a tensor lies together in memory is read together. */
-static tide_status save_values(saving *save, const char *header, size_t header_bytes)
+static tide_status save_values(saving *save)
 {
     file_writer writers[TIDE_VALUE_COUNT];
     tide_value open = TIDE_VALUE_MASTER; /* the files of those before it are */
     tide_status status = TIDE_OK;
-    while (open < TIDE_VALUE_COUNT && status == TIDE_OK) {
+    for (; open < TIDE_VALUE_COUNT && status == TIDE_OK; open++) {
         status = writer_open(save, tide_checkpoint_file(open), &writers[open]);
-        if (status == TIDE_OK)
-            status = writer_put(&writers[open++], header, header_bytes);
+        if (status != TIDE_OK)
+            break;
+        status = put_header(save, &writers[open], open);
     }
     for (size_t i = 0; i < save->tensors->count && status == TIDE_OK; i++)
         status = put_tensor(save, writers, i);
@@ -144,6 +159,21 @@ static tide_status save_values(saving *save, const char *header, size_t header_b
         save->manifest.files[value] = (tide_manifest_file){writers[value].bytes, writers[value].crc32c};
     }
     return status;
+}
+
+/* The frozen ones. */
+static tide_status name_frozen(saving *save)
+{
+    tide_manifest *manifest = &save->manifest;
+    const size_t count = save->tensors->count;
+    manifest->frozen = malloc(count * sizeof *manifest->frozen);
+    if (manifest->frozen == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint: no memory for the names of %zu tensors", count);
+    for (size_t i = 0; i < count; i++) {
+        if (save->tensors->tensors[i].frozen)
+            manifest->frozen[manifest->frozen_count++] = save->tensors->tensors[i].name;
+    }
+    return TIDE_OK;
 }
 
 static tide_status save_manifest(const saving *save, uint64_t *manifest_bytes)
@@ -165,19 +195,13 @@ static tide_status save_manifest(const saving *save, uint64_t *manifest_bytes)
 /* Step 4. */
 static tide_status save_files(saving *save, tide_checkpoint_saved *saved)
 {
-    char *header;
-    size_t header_bytes;
     uint64_t manifest_bytes = 0;
-    tide_status status = tide_safetensors_header_make(save->tensors, &header, &header_bytes);
-    if (status != TIDE_OK)
-        return status;
-    status = save_values(save, header, header_bytes);
+    tide_status status = save_values(save);
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
         saved->bytes += save->manifest.files[value].bytes;
     if (status == TIDE_OK)
         status = save_manifest(save, &manifest_bytes);
     saved->bytes += manifest_bytes;
-    free(header);
     return status;
 }
 
@@ -325,7 +349,9 @@ tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const
                       dir, save->buffer_elements * sizeof *save->buffer);
         goto free_save;
     }
-    status = tide_folder_open(files, dir, &save->folder);
+    status = name_frozen(save);
+    if (status == TIDE_OK)
+        status = tide_folder_open(files, dir, &save->folder);
     if (status != TIDE_OK)
         goto free_buffer;
     status = save_into(save, keep, &result);
@@ -333,6 +359,7 @@ tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const
         *saved = result;
     tide_folder_close(&save->folder);
 free_buffer:
+    free(save->manifest.frozen);
     free(save->buffer);
 free_save:
     free(save);

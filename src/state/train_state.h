@@ -41,11 +41,11 @@ typedef struct tide_train_state {
     double loss_scale_fixed; /* 0: it is found as training goes */
 } tide_train_state;
 
-/* The hyperparameters that differ, a line each: "lr 0.0003 -> 0.0001". Room for every one there is. */
-enum { TIDE_TRAIN_CHANGES_MAX = 16 };
+/* What differs and is taken, a line each: "lr 0.0003 -> 0.0001". Room for every hyperparameter there is, and one more. */
+enum { TIDE_TRAIN_CHANGES_MAX = 16, TIDE_TRAIN_CHANGE_BYTES = 320 };
 typedef struct tide_train_changes {
     unsigned count;
-    char lines[TIDE_TRAIN_CHANGES_MAX][96];
+    char lines[TIDE_TRAIN_CHANGES_MAX][TIDE_TRAIN_CHANGE_BYTES];
 } tide_train_changes;
 
 /* `saved` is the checkpoint's, `current` the run's that wants to continue it; `where` names the checkpoint.

@@ -143,7 +143,7 @@ bool tide_trainer_computes(const tide_trainer *trainer);
 typedef struct tide_trainer_resumed {
     bool resumed;               /* false: no resume_dir, or no checkpoint in it; training starts at step 0 */
     tide_checkpoint_found from; /* step and path */
-    tide_train_changes changes; /* hyperparameters that differ from the checkpoint's */
+    tide_train_changes changes; /* hyperparameters and frozen params that differ from the checkpoint's */
 } tide_trainer_resumed;
 
 const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer);

@@ -18,8 +18,9 @@ static void tensor_list_free(tensor_list *list)
     free(list->params);
 }
 
-static tide_status tensor_list_make(const tide_gpt2_config *config, tensor_list *list)
+static tide_status tensor_list_make(const tide_trainer *trainer, tensor_list *list)
 {
+    const tide_gpt2_config *config = &trainer->state.model;
     const size_t count = tide_gpt2_param_count(config);
     *list = (tensor_list){.array = calloc(count, sizeof *list->array),
                           .params = calloc(count, sizeof *list->params)};
@@ -30,7 +31,8 @@ static tide_status tensor_list_make(const tide_gpt2_config *config, tensor_list 
     for (size_t i = 0; i < count; i++) {
         tide_gpt2_param *param = &list->params[i];
         tide_gpt2_param_describe(config, i, param);
-        list->array[i] = (tide_checkpoint_tensor){.name = param->name, .rank = param->rank};
+        list->array[i] = (tide_checkpoint_tensor){
+            .name = param->name, .rank = param->rank, .frozen = tide_gpt2_param_is_frozen(trainer->model, i)};
         memcpy(list->array[i].shape, param->shape, param->rank * sizeof param->shape[0]);
     }
     list->tensors = (tide_checkpoint_tensors){.tensors = list->array, .count = count};
@@ -67,7 +69,7 @@ tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned k
     if (status != TIDE_OK)
         return status;
     tensor_list list;
-    status = tensor_list_make(&trainer->state.model, &list);
+    status = tensor_list_make(trainer, &list);
     if (status != TIDE_OK)
         return status;
     status = tide_checkpoint_save(trainer->files, dir, &trainer->state, &list.tensors, keep, read_values,
@@ -92,7 +94,7 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
 static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found *found)
 {
     tensor_list list;
-    tide_status status = tensor_list_make(&trainer->state.model, &list);
+    tide_status status = tensor_list_make(trainer, &list);
     if (status != TIDE_OK)
         return status;
     tide_train_state loaded;
