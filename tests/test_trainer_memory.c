@@ -14,7 +14,10 @@
 static tide_trainer_options plain_options(void)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
+    static const char *const frozen[] = {"wpe.*", "h.0.*"};
     options.model.layers = 2;
+    options.freeze = frozen;
+    options.freeze_count = 2;
     options.pool.hazard_check = options.pool.guard = false;
     return options;
 }
