@@ -18,6 +18,7 @@ typedef struct values {
     bool prefetch;
     bool resume;
     const char *data;
+    tide_option_texts words;
 } values;
 
 #define AT(field) offsetof(values, field)
@@ -58,6 +59,12 @@ static const tide_option options[] = {
      .metavar = "PATH",
      .required = true,
      .help = "text"},
+    {.name = "--word",
+     .kind = TIDE_OPTION_TEXTS,
+     .offset = AT(words),
+     .metavar = "WORD",
+     .value_help = "none",
+     .help = "some"},
 };
 
 static const tide_option_table table = {.command = "test",
@@ -188,6 +195,45 @@ static void every_kind_takes_its_values(void **state)
     assert_true(result.resume);
 }
 
+static void assert_joined(const tide_option_texts *texts, const char *wanted)
+{
+    char *joined = tide_option_texts_join(texts);
+    assert_string_equal(joined, wanted);
+    free(joined);
+}
+
+static void an_option_of_many_texts_takes_them_in_their_order(void **state)
+{
+    values result;
+    (void)state;
+    assert_int_equal(PARSE(&result, "--data", "x"), TIDE_OK);
+    assert_int_equal(result.words.count, 0);
+    assert_joined(&result.words, "");
+    assert_int_equal(PARSE(&result, "--word", "b*", "--data", "x", "--word=a", "--word", "a"), TIDE_OK);
+    assert_int_equal(result.words.count, 3);
+    assert_string_equal(result.words.items[0], "b*");
+    assert_string_equal(result.words.items[1], "a");
+    assert_joined(&result.words, "b* a a");
+    REFUSED("--word (empty): must not be empty", "--data", "x", "--word", "a", "--word=");
+    REFUSED("--word needs a value (WORD)", "--data", "x", "--word", "--word");
+}
+
+static void an_option_of_many_texts_takes_no_more_than_there_is_room_for(void **state)
+{
+    char *arguments[2 + TIDE_OPTION_TEXTS_MAX + 1] = {"--data", "x"};
+    values result = {0};
+    (void)state;
+    for (int i = 2; i < 2 + TIDE_OPTION_TEXTS_MAX + 1; i++)
+        arguments[i] = "--word=a";
+    assert_int_equal(tide_options_parse(&table, 2 + TIDE_OPTION_TEXTS_MAX, arguments, &result, NULL),
+                     TIDE_OK);
+    assert_int_equal(result.words.count, TIDE_OPTION_TEXTS_MAX);
+    result = (values){0};
+    assert_int_equal(tide_options_parse(&table, 2 + TIDE_OPTION_TEXTS_MAX + 1, arguments, &result, NULL),
+                     TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "--word is given more than 64 times"));
+}
+
 static void a_slip_is_answered_with_the_nearest_option(void **state)
 {
     (void)state;
@@ -240,6 +286,7 @@ static void help_names_every_option_its_range_and_default(void **state)
         assert_non_null(strstr(text, options[i].name != NULL ? options[i].name : options[i].help));
     assert_non_null(strstr(text, "[1 to 100] (default: 10)"));
     assert_non_null(strstr(text, "(required)"));
+    assert_non_null(strstr(text, "some (repeatable) (default: none)"));
     free(text);
 }
 
@@ -251,6 +298,8 @@ int main(void)
         cmocka_unit_test(sizes_are_written_as_people_and_parsers_want),
         cmocka_unit_test(defaults_stand_until_said_otherwise),
         cmocka_unit_test(every_kind_takes_its_values),
+        cmocka_unit_test(an_option_of_many_texts_takes_them_in_their_order),
+        cmocka_unit_test(an_option_of_many_texts_takes_no_more_than_there_is_room_for),
         cmocka_unit_test(a_slip_is_answered_with_the_nearest_option),
         cmocka_unit_test(bad_values_are_refused_with_what_would_be_right),
         cmocka_unit_test(missing_and_surplus_words_are_refused),

@@ -349,6 +349,22 @@ bool tide_options_asked(int count, char *const *arguments, const char *name)
     return false;
 }
 
+char *tide_option_texts_join(const tide_option_texts *texts)
+{
+    size_t bytes = 1;
+    for (uint32_t i = 0; i < texts->count; i++)
+        bytes += strlen(texts->items[i]) + 1;
+    char *joined = malloc(bytes), *end = joined;
+    if (joined == NULL)
+        return NULL;
+    *end = '\0';
+    for (uint32_t i = 0; i < texts->count; i++) {
+        end = stpcpy(end, i > 0 ? " " : "");
+        end = stpcpy(end, texts->items[i]);
+    }
+    return joined;
+}
+
 /* ---- help ---- */
 
 static void option_help(const tide_option *option, FILE *out)

@@ -34,6 +34,9 @@ typedef struct tide_option_texts {
     uint32_t count;
 } tide_option_texts;
 
+/* The texts with blanks between them, "" without any; the caller frees it. NULL: no memory. */
+char *tide_option_texts_join(const tide_option_texts *texts);
+
 typedef struct tide_option {
     const char *name; /* "--steps"; NULL begins a group in the help and `help` is its title */
     tide_option_kind kind;

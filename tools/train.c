@@ -48,6 +48,7 @@ typedef struct train_run {
     tide_trace *trace;     /* NULL: none wanted */
     char device[TIDE_TARGET_NAME_BYTES];
     char no_gpu[TIDE_TARGET_REASON_BYTES]; /* why "auto" took the host; "" otherwise */
+    char *freeze;                          /* --freeze's patterns, blanks between them */
     tide_making making;
     tide_progress progress;
     bool folder_made;                               /* the checkpoint folder did not exist */
@@ -181,19 +182,26 @@ static void folder_withdraw(const train_run *run)
 
 /* ---- 3: the trainer ---- */
 
-enum { TRACE_SETTINGS = 10 };
+enum { TRACE_SETTINGS = 11 };
 
-static void trace_settings_fill(const train_run *run, tide_trace_setting settings[TRACE_SETTINGS])
+static void trace_settings_fill(const train_run *run, const char *freeze,
+                                tide_trace_setting settings[TRACE_SETTINGS])
 {
     static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
                                                                                             "device"};
     const tide_train_settings *from = &run->settings;
     const tide_trace_setting filled[TRACE_SETTINGS] = {
-        {"model", run->options.model.name},          {"data", from->data != NULL ? from->data : ""},
-        {"device", run->options.pool.device},        {"dtype", tide_dtype_name(run->options.pool.dtype)},
-        {"recompute", recomputes[from->recompute]},  {"optimizer_placement", placements[from->placement]},
-        {"prefetch", from->prefetch ? "on" : "off"}, {"clip", from->clip > 0 ? "on" : "off"},
-        {"checks", from->checks ? "on" : "off"},     {"resume", from->resume ? "on" : "off"},
+        {"model", run->options.model.name},
+        {"data", from->data != NULL ? from->data : ""},
+        {"device", run->options.pool.device},
+        {"dtype", tide_dtype_name(run->options.pool.dtype)},
+        {"recompute", recomputes[from->recompute]},
+        {"optimizer_placement", placements[from->placement]},
+        {"prefetch", from->prefetch ? "on" : "off"},
+        {"clip", from->clip > 0 ? "on" : "off"},
+        {"checks", from->checks ? "on" : "off"},
+        {"resume", from->resume ? "on" : "off"},
+        {"freeze", freeze},
     };
     memcpy(settings, filled, sizeof filled);
 }
@@ -201,7 +209,7 @@ static void trace_settings_fill(const train_run *run, tide_trace_setting setting
 static tide_status trace_begin(train_run *run)
 {
     tide_trace_setting settings[TRACE_SETTINGS];
-    trace_settings_fill(run, settings);
+    trace_settings_fill(run, run->freeze, settings);
     const tide_trace_header header = {.version = TIDE_VERSION,
                                       .configuration = settings,
                                       .setting_count = TRACE_SETTINGS,
@@ -268,6 +276,8 @@ static void run_print(const train_run *run)
         printf(", loss scale %g%s", tide_trainer_state(run->trainer)->loss_scale,
                options->loss_scale == 0 ? " (dynamic)" : "");
     printf("\n");
+    if (run->freeze[0] != '\0')
+        printf("frozen: params named %s\n", run->freeze);
     if (tide_train_settings_predict(&run->settings) && run->settings.checkpoint != NULL)
         printf("the null device computes nothing: nothing is resumed from or saved to %s\n",
                run->settings.checkpoint);
@@ -470,6 +480,9 @@ static tide_status ending_run(train_run *run)
 
 static tide_status train(train_run *run)
 {
+    run->freeze = tide_option_texts_join(&run->settings.freeze);
+    if (run->freeze == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the patterns of --freeze");
     tide_train_settings_device(&run->settings, run->device, run->no_gpu);
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
@@ -539,5 +552,6 @@ int tide_command_train(int count, char *const *arguments)
         folder_withdraw(&run);
     tide_trainer_destroy(run.trainer);
     tide_trace_destroy(run.trace);
+    free(run.freeze);
     return exit_status;
 }
