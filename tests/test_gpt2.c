@@ -89,7 +89,7 @@ static void fp32_loss_and_gradients_are_pytorchs(void **state)
     gpt2_rig r;
     gpt2_rig_open(&r, TIDE_DTYPE_FP32, false, 2);
     const double loss = gpt2_rig_step(&r);
-    assert_true(fabs(loss - golden.losses[0]) < 1e-6);
+    assert_true(fabs(loss - golden.track.losses[0]) < 1e-6);
     check_gradients(&r, golden.gradients, 1e-5);
     gpt2_rig_close(&r);
     golden_free(&golden);
@@ -103,7 +103,7 @@ static void bf16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
     gpt2_rig r;
     gpt2_rig_open(&r, TIDE_DTYPE_BF16, true, 4);
     const double loss = gpt2_rig_step(&r);
-    assert_true(fabs(loss - golden.losses[0]) < 0.01);
+    assert_true(fabs(loss - golden.track.losses[0]) < 0.01);
     check_gradients(&r, golden.gradients, 0.02);
     gpt2_rig_close(&r);
     golden_free(&golden);
@@ -118,7 +118,7 @@ static void fp16_loss_and_gradients_are_pytorchs_within_rounding(void **state)
     gpt2_rig r;
     gpt2_rig_open(&r, TIDE_DTYPE_FP16, true, 4);
     const double loss = gpt2_rig_step(&r);
-    assert_true(fabs(loss - golden.losses[0]) < 0.01 / 8);
+    assert_true(fabs(loss - golden.track.losses[0]) < 0.01 / 8);
     check_gradients(&r, golden.gradients, 0.02 / 8);
     gpt2_rig_close(&r);
     golden_free(&golden);

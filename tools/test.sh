@@ -98,7 +98,7 @@ run_full() {
 
 run_avx2() {
     [ -f "$build/full.built" ] || { configure full -Dgpu_architectures=ptx90 && compile full; } || { fail_count avx2; return; }
-    ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|gpt2_vocabulary|trainer|trainer_bits|trainer_fp16|trainer_vocabulary|kernels_matmul)$' 3
+    ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|gpt2_vocabulary|trainer|trainer_golden|trainer_bits|trainer_fp16|trainer_vocabulary|kernels_matmul)$' 3
 }
 
 run_sanitize() {

@@ -8,11 +8,26 @@
 enum { GOLDEN_SEQUENCES = 8, GOLDEN_SEQ_LEN = 32, GOLDEN_STEPS = 20, GOLDEN_WARMUP = 4, GOLDEN_PARAMS = 28 };
 enum { GOLDEN_TOKENS = GOLDEN_SEQUENCES * GOLDEN_SEQ_LEN };
 
-typedef struct gpt2_golden {
+typedef struct golden_track {
     double losses[GOLDEN_STEPS];
-    double norms[GOLDEN_STEPS];      /* before clipping */
+    double norms[GOLDEN_STEPS]; /* before clipping */
+} golden_track;
+
+typedef struct gpt2_golden {
+    golden_track track;
     float *gradients[GOLDEN_PARAMS]; /* of step 0, in creation order */
 } gpt2_golden;
+
+enum { GOLDEN_FROZEN_SETS = 4, GOLDEN_PATTERNS_MAX = 3, GOLDEN_SAMPLES = 64 };
+
+/* A run with some params frozen. */
+typedef struct golden_frozen {
+    const char *patterns[GOLDEN_PATTERNS_MAX];
+    uint32_t pattern_count;
+    bool is_frozen[GOLDEN_PARAMS];
+    golden_track track;
+    float weights[GOLDEN_PARAMS][GOLDEN_SAMPLES]; /* after the last step: each (elements / SAMPLES)-th; of frozen ones zeros */
+} golden_frozen;
 
 tide_gpt2_config golden_config(void);
 
@@ -26,5 +41,6 @@ void golden_token_stream(int32_t tokens[GOLDEN_TOKENS + 1]);
 /* Fails the test if the file is not there or not whole. */
 void golden_load(gpt2_golden *golden);
 void golden_free(gpt2_golden *golden);
+void golden_frozen_load(golden_frozen sets[GOLDEN_FROZEN_SETS]);
 
 #endif

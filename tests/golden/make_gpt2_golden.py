@@ -1,19 +1,28 @@
 #!/usr/bin/python3
-"""Makes gpt2.golden: what PyTorch says about a small GPT-2 (Debian's python3-torch is enough).
+"""Makes gpt2.golden and frozen.golden: what PyTorch says about a small GPT-2 (Debian's python3-torch is enough).
 
 Two layers, width 64, 4 heads, context 32, vocabulary 128, a batch of 8 sequences of 32 tokens. Params and
 tokens come from an integer hash (number() below) that tests/golden/gpt2_golden.c repeats bit for bit, so the
 file holds results only. All arithmetic is float64: the golden's own error is none beside fp32's.
 
-File, little endian:
+gpt2.golden, little endian:
     8 bytes   "TIDEGOLD"
     uint32    version 1, training steps, params (tensors)
     float64   [steps] loss before each step's update; [steps] gradient norm before clipping
     float32   gradients of step 0, unclipped, tensor after tensor in creation order (wte's with the tied head's)
 
-    ./make_gpt2_golden.py gpt2.golden
+frozen.golden: the same runs with some params' requires_grad False, a set of them after the other (FROZEN):
+    8 bytes   "TIDEFROZ"
+    uint32    version 1, training steps, sets
+    and of each set
+    uint32    params (tensors) that are frozen
+    float64   [steps] losses, [steps] norms, as above
+    float32   64 weights of each trained param after the last step, evenly spaced from its first on
+
+    ./make_gpt2_golden.py gpt2.golden frozen.golden
 """
 
+import fnmatch
 import math
 import struct
 import sys
@@ -27,6 +36,10 @@ SEQUENCES, STEPS, WARMUP = 8, 20, 4
 LR, LR_MIN, DECAY, CLIP = 1e-2, 1e-3, 0.1, 1.0
 BETAS, EPSILON = (0.9, 0.95), 1e-8
 TOKENS_ITEM = 1000
+# As golden_sets of gpt2_golden.c: embeddings (and with them the head), all but the last block, one end of what is tied,
+# params here and there.
+FROZEN = (("w?e.weight",), ("w?e.weight", "h.0.*", "ln_f.*"), ("wte.weight",), ("*.bias", "h.1.ln_*", "h.0.mlp.c_fc.weight"))
+SAMPLES = 64
 
 
 def number(item, count):
@@ -120,8 +133,9 @@ def learning_rate(step):
 
 
 def train(params, inputs, targets):
-    decayed = [p for p in params.values() if p.dim() == 2]
-    others = [p for p in params.values() if p.dim() == 1]
+    trained = [p for p in params.values() if p.requires_grad]
+    decayed = [p for p in trained if p.dim() == 2]
+    others = [p for p in trained if p.dim() == 1]
     groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPSILON)
     losses, norms, gradients = [], [], None
@@ -132,14 +146,27 @@ def train(params, inputs, targets):
         loss = loss_of(params, inputs, targets)
         loss.backward()
         if gradients is None:
-            gradients = [p.grad.detach().numpy().copy() for p in params.values()]
+            gradients = [p.grad.detach().numpy().copy() for p in trained]
         losses.append(loss.item())
-        norms.append(torch.nn.utils.clip_grad_norm_(list(params.values()), CLIP).item())
+        norms.append(torch.nn.utils.clip_grad_norm_(trained, CLIP).item())
         optimizer.step()
     return losses, norms, gradients
 
 
-def main(path):
+def write_frozen(file, globs):
+    params = make_params()
+    for name, param in params.items():
+        param.requires_grad = not any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+    losses, norms, _ = train(params, *make_batch())
+    trained = [p for p in params.values() if p.requires_grad]
+    file.write(struct.pack(f"<I{2 * STEPS}d", len(params) - len(trained), *losses, *norms))
+    for param in trained:
+        values = param.detach().numpy().ravel()
+        file.write(values[:: len(values) // SAMPLES].astype("<f4").tobytes())
+    print("frozen", *globs, "losses", losses[0], losses[-1], "norms", norms[0], norms[-1])
+
+
+def main(path, frozen_path):
     torch.manual_seed(0)
     params = make_params()
     losses, norms, gradients = train(params, *make_batch())
@@ -149,6 +176,10 @@ def main(path):
         for gradient in gradients:
             file.write(gradient.astype("<f4").tobytes())
     print("losses", losses[0], losses[-1], "norms", norms[0], norms[-1])
+    with open(frozen_path, "wb") as file:
+        file.write(b"TIDEFROZ" + struct.pack("<3I", 1, STEPS, len(FROZEN)))
+        for globs in FROZEN:
+            write_frozen(file, globs)
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])
