@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""`tidepool train --freeze`: what is refused, what is written, the same bits whatever the budgets, and another set after a resume.
+
+usage: test_program_frozen.py PROGRAM      prints TAP
+"""
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+from test_program import MACHINE, Bench, one_line, trajectory, weights
+
+STEPS = 4
+LAST = ("--freeze", "w[tp]e.weight", "--freeze=h.[0-4].*", "--freeze", "ln_f.*")
+ENDS = ("--freeze", "w?e.weight")
+
+
+def nano(bench, *options):
+    return ["--model", "gpt2-nano", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 256, "--micro-batch", 2, "--steps",
+            STEPS, "--eval-every", 0, "--sample", 0, "--chunk-size", "1MiB", "--checks", "on", *options]
+
+
+def tensors(path):
+    """Of a safetensors file: names to bytes."""
+    content = Path(path).read_bytes()
+    header_bytes = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + header_bytes])
+    data = content[8 + header_bytes:]
+    return {name: data[slice(*entry["data_offsets"])] for name, entry in header.items() if name != "__metadata__"}
+
+
+def refusals(bench):
+    tiny = ["--model", bench.tiny, "--data", bench.text, "--steps", 1]
+    folder, metrics = bench.folder / "refused", bench.folder / "kept"
+    metrics.write_text("as it was\n")
+    outputs = ["--checkpoint", folder, "--metrics", metrics]
+    for name, part, options in (
+            ("a pattern that matches nothing", r"freeze h\.2\.\*: no param of .* has such a name", ["--freeze", "h.2.*"]),
+            ("one of two matches nothing", r"freeze wte: no param", ["--freeze", "wpe.*", "--freeze", "wte"]),
+            ("everything frozen", "freeze: all 28 params are frozen", ["--freeze", "*"]),
+            ("everything frozen, by parts", "all 28 params are frozen", ["--freeze", "w*", "--freeze", "h.*", "--freeze", "ln_f.*"])):
+        one_line(bench, name, 2, part, *tiny, *options, *outputs)
+        one_line(bench, name + ", predicted", 2, part, "--model", bench.tiny, "--device", "null", *MACHINE, *options)
+    one_line(bench, "an empty pattern", 2, "--freeze .*must not be empty", *tiny, "--freeze=", *outputs)
+    bench.tap.ok(not folder.exists() and metrics.read_text() == "as it was\n", "what is refused leaves nothing and loses nothing")
+    run = bench.run("--help")
+    bench.tap.ok(re.search(r"--freeze GLOB\s.*\(repeatable\)", run.out, re.DOTALL), "--help tells of --freeze", run)
+
+
+def same_bits(bench):
+    """Everything resident, the least budgets, and between; returns the first run's checkpoint folder."""
+    least = re.compile(r"least[^0-9]*([0-9]+)")
+    device = int(least.search(bench.run(*nano(bench, *LAST, "--device-memory", 1)).err).group(1))
+    host = int(least.search(bench.run(*nano(bench, *LAST, "--device-memory", device, "--host-memory", 1)).err).group(1))
+    variants = (("all resident", ["--recompute", "none"]),
+                ("the least budgets", ["--device-memory", device, "--host-memory", host, "--recompute", "all"]),
+                ("the least device budget, updates there", ["--device-memory", device, "--optimizer-placement", "device"]),
+                ("no prefetch, updates on the host", ["--device-memory", 2 * device, "--prefetch", "off", "--optimizer-placement",
+                                                      "host", "--recompute", "none"]),
+                ("larger chunks", ["--chunk-size=4MiB"]))
+    results = {}
+    for number, (name, options) in enumerate(variants):
+        metrics, saved = bench.folder / f"metrics-{number}", bench.folder / f"bits-{number}"
+        command = nano(bench, *LAST, *options, "--metrics", metrics, "--checkpoint", saved, "--save-every", 1, "--keep", 0)
+        if "--chunk-size=4MiB" in options:
+            at = command.index("--chunk-size")
+            del command[at:at + 2]
+        run = bench.run(*command)
+        good = bench.tap.ok(run.status == 0 and "frozen: params named w[tp]e.weight h.[0-4].* ln_f.*\n" in run.out,
+                            f"{name}: a run that trains the last block says what is frozen", run)
+        results[name] = (trajectory(metrics), weights(saved, STEPS)) if good else None
+    first = results["all resident"]
+    for name, result in results.items():
+        bench.tap.ok(result is not None and result == first, f"{name}: the same losses, norms and files")
+    return bench.folder / "bits-0"
+
+
+def files(bench, saved):
+    first, last = (tensors(saved / f"step-{step}" / "model.safetensors") for step in (1, STEPS))
+    moments = [tensors(saved / f"step-{STEPS}" / f"{name}.safetensors") for name in ("momentum", "variance")]
+    manifest = json.loads((saved / f"step-{STEPS}" / "manifest.json").read_text())
+    trained = [name for name in last if name.startswith("h.5.")]
+    frozen = [name for name in last if name not in trained]
+    bench.tap.ok(len(last) == 76 and len(trained) == 12 and all(list(file) == trained for file in moments),
+                 "the model's file has all params, the moments' files the trained ones", [list(file) for file in moments])
+    bench.tap.ok(manifest["frozen"] == frozen and manifest["version"] == 2, "the manifest names the frozen ones", manifest)
+    bench.tap.ok(all(first[name] == last[name] for name in frozen) and all(first[name] != last[name] for name in trained),
+                 "frozen params stay, the others do not")
+    bench.tap.ok(all(not any(last[name][0::4]) and not any(last[name][1::4]) for name in frozen),
+                 "frozen params are 16-bit values, widened")
+
+
+def resumed(bench, name, saved, options, said):
+    """Goes on with other options; what it says, and True in the end if the first loss is that of `saved`'s own run."""
+    metrics = bench.folder / f"resumed-{name}"
+    at = nano(bench, *options, "--checkpoint", saved, "--resume", "--metrics", metrics)
+    run = bench.run(*at)
+    told = [line for line in run.out.splitlines() if line.startswith("changed since:")]
+    bench.tap.ok(run.status == 0 and told == said, f"{name}: it says what changed, in a line", run)
+    return trajectory(metrics) if run.status == 0 else {}
+
+
+def half_run(bench, name, *options):
+    """Stopped after two steps: the folder, and the whole run's trajectory and weights."""
+    whole, half = bench.folder / f"{name}-whole", bench.folder / f"{name}-half"
+    metrics = bench.folder / f"{name}-metrics"
+    bench.run(*nano(bench, *options, "--checkpoint", whole, "--save-every", 2, "--keep", 0, "--metrics", metrics))
+    half.mkdir()
+    (whole / "step-2").rename(half / "step-2")
+    return half, trajectory(metrics), weights(whole, STEPS)
+
+
+def resumes(bench):
+    half, whole, files_of_whole = half_run(bench, "same", *ENDS)
+    lines = resumed(bench, "the same set", half, [*ENDS, "--prefetch", "off"], [])
+    bench.tap.ok(lines == {step: whole[step] for step in (3, 4)} and weights(half, STEPS) == files_of_whole,
+                 "the same set: on to the same bits", lines)
+
+    half, whole, _ = half_run(bench, "thaw", *ENDS)
+    lines = resumed(bench, "none frozen any more", half, [],
+                    ["changed since: frozen -> trained, with zero moments: 2 params (wte.weight, wpe.weight)"])
+    bench.tap.ok(3 in lines and lines[3][0] == whole[3][0] and lines[3][1] > whole[3][1],
+                 "none frozen any more: the same loss, the norm of more", lines)
+    manifest = json.loads((half / "step-4" / "manifest.json").read_text())
+    bench.tap.ok("frozen" not in manifest and len(tensors(half / "step-4" / "variance.safetensors")) == 76,
+                 "none frozen any more: a checkpoint like any other", manifest)
+
+    half, whole, _ = half_run(bench, "freeze")
+    lines = resumed(bench, "frozen from now on", half, LAST,
+                    ["changed since: trained -> frozen, moments ignored: 64 params (wte.weight, wpe.weight, ...)"])
+    bench.tap.ok(3 in lines and lines[3][0] == whole[3][0] and lines[3][1] < whole[3][1],
+                 "frozen from now on: the same loss, the norm of less", lines)
+
+    half, whole, _ = half_run(bench, "other", *ENDS)
+    lines = resumed(bench, "another set", half, ["--freeze", "wpe.weight", "--freeze", "h.0.*", "--lr", "1e-4"],
+                    ["changed since: lr 0.0006 -> 0.0001", "changed since: lr_min 6e-05 -> 1e-05",
+                     "changed since: frozen -> trained, with zero moments: 1 param (wte.weight); trained -> frozen, moments "
+                     "ignored: 12 params (h.0.ln_1.weight, h.0.ln_1.bias, ...)"])
+    bench.tap.ok(3 in lines and lines[3][0] == whole[3][0], "another set: the same loss", lines)
+
+
+def trace(bench):
+    path = bench.folder / "trace"
+    run = bench.run(*nano(bench, *LAST, "--trace", path))
+    header = json.loads(path.read_text().splitlines()[0]) if run.status == 0 else {"configuration": {}}
+    bench.tap.ok(header["configuration"].get("freeze") == "w[tp]e.weight h.[0-4].* ln_f.*", "the trace says what is frozen", run)
+
+
+def main(program):
+    bench = Bench(program, False)
+    try:
+        refusals(bench)
+        files(bench, same_bits(bench))
+        resumes(bench)
+        trace(bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
