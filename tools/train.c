@@ -184,8 +184,7 @@ static void folder_withdraw(const train_run *run)
 
 enum { TRACE_SETTINGS = 11 };
 
-static void trace_settings_fill(const train_run *run, const char *freeze,
-                                tide_trace_setting settings[TRACE_SETTINGS])
+static void trace_settings_fill(const train_run *run, tide_trace_setting settings[TRACE_SETTINGS])
 {
     static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
                                                                                             "device"};
@@ -201,7 +200,7 @@ static void trace_settings_fill(const train_run *run, const char *freeze,
         {"clip", from->clip > 0 ? "on" : "off"},
         {"checks", from->checks ? "on" : "off"},
         {"resume", from->resume ? "on" : "off"},
-        {"freeze", freeze},
+        {"freeze", run->freeze},
     };
     memcpy(settings, filled, sizeof filled);
 }
@@ -209,7 +208,7 @@ static void trace_settings_fill(const train_run *run, const char *freeze,
 static tide_status trace_begin(train_run *run)
 {
     tide_trace_setting settings[TRACE_SETTINGS];
-    trace_settings_fill(run, run->freeze, settings);
+    trace_settings_fill(run, settings);
     const tide_trace_header header = {.version = TIDE_VERSION,
                                       .configuration = settings,
                                       .setting_count = TRACE_SETTINGS,
