@@ -297,7 +297,7 @@ static void names_in_any_order_are_read(void **unused)
 
 static tide_status parse_sealed(const char *text)
 {
-    char sealed[4096];
+    char sealed[4096 + 32];
     tide_manifest manifest = {.state.step = 77};
     snprintf(sealed, sizeof sealed, "{\"crc32c\":\"%08x\",%s", tide_crc32c(0, text, strlen(text)), text);
     const tide_status status = tide_manifest_parse(sealed, strlen(sealed), "x", &manifest);

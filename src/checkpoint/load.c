@@ -171,13 +171,14 @@ static tide_status refuse_damaged(tide_status status, const char *path)
 
 static tide_status newest_check(const tide_folder *folder, const char *path)
 {
-    tide_manifest manifest;
+    tide_manifest manifest = {.frozen = NULL};
     tide_status status = manifest_read(folder->files, path, &manifest);
     if (status == TIDE_OK && manifest.state.step != folder->steps[0])
         status = tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: its manifest is that of step %" PRIu64,
                            path, manifest.state.step);
     if (status == TIDE_OK)
         status = sizes_check(folder->files, path, &manifest);
+    free(manifest.frozen);
     return refuse_damaged(status, path);
 }
 
