@@ -74,7 +74,8 @@ static tide_trainer *go_on(tide_trainer *trainer, const tide_trainer_options *op
 static bool run_with_fault(const tide_trainer_options *options, uint64_t n, const track *truth)
 {
     char saved[96];
-    snprintf(saved, sizeof saved, "%s/fault-%llu-%g", folder, (unsigned long long)n, options->clip);
+    snprintf(saved, sizeof saved, "%s/fault-%llu-%g-%u", folder, (unsigned long long)n, options->clip,
+             options->freeze_count);
     tide_trainer *trainer;
     track made = {0};
     ok(tide_trainer_create(options, &trainer));
@@ -100,13 +101,12 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
 }
 
 /* The first ones, then a sample of the many alike: from `first` on, one in 47. */
-static void faults_of_the_device_change_no_bit(double clip, uint64_t first)
+static void faults_of_the_device_change_no_bit(const tide_trainer_options *options, uint64_t first)
 {
-    const tide_trainer_options options = tight_options(clip);
     track truth;
-    undisturbed(&options, &truth);
+    undisturbed(options, &truth);
     uint64_t n = 1, met = 0;
-    while (run_with_fault(&options, n, &truth)) {
+    while (run_with_fault(options, n, &truth)) {
         met++;
         n = n < 8 ? n + 1 : n == 8 ? first : n + 47 * test_thin(3);
     }
@@ -117,13 +117,28 @@ static void faults_of_the_device_change_no_bit(double clip, uint64_t first)
 static void faults_of_the_device_change_no_bit_with_clipping(void **state)
 {
     (void)state;
-    faults_of_the_device_change_no_bit(1, 20);
+    const tide_trainer_options options = tight_options(1);
+    faults_of_the_device_change_no_bit(&options, 20);
 }
 
 static void faults_of_the_device_change_no_bit_without_clipping(void **state)
 {
     (void)state;
-    faults_of_the_device_change_no_bit(0, 50);
+    const tide_trainer_options options = tight_options(0);
+    faults_of_the_device_change_no_bit(&options, 50);
+}
+
+/* Blocks 1 and 3 and the position embedding are trained. */
+static void faults_of_the_device_change_no_bit_with_frozen_params(void **state)
+{
+    (void)state;
+    static const char *const frozen[] = {"wte.*", "h.[02].*", "ln_f.*"};
+    for (int clipped = 0; clipped < 2; clipped++) {
+        tide_trainer_options options = tight_options(clipped);
+        options.freeze = frozen;
+        options.freeze_count = 3;
+        faults_of_the_device_change_no_bit(&options, clipped ? 35 : 10);
+    }
 }
 
 /* --- a failed evaluation --- */
@@ -394,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(faults_of_the_device_change_no_bit_with_clipping),
         cmocka_unit_test(faults_of_the_device_change_no_bit_without_clipping),
+        cmocka_unit_test(faults_of_the_device_change_no_bit_with_frozen_params),
         cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_with_clipping),
         cmocka_unit_test(an_evaluation_given_up_leaves_waiting_updates_alone_without_clipping),
         cmocka_unit_test(faults_in_an_evaluation_change_no_bit_with_clipping),

@@ -472,6 +472,10 @@ static void another_set_is_taken_and_changes_nothing_that_is_read(void **state)
         assert_int_equal(tide_trainer_resumed_get(resumed)->changes.count, 1);
         for (size_t i = 0; i < params_of(saved); i++)
             check_resumed(saved, resumed, i);
+        double loss_of_saved, loss_of_resumed;
+        ok(tide_trainer_evaluate(saved, &loss_of_saved));
+        ok(tide_trainer_evaluate(resumed, &loss_of_resumed));
+        assert_true(loss_of_saved == loss_of_resumed);
         tide_trainer_destroy(saved);
         track_steps(resumed, STEPS, &next);
         assert_true(next.losses[STEPS / 2] == whole.losses[STEPS / 2]);
