@@ -55,8 +55,13 @@ static tide_status catch_gradients(void *context, const tide_step_options *step,
 
 void gpt2_rig_set_values(gpt2_rig *r)
 {
-    for (size_t i = 0; i < GOLDEN_PARAMS; i++)
+    static const float zeros[64 * 256]; /* the largest param's */
+    for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
+        assert_true(r->elements[i] <= sizeof zeros / sizeof zeros[0]);
         ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_MASTER, 0, r->elements[i], r->values[i]));
+        ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_MOMENTUM, 0, r->elements[i], zeros));
+        ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_VARIANCE, 0, r->elements[i], zeros));
+    }
 }
 
 static void make_values(gpt2_rig *r)

@@ -33,7 +33,7 @@ void gpt2_rig_open_on(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype
 void gpt2_rig_open_small(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, bool recompute, uint32_t vocabulary);
 void gpt2_rig_close(gpt2_rig *r);
 
-/* All params' masters, through the model. */
+/* All params' masters, and zero moments, through the model. */
 void gpt2_rig_set_values(gpt2_rig *r);
 
 /* One training step without clipping: the loss, and all gradients caught. */
