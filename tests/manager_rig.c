@@ -10,21 +10,20 @@ fixture f;
 
 /* --- arranging --- */
 
-void arrange_state(const tide_state_format *format, uint32_t params, uint32_t frozen, uint32_t tensors,
-                   uint32_t parts)
+void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors,
+                     uint32_t parts)
 {
-    static const tide_state_format none = {.planes = 0};
     char name[16];
-    uint32_t number, cold;
+    uint32_t number;
     tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
     memset(&f, 0, sizeof f);
     f.params = params;
     assert_int_equal(tide_layout_create(&options, &f.layout), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(f.layout, format, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_class(f.layout, &none, &cold), TIDE_OK);
-    for (uint32_t i = 0; i < params + frozen; i++) {
+    for (uint32_t i = 0; i < classes; i++)
+        assert_int_equal(tide_layout_add_class(f.layout, &formats[i], &number), TIDE_OK);
+    for (uint32_t i = 0; i < params; i++) {
         snprintf(name, sizeof name, "param%u", i);
-        assert_int_equal(tide_layout_add_param(f.layout, i < params ? 0 : cold, name, ELEMENTS, &number),
+        assert_int_equal(tide_layout_add_param(f.layout, i * classes / params, name, ELEMENTS, &number),
                          TIDE_OK);
     }
     for (uint32_t i = 0; i < tensors; i++) {
@@ -37,7 +36,7 @@ void arrange_state(const tide_state_format *format, uint32_t params, uint32_t fr
 
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts)
 {
-    arrange_state(&momentum, params, 0, tensors, parts);
+    arrange_classes(&momentum, 1, params, tensors, parts);
 }
 
 tide_op add_op(tide_pass pass, uint32_t param, uint32_t access)

@@ -30,9 +30,9 @@ extern fixture f;
 
 /* --- arranging --- */
 
-/* `params` trained ones with a state of this format, `frozen` ones behind them, CHECKPOINT tensors of a chunk a part. */
-void arrange_state(const tide_state_format *format, uint32_t params, uint32_t frozen, uint32_t tensors, uint32_t parts);
-/* None frozen, four bytes of state an element: param i's state is chunk P + i, its update one piece. */
+/* As many params of each class, in order; CHECKPOINT tensors of a chunk a part. */
+void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_t params, uint32_t tensors, uint32_t parts);
+/* One class, four bytes of state an element: param i's state is chunk P + i, its update one piece. */
 void arrange(uint32_t params, uint32_t tensors, uint32_t parts);
 /* Of one param. */
 tide_op add_op(tide_pass pass, uint32_t param, uint32_t access);

@@ -15,13 +15,13 @@
 
 enum { PARAMS = 3, STATES = 4, CHUNKS = PARAMS + STATES, PIECES = 2, OPS = 2 * PARAMS };
 
-static const tide_state_format five_bytes = {1, {160}};
+static const tide_state_format five_bytes = {1, {160}}, some_frozen[] = {{1, {160}}, {.planes = 0}};
 
 /* --- arranging and acting --- */
 
 static void arrange_neighbours(uint32_t device, uint32_t host, tide_placement placement)
 {
-    arrange_state(&five_bytes, PARAMS, 0, 0, 0);
+    arrange_classes(&five_bytes, 1, PARAMS, 0, 0);
     add_chain(PARAMS, true);
     seal(device, host, placement, false);
 }
@@ -294,6 +294,23 @@ static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void 
     }
 }
 
+/* Half of a task's chunks would only be in the way of the next op. */
+static void an_update_gathers_nothing_beside_an_op_that_leaves_it_too_little(void **state)
+{
+    (void)state;
+    arrange_neighbours(2, 8, TIDE_PLACEMENT_DEVICE);
+    train(true);
+    step_begin(true, true);
+    begin(2); /* and its update is done */
+    f.log_count = 0;
+    run_engine();
+    assert_int_equal(count(TIDE_COMMAND_FETCH) + count(TIDE_COMMAND_EVICT), 0);
+    assert_int_equal(tide_manager_updates_open(f.manager), 2 * PIECES);
+    assert_int_equal(tide_manager_end(f.manager), TIDE_OK);
+    run_engine();
+    assert_true(nothing_is_owed());
+}
+
 /* --- order, and what state holds --- */
 
 /* Each STATE chunk comes once, though there is a slot for one. In backward that is so until ops follow a recording: then what
@@ -344,17 +361,31 @@ static void auto_counts_a_shared_state_chunk_once(void **state)
     }
 }
 
+/* Four pieces of chunk 0, one of chunk 1: what does not fit ends it for all behind it. */
+static void auto_places_first_chunks_only(void **state)
+{
+    static const tide_state_format formats[] = {{3, {128, 128, 128}}, {1, {128}}};
+    for (uint32_t margin = 1; margin <= 5; margin++) {
+        arrange_classes(formats, 2, 2, 0, 0);
+        add_chain(2, true);
+        seal(2 + 1 + margin, 8, TIDE_PLACEMENT_AUTO, false);
+        assert_int_equal(tide_manager_updates_on_device(f.manager, 0), margin >= 4);
+        assert_int_equal(tide_manager_updates_on_device(f.manager, 1), margin >= 5);
+        clean_up(state);
+    }
+}
+
 /* --- frozen params --- */
 
 /* Two that are trained, chunks 0 and 1, and two that are frozen, chunks 2 and 3. */
-static void arrange_frozen(void)
+static void arrange_frozen(uint32_t device)
 {
-    arrange_state(&five_bytes, 2, 2, 0, 0);
+    arrange_classes(some_frozen, 2, 4, 0, 0);
     for (uint32_t i = 0; i < 4; i++)
         add_op(TIDE_PASS_FORWARD, i, READ);
     for (uint32_t i = 4; i-- > 0;)
         add_op(TIDE_PASS_BACKWARD, i, i < 2 ? READ | GRAD : READ);
-    seal(2, 8, TIDE_PLACEMENT_AUTO, true);
+    seal(device, 8, TIDE_PLACEMENT_AUTO, true);
     for (tide_chunk chunk = 0; chunk < 4; chunk++)
         access_chunk(chunk, WRITE);
     f.log_count = 0;
@@ -363,7 +394,7 @@ static void arrange_frozen(void)
 static void frozen_params_are_read_and_owe_nothing(void **state)
 {
     (void)state;
-    arrange_frozen();
+    arrange_frozen(2);
     for (int step = 0; step < 4; step++) {
         step_begin(true, step > 0);
         run_ops(0, 7);
@@ -390,10 +421,36 @@ static void frozen_params_are_read_and_owe_nothing(void **state)
     assert_true(left);
 }
 
+static void only_what_is_trained_is_shared_out_between_the_tiers(void **state)
+{
+    (void)state;
+    arrange_frozen(4 + 1 + 3); /* room for all */
+    for (int step = 0; step < 2; step++) {
+        assert_int_equal(tide_manager_updates_on_device(f.manager, 1), step == 0);
+        assert_true(tide_manager_updates_on_device(f.manager, 0));
+        tide_manager_set_update_seconds(f.manager, 1, 1);
+        step_begin(true, false);
+        run_ops(0, 7);
+        step_end();
+        run_engine();
+    }
+}
+
+static void frozen_chunks_before_them_take_nothing_from_what_is_placed(void **state)
+{
+    (void)state;
+    const tide_state_format formats[] = {some_frozen[1], some_frozen[0]};
+    arrange_classes(formats, 2, 4, 0, 0);
+    add_chain(2, false);
+    seal(4 + 1 + 3, 8, TIDE_PLACEMENT_AUTO, false);
+    for (tide_chunk chunk = 0; chunk < 4; chunk++)
+        assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk >= 2);
+}
+
 static void a_gradient_of_a_frozen_param_is_refused(void **state)
 {
     (void)state;
-    arrange_state(&five_bytes, 1, 1, 0, 0);
+    arrange_classes(some_frozen, 2, 2, 0, 0);
     tide_op op;
     const tide_use use = {.tensor = 1, .access = READ | GRAD};
     const tide_op_description d = {
@@ -405,7 +462,7 @@ static void a_gradient_of_a_frozen_param_is_refused(void **state)
 static void a_step_in_which_nothing_is_trained_owes_nothing(void **state)
 {
     (void)state;
-    arrange_state(&five_bytes, 0, 2, 0, 0);
+    arrange_classes(&some_frozen[1], 1, 2, 0, 0);
     for (uint32_t i = 0; i < 2; i++)
         add_op(TIDE_PASS_BOTH, i, READ);
     seal(1, 2, TIDE_PLACEMENT_AUTO, true);
@@ -426,11 +483,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(neighbours_on_two_tiers_are_updated_at_least_budgets_in_few_commands),
         CASE(a_request_takes_over_what_the_other_tier_gathers),
+        CASE(an_update_gathers_nothing_beside_an_op_that_leaves_it_too_little),
         CASE(the_host_sees_state_after_the_updates_of_all_its_owners),
         CASE(an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before),
         CASE(the_state_on_a_border_is_used_twice_in_a_row),
         CASE(a_state_chunk_has_content_after_its_first_piece),
         CASE(auto_counts_a_shared_state_chunk_once),
+        CASE(auto_places_first_chunks_only),
+        CASE(only_what_is_trained_is_shared_out_between_the_tiers),
+        CASE(frozen_chunks_before_them_take_nothing_from_what_is_placed),
         CASE(frozen_params_are_read_and_owe_nothing),
         CASE(a_gradient_of_a_frozen_param_is_refused),
         CASE(a_step_in_which_nothing_is_trained_owes_nothing),
