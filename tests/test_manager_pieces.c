@@ -286,6 +286,7 @@ static void an_abort_restores_a_chunk_whose_neighbours_owe_the_step_before(void 
                 assert_int_equal(count_pieces(TIDE_COMMAND_UPDATE, chunk, piece),
                                  chunk == 2 || (chunk == 0 && piece == 1));
             }
+        assert_int_equal(find(TIDE_COMMAND_RESTORE, 1)->tier, tier_of(1));
         f.log_count = 0;
         train(true); /* the step given up is repeated */
         run_engine();
