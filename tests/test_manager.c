@@ -818,6 +818,22 @@ static void reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_th
     assert_int_equal(residency(1).host_slot, TIDE_SLOT_NONE); /* nor has it one now */
 }
 
+static void a_host_request_spares_what_the_last_one_was_about(void **state)
+{
+    (void)state;
+    arrange_chain(3, false, 3, 5, TIDE_PLACEMENT_HOST, false);
+    for (tide_chunk chunk = 3; chunk < 6; chunk++)
+        access_chunk(chunk, WRITE);
+    forward_pass(0, 2); /* zeros that only the device has */
+    access_chunk(2, READ);
+    access_chunk(0, READ); /* the host is full, with copies of 2 and 0 */
+    access_chunk(1, READ);
+    assert_true(residency(0).host_valid && residency(1).host_valid);
+    assert_false(residency(2).host_valid);
+    access_chunk(2, READ); /* of 0 and 1 */
+    assert_true(residency(1).host_valid && residency(2).host_valid);
+}
+
 static void the_host_sees_a_chunk_after_the_update_it_is_owed(void **state)
 {
     (void)state;
@@ -930,6 +946,7 @@ int main(void)
         CASE(an_abort_lets_the_updates_of_the_step_before_go_on),
         CASE(a_failed_command_leaves_the_chunk_where_it_was),
         CASE(reading_a_dirty_chunk_writes_it_back_and_writing_one_takes_it_off_the_device),
+        CASE(a_host_request_spares_what_the_last_one_was_about),
         CASE(the_host_sees_a_chunk_after_the_update_it_is_owed),
         CASE(budgets_below_the_needs_are_refused),
     };
