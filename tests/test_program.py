@@ -608,9 +608,10 @@ def prefetch_check(bench):
                                         (free, "2GiB", 12, 1.15), (free, "4GiB", 36, 1.15), (free, "8GiB", 36, 1.15)):
         options = [*options, "--device-memory", budget]
         (early, prefetches), (late, none) = (settled_bytes(bench, options, prefetch) for prefetch in ("on", "off"))
+        name = f"{options[1]}{' without clipping' if '--clip' in options else ''}"
         bench.tap.ok(late > 0 and prefetches >= some and none == 0 and early <= most * late,
-                     f"{options[1]}{' without clipping' if '--clip' in options else ''} at {budget}: with prefetch a step moves {early / max(late, 1):.2f} times what it does "
-                     f"without, at most {most}", f"{early} bytes and {late}, {prefetches} prefetches and {none}")
+                     f"{name} at {budget}: with prefetch a step moves {early / max(late, 1):.2f} times what it does without, "
+                     f"at most {most}", f"{early} bytes and {late}, {prefetches} prefetches and {none}")
 
 
 def border_check(bench):

@@ -89,9 +89,9 @@ typedef struct tide_trainer_plan {
     uint64_t params;        /* elements of the model's params, as files hold them; */
     uint64_t frozen_params; /* of them, those that are not trained, */
     uint32_t frozen_tensors; /* in so many params */
-    uint32_t element_bytes, frozen_element_bytes; /* of pool.model_bytes: an element's, if it is trained and if it is not */
-    uint64_t padding_bytes; /* and the padded rows' (src/model/params.h) */
-    uint64_t trained_bytes, frozen_bytes; /* PARAM space */
+    uint32_t element_bytes, frozen_element_bytes; /* of pool.model_bytes: a trained element's, and a frozen one's; */
+    uint64_t padding_bytes;                       /* and the padded rows' (src/model/params.h) */
+    uint64_t trained_bytes, frozen_bytes;         /* of the PARAM space */
     uint64_t batch_tokens; /* the options in force, defaults resolved */
     uint64_t warmup_steps;
     uint64_t free_memory_bytes; /* of the host; 0 if no default budget needed it */
