@@ -174,11 +174,10 @@ static void reseal(fuzz *run)
     memcpy(run->text + 19, "\",", 2);
 }
 
-static void manifests(void **unused)
+static void fuzz_manifest(size_t frozen_count)
 {
-    (void)unused;
     const char *frozen[] = {"wte.weight", "h.0.ln_1.bias"};
-    tide_manifest manifest = {.frozen = frozen, .frozen_count = 2, .state = state_at(9)};
+    tide_manifest manifest = {.frozen = frozen, .frozen_count = frozen_count, .state = state_at(9)};
     char *sound;
     size_t sound_bytes;
     fuzz run;
@@ -207,6 +206,18 @@ static void manifests(void **unused)
     }
     free(sound);
     assert_true(accepted > 0 && refused > 0);
+}
+
+static void manifests(void **unused)
+{
+    (void)unused;
+    fuzz_manifest(0);
+}
+
+static void manifests_with_frozen_tensors(void **unused)
+{
+    (void)unused;
+    fuzz_manifest(2);
 }
 
 static void safetensors_headers(void **unused)
@@ -280,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configs),
         cmocka_unit_test(manifests),
+        cmocka_unit_test(manifests_with_frozen_tensors),
         cmocka_unit_test(safetensors_headers),
         cmocka_unit_test(shards),
     };

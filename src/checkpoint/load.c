@@ -1,7 +1,8 @@
 /* Finding and loading a checkpoint.
  *
  * Load opens the three tensor files and keeps them open; reads each one to the end for its size and checksum;
- * checks its header against the model's tensors; and only when all three are sound begins to push. So a file
+ * checks its header against the model's tensors (a moments' file's against those that the manifest does not call frozen:
+ * what is frozen now is asked only when values are pushed); and only when all three are sound begins to push. So a file
  * is read twice, the second time mostly from the page cache: that is the price of changing nothing before
  * everything is known to be good.
  *
