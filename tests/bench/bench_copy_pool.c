@@ -41,7 +41,9 @@ typedef struct stream_pool {
     tide_op forward[OPS_MAX];
 } stream_pool;
 
-/* The caller's optimizer without states: so that host memory holds little beside the params. */
+/* The caller's optimizer, which keeps nothing but the param: so that host memory holds little beside the params. */
+static const tide_param_class no_state = {.state = {1, {128}}};
+
 static tide_status no_update(void *context, const tide_step_options *step, uint64_t update,
                              float gradient_scale, const tide_update_segment *segments, uint32_t count)
 {
@@ -54,7 +56,7 @@ static void register_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
     char name[16];
     const uint64_t elements = chunk_bytes / tide_dtype_bytes(TIDE_DTYPE_BF16);
     snprintf(name, sizeof name, "w%" PRIu32, i);
-    bench_check(tide_param_register(it->pool, name, &elements, 1, NULL, &it->params[i]), "param");
+    bench_check(tide_param_register(it->pool, name, &elements, 1, &no_state, &it->params[i]), "param");
     snprintf(name, sizeof name, "s%" PRIu32, i);
     if (it->writes)
         bench_check(tide_checkpoint_register(it->pool, name, 1, chunk_bytes, &it->saved[i]), "checkpoint");
