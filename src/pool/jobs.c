@@ -53,10 +53,10 @@ bool tide_jobs_is_valid(const tide_jobs *jobs)
     return jobs->request == NULL || jobs->request->count > 0;
 }
 
-/* TIDE_JOBS_MAX: none. */
-static uint32_t first(const tide_jobs *jobs, bool busy)
+/* The first from there on; TIDE_JOBS_MAX: none. */
+static uint32_t first(const tide_jobs *jobs, uint32_t from, bool busy)
 {
-    uint32_t i = 0;
+    uint32_t i = from;
     while (i < TIDE_JOBS_MAX && jobs->table[i].busy != busy)
         i++;
     return i;
@@ -65,7 +65,7 @@ static uint32_t first(const tide_jobs *jobs, bool busy)
 bool tide_jobs_busy(const tide_jobs *jobs)
 {
     assert(tide_monitor_is_held(jobs->monitor));
-    return first(jobs, true) < TIDE_JOBS_MAX;
+    return first(jobs, 0, true) < TIDE_JOBS_MAX;
 }
 
 /* It is over. */
@@ -291,7 +291,9 @@ static tide_status start_access(tide_jobs *jobs, tide_pending_command *task, boo
 static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *started)
 {
     const tide_command *command = &task->command;
-    const uint32_t number = first(jobs, false);
+    const bool on_host = command->tier == TIDE_TIER_HOST;
+    /* On the device jobs may wait for all of backward: the host's go on meanwhile. */
+    const uint32_t number = first(jobs, on_host ? 0 : TIDE_JOBS_HOST, false);
     if (number == TIDE_JOBS_MAX)
         return TIDE_OK;
     tide_job *job = &jobs->table[number];
@@ -303,9 +305,8 @@ static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *
     task->job = job;
     tide_status status = job_fill(jobs, command, job);
     if (status == TIDE_OK)
-        status = command->tier == TIDE_TIER_HOST
-                     ? launch_on_lane(jobs, task, tide_job_run, &job, sizeof job, started)
-                     : launch_on_device(jobs, task, started);
+        status = on_host ? launch_on_lane(jobs, task, tide_job_run, &job, sizeof job, started)
+                         : launch_on_device(jobs, task, started);
     if (status != TIDE_OK) {
         job->busy = false;
         task->job = NULL;

@@ -19,7 +19,7 @@
 #include "src/pool/tier_link.h"
 #include "src/pool/model.h"
 
-enum { TIDE_JOBS_MAX = 8 }; /* tasks in flight */
+enum { TIDE_JOBS_MAX = 8, TIDE_JOBS_HOST = 2 }; /* tasks in flight; of them left to the host, which has so many at a time */
 
 /* Of the updates that run. */
 typedef struct tide_update_terms {
