@@ -351,13 +351,15 @@ static void a_state_chunk_has_content_after_its_first_piece(void **state)
             assert_int_equal(f.log[i].task[1].fresh, f.log[i].piece == 1);
 }
 
+/* With the later of its two: what the device's last one shares with the host's goes back and forth. */
 static void auto_counts_a_shared_state_chunk_once(void **state)
 {
+    static const uint32_t updates[STATES + 1] = {0, 1, 2, 2, 3}, slots[STATES + 1] = {0, 1, 2, 2, 4};
     for (uint32_t margin = 0; margin <= STATES; margin++) {
         arrange_neighbours(PARAMS + 1 + margin, 8, TIDE_PLACEMENT_AUTO);
         for (tide_chunk chunk = 0; chunk < PARAMS; chunk++)
-            assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk + 2 <= margin);
-        assert_int_equal(tide_dues_state_slots(&f.manager->dues), margin < 2 ? 0 : margin);
+            assert_int_equal(tide_manager_updates_on_device(f.manager, chunk), chunk < updates[margin]);
+        assert_int_equal(tide_dues_state_slots(&f.manager->dues), slots[margin]);
         clean_up(state);
     }
 }
