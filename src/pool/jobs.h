@@ -19,7 +19,9 @@
 #include "src/pool/tier_link.h"
 #include "src/pool/model.h"
 
-enum { TIDE_JOBS_MAX = 8, TIDE_JOBS_HOST = 2 }; /* tasks in flight; of them left to the host, which has so many at a time */
+/* Tasks in flight: on the device those of four PARAM chunks of seven pieces, which may all wait for the gradients that backward
+ * makes last; the host has two at a time. */
+enum { TIDE_JOBS_HOST = 2, TIDE_JOBS_MAX = 28 + TIDE_JOBS_HOST };
 
 /* Of the updates that run. */
 typedef struct tide_update_terms {
