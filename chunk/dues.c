@@ -273,14 +273,16 @@ static void place(tide_dues *dues)
         chunks + tide_layout_space_chunks(dues->layout, TIDE_SPACE_CHECKPOINT) + SPARE_SLOTS;
     const uint32_t device = dues->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
-    const bool has_room = margin > 0; /* for what goes back and forth, too, if none of it stays */
+    bool has_room = margin > 0; /* for what goes back and forth, too, if none of it stays */
     dues->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         const uint32_t slots = own_states(dues, i);
         const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && dues->chunks[i].pieces > 0 && has_room &&
                           slots <= margin && wanted > 0;
-        if (dues->chunks[i].pieces > 0)
-            margin = fits ? margin - slots : 0;
+        if (dues->chunks[i].pieces > 0) {
+            margin -= fits ? slots : 0;
+            has_room = fits;
+        }
         wanted -= fits;
         dues->wanted_on_device[i] = fits || dues->placement == TIDE_PLACEMENT_DEVICE;
     }

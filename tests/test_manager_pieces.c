@@ -424,6 +424,27 @@ static void frozen_params_are_read_and_owe_nothing(void **state)
     assert_true(left);
 }
 
+/* The first half is trained, the second is frozen, and backward goes through both. */
+static void frozen_chunks_that_backward_reads_again_are_kept_for_it(void **state)
+{
+    (void)state;
+    enum { EACH = 12, ROUNDS = 4 };
+    arrange_classes(some_frozen, 2, 2 * EACH, 0, 0);
+    add_chain(2 * EACH, false);
+    for (uint32_t i = 2 * EACH; i-- > 0;)
+        add_op(TIDE_PASS_BACKWARD, i, i < EACH ? READ | GRAD : READ);
+    seal(EACH + 1, 64, TIDE_PLACEMENT_HOST, true);
+    for (int step = 0; step < 2 * ROUNDS; step++) {
+        f.log_count = step == ROUNDS ? 0 : f.log_count;
+        step_begin(true, false);
+        run_ops(0, 4 * EACH - 1);
+        step_end();
+        run_engine();
+    }
+    /* Forward and backward meet with a slot for each of one half: the other is fetched again. */
+    assert_in_range(count(TIDE_COMMAND_FETCH), ROUNDS * EACH, ROUNDS * (2 * EACH + 1));
+}
+
 static void only_what_is_trained_is_shared_out_between_the_tiers(void **state)
 {
     (void)state;
@@ -493,6 +514,7 @@ int main(void)
         CASE(a_state_chunk_has_content_after_its_first_piece),
         CASE(auto_counts_a_shared_state_chunk_once),
         CASE(auto_places_first_chunks_only),
+        CASE(frozen_chunks_that_backward_reads_again_are_kept_for_it),
         CASE(only_what_is_trained_is_shared_out_between_the_tiers),
         CASE(frozen_chunks_before_them_take_nothing_from_what_is_placed),
         CASE(frozen_params_are_read_and_owe_nothing),

@@ -168,7 +168,7 @@ static uint64_t full_device_slots(const tide_pool *pool, const tide_layout *layo
 
 /* The most host slots that a run takes beside so many on the device: with one fewer more would move. A device that does not
  * hold what ops use takes turns with all chunks. One that does holds in its margin the state of as many PARAM chunks as fit
- * (tide_manager_place_updates); the host has the state of the others and, when it updates one, a copy of that. */
+ * (chunk/dues.c); the host has the state of the others and, when it updates one, a copy of that. */
 static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout, uint64_t device_slots)
 {
     const uint64_t all = tide_layout_chunk_count(layout), used = used_chunks(layout), state = all - used;
@@ -187,8 +187,9 @@ static uint64_t full_host_slots(const tide_pool *pool, const tide_layout *layout
         const tide_chunk border = tide_layout_piece(layout, chunk, pieces - 1).state_chunk;
         tide_layout_state_owners(layout, border, &first, &last);
         const uint64_t upto = tide_layout_chunk_index(layout, border) + (last == chunk);
-        there = upto <= margin ? upto : there; /* what is shared with the next chunk goes back and forth */
-        elsewhere += upto > margin;
+        const bool fits = margin > 0 && upto <= margin;
+        there = fits ? upto : there; /* what is shared with the next chunk goes back and forth */
+        elsewhere += !fits;
     }
     return largest(state - there, 1) + elsewhere;
 }
