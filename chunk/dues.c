@@ -277,12 +277,11 @@ static void place(tide_dues *dues)
     dues->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
         const uint32_t slots = own_states(dues, i);
-        const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && dues->chunks[i].pieces > 0 && has_room &&
-                          slots <= margin && wanted > 0;
-        if (dues->chunks[i].pieces > 0) {
-            margin -= fits ? slots : 0;
-            has_room = fits;
-        }
+        if (dues->chunks[i].pieces == 0)
+            continue;
+        const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && has_room && slots <= margin && wanted > 0;
+        margin -= fits ? slots : 0;
+        has_room = fits;
         wanted -= fits;
         dues->wanted_on_device[i] = fits || dues->placement == TIDE_PLACEMENT_DEVICE;
     }

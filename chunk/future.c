@@ -131,14 +131,7 @@ static void trace_moment(tide_future *f, const tide_recording *recording, uint32
         trace_slice(f, moment, uses, set->count);
 }
 
-/* Is it used once a step? */
-static bool goes_round(const tide_recording *recording, tide_chunk chunk)
-{
-    return recording->first[chunk + 1] - recording->first[chunk] == 1;
-}
-
-/* After its last use in a step a checkpoint is dead, and a param is updated, unless it is frozen. (One that a step uses once
- * is planned as if it were: what goes round and round is so kept better, 32 chunks fetched instead of 39 for 20 slots of 48.) */
+/* After its last use in a step a checkpoint is dead, and a param is updated, unless it is frozen. */
 static void trace_last_uses(const tide_future *f, const tide_recording *recording, bool training,
                             tide_use_trace *trace)
 {
@@ -149,7 +142,7 @@ static void trace_last_uses(const tide_future *f, const tide_recording *recordin
         assert(use->chunk == chunk);
         if (!tide_dues_is_param_chunk(f->dues, chunk))
             use->flags |= TIDE_TRACE_ENDS;
-        else if (training && (f->dues->chunks[chunk].pieces > 0 || goes_round(recording, chunk)))
+        else if (training && f->dues->chunks[chunk].pieces > 0)
             use->flags |=
                 f->dues->on_device[chunk] ? TIDE_TRACE_MODIFIES : TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES;
     }

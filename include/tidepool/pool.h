@@ -127,11 +127,11 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
  * step runs them. What is refused is not registered; what is registered stays. STATE after seal.
  */
 
-/* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product; all params together have at
- * most 2^48 elements. The name is copied, and unique. `of_class` (types.h) is copied; NULL: AdamW trains it, without decay.
- * A step updates every param that is not frozen; one at least is not. A frozen one has neither decay nor state. A state that
- * is not AdamW's needs an optimizer of your own: section 10. Params with the same state share chunks, and so do the frozen
- * ones: all in all there are at most 8 such groups. */
+/* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product. The name is copied, and unique.
+ * `of_class` (types.h) is copied; NULL: trained with AdamW's state, without decay. A step updates every param that is not
+ * frozen; one at least is not. A frozen one has neither decay nor state. A state that is not AdamW's needs an optimizer of
+ * your own: section 10. Params with the same state share chunks, and so do the frozen ones: all in all there are at most 8
+ * such groups, each of at most 2^48 elements. */
 TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
                                          const tide_param_class *of_class, tide_param *param);
 

@@ -68,7 +68,7 @@ typedef struct tide_state_format {
     uint32_t bytes[TIDE_STATE_PLANES_MAX];
 } tide_state_format;
 
-/* What becomes of a param. Zeroed: AdamW trains it, without weight decay. */
+/* What becomes of a param. Zeroed: it is trained, with AdamW's state and without weight decay. */
 typedef struct tide_param_class {
     bool frozen;             /* it has values alone: no gradient, no state, no update */
     bool decay;              /* the optimizer's weight decay applies to it */
@@ -77,7 +77,7 @@ typedef struct tide_param_class {
 
 /* What a param has: the values that ops read and, unless it is frozen, its state, plane by plane. */
 typedef enum tide_value {
-    TIDE_VALUE_PARAM = 0, /* in the pool's dtype: MASTER, rounded */
+    TIDE_VALUE_PARAM = 0, /* in the pool's dtype: MASTER, rounded; of a frozen param all there is */
     TIDE_VALUE_MASTER,    /* the first plane: the param as updates keep it */
     TIDE_VALUE_MOMENTUM,  /* the second */
     TIDE_VALUE_VARIANCE,  /* the third */

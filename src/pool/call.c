@@ -5,8 +5,8 @@ tide_status tide_pool_say_torn(const char *call)
 {
     return tide_fail(
         TIDE_ERROR_STATE,
-        "%s: the pool is torn (a step failed after its updates had begun): all params and optimizer states "
-        "have to be set first",
+        "%s: the pool is torn (a step failed after its updates had begun): the state of all params has to be "
+        "set first",
         call);
 }
 

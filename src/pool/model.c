@@ -61,13 +61,22 @@ static tide_status count_elements(const char *name, const uint64_t *shape, uint3
 
 static const tide_state_format adamw_state = {3, {128, 128, 128}};
 
+static tide_status check_planes(const char *name, const tide_state_format *state)
+{
+    if (state->planes > TIDE_STATE_PLANES_MAX)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: a state of %u planes, at most %d are allowed", name,
+                         state->planes, TIDE_STATE_PLANES_MAX);
+    for (uint32_t i = state->planes; i < TIDE_STATE_PLANES_MAX; i++)
+        if (state->bytes[i] != 0)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: a state of %u planes has bytes for plane %u",
+                             name, state->planes, i);
+    return TIDE_OK;
+}
+
 static tide_status check_state(const tide_pool_options *options, const char *name,
                                const tide_state_format *state)
 {
     const uint32_t fp32 = 128, own = 32 * (uint32_t)tide_dtype_bytes(options->dtype);
-    if (state->planes > TIDE_STATE_PLANES_MAX)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: a state of %u planes, at most %d are allowed", name,
-                         state->planes, TIDE_STATE_PLANES_MAX);
     for (uint32_t i = 0; i < state->planes; i++)
         if (state->bytes[i] != fp32 && state->bytes[i] != own)
             return tide_fail(
@@ -91,8 +100,9 @@ static tide_status complete_class(const tide_pool_options *options, const char *
     if (of_class->frozen && (of_class->decay || of_class->state.planes > 0))
         return tide_fail(TIDE_ERROR_ARGUMENT, "param %s: it is frozen, and can't have %s", name,
                          of_class->decay ? "weight decay" : "optimizer state");
-    if (of_class->frozen)
-        return TIDE_OK;
+    const tide_status status = check_planes(name, &of_class->state);
+    if (status != TIDE_OK || of_class->frozen)
+        return status;
     if (of_class->state.planes == 0)
         of_class->state = adamw_state;
     return check_state(options, name, &of_class->state);

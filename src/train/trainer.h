@@ -100,8 +100,8 @@ typedef struct tide_trainer_plan {
     uint32_t batch_sequences;
     uint32_t micro_batch_sequences;
     uint32_t micro_batches; /* batch_sequences / micro_batch_sequences */
-    uint32_t blocks;
-    uint32_t recomputed_blocks; /* the first ones; the others keep their activations */
+    uint32_t blocks;            /* that backward reaches: the last ones */
+    uint32_t recomputed_blocks; /* the first of them; the others keep their activations */
     uint64_t residual_bytes;    /* CHECKPOINT space: blocks + 1 residual inputs of the whole batch */
     uint64_t saved_bytes;       /* CHECKPOINT space: saved activations of blocks that do not recompute */
     uint64_t saved_block_bytes; /* of that, one block's */

@@ -259,10 +259,12 @@ static tide_status refuse(const tide_trainer_options *options, const model_varia
 
 /* --- the plan --- */
 
+/* Of those that backward reaches. */
 static uint32_t count_recomputed(const tide_trainer_options *options, const model_variant *variant)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < options->model.layers; i++)
+    for (uint32_t i = options->model.layers - reached_blocks(options, variant); i < options->model.layers;
+         i++)
         count += variant->recompute[i];
     return count;
 }
@@ -303,7 +305,7 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .batch_sequences = of_model.micro_batches * options->micro_batch_sequences,
         .micro_batch_sequences = options->micro_batch_sequences,
         .micro_batches = of_model.micro_batches,
-        .blocks = options->model.layers,
+        .blocks = reached_blocks(options, variant),
         .recomputed_blocks = count_recomputed(options, variant),
         .residual_bytes = (options->model.layers + UINT64_C(1)) * residual_bytes,
         .saved_block_bytes = tide_align_up(tide_gpt2_saved_part_bytes(&of_model)) * of_model.micro_batches,
