@@ -121,6 +121,9 @@ static void classes_that_no_pool_knows_are_refused(void **state)
            "param p: plane 1 of its state has 32 bytes for 32 elements; in a pool of bf16 it has 64 or 128");
     refuse(TIDE_DTYPE_FP32, false, (tide_param_class){.state = {1, {64}}}, "in a pool of fp32 it has 128");
     refuse(TIDE_DTYPE_FP16, false, (tide_param_class){.state = {4, {64, 64, 64}}}, "4 planes, at most 3");
+    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.state = {.bytes = {64, 64}}}, "0 planes has bytes for plane 0");
+    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.state = {1, {128, 0, 1}}}, "1 planes has bytes for plane 2");
+    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.frozen = true, .state = {0, {0, 128}}}, "for plane 1");
     refuse(TIDE_DTYPE_FP16, false, (tide_param_class){.frozen = true, .state = half.state},
            "optimizer state");
     refuse(TIDE_DTYPE_FP16, false, (tide_param_class){.frozen = true, .decay = true}, "weight decay");

@@ -147,6 +147,18 @@ def trace(bench):
     bench.tap.ok(header["configuration"].get("freeze") == "w[tp]e.weight h.[0-4].* ln_f.*", "the trace says what is frozen", run)
 
 
+def moved(bench):
+    """Of all but the last block frozen only that block's gradients leave the device: residuals beneath it are dead as soon as the
+    block above has run."""
+    metrics, width = bench.folder / "moved", 768
+    run = bench.run("--model", "gpt2", "--device", "null", *MACHINE, "--steps", 3, "--chunk-size", "4MiB", "--batch-tokens", 4096,
+                    "--device-memory", "300MiB", "--host-memory", "8GiB", "--freeze", "w*", "--freeze", "ln_f.*", "--freeze",
+                    "h.[0-9].*", "--freeze", "h.10.*", "--metrics", metrics)
+    step = json.loads(metrics.read_text().splitlines()[-1]) if run.status == 0 else {"d2h_bytes": 0}
+    bench.tap.ok(step["d2h_bytes"] == 2 * (12 * width * width + 13 * width), "a step moves the trained block's gradients out, and "
+                 f"nothing else: {step['d2h_bytes']} bytes", run)
+
+
 def main(program):
     bench = Bench(program, False)
     try:
@@ -154,6 +166,7 @@ def main(program):
         files(bench, same_bits(bench))
         resumes(bench)
         trace(bench)
+        moved(bench)
     finally:
         bench.close()
     bench.tap.done()

@@ -295,7 +295,7 @@ static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
 typedef struct copies {
     pthread_mutex_t lock;
     bool counting;
-    uint64_t state_bytes, param_out_bytes, residual_out_bytes, all_bytes;
+    uint64_t state_bytes, param_out_bytes, all_bytes;
     uint64_t state_chunks, params_out; /* bits: chunks that were copied at all; PARAM chunks copied out */
 } copies;
 
@@ -309,7 +309,6 @@ static void count_copy(void *context, const tide_trace_event *event)
         to->state_bytes += event->space == TIDE_SPACE_STATE ? event->bytes : 0;
         to->state_chunks |= event->space == TIDE_SPACE_STATE ? UINT64_C(1) << event->chunk : 0;
         to->param_out_bytes += event->space == TIDE_SPACE_PARAM && out ? event->bytes : 0;
-        to->residual_out_bytes += event->space == TIDE_SPACE_CHECKPOINT && out ? event->bytes : 0;
         to->params_out |= event->space == TIDE_SPACE_PARAM && out ? UINT64_C(1) << event->chunk : 0;
     }
     pthread_mutex_unlock(&to->lock);
@@ -359,8 +358,6 @@ static void no_state_of_frozen_params_is_moved_and_their_values_never_out(void *
     assert_int_equal(of_some.chunks[TIDE_SPACE_PARAM], of_all.chunks[TIDE_SPACE_PARAM]);
     assert_true(__builtin_popcountll(some.params_out) <= 1);
     assert_true(some_bytes < all_bytes / 3);
-    /* Of residuals no more than forward's last ones is kept for backward: each is dead after the block above. */
-    assert_true(all.residual_out_bytes > 4 * some.residual_out_bytes);
     assert_true(of_some.scalar_bytes < of_all.scalar_bytes / 2); /* blocks of the norm */
 }
 
