@@ -4,6 +4,7 @@
 
 #include "tidepool/tidepool.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -121,8 +122,10 @@ static void classes_that_no_pool_knows_are_refused(void **state)
            "param p: plane 1 of its state has 32 bytes for 32 elements; in a pool of bf16 it has 64 or 128");
     refuse(TIDE_DTYPE_FP32, false, (tide_param_class){.state = {1, {64}}}, "in a pool of fp32 it has 128");
     refuse(TIDE_DTYPE_FP16, false, (tide_param_class){.state = {4, {64, 64, 64}}}, "4 planes, at most 3");
-    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.state = {.bytes = {64, 64}}}, "0 planes has bytes for plane 0");
-    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.state = {1, {128, 0, 1}}}, "1 planes has bytes for plane 2");
+    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.state = {.bytes = {64, 64}}},
+           "0 planes has bytes for plane 0");
+    refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.state = {1, {128, 0, 1}}},
+           "1 planes has bytes for plane 2");
     refuse(TIDE_DTYPE_BF16, true, (tide_param_class){.frozen = true, .state = {0, {0, 128}}}, "for plane 1");
     refuse(TIDE_DTYPE_FP16, false, (tide_param_class){.frozen = true, .state = half.state},
            "optimizer state");
@@ -156,6 +159,41 @@ static void a_pool_has_eight_formats_and_what_is_refused_is_none_of_them(void **
     tide_pool_destroy(pool);
 }
 
+/* --- a gradient that is not finite --- */
+
+static tide_status make_infinite(void *stream, const void *address_of_gradient)
+{
+    (void)stream;
+    **(float *const *)address_of_gradient = INFINITY;
+    return TIDE_OK;
+}
+
+/* Frozen params stand before and behind the one that is trained. */
+static void who_is_frozen_is_not_named_for_what_a_trained_param_did(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"before", "trained", "behind"};
+    const tide_use grad = {1, TIDE_ACCESS_GRAD};
+    const tide_op_description op = {.name = "op", .pass = TIDE_PASS_BOTH, .params = &grad, .param_count = 1};
+    tide_pool *pool = pool_of(TIDE_DTYPE_BF16, true);
+    const tide_step_options options = {.training = true, .learning_rate = 0.1F, .epsilon = 1e-8F};
+    tide_step_result result;
+    tide_op number;
+    for (int i = 0; i < 3; i++)
+        assert_ok(register_one(pool, names[i], 5000, i == 1 ? NULL : &frozen));
+    assert_ok(tide_op_register(pool, &op, &number));
+    assert_ok(tide_pool_seal(pool));
+    assert_ok(tide_step_begin(pool, &options));
+    assert_ok(tide_op_begin(pool, number));
+    const float *gradient = tide_param_gradient(pool, 1);
+    assert_ok(tide_launch(pool, "make infinite", make_infinite, &gradient, sizeof gradient, 0, 0));
+    assert_ok(tide_op_end(pool));
+    assert_ok(tide_step_end(pool));
+    assert_int_equal(tide_step_result_get(pool, &result), TIDE_ERROR_NONFINITE);
+    assert_non_null(strstr(tide_message(), "param trained"));
+    tide_pool_destroy(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +201,7 @@ int main(void)
         cmocka_unit_test(params_share_chunks_with_their_like),
         cmocka_unit_test(nothing_to_train_is_nothing_to_seal),
         cmocka_unit_test(classes_that_no_pool_knows_are_refused),
+        cmocka_unit_test(who_is_frozen_is_not_named_for_what_a_trained_param_did),
         cmocka_unit_test(a_pool_has_eight_formats_and_what_is_refused_is_none_of_them),
     };
     return cmocka_run_group_tests_name("pool_classes", tests, NULL, NULL);
