@@ -106,17 +106,17 @@ static uint64_t draw_elements(pool_case *c)
 /* What an optimizer keeps of a param. */
 static tide_state_format draw_format(pool_case *c)
 {
-    tide_state_format format = {3, {128, 128, 128}};
-    if (c->model.own_optimizer)
-        format.planes = 1 + (uint32_t)pool_random(c, 3);
-    for (uint32_t plane = 0; plane < format.planes && c->model.own_optimizer; plane++)
+    if (!c->model.own_optimizer)
+        return (tide_state_format){3, {128, 128, 128}};
+    tide_state_format format = {.planes = 1 + (uint32_t)pool_random(c, 3)};
+    for (uint32_t plane = 0; plane < format.planes; plane++)
         format.bytes[plane] = c->model.dtype == TIDE_DTYPE_FP32 || pool_chance(c, 50) ? 128 : 64;
     return format;
 }
 
 static bool same_format(const tide_state_format *a, const tide_state_format *b)
 {
-    return a->planes == b->planes && memcmp(a->bytes, b->bytes, a->planes * sizeof *a->bytes) == 0;
+    return memcmp(a, b, sizeof *a) == 0;
 }
 
 /* All of one format, or each of its own; some are frozen, one is not. */
