@@ -254,13 +254,12 @@ static uint32_t balanced_updates(const tide_dues *dues)
     return balanced + elsewhere < chunks ? chunks - elsewhere : balanced;
 }
 
-/* STATE chunks of a PARAM chunk; one that it shares with the next chunk is counted there. */
+/* STATE chunks of a trained PARAM chunk; one that it shares with the next chunk is counted there. */
 static uint32_t own_states(const tide_dues *dues, tide_chunk chunk)
 {
     const uint32_t pieces = dues->chunks[chunk].pieces;
-    if (pieces == 0)
-        return 0;
     tide_chunk first, last;
+    assert(pieces > 0);
     const tide_piece piece = tide_layout_piece(dues->layout, chunk, pieces - 1);
     tide_layout_state_owners(dues->layout, piece.state_chunk, &first, &last);
     return pieces - (last > chunk);
@@ -276,9 +275,9 @@ static void place(tide_dues *dues)
     bool has_room = margin > 0; /* for what goes back and forth, too, if none of it stays */
     dues->balanced = wanted;
     for (tide_chunk i = 0; i < chunks; i++) {
-        const uint32_t slots = own_states(dues, i);
         if (dues->chunks[i].pieces == 0)
             continue;
+        const uint32_t slots = own_states(dues, i);
         const bool fits = dues->placement == TIDE_PLACEMENT_AUTO && has_room && slots <= margin && wanted > 0;
         margin -= fits ? slots : 0;
         has_room = fits;
@@ -314,9 +313,8 @@ uint32_t tide_dues_state_slots(const tide_dues *dues)
     const uint32_t in_all = tide_layout_space_chunks(dues->layout, TIDE_SPACE_STATE);
     uint32_t on_device = 0;
     for (tide_chunk chunk = 0; tide_dues_is_param_chunk(dues, chunk); chunk++) {
-        if (!dues->on_device[chunk] || dues->placement != TIDE_PLACEMENT_AUTO)
-            continue;
-        on_device += own_states(dues, chunk);
+        if (dues->on_device[chunk] && dues->placement == TIDE_PLACEMENT_AUTO)
+            on_device += own_states(dues, chunk);
     }
     assert(on_device <= in_all);
     const uint32_t room = dues->slots[TIDE_TIER_HOST];

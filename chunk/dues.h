@@ -6,7 +6,7 @@
  *
  * Placement AUTO: as many chunks' state on the device as fits where nothing else wants to be, and as lets both sides end
  * together by the seconds that an update takes on each. The first chunks: their gradients come last and they are wanted first, so
- * theirs is the update that nothing else hides.
+ * theirs is the update that nothing else hides. A STATE chunk that two share counts with the later one.
  *
  * Owns the dues and the placement. Calls tensors, whose gradients it settles.
  */

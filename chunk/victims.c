@@ -8,9 +8,9 @@ enum { CLEAN_NUMERATOR = 3, CLEAN_DENOMINATOR = 4 };
 /* Shelves of the device: chunks that no request wants, and from REQUESTED on those that one does. */
 enum { DEAD = 0, CLEAN, DIRTY, REQUESTED, DEVICE_SHELVES = 2 * REQUESTED };
 
-/* Shelves of copies: duplicates of what the device has, and what the host alone has. From GOING on: of chunks that leave, or
- * wait in their slot. */
-enum { DUPLICATE = 0, DUPLICATE_IN_USE, GOING, ALONE = 2 * GOING, COPY_SHELVES };
+/* Shelves of copies: duplicates of what the device has, and what the host alone has, where UPDATED may return to a slot that
+ * waits. From GOING on: of chunks that leave, or wait in their slot. */
+enum { DUPLICATE = 0, DUPLICATE_IN_USE, GOING, ALONE = 2 * GOING, UPDATED, COPY_SHELVES };
 
 enum { GOING_MARKS = TIDE_MARKS_GOING | TIDE_MARK_KEPT };
 
@@ -53,21 +53,22 @@ static uint32_t device_shelf(const tide_place *place)
     return first + (tide_place_is_dirty(place) ? DIRTY : CLEAN);
 }
 
-static uint32_t copy_shelf(const tide_place *place)
+static uint32_t copy_shelf(const tide_victims *v, tide_chunk chunk)
 {
+    const tide_place *place = tide_place_of(v->places, chunk);
     const uint32_t first = place->marks & GOING_MARKS ? GOING : 0;
     if (tide_place_is_duplicate(place))
         return first + (place->pins[TIDE_TIER_DEVICE] > 0 ? DUPLICATE_IN_USE : DUPLICATE);
     if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !place->busy && !place->pins[TIDE_TIER_HOST] &&
         !tide_place_has(place, TIDE_TIER_DEVICE))
-        return ALONE;
+        return place->stale && !tide_dues_has(v->dues, chunk) ? UPDATED : ALONE;
     return TIDE_SHELF_NONE;
 }
 
 static void sort(tide_victims *v, tide_chunk chunk)
 {
     const tide_place *place = tide_place_of(v->places, chunk);
-    const uint32_t device = device_shelf(place), copy = copy_shelf(place);
+    const uint32_t device = device_shelf(place), copy = copy_shelf(v, chunk);
     const uint32_t key = device == TIDE_SHELF_NONE && copy == TIDE_SHELF_NONE ? 0 : key_of(v, chunk);
     tide_shelves_put(&v->device, chunk, device, key);
     tide_shelves_put(&v->copies, chunk, copy, key);
@@ -185,6 +186,18 @@ bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared)
            tide_victims_drop_duplicate(victims, spared);
 }
 
+/* Chunk to move from the host to a free device slot, or to its own. */
+static tide_chunk find_alone(tide_victims *v)
+{
+    const tide_horizon horizon = tide_future_horizon(v->future);
+    look_again(v);
+    const tide_chunk updated =
+        tide_shelves_nearest(&v->copies, 1u << UPDATED, horizon, TIDE_MARK_GATHER_HOST);
+    if (updated != TIDE_CHUNK_NONE || tide_places_free(v->places, TIDE_TIER_DEVICE) == 0)
+        return updated;
+    return tide_shelves_farthest(&v->copies, 1u << ALONE, horizon, TIDE_MARK_GATHER_HOST);
+}
+
 bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_command *command)
 {
     const tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE |
@@ -192,14 +205,11 @@ bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_comma
                                    .only_clean = true};
     if (victims->moves->spills_open)
         return false;
-    if (tide_places_free(victims->places, TIDE_TIER_DEVICE) == 0)
-        return victims->moves->evictions_open == 0 &&
-               tide_victims_evict(victims, rule, TIDE_REASON_SPILL, command);
-    look_again(victims);
-    const tide_chunk chunk = tide_shelves_farthest(
-        &victims->copies, 1u << ALONE, tide_future_horizon(victims->future), TIDE_MARK_GATHER_HOST);
+    const tide_chunk chunk = find_alone(victims);
     if (chunk == TIDE_CHUNK_NONE)
-        return false;
+        return tide_places_free(victims->places, TIDE_TIER_DEVICE) == 0 &&
+               victims->moves->evictions_open == 0 &&
+               tide_victims_evict(victims, rule, TIDE_REASON_SPILL, command);
     assert(tide_place_of(victims->places, chunk)->pins[TIDE_TIER_HOST] == 0);
     tide_moves_fetch(victims->moves, chunk, TIDE_REASON_SPILL, command);
     return true;
@@ -229,8 +239,9 @@ bool tide_victims_is_valid(const tide_victims *victims)
         return true; /* all will be sorted anew */
     for (tide_chunk chunk = 0; chunk < victims->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(victims->places, chunk);
-        if (!is_noted(victims, chunk) && (!stands(victims, &victims->device, chunk, device_shelf(place)) ||
-                                          !stands(victims, &victims->copies, chunk, copy_shelf(place))))
+        if (!is_noted(victims, chunk) &&
+            (!stands(victims, &victims->device, chunk, device_shelf(place)) ||
+             !stands(victims, &victims->copies, chunk, copy_shelf(victims, chunk))))
             return false;
     }
     return true;

@@ -12,8 +12,9 @@
  * A host slot:
  *   1. a free one;
  *   2. of a duplicate: the chunk that the device will keep longest, because it is needed there soonest;
- *   3. by spilling (tasks only): a chunk that lives on the host alone, the farthest, moves to a free device
- *      slot, or to one that a clean chunk leaves.
+ *   3. by spilling (tasks only), one at a time: what the host has updated returns to the device slot that waits for it, the
+ *      nearest first, for it has to in any case; else a chunk that lives on the host alone, the farthest, moves to a free
+ *      device slot, or to one that a clean chunk leaves.
  *
  * Owns the chunks that may leave or give up a copy, sorted by next use. Calls places, moves, future, dues, shelves.
  */

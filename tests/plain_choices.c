@@ -254,28 +254,40 @@ static choice choose_victim(const tide_victims *v, tide_victim_rule rule)
     return chosen;
 }
 
+static bool lies_idle_on_host(const tide_place *place)
+{
+    return place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !(place->marks & TIDE_MARK_GATHER_HOST) &&
+           !place->busy && !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE);
+}
+
 static choice choose_spill(const tide_victims *v, const tide_turn *turn)
 {
     const uint32_t spared = TIDE_MARK_GATHER_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
+    const bool full = tide_places_free(v->places, TIDE_TIER_DEVICE) == 0;
     choice chosen = nothing();
-    uint64_t farthest = 0;
+    tide_chunk updated = TIDE_CHUNK_NONE;
+    uint64_t farthest = 0, updated_near = 0;
     if (v->moves->spills_open)
         return chosen;
-    if (tide_places_free(v->places, TIDE_TIER_DEVICE) == 0) {
-        const victims_found found = find_victims(v, spared);
-        chosen.kind = TIDE_COMMAND_EVICT;
-        chosen.chunk = found.dead != TIDE_CHUNK_NONE ? found.dead : found.clean;
-        chosen.any = chosen.chunk != TIDE_CHUNK_NONE && v->moves->evictions_open == 0;
-        return chosen;
-    }
     for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(v->places, chunk);
-        if (place->slot[TIDE_TIER_HOST] != TIDE_SLOT_NONE && !(place->marks & TIDE_MARK_GATHER_HOST) &&
-            !place->busy && !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE))
+        if (!lies_idle_on_host(place))
+            continue;
+        if (place->stale && !tide_dues_has(v->dues, chunk))
+            keep_farther(&updated, &updated_near, chunk, ~remoteness(v, chunk));
+        else if (!full)
             keep_farther(&chosen.chunk, &farthest, chunk, remoteness(v, chunk));
     }
+    if (updated != TIDE_CHUNK_NONE)
+        chosen.chunk = updated;
     chosen.kind = TIDE_COMMAND_FETCH;
     chosen.any = chosen.chunk != TIDE_CHUNK_NONE;
+    if (chosen.any || !full)
+        return chosen;
+    const victims_found found = find_victims(v, spared);
+    chosen.kind = TIDE_COMMAND_EVICT;
+    chosen.chunk = found.dead != TIDE_CHUNK_NONE ? found.dead : found.clean;
+    chosen.any = chosen.chunk != TIDE_CHUNK_NONE && v->moves->evictions_open == 0;
     return chosen;
 }
 

@@ -168,6 +168,30 @@ static void both_tiers_just_enough_hold_each_chunk_once(void **state)
     assert_true(counters().spills > 0);
 }
 
+/* The host is full: what it has updated returns to the slot that waits for it, before any state goes up for nothing. */
+static void the_host_gets_room_by_what_it_has_updated(void **state)
+{
+    (void)state;
+    arrange_chain(4, true, 5, 5, TIDE_PLACEMENT_HOST, false); /* 8 chunks and two */
+    for (int step = 0; step < 4; step++) {
+        f.log_count = 0;
+        step_begin(true, true);
+        run_ops(0, 7);
+        step_end();
+        assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
+        run_engine();
+    }
+    uint32_t returned = 0, state_spilled = 0;
+    for (uint32_t i = 0; i < f.log_count; i++) {
+        const tide_command *c = &f.log[i];
+        const bool spill = c->kind == TIDE_COMMAND_FETCH && c->reason == TIDE_REASON_SPILL;
+        returned += spill && c->in_place && c->chunk < 4;
+        state_spilled += spill && c->chunk >= 4;
+    }
+    assert_in_range(returned, 1, 4);
+    assert_int_equal(state_spilled, 0);
+}
+
 static tide_request_wait waits_for(void)
 {
     return tide_manager_request_wait(f.manager);
@@ -916,6 +940,7 @@ int main(void)
         CASE(a_clean_chunk_leaves_when_it_is_needed_nearly_as_late),
         CASE(device_state_is_next_used_by_its_update),
         CASE(both_tiers_just_enough_hold_each_chunk_once),
+        CASE(the_host_gets_room_by_what_it_has_updated),
         CASE(a_request_says_what_it_waits_for),
         CASE(prefetch_brings_the_next_chunks_in_order_of_use),
         CASE(prefetch_never_displaces_a_nearer_chunk),

@@ -6,7 +6,6 @@
  * marks) and allocates nothing after its second step. The rows of the table are a pairwise selection: every
  * two values of two columns meet in some row; tools/campaign.sh runs the full product.
  */
-#include "kernels/kernels.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_rig.h"
 
@@ -23,93 +22,29 @@
  * is where runs are saved. 4 sequences of 32 tokens in as many micro-batches. */
 enum { STEPS = 4, BATCH_TOKENS = 128 };
 
-typedef enum budget { ALL = 0, LEAST, HALF, QUARTER } budget;
-
-static const char *const memory_names[] = {"all", "least", "half", "quarter"};
-
-/* One run's mechanics; none may matter. */
-typedef struct variant {
-    budget memory;
-    uint32_t chunk_kib;
-    bool prefetch;
-    tide_recompute recompute;
-    tide_placement placement;
-} variant;
-
 #define AUTO_PLACED TIDE_PLACEMENT_AUTO
 #define ON_HOST     TIDE_PLACEMENT_HOST
 #define ON_DEVICE   TIDE_PLACEMENT_DEVICE
 
 static const variant variants[] = {
-    {ALL, 256, false, TIDE_RECOMPUTE_ALL, ON_HOST},
-    {ALL, 1024, true, TIDE_RECOMPUTE_ALL, ON_DEVICE},
-    {ALL, 4096, true, TIDE_RECOMPUTE_NONE, ON_HOST},
-    {ALL, 4096, false, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
-    {LEAST, 256, true, TIDE_RECOMPUTE_ALL, ON_DEVICE},
-    {LEAST, 4096, true, TIDE_RECOMPUTE_AUTO, AUTO_PLACED},
-    {LEAST, 1024, false, TIDE_RECOMPUTE_NONE, ON_HOST},
-    {LEAST, 256, false, TIDE_RECOMPUTE_NONE, AUTO_PLACED},
-    {HALF, 256, false, TIDE_RECOMPUTE_AUTO, ON_DEVICE},
-    {HALF, 512, true, TIDE_RECOMPUTE_ALL, AUTO_PLACED},
-    {HALF, 256, true, TIDE_RECOMPUTE_NONE, ON_HOST},
-    {HALF, 1024, true, TIDE_RECOMPUTE_AUTO, ON_HOST},
-    {QUARTER, 256, true, TIDE_RECOMPUTE_AUTO, ON_HOST},
-    {QUARTER, 256, false, TIDE_RECOMPUTE_ALL, AUTO_PLACED},
-    {QUARTER, 256, true, TIDE_RECOMPUTE_NONE, ON_DEVICE},
+    {ALL, 256, false, TIDE_RECOMPUTE_ALL, ON_HOST, 0},
+    {ALL, 1024, true, TIDE_RECOMPUTE_ALL, ON_DEVICE, 0},
+    {ALL, 4096, true, TIDE_RECOMPUTE_NONE, ON_HOST, 0},
+    {ALL, 4096, false, TIDE_RECOMPUTE_AUTO, AUTO_PLACED, 0},
+    {LEAST, 256, true, TIDE_RECOMPUTE_ALL, ON_DEVICE, 5},
+    {LEAST, 4096, true, TIDE_RECOMPUTE_AUTO, AUTO_PLACED, 0},
+    {LEAST, 1024, false, TIDE_RECOMPUTE_NONE, ON_HOST, 0},
+    {LEAST, 256, false, TIDE_RECOMPUTE_NONE, AUTO_PLACED, 0},
+    {HALF, 256, false, TIDE_RECOMPUTE_AUTO, ON_DEVICE, 0},
+    {HALF, 512, true, TIDE_RECOMPUTE_ALL, AUTO_PLACED, 6},
+    {HALF, 256, true, TIDE_RECOMPUTE_NONE, ON_HOST, 0},
+    {HALF, 1024, true, TIDE_RECOMPUTE_AUTO, ON_HOST, 0},
+    {QUARTER, 256, true, TIDE_RECOMPUTE_AUTO, ON_HOST, 7},
+    {QUARTER, 256, false, TIDE_RECOMPUTE_ALL, AUTO_PLACED, 0},
+    {QUARTER, 256, true, TIDE_RECOMPUTE_NONE, ON_DEVICE, 0},
 };
 
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
-
-static void describe(const variant *v, char what[160])
-{
-    snprintf(what, 160, "memory %s, chunks %u KiB, prefetch %d, recompute %d, placement %d",
-             memory_names[v->memory], v->chunk_kib, v->prefetch, v->recompute, v->placement);
-}
-
-/* --- budgets --- */
-
-/* The least budget that the refusal of a budget of one byte names. */
-static uint64_t least_budget(const tide_trainer_options *options, bool device)
-{
-    tide_trainer_options refused = *options;
-    *(device ? &refused.pool.device_memory_bytes : &refused.pool.host_memory_bytes) = 1;
-    tide_trainer *trainer = NULL;
-    assert_int_equal(tide_trainer_create(&refused, &trainer), TIDE_ERROR_BUDGET);
-    const uint64_t bytes = number_in_message("the least budget is ");
-    assert_true(bytes > 0);
-    return bytes;
-}
-
-static uint64_t model_bytes(const tide_trainer_options *options)
-{
-    const uint64_t each = options->pool.dtype == TIDE_DTYPE_FP32 ? 16 : 14;
-    return each * tide_gpt2_element_count(&options->model);
-}
-
-/* Half or a quarter of the model data where that works, else the next eighth that does. The table's rows are
- * chosen so that it does work where matrix products run in the params' own dtype; without AVX-512, and in fp16, they
- * convert their operands in the workspace, which this small model feels, and a quarter becomes three eighths. */
-static uint64_t share_budget(const tide_trainer_options *options, budget memory, uint64_t least)
-{
-    const uint64_t eighth = model_bytes(options) / 8, wanted = memory == HALF ? 4 : 2;
-    uint64_t eighths = wanted;
-    while (eighths * eighth < least)
-        eighths++;
-    if (tide_kernels_cpu_info()->bf16_products && options->pool.dtype != TIDE_DTYPE_FP16)
-        assert_int_equal(eighths, wanted);
-    assert_true(eighths <= 4);
-    return eighths * eighth;
-}
-
-/* Both budgets at their least for LEAST; otherwise a share of the model data. */
-static void set_budgets(tide_trainer_options *options, budget memory)
-{
-    if (memory == ALL)
-        return;
-    const uint64_t least = least_budget(options, true);
-    options->pool.device_memory_bytes = memory == LEAST ? least : share_budget(options, memory, least);
-    options->pool.host_memory_bytes = memory == LEAST ? least_budget(options, false) : 0;
-}
 
 static tide_trainer_options variant_options(const variant *v, tide_dtype dtype, double clip)
 {
@@ -117,11 +52,7 @@ static tide_trainer_options variant_options(const variant *v, tide_dtype dtype, 
     options.clip = clip;
     options.batch_tokens = BATCH_TOKENS;
     options.micro_batch_sequences = 1;
-    options.recompute = v->recompute;
-    options.pool.chunk_bytes = (uint64_t)v->chunk_kib * 1024;
-    options.pool.prefetch = v->prefetch;
-    options.pool.placement = v->placement;
-    set_budgets(&options, v->memory);
+    variant_apply(v, &options);
     return options;
 }
 
@@ -159,7 +90,7 @@ static void run(const tide_trainer_options *options, const char *what, track *ma
 static void run_variant(const variant *v, tide_dtype dtype, double clip, track *made)
 {
     char what[160];
-    describe(v, what);
+    variant_describe(v, what);
     const tide_trainer_options options = variant_options(v, dtype, clip);
     run(&options, what, made);
 }
@@ -168,13 +99,13 @@ static void run_variant(const variant *v, tide_dtype dtype, double clip, track *
  * half has the least budget with and without prefetch. */
 static void compare_some_variants(tide_dtype dtype, double clip, unsigned first, unsigned thin)
 {
-    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
+    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
     track truth;
     run_variant(&plain, dtype, clip, &truth);
     for (size_t i = first % thin; i < VARIANTS; i += thin) {
         char what[160];
         track other;
-        describe(&variants[i], what);
+        variant_describe(&variants[i], what);
         run_variant(&variants[i], dtype, clip, &other);
         track_compare(&truth, &other, what);
         track_free(&other);
@@ -217,7 +148,7 @@ static void no_variant_changes_a_bit_in_fp16(void **state)
 static void another_seed_gives_other_bits(void **state)
 {
     (void)state;
-    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
+    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
     tide_trainer_options options = variant_options(&plain, TIDE_DTYPE_BF16, 0.5);
     track one, other;
     run(&options, "seed 1", &one);
@@ -233,8 +164,8 @@ static void another_seed_gives_other_bits(void **state)
 static void adversarial_delays_change_no_bit(void **state)
 {
     (void)state;
-    const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_AUTO};
-    const variant half = {HALF, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_HOST};
+    const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_AUTO, 0};
+    const variant half = {HALF, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_HOST, 0};
     track truth;
     run_variant(&tight, TIDE_DTYPE_BF16, 0.5, &truth);
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -253,7 +184,7 @@ static void adversarial_delays_change_no_bit(void **state)
 static void evaluation_and_sampling_in_between_change_no_bit(void **state)
 {
     (void)state;
-    const variant tight = {QUARTER, 256, true, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_AUTO};
+    const variant tight = {QUARTER, 256, true, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_AUTO, 0};
     const tide_trainer_options options = variant_options(&tight, TIDE_DTYPE_BF16, 0.5);
     track truth, other = {0};
     run(&options, "straight", &truth);
@@ -316,9 +247,9 @@ static void run_in_two(const variant *first, const variant *second, double clip,
 static void a_run_resumed_elsewhere_goes_on_to_the_same_bits(void **state)
 {
     (void)state;
-    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO};
-    const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_HOST};
-    const variant large = {ALL, 1024, false, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_DEVICE};
+    const variant plain = {ALL, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0};
+    const variant tight = {LEAST, 256, true, TIDE_RECOMPUTE_ALL, TIDE_PLACEMENT_HOST, 0};
+    const variant large = {ALL, 1024, false, TIDE_RECOMPUTE_AUTO, TIDE_PLACEMENT_DEVICE, 0};
     for (int clipped = 0; clipped < 2; clipped++) {
         track truth, there, back;
         run_variant(&plain, TIDE_DTYPE_BF16, clipped, &truth);
@@ -345,7 +276,7 @@ static void save_after_one_step(const tide_trainer_options *options, const char 
 static void a_save_sweeps_the_optimizers_state_once(void **state)
 {
     (void)state;
-    const variant on_device = {ALL, 1024, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_DEVICE};
+    const variant on_device = {ALL, 1024, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_DEVICE, 0};
     tide_trainer_options options = variant_options(&on_device, TIDE_DTYPE_BF16, 1.0);
     char path[96];
     save_folder(path);

@@ -80,17 +80,6 @@ static void run(const tide_trainer_options *options, uint32_t steps, const char 
 
 /* --- bits --- */
 
-typedef enum budget { ALL = 0, LEAST, HALF } budget;
-
-typedef struct variant {
-    budget memory;
-    uint32_t chunk_kib;
-    bool prefetch;
-    tide_recompute recompute;
-    tide_placement placement;
-    uint64_t delays;
-} variant;
-
 /* Every set meets half of them, and every value of a column. */
 static const variant variants[] = {
     {LEAST, 256, true, TIDE_RECOMPUTE_NONE, TIDE_PLACEMENT_AUTO, 0},
@@ -102,33 +91,6 @@ static const variant variants[] = {
 };
 
 enum { VARIANTS = sizeof variants / sizeof variants[0] };
-
-static uint64_t least_budget(const tide_trainer_options *options, bool device)
-{
-    tide_trainer_options refused = *options;
-    *(device ? &refused.pool.device_memory_bytes : &refused.pool.host_memory_bytes) = 1;
-    tide_trainer *trainer = NULL;
-    assert_int_equal(tide_trainer_create(&refused, &trainer), TIDE_ERROR_BUDGET);
-    const uint64_t bytes = number_in_message("the least budget is ");
-    assert_true(bytes > 0);
-    return bytes;
-}
-
-static void apply(const variant *v, tide_trainer_options *options)
-{
-    options->recompute = v->recompute;
-    options->pool.chunk_bytes = (uint64_t)v->chunk_kib * 1024;
-    options->pool.prefetch = v->prefetch;
-    options->pool.placement = v->placement;
-    options->pool.delay_seed = v->delays;
-    options->pool.delay_max_us = v->delays != 0 ? 50 : 0;
-    if (v->memory == ALL)
-        return;
-    const uint64_t least = least_budget(options, true), half = 5 << 20;
-    options->pool.device_memory_bytes = v->memory == LEAST || least > half ? least : half;
-    if (v->memory == LEAST)
-        options->pool.host_memory_bytes = least_budget(options, false);
-}
 
 static void compare_variants(const frozen_set *set, unsigned first, tide_dtype dtype, double clip)
 {
@@ -142,7 +104,7 @@ static void compare_variants(const frozen_set *set, unsigned first, tide_dtype d
         track other;
         tide_trainer_options of_variant = options;
         snprintf(what, sizeof what, "%s, variant %zu", set->what, i);
-        apply(&variants[i], &of_variant);
+        variant_apply(&variants[i], &of_variant);
         run(&of_variant, STEPS, what, &other);
         track_compare(&truth, &other, what);
         track_free(&other);
@@ -374,7 +336,7 @@ static void run_and_save(const frozen_set *set, const variant *v, char path[96],
 {
     tide_trainer_options options = plain_options(set);
     if (v)
-        apply(v, &options);
+        variant_apply(v, &options);
     save_path(path);
     tide_trainer *trainer = open_run(&options);
     *whole = (track){0};
@@ -389,7 +351,7 @@ static tide_trainer *resume(const frozen_set *set, const variant *v, const char 
 {
     tide_trainer_options options = plain_options(set);
     if (v)
-        apply(v, &options);
+        variant_apply(v, &options);
     options.resume_dir = path;
     tide_trainer *trainer = open_run(&options);
     assert_true(tide_trainer_resumed_get(trainer)->resumed);

@@ -1,5 +1,6 @@
 #include "tests/test_trainer_rig.h"
 
+#include "kernels/kernels.h"
 #include "src/data/random.h"
 #include "src/train/trainer_internal.h"
 
@@ -182,4 +183,61 @@ uint64_t number_in_message(const char *words)
 {
     const char *at = strstr(tide_message(), words);
     return at ? strtoull(at + strlen(words), NULL, 10) : 0;
+}
+
+/* --- a run's mechanics --- */
+
+void variant_describe(const variant *v, char what[160])
+{
+    static const char *const memory_names[] = {"all", "least", "half", "quarter"};
+    snprintf(what, 160, "memory %s, chunks %u KiB, prefetch %d, recompute %d, placement %d, delays %llu",
+             memory_names[v->memory], v->chunk_kib, v->prefetch, v->recompute, v->placement,
+             (unsigned long long)v->delays);
+}
+
+uint64_t least_budget(const tide_trainer_options *options, bool device)
+{
+    tide_trainer_options refused = *options;
+    *(device ? &refused.pool.device_memory_bytes : &refused.pool.host_memory_bytes) = 1;
+    tide_trainer *trainer = NULL;
+    assert_int_equal(tide_trainer_create(&refused, &trainer), TIDE_ERROR_BUDGET);
+    const uint64_t bytes = number_in_message("the least budget is ");
+    assert_true(bytes > 0);
+    return bytes;
+}
+
+static uint64_t model_bytes(const tide_trainer_options *options)
+{
+    const uint64_t each = options->pool.dtype == TIDE_DTYPE_FP32 ? 16 : 14;
+    return each * tide_gpt2_element_count(&options->model);
+}
+
+/* Half or a quarter of the model data where that works, else the next eighth that does. Variants are
+ * chosen so that it does work where matrix products run in the params' own dtype; without AVX-512, and in fp16, they
+ * convert their operands in the workspace, which this small model feels, and a quarter becomes three eighths. */
+static uint64_t share_budget(const tide_trainer_options *options, budget memory, uint64_t least)
+{
+    const uint64_t eighth = model_bytes(options) / 8, wanted = memory == HALF ? 4 : 2;
+    uint64_t eighths = wanted;
+    while (eighths * eighth < least)
+        eighths++;
+    if (tide_kernels_cpu_info()->bf16_products && options->pool.dtype != TIDE_DTYPE_FP16)
+        assert_int_equal(eighths, wanted);
+    assert_true(eighths <= 4);
+    return eighths * eighth;
+}
+
+void variant_apply(const variant *v, tide_trainer_options *options)
+{
+    options->recompute = v->recompute;
+    options->pool.chunk_bytes = (uint64_t)v->chunk_kib * 1024;
+    options->pool.prefetch = v->prefetch;
+    options->pool.placement = v->placement;
+    options->pool.delay_seed = v->delays;
+    options->pool.delay_max_us = v->delays != 0 ? 50 : 0;
+    if (v->memory == ALL)
+        return;
+    const uint64_t least = least_budget(options, true);
+    options->pool.device_memory_bytes = v->memory == LEAST ? least : share_budget(options, v->memory, least);
+    options->pool.host_memory_bytes = v->memory == LEAST ? least_budget(options, false) : 0;
 }

@@ -21,7 +21,27 @@ void shard_write(const char *path, const int32_t *tokens, uint32_t count);
  * for memory are those of every machine. */
 tide_trainer_options small_options(const char *data, tide_dtype dtype);
 
-/* What must be the same to the last bit. */
+/* --- a run's mechanics: none may matter --- */
+
+typedef enum budget { ALL = 0, LEAST, HALF, QUARTER } budget;
+
+typedef struct variant {
+    budget memory;
+    uint32_t chunk_kib;
+    bool prefetch;
+    tide_recompute recompute;
+    tide_placement placement;
+    uint64_t delays; /* their seed; 0: none */
+} variant;
+
+/* The least budget, of the device or the host, that the refusal of a budget of one byte names. */
+uint64_t least_budget(const tide_trainer_options *options, bool device);
+void variant_describe(const variant *v, char what[160]);
+/* Options with them. Both budgets at their least for LEAST; otherwise the device's is a share of the model data. */
+void variant_apply(const variant *v, tide_trainer_options *options);
+
+/* --- what must be the same to the last bit --- */
+
 enum { TRACK_STEPS_MAX = 16 };
 typedef struct track {
     uint32_t steps;
