@@ -186,7 +186,7 @@ bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared)
            tide_victims_drop_duplicate(victims, spared);
 }
 
-/* Chunk to move from the host to a free device slot, or to its own. */
+/* The chunk that moves from the host to the device, into its own slot or a free one. */
 static tide_chunk find_alone(tide_victims *v)
 {
     const tide_horizon horizon = tide_future_horizon(v->future);

@@ -62,11 +62,15 @@ typedef struct tide_checkpoint_saved {
 } tide_checkpoint_saved;
 
 /* Save as DIR/step-<state->step>; DIR is created if missing (its parent must exist). `keep` > 0 removes the
- * oldest complete ones beyond it, after the new one is durable; 0 keeps all. `saved` may be NULL. STATE DIR
- * already holds a checkpoint of this or a later step: resume from it or take another folder IO           DIR
- * can't be created or written, the disk is full, a file operation failed: which, where, why ARGUMENT     the
- * state or a tensor is not valid, or the path is too long UNSUPPORTED  this build has no jansson other what
- * `read` returned On failure the temporary folder is removed and the earlier checkpoints are as before. */
+ * oldest complete ones beyond it, after the new one is durable; 0 keeps all. `saved` may be NULL.
+ *
+ *   STATE        DIR already holds a checkpoint of this or a later step: resume from it or take another folder
+ *   IO           DIR can't be created or written, the disk is full, a file operation failed: which, where, why
+ *   ARGUMENT     the state or a tensor is not valid, or the path is too long
+ *   UNSUPPORTED  this build has no jansson
+ *   other        what `read` returned
+ *
+ * On failure the temporary folder is removed and the earlier checkpoints are as before. */
 TIDE_NODISCARD tide_status tide_checkpoint_save(const tide_files *files, const char *dir,
                                                 const tide_train_state *state,
                                                 const tide_checkpoint_tensors *tensors, unsigned keep,
@@ -83,7 +87,7 @@ typedef struct tide_checkpoint_found {
 /* The newest checkpoint in DIR; a missing DIR holds none. Reads its manifest and checks the files' sizes. A
  * step-N folder without a manifest is no checkpoint and is passed over; one with a manifest claims to be
  * complete, so any damage to it is an error that names it: going back silently would hide the damage and lose
- * work. CORRUPT      the newest one is damaged IO, UNSUPPORTED, NO_MEMORY */
+ * work. CORRUPT: the newest one is damaged. IO, UNSUPPORTED, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_newest(const tide_files *files, const char *dir,
                                                   tide_checkpoint_found *found);
 
@@ -94,11 +98,15 @@ TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const c
 /* Check everything (manifest, sizes, headers, the checksum of every byte), compare with `current` if not
  * NULL, and only then push every value. `state` and `changes` (may be NULL) are set on success; current's
  * hyperparameters stand, so the caller takes step, tokens, adam_step and skipped from *state. Another set of frozen tensors is
- * the last of the changes. CORRUPT
- * truncated, altered, or contradicting itself: which file, what MISMATCH     another model, data, seed or
- * batch: the field and both values IO, UNSUPPORTED, NO_MEMORY other        what `write` returned Before the
- * first push nothing has changed; a failure after it (`write` failed, or the disk did) leaves the caller's
- * tensors partly loaded. `progress`, unless NULL, is told of both. */
+ * the last of the changes. `progress`, unless NULL, is told how far it is.
+ *
+ *   CORRUPT      truncated, altered, or contradicting itself: which file, what
+ *   MISMATCH     another model, data, seed or batch: the field and both values
+ *   IO, UNSUPPORTED, NO_MEMORY
+ *   other        what `write` returned
+ *
+ * Before the first push nothing has changed; a failure after it (`write` failed, or the disk did) leaves the caller's
+ * tensors partly loaded. */
 TIDE_NODISCARD tide_status tide_checkpoint_load(const tide_files *files, const char *path,
                                                 const tide_train_state *current,
                                                 const tide_checkpoint_tensors *tensors,

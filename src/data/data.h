@@ -86,8 +86,8 @@ TIDE_NODISCARD tide_status tide_data_validation_batch(const tide_data *data, uin
 uint64_t tide_data_fingerprint(const tide_data *data);
 
 /* Entropy of the validation targets under their own frequencies, nats a token: the loss that a model which
- * knows nothing but the frequencies reaches. One pass over the split, which it also checks. CORRUPT    a
- * token outside the vocabulary NO_MEMORY  no room for 65536 counters */
+ * knows nothing but the frequencies reaches. One pass over the split, which it also checks. CORRUPT: a
+ * token outside the vocabulary. NO_MEMORY: no room for 65536 counters. */
 TIDE_NODISCARD tide_status tide_data_unigram_entropy(const tide_data *data, double *nats);
 
 /* How a token of a sample is shown to people. BYTES: printable ASCII, newline and tab as they are, others

@@ -20,10 +20,12 @@ typedef struct tide_gpt2_config {
 
 /* A preset's name (gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl), or else the path of a Hugging Face
  * config.json of type gpt2. The dropout fields (resid_pdrop, embd_pdrop, attn_pdrop, summary_first_dropout)
- * are ignored: tidepool trains without dropout. On failure *config is unchanged. IO           no preset and
- * no readable file; the message lists the presets CORRUPT      not JSON, a duplicate key, a field missing, of
- * the wrong type or out of range UNSUPPORTED  a GPT-2 variant that is not built (another activation, untied
- * head, scaled attention, n_inner), another model type, or a build without jansson */
+ * are ignored: tidepool trains without dropout. On failure *config is unchanged.
+ *
+ *   IO           no preset and no readable file; the message lists the presets
+ *   CORRUPT      not JSON, a duplicate key, a field missing, of the wrong type or out of range
+ *   UNSUPPORTED  a GPT-2 variant that is not built (another activation, untied head, scaled attention, n_inner), another
+ *                model type, or a build without jansson */
 TIDE_NODISCARD tide_status tide_gpt2_config_open(const char *model, tide_gpt2_config *config);
 
 /* The same from a config.json's text; `origin` names it in messages. CORRUPT, UNSUPPORTED, NO_MEMORY as
