@@ -27,6 +27,9 @@ PKG_CONFIG_SYSROOT_DIR="$work/root"; export PKG_CONFIG_SYSROOT_DIR
 LD_LIBRARY_PATH=$(dirname "$(find "$work/root" -name libtidepool.so)"); export LD_LIBRARY_PATH
 [ -x "$(find "$work/root" -name tidepool -type f -path '*bin*')" ] && "$(find "$work/root" -name tidepool -type f -path '*bin*')" --version >/dev/null
 ok $? "the installed program runs"
+share=$(dirname "$(dirname "$(find "$work/root" -name tidepool-train.1)")")/..
+[ -f "$share/man/man1/tidepool.1" ] && [ -f "$share/bash-completion/completions/tidepool" ] && [ -f "$share/zsh/site-functions/_tidepool" ]
+ok $? "man pages lie where man looks, and what bash and zsh complete where they do"
 
 example=$(dirname "$(find "$work/root" -path '*examples*' -name mlp.c)")
 [ -f "$example/Makefile" ] && cp -r "$example" "$work/consumer" && make -s -C "$work/consumer" CFLAGS="-O3 -Wall -Wextra -Werror" >"$work/make.log" 2>&1

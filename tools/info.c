@@ -6,7 +6,7 @@
 #include "src/train/json_line.h"
 #include "tide_config.h"
 #include "tools/command.h"
-#include "tools/options.h"
+#include "tools/info_options.h"
 #include "tools/rates.h"
 #include "tools/units.h"
 
@@ -19,40 +19,6 @@
 #endif
 
 static const char command_name[] = "tidepool info";
-
-typedef struct info_settings {
-    bool json;
-    const char *device;
-    uint64_t threads;
-} info_settings;
-
-static const tide_option options[] = {
-    {.name = "--json",
-     .kind = TIDE_OPTION_FLAG,
-     .offset = offsetof(info_settings, json),
-     .help = "one line of JSON"},
-    {.name = "--device",
-     .kind = TIDE_OPTION_TEXT,
-     .offset = offsetof(info_settings, device),
-     .metavar = "auto|host|cuda:N",
-     .value = "auto",
-     .help = "what to measure; auto: the first GPU that can be used, else the emulated device on the host"},
-    {.name = "--threads",
-     .kind = TIDE_OPTION_COUNT,
-     .offset = offsetof(info_settings, threads),
-     .metavar = "N",
-     .least = 1,
-     .most = 1024,
-     .value_help = "as in training",
-     .help = "threads to measure with"},
-};
-
-static const tide_option_table table = {
-    .command = command_name,
-    .summary = "usage: tidepool info [--json] [--device DEVICE]\n\nMeasures for about a second.",
-    .options = options,
-    .count = sizeof options / sizeof options[0],
-};
 
 typedef struct feature {
     const char *name;
@@ -322,7 +288,7 @@ static tide_status json_print(const machine_info *info)
 }
 
 /* A GPU that "auto" does not take is told of where all of them are. */
-static tide_status rates_measure(const info_settings *settings, machine_info *info)
+static tide_status rates_measure(const tide_info_settings *settings, machine_info *info)
 {
     char chosen[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
     const char *device = settings->device;
@@ -340,14 +306,14 @@ static tide_status rates_measure(const info_settings *settings, machine_info *in
 
 int tide_command_info(int count, char *const *arguments)
 {
-    info_settings settings;
+    tide_info_settings settings;
     static machine_info info;
     if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
-        tide_options_help(&table, stdout);
+        tide_options_help(&tide_info_table, stdout);
         return TIDE_EXIT_OK;
     }
-    settings = (info_settings){0};
-    tide_status status = tide_options_parse(&table, count, arguments, &settings, NULL);
+    settings = (tide_info_settings){0};
+    tide_status status = tide_options_parse(&tide_info_table, count, arguments, &settings, NULL);
     if (status == TIDE_OK)
         status = tide_topology_read(&info.topology);
     if (status != TIDE_OK)

@@ -1,21 +1,20 @@
 /* tidepool: trains models larger than GPU memory. Chooses the subcommand; each has a file of its own. */
 #include "tide_config.h"
 #include "tools/command.h"
-#include "tools/options.h"
+#include "tools/page.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct command {
-    const char *name;
+    const tide_page *page; /* has its name */
     int (*run)(int count, char *const *arguments);
-    const char *help;
 } command;
 
 static const command commands[] = {
-    {"train", tide_command_train, "train a model, within budgets of device and host memory"},
-    {"info", tide_command_info, "this machine, its measured rates, and what this build has"},
+    {&tide_train_page, tide_command_train},
+    {&tide_info_page, tide_command_info},
 };
 
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -35,11 +34,9 @@ int tide_command_failed(const char *name, tide_status status)
 
 static int help(FILE *out)
 {
-    fputs("tidepool trains models larger than GPU memory.\n\n"
-          "usage: tidepool COMMAND [OPTIONS]\n\n",
-          out);
+    fprintf(out, "%s\n\n", tide_program_page.tables[0]->summary);
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+        fprintf(out, "  %-8s %s\n", commands[i].page->name, commands[i].page->title);
     fputs("\n  --version, --help; tidepool train --help lists its options\n", out);
     return TIDE_EXIT_OK;
 }
@@ -50,8 +47,8 @@ static int unknown_command(const char *word)
     const char *nearest = NULL;
     size_t distance = SIZE_MAX;
     for (size_t i = 0; i < COMMANDS; i++)
-        if (tide_word_is_nearer(word, commands[i].name, &distance))
-            nearest = commands[i].name;
+        if (tide_word_is_nearer(word, commands[i].page->name, &distance))
+            nearest = commands[i].page->name;
     for (size_t i = 0; i < sizeof questions / sizeof questions[0]; i++)
         if (tide_word_is_nearer(word, questions[i], &distance))
             nearest = questions[i];
@@ -65,7 +62,7 @@ static int unknown_command(const char *word)
 static int command_run(int count, char **arguments)
 {
     for (size_t i = 0; i < COMMANDS; i++)
-        if (strcmp(arguments[1], commands[i].name) == 0)
+        if (strcmp(arguments[1], commands[i].page->name) == 0)
             return commands[i].run(count - 2, arguments + 2);
     if (strcmp(arguments[1], "--help") == 0 || strcmp(arguments[1], "-h") == 0)
         return help(stdout);

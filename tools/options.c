@@ -323,13 +323,11 @@ static tide_status required_check(const tide_option_table *table, const bool *gi
     return TIDE_OK;
 }
 
-enum { OPTIONS_MAX = 128 };
-
 tide_status tide_options_parse(const tide_option_table *table, int count, char *const *arguments,
                                void *values, bool *given)
 {
-    bool seen[OPTIONS_MAX] = {false};
-    assert(table->count <= OPTIONS_MAX);
+    bool seen[TIDE_OPTIONS_MAX] = {false};
+    assert(table->count <= TIDE_OPTIONS_MAX);
     defaults_set(table, values);
     tide_status status = TIDE_OK;
     for (int i = 0; i < count && status == TIDE_OK; i++)
@@ -339,6 +337,12 @@ tide_status tide_options_parse(const tide_option_table *table, int count, char *
     if (status == TIDE_OK && given != NULL)
         memcpy(given, seen, table->count * sizeof *given);
     return status;
+}
+
+const char *tide_option_table_name(const tide_option_table *table)
+{
+    const char *blank = strrchr(table->command, ' ');
+    return blank != NULL ? blank + 1 : table->command;
 }
 
 bool tide_options_asked(int count, char *const *arguments, const char *name)
@@ -367,15 +371,16 @@ char *tide_option_texts_join(const tide_option_texts *texts)
 
 /* ---- help ---- */
 
-static void option_help(const tide_option *option, FILE *out)
+const char *tide_option_metavar(const tide_option *option)
 {
-    char head[96], range[RANGE_TEXT_BYTES];
-    const char *metavar = option->kind == TIDE_OPTION_SWITCH ? "on|off" : option->metavar;
-    snprintf(head, sizeof head, "  %s%s%s", option->name, metavar != NULL ? " " : "",
-             metavar != NULL ? metavar : "");
-    fprintf(out, "%-38s%s %s", head, strlen(head) >= 38 ? "\n                                     " : "",
-            option->help);
+    return option->kind == TIDE_OPTION_SWITCH ? "on|off" : option->metavar;
+}
+
+void tide_option_tell(const tide_option *option, FILE *out)
+{
+    char range[RANGE_TEXT_BYTES];
     const char *value = option->value != NULL ? option->value : option->value_help;
+    fputs(option->help, out);
     if (option->required)
         fputs(" (required)", out);
     if (option->kind == TIDE_OPTION_TEXTS)
@@ -386,6 +391,16 @@ static void option_help(const tide_option *option, FILE *out)
     }
     if (value != NULL)
         fprintf(out, " (default: %s)", value);
+}
+
+static void option_help(const tide_option *option, FILE *out)
+{
+    char head[96];
+    const char *metavar = tide_option_metavar(option);
+    snprintf(head, sizeof head, "  %s%s%s", option->name, metavar != NULL ? " " : "",
+             metavar != NULL ? metavar : "");
+    fprintf(out, strlen(head) > 38 ? "%s\n%39s" : "%-38s%s", head, strlen(head) > 38 ? "" : " ");
+    tide_option_tell(option, out);
     fputc('\n', out);
 }
 

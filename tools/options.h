@@ -26,7 +26,7 @@ typedef enum tide_option_kind {
     TIDE_OPTION_RATE,     /* double, bytes a second, in [least, most] */
 } tide_option_kind;
 
-enum { TIDE_OPTION_TEXTS_MAX = 64 };
+enum { TIDE_OPTION_TEXTS_MAX = 64, TIDE_OPTIONS_MAX = 128 };
 
 /* All values of one option, in the order in which they were given; they point into argv. */
 typedef struct tide_option_texts {
@@ -46,15 +46,20 @@ typedef struct tide_option {
     double least, most;     /* COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
     bool required;          /* a command line without it is an error */
     const char *value_help; /* shown as the default where `value` is NULL, e.g. "what the run needs" */
+    const char *words; /* that shells offer as values, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
     const char *help;
 } tide_option;
 
 typedef struct tide_option_table {
     const char *command; /* "tidepool train", begins every message */
-    const char *summary; /* help's first lines */
+    const char *title;   /* what it does, in a phrase: in the list of a command's commands; else NULL */
+    const char *summary; /* help's first lines: the usage; then, after an empty line, what it does */
     const tide_option *options;
     size_t count;
 } tide_option_table;
+
+/* The command's last word: "train". */
+const char *tide_option_table_name(const tide_option_table *table);
 
 /* Set every field of *values to its default, then read the arguments: "--name value" or "--name=value".
  * *given, one bool an option, says which were on the command line (may be NULL). ARGUMENT  unknown or
@@ -64,6 +69,12 @@ TIDE_NODISCARD tide_status tide_options_parse(const tide_option_table *table, in
 
 /* Whether `name` is one of the arguments before any "--". */
 bool tide_options_asked(int count, char *const *arguments, const char *name);
+
+/* What stands for its value: "SIZE", "on|off"; NULL for a FLAG. */
+const char *tide_option_metavar(const tide_option *option);
+
+/* Its help, range and default, as --help and the man pages have them. */
+void tide_option_tell(const tide_option *option, FILE *out);
 
 void tide_options_help(const tide_option_table *table, FILE *out);
 

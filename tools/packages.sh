@@ -55,4 +55,4 @@ clang*)
     ;;
 esac
 TIDE_BUILD_PACKAGES="$tide_compiler libc6-dev make meson ninja-build pkg-config python3 libhwloc-dev libjansson-dev libjemalloc-dev libdnnl-dev"
-TIDE_TEST_PACKAGES="$tide_compiler_tests libcmocka-dev"
+TIDE_TEST_PACKAGES="$tide_compiler_tests libcmocka-dev man-db groff-base zsh"

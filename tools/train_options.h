@@ -58,6 +58,8 @@ typedef struct tide_train_settings {
     uint64_t delays;
 } tide_train_settings;
 
+extern const tide_option_table tide_train_table;
+
 /* Read the command line, then check what one option says against another. ARGUMENT: the message is complete.
  */
 TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,

@@ -1,0 +1,41 @@
+/* The pages that are made: the program's, and one of each command. A new command is a line here, one in main.c, and its name in
+ * pages/meson.build. */
+#include "tools/page.h"
+
+#include <stdbool.h>
+
+/* main.c reads these by itself; --help is every command's. */
+static const tide_option options[] = {
+    {.name = "--version", .kind = TIDE_OPTION_FLAG, .help = "print the version, and do no more"},
+};
+
+static const tide_option_table table = {
+    .command = "tidepool",
+    .summary = "usage: tidepool COMMAND [OPTIONS]\n\ntidepool trains models larger than GPU memory.",
+    .options = options,
+    .count = sizeof options / sizeof options[0],
+};
+
+static const tide_option_table *const tables[] = {&table};
+
+const tide_page tide_program_page = {
+    .name = "",
+    .title = "trains models larger than GPU memory",
+    .tables = tables,
+    .table_count = 1,
+    .description = "Parameters, gradients and optimizer state are packed into chunks of one size. The chunks "
+                   "move between device and "
+                   "host memory so that the device always finds what it needs. Where they are never changes "
+                   "a bit of the result.",
+    .statuses = "0\tdone\n"
+                "1\ta failure; one line on standard error tells it\n"
+                "2\ta command line that makes no sense; one line on standard error says what would",
+};
+
+const tide_page *const tide_pages[] = {
+    &tide_program_page,
+    &tide_train_page,
+    &tide_info_page,
+};
+
+const size_t tide_page_count = sizeof tide_pages / sizeof tide_pages[0];

@@ -1,0 +1,190 @@
+/* The table of `tidepool train`: names, kinds, ranges, defaults and help in one place; and what its man page says beside
+ * them. Linked with the program and with what makes the pages, which has no trainer. */
+#include "tools/page.h"
+#include "tools/train_options.h"
+
+#define AT(field) offsetof(tide_train_settings, field)
+
+/* Bounds of sizes: below a byte and beyond any machine. */
+#define SIZE_LEAST 1.0
+#define SIZE_MOST  1152921504606846976.0 /* 1024 PiB */
+
+#define PRESETS "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl"
+
+/* clang-format off */ /* one entry a paragraph */
+static const tide_option options[] = {
+    {.help = "model and data"},
+    {.name = "--model", .kind = TIDE_OPTION_TEXT, .offset = AT(model), .metavar = "NAME|FILE",
+     .required = true,
+     .words = PRESETS,
+     .help = PRESETS ", or a Hugging Face config.json of type gpt2"},
+    {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = AT(data), .metavar = "PATH",
+     .value_help = "none; needed unless --device null",
+     .help = "a text file (its bytes are the tokens), a shard in llm.c's format, or a folder of shards (*.bin)"},
+    {.name = "--seq-len", .kind = TIDE_OPTION_COUNT, .offset = AT(seq_len), .metavar = "N", .least = 1,
+     .most = 1048576, .value_help = "the model's context",
+     .help = "tokens of a sequence"},
+    {.name = "--vocab-size", .kind = TIDE_OPTION_COUNT, .offset = AT(vocab_size), .metavar = "N",
+     .least = 1, .most = 16777216, .value_help = "the model's",
+     .help = "vocabulary of the model; every token must be below it"},
+    {.name = "--dtype", .kind = TIDE_OPTION_CHOICE, .offset = AT(dtype), .metavar = "bf16|fp16|fp32",
+     .value = "bf16",
+     .help = "of params and activations; masters and moments are always fp32"},
+    {.name = "--seed", .kind = TIDE_OPTION_COUNT, .offset = AT(seed), .metavar = "N",
+     .most = 9007199254740992.0, .value = "1",
+     .help = "of initial values, data order and samples"},
+
+    {.help = "training"},
+    {.name = "--steps", .kind = TIDE_OPTION_COUNT, .offset = AT(steps), .metavar = "N", .least = 1,
+     .most = 1e12, .value = "1000",
+     .help = "where the run and its schedule end"},
+    {.name = "--batch-tokens", .kind = TIDE_OPTION_COUNT, .offset = AT(batch_tokens), .metavar = "N",
+     .least = 1, .most = 1e12, .value_help = "8 sequences",
+     .help = "tokens of a step, a multiple of the sequence length"},
+    {.name = "--micro-batch", .kind = TIDE_OPTION_COUNT, .offset = AT(micro_batch), .metavar = "SEQUENCES",
+     .least = 1, .most = 1e9, .value_help = "as many as divide the batch, up to 1024 tokens",
+     .help = "sequences computed at once; divides the batch"},
+    {.name = "--lr", .kind = TIDE_OPTION_REAL, .offset = AT(lr), .metavar = "X", .most = 1000,
+     .value = "6e-4",
+     .help = "learning rate after warm-up; a cosine takes it down to a tenth"},
+    {.name = "--warmup", .kind = TIDE_OPTION_COUNT, .offset = AT(warmup), .metavar = "N", .most = 1e12,
+     .value_help = "a tenth of the steps, at most 100",
+     .help = "steps of linear warm-up"},
+    {.name = "--weight-decay", .kind = TIDE_OPTION_REAL, .offset = AT(weight_decay), .metavar = "X",
+     .most = 1000, .value = "0.1",
+     .help = "decoupled, on matrices and embeddings only"},
+    {.name = "--clip", .kind = TIDE_OPTION_REAL, .offset = AT(clip), .metavar = "X", .most = 1e9,
+     .value = "1.0",
+     .help = "global gradient norm to clip to; 0: no clipping, updates run during backward"},
+    {.name = "--loss-scale", .kind = TIDE_OPTION_TEXT, .offset = AT(loss_scale), .metavar = "dynamic|N",
+     .value_help = "dynamic with fp16, none with other dtypes",
+     .help = "multiply the loss' gradient by it; dynamic: from 65536 on, half after an overflow, twice after 2000 steps"},
+    {.name = "--freeze", .kind = TIDE_OPTION_TEXTS, .offset = AT(freeze), .metavar = "GLOB",
+     .value_help = "none",
+     .help = "do not train params of such names, as in 'h.[0-9].*': 2 bytes each instead of 14, no gradients"},
+    {.name = "--recompute", .kind = TIDE_OPTION_CHOICE, .offset = AT(recompute), .metavar = "auto|none|all",
+     .value = "auto",
+     .help = "blocks whose activations backward computes again; never changes a bit"},
+
+    {.help = "memory and device"},
+    {.name = "--device", .kind = TIDE_OPTION_TEXT, .offset = AT(device), .metavar = "auto|host|null|cuda:N",
+     .value = "auto",
+     .help = "auto: the first GPU that can be used, else host, the emulated device; null: predict, compute nothing"},
+    {.name = "--device-memory", .kind = TIDE_OPTION_SIZE, .offset = AT(device_memory_bytes),
+     .metavar = "SIZE", .least = SIZE_LEAST, .most = SIZE_MOST,
+     .value_help = "what the run needs, at most what a GPU has free; host: 25% of free memory or the least that works",
+     .help = "hard budget of device memory"},
+    {.name = "--host-memory", .kind = TIDE_OPTION_SIZE, .offset = AT(host_memory_bytes), .metavar = "SIZE",
+     .least = SIZE_LEAST, .most = SIZE_MOST,
+     .value_help = "what the run needs, at most 80% of memory free or not in use yet; host: of what the device budget leaves free",
+     .help = "hard budget of host memory for model data; for a GPU it is pinned"},
+    {.name = "--chunk-size", .kind = TIDE_OPTION_SIZE, .offset = AT(chunk_bytes), .metavar = "SIZE",
+     .least = 262144, .most = 1073741824, .value = "64MiB",
+     .help = "unit of every move; a power of two, on a GPU 2MiB or more"},
+    {.name = "--prefetch", .kind = TIDE_OPTION_SWITCH, .offset = AT(prefetch), .value = "on",
+     .help = "fetch chunks before their ops ask for them"},
+    {.name = "--optimizer-placement", .kind = TIDE_OPTION_CHOICE, .offset = AT(placement),
+     .metavar = "auto|host|device", .value = "auto",
+     .help = "where the optimizer runs; never changes a bit"},
+    {.name = "--link-bandwidth", .kind = TIDE_OPTION_RATE, .offset = AT(link_bytes_per_second),
+     .metavar = "SIZE/s", .least = 1000, .most = SIZE_MOST, .value_help = "no limit; null: as measured",
+     .help = "host device: slow copies down to this, each way, to imitate PCIe"},
+    {.name = "--threads", .kind = TIDE_OPTION_COUNT, .offset = AT(threads), .metavar = "N", .least = 1,
+     .most = 1024, .value_help = "one a core; optimizer beside a GPU: two fewer",
+     .help = "of kernels and of the optimizer on the host"},
+
+    {.help = "output"},
+    {.name = "--metrics", .kind = TIDE_OPTION_TEXT, .offset = AT(metrics), .metavar = "FILE",
+     .help = "write a JSON line a step; with --resume it is continued"},
+    {.name = "--trace", .kind = TIDE_OPTION_TEXT, .offset = AT(trace), .metavar = "FILE",
+     .help = "write what happens to every chunk as JSON lines"},
+    {.name = "--checkpoint", .kind = TIDE_OPTION_TEXT, .offset = AT(checkpoint), .metavar = "DIR",
+     .help = "save here at the end and on SIGINT or SIGTERM"},
+    {.name = "--save-every", .kind = TIDE_OPTION_COUNT, .offset = AT(save_every), .metavar = "N",
+     .least = 1, .most = 1e12, .value_help = "at the end only",
+     .help = "save every N steps"},
+    {.name = "--keep", .kind = TIDE_OPTION_COUNT, .offset = AT(keep), .metavar = "K", .most = 1000000,
+     .value = "2",
+     .help = "how many checkpoints stay; 0: all"},
+    {.name = "--resume", .kind = TIDE_OPTION_FLAG, .offset = AT(resume),
+     .help = "continue from the newest checkpoint in --checkpoint, if there is one"},
+    {.name = "--eval-every", .kind = TIDE_OPTION_COUNT, .offset = AT(eval_every), .metavar = "N",
+     .most = 1e12, .value = "100",
+     .help = "validation loss every N steps and at the end; 0: never"},
+    {.name = "--sample", .kind = TIDE_OPTION_COUNT, .offset = AT(sample), .metavar = "N", .most = 1000000,
+     .value = "64",
+     .help = "tokens of text to make at the end; 0: none"},
+
+    {.help = "--device null: the machine to predict for"},
+    {.name = "--machine-flops", .kind = TIDE_OPTION_REAL, .offset = AT(machine_flops), .metavar = "X",
+     .least = 1, .most = 1e21, .value_help = "as measured here",
+     .help = "floating-point operations a second"},
+    {.name = "--machine-device-rate", .kind = TIDE_OPTION_RATE, .offset = AT(machine_device_rate),
+     .metavar = "SIZE/s", .least = 1, .most = SIZE_MOST, .value_help = "as measured here",
+     .help = "bandwidth of device memory"},
+    {.name = "--machine-host-rate", .kind = TIDE_OPTION_RATE, .offset = AT(machine_host_rate),
+     .metavar = "SIZE/s", .least = 1, .most = SIZE_MOST, .value_help = "as measured here",
+     .help = "bandwidth of host memory"},
+    {.name = "--machine-map-us", .kind = TIDE_OPTION_COUNT, .offset = AT(machine_map_us), .metavar = "N",
+     .most = 1e9, .value_help = "as measured here",
+     .help = "microseconds to map a chunk"},
+
+    {.help = "checks (host device), for debugging; they cost time"},
+    {.name = "--checks", .kind = TIDE_OPTION_SWITCH, .offset = AT(checks), .value = "off",
+     .help = "prove every ordering between streams, make a use after eviction fault, name the chunk in a fault"},
+    {.name = "--delays", .kind = TIDE_OPTION_COUNT, .offset = AT(delays), .metavar = "SEED", .least = 1,
+     .most = 9007199254740992.0, .value_help = "none",
+     .help = "stretch every stream at random"},
+};
+/* clang-format on */
+
+const tide_option_table tide_train_table = {
+    .command = "tidepool train",
+    .summary =
+        "usage: tidepool train --model NAME|FILE --data PATH [OPTIONS]\n\n"
+        "Trains a GPT-2 within hard budgets of device and host memory. Sizes: 64MiB, 8GiB, 500MB or bytes.",
+    .options = options,
+    .count = sizeof options / sizeof options[0],
+};
+
+static const tide_option_table *const tables[] = {&tide_train_table};
+
+const tide_page tide_train_page = {
+    .name = "train",
+    .title = "train a model, within budgets of device and host memory",
+    .tables = tables,
+    .table_count = 1,
+    .description = "Params, gradients and optimizer state lie in chunks of one size, which move between "
+                   "device and host memory so "
+                   "that the device finds what it needs. Loss and weights are the same to the last bit for "
+                   "every budget, chunk size "
+                   "and placement of the optimizer.\n\n"
+                   "A run prints where every byte goes before its first step; a budget that can't do is "
+                   "refused at once, naming the "
+                   "least that works. Then it prints how training goes: loss, tokens a second, for how much "
+                   "of the time compute stood "
+                   "still and what for, and what was moved.\n\n"
+                   "SIGINT and SIGTERM finish the step, save if --checkpoint is given, and end the run with "
+                   "exit status 0; the same "
+                   "signal once more ends it at once.",
+    .statuses = "0\tthe run is done, or a signal ended it between two steps\n"
+                "1\ta failure; one line on standard error tells it\n"
+                "2\ta command line that makes no sense; one line on standard error says what would",
+    .environment =
+        "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for first\n"
+        "TIDEPOOL_LOG\tmatmul: tell on standard error which algorithm a GPU takes for each product",
+    .files = "DIR/step-N/\ta checkpoint after step N, in the folder of --checkpoint: model.safetensors holds "
+             "the params, "
+             "momentum.safetensors and variance.safetensors the optimizer's moments, manifest.json the rest",
+    .examples = "A quarter of the model data on the device:\n\n"
+                "    tidepool train --model gpt2 --data book.txt \\\n"
+                "        --device-memory 400MiB --chunk-size 16MiB --steps 200\n\n"
+                "Save every 100 steps, and continue after whatever ended the run:\n\n"
+                "    tidepool train --model gpt2 --data book.txt \\\n"
+                "        --checkpoint run --save-every 100 --resume\n\n"
+                "Train the last two blocks of gpt2 and the norm behind them:\n\n"
+                "    tidepool train --model gpt2 --data book.txt \\\n"
+                "        --freeze 'w?e.weight' --freeze 'h.[0-9].*'\n\n"
+                "Predict a run on this machine, without data or the memory for it:\n\n"
+                "    tidepool train --model gpt2-xl --device null --device-memory 4GiB --steps 5",
+};
