@@ -7,8 +7,10 @@
  * param) less the region makes slots of 64 MiB. From 15% on all 16-bit params fit (2 of 14 bytes), so the
  * last budgets, a tenth or a half of the params and the largest op, are where policies differ most.
  *
- * The least is what no policy can do without: each chunk that is updated on the host goes out and comes back.
+ * Updates are what no policy can do without: each chunk that is updated on the host goes out and comes back. The
+ * least (chunk/least.h) bounds what so many slots come to, updates and all.
  */
+#include "chunk/least.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer.h"
 #include "tests/bench/bench.h"
@@ -154,6 +156,29 @@ static uint64_t update_copies(const tide_use_trace *trace)
     return copies;
 }
 
+/* Against the least of each way. */
+static void measure_least(const model *of, const budget *b, const tide_use_trace *trace, uint32_t slots,
+                          const tide_plan *ours)
+{
+    tide_least *least;
+    uint64_t in = 0, out = 0;
+    double seconds[TIMED_BUILDS];
+    char name[NAME_BYTES];
+    check(tide_least_create(trace->chunk_count, trace->use_count, trace->moment_count, &least), "least");
+    for (int i = 0; i < TIMED_BUILDS; i++) {
+        const double began = bench_seconds();
+        tide_least_find(least, trace, slots, &in, &out);
+        seconds[i] = bench_seconds() - began;
+    }
+    tide_least_destroy(least);
+    const double median = bench_median(seconds, TIMED_BUILDS);
+    snprintf(name, sizeof name, "%s, %s, ours to the least", of->name, b->name);
+    bench_figure(name, (double)plan_copies(ours) / (double)(in + out), "ratio", BENCH_AT_MOST, 1.02,
+                 "%" PRIu64 " chunks in, at least %" PRIu64 "; %" PRIu64 " out, at least %" PRIu64
+                 "; found in %.2f ms, %.0f ns a use",
+                 ours->copies_in, in, ours->copies_out, out, median * 1e3, median * 1e9 / trace->use_count);
+}
+
 static double plan_seconds(tide_planner *planner, const tide_use_trace *trace, uint32_t slots)
 {
     double seconds[TIMED_BUILDS];
@@ -172,15 +197,17 @@ static void measure_budget(const model *of, const budget *b, const tide_pool_pla
     const double seconds = plan_seconds(planner, trace, slots);
     const tide_plan *ours = tide_planner_build(planner, trace, slots);
     const double copies = (double)plan_copies(ours), gib = (double)plan->chunk_bytes / (1 << 30);
+    measure_least(of, b, trace, slots, ours);
     for (policy which = 0; which < POLICY_COUNT; which++) {
         char name[NAME_BYTES];
         const double theirs = (double)policy_sum(which, trace, slots) / POLICY_STEPS;
         snprintf(name, sizeof name, "%s, %s, %s to ours", of->name, b->name, policy_name(which));
-        bench_figure(name, theirs / copies, "ratio", BENCH_AT_LEAST, 1.0,
-                     "%u slots; ours %.1f GiB a step, least %.1f, theirs %.1f; %u uses of %u chunks planned "
-                     "in %.2f ms",
-                     slots, copies * gib, (double)update_copies(trace) * gib, theirs * gib, trace->use_count,
-                     trace->chunk_count, seconds * 1e3);
+        bench_figure(
+            name, theirs / copies, "ratio", BENCH_AT_LEAST, 1.0,
+            "%u slots; ours %.1f GiB a step, updates %.1f, theirs %.1f; %u uses of %u chunks planned "
+            "in %.2f ms",
+            slots, copies * gib, (double)update_copies(trace) * gib, theirs * gib, trace->use_count,
+            trace->chunk_count, seconds * 1e3);
     }
 }
 

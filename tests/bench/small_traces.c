@@ -225,6 +225,7 @@ bool trace_turn(const tide_use_trace *trace, uint32_t moments, tide_use_trace *t
 typedef struct search {
     const tide_use_trace *trace;
     uint32_t slots;
+    uint32_t in, out;          /* what a copy costs */
     uint32_t possible[STATES]; /* states that fit, as numbers */
     uint32_t possible_count;
     uint32_t cost[2][STATES];
@@ -277,12 +278,12 @@ static void branch(search *s, const moment_sets *sets, uint32_t state, uint32_t 
     const uint32_t before = state >> SMALL_CHUNKS_MAX, device = before | sets->begins;
     if ((uint32_t)__builtin_popcount(device) > s->slots)
         return;
-    cost += (uint32_t)__builtin_popcount(sets->brings & ~before);
+    cost += s->in * (uint32_t)__builtin_popcount(sets->brings & ~before);
     const uint32_t modified = ((state & ((1u << SMALL_CHUNKS_MAX) - 1)) | sets->modifies) & ~sets->ends;
     const uint32_t free_choice = sets->finishes & ~sets->leaves;
     for (uint32_t chosen = free_choice;; chosen = (chosen - 1) & free_choice) {
         const uint32_t leaving = chosen | sets->leaves;
-        const uint32_t total = cost + (uint32_t)__builtin_popcount(modified & leaving);
+        const uint32_t total = cost + s->out * (uint32_t)__builtin_popcount(modified & leaving);
         uint32_t *least = &s->cost[1][state_of(device & ~leaving, modified & ~leaving)];
         *least = total < *least ? total : *least;
         if (chosen == 0)
@@ -316,8 +317,14 @@ static uint32_t search_period(search *s)
 
 bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found)
 {
+    return optimum_find_weighed(trace, slots, 1, 1, found);
+}
+
+bool optimum_find_weighed(const tide_use_trace *trace, uint32_t slots, uint32_t in, uint32_t out,
+                          optimum *found)
+{
     assert(trace->chunk_count <= SMALL_CHUNKS_MAX);
-    search s = {.trace = trace, .slots = slots};
+    search s = {.trace = trace, .slots = slots, .in = in, .out = out};
     list_possible(&s);
     uint32_t value = 0, growth = UINT32_MAX, same = 0;
     for (uint32_t period = 1; period <= PERIODS_MAX; period++) {

@@ -54,6 +54,10 @@ typedef struct optimum {
 /* At most SMALL_CHUNKS_MAX chunks and 3 slots. False: it has not settled (not seen yet). */
 bool optimum_find(const tide_use_trace *trace, uint32_t slots, optimum *found);
 
+/* The same where a copy in, and one out, count as so much: one way alone if the other is 0. */
+bool optimum_find_weighed(const tide_use_trace *trace, uint32_t slots, uint32_t in, uint32_t out,
+                          optimum *found);
+
 /* The training step that a manager has recorded and planned, NULL if there is none. The manager's. */
 const tide_use_trace *trace_recorded(const tide_manager *manager);
 

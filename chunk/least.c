@@ -1,0 +1,352 @@
+/* See least.h for what is counted.
+ *
+ * A stretch is a run of moments that a chunk may be kept through, or not: a copy then. It lies between two
+ * uses of the chunk, the moments of which it does not count. At a moment, the stretches kept and the chunks
+ * in use that are in none of them (`crowd`) need slots. So the question is which stretches to give up, as
+ * few as can be, such that this is never more than there are slots.
+ *
+ * Walk. From the left; whenever there are too many, give up the one that ends last. No choice gives up
+ * fewer: one of those at this moment has to go; whichever it is, all moments before have room already; and
+ * at the moments after, the one that ends last takes a slot wherever any of the others does. That holds
+ * with any room at any moment.
+ *
+ * Steps without end. Let D(n) be what the walk gives up in n steps that begin with nothing kept. Stretches
+ * that began earlier are left out, and so is all that would go after the n-th step: any policy gives up at
+ * least D(n) of the stretches of any n steps. So D(m + n) >= D(m) + D(n), and D(n) / n is never above its
+ * limit, which is a bound on the average of every policy. As soon as a step begins with the stretches with
+ * which an earlier one began, the walk repeats for ever, and what is given up between the two, by the steps
+ * between them, is the limit. If that is not seen in STEPS_MAX steps the largest D(n) / n is taken: not the
+ * limit, but not above it.
+ *
+ * The copy of a stretch given up is made before the stretch ends, less than a step after it began: a policy
+ * makes D(n) copies in n + 1 steps, which is the same on average.
+ */
+#include "chunk/least.h"
+
+#include "chunk/array.h"
+#include "chunk/use_set.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Two or three are enough as a rule: of 120,000 walks on random steps one needs more than 8. Where a step goes
+ * round and round, each of 8 takes its time: 0.4 microseconds a use. */
+enum { STEPS_MAX = 8 };
+
+struct tide_least {
+    tide_arrays arrays;
+    uint32_t chunk_capacity, use_capacity, moment_capacity;
+    const tide_use_trace *trace;
+    uint32_t slots;
+    uint32_t *next;                  /* per chunk: scratch */
+    uint32_t *following;             /* per use: its chunk's next one, in this step or the next */
+    uint32_t *moment_first;          /* per moment: its first use */
+    uint32_t *ending, *ending_first; /* uses by the moment they end in; per moment where its ones begin */
+
+    uint32_t *until;  /* per use: where the stretch after it ends, TIDE_USE_NONE if there is none */
+    uint32_t *crowd;  /* per moment: chunks that need a slot and are in no stretch */
+    uint64_t certain; /* copies a step beside those of stretches given up */
+
+    tide_use_set kept; /* stretches, by the use where they end: no two end at the same */
+    uint32_t kept_count;
+    uint64_t *words; /* of `kept`, when each step played began */
+    size_t word_count;
+};
+
+/* --- the walk --- */
+
+static bool is_kept(const tide_least *l, uint32_t end)
+{
+    return tide_use_set_below(&l->kept, end + 1) == end;
+}
+
+/* Uses are numbered in order, and no stretch is as long as a step: those that end in the next step have
+ * lower numbers than all uses from here on. */
+static uint32_t ends_last(const tide_least *l, uint32_t moment)
+{
+    const uint32_t in_next_step = tide_use_set_below(&l->kept, l->moment_first[moment]);
+    return in_next_step != TIDE_USE_NONE ? in_next_step : tide_use_set_below(&l->kept, l->trace->use_count);
+}
+
+/* Returns how many were given up. */
+static uint64_t walk_moment(tide_least *l, uint32_t moment)
+{
+    uint64_t given_up = 0;
+    for (uint32_t use = l->moment_first[moment]; use < l->moment_first[moment + 1]; use++) {
+        if (!is_kept(l, use))
+            continue;
+        tide_use_set_erase(&l->kept, use);
+        l->kept_count--;
+    }
+    for (; l->kept_count + l->crowd[moment] > l->slots; l->kept_count--, given_up++) {
+        assert(l->kept_count > 0);
+        tide_use_set_erase(&l->kept, ends_last(l, moment));
+    }
+    for (uint32_t i = l->ending_first[moment]; i < l->ending_first[moment + 1]; i++) {
+        const uint32_t until = l->until[l->ending[i]];
+        if (until == TIDE_USE_NONE)
+            continue;
+        tide_use_set_insert(&l->kept, until);
+        l->kept_count++;
+    }
+    return given_up;
+}
+
+/* The words of `kept` as a step began; 0: as they are now. */
+static uint64_t *words_at(const tide_least *l, uint32_t step)
+{
+    return l->words + step * l->word_count;
+}
+
+/* The step before `now` that began with what is kept now; `now` if none did. */
+static uint32_t step_alike(const tide_least *l, uint32_t now)
+{
+    uint32_t step = 0;
+    while (step < now && memcmp(words_at(l, step + 1), words_at(l, 0), l->word_count * sizeof *l->words) != 0)
+        step++;
+    return step;
+}
+
+/* Copies a step, rounded down. */
+static uint64_t walk_steps(tide_least *l)
+{
+    uint64_t given_up[STEPS_MAX + 1] = {0}, most = 0; /* before each step */
+    tide_use_set_clear(&l->kept);
+    l->kept_count = 0;
+    for (uint32_t step = 0; step < STEPS_MAX; step++) {
+        memcpy(words_at(l, step + 1), words_at(l, 0), l->word_count * sizeof *l->words);
+        given_up[step + 1] = given_up[step];
+        for (uint32_t moment = 0; moment < l->trace->moment_count; moment++)
+            given_up[step + 1] += walk_moment(l, moment);
+        const uint32_t alike = step_alike(l, step + 1);
+        if (alike <= step)
+            return l->certain + (given_up[step + 1] - given_up[alike]) / (step + 1 - alike);
+        const uint64_t average = given_up[step + 1] / (step + 1);
+        most = average > most ? average : most;
+    }
+    return l->certain + most;
+}
+
+/* --- stretches --- */
+
+/* Moments between a use and a later one of its chunk, in this step or the next. */
+static uint32_t moments_between(const tide_least *l, uint32_t use, uint32_t later)
+{
+    const tide_trace_use *u = &l->trace->uses[use];
+    const uint32_t from = u->moment + u->held_moments + 1, to = l->trace->uses[later].moment;
+    return to >= from ? to - from : to + l->trace->moment_count - from;
+}
+
+/* The moments of a use: one more (or less, UINT32_MAX) in the crowd, as differences. */
+static void add_to_crowd(tide_least *l, uint32_t use, uint32_t by)
+{
+    const tide_trace_use *u = &l->trace->uses[use];
+    l->crowd[u->moment] += by;
+    l->crowd[u->moment + u->held_moments + 1] -= by;
+}
+
+/* No stretches yet: all that is used is in the crowd. */
+static void begin_stretches(tide_least *l)
+{
+    l->certain = 0;
+    memset(l->crowd, 0, (l->trace->moment_count + 1u) * sizeof *l->crowd);
+    for (uint32_t use = 0; use < l->trace->use_count; use++) {
+        l->until[use] = TIDE_USE_NONE;
+        add_to_crowd(l, use, 1);
+    }
+}
+
+static void sum_crowd(tide_least *l)
+{
+    for (uint32_t moment = 1; moment < l->trace->moment_count; moment++)
+        l->crowd[moment] += l->crowd[moment - 1];
+    for (uint32_t moment = 0; moment < l->trace->moment_count; moment++)
+        assert(l->crowd[moment] <= l->slots);
+}
+
+/* Copies in. A use that creates needs none; after one that leaves, the next has one for certain. All other gaps
+ * are stretches, and these are all copies there are: nothing is relaxed. */
+static uint64_t least_in(tide_least *l)
+{
+    begin_stretches(l);
+    for (uint32_t use = 0; use < l->trace->use_count; use++) {
+        const uint32_t next = l->following[use];
+        if (l->trace->uses[next].flags & TIDE_TRACE_CREATES)
+            continue;
+        if (l->trace->uses[use].flags & TIDE_TRACE_LEAVES)
+            l->certain++;
+        else
+            l->until[use] = next;
+    }
+    sum_crowd(l);
+    return walk_steps(l);
+}
+
+/* Modified content, from the use that modified it to the last that wants it as it is: the next that
+ * modifies, or whose end is the content's. */
+typedef struct span {
+    uint32_t first, last;
+    uint32_t widest, widest_moments; /* the use before its widest gap */
+    bool goes;                       /* it has to go to the host before its end: a copy for certain */
+} span;
+
+static bool modifies(const tide_trace_use *use)
+{
+    return (use->flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_CREATES)) != 0;
+}
+
+/* The gap before a use that creates is left out: content that is not ended counts as dead from its last use
+ * on, which saves copies at most. Ends at `first` at the latest, which modifies. */
+static span span_from(const tide_least *l, uint32_t first)
+{
+    span s = {first, first, first, 0, false};
+    for (;;) {
+        if (l->trace->uses[s.last].flags & TIDE_TRACE_LEAVES) {
+            s.goes = true;
+            return s;
+        }
+        const uint32_t next = l->following[s.last], flags = l->trace->uses[next].flags;
+        const uint32_t moments = moments_between(l, s.last, next);
+        if (flags & TIDE_TRACE_CREATES)
+            return s;
+        if (moments > s.widest_moments) {
+            s.widest = s.last;
+            s.widest_moments = moments;
+        }
+        s.last = next;
+        if (flags & (TIDE_TRACE_MODIFIES | TIDE_TRACE_ENDS))
+            return s;
+    }
+}
+
+/* Copies out. Each span is one copy unless its chunk stays through all of its gaps: after a copy out it is
+ * clean, until it is modified again. Two ways to make stretches of spans with several gaps, each easier than
+ * the truth:
+ *
+ *   whole false  the widest gap alone. To stay through all gaps is to stay through that one.
+ *   whole true   all of it. Its own uses in between are taken out of the crowd, for the stretch has their slot
+ *                if it is kept; if it is given up they should be in the crowd again, and are not: more room.
+ */
+static uint64_t least_out(tide_least *l, bool whole)
+{
+    begin_stretches(l);
+    for (uint32_t use = 0; use < l->trace->use_count; use++) {
+        if (!modifies(&l->trace->uses[use]) || l->trace->uses[use].flags & TIDE_TRACE_ENDS)
+            continue;
+        const span s = span_from(l, use);
+        l->certain += s.goes;
+        if (s.goes || s.widest_moments == 0) /* without a moment between its uses it can't be given up */
+            continue;
+        l->until[whole ? s.first : s.widest] = whole ? s.last : l->following[s.widest];
+        for (uint32_t inside = l->following[use]; whole && inside != s.last; inside = l->following[inside])
+            add_to_crowd(l, inside, UINT32_MAX);
+    }
+    sum_crowd(l);
+    return walk_steps(l);
+}
+
+/* --- the trace --- */
+
+/* Where each moment's uses begin. */
+static void index_moments(tide_least *l)
+{
+    uint32_t moment = 0;
+    for (uint32_t use = 0; use < l->trace->use_count; use++) {
+        assert(l->trace->uses[use].chunk < l->trace->chunk_count);
+        for (; moment <= l->trace->uses[use].moment; moment++)
+            l->moment_first[moment] = use;
+    }
+    for (; moment <= l->trace->moment_count; moment++)
+        l->moment_first[moment] = l->trace->use_count;
+}
+
+/* A counting sort; ending_first[m + 1] serves as the place to fill for moment m, so it ends as the next
+ * one's beginning. */
+static void index_endings(tide_least *l)
+{
+    memset(l->ending_first, 0, (l->trace->moment_count + 2u) * sizeof *l->ending_first);
+    for (uint32_t use = 0; use < l->trace->use_count; use++) {
+        const uint32_t end = l->trace->uses[use].moment + l->trace->uses[use].held_moments;
+        assert(end < l->trace->moment_count);
+        l->ending_first[end + 2]++;
+    }
+    for (uint32_t moment = 0; moment < l->trace->moment_count; moment++)
+        l->ending_first[moment + 2] += l->ending_first[moment + 1];
+    for (uint32_t use = 0; use < l->trace->use_count; use++)
+        l->ending[l->ending_first[l->trace->uses[use].moment + l->trace->uses[use].held_moments + 1]++] = use;
+}
+
+/* Per use its chunk's next one. */
+static void link_uses(tide_least *l)
+{
+    for (uint32_t chunk = 0; chunk < l->trace->chunk_count; chunk++)
+        l->next[chunk] = TIDE_USE_NONE;
+    for (int pass = 0; pass < 2; pass++) { /* the second pass links the last uses to the next step's first */
+        for (uint32_t use = l->trace->use_count; use-- > 0;) {
+            l->following[use] = l->next[l->trace->uses[use].chunk];
+            l->next[l->trace->uses[use].chunk] = use;
+        }
+    }
+}
+
+void tide_least_find(tide_least *least, const tide_use_trace *trace, uint32_t slots, uint64_t *copies_in,
+                     uint64_t *copies_out)
+{
+    assert(trace->chunk_count <= least->chunk_capacity && trace->use_count <= least->use_capacity);
+    assert(trace->moment_count <= least->moment_capacity);
+    least->trace = trace;
+    least->slots = slots;
+    index_moments(least);
+    index_endings(least);
+    link_uses(least);
+    *copies_in = least_in(least);
+    const uint64_t widest = least_out(least, false), whole = least_out(least, true);
+    *copies_out = widest > whole ? widest : whole;
+}
+
+/* --- memory --- */
+
+static void allocate(tide_least *l)
+{
+    const size_t uses = l->use_capacity, moments = l->moment_capacity;
+    l->next = tide_arrays_add(&l->arrays, l->chunk_capacity, sizeof *l->next);
+    l->following = tide_arrays_add(&l->arrays, uses, sizeof *l->following);
+    l->moment_first = tide_arrays_add(&l->arrays, moments + 1, sizeof *l->moment_first);
+    l->ending = tide_arrays_add(&l->arrays, uses, sizeof *l->ending);
+    l->ending_first = tide_arrays_add(&l->arrays, moments + 2, sizeof *l->ending_first);
+    l->until = tide_arrays_add(&l->arrays, uses, sizeof *l->until);
+    l->crowd = tide_arrays_add(&l->arrays, moments + 1, sizeof *l->crowd);
+    l->word_count = tide_use_set_words(l->use_capacity);
+    l->words = tide_arrays_add(&l->arrays, (STEPS_MAX + 1) * l->word_count, sizeof *l->words);
+    if (l->words)
+        (void)tide_use_set_place(&l->kept, l->use_capacity, l->words);
+}
+
+tide_status tide_least_create(uint32_t chunk_count, uint32_t use_count, uint32_t moment_count,
+                              tide_least **least)
+{
+    tide_least *l = calloc(1, sizeof *l);
+    if (!l)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "least copies: no memory for %zu bytes", sizeof *l);
+    l->chunk_capacity = chunk_count;
+    l->use_capacity = use_count;
+    l->moment_capacity = moment_count;
+    allocate(l);
+    if (l->arrays.lacks) {
+        tide_least_destroy(l);
+        return tide_fail(TIDE_ERROR_NO_MEMORY,
+                         "least copies: no memory for %u uses of %u chunks in %u moments", use_count,
+                         chunk_count, moment_count);
+    }
+    *least = l;
+    return TIDE_OK;
+}
+
+void tide_least_destroy(tide_least *least)
+{
+    if (!least)
+        return;
+    tide_arrays_free(&least->arrays);
+    free(least);
+}
