@@ -141,11 +141,11 @@ static void twenty_frozen_fp32_steps_are_pytorchs(void **state)
 }
 
 /* What is frozen is rounded once more than PyTorch's, and these sets enlarge what differs more than the whole model does: with
- * the first and the last of them losses are off by up to 0.05 and 0.11 at last, in fp16 by 0.014 and 0.018. Early they are as
- * near as above. Bounds: half as much again as seen, in fp16 twice. */
+ * the first and the last of them losses are off by up to 0.05 and 0.11 at last, in fp16 by 0.014 and 0.018; a norm by 0.65 where
+ * the processor has no bf16 instructions. Early they are as near as above. Bounds: half as much again as seen, in fp16 twice. */
 static void twenty_frozen_bf16_steps_follow_pytorchs(void **state)
 {
-    const tolerance early = {0.0022, 0.006}, all = {0.17, 0.64}, typical = {0.09, 0.26};
+    const tolerance early = {0.0022, 0.006}, all = {0.17, 1.0}, typical = {0.09, 0.3};
     (void)state;
     check_frozen(TIDE_DTYPE_BF16, early, all, typical);
 }
