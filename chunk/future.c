@@ -185,12 +185,12 @@ static void plan(tide_future *f, uint32_t kind)
     const uint32_t states = tide_dues_state_slots(f->dues), least = f->least_slots;
     assert(kind < TIDE_SCHEDULE_KINDS && recording->valid);
     make_trace(f, recording, kind == TIDE_SCHEDULE_TRAINING, &step->trace);
-    step->plan =
-        plan_with_spares(f, step, f->device_slots > states + least ? f->device_slots - states : least);
+    step->slots = f->device_slots > states + least ? f->device_slots - states : least;
+    step->plan = plan_with_spares(f, step, step->slots);
     assert(step->plan->use_count == step->trace.use_count);
     step->recorded = recording->number;
     step->placements = f->dues->placements;
-    f->planned++;
+    step->number = ++f->planned;
 }
 
 static void plan_what_is_new(tide_future *f)

@@ -19,6 +19,8 @@ typedef struct tide_step_plan {
     tide_use_trace trace;
     uint32_t recorded;     /* number of the recording */
     uint32_t placements;   /* of the dues, when it was made */
+    uint64_t number;       /* of plans made by then */
+    uint32_t slots;        /* of the device, that it could be made for */
     const tide_plan *plan; /* NULL: none */
 } tide_step_plan;
 

@@ -41,6 +41,8 @@ tide_status tide_manager_create(const tide_layout *layout, tide_manager **manage
 
 static void unseal(tide_manager *m)
 {
+    tide_least_destroy(m->least);
+    m->least = NULL;
     tide_prefetch_destroy(&m->prefetch);
     tide_request_destroy(&m->request);
     tide_tasks_destroy(&m->tasks);
@@ -271,15 +273,20 @@ uint32_t tide_manager_updates_open(const tide_manager *manager)
     return manager->dues.pieces_open;
 }
 
-tide_request_wait tide_manager_request_wait(tide_manager *manager)
+tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *chunk)
 {
     tide_request *request = &manager->request;
-    if (!request->open || request->ready)
-        return TIDE_REQUEST_READY;
-    if (tide_request_waits_for_due(request))
-        return TIDE_REQUEST_WORK;
-    const uint32_t free = tide_places_free(&manager->places, TIDE_TIER_DEVICE);
-    return tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT : TIDE_REQUEST_MOVE;
+    tide_request_wait wait = TIDE_REQUEST_READY;
+    if (request->open && !request->ready) {
+        const bool owed = tide_request_waits_for_due(request);
+        const uint32_t free = tide_places_free(&manager->places, TIDE_TIER_DEVICE);
+        wait = owed                                    ? TIDE_REQUEST_WORK
+               : tide_request_reserved(request) > free ? TIDE_REQUEST_SLOT
+                                                       : TIDE_REQUEST_MOVE;
+    }
+    if (chunk != NULL)
+        *chunk = wait == TIDE_REQUEST_READY ? TIDE_CHUNK_NONE : tide_request_lacking(request, wait);
+    return wait;
 }
 
 tide_gradients *tide_manager_gradients(tide_manager *manager)

@@ -102,15 +102,8 @@ tide_status tide_manager_begin(tide_manager *manager, tide_op op);
 tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
 /* Are all requested chunks resident and pinned? */
 bool tide_manager_ready(const tide_manager *manager);
-/* What a request that is not ready waits for. */
-typedef enum tide_request_wait {
-    TIDE_REQUEST_READY = 0, /* nothing, or no request is open */
-    TIDE_REQUEST_WORK,      /* an update or a restore of one of its chunks */
-    TIDE_REQUEST_SLOT,      /* a device slot: fewer are free than it lacks */
-    TIDE_REQUEST_MOVE,      /* a chunk that is on its way, or about to be */
-} tide_request_wait;
-
-tide_request_wait tide_manager_request_wait(tide_manager *manager);
+/* `chunk`, if not NULL: one of those that it waits for, TIDE_CHUNK_NONE if it is ready. */
+tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *chunk);
 /* End the open op, which is ready: release its pins, move its tensors to their next states. Params whose
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
@@ -177,5 +170,61 @@ bool tide_manager_updates_on_device(const tide_manager *manager, tide_chunk para
 /* The device slot of a chunk that the open op holds. */
 uint32_t tide_manager_held_slot(const tide_manager *manager, tide_chunk chunk);
 void tide_manager_counters_get(const tide_manager *manager, tide_manager_counters *counters);
+
+/* --- for whoever watches (watch.c) --- */
+
+typedef enum tide_stand {
+    TIDE_STAND_NONE = 0,
+    TIDE_STAND_COMING, /* it has a slot, but not its content yet */
+    TIDE_STAND_THERE,
+    TIDE_STAND_LEAVING, /* of the device: it is being evicted, or copied out */
+    TIDE_STAND_STALE,   /* of the device: the slot waits while the host changes the chunk */
+} tide_stand;
+
+typedef enum tide_content {
+    TIDE_CONTENT_NOTHING = 0,
+    TIDE_CONTENT_PARAMS,
+    TIDE_CONTENT_GRADIENTS,
+    TIDE_CONTENT_BOTH, /* some of its params' places hold a gradient */
+    TIDE_CONTENT_STATE,
+    TIDE_CONTENT_ACTIVATIONS,
+} tide_content;
+
+typedef struct tide_chunk_view {
+    tide_stand device, host;
+    uint32_t device_slot, host_slot; /* TIDE_SLOT_NONE: none */
+    tide_content content;
+    uint32_t closed; /* of a PARAM chunk: its params whose gradient is complete */
+    bool pinned;     /* an op or a task holds it */
+    bool owes;       /* an update or restore */
+} tide_chunk_view;
+
+/* A chunk that may look different than when it was asked about last; false: there is none. Each is handed out once until
+ * it changes again. */
+bool tide_manager_changed_chunk(tide_manager *manager, tide_chunk *chunk, tide_chunk_view *view);
+/* All may: each is handed out anew. */
+void tide_manager_changed_all(tide_manager *manager);
+/* Does a gradient stand in the param's place? */
+bool tide_manager_has_gradient(const tide_manager *manager, uint32_t param);
+/* One by one, chunks that the open request lacks, and what each waits for. Begin with *i = 0; false: there is none from
+ * there on. */
+bool tide_manager_lacks(tide_manager *manager, uint32_t *i, tide_chunk *chunk, tide_request_wait *wait);
+/* Chunks that the open op, or its open slice, asked for. */
+uint32_t tide_manager_requested(const tide_manager *manager);
+/* The pass has gone as recorded so far. */
+bool tide_manager_follows(const tide_manager *manager);
+
+/* The plan for training steps, or for forward-only passes; false without one. */
+typedef struct tide_manager_plan {
+    uint64_t number;                /* of all plans made so far */
+    uint64_t copies_in, copies_out; /* chunks a pass */
+    uint64_t least_in, least_out;   /* least.h; 0 until they are asked for */
+} tide_manager_plan;
+
+bool tide_manager_plan_get(const tide_manager *manager, bool training, tide_manager_plan *plan);
+/* Of a plan that there is: the least, which takes as long as least.h says. Needs tide_manager_watch. */
+void tide_manager_plan_least(const tide_manager *manager, bool training, tide_manager_plan *plan);
+/* Be ready to say of plans what is the least possible. Sealed. NO_MEMORY. */
+tide_status tide_manager_watch(tide_manager *manager);
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef TIDE_CHUNK_MANAGER_INTERNAL_H
 #define TIDE_CHUNK_MANAGER_INTERNAL_H
 
+#include "chunk/least.h"
 #include "chunk/manager.h"
 #include "chunk/prefetch.h"
 #include "chunk/request.h"
@@ -30,6 +31,7 @@ struct tide_manager {
     tide_tasks tasks;
     tide_request request;
     tide_prefetch prefetch;
+    tide_least *least; /* NULL: nobody watches */
 
     bool sealed;
     bool deep_checks; /* walk every structure at every mutation; for tests */

@@ -178,10 +178,8 @@ void tide_places_note_new(tide_places *places, tide_chunk chunk, uint32_t watche
 {
     tide_place *place = &places->chunks[chunk];
     assert(chunk < places->chunk_count && watchers <= TIDE_WATCHERS_ALL);
-    for (uint32_t i = 0; i < TIDE_WATCHERS; i++) {
-        if (!(watchers & ~(uint32_t)place->noted & 1u << i))
-            continue;
-        tide_watch *watch = &places->watches[i];
+    for (uint32_t unseen = watchers & ~(uint32_t)place->noted; unseen != 0; unseen &= unseen - 1) {
+        tide_watch *watch = &places->watches[__builtin_ctz(unseen)];
         const uint32_t at = watch->first + watch->count++;
         assert(watch->count <= places->chunk_count);
         watch->chunks[at < places->chunk_count ? at : at - places->chunk_count] = chunk;

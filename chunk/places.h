@@ -47,6 +47,7 @@ typedef enum tide_watcher {
     TIDE_WATCHER_TASKS,
     TIDE_WATCHER_REQUEST,
     TIDE_WATCHER_PREFETCH,
+    TIDE_WATCHER_OUTSIDE, /* whoever the manager tells of chunks (manager.h); nobody need ask */
     TIDE_WATCHERS,
 } tide_watcher;
 

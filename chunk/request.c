@@ -108,6 +108,14 @@ bool tide_request_waits_for_due(tide_request *request)
     return !tide_use_set_is_empty(&request->sets[OWING]);
 }
 
+tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait)
+{
+    const int set = wait == TIDE_REQUEST_WORK ? OWING : wait == TIDE_REQUEST_SLOT ? SLOTLESS : LACKING;
+    look_again(request);
+    const uint32_t pin = tide_use_set_from(&request->sets[set], 0);
+    return pin == TIDE_USE_NONE ? TIDE_CHUNK_NONE : request->pins[pin];
+}
+
 uint32_t tide_request_reserved(tide_request *request)
 {
     if (!is_waiting(request))

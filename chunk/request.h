@@ -64,6 +64,8 @@ void tide_request_close(tide_request *request);
 
 /* Does it wait for an update or a restore of one of its chunks? Until then its chunks are fair game for that task. */
 bool tide_request_waits_for_due(tide_request *request);
+/* A chunk of it, which is not ready, that waits so. */
+tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait);
 /* Device slots that it will still take. */
 uint32_t tide_request_reserved(tide_request *request);
 /* A checkpoint part's state after a slice that uses it so. */

@@ -245,7 +245,8 @@ static tide_status moment_find(tide_cuda_device *device, tide_stream stream, tid
 }
 
 /* Hold the stream until the moment has passed; an entry of its clock's own, as it takes time. */
-static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment, tide_wait_site site)
+static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_stream_point moment, tide_wait_site site,
+                        uint64_t id)
 {
     tide_cuda_stream *it = &device->streams[stream];
     tide_status status = enqueue_begin(device, stream);
@@ -256,13 +257,14 @@ static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_strea
     status = tide_cuda_break(device, tide_cuda_clock_hold(&device->streams[moment.stream].clock,
                                                           moment.sequence, it->stream, &entered));
     if (entered)
-        return enqueue_end(device, stream, &(tide_work){.label = "wait", .tag = site}, true, begin_ns);
+        return enqueue_end(device, stream, &(tide_work){.label = "wait", .tag = site, .id = id}, true,
+                           begin_ns);
     pthread_mutex_unlock(&it->lock);
     return status;
 }
 
 tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event,
-                                  tide_wait_site site)
+                                  tide_wait_site site, uint64_t id)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     tide_stream_point moment;
@@ -277,7 +279,7 @@ tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_
     if (status != TIDE_OK || skipped || moment.stream == stream)
         return status;
     tide_cuda_look(cuda, moment.stream); /* most have passed: no command for those */
-    return has_passed(cuda, moment) ? TIDE_OK : hold(cuda, stream, moment, site);
+    return has_passed(cuda, moment) ? TIDE_OK : hold(cuda, stream, moment, site, id);
 }
 
 tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done)

@@ -119,7 +119,8 @@ tide_status tide_cuda_copy_slot(tide_device *device, tide_stream stream, const t
 tide_status tide_cuda_copy_bytes(tide_device *device, tide_stream stream, const tide_work *work, void *to,
                                  const void *from, uint64_t bytes, bool to_device);
 tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_stream stream);
-tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site);
+tide_status tide_cuda_stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
+                                  uint64_t id);
 tide_status tide_cuda_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
 tide_status tide_cuda_event_wait(tide_device *device, tide_event event, tide_wait_site site);
 

@@ -84,6 +84,7 @@ typedef struct tide_work {
     const char *op;    /* as long-lived: the op it is a kernel of, for messages; NULL: none */
     uint32_t tag;      /* the caller's own number: chunk, op, ... */
     uint32_t meter;    /* the caller's own, for the observer: what its time counts as */
+    uint64_t id;       /* likewise: which of his commands it is a part of */
     double flops;
     double bytes; /* memory traffic of a kernel; copies know theirs */
     const tide_access *accesses;
@@ -102,12 +103,20 @@ enum { TIDE_WAIT_SITE_COUNT = 64 };
 
 enum { TIDE_ROOM_COMMANDS = 16 }; /* what room() speaks of */
 
-/* Called after each command with the times at which it began and ended on its stream. On the stream's thread
- * (null: inside the call that enqueues; cuda: inside any call, some time after the command has ended; a stream's commands one
- * by one, in order); must not call the device. A stream's wait is reported too: `label` "wait", `tag` the site, `meter`
- * 0, times of its begin and end. */
-typedef void (*tide_device_observer)(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                                     uint64_t begin_ns, uint64_t end_ns);
+/* A command that is over, as its tide_work had it; or a stream's wait: `label` "wait", `tag` the site, `id` its own. */
+typedef struct tide_observed {
+    tide_stream stream;
+    bool is_wait;
+    const char *label;
+    uint32_t tag, meter;
+    uint64_t id;
+    uint64_t begin_ns, end_ns; /* on its stream */
+} tide_observed;
+
+/* Called after each command. On the stream's thread (null: inside the call that enqueues; cuda: inside any call, some
+ * time after the command has ended; a stream's commands one by one, in order); must not call the device. A wait that
+ * held nothing up may go untold. */
+typedef void (*tide_device_observer)(void *context, const tide_observed *command);
 
 /* Writes into `text` what lies at `address` (chunk, param, op). Called from a signal handler just before the
  * process ends: it may only read and format. */
@@ -260,9 +269,9 @@ typedef struct tide_device_ops {
 
     tide_status (*event_record)(tide_device *device, tide_event event, tide_stream stream);
     /* `stream` goes on only after the event's latest record. ARGUMENT if that was on the host lane, or if
-     * `stream` is. */
-    tide_status (*stream_wait)(tide_device *device, tide_stream stream, tide_event event,
-                               tide_wait_site site);
+     * `stream` is. `id`: for the observer. */
+    tide_status (*stream_wait)(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
+                               uint64_t id);
     /* Has the latest record passed? Never blocks. `done` is true for an event never recorded. */
     tide_status (*event_query)(tide_device *device, tide_event event, tide_wait_site site, bool *done);
     /* Block this thread until it has. null: moves the virtual clock there. */

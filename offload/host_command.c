@@ -243,19 +243,20 @@ tide_status tide_host_event_record(tide_device *device, tide_event event, tide_s
     return status;
 }
 
-static void push_wait(tide_host_device *device, tide_stream stream, tide_stream_point moment, tide_wait_site site)
+static void push_wait(tide_host_device *device, tide_stream stream, tide_stream_point moment,
+                      tide_wait_site site, uint64_t id)
 {
     if (moment.stream == stream || tide_host_streams_passed(&device->streams, moment))
         return;
     tide_host_command *command = tide_host_stream_next(&device->streams, stream);
     command->run = NULL;
     command->awaited = moment;
-    command->name = (tide_command_name){.label = "wait", .tag = site};
+    command->name = (tide_command_name){.label = "wait", .tag = site, .id = id};
     tide_host_stream_push(&device->streams, stream);
 }
 
 static tide_status stream_wait_locked(tide_host_device *device, tide_stream stream, tide_event event,
-                                      tide_wait_site site)
+                                      tide_wait_site site, uint64_t id)
 {
     tide_hazard_actor actor = 0;
     tide_status status = event_check(device, event);
@@ -270,12 +271,12 @@ static tide_status stream_wait_locked(tide_host_device *device, tide_stream stre
         return TIDE_OK;
     if (device->hazard != NULL)
         tide_hazard_stream_wait(device->hazard, stream, actor, event);
-    push_wait(device, stream, device->account.events[event - 1], site);
+    push_wait(device, stream, device->account.events[event - 1], site, id);
     return TIDE_OK;
 }
 
 tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_event event,
-                                  tide_wait_site site)
+                                  tide_wait_site site, uint64_t id)
 {
     tide_host_device *host = tide_host_device_of(device);
     tide_status status = tide_stream_check(stream);
@@ -285,7 +286,7 @@ tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_
         status = enqueue_begin(host, stream);
     if (status != TIDE_OK)
         return status;
-    status = stream_wait_locked(host, stream, event, site);
+    status = stream_wait_locked(host, stream, event, site, id);
     tide_host_streams_unlock(&host->streams);
     return status;
 }

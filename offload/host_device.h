@@ -75,7 +75,7 @@ tide_status tide_host_copy_bytes(tide_device *device, tide_stream stream, const 
                                  const void *from, uint64_t bytes, bool to_device);
 tide_status tide_host_event_record(tide_device *device, tide_event event, tide_stream stream);
 tide_status tide_host_stream_wait(tide_device *device, tide_stream stream, tide_event event,
-                                  tide_wait_site site);
+                                  tide_wait_site site, uint64_t id);
 tide_status tide_host_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done);
 tide_status tide_host_event_wait(tide_device *device, tide_event event, tide_wait_site site);
 tide_status tide_host_touch(tide_device *device, const tide_work *work);

@@ -187,9 +187,16 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
                     uint64_t end_ns)
 {
     const tide_host_streams *owner = stream->owner;
+    const tide_observed observed = {stream->role,
+                                    command->run == NULL,
+                                    command->name.label,
+                                    command->name.tag,
+                                    command->name.meter,
+                                    command->name.id,
+                                    begin_ns,
+                                    end_ns};
     if (owner->observer != NULL)
-        owner->observer(owner->observer_context, stream->role, command->name.label, command->name.tag,
-                        command->name.meter, begin_ns, end_ns);
+        owner->observer(owner->observer_context, &observed);
 }
 
 /* Run a command, or skip a kernel after an earlier failure of this stream. Copies are always made and other

@@ -29,13 +29,11 @@ static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, cons
                   duration_ns(work->bytes, rates->device_bytes_per_second));
 }
 
-static void observe(const tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t begin_ns,
-                    uint64_t end_ns)
+static void observe(const tide_null_device *null, const tide_observed *observed)
 {
     const tide_device_options *options = &null->options;
     if (options->observer != NULL)
-        options->observer(options->observer_context, stream, work->label, work->tag, work->meter, begin_ns,
-                          end_ns);
+        options->observer(options->observer_context, observed);
 }
 
 static void stream_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t lasts_ns)
@@ -44,7 +42,8 @@ static void stream_run(tide_null_device *null, tide_stream stream, const tide_wo
     null->tail_ns[stream] = tide_null_clock_after(begin_ns, lasts_ns);
     null->statistics.busy_ns[stream] += lasts_ns;
     null->statistics.commands[stream]++;
-    observe(null, stream, work, begin_ns, null->tail_ns[stream]);
+    observe(null, &(tide_observed){stream, false, work->label, work->tag, work->meter, work->id, begin_ns,
+                                   null->tail_ns[stream]});
 }
 
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
@@ -124,18 +123,19 @@ tide_status tide_null_event_record(tide_device *device, tide_event event, tide_s
     return null_unlock(null, status);
 }
 
-static void stream_hold(tide_null_device *null, tide_stream stream, uint64_t until_ns, tide_wait_site site)
+static void stream_hold(tide_null_device *null, tide_stream stream, uint64_t until_ns, tide_wait_site site,
+                        uint64_t id)
 {
     uint64_t begin_ns = longer(null->tail_ns[stream], null->clock.now_ns);
     if (until_ns <= begin_ns)
         return;
     null->tail_ns[stream] = until_ns;
     null->statistics.wait_ns[stream] += until_ns - begin_ns;
-    observe(null, stream, &(tide_work){.label = "wait", .tag = site}, begin_ns, until_ns);
+    observe(null, &(tide_observed){stream, true, "wait", site, 0, id, begin_ns, until_ns});
 }
 
 static tide_status stream_wait_locked(tide_null_device *null, tide_stream stream, tide_event event,
-                                      tide_wait_site site)
+                                      tide_wait_site site, uint64_t id)
 {
     tide_status status = event_check(null, event);
     if (status != TIDE_OK)
@@ -145,12 +145,12 @@ static tide_status stream_wait_locked(tide_null_device *null, tide_stream stream
     if (status != TIDE_OK)
         return status;
     null->statistics.waits[site]++;
-    stream_hold(null, stream, it->completion_ns, site);
+    stream_hold(null, stream, it->completion_ns, site, id);
     return TIDE_OK;
 }
 
 tide_status tide_null_stream_wait(tide_device *device, tide_stream stream, tide_event event,
-                                  tide_wait_site site)
+                                  tide_wait_site site, uint64_t id)
 {
     tide_status status = tide_stream_check(stream);
     if (status == TIDE_OK)
@@ -158,7 +158,7 @@ tide_status tide_null_stream_wait(tide_device *device, tide_stream stream, tide_
     if (status != TIDE_OK)
         return status;
     tide_null_device *null = null_lock(device);
-    return null_unlock(null, stream_wait_locked(null, stream, event, site));
+    return null_unlock(null, stream_wait_locked(null, stream, event, site, id));
 }
 
 tide_status tide_null_event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done)

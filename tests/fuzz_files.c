@@ -9,122 +9,12 @@
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/safetensors.h"
 #include "src/data/data.h"
-#include "src/data/random.h"
+#include "tests/fuzz_text.h"
 #include "tests/test_checkpoint.h"
 
 #include <unistd.h>
 
-enum { TEXT_MAX_BYTES = 8192, ROUNDS = 20000, SHARD_ROUNDS = 2000 };
-
-typedef struct fuzz {
-    uint64_t round, drawn;
-    char text[TEXT_MAX_BYTES];
-    size_t bytes;
-} fuzz;
-
-static const char *const words[] = {"null",
-                                    "true",
-                                    "false",
-                                    "{}",
-                                    "[]",
-                                    "\"\"",
-                                    "-1",
-                                    "0",
-                                    "1e999",
-                                    "2.5",
-                                    "-0.0",
-                                    "9223372036854775807",
-                                    "18446744073709551616",
-                                    "4294967296",
-                                    "[0,18446744073709551615]",
-                                    "\"\\u0000\"",
-                                    "\"\xff\"",
-                                    "{\"a\":1,\"a\":1}",
-                                    ",",
-                                    ":",
-                                    "\"F32\"",
-                                    "\"gpt2\"",
-                                    "\n"};
-
-enum { WORDS = sizeof words / sizeof words[0] };
-
-static uint64_t rounds_of(unsigned usual)
-{
-    const char *wanted = getenv("FUZZ_ROUNDS");
-    return wanted == NULL ? usual : strtoull(wanted, NULL, 10);
-}
-
-static size_t draw(fuzz *run, size_t sides)
-{
-    return (size_t)(tide_random_uniform(run->round, TIDE_RANDOM_USE_TEST, 1, run->drawn++) * (double)sides);
-}
-
-/* Replace `count` bytes at `at` by others. */
-static void splice(fuzz *run, size_t at, size_t count, const char *bytes, size_t byte_count)
-{
-    if (run->bytes - count + byte_count > TEXT_MAX_BYTES)
-        return;
-    memmove(run->text + at + byte_count, run->text + at + count, run->bytes - at - count);
-    memcpy(run->text + at, bytes, byte_count);
-    run->bytes = run->bytes - count + byte_count;
-}
-
-static void mutate_once(fuzz *run)
-{
-    if (run->bytes == 0)
-        return;
-    size_t at = draw(run, run->bytes), left = run->bytes - at;
-    char piece[64];
-    size_t count = draw(run, left < sizeof piece ? left : sizeof piece);
-    const char *word = words[draw(run, WORDS)];
-    memcpy(piece, run->text + at, count);
-    switch (draw(run, 6)) {
-    case 0:
-        run->text[at] = (char)(run->text[at] ^ (char)(1u << draw(run, 8)));
-        return;
-    case 1:
-        splice(run, at, count, "", 0);
-        return;
-    case 2:
-        splice(run, draw(run, run->bytes), 0, piece, count);
-        return;
-    case 3:
-        splice(run, at, 0, word, strlen(word));
-        return;
-    case 4: { /* a number or a word in place of a value */
-        size_t end = at;
-        while (at > 0 && run->text[at - 1] != ':' && run->text[at - 1] != '[' && run->text[at - 1] != ',')
-            at--;
-        while (end < run->bytes && run->text[end] != ',' && run->text[end] != '}' && run->text[end] != ']')
-            end++;
-        splice(run, at, end - at, word, strlen(word));
-        return;
-    }
-    default:
-        run->text[at] = (char)draw(run, 256);
-        return;
-    }
-}
-
-static void mutate(fuzz *run, uint64_t round, const char *text, size_t bytes)
-{
-    assert_true(bytes <= TEXT_MAX_BYTES);
-    run->round = round;
-    run->drawn = 0;
-    memcpy(run->text, text, bytes);
-    run->bytes = bytes;
-    for (size_t count = 1 + draw(run, 4); count > 0; count--)
-        mutate_once(run);
-}
-
-/* In a block of its very size, so that a read past its end is seen. */
-static char *exact_copy(const fuzz *run)
-{
-    char *copy = malloc(run->bytes + (run->bytes == 0));
-    assert_non_null(copy);
-    memcpy(copy, run->text, run->bytes);
-    return copy;
-}
+enum { ROUNDS = 20000, SHARD_ROUNDS = 2000 };
 
 static void assert_refusal(tide_status status)
 {
@@ -144,10 +34,10 @@ static void configs(void **unused)
         "\"tie_word_embeddings\":true}";
     fuzz run;
     unsigned accepted = 0, refused = 0;
-    for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
         tide_gpt2_config config = {.layers = 77};
-        mutate(&run, round, sound, sizeof sound - 1);
-        char *text = exact_copy(&run);
+        fuzz_mutate(&run, round, sound, sizeof sound - 1);
+        char *text = fuzz_exact_copy(&run);
         tide_status status = tide_gpt2_config_parse(text, run.bytes, "fuzz", &config);
         free(text);
         accepted += status == TIDE_OK;
@@ -185,11 +75,11 @@ static void fuzz_manifest(size_t frozen_count)
     for (int i = 0; i < TIDE_VALUE_COUNT; i++)
         manifest.files[i] = (tide_manifest_file){.bytes = 1000, .crc32c = 0xabcdef01};
     assert_int_equal(tide_manifest_make(&manifest, &sound, &sound_bytes), TIDE_OK);
-    for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
         tide_manifest parsed = {.state.step = 77};
-        mutate(&run, round, sound, sound_bytes);
+        fuzz_mutate(&run, round, sound, sound_bytes);
         reseal(&run);
-        char *text = exact_copy(&run);
+        char *text = fuzz_exact_copy(&run);
         tide_status status = tide_manifest_parse(text, run.bytes, "fuzz", &parsed);
         free(text);
         accepted += status == TIDE_OK;
@@ -230,10 +120,10 @@ static void safetensors_headers(void **unused)
     const uint64_t data_bytes = SMALL_ELEMENTS * sizeof(float);
     assert_int_equal(tide_safetensors_header_make(&small_model, TIDE_VALUE_MASTER, &sound, &sound_bytes),
                      TIDE_OK);
-    for (uint64_t round = 0; round < rounds_of(ROUNDS); round++) {
+    for (uint64_t round = 0; round < fuzz_rounds(ROUNDS); round++) {
         uint64_t offsets[3] = {0};
-        mutate(&run, round, sound + 8, sound_bytes - 8);
-        char *text = exact_copy(&run);
+        fuzz_mutate(&run, round, sound + 8, sound_bytes - 8);
+        char *text = fuzz_exact_copy(&run);
         tide_status status = tide_safetensors_header_check(text, run.bytes, data_bytes, "fuzz", &small_model,
                                                            TIDE_VALUE_MASTER, offsets);
         free(text);
@@ -259,13 +149,13 @@ static void shards(void **unused)
     memcpy(sound, header, sizeof header);
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
-    for (uint64_t round = 0; round < rounds_of(SHARD_ROUNDS); round++) {
+    for (uint64_t round = 0; round < fuzz_rounds(SHARD_ROUNDS); round++) {
         tide_data_options options = {.path = path, .vocab_size = 256, .seq_len = 4};
         tide_data *data = NULL;
         int32_t inputs[16], targets[16];
-        mutate(&run, round, sound, sizeof sound);
+        fuzz_mutate(&run, round, sound, sizeof sound);
         if (round % 4 == 1) /* aim at the fields */
-            run.text[draw(&run, 12)] = (char)draw(&run, 256);
+            run.text[fuzz_draw(&run, 12)] = (char)fuzz_draw(&run, 256);
         assert_int_equal(ftruncate(descriptor, 0), 0);
         assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);
         tide_status status = tide_data_open(&options, &data);

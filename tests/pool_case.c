@@ -343,7 +343,7 @@ static tide_status update(void *context, const tide_step_options *step, uint64_t
 static void trace(void *context, const tide_trace_event *event)
 {
     pool_case *c = context;
-    if (event->event[0] != 0 && event->op != NULL && event->reason != NULL)
+    if (event->kind < TIDE_TRACE_KIND_COUNT && event->begin_ns <= event->end_ns)
         atomic_fetch_add(&c->traced, 1);
 }
 

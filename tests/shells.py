@@ -91,4 +91,6 @@ class Zsh(Terminal):
         self.type(typed + "\x14")
         text = self.wait("offered")
         self.type("\x15")
-        return sorted({line.rstrip("=") for line in text.splitlines() if line}) if text is not None else [f"nothing, but: {self.said[-2000:]!r}"]
+        if text is None:
+            return [f"nothing, but: {self.said[-2000:]!r}"]
+        return sorted({line.rstrip("=") for line in text.splitlines() if line})

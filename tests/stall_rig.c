@@ -37,20 +37,18 @@ static int cause_of(const char *reason)
 /* In virtual time all is called on one thread. */
 static void trace(void *context, const tide_trace_event *event)
 {
-    static _Thread_local uint64_t begin_ns, end_ns;
+    static _Thread_local uint64_t end_ns;
     static _Thread_local int last;
     rig *r = context;
-    if (strncmp(event->event, "stall ", 6) != 0)
+    if (r->heard_count < r->heard_most)
+        r->heard[r->heard_count++] = *event;
+    if (event->kind != TIDE_TRACE_STALL)
         return;
-    const int cause = cause_of(event->reason);
-    r->misplaced += event->step != r->pool->journal.tracer.step;
-    if (strcmp(event->event, "stall begin") == 0) {
-        begin_ns = event->t_ns;
-        r->followed[last][cause] += begin_ns == end_ns;
-        return;
-    }
-    r->traced_ns[cause] += event->t_ns - begin_ns;
-    end_ns = event->t_ns;
+    const int cause = cause_of(event->what);
+    r->misplaced += event->step != r->pool->journal.tracer.counted;
+    r->followed[last][cause] += event->begin_ns == end_ns;
+    r->traced_ns[cause] += event->end_ns - event->begin_ns;
+    end_ns = event->end_ns;
     last = cause;
 }
 
@@ -81,7 +79,11 @@ static void register_model(rig *r, uint64_t elements)
 
 void rig_open(rig_options *options, rig *r)
 {
-    *r = (rig){.kernel_ns = MS, .layers = LAYERS, .clip_norm = options->clip_norm};
+    *r = (rig){.kernel_ns = MS,
+               .layers = LAYERS,
+               .clip_norm = options->clip_norm,
+               .heard = options->heard,
+               .heard_most = options->heard_most};
     options->pool.trace = trace;
     options->pool.trace_context = r;
     assert_ok(tide_pool_create(&options->pool, &r->pool));

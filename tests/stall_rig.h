@@ -31,6 +31,8 @@ typedef struct rig {
     _Atomic uint32_t misplaced;                         /* stall events of another step than the open one */
     _Atomic uint64_t traced_ns[TIDE_STALL_CAUSE_COUNT]; /* by the trace's stall events */
     _Atomic uint32_t followed[TIDE_STALL_CAUSE_COUNT][TIDE_STALL_CAUSE_COUNT]; /* one at once by the other */
+    tide_trace_event *heard; /* in virtual time: all events, if there is a place for them */
+    uint32_t heard_count, heard_most;
 } rig;
 
 typedef struct rig_options {
@@ -38,6 +40,8 @@ typedef struct rig_options {
     uint64_t elements;     /* of a param */
     uint32_t spare_chunks; /* device slots beyond the least; UINT32_MAX: all that are of use */
     float clip_norm;
+    tide_trace_event *heard; /* NULL, or a place for so many events */
+    uint32_t heard_most;
 } rig_options;
 
 /* A machine on which everything but kernels is too fast to see. */

@@ -12,7 +12,7 @@ static const tide_option_table table = {
 };
 
 static const tide_option show_options[] = {
-    {.name = "FILE", .kind = TIDE_OPTION_TEXT, .help = "a file"},
+    {.name = "FILE", .kind = TIDE_OPTION_TEXT, .operand = true, .help = "a file"},
     {.name = "--quick", .kind = TIDE_OPTION_FLAG, .help = "it's 100% \"quick\", [really]: $HOME `pwd` \\n"},
     {.name = "--how",
      .kind = TIDE_OPTION_CHOICE,
@@ -30,7 +30,7 @@ static const tide_option_table show_table = {
 };
 
 static const tide_option write_options[] = {
-    {.name = "FILE", .kind = TIDE_OPTION_TEXT, .help = "a file"},
+    {.name = "FILE", .kind = TIDE_OPTION_TEXT, .operand = true, .help = "a file"},
     {.name = "-o", .kind = TIDE_OPTION_TEXT, .metavar = "FILE", .required = true, .help = "where to"},
     {.name = "--in", .kind = TIDE_OPTION_TEXT, .metavar = "DIR", .help = "a folder"},
 };

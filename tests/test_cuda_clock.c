@@ -24,9 +24,7 @@ uint64_t tide_host_now_ns(void)
     return (uint64_t)(now_us * 1000);
 }
 
-void tide_host_sleep_sharply(void)
-{
-}
+void tide_host_sleep_sharply(void) {}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
@@ -120,7 +118,8 @@ cudaError_t cudaSetDevice(int ordinal)
 }
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **address, unsigned version,
-                                             unsigned long long flags, enum cudaDriverEntryPointQueryResult *found)
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *found)
 {
     (void)symbol, (void)address, (void)version, (void)flags, (void)found;
     return cudaErrorNotSupported;
@@ -134,18 +133,16 @@ typedef struct rig {
     double begin_us, end_us; /* of the command observed last */
 } rig;
 
-static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                    uint64_t begin_ns, uint64_t end_ns)
+static void observe(void *context, const tide_observed *command)
 {
-    (void)meter;
     rig *it = context;
-    assert_int_equal(stream, TIDE_STREAM_IN);
-    assert_string_equal(label, "fetch");
-    assert_int_equal(tag, it->seen);
-    assert_true(begin_ns <= end_ns);
+    assert_int_equal(command->stream, TIDE_STREAM_IN);
+    assert_string_equal(command->label, "fetch");
+    assert_int_equal(command->tag, it->seen);
+    assert_true(command->begin_ns <= command->end_ns);
     it->seen++;
-    it->begin_us = (double)begin_ns * 1e-3;
-    it->end_us = (double)end_ns * 1e-3;
+    it->begin_us = (double)command->begin_ns * 1e-3;
+    it->end_us = (double)command->end_ns * 1e-3;
 }
 
 /* Opened when the host's clock says 1000 and the GPU's 5000. */

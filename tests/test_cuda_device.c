@@ -233,13 +233,13 @@ static tide_status round_status(fixture *it, uint32_t slot, uint32_t host_slot, 
     if (status == TIDE_OK)
         status = ops->event_record(device, it->events[0], TIDE_STREAM_IN);
     if (status == TIDE_OK)
-        status = ops->stream_wait(device, TIDE_STREAM_COMPUTE, it->events[0], SITE);
+        status = ops->stream_wait(device, TIDE_STREAM_COMPUTE, it->events[0], SITE, 0);
     if (status == TIDE_OK)
         status = ops->launch(device, TIDE_STREAM_COMPUTE, &work, mix_kernel, &mix, sizeof mix);
     if (status == TIDE_OK)
         status = ops->event_record(device, it->events[1], TIDE_STREAM_COMPUTE);
     if (status == TIDE_OK)
-        status = ops->stream_wait(device, TIDE_STREAM_OUT, it->events[1], SITE);
+        status = ops->stream_wait(device, TIDE_STREAM_OUT, it->events[1], SITE, 0);
     if (status == TIDE_OK)
         status = ops->copy_slot(device, TIDE_STREAM_OUT, &work, TIDE_TIER_HOST, host_slot, slot, CHUNK_BYTES);
     if (status == TIDE_OK)
@@ -495,7 +495,8 @@ static void failed_gpu_refuses_everything_and_does_not_recover(void **state)
     assert_int_equal(it.ops->copy_bytes(it.device, TIDE_STREAM_IN, &work, it.region, it.buffer, 1, true),
                      TIDE_ERROR_DEVICE);
     assert_int_equal(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN), TIDE_ERROR_DEVICE);
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE), TIDE_ERROR_DEVICE);
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
+                     TIDE_ERROR_DEVICE);
     assert_int_equal(it.ops->recover(it.device), TIDE_ERROR_DEVICE);
     assert_int_equal(it.ops->failure(it.device), TIDE_ERROR_DEVICE);
     assert_int_equal(atomic_load(&ran), 0);
@@ -588,7 +589,7 @@ static void skipped_site_neither_waits_nor_asks(void **state)
     assert_ok(it.ops->event_query(it.device, it.events[0], OTHER_SITE, &done));
     assert_true(done);
     assert_ok(it.ops->event_wait(it.device, it.events[0], OTHER_SITE));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE, 0));
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_COMPUTE));
     assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
@@ -618,14 +619,13 @@ typedef struct spans {
     span list[SPANS_MAX];
 } spans;
 
-static void spans_add(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                      uint64_t begin_ns, uint64_t end_ns)
+static void spans_add(void *context, const tide_observed *command)
 {
-    (void)meter;
     spans *it = context;
     pthread_mutex_lock(&it->lock);
     if (it->count < SPANS_MAX)
-        it->list[it->count++] = (span){stream, label, tag, begin_ns, end_ns};
+        it->list[it->count++] =
+            (span){command->stream, command->label, command->tag, command->begin_ns, command->end_ns};
     pthread_mutex_unlock(&it->lock);
 }
 
@@ -678,7 +678,7 @@ static void observer_is_told_times_that_follow_each_other_and_last_as_long_as_th
     for (uint32_t i = 0; i < 4; i++) {
         assert_ok(launch_nap(&it, TIDE_STREAM_IN, i));
         assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-        assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], SITE));
+        assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], SITE, 0));
         assert_ok(launch_nap(&it, TIDE_STREAM_COMPUTE, i));
     }
     atomic_store(&held.open, true);
@@ -828,7 +828,7 @@ static uint32_t pick(model *it, uint32_t below)
 static void order_after_all(fixture *it, tide_stream stream)
 {
     for (uint32_t other = 0; other < 4; other++)
-        assert_ok(it->ops->stream_wait(it->device, stream, it->events[other], SITE));
+        assert_ok(it->ops->stream_wait(it->device, stream, it->events[other], SITE, 0));
 }
 
 static void record_after(fixture *it, tide_stream stream)

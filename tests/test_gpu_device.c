@@ -332,16 +332,13 @@ typedef struct spans {
 } spans;
 
 /* Of commands on the compute stream alone. */
-static void spans_add(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                      uint64_t begin_ns, uint64_t end_ns)
+static void spans_add(void *context, const tide_observed *command)
 {
-    (void)meter;
     spans *it = context;
-    (void)label, (void)tag;
     pthread_mutex_lock(&it->lock);
-    if (stream == TIDE_STREAM_COMPUTE && it->count < SPANS_MAX) {
-        it->begin_ns[it->count] = begin_ns;
-        it->end_ns[it->count++] = end_ns;
+    if (command->stream == TIDE_STREAM_COMPUTE && it->count < SPANS_MAX) {
+        it->begin_ns[it->count] = command->begin_ns;
+        it->end_ns[it->count++] = command->end_ns;
     }
     pthread_mutex_unlock(&it->lock);
 }

@@ -154,7 +154,7 @@ static inline void rig_record(rig *it, int event, tide_stream stream)
 static inline void rig_order(rig *it, int event, tide_stream earlier, tide_stream later)
 {
     rig_record(it, event, earlier);
-    assert_ok(it->ops->stream_wait(it->device, later, it->events[event], SITE));
+    assert_ok(it->ops->stream_wait(it->device, later, it->events[event], SITE, 0));
 }
 
 static inline void rig_wait(rig *it, int event)

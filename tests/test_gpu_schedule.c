@@ -41,8 +41,8 @@ static uint32_t pick(model *m, uint32_t below)
 
 static void slots_take(rig *it, tide_stream stream, uint32_t first, uint32_t second)
 {
-    assert_ok(it->ops->stream_wait(it->device, stream, it->events[first], SITE));
-    assert_ok(it->ops->stream_wait(it->device, stream, it->events[second], SITE));
+    assert_ok(it->ops->stream_wait(it->device, stream, it->events[first], SITE, 0));
+    assert_ok(it->ops->stream_wait(it->device, stream, it->events[second], SITE, 0));
 }
 
 static void slots_give(rig *it, tide_stream stream, uint32_t first, uint32_t second)

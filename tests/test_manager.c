@@ -194,7 +194,7 @@ static void the_host_gets_room_by_what_it_has_updated(void **state)
 
 static tide_request_wait waits_for(void)
 {
-    return tide_manager_request_wait(f.manager);
+    return tide_manager_request_wait(f.manager, NULL);
 }
 
 static void a_request_says_what_it_waits_for(void **state)

@@ -47,7 +47,7 @@ static void failed_kernel_makes_the_device_fail_until_it_recovers(void **state)
     assert_int_equal(launch_count(&it, TIDE_STREAM_IN, &ran), TIDE_ERROR_NONFINITE);
     assert_string_equal(tide_message(), "check 4 on stream compute failed: gradient of wte is not finite");
     assert_int_equal(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN), TIDE_ERROR_NONFINITE);
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE),
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
                      TIDE_ERROR_NONFINITE);
     assert_int_equal(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, 1),
                      TIDE_ERROR_NONFINITE);
@@ -75,7 +75,7 @@ static void after_a_failure_its_streams_kernels_are_skipped_and_all_else_goes_on
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &skipped));
     assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_COMPUTE, &evict, TIDE_TIER_HOST, 3, 1, CHUNK_BYTES));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[0], SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[0], SITE, 0));
     assert_ok(launch_count(&it, TIDE_STREAM_OUT, &other));
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_OUT));
     atomic_store(&hold.open, true);
@@ -174,7 +174,7 @@ static void skipped_wait_site_is_found_by_the_checker(void **state)
     atomic_int ran = 0, *counter = &ran;
     assert_ok(it.ops->copy_slot(it.device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, 1, 0, CHUNK_BYTES));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE, 0));
     assert_int_equal(
         it.ops->launch(it.device, TIDE_STREAM_COMPUTE, &compute, count_kernel, &counter, sizeof counter),
         TIDE_ERROR_HAZARD);
@@ -519,7 +519,7 @@ static tide_status life_record(fixture *it)
 
 static tide_status life_wait(fixture *it)
 {
-    return it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, it->events[0], SITE);
+    return it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, it->events[0], SITE, 0);
 }
 
 static tide_status life_launch(fixture *it)

@@ -633,7 +633,7 @@ static uint64_t held_copy_ns(fixture *it, tide_stream gated)
     tide_work work = work_of("copy", 0);
     assert_ok(launch_gate(it, gated, &held));
     assert_ok(it->ops->event_record(it->device, it->events[0], gated));
-    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], SITE));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[0], SITE, 0));
     assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &work, TIDE_TIER_DEVICE, 0, 0, CHUNK_BYTES));
     nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
     uint64_t begin_ns = it->ops->now_ns(it->device);
@@ -667,7 +667,7 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
     assert_ok(launch_gate(&it, TIDE_STREAM_IN, &in));
     assert_ok(launch_gate(&it, TIDE_STREAM_OUT, &out));
     assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, event, SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, event, SITE, 0));
     assert_ok(it.ops->event_record(it.device, event, TIDE_STREAM_OUT)); /* the wait is not concerned */
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_COMPUTE));
@@ -737,7 +737,7 @@ static void wait_for_an_event_holds_the_stream(void **state)
     atomic_int ran = 0;
     assert_ok(launch_gate(&it, TIDE_STREAM_IN, &in));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE, 0));
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
     assert_int_equal(atomic_load(&ran), 0);
@@ -760,7 +760,7 @@ static void event_never_recorded_means_no_wait(void **state)
     atomic_int ran = 0;
     assert_true(is_done(&it, it.events[3]));
     assert_ok(it.ops->event_wait(it.device, it.events[3], SITE));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[3], SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[3], SITE, 0));
     assert_ok(launch_count(&it, TIDE_STREAM_OUT, &ran));
     it.ops->synchronize(it.device);
     assert_int_equal(atomic_load(&ran), 1);
@@ -774,8 +774,9 @@ static void no_stream_waits_for_the_host_lane(void **state)
     atomic_int ran = 0;
     assert_ok(launch_count(&it, TIDE_STREAM_HOST, &ran));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE),
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE, 0),
                      TIDE_ERROR_ARGUMENT);
     assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
     assert_int_equal(atomic_load(&ran), 1);
@@ -787,7 +788,7 @@ static void waits_name_a_site_and_an_event_that_exist(void **state)
     (void)state;
     fixture it = fixture_small();
     bool done;
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], 0), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], 0, 0), TIDE_ERROR_ARGUMENT);
     assert_int_equal(it.ops->event_query(it.device, it.events[0], TIDE_WAIT_SITE_COUNT, &done),
                      TIDE_ERROR_ARGUMENT);
     assert_int_equal(it.ops->event_wait(it.device, 0, SITE), TIDE_ERROR_ARGUMENT);
@@ -893,15 +894,14 @@ typedef struct seen {
     atomic_int kernels, waits;
 } seen;
 
-static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                     uint64_t begin_ns, uint64_t end_ns)
+static void observer(void *context, const tide_observed *command)
 {
-    (void)meter;
     seen *it = context;
-    assert_true(begin_ns <= end_ns);
-    if (stream == TIDE_STREAM_COMPUTE && strcmp(label, "count") == 0)
+    assert_true(command->begin_ns <= command->end_ns);
+    if (command->stream == TIDE_STREAM_COMPUTE && strcmp(command->label, "count") == 0)
         atomic_fetch_add(&it->kernels, 1);
-    if (stream == TIDE_STREAM_COMPUTE && strcmp(label, "wait") == 0 && tag == OTHER_SITE)
+    if (command->stream == TIDE_STREAM_COMPUTE && strcmp(command->label, "wait") == 0 &&
+        command->tag == OTHER_SITE)
         atomic_fetch_add(&it->waits, 1);
 }
 
@@ -917,7 +917,7 @@ static void observer_sees_commands_and_waits(void **state)
     fixture it = fixture_open(&options);
     assert_ok(launch_gate(&it, TIDE_STREAM_IN, &hold));
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], OTHER_SITE, 0));
     assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran));
     atomic_store(&hold.open, true);
     it.ops->synchronize(it.device);
@@ -944,14 +944,14 @@ static void chunk_round(fixture *it, uint32_t round)
     }
     assert_ok(it->ops->map(it->device, slot, place(it, chunk)));
     for (uint32_t other = 0; other < 2; other++) /* host slots were last written by an eviction */
-        assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[4 + other], OTHER_SITE));
+        assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_IN, it->events[4 + other], OTHER_SITE, 0));
     assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_IN, &fetch, TIDE_TIER_DEVICE, slot, host_slot,
                                  CHUNK_BYTES));
     assert_ok(it->ops->event_record(it->device, fetched, TIDE_STREAM_IN));
-    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, fetched, OTHER_SITE));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_COMPUTE, fetched, OTHER_SITE, 0));
     assert_ok(it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &compute, mix_kernel, &mix, sizeof mix));
     assert_ok(it->ops->event_record(it->device, used, TIDE_STREAM_COMPUTE));
-    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_OUT, used, OTHER_SITE));
+    assert_ok(it->ops->stream_wait(it->device, TIDE_STREAM_OUT, used, OTHER_SITE, 0));
     assert_ok(it->ops->copy_slot(it->device, TIDE_STREAM_OUT, &evict, TIDE_TIER_HOST, (host_slot + 1) % 3,
                                  slot, CHUNK_BYTES));
     assert_ok(it->ops->event_record(it->device, evicted, TIDE_STREAM_OUT));

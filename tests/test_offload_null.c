@@ -20,13 +20,12 @@ typedef struct span_log {
     int count;
 } span_log;
 
-static void observer(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                     uint64_t begin_ns, uint64_t end_ns)
+static void observer(void *context, const tide_observed *command)
 {
-    (void)meter;
     span_log *it = context;
     assert_true(it->count < SPANS_MAX);
-    it->spans[it->count++] = (span){stream, label, tag, begin_ns / MS, end_ns / MS};
+    it->spans[it->count++] =
+        (span){command->stream, command->label, command->tag, command->begin_ns / MS, command->end_ns / MS};
 }
 
 /* 1 GFLOP/s, 1 GB/s device memory, 0.5 GB/s host memory; a chunk crosses the link in 2 ms; mapping takes 1 ms. */
@@ -182,11 +181,11 @@ static void fetches_overlap_compute_as_worked_out_by_hand(void **state)
         assert_ok(it.ops->event_record(it.device, it.events[i], TIDE_STREAM_IN));
     }
     for (int i = 0; i < 2; i++) {
-        assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[i], SITE));
+        assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[i], SITE, 0));
         launch(&it, TIDE_STREAM_COMPUTE, "block", 5e6, 0);
         assert_ok(it.ops->event_record(it.device, it.events[2 + i], TIDE_STREAM_COMPUTE));
     }
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[2], SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[2], SITE, 0));
     copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
     assert_span(&log, 0, TIDE_STREAM_IN, "copy", 1, 3);
     assert_span(&log, 1, TIDE_STREAM_IN, "copy", 3, 5);
@@ -214,7 +213,7 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
     fixture it = null_fixture(&log);
     launch(&it, TIDE_STREAM_IN, "short", 2e6, 0);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
-    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], SITE));
+    assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_COMPUTE, it.events[0], SITE, 0));
     launch(&it, TIDE_STREAM_IN, "long", 50e6, 0);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
     launch(&it, TIDE_STREAM_COMPUTE, "use", 1e6, 0);
@@ -229,8 +228,9 @@ static void no_stream_waits_for_the_host_lane(void **state)
     (void)state;
     fixture it = null_fixture(NULL);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE),
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_IN, it.events[0], SITE, 0),
+                     TIDE_ERROR_ARGUMENT);
+    assert_int_equal(it.ops->stream_wait(it.device, TIDE_STREAM_HOST, it.events[1], SITE, 0),
                      TIDE_ERROR_ARGUMENT);
     fixture_close(&it);
 }

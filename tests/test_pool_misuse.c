@@ -577,6 +577,21 @@ static void misuse_step_counters_take(rig *r)
     holds(r, !tide_pool_step_counters_take(r->pool, &step, NULL));
 }
 
+static void misuse_now_ns(rig *r)
+{
+    holds(r, tide_pool_now_ns(NULL) == 0);
+    if (r->state < RIG_SEALED)
+        holds(r, tide_pool_now_ns(r->pool) == 0);
+}
+
+/* Nobody listens; a time to come, and nothing, are no work. */
+static void misuse_trace_work(rig *r)
+{
+    tide_pool_trace_work(NULL, "work", 0);
+    tide_pool_trace_work(r->pool, NULL, 0);
+    tide_pool_trace_work(r->pool, "work", UINT64_MAX);
+}
+
 static void misuse_predict(rig *r)
 {
     tide_pool_prediction prediction;
@@ -652,6 +667,8 @@ static const struct {
     {"tide_pool_drain", misuse_drain},
     {"tide_step_abort", misuse_abort},
     {"tide_pool_counters_get", misuse_counters_get},
+    {"tide_pool_now_ns", misuse_now_ns},
+    {"tide_pool_trace_work", misuse_trace_work},
     {"tide_pool_step_counters_take", misuse_step_counters_take},
     {"tide_pool_predict", misuse_predict},
     {"tide_status_name", misuse_status_name},

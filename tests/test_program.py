@@ -30,7 +30,6 @@ METRICS_FIELDS = ("step loss grad_norm lr loss_scale tokens step_seconds tokens_
                   "demand_fetches prefetches adam_host_seconds adam_device_seconds device_bytes_peak host_bytes_peak "
                   "skipped").split()
 STALL_CAUSES = "link room update norm map caller".split()
-TRACE_FIELDS = "t_ns step moment op event chunk space from to bytes reason".split()
 TENSOR_FILES = ("model.safetensors", "momentum.safetensors", "variance.safetensors")
 MIB = 1 << 20
 # What a process needs beside its budgets: code and libraries, thread stacks, oneDNN's code and scratch. The same for every
@@ -321,7 +320,7 @@ def refused_outputs(bench, options):
     one_line(bench, "a refusal beside new outputs", 1, "device budget", *refusal, "--metrics", new[0], "--trace", new[1])
     bench.tap.ok(not any(path.exists() for path in (*new, saved)), "no new file and no new folder is left")
     run = bench.run(*options, "--metrics", metrics, "--trace", trace)
-    bench.tap.ok(run.status == 0 and len(metrics_read(metrics)) == 2 and "old" not in trace.read_text(),
+    bench.tap.ok(run.status == 0 and len(metrics_read(metrics)) == 2 and "old trace" not in trace.read_text(),
                  "a run that begins replaces them", run)
 
 
@@ -489,66 +488,6 @@ def metrics_check(bench, path, steps):
     return rows
 
 
-def trace_check(bench, path, steps):
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    header, events, last = lines[0], lines[1:-1], lines[-1]
-    bench.tap.ok(header["format"] == 1 and header["configuration"]["model"] == "gpt2-nano", "trace: the first line",
-                 str(header)[:500])
-    chunks = header["chunks"]["param"]["chunks"]
-    held = sum(part["elements"] for chunk in header["params_per_chunk"] for part in chunk)
-    bench.tap.ok(len(header["params_per_chunk"]) == chunks and held == header["configuration"]["params"] + (320 - 257) * 256,
-                 "trace: every element of every param is in one chunk", f"{chunks} chunks, {held} elements")
-    bench.tap.ok(last == {"events": len(events), "dropped": last.get("dropped")}, "trace: the last line counts", last)
-    no_chunk = [name for name in TRACE_FIELDS if name not in ("chunk", "space")]
-    bad = [event for event in events if list(event) not in (TRACE_FIELDS, no_chunk)]
-    bench.tap.ok(not bad and max(event["step"] for event in events) >= steps, "trace: every event has the fields", bad[:3])
-    kinds = {event["event"] for event in events}
-    bench.tap.ok({"map", "unmap", "copy begin", "copy end", "update begin", "update end"} <= kinds,
-                 "trace: maps, copies and updates are there", kinds)
-    residency_check(bench, header, events, last["dropped"])
-
-
-def residency_check(bench, header, events, dropped):
-    """Replays maps and unmaps: a chunk is never mapped twice, and never more chunks than slots."""
-    mapped, most, faults = set(), 0, []
-    for event in events:
-        if event["event"] not in ("map", "unmap"):
-            continue
-        chunk = (event["space"], event["chunk"])
-        if (event["event"] == "map") == (chunk in mapped):
-            faults.append(event)
-        (mapped.add if event["event"] == "map" else mapped.discard)(chunk)
-        most = max(most, len(mapped))
-    slots = header["configuration"]["device_slots"]
-    if dropped:
-        bench.tap.skip("trace: maps replay within the slots", f"{dropped} events were dropped")
-    else:
-        bench.tap.ok(not faults and 0 < most <= slots, f"trace: maps replay: {most} chunks at once, {slots} slots",
-                     faults[:3])
-
-
-def frozen_check(bench):
-    """Frozen params have chunks of their own, which are fetched, never updated, and never copied out: they are always clean."""
-    trace = bench.folder / "frozen"
-    run = bench.run(*nano(bench, "--vocab-size", 257, "--steps", 3, "--chunk-size", "1MiB", "--device-memory", "14MiB",
-                          "--freeze", "wte.*", "--freeze", "h.[0-2].*", "--checks", "on", "--trace", trace))
-    if not bench.tap.ok(run.status == 0 and "2,435,328 params x 14 bytes + 2,435,072 frozen x 2 bytes" in run.out,
-                        "a run with frozen params says what they take", run):
-        return
-    header, *events, last = (json.loads(line) for line in trace.read_text().splitlines())
-    kinds = [{bool(re.match(r"wte|h\.[0-2]\.", part["name"])) for part in chunk} for chunk in header["params_per_chunk"]]
-    frozen = {number for number, kind in enumerate(kinds) if True in kind}
-    bench.tap.ok(0 < len(frozen) < len(kinds) and all(len(kind) == 1 for kind in kinds) and last["dropped"] == 0,
-                 "trace: a chunk holds frozen params or such that are trained", kinds)
-    bench.tap.ok(header["chunks"]["state"]["bytes"] == 6 * sum(part["elements"] * 2 for number, chunk in enumerate(
-        header["params_per_chunk"]) if number not in frozen for part in chunk), "trace: state is only of what is trained",
-        header["chunks"])
-    events = [event for event in events if event.get("space") == "param" and event["chunk"] in frozen]
-    bad = [event for event in events if event["event"].startswith(("update", "restore")) or event["to"] == "host"]
-    fetched = {event["chunk"] for event in events if event["event"] == "copy begin"}
-    bench.tap.ok(not bad and fetched == frozen, "trace: frozen chunks are fetched, not updated nor copied out", bad[:3])
-
-
 def memory_check(bench, name, device_bytes, *options):
     """Memory from outside, under the least host budget, so that no unused budget hides what a run needs beside them."""
     refusal = bench.run(*options, "--device-memory", device_bytes, "--host-memory", "1MiB")
@@ -563,24 +502,21 @@ def memory_check(bench, name, device_bytes, *options):
 
 def section_files(bench):
     steps = 5
-    metrics, trace = bench.folder / "metrics", bench.folder / "trace"
+    metrics = bench.folder / "metrics"
     budgets = (16 * MIB, 80 * MIB)
     run = bench.run(*nano(bench, "--vocab-size", 257, "--steps", steps, "--chunk-size", "1MiB", "--device-memory", budgets[0],
-                          "--host-memory", budgets[1], "--metrics", metrics, "--trace", trace, "--checks", "on"))
-    if not bench.tap.ok(run.status == 0, "a run at a quarter of the model data, with metrics and trace", run):
+                          "--host-memory", budgets[1], "--metrics", metrics, "--checks", "on"))
+    if not bench.tap.ok(run.status == 0, "a run at a quarter of the model data, with metrics", run):
         return
     bench.tap.ok("where every byte goes" in run.out, "it says where every byte goes", run)
     rows = metrics_check(bench, metrics, steps)
     bench.tap.ok(rows[-1]["device_bytes_peak"] <= budgets[0] and rows[-1]["host_bytes_peak"] <= budgets[1],
                  "the peaks are within the budgets", rows[-1])
-    trace_check(bench, trace, steps)
-    frozen_check(bench)
 
     memory_check(bench, "gpt2-nano", budgets[0], *nano(bench, "--steps", 10, "--chunk-size", "1MiB"))
     memory_check(bench, "gpt2", 512 * MIB, "--model", "gpt2", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 128,
                  "--steps", 2 if bench.full else 1, "--eval-every", 0, "--sample", 0, "--chunk-size", "16MiB")
     prefetch_check(bench)
-    border_check(bench)
     prediction_check(bench)
     accounting_check(bench)
     evaluation_check(bench)
@@ -612,21 +548,6 @@ def prefetch_check(bench):
         bench.tap.ok(late > 0 and prefetches >= some and none == 0 and early <= most * late,
                      f"{name} at {budget}: with prefetch a step moves {early / max(late, 1):.2f} times what it does without, "
                      f"at most {most}", f"{early} bytes and {late}, {prefetches} prefetches and {none}")
-
-
-def border_check(bench):
-    """The device has the state of as many params as it has room for: with a little room on the host, too, only the chunk that
-    those share with the others goes back and forth."""
-    options = ["--model", "gpt2-nano", "--device", "null", *MACHINE, "--steps", 6, "--recompute", "all", "--chunk-size", "1MiB",
-               "--device-memory", 32 * MIB + MIB // 2]
-    host_bytes = (least_named(bench.run(*options, "--host-memory", "1MiB").err) or 0) + 4 * MIB
-    trace = bench.folder / "border"
-    run = bench.run(*options, "--host-memory", host_bytes, "--trace", trace)
-    events = [json.loads(line) for line in trace.read_text().splitlines()] if run.status == 0 else []
-    moved = [event for event in events if event.get("event") == "copy begin" and event["step"] == 5]
-    state = [event["to"] for event in moved if event["space"] == "state"]
-    bench.tap.ok(len(moved) > 10 and 1 <= len(state) <= 2 and len(set(state)) == len(state),
-                 f"of all state {len(state)} chunks move in a step: one each way is on the border", run)
 
 
 def prediction_check(bench):

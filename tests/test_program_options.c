@@ -195,6 +195,82 @@ static void every_kind_takes_its_values(void **state)
     assert_true(result.resume);
 }
 
+/* A command with operands: two files, the second need not be there. */
+typedef struct operands {
+    const char *first, *second;
+    bool quick;
+} operands;
+
+static const tide_option operand_options[] = {
+    {.name = "FILE",
+     .kind = TIDE_OPTION_TEXT,
+     .operand = true,
+     .required = true,
+     .offset = offsetof(operands, first),
+     .help = "a file"},
+    {.name = "OTHER",
+     .kind = TIDE_OPTION_TEXT,
+     .operand = true,
+     .offset = offsetof(operands, second),
+     .help = "another"},
+    {.name = "--quick", .kind = TIDE_OPTION_FLAG, .offset = offsetof(operands, quick), .help = "hurry"},
+};
+
+static const tide_option_table operand_table = {.command = "test",
+                                                .summary = "usage: test FILE [OTHER]",
+                                                .options = operand_options,
+                                                .count = sizeof operand_options / sizeof operand_options[0]};
+
+static tide_status operands_parse(operands *result, const char *const *words)
+{
+    char *arguments[8];
+    int count = 0;
+    for (; words[count] != NULL; count++)
+        arguments[count] = (char *)(uintptr_t)words[count];
+    *result = (operands){0};
+    return tide_options_parse(&operand_table, count, arguments, result, NULL);
+}
+
+#define OPERANDS(result, ...) operands_parse(result, (const char *const[]){__VA_ARGS__, NULL})
+
+static void operands_are_taken_in_order_wherever_they_stand(void **state)
+{
+    operands result;
+    (void)state;
+    assert_int_equal(OPERANDS(&result, "a", "--quick", "b"), TIDE_OK);
+    assert_string_equal(result.first, "a");
+    assert_string_equal(result.second, "b");
+    assert_true(result.quick);
+    assert_int_equal(OPERANDS(&result, "-"), TIDE_OK);
+    assert_string_equal(result.first, "-");
+    assert_null(result.second);
+    assert_int_equal(OPERANDS(&result, "--", "--quick", "--"), TIDE_OK);
+    assert_string_equal(result.first, "--quick");
+    assert_string_equal(result.second, "--");
+    assert_false(result.quick);
+}
+
+static void operands_that_make_no_sense_are_refused(void **state)
+{
+    operands result;
+    (void)state;
+    assert_int_equal(OPERANDS(&result, "--quick"), TIDE_ERROR_ARGUMENT);
+    assert_string_equal(tide_message(), "test: FILE is required (a file)");
+    assert_int_equal(OPERANDS(&result, "a", "b", "c"), TIDE_ERROR_ARGUMENT);
+    assert_string_equal(tide_message(), "test: 'c' is one too many (see test --help)");
+    assert_int_equal(OPERANDS(&result, "a", "--fil"), TIDE_ERROR_ARGUMENT);
+    assert_string_equal(tide_message(), "test: unknown option --fil (see test --help)");
+    assert_int_equal(OPERANDS(&result, "a", "FILE=b", ""), TIDE_ERROR_ARGUMENT);
+}
+
+static void what_stands_behind_two_dashes_asks_for_nothing(void **state)
+{
+    char *arguments[] = {"a", "--", "--help"};
+    (void)state;
+    assert_false(tide_options_asked(3, arguments, "--help"));
+    assert_true(tide_options_asked(3, arguments, "a"));
+}
+
 static void assert_joined(const tide_option_texts *texts, const char *wanted)
 {
     char *joined = tide_option_texts_join(texts);
@@ -303,6 +379,9 @@ int main(void)
         cmocka_unit_test(a_slip_is_answered_with_the_nearest_option),
         cmocka_unit_test(bad_values_are_refused_with_what_would_be_right),
         cmocka_unit_test(missing_and_surplus_words_are_refused),
+        cmocka_unit_test(operands_are_taken_in_order_wherever_they_stand),
+        cmocka_unit_test(operands_that_make_no_sense_are_refused),
+        cmocka_unit_test(what_stands_behind_two_dashes_asks_for_nothing),
         cmocka_unit_test(help_names_every_option_its_range_and_default),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

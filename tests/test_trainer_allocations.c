@@ -5,7 +5,6 @@
  * map of operands at each call (kernels/cpu/matmul_onednn.c), whatever it is given. Nothing of it may stay, so a
  * second test counts these too and asks that all are given back.
  */
-#include "src/pool/layout.h"
 #include "src/train/metrics.h"
 #include "src/train/trace.h"
 #include "tests/interpose.h"
@@ -71,13 +70,14 @@ typedef struct run {
     uint64_t reported, lined;
 } run;
 
-static void begin_trace(run *r)
+static void begin_trace(run *r, const tide_pool_options *options)
 {
-    const tide_trace_header header = {.version = "test",
-                                      .plan = &tide_trainer_plan_get(r->trainer)->pool,
-                                      .model_params = tide_trainer_plan_get(r->trainer)->params,
-                                      .layout = tide_pool_layout(tide_trainer_pool(r->trainer))};
-    ok(tide_trace_begin(r->trace, &header));
+    const tide_trace_head head = {.version = "test",
+                                  .pool = tide_trainer_pool(r->trainer),
+                                  .options = options,
+                                  .plan = &tide_trainer_plan_get(r->trainer)->pool,
+                                  .machine = "test"};
+    ok(tide_trace_begin(r->trace, &head));
 }
 
 static void run_open(run *r, double clip)
@@ -91,12 +91,13 @@ static void run_open(run *r, double clip)
     snprintf(path, sizeof path, "%s/metrics", folder);
     ok(tide_metrics_open(path, &r->metrics));
     snprintf(path, sizeof path, "%s/trace", folder);
-    ok(tide_trace_open(path, TIDE_TRACE_RING_EVENTS, &r->trace));
+    const tide_trace_options kept = {.ring_events = TIDE_TRACE_RING_EVENTS, .keep_steps = 2};
+    ok(tide_trace_open(path, &kept, &r->trace));
     options.pool.trace = tide_trace_record;
     options.pool.trace_context = r->trace;
     ok(tide_trainer_create(&options, &r->trainer));
     ok(tide_metrics_begin(r->metrics, false));
-    begin_trace(r);
+    begin_trace(r, &options.pool);
 }
 
 static void write_lines(run *r)
@@ -108,6 +109,7 @@ static void write_lines(run *r)
         const tide_trainer_report *report = &r->waiting[r->lined++ % WAITING_MAX];
         assert_int_equal(report->step, step);
         ok(tide_metrics_step(r->metrics, report, 256, &counters));
+        tide_trace_step(r->trace, report, 256, &counters);
     }
 }
 

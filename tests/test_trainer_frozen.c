@@ -257,6 +257,7 @@ static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
 typedef struct copies {
     pthread_mutex_t lock;
     bool counting;
+    uint32_t params, states; /* how many chunks there are */
     uint64_t state_bytes, param_out_bytes, all_bytes;
     uint64_t state_chunks, params_out; /* bits: chunks that were copied at all; PARAM chunks copied out */
 } copies;
@@ -265,13 +266,14 @@ static void count_copy(void *context, const tide_trace_event *event)
 {
     copies *to = context;
     pthread_mutex_lock(&to->lock);
-    if (to->counting && strcmp(event->event, "copy begin") == 0 && event->chunk < 64) {
-        const bool out = strcmp(event->to, "host") == 0;
+    if (to->counting && event->kind == TIDE_TRACE_COPY) {
+        const bool out = strcmp(event->what, "host") == 0, of_param = event->chunk < to->params,
+                   of_state = !of_param && event->chunk < to->params + to->states;
         to->all_bytes += event->bytes;
-        to->state_bytes += event->space == TIDE_SPACE_STATE ? event->bytes : 0;
-        to->state_chunks |= event->space == TIDE_SPACE_STATE ? UINT64_C(1) << event->chunk : 0;
-        to->param_out_bytes += event->space == TIDE_SPACE_PARAM && out ? event->bytes : 0;
-        to->params_out |= event->space == TIDE_SPACE_PARAM && out ? UINT64_C(1) << event->chunk : 0;
+        to->state_bytes += of_state ? event->bytes : 0;
+        to->state_chunks |= of_state ? UINT64_C(1) << (event->chunk - to->params) : 0;
+        to->param_out_bytes += of_param && out ? event->bytes : 0;
+        to->params_out |= of_param && out ? UINT64_C(1) << event->chunk : 0;
     }
     pthread_mutex_unlock(&to->lock);
 }
@@ -290,6 +292,9 @@ static uint64_t run_tight(const frozen_set *set, copies *made, tide_pool_plan *p
     track steps = {0};
     *plan = tide_trainer_plan_get(trainer)->pool;
     ok(tide_pool_counters_get(tide_trainer_pool(trainer), &before));
+    made->params = plan->chunks[TIDE_SPACE_PARAM];
+    made->states = plan->chunks[TIDE_SPACE_STATE];
+    assert_true(made->params <= 64 && made->states <= 64);
     made->counting = true;
     track_steps(trainer, STEPS, &steps);
     ok(tide_pool_drain(tide_trainer_pool(trainer)));

@@ -91,7 +91,7 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mix
 # tools/test.sh does not compile with a sanitizer.
 [ -n "$fake" ] || on_cpu=""
 build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-    '-Dgpu_architectures=[]' -- tests/fuzz_files $(printf 'tests/test_%s ' $sanitized) \
+    '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
     $([ -z "$on_cpu" ] || printf 'tests/cuda/test_%s_cuda_on_cpu ' $on_cpu)
 LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0"
 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
@@ -104,6 +104,7 @@ for name in $on_cpu; do
     run "sanitized_${name}_on_cpu" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/cuda/test_${name}_cuda_on_cpu"
 done
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
+run fuzz_traces env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_traces"
 if [ -z "$quick" ]; then # tools/test.sh has run the slice of it
     build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
         '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_random

@@ -14,6 +14,7 @@ typedef struct command {
 
 static const command commands[] = {
     {&tide_train_page, tide_command_train},
+    {&tide_trace_page, tide_command_trace},
     {&tide_info_page, tide_command_info},
 };
 
@@ -90,7 +91,7 @@ static int output_check(int exit_status)
 int main(int count, char **arguments)
 {
     if (count < 2) {
-        fputs("tidepool: a command is missing (train or info; see tidepool --help)\n", stderr);
+        fputs("tidepool: a command is missing (train, trace or info; see tidepool --help)\n", stderr);
         return TIDE_EXIT_USAGE;
     }
     return output_check(command_run(count, arguments));

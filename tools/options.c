@@ -68,7 +68,8 @@ const char *tide_options_nearest(const tide_option_table *table, const char *wor
     const char *nearest = NULL;
     size_t distance = SIZE_MAX;
     for (size_t i = 0; i < table->count; i++)
-        if (table->options[i].name != NULL && tide_word_is_nearer(word, table->options[i].name, &distance))
+        if (table->options[i].name != NULL && !table->options[i].operand &&
+            tide_word_is_nearer(word, table->options[i].name, &distance))
             nearest = table->options[i].name;
     return nearest;
 }
@@ -252,10 +253,40 @@ static const tide_option *option_find(const tide_option_table *table, const char
     size_t length = strcspn(argument, "=");
     for (size_t i = 0; i < table->count; i++) {
         const char *name = table->options[i].name;
-        if (name != NULL && strlen(name) == length && strncmp(name, argument, length) == 0)
+        if (name != NULL && !table->options[i].operand && strlen(name) == length &&
+            strncmp(name, argument, length) == 0)
             return &table->options[i];
     }
     return NULL;
+}
+
+static bool has_operands(const tide_option_table *table)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (table->options[i].operand)
+            return true;
+    return false;
+}
+
+/* Whether the argument is an operand's value. Without operands it is a mistake that unknown_option tells. */
+static bool is_operand(const tide_option_table *table, const char *argument)
+{
+    return (argument[0] != '-' || argument[1] == '\0') && has_operands(table);
+}
+
+/* Give the first operand that has no value yet this one. */
+static tide_status operand_read(const tide_option_table *table, const char *argument, void *values,
+                                bool *given)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const tide_option *option = &table->options[i];
+        if (!option->operand || (given[i] && option->kind != TIDE_OPTION_TEXTS))
+            continue;
+        given[i] = true;
+        return value_parse(table, option, argument, values);
+    }
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s: '%s' is one too many (see %s --help)", table->command,
+                     argument, table->command);
 }
 
 static tide_status unknown_option(const tide_option_table *table, const char *argument)
@@ -317,8 +348,9 @@ static tide_status required_check(const tide_option_table *table, const bool *gi
     for (size_t i = 0; i < table->count; i++) {
         const tide_option *option = &table->options[i];
         if (option->required && !given[i])
-            return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s %s is required (%s)", table->command, option->name,
-                             option->metavar, option->help);
+            return tide_fail(TIDE_ERROR_ARGUMENT, "%s: %s%s%s is required (%s)", table->command, option->name,
+                             option->operand ? "" : " ", option->operand ? "" : option->metavar,
+                             option->help);
     }
     return TIDE_OK;
 }
@@ -330,8 +362,15 @@ tide_status tide_options_parse(const tide_option_table *table, int count, char *
     assert(table->count <= TIDE_OPTIONS_MAX);
     defaults_set(table, values);
     tide_status status = TIDE_OK;
-    for (int i = 0; i < count && status == TIDE_OK; i++)
-        status = option_read(table, count, arguments, &i, values, seen);
+    bool operands_only = false;
+    for (int i = 0; i < count && status == TIDE_OK; i++) {
+        if (!operands_only && has_operands(table) && strcmp(arguments[i], "--") == 0)
+            operands_only = true;
+        else if (operands_only || is_operand(table, arguments[i]))
+            status = operand_read(table, arguments[i], values, seen);
+        else
+            status = option_read(table, count, arguments, &i, values, seen);
+    }
     if (status == TIDE_OK)
         status = required_check(table, seen);
     if (status == TIDE_OK && given != NULL)
@@ -347,7 +386,7 @@ const char *tide_option_table_name(const tide_option_table *table)
 
 bool tide_options_asked(int count, char *const *arguments, const char *name)
 {
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && strcmp(arguments[i], "--") != 0; i++)
         if (strcmp(arguments[i], name) == 0)
             return true;
     return false;

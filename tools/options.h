@@ -45,6 +45,8 @@ typedef struct tide_option {
     const char *value;      /* the default as text; NULL: none, the struct's zero stands */
     double least, most;     /* COUNT, REAL, SIZE, RATE; both 0: any value >= 0 */
     bool required;          /* a command line without it is an error */
+    bool operand;           /* an argument without dashes is its value: of several, in order. `name` is "FILE", kind no
+                               FLAG, metavar NULL */
     const char *value_help; /* shown as the default where `value` is NULL, e.g. "what the run needs" */
     const char *words; /* that shells offer as values, as in "gpt2, gpt2-xl"; NULL: those in `metavar`, if any */
     const char *help;
@@ -61,7 +63,8 @@ typedef struct tide_option_table {
 /* The command's last word: "train". */
 const char *tide_option_table_name(const tide_option_table *table);
 
-/* Set every field of *values to its default, then read the arguments: "--name value" or "--name=value".
+/* Set every field of *values to its default, then read the arguments: "--name value" or "--name=value", operands wherever
+ * they stand, and behind "--" operands alone; "-" is one.
  * *given, one bool an option, says which were on the command line (may be NULL). ARGUMENT  unknown or
  * repeated option, missing or bad value, missing required option; the message is complete */
 TIDE_NODISCARD tide_status tide_options_parse(const tide_option_table *table, int count,

@@ -1,9 +1,9 @@
 /* What a command says beside its options: a line in `tidepool --help`, and a man page.
  *
- * The page is made when tidepool is built (pages/), from this and the tables of options; so is what shells complete. Its
- * texts are plain. A paragraph ends at an empty line. A line that begins with four blanks is a command, shown as it
- * stands; one with a tab is an item of a list, "TERM\tMEANING". Options ("--device"), `words in backquotes` and other pages
- * ("tidepool(1)") are made bold. No text says what a table says.
+ * The page is made when tidepool is built (pages/), from this and the tables of options; so is what shells complete.
+ * Its texts are plain. A paragraph ends at an empty line. A line that begins with four blanks is a command, shown as
+ * it stands; one with a tab is an item of a list, "TERM\tMEANING". Options ("--device"), `words in backquotes` and
+ * other pages ("tidepool(1)") are made bold. No text says what a table says.
  */
 #ifndef TIDE_TOOLS_PAGE_H
 #define TIDE_TOOLS_PAGE_H
@@ -24,7 +24,7 @@ typedef struct tide_page {
     const char *examples;
 } tide_page;
 
-extern const tide_page tide_program_page, tide_train_page, tide_info_page;
+extern const tide_page tide_program_page, tide_train_page, tide_trace_page, tide_info_page;
 
 /* All of them, the program's first. */
 extern const tide_page *const tide_pages[];

@@ -35,6 +35,7 @@ const tide_page tide_program_page = {
 const tide_page *const tide_pages[] = {
     &tide_program_page,
     &tide_train_page,
+    &tide_trace_page,
     &tide_info_page,
 };
 

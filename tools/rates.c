@@ -42,15 +42,12 @@ typedef struct bench {
 } bench;
 
 /* Streams run one command at a time here, so there is one writer; the event orders it before the reader. */
-static void command_seen(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                         uint64_t begin_ns, uint64_t end_ns)
+static void command_seen(void *context, const tide_observed *command)
 {
     bench *run = context;
-    (void)stream, (void)tag, (void)meter;
-    if (strcmp(label, "measure") != 0)
-        return;
-    if (end_ns - begin_ns < run->best_ns)
-        run->best_ns = end_ns - begin_ns;
+    const uint64_t ns = command->end_ns - command->begin_ns;
+    if (strcmp(command->label, "measure") == 0 && ns < run->best_ns)
+        run->best_ns = ns;
 }
 
 static tide_status bench_wait(bench *run, tide_stream stream)

@@ -92,7 +92,17 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_matmul_avx2|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits)$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
+# PyPI's perfetto reads what `tidepool trace perfetto` writes. Where it can't be had that test reads with a parser of its own alone.
+pypi_install() {
+    TIDE_PYPI=$build/pypi; export TIDE_PYPI
+    [ ! -d "$TIDE_PYPI/perfetto" ] || return 0
+    say "PyPI: perfetto and protobuf for one test, into $TIDE_PYPI"
+    timeout 120 python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --target "$TIDE_PYPI" \
+        perfetto==0.59.1 protobuf==7.36.2 >"$build/pypi.log" 2>&1 || say "PyPI: not to be had: $(tail -n 1 "$build/pypi.log")"
+}
+
 run_full() {
+    pypi_install
     configure full -Dgpu_architectures=ptx90 && compile full && check full full . 3 || fail_count full
 }
 
@@ -113,7 +123,7 @@ run_sanitize() {
 }
 
 run_threads() {
-    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|room|pool|pool_calls|pool_gradients|pool_faults|pool_lock|pool_misuse|pool_mixed|pool_random|pool_stall|program_output)$'
+    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|room|pool|pool_calls|pool_gradients|pool_faults|pool_lock|pool_misuse|pool_mixed|pool_random|pool_stall|trace)$'
     configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
         '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \

@@ -14,15 +14,13 @@
  * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
  * does: the newest complete checkpoint stands.
  */
-#include "src/pool/layout.h"
 #include "src/train/metrics.h"
-#include "src/train/trace.h"
-#include "tide_config.h"
 #include "tools/command.h"
 #include "tools/options.h"
 #include "tools/rates.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
+#include "tools/train_trace.h"
 #include "tools/units.h"
 
 #include <assert.h>
@@ -163,8 +161,8 @@ static tide_status outputs_open(train_run *run)
     tide_status status = checkpoint_check(run);
     if (status == TIDE_OK && settings->metrics != NULL)
         status = tide_metrics_open(settings->metrics, &run->metrics);
-    if (status == TIDE_OK && settings->trace != NULL)
-        status = tide_trace_open(settings->trace, TIDE_TRACE_RING_EVENTS, &run->trace);
+    if (status == TIDE_OK)
+        status = tide_train_trace_open(settings, &run->trace);
     if (run->trace != NULL) {
         run->options.pool.trace = tide_trace_record;
         run->options.pool.trace_context = run->trace;
@@ -182,42 +180,6 @@ static void folder_withdraw(const train_run *run)
 
 /* ---- 3: the trainer ---- */
 
-enum { TRACE_SETTINGS = 11 };
-
-static void trace_settings_fill(const train_run *run, tide_trace_setting settings[TRACE_SETTINGS])
-{
-    static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
-                                                                                            "device"};
-    const tide_train_settings *from = &run->settings;
-    const tide_trace_setting filled[TRACE_SETTINGS] = {
-        {"model", run->options.model.name},
-        {"data", from->data != NULL ? from->data : ""},
-        {"device", run->options.pool.device},
-        {"dtype", tide_dtype_name(run->options.pool.dtype)},
-        {"recompute", recomputes[from->recompute]},
-        {"optimizer_placement", placements[from->placement]},
-        {"prefetch", from->prefetch ? "on" : "off"},
-        {"clip", from->clip > 0 ? "on" : "off"},
-        {"checks", from->checks ? "on" : "off"},
-        {"resume", from->resume ? "on" : "off"},
-        {"freeze", run->freeze},
-    };
-    memcpy(settings, filled, sizeof filled);
-}
-
-static tide_status trace_begin(train_run *run)
-{
-    tide_trace_setting settings[TRACE_SETTINGS];
-    trace_settings_fill(run, settings);
-    const tide_trace_header header = {.version = TIDE_VERSION,
-                                      .configuration = settings,
-                                      .setting_count = TRACE_SETTINGS,
-                                      .plan = &tide_trainer_plan_get(run->trainer)->pool,
-                                      .model_params = tide_trainer_plan_get(run->trainer)->params,
-                                      .layout = tide_pool_layout(tide_trainer_pool(run->trainer))};
-    return tide_trace_begin(run->trace, &header);
-}
-
 static void resumed_print(const train_run *run)
 {
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
@@ -232,16 +194,28 @@ static void resumed_print(const train_run *run)
         printf("changed since: %s\n", resumed->changes.lines[i]);
 }
 
-static void device_print(const train_run *run)
+static bool gpu_find(const train_run *run, tide_gpu *gpu)
 {
     const tide_module *module;
-    tide_gpu gpu;
     uint32_t ordinal;
+    return tide_module_cuda_ordinal(run->device, &ordinal) == TIDE_OK &&
+           tide_module_cuda(&module) == TIDE_OK && module->gpu_read(ordinal, gpu) == TIDE_OK;
+}
+
+static void device_print(const train_run *run)
+{
+    tide_gpu gpu;
     if (run->no_gpu[0] != '\0')
         printf("auto takes the host: %s\n", run->no_gpu);
-    if (tide_module_cuda_ordinal(run->device, &ordinal) == TIDE_OK && tide_module_cuda(&module) == TIDE_OK &&
-        module->gpu_read(ordinal, &gpu) == TIDE_OK)
+    if (gpu_find(run, &gpu))
         printf("%s is %s\n", run->device, gpu.name);
+}
+
+static tide_status trace_begin(train_run *run)
+{
+    tide_gpu gpu;
+    return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
+                                  gpu_find(run, &gpu) ? gpu.name : NULL);
 }
 
 static void pinning_print(const train_run *run)
@@ -312,11 +286,11 @@ static tide_status trainer_open(train_run *run)
 static tide_status step_line(train_run *run, const tide_trainer_report *report,
                              const tide_pool_counters *counters)
 {
+    const uint64_t tokens = tide_trainer_plan_get(run->trainer)->batch_tokens;
     tide_progress_step(&run->progress, report, counters);
-    if (run->metrics == NULL)
-        return TIDE_OK;
-    return tide_metrics_step(run->metrics, report, tide_trainer_plan_get(run->trainer)->batch_tokens,
-                             counters);
+    if (run->trace != NULL)
+        tide_trace_step(run->trace, report, tokens, counters);
+    return run->metrics == NULL ? TIDE_OK : tide_metrics_step(run->metrics, report, tokens, counters);
 }
 
 /* Write the lines of the steps whose last update has ended, oldest first; the pool keeps 8 of them, so this is
@@ -367,7 +341,9 @@ static double unigram_entropy(const train_run *run)
 static tide_status evaluate(train_run *run)
 {
     double loss = 0;
+    const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status = tide_trainer_evaluate(run->trainer, &loss);
+    tide_pool_trace_work(tide_trainer_pool(run->trainer), "evaluate", begin_ns);
     if (status != TIDE_OK)
         return status;
     if (isnan(run->unigram))
@@ -382,8 +358,10 @@ static tide_status save(train_run *run)
 {
     tide_checkpoint_saved saved;
     char size[TIDE_UNITS_TEXT_BYTES];
+    const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status =
         tide_trainer_save(run->trainer, run->settings.checkpoint, (unsigned)run->settings.keep, &saved);
+    tide_pool_trace_work(tide_trainer_pool(run->trainer), "save", begin_ns);
     if (status != TIDE_OK)
         return status;
     run->saved_step = tide_trainer_state(run->trainer)->step;
@@ -434,7 +412,9 @@ static tide_status sample(train_run *run)
     char *text = NULL, count[TIDE_UNITS_TEXT_BYTES];
     tide_sample_options_default(&options);
     options.tokens = (uint32_t)run->settings.sample;
+    const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status = tide_trainer_sample(run->trainer, &options, &text);
+    tide_pool_trace_work(tide_trainer_pool(run->trainer), "sample", begin_ns);
     if (status != TIDE_OK)
         return status;
     tide_progress_line(&run->progress, "sample of %s:\n%s", tide_count_noun(options.tokens, "token", count),
@@ -546,10 +526,10 @@ int tide_command_train(int count, char *const *arguments)
         exit_status = tide_command_failed(command_name, status);
         lines_rescue(&run);
     }
+    tide_trainer_destroy(run.trainer); /* what is still on its way is told before the trace is closed */
     exit_status = outputs_close(&run, exit_status);
     if (exit_status != TIDE_EXIT_OK)
         folder_withdraw(&run);
-    tide_trainer_destroy(run.trainer);
     tide_trace_destroy(run.trace);
     free(run.freeze);
     return exit_status;

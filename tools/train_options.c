@@ -118,6 +118,23 @@ static tide_status loss_scale_of(const tide_train_settings *settings, double *sc
                      text, TIDE_LOSS_SCALE_LEAST, TIDE_LOSS_SCALE_MOST);
 }
 
+enum { TRACE_STEPS_MOST = 1000000 };
+
+uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings)
+{
+    return strcmp(settings->trace_steps, "all") == 0 ? 0 : strtoull(settings->trace_steps, NULL, 10);
+}
+
+static tide_status trace_steps_check(const char *text)
+{
+    const bool is_number = text[0] != '\0' && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 7;
+    const uint64_t steps = is_number ? strtoull(text, NULL, 10) : 0;
+    if (strcmp(text, "all") == 0 || (steps >= 1 && steps <= TRACE_STEPS_MOST))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --trace-steps %s: must be all or a number from 1 to %d", text,
+                     TRACE_STEPS_MOST);
+}
+
 static tide_status settings_check(const tide_train_settings *settings, const bool *given)
 {
     double scale;
@@ -130,6 +147,10 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         status = needs_check(given, "--resume", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--keep", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--trace-steps", "--trace");
+    if (status == TIDE_OK)
+        status = trace_steps_check(settings->trace_steps);
     if (status == TIDE_OK && (settings->chunk_bytes & (settings->chunk_bytes - 1)) != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --chunk-size: %llu bytes is no power of two",
                          (unsigned long long)settings->chunk_bytes);

@@ -40,6 +40,7 @@ typedef struct tide_train_settings {
 
     const char *metrics;
     const char *trace;
+    const char *trace_steps; /* "all" or a number */
     const char *checkpoint;
     uint64_t save_every;
     uint64_t keep;
@@ -59,6 +60,9 @@ typedef struct tide_train_settings {
 } tide_train_settings;
 
 extern const tide_option_table tide_train_table;
+
+/* Steps that --trace keeps, 0: all. */
+uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
 
 /* Read the command line, then check what one option says against another. ARGUMENT: the message is complete.
  */

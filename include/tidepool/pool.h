@@ -53,7 +53,8 @@ typedef struct tide_trace_event tide_trace_event;       /* section 11 */
 typedef tide_status (*tide_update_callback)(void *context, const tide_step_options *step, uint64_t update,
                                             float gradient_scale, const tide_update_segment *segments, uint32_t count);
 
-/* Section 11. From the pool's threads, several at once; must be short and must not call the pool. */
+/* Section 11. From the caller's and the pool's threads, several at once, some with the pool's lock; must be short, and
+ * must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
 /* Called while something is made that takes seconds: memory, by tide_pool_seal ("host slots", say), or values, by who
@@ -418,22 +419,65 @@ static inline const char *tide_stall_cause_name(tide_stall_cause cause)
     return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
 }
 
-/* What happened to a chunk, for options.trace. Strings are static, but for `op`, which is the pool's. */
+/* What happened, for options.trace. docs/trace.md says of each kind what it tells and which fields it has; the others are
+ * 0, NULL or TIDE_TRACE_NONE. */
+typedef enum tide_trace_kind {
+    TIDE_TRACE_PASS = 0, /* a step, or forward-only pass, begins; ends; is given up */
+    TIDE_TRACE_PASS_END,
+    TIDE_TRACE_GIVEN_UP,
+    TIDE_TRACE_PLAN,    /* a recorded pass has been planned (anew) */
+    TIDE_TRACE_REQUEST, /* an op or slice asked for its chunks, and had them */
+    TIDE_TRACE_WAIT,    /* one of those was not there */
+    TIDE_TRACE_OP,      /* kernels of an op or slice, of what the pool does around ops, or of nobody */
+    TIDE_TRACE_NORM,    /* the gradient norm's way to the host */
+    TIDE_TRACE_MOVE,    /* a chunk was fetched, evicted or written back */
+    TIDE_TRACE_MAP,     /* a slot was mapped, unmapped, or both at once */
+    TIDE_TRACE_COPY,    /* over the link */
+    TIDE_TRACE_ZERO,    /* of a chunk without content */
+    TIDE_TRACE_UPDATE,  /* the optimizer, on one piece of a chunk */
+    TIDE_TRACE_RESTORE, /* likewise: params from their state */
+    TIDE_TRACE_ACCESS,  /* values set or read on the host */
+    TIDE_TRACE_STALL,   /* compute stood still */
+    TIDE_TRACE_CHUNK,   /* where a chunk is, and what it holds, from now on */
+    TIDE_TRACE_PARAM,   /* what stands in a param's place from now on */
+    TIDE_TRACE_WORK,    /* the caller's own: tide_pool_trace_work */
+    TIDE_TRACE_SNAPSHOT, /* in files alone, as is the next: where a chunk is as a segment begins */
+    TIDE_TRACE_DROPPED,  /* events were lost */
+    TIDE_TRACE_KIND_COUNT,
+} tide_trace_kind;
+
+#define TIDE_TRACE_NONE UINT32_MAX /* no chunk, slot, op, ... */
+
+/* Strings are static; tide_pool_trace_work's are the caller's. Times are the device's clock's; an instant's two are the same. */
 struct tide_trace_event {
-    uint64_t t_ns;
-    uint64_t step;
-    uint32_t moment;   /* ops and slices begun in this step so far */
-    const char *op;    /* name of the open op, "" if none */
-    const char *event; /* "map", "unmap", "copy begin", "copy end", "pin", "unpin", "state", "stall begin",
-                          "stall end", "update begin", "update end" */
-    uint32_t chunk;    /* index inside its space; UINT32_MAX if the event is of no chunk */
-    tide_space space;
-    const char *from; /* tier or state left; "" if none */
-    const char *to;
+    tide_trace_kind kind;
+    uint64_t step; /* whose counters count it (tide_pool_step_counters_take); 0: none's */
+    uint64_t pass; /* in which it happened or was asked for: training steps and forward-only passes begun so far */
+    uint64_t begin_ns, end_ns;
+    uint64_t id;       /* the command's: all events of one move or task have the same */
+    uint64_t ended_by; /* of a stall: the id of the command that ended it; 0: none did */
     uint64_t bytes;
-    const char *reason; /* "demand", "prefetch", "update", "restore", "access", "spill" or ""; of a stall its
-                           tide_stall_cause_name */
+    uint64_t busy_ns; /* of the span, in which kernels ran */
+    uint64_t number;  /* of a training step; of events lost */
+    uint32_t op, slice;
+    uint32_t moment;           /* ops and slices begun in the pass so far */
+    uint32_t chunk;            /* numbered through all spaces: PARAM, STATE, CHECKPOINT */
+    uint32_t state_chunk, piece; /* of a task */
+    uint32_t device_slot, host_slot;
+    uint32_t param;
+    uint32_t chunks, lacked;   /* asked for; of those not there */
+    uint32_t planned_in, planned_out, least_in, least_out; /* chunks a step */
+    const char *what;
+    const char *reason;
+    const char *device, *host, *content;
+    bool training, clips, predicted, copied, zeroed, in_place, pinned, owes;
 };
+
+/* The device's clock; null: virtual. 0 before seal. Any thread. */
+TIDE_API uint64_t tide_pool_now_ns(const tide_pool *pool);
+/* Tell options.trace, if anybody listens, that the caller did `what` ("data", say) from `begin_ns` until now. `what` lives as long
+ * as whoever listens keeps it. The caller's thread. */
+TIDE_API void tide_pool_trace_work(const tide_pool *pool, const char *what, uint64_t begin_ns);
 
 /* Sums since seal. Seconds of the null device are virtual. */
 typedef struct tide_pool_counters {

@@ -26,26 +26,61 @@ bool tide_commands_updates_ended(const tide_commands *commands)
 
 void tide_commands_tell_updates(tide_commands *commands)
 {
+    tide_records *records = &commands->journal->records;
     if (tide_commands_updates_ended(commands))
-        tide_records_updates_ended(&commands->journal->records);
+        tide_records_updates_ended(records);
+    else if (records->ending > 0 && !tide_jobs_busy_for(commands->jobs, records->ending))
+        tide_records_ended(records);
 }
 
 void tide_commands_tell_stalls(tide_commands *commands)
 {
     tide_stalls *stalls = &commands->journal->stalls;
-    if (stalls->held)
-        tide_stalls_tell(stalls, !tide_norm_is_known(commands->norm),
-                         tide_manager_request_wait(commands->manager));
+    tide_chunk chunk;
+    if (!stalls->held)
+        return;
+    const tide_request_wait wait = tide_manager_request_wait(commands->manager, &chunk);
+    tide_stalls_tell(stalls, !tide_norm_is_known(commands->norm), wait, chunk);
 }
 
-static void done(tide_commands *commands, const tide_command *command, tide_status status)
+static void tell_move(const tide_commands *commands, const tide_pending_command *open)
 {
+    static const char *const moves[] = {"fetch", "evict", "write back"};
+    const tide_tracer *tracer = &commands->journal->tracer;
+    tide_device *device = commands->link->ground->device;
+    const tide_command *command = &open->command;
+    if (!tracer->on || command->kind > TIDE_COMMAND_WRITE_BACK)
+        return;
+    tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_MOVE);
+    event.step = tide_records_step(&commands->journal->records, command->reason);
+    event.begin_ns = open->issued_ns;
+    event.end_ns = device->ops->now_ns(device);
+    event.id = open->id;
+    event.what = moves[command->kind];
+    event.chunk = command->chunk;
+    event.reason = tide_reason_name(command->reason);
+    event.device_slot = command->device_slot;
+    event.host_slot = command->host_slot;
+    event.copied = command->copy;
+    event.zeroed = command->zero;
+    event.in_place = command->in_place;
+    tide_tracer_tell(tracer, &event);
+}
+
+static void done(tide_commands *commands, const tide_pending_command *open, tide_status status)
+{
+    const tide_command *command = &open->command;
+    tide_tracer *tracer = &commands->journal->tracer;
     assert(tide_monitor_is_held(commands->monitor));
     if (status != TIDE_OK)
         tide_monitor_fail(commands->monitor, status);
     tide_manager_done(commands->manager, command->id, status);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK) {
+        tell_move(commands, open);
         tide_records_count_command(&commands->journal->records, command);
+    }
+    tide_tracer_brought_on(tracer, open->id);
+    tide_tracer_look(tracer, commands->manager);
     tide_commands_tell_updates(commands);
     tide_monitor_progress(commands->monitor);
 }
@@ -61,6 +96,18 @@ static tide_pending_command take(tide_commands *commands, uint32_t i)
     return taken;
 }
 
+/* A move: from here on its chunk is on its way. */
+static void tell_issued(tide_commands *commands, tide_pending_command *open)
+{
+    tide_tracer *tracer = &commands->journal->tracer;
+    tide_device *device = commands->link->ground->device;
+    if (!tracer->on)
+        return;
+    open->id = tide_link_number(commands->link, &open->command);
+    open->issued_ns = device->ops->now_ns(device);
+    tide_tracer_look(tracer, commands->manager);
+}
+
 void tide_commands_issue(tide_commands *commands, const tide_command *command)
 {
     const bool fetches = command->kind == TIDE_COMMAND_FETCH, evicts = command->kind == TIDE_COMMAND_EVICT,
@@ -71,12 +118,14 @@ void tide_commands_issue(tide_commands *commands, const tide_command *command)
                                                   : TIDE_OPEN_READY};
     tide_status status = TIDE_OK;
     assert(tide_monitor_is_held(commands->monitor) && commands->count < TIDE_COMMANDS_OPEN_MAX);
+    if (moves)
+        tell_issued(commands, &open);
     if (fetches)
-        status = tide_link_fetch(commands->link, command);
+        status = tide_link_fetch(commands->link, command, open.id);
     else if (moves && command->copy)
-        status = tide_link_copy(commands->link, command, &open.number);
+        status = tide_link_copy(commands->link, command, open.id, &open.number);
     if (fetches || status != TIDE_OK)
-        done(commands, command, status);
+        done(commands, &open, status);
     else
         commands->open[commands->count++] = open;
     assert(tide_commands_is_valid(commands));
@@ -99,12 +148,13 @@ static tide_status ask_passed(tide_commands *commands, const tide_pending_comman
 static void end(tide_commands *commands, uint32_t i, tide_status status)
 {
     const tide_pending_command open = take(commands, i);
+    tide_tracer_brought_on(&commands->journal->tracer, open.id);
     if (open.phase == TIDE_OPEN_UNMAP && status == TIDE_OK) {
         tide_commands_tell_stalls(commands);
-        status = tide_link_leave(commands->link, &open.command);
+        status = tide_link_leave(commands->link, &open.command, open.id);
     } else if (open.phase == TIDE_OPEN_READY || open.phase == TIDE_OPEN_LANE)
         tide_jobs_finish(commands->jobs, &open);
-    done(commands, &open.command, status);
+    done(commands, &open, status);
 }
 
 /* A task that waits for its slots or a job has changed nothing. */

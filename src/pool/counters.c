@@ -1,5 +1,6 @@
 /* What the caller may ask about what the pool did. */
 #include "src/pool/internal.h"
+#include "src/pool/layout.h"
 
 tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *counters)
 {
@@ -15,6 +16,34 @@ tide_status tide_pool_counters_get(const tide_pool *pool, tide_pool_counters *co
     tide_records_sum(&shared->journal.records, counters);
     tide_monitor_unlock(&shared->monitor);
     return TIDE_OK;
+}
+
+uint64_t tide_pool_now_ns(const tide_pool *pool)
+{
+    if (pool == NULL || !pool->sealed)
+        return 0;
+    return pool->ground.device->ops->now_ns(pool->ground.device);
+}
+
+void tide_pool_trace_work(const tide_pool *pool, const char *what, uint64_t begin_ns)
+{
+    const uint64_t end_ns = tide_pool_now_ns(pool);
+    if (pool == NULL || !pool->sealed || !pool->journal.tracer.on || what == NULL || begin_ns > end_ns)
+        return;
+    const tide_tracer *tracer = &pool->journal.tracer;
+    tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_WORK);
+    event.what = what;
+    event.begin_ns = begin_ns;
+    event.end_ns = end_ns;
+    tide_tracer_tell(tracer, &event);
+}
+
+void tide_pool_trace_chunks(const tide_pool *pool)
+{
+    tide_pool *shared = (tide_pool *)(uintptr_t)pool;
+    tide_monitor_lock(&shared->monitor);
+    tide_tracer_look_at_all(&shared->journal.tracer, shared->engine.manager);
+    tide_monitor_unlock(&shared->monitor);
 }
 
 bool tide_pool_step_counters_take(tide_pool *pool, uint64_t *step, tide_pool_counters *counters)

@@ -54,7 +54,6 @@ static void tear(tide_engine *engine)
 void tide_engine_let_go(tide_engine *engine, const tide_step_options *step, float gradient_scale)
 {
     tide_records_let_go(&engine->journal->records);
-    engine->journal->tracer.let_go_step = engine->journal->tracer.step;
     engine->jobs->terms =
         (tide_update_terms){.step = *step, .scale = gradient_scale, .update = engine->updates + 1};
 }
@@ -150,6 +149,7 @@ static void answer_give_up(tide_engine *engine)
 /* The training step given up is as if it had not begun. */
 static void forget_step(tide_engine *engine)
 {
+    tide_tracer_given_up(&engine->journal->tracer);
     tide_records_drop(&engine->journal->records);
     tide_measure_step_forget(&engine->journal->measure);
     assert(engine->journal->tracer.step > 0 && engine->updates >= engine->is_counted);
@@ -169,6 +169,7 @@ tide_status tide_engine_give_up(tide_engine *engine)
         return status;
     if (engine->torn || engine->abort.torn || engine->abort.gave_up)
         engine->norm->has_result = false;
+    tide_tracer_look(&engine->journal->tracer, engine->manager);
     if (engine->abort.torn) {
         tide_measure_step_forget(&engine->journal->measure);
         tear(engine);
@@ -296,8 +297,9 @@ tide_status tide_engine_failure(tide_engine *engine)
 
 void tide_engine_hold(tide_engine *engine)
 {
-    tide_stalls_hold(&engine->journal->stalls, !tide_norm_is_known(engine->norm),
-                     tide_manager_request_wait(engine->manager));
+    tide_chunk chunk;
+    const tide_request_wait wait = tide_manager_request_wait(engine->manager, &chunk);
+    tide_stalls_hold(&engine->journal->stalls, !tide_norm_is_known(engine->norm), wait, chunk);
 }
 
 void tide_engine_ring(tide_engine *engine, bool held_up)

@@ -155,7 +155,7 @@ static tide_status launch_zero(const tide_job *job, const tide_work *work, void 
     const tide_zero_args zero = {.data = data, .bytes = bytes};
     tide_work labelled = *work;
     labelled.label = "zero gradient";
-    labelled.meter = 0;
+    labelled.meter = TIDE_METER_ZERO;
     labelled.bytes = (double)bytes;
     return launch(job, &labelled, job->ground->kernels->zero, &zero, sizeof zero, started);
 }

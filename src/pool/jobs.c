@@ -68,13 +68,19 @@ bool tide_jobs_busy(const tide_jobs *jobs)
     return first(jobs, 0, true) < TIDE_JOBS_MAX;
 }
 
+bool tide_jobs_busy_for(const tide_jobs *jobs, uint64_t record)
+{
+    uint32_t i = 0;
+    while (i < TIDE_JOBS_MAX && !(jobs->table[i].busy && jobs->table[i].record == record))
+        i++;
+    return i < TIDE_JOBS_MAX;
+}
+
 /* It is over. */
-static void let_go(tide_jobs *jobs, tide_job *job)
+static void let_go(tide_job *job)
 {
     assert(job->busy);
     job->busy = false;
-    tide_tracer_chunk(&jobs->journal->tracer, job->updates ? "update end" : "state", job->chunk, "UPDATING",
-                      "HOLD", tide_reason_name(job->updates ? TIDE_REASON_UPDATE : TIDE_REASON_RESTORE));
 }
 
 bool tide_jobs_poll(tide_jobs *jobs)
@@ -92,7 +98,7 @@ bool tide_jobs_poll(tide_jobs *jobs)
         if (!passed)
             continue;
         assert(job->status == TIDE_OK);
-        let_go(jobs, job);
+        let_go(job);
         moved = true;
     }
     return moved;
@@ -213,10 +219,11 @@ static tide_work task_work(const tide_jobs *jobs, const tide_pending_command *ta
     const bool on_host = command->tier == TIDE_TIER_HOST;
     tide_work work = {.label = command->kind == TIDE_COMMAND_ACCESS ? "access" : "restore",
                       .tag = command->chunk,
+                      .id = task->id,
                       .accesses = accesses};
     if (command->kind == TIDE_COMMAND_UPDATE) {
         work.label = on_host ? "adam host" : "adam device";
-        work.meter = on_host ? TIDE_METER_ADAM_HOST : TIDE_METER_ADAM_DEVICE;
+        work.meter = TIDE_METER_ADAM + tide_records_meter(&jobs->journal->records, command->tier);
     }
     for (; work.access_count < command->task_count; work.access_count++)
         accesses[work.access_count] = (tide_access){on_host ? TIDE_OBJECT_HOST_SLOT : TIDE_OBJECT_DEVICE_SLOT,
@@ -227,12 +234,33 @@ static tide_work task_work(const tide_jobs *jobs, const tide_pending_command *ta
     return work;
 }
 
+static uint64_t issue(const tide_jobs *jobs, const tide_command *command)
+{
+    static const tide_trace_kind kinds[] = {[TIDE_COMMAND_UPDATE] = TIDE_TRACE_UPDATE,
+                                            [TIDE_COMMAND_RESTORE] = TIDE_TRACE_RESTORE,
+                                            [TIDE_COMMAND_ACCESS] = TIDE_TRACE_ACCESS};
+    const bool on_host = command->tier == TIDE_TIER_HOST, access = command->kind == TIDE_COMMAND_ACCESS;
+    tide_tracer *tracer = &jobs->journal->tracer;
+    if (!tracer->on)
+        return 0;
+    tide_trace_event event = tide_tracer_event(tracer, kinds[command->kind]);
+    event.step = access ? 0 : tide_records_step(&jobs->journal->records, TIDE_REASON_UPDATE);
+    event.chunk = command->task[0].chunk;
+    event.state_chunk = access ? TIDE_TRACE_NONE : command->task[1].chunk;
+    event.piece = command->piece;
+    event.what = on_host ? "host" : "device";
+    const uint64_t id = tide_tracer_number(tracer, on_host ? TIDE_STREAM_HOST : TIDE_STREAM_UPDATE);
+    tide_tracer_issue(tracer, id, &event);
+    return id;
+}
+
 static tide_status launch_on_lane(tide_jobs *jobs, tide_pending_command *task, tide_kernel fn,
                                   const void *arguments, size_t argument_bytes, bool *started)
 {
     const tide_ground *ground = jobs->ground;
     const tide_command *command = &task->command;
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    task->id = issue(jobs, command);
     tide_work work = task_work(jobs, task, accesses);
     const uint64_t elements =
         command->kind == TIDE_COMMAND_ACCESS
@@ -246,17 +274,18 @@ static tide_status launch_on_lane(tide_jobs *jobs, tide_pending_command *task, t
         ground->device->ops->launch(ground->device, TIDE_STREAM_HOST, &work, fn, arguments, argument_bytes);
     *started = status == TIDE_OK;
     if (status == TIDE_OK)
-        status = tide_order_record(jobs->order, TIDE_STREAM_HOST, &task->number);
+        status = tide_order_record(jobs->order, TIDE_STREAM_HOST, task->id, &task->number);
     return status;
 }
 
 /* The job is busy, its slots are pinned, and only the engine ends either: the lock may be given up meanwhile. */
-static tide_status launch_on_device(tide_jobs *jobs, const tide_pending_command *task, bool *started)
+static tide_status launch_on_device(tide_jobs *jobs, tide_pending_command *task, bool *started)
 {
     const tide_command *command = &task->command;
     tide_job *job = task->job;
     assert(jobs->ground->options.update == NULL);
     tide_access accesses[TIDE_TASK_CHUNKS_MAX + 1];
+    task->id = issue(jobs, command);
     const tide_work work = task_work(jobs, task, accesses);
     tide_marks *marks = jobs->order->marks[TIDE_TIER_DEVICE];
     tide_needs needs = {0};
@@ -269,7 +298,7 @@ static tide_status launch_on_device(tide_jobs *jobs, const tide_pending_command 
     status = tide_job_launch(job, &work, started);
     tide_monitor_lock(jobs->monitor);
     if (status == TIDE_OK)
-        status = tide_order_record(jobs->order, TIDE_STREAM_UPDATE, &job->update_number);
+        status = tide_order_record(jobs->order, TIDE_STREAM_UPDATE, task->id, &job->update_number);
     for (uint32_t i = 0; i < command->task_count && status == TIDE_OK; i++)
         tide_marks_set(&marks[command->task[i].slot], TIDE_STREAM_UPDATE, job->update_number,
                        task_writes(jobs, command, i));
@@ -299,6 +328,7 @@ static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *
     tide_job *job = &jobs->table[number];
     job->busy = true;
     job->chunk = command->chunk;
+    job->record = jobs->journal->records.updating;
     job->updates = command->kind == TIDE_COMMAND_UPDATE;
     job->update_number = 0;
     job->status = TIDE_OK;
@@ -313,8 +343,6 @@ static tide_status start_job(tide_jobs *jobs, tide_pending_command *task, bool *
         return status;
     }
     assert(tide_jobs_is_valid(jobs));
-    tide_tracer_chunk(&jobs->journal->tracer, job->updates ? "update begin" : "state", command->chunk,
-                      "HOLD_AFTER_BWD", "UPDATING", tide_reason_name(command->reason));
     return TIDE_OK;
 }
 
@@ -356,7 +384,7 @@ void tide_jobs_finish(tide_jobs *jobs, const tide_pending_command *task)
         jobs->request = NULL;
     if (job == NULL || job->update_number != 0)
         return; /* the update stream has it; tide_jobs_poll sees its end */
-    let_go(jobs, job);
+    let_go(job);
 }
 
 uint64_t tide_jobs_zero_gradients(tide_jobs *jobs, const tide_gradients *gradients)

@@ -45,6 +45,7 @@ typedef struct tide_job {
     bool busy;              /* [lock] */
     uint64_t update_number; /* [lock] piece of the update stream that reads the segments; 0: the host lane does */
     tide_chunk chunk;       /* [lock] the PARAM chunk updated */
+    uint64_t record;        /* [lock] number of the record that it counts for */
 } tide_job;
 
 /* A param_set or param_get in progress, and what the lane is given for it. */
@@ -88,6 +89,8 @@ typedef struct tide_pending_command {
     tide_open_phase phase;
     uint64_t number; /* of its copy out, if it has one; of a task on the host lane, once started */
     tide_job *job;   /* a started UPDATE's or RESTORE's; else NULL */
+    uint64_t id;        /* the tracer's, of a move, or of a task once started; 0: not told */
+    uint64_t issued_ns; /* for the trace */
 } tide_pending_command;
 
 /* Bytes of each job's table. */
@@ -109,6 +112,8 @@ void tide_jobs_finish(tide_jobs *jobs, const tide_pending_command *task);
 bool tide_jobs_poll(tide_jobs *jobs);
 /* Is one under way, on the host lane or the update stream? */
 bool tide_jobs_busy(const tide_jobs *jobs);
+/* One that counts for that record? */
+bool tide_jobs_busy_for(const tide_jobs *jobs, uint64_t record);
 /* Params without a gradient in the step that ends (NULL: there are none). No update runs. Returns their number. */
 uint64_t tide_jobs_zero_gradients(tide_jobs *jobs, const tide_gradients *gradients);
 bool tide_jobs_is_valid(const tide_jobs *jobs);

@@ -14,9 +14,10 @@
 enum {
     TIDE_METER_NONE = 0,
     TIDE_METER_COPY, /* and the command's tide_reason; tag: the chunk */
-    TIDE_METER_ADAM_HOST = TIDE_METER_COPY + TIDE_REASON_SPILL + 1, /* tag: the PARAM chunk */
-    TIDE_METER_ADAM_DEVICE,
-    TIDE_METER_NORM, /* the norm's copy to the host: the compute stream carries it, but computes nothing */
+    TIDE_METER_ADAM = TIDE_METER_COPY + TIDE_REASON_SPILL + 1, /* and tide_records_meter; tag: the PARAM chunk */
+    TIDE_METER_NORM = TIDE_METER_ADAM + TIDE_ADAM_METERS, /* the norm's copy to the host: the compute stream carries it, but
+                                                             computes nothing */
+    TIDE_METER_ZERO, /* zeroing ahead of a command's own work */
     TIDE_METER_SERIES, /* and the number of a series (measure.h): work on the compute stream */
 };
 
@@ -29,7 +30,6 @@ typedef struct tide_journal {
 
 
 /* tide_device_observer. On the streams' threads. */
-void tide_journal_observe(void *journal, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                          uint64_t begin_ns, uint64_t end_ns);
+void tide_journal_observe(void *journal, const tide_observed *command);
 
 #endif

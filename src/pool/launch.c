@@ -42,6 +42,7 @@ tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
                             .op = pool->journal.tracer.op,
                             .tag = tide_launch_tag(pool),
                             .meter = tide_launch_meter(pool, kernel->part),
+                            .id = tide_tracer_launch(&pool->journal.tracer),
                             .flops = pool->is_shadow ? 0 : kernel->flops,
                             .bytes = pool->is_shadow ? pool->shadow_bytes : kernel->bytes,
                             .accesses = pool->op.accesses,

@@ -41,7 +41,7 @@ void tide_norm_owe(tide_norm *norm, const tide_step_options *step, uint64_t zero
 tide_status tide_norm_ask(tide_norm *norm)
 {
     assert(norm->phase == TIDE_NORM_OWED);
-    const tide_status status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, &norm->number);
+    const tide_status status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, 0, &norm->number);
     if (status == TIDE_OK)
         norm->phase = TIDE_NORM_ASKED;
     assert(tide_norm_is_valid(norm));
@@ -74,7 +74,7 @@ static tide_status copy_to_host(tide_norm *norm)
         ground->device, TIDE_STREAM_COMPUTE, &work, norm->mailbox,
         ground->region + ground->region_layout.scalars_offset, sizeof(double), false);
     if (status == TIDE_OK)
-        status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, &norm->number);
+        status = tide_order_record(norm->order, TIDE_STREAM_COMPUTE, 0, &norm->number);
     if (status == TIDE_OK)
         norm->phase = TIDE_NORM_PENDING;
     return status;

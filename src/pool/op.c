@@ -68,7 +68,6 @@ static void hold(tide_pool *pool, tide_chunk chunk, bool write, tide_needs *need
     assert(op->count < op->capacity);
     op->chunks[op->count] = chunk;
     op->accesses[op->count++] = (tide_access){TIDE_OBJECT_DEVICE_SLOT, slot, write};
-    tide_tracer_chunk(&pool->journal.tracer, "pin", chunk, "", "device", "");
 }
 
 /* From tables of seal's, so that an op's begin and end ask chunk/ for nothing but slots. */
@@ -141,14 +140,13 @@ static tide_status release(tide_pool *pool, uint32_t from)
 {
     tide_open_op *op = &pool->op;
     uint64_t number;
-    const tide_status status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, &number);
+    const tide_status status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, 0, &number);
     assert(tide_op_is_valid(pool) && from > 0);
     if (status != TIDE_OK)
         return status;
     for (uint32_t i = from; i < op->count; i++) {
         tide_marks_set(&pool->order.marks[TIDE_TIER_DEVICE][op->accesses[i].index], TIDE_STREAM_COMPUTE,
                        number, op->accesses[i].write);
-        tide_tracer_chunk(&pool->journal.tracer, "unpin", op->chunks[i], "device", "", "");
     }
     return TIDE_OK;
 }
@@ -167,6 +165,23 @@ static tide_status release_slice(tide_pool *pool)
 }
 
 /* --- begin, slice --- */
+
+/* The op, or its slice, has been asked for: until all of it is there. */
+static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
+{
+    tide_tracer *tracer = &pool->journal.tracer;
+    tide_device *device = pool->ground.device;
+    tide_manager *manager = pool->engine.manager;
+    const uint64_t asked_ns = tracer->on ? device->ops->now_ns(device) : 0;
+    tide_tracer_stand(tracer, op, slice, tide_manager_follows(manager));
+    const uint32_t lacked = tide_tracer_lacking(tracer, manager);
+    const tide_status status = tide_engine_wait_request(&pool->engine);
+    if (status == TIDE_OK && tracer->on) {
+        tide_tracer_look(tracer, manager);
+        tide_tracer_ready(tracer, tide_manager_requested(manager), lacked, asked_ns);
+    }
+    return status;
+}
 
 /* What an accumulator holds when it is first touched in a step. */
 static tide_status zero_accumulators(tide_pool *pool)
@@ -201,9 +216,8 @@ static tide_status begin_locked(tide_pool *pool, tide_op op)
     pool->op.number = op;
     pool->op.slice = UINT32_MAX;
     pool->journal.tracer.op = description->name;
-    pool->journal.tracer.moment++;
     tide_measure_op(&pool->journal.measure, op, TIDE_SCRIPT_OP);
-    status = tide_engine_wait_request(&pool->engine);
+    status = wait_for_chunks(pool, op, TIDE_TRACE_NONE);
     return status == TIDE_OK ? acquire_params(pool, description) : status;
 }
 
@@ -248,9 +262,8 @@ static tide_status slice_locked(tide_pool *pool, uint32_t slice, bool *refused)
         status = release_slice(pool);
     if (status != TIDE_OK)
         return status;
-    pool->journal.tracer.moment++;
     tide_measure_op(&pool->journal.measure, pool->op.number, (int32_t)slice);
-    status = tide_engine_wait_request(&pool->engine);
+    status = wait_for_chunks(pool, pool->op.number, slice);
     return status == TIDE_OK ? acquire_slice(pool, &tide_op_open(pool)->description, slice) : status;
 }
 
@@ -372,6 +385,7 @@ static tide_status end_locked(tide_pool *pool)
     tide_engine_op_ended(engine);
     tide_measure_op(&pool->journal.measure, pool->op.number, TIDE_SCRIPT_END);
     tide_step_op_ends(pool);
+    tide_tracer_look(&pool->journal.tracer, engine->manager);
     if (tide_manager_may_act(engine->manager))
         tide_engine_ring(engine, true);
     return TIDE_OK;

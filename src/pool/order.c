@@ -19,9 +19,10 @@ static const uint8_t stream_sites[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT] = {
 
 static_assert((int)TIDE_SITE_COUNT <= (int)TIDE_WAIT_SITE_COUNT, "the device counts waits per site");
 
-tide_status tide_order_create(tide_order *order, tide_device *device, const uint32_t slots[TIDE_TIER_COUNT])
+tide_status tide_order_create(tide_order *order, tide_device *device, tide_tracer *tracer,
+                              const uint32_t slots[TIDE_TIER_COUNT])
 {
-    *order = (tide_order){.device = device};
+    *order = (tide_order){.device = device, .tracer = tracer};
     for (int tier = 0; tier < TIDE_TIER_COUNT; tier++) {
         order->marks[tier] = calloc(slots[tier], sizeof *order->marks[tier]);
         if (order->marks[tier] == NULL)
@@ -71,7 +72,7 @@ tide_event tide_order_event(const tide_order *order, tide_stream stream, uint64_
     return order->events[stream][number % TIDE_ORDER_RING];
 }
 
-tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number)
+tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t id, uint64_t *number)
 {
     assert(tide_monitor_is_held(NULL));
     const uint64_t next = order->recorded[stream] + 1;
@@ -80,6 +81,7 @@ tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *n
     if (status != TIDE_OK)
         return status;
     order->recorded[stream] = next;
+    order->ids[stream][next % TIDE_ORDER_RING] = id;
     order->knows[stream][stream] = next;
     memcpy(order->knowledge[stream][next % TIDE_ORDER_RING], order->knows[stream],
            sizeof order->knows[stream]);
@@ -107,7 +109,10 @@ static tide_status wait_for(tide_order *order, tide_stream stream, tide_stream o
                          "stream %s would have to wait for stream %s, which never happens",
                          tide_stream_name(stream), tide_stream_name(other));
     const tide_event event = tide_order_event(order, other, number);
-    const tide_status status = order->device->ops->stream_wait(order->device, stream, event, site);
+    const bool forgotten = order->recorded[other] - number >= TIDE_ORDER_RING;
+    const uint64_t id =
+        tide_tracer_wait(order->tracer, stream, forgotten ? 0 : order->ids[other][number % TIDE_ORDER_RING]);
+    const tide_status status = order->device->ops->stream_wait(order->device, stream, event, site, id);
     if (status == TIDE_OK)
         learn(order->knows[stream], order->knowledge[other][number % TIDE_ORDER_RING]);
     assert(status != TIDE_OK || order->knows[stream][other] >= number);

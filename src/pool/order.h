@@ -15,23 +15,24 @@
  *
  * A slot leaves its chunk's place when the engine has seen all its uses pass, so whoever gets the slot next, and
  * whoever fetches the host copy that an eviction made, is behind them without waiting. An update's chunk is dirty: it
- * leaves with a copy that has waited for the update; the state that a restore there only reads may leave without one, and
- * its unmapping asks the update stream. And a chunk is copied out without leaving only for a host task, which is handed out
- * when that copy has been seen to end. So these pairs never wait for each other: in for out or update, update for out.
+ * leaves with a copy that has waited for the update; the state that a restore there only reads may leave without one,
+ * and its unmapping asks the update stream. And a chunk is copied out without leaving only for a host task, which is
+ * handed out when that copy has been seen to end. So these pairs never wait for each other: in for out or update,
+ * update for out.
  *
  * The host lane can't be waited for by a stream; the engine asks (query) and enqueues afterwards.
  *
- * Nobody sleeps for the device with the lock (monitor.h). So whoever enqueues with it knows that there is room: the caller
- * made it before he took the lock (TIDE_ROOM_COMMANDS, for his next call), the engine asks before it begins a command. The
- * compute stream is the caller's; only the norm's copy is the engine's, between steps.
+ * Nobody sleeps for the device with the lock (monitor.h). So whoever enqueues with it knows that there is room: the
+ * caller made it before he took the lock (TIDE_ROOM_COMMANDS, for his next call), the engine asks before it begins a
+ * command. The compute stream is the caller's; only the norm's copy is the engine's, between steps.
  *
- * Owns events, numbers, what streams know, and the slots' marks; all [lock]. Calls the device's events, and monitor's assertions.
+ * Owns events, numbers, what streams know, and the slots' marks; all [lock]. Calls the device's events, the tracer,
+ * which is told what is waited for, and monitor's assertions.
  */
 #ifndef TIDE_POOL_ORDER_H
 #define TIDE_POOL_ORDER_H
 
-#include "offload/device.h"
-#include "tidepool/pool.h"
+#include "src/pool/tracer.h"
 
 /* Every wait in src/ and offload/ stands at one of these sites. A test takes each away in turn; the hazard
  * checker must notice. Stream sites are named WAITER_AWAITED. */
@@ -68,7 +69,9 @@ enum { TIDE_ORDER_RING = 256 }; /* recorded pieces a stream remembers; older one
 
 typedef struct tide_order {
     tide_device *device;
+    tide_tracer *tracer;
     tide_event events[TIDE_STREAM_COUNT][TIDE_ORDER_RING];
+    uint64_t ids[TIDE_STREAM_COUNT][TIDE_ORDER_RING]; /* the tracer's, of each piece's last command; 0: not told */
     uint64_t knowledge[TIDE_STREAM_COUNT][TIDE_ORDER_RING][TIDE_STREAM_COUNT]; /* at the record */
     uint64_t knows[TIDE_STREAM_COUNT][TIDE_STREAM_COUNT];                      /* now */
     uint64_t recorded[TIDE_STREAM_COUNT];
@@ -78,7 +81,8 @@ typedef struct tide_order {
 
 /* Creates all events and marks for so many slots of each tier. NO_MEMORY, leaving what destroy frees. The device's close
  * frees the events. */
-tide_status tide_order_create(tide_order *order, tide_device *device, const uint32_t slots[TIDE_TIER_COUNT]);
+tide_status tide_order_create(tide_order *order, tide_device *device, tide_tracer *tracer,
+                              const uint32_t slots[TIDE_TIER_COUNT]);
 void tide_order_destroy(tide_order *order); /* zeroed: allowed */
 bool tide_order_is_valid(const tide_order *order);
 
@@ -86,8 +90,8 @@ bool tide_order_is_valid(const tide_order *order);
  * TIDE_ROOM_COMMANDS. */
 bool tide_order_may_enqueue(const tide_order *order, tide_stream stream);
 
-/* Close the work enqueued on `stream` so far; `number` identifies it. */
-tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t *number);
+/* Close the work enqueued on `stream` so far, command `id` of the tracer's last; `number` identifies it. */
+tide_status tide_order_record(tide_order *order, tide_stream stream, uint64_t id, uint64_t *number);
 
 /* What work must follow: pieces of other streams, the last of each, as a stream's pieces end in order. All 0: nothing. */
 typedef struct tide_needs {
@@ -97,8 +101,8 @@ typedef struct tide_needs {
 /* The work reads (write: writes) the marked slot too. */
 void tide_needs_add(tide_needs *needs, const tide_marks *marks, bool write);
 
-/* Make `stream` wait for what its next work needs: one wait for each of the other streams at most, and the stream has room
- * for them. All but the compute stream are filled by the engine and know what it has seen. */
+/* Make `stream` wait for what its next work needs: one wait for each of the other streams at most, and the stream has
+ * room for them. All but the compute stream are filled by the engine and know what it has seen. */
 tide_status tide_order_wait(tide_order *order, tide_stream stream, const tide_needs *needs);
 
 /* Has the engine seen piece `number` of `stream` pass? Asks the device if it has not. */

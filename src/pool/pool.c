@@ -33,6 +33,11 @@ tide_status tide_pool_seal(tide_pool *pool)
 
 /* --- addresses --- */
 
+const tide_model *tide_pool_model(const tide_pool *pool)
+{
+    return &pool->model;
+}
+
 const tide_layout *tide_pool_layout(const tide_pool *pool)
 {
     return pool->ground.layout;

@@ -4,29 +4,41 @@
 
 #include <assert.h>
 
-static tide_step_record *record(tide_records *records, uint64_t number)
+static tide_step_record *record(const tide_records *records, uint64_t number)
 {
     assert(number <= records->begun);
-    return &records->ring[number % TIDE_STEP_RECORDS_MAX];
+    return (tide_step_record *)&records->ring[number % TIDE_STEP_RECORDS_MAX];
 }
 
 bool tide_records_is_valid(const tide_records *records)
 {
     const uint64_t waiting = records->begun - records->taken;
     return records->taken <= records->begun && records->updating <= records->begun &&
-           waiting <= TIDE_STEP_RECORDS_MAX && records->adam_counted_ns[0] <= records->adam_ns[0] &&
-           records->adam_counted_ns[1] <= records->adam_ns[1];
+           waiting <= TIDE_STEP_RECORDS_MAX && records->ending <= records->updating;
 }
 
 /* --- moves --- */
 
-void tide_records_count(tide_records *records, tide_reason reason, const tide_pool_counters *more)
+/* NULL: none takes it. */
+static tide_step_record *counting(const tide_records *records, tide_reason reason)
 {
-    assert(tide_monitor_is_held(NULL));
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
     tide_step_record *of = record(records, of_update ? records->updating : records->begun);
-    tide_pool_counters *sums[2] = {&records->sums, &of->counters};
-    for (int i = 0; i < 2; i++) {
+    assert(tide_monitor_is_held(NULL));
+    return (of_update ? of->owes_updates : of->is_open) ? of : NULL;
+}
+
+uint64_t tide_records_step(const tide_records *records, tide_reason reason)
+{
+    const tide_step_record *of = counting(records, reason);
+    return of == NULL ? 0 : of->step;
+}
+
+void tide_records_count(tide_records *records, tide_reason reason, const tide_pool_counters *more)
+{
+    tide_step_record *of = counting(records, reason);
+    tide_pool_counters *sums[2] = {&records->sums, of == NULL ? NULL : &of->counters};
+    for (int i = 0; i < 2 && sums[i] != NULL; i++) {
         sums[i]->h2d_bytes += more->h2d_bytes;
         sums[i]->d2h_bytes += more->d2h_bytes;
         sums[i]->evictions += more->evictions;
@@ -108,6 +120,7 @@ void tide_records_close(tide_records *records)
     of->device_allocations = now.device_allocations;
     of->host_allocations = now.host_allocations;
     closing->is_open = false;
+    records->tracer->counted = 0;
 }
 
 void tide_records_begin(tide_records *records)
@@ -120,34 +133,54 @@ void tide_records_begin(tide_records *records)
     tide_step_record *opened = record(records, records->begun);
     *opened = (tide_step_record){.step = records->tracer->step, .is_open = true, .owes_updates = true};
     tide_records_sum(records, &opened->begin);
+    records->tracer->counted = opened->step;
     assert(tide_records_is_valid(records));
 }
 
-/* The optimizer's seconds since the record before got its own are this one's. */
-static void end_updates(tide_records *records, tide_step_record *of)
+/* --- updates --- */
+
+uint32_t tide_records_meter(const tide_records *records, tide_tier tier)
 {
-    const uint64_t host_ns = records->adam_ns[0], device_ns = records->adam_ns[1];
-    of->counters.adam_host_seconds = (double)(host_ns - records->adam_counted_ns[0]) * 1e-9;
-    of->counters.adam_device_seconds = (double)(device_ns - records->adam_counted_ns[1]) * 1e-9;
-    records->adam_counted_ns[0] = host_ns;
-    records->adam_counted_ns[1] = device_ns;
+    assert(tide_monitor_is_held(NULL));
+    return (uint32_t)(records->updating % TIDE_STEP_RECORDS_MAX) * 2 + (tier == TIDE_TIER_DEVICE);
+}
+
+void tide_records_updated(tide_records *records, uint32_t meter, uint64_t ns)
+{
+    assert(meter < TIDE_ADAM_METERS);
+    records->adam_ns[meter % 2] += ns;
+    records->ring[meter / 2].adam_ns[meter % 2] += ns;
+}
+
+static void end_updates(tide_step_record *of)
+{
+    of->counters.adam_host_seconds = (double)of->adam_ns[0] * 1e-9;
+    of->counters.adam_device_seconds = (double)of->adam_ns[1] * 1e-9;
     of->owes_updates = false;
+}
+
+void tide_records_ended(tide_records *records)
+{
+    assert(tide_monitor_is_held(NULL));
+    if (records->ending > 0)
+        end_updates(record(records, records->ending));
+    records->ending = 0;
 }
 
 void tide_records_updates_ended(tide_records *records)
 {
     tide_step_record *of = record(records, records->updating);
-    assert(tide_monitor_is_held(NULL));
+    tide_records_ended(records);
     if (of->owes_updates && !of->is_open)
-        end_updates(records, of);
+        end_updates(of);
 }
 
 void tide_records_let_go(tide_records *records)
 {
-    tide_step_record *of = record(records, records->updating);
-    assert(tide_monitor_is_held(NULL));
+    const tide_step_record *of = record(records, records->updating);
+    tide_records_ended(records); /* two steps' updates at once are as many as are told apart */
     if (of->owes_updates)
-        end_updates(records, of);
+        records->ending = records->updating;
     records->updating = records->begun;
     assert(tide_records_is_valid(records));
 }
@@ -158,6 +191,8 @@ void tide_records_drop(tide_records *records)
     assert(tide_monitor_is_held(NULL));
     if (last->step != records->tracer->step || records->taken == records->begun)
         return;
+    if (last->is_open)
+        records->tracer->counted = 0;
     records->begun--;
     if (records->updating > records->begun)
         records->updating = records->begun;

@@ -79,7 +79,12 @@ static tide_status create_tables(tide_pool *pool)
 {
     const uint32_t slots[TIDE_TIER_COUNT] = {
         [TIDE_TIER_DEVICE] = pool->ground.plan.device_slots, [TIDE_TIER_HOST] = pool->ground.plan.host_slots};
-    tide_status status = tide_order_create(&pool->order, pool->ground.device, slots);
+    tide_tracer *tracer = &pool->journal.tracer;
+    tide_status status = tide_order_create(&pool->order, pool->ground.device, tracer, slots);
+    if (status == TIDE_OK)
+        status = tide_tracer_create(tracer);
+    if (status == TIDE_OK && tracer->on)
+        status = tide_manager_watch(pool->engine.manager);
     if (status == TIDE_OK)
         status = tide_op_create(pool);
     if (status == TIDE_OK)
@@ -134,6 +139,7 @@ void tide_pool_unseal(tide_pool *pool)
     if (ground->device != NULL)
         ground->device->ops->close(ground->device);
     ground->device = NULL;
+    tide_tracer_destroy(&pool->journal.tracer);
     tide_manager_destroy(pool->engine.manager);
     tide_layout_destroy(ground->layout);
     pool->engine.manager = NULL;

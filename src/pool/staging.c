@@ -51,6 +51,7 @@ static tide_status copy(tide_pool *pool, uint32_t half, char *region, size_t byt
     const tide_work work = {.label = to_region ? "write" : "read",
                             .tag = tide_launch_tag(pool),
                             .meter = tide_launch_meter(pool, to_region ? TIDE_PART_WRITE : TIDE_PART_OP),
+                            .id = tide_tracer_launch(&pool->journal.tracer),
                             .accesses = accesses,
                             .access_count = 2};
     assert(half < 2 && bytes > 0 && bytes <= half_bytes(pool));
@@ -60,7 +61,7 @@ static tide_status copy(tide_pool *pool, uint32_t half, char *region, size_t byt
     if (status != TIDE_OK)
         return status;
     tide_monitor_lock(&pool->monitor);
-    status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, number);
+    status = tide_order_record(&pool->order, TIDE_STREAM_COMPUTE, 0, number);
     tide_monitor_unlock(&pool->monitor);
     return status;
 }

@@ -22,13 +22,14 @@ static uint64_t now_ns(const tide_stalls *stalls)
 }
 
 /* Nothing if it would end before it begins. */
-static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns)
+static void add(tide_stalls *stalls, tide_stall_cause cause, uint64_t begin_ns, uint64_t end_ns,
+                const tide_trace_event *where)
 {
     assert((unsigned)cause < TIDE_STALL_CAUSE_COUNT);
     if (begin_ns >= end_ns)
         return;
     stalls->ns[cause] += end_ns - begin_ns;
-    tide_tracer_stall(stalls->tracer, cause, begin_ns, end_ns);
+    tide_tracer_stall(stalls->tracer, cause, begin_ns, end_ns, where);
 }
 
 /* Idle time before this is not to be counted any more. */
@@ -39,20 +40,35 @@ static uint64_t idle_since(const tide_stalls *stalls)
 
 /* --- held back, and left idle --- */
 
+/* He was late for what is enqueued at `where`, and waited for no chunk. */
+static void tell_caller(tide_stalls *stalls, uint64_t begin_ns, uint64_t end_ns,
+                        const tide_trace_event *where)
+{
+    tide_trace_event late;
+    if (where != NULL) {
+        late = *where;
+        late.chunk = TIDE_TRACE_NONE;
+        late.ended_by = 0;
+        where = &late;
+    }
+    add(stalls, TIDE_STALL_CALLER, begin_ns, end_ns, where);
+}
+
 void tide_stalls_observe(tide_stalls *stalls, tide_stall_command command, uint32_t site, uint64_t begin_ns,
-                         uint64_t end_ns)
+                         uint64_t end_ns, const tide_trace_event *where)
 {
     const uint64_t idle_ns = idle_since(stalls);
     stalls->compute_end_ns = end_ns;
     if (command == TIDE_STALL_NORM_COPY) {
         stalls->norm_copy_ns += end_ns - begin_ns;
-        add(stalls, TIDE_STALL_NORM, idle_ns, end_ns);
+        add(stalls, TIDE_STALL_NORM, idle_ns, end_ns, NULL);
         return;
     }
     if (command != TIDE_STALL_BETWEEN)
-        add(stalls, TIDE_STALL_CALLER, idle_ns, earlier(begin_ns, stalls->late_until_ns));
+        tell_caller(stalls, idle_ns, earlier(begin_ns, stalls->late_until_ns), where);
     if (command == TIDE_STALL_WAIT)
-        add(stalls, site == TIDE_SITE_COMPUTE_UPDATE ? TIDE_STALL_UPDATE : TIDE_STALL_LINK, begin_ns, end_ns);
+        add(stalls, site == TIDE_SITE_COMPUTE_UPDATE ? TIDE_STALL_UPDATE : TIDE_STALL_LINK, begin_ns, end_ns,
+            where);
 }
 
 void tide_stalls_ops_begin(tide_stalls *stalls)
@@ -83,6 +99,15 @@ static tide_stall_cause cause_now(const tide_stalls *stalls)
     return stalls->wait == TIDE_REQUEST_MOVE ? TIDE_STALL_LINK : TIDE_STALL_UPDATE;
 }
 
+/* The command that ended the cause; 0: it ended by itself, or as it began. */
+static uint64_t ended_by(const tide_stalls *stalls)
+{
+    const tide_tracer *tracer = stalls->tracer;
+    if (stalls->ended_by != 0)
+        return stalls->ended_by;
+    return tracer->brought_on != stalls->brought_on ? tracer->last_id : 0;
+}
+
 /* The caller is blocked, so a stream found idle was so since its last command ended. What is before the hold's begin is the
  * caller's own. */
 static void settle(tide_stalls *stalls)
@@ -93,8 +118,13 @@ static void settle(tide_stalls *stalls)
     device->ops->statistics(device, &statistics);
     if (statistics.pending[TIDE_STREAM_COMPUTE] == 0) {
         const uint64_t idle_ns = idle_since(stalls);
-        add(stalls, TIDE_STALL_CALLER, idle_ns, earlier(stalls->since_ns, stalls->late_until_ns));
-        add(stalls, stalls->cause, later(idle_ns, stalls->since_ns), end_ns);
+        tide_trace_event where = stalls->tracer->here;
+        tell_caller(stalls, idle_ns, earlier(stalls->since_ns, stalls->late_until_ns), &where);
+        if (stalls->cause != TIDE_STALL_NORM) {
+            where.chunk = stalls->chunk;
+            where.ended_by = ended_by(stalls);
+        }
+        add(stalls, stalls->cause, later(idle_ns, stalls->since_ns), end_ns, &where);
         stalls->settled_ns = end_ns;
     }
     assert(stalls->since_ns <= end_ns);
@@ -106,22 +136,34 @@ static void look(tide_stalls *stalls)
 {
     if (!stalls->held || cause_now(stalls) == stalls->cause)
         return;
+    if (stalls->asked && stalls->wait == TIDE_REQUEST_READY) {
+        if (stalls->ended_by == 0)
+            stalls->ended_by = stalls->tracer->last_id;
+        return;
+    }
     settle(stalls);
     stalls->cause = cause_now(stalls);
+    stalls->brought_on = stalls->tracer->brought_on;
 }
 
-void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
+void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait, tide_chunk chunk)
 {
     assert(tide_monitor_is_held(NULL));
     stalls->norm_awaited = norm_awaited;
     stalls->wait = wait;
     look(stalls);
+    if (wait != TIDE_REQUEST_READY)
+        stalls->chunk = chunk;
 }
 
-void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait)
+void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait, tide_chunk chunk)
 {
     assert(!stalls->held);
-    tide_stalls_tell(stalls, norm_awaited, wait);
+    stalls->chunk = TIDE_CHUNK_NONE;
+    tide_stalls_tell(stalls, norm_awaited, wait, chunk);
+    stalls->asked = wait != TIDE_REQUEST_READY;
+    stalls->ended_by = 0;
+    stalls->brought_on = stalls->tracer->brought_on;
     stalls->held = true;
     stalls->cause = cause_now(stalls);
     stalls->since_ns = now_ns(stalls);

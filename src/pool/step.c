@@ -51,6 +51,8 @@ void tide_step_op_ends(tide_pool *pool)
     pool->op.number = TIDE_OP_NONE;
     pool->op.count = pool->op.param_count = 1;
     pool->journal.tracer.op = NULL;
+    tide_tracer_stand(&pool->journal.tracer, TIDE_OP_NONE, TIDE_TRACE_NONE,
+                      tide_manager_follows(pool->engine.manager));
     assert(tide_monitor_is_held(&pool->monitor) && tide_step_is_valid(pool));
 }
 
@@ -135,10 +137,12 @@ static void open_step(tide_pool *pool, const tide_step_options *options)
 {
     pool->step = (tide_step){.is_open = true, .options = *options, .calls_at_begin = manager_calls(pool)};
     assert(tide_step_is_valid(pool) && tide_norm_is_known(&pool->norm));
-    pool->journal.tracer.moment = 0;
+    if (options->training)
+        pool->journal.tracer.step++;
+    tide_tracer_pass_begins(&pool->journal.tracer, options->training,
+                            tide_norm_is_awaited(&pool->ground, options));
     if (!options->training)
         return;
-    pool->journal.tracer.step++;
     pool->norm.has_result = pool->engine.is_counted = false;
     tide_measure_step_begin(&pool->journal.measure, tide_norm_is_awaited(&pool->ground, options));
 }
@@ -229,6 +233,8 @@ static tide_status end_locked(tide_pool *pool)
     step->is_open = false;
     if (training)
         tide_stalls_ops_end(&pool->journal.stalls);
+    tide_tracer_look(&pool->journal.tracer, manager);
+    tide_tracer_pass_ends(&pool->journal.tracer, manager);
     if (training || tide_manager_may_act(manager))
         tide_engine_ring(&pool->engine, false);
     return TIDE_OK;

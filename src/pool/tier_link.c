@@ -39,6 +39,33 @@ void tide_link_look(tide_link *link, bool *in_busy, bool *out_busy)
     link->used = in > 0 || out > 0;
 }
 
+/* --- what is told --- */
+
+uint64_t tide_link_number(tide_link *link, const tide_command *command)
+{
+    const bool in = command->kind == TIDE_COMMAND_FETCH, streams = command->copy || command->zero;
+    return tide_tracer_number(&link->journal->tracer, !streams ? TIDE_STREAM_COUNT
+                                                      : in     ? TIDE_STREAM_IN
+                                                               : TIDE_STREAM_OUT);
+}
+
+/* What it enqueues, just before: its bytes are counted now. */
+static void issue(tide_link *link, const tide_command *command, uint64_t id)
+{
+    tide_tracer *tracer = &link->journal->tracer;
+    if (!tracer->on)
+        return;
+    tide_trace_event event = tide_tracer_event(tracer, command->copy ? TIDE_TRACE_COPY : TIDE_TRACE_ZERO);
+    event.step = tide_records_step(&link->journal->records, command->reason);
+    event.chunk = command->chunk;
+    event.reason = tide_reason_name(command->reason);
+    event.what = command->kind == TIDE_COMMAND_FETCH ? "device" : "host";
+    event.bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
+    event.device_slot = command->device_slot;
+    event.host_slot = command->host_slot;
+    tide_tracer_issue(tracer, id, &event);
+}
+
 /* --- copies --- */
 
 static const char copy_labels[][TIDE_REASON_SPILL + 1][24] = {
@@ -50,7 +77,7 @@ static const char copy_labels[][TIDE_REASON_SPILL + 1][24] = {
                                  "write back to restore", "write back to access", "write back to spill"},
 };
 
-tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t *number)
+tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t id, uint64_t *number)
 {
     tide_device *device = link->ground->device;
     const bool in = command->kind == TIDE_COMMAND_FETCH;
@@ -64,16 +91,18 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
     const uint64_t bytes = tide_layout_chunk_used_bytes(link->ground->layout, command->chunk);
     const tide_work work = {.label = copy_labels[command->kind][command->reason],
                             .tag = command->chunk,
-                            .meter = TIDE_METER_COPY + (uint32_t)command->reason};
+                            .meter = TIDE_METER_COPY + (uint32_t)command->reason,
+                            .id = id};
     tide_needs needs = {0};
     tide_needs_add(&needs, to, true);
     tide_needs_add(&needs, from, false);
     to->filled = true;
+    issue(link, command, id);
     tide_status status = tide_order_wait(link->order, stream, &needs);
     if (status == TIDE_OK)
         status = device->ops->copy_slot(device, stream, &work, to_tier, to_slot, from_slot, bytes);
     if (status == TIDE_OK)
-        status = tide_order_record(link->order, stream, number);
+        status = tide_order_record(link->order, stream, id, number);
     if (status != TIDE_OK)
         return status;
     tide_marks_set(to, stream, *number, true);
@@ -84,7 +113,7 @@ tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_
     return TIDE_OK;
 }
 
-static tide_status zero_in(tide_link *link, const tide_command *command)
+static tide_status zero_in(tide_link *link, const tide_command *command, uint64_t id)
 {
     const tide_ground *ground = link->ground;
     tide_marks *marks = &link->order->marks[TIDE_TIER_DEVICE][command->device_slot];
@@ -95,18 +124,20 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
         .bytes = tide_layout_chunk_used_bytes(ground->layout, command->chunk)};
     const tide_work work = {.label = "zero chunk",
                             .tag = command->chunk,
+                            .id = id,
                             .bytes = (double)zero.bytes,
                             .accesses = &access,
                             .access_count = 1};
     tide_needs needs = {0};
     uint64_t number;
     tide_needs_add(&needs, marks, true);
+    issue(link, command, id);
     tide_status status = tide_order_wait(link->order, TIDE_STREAM_IN, &needs);
     if (status == TIDE_OK)
         status = ground->device->ops->launch(ground->device, TIDE_STREAM_IN, &work, ground->kernels->zero,
                                              &zero, sizeof zero);
     if (status == TIDE_OK)
-        status = tide_order_record(link->order, TIDE_STREAM_IN, &number);
+        status = tide_order_record(link->order, TIDE_STREAM_IN, id, &number);
     if (status == TIDE_OK)
         tide_marks_set(marks, TIDE_STREAM_IN, number, true);
     return status;
@@ -114,8 +145,31 @@ static tide_status zero_in(tide_link *link, const tide_command *command)
 
 /* --- places --- */
 
+/* For which chunk, and under which id, a place changes. */
+typedef struct change_of {
+    tide_chunk chunk;
+    uint64_t id;
+} change_of;
+
+static void tell_change(tide_link *link, uint32_t slot, const char *what, change_of of, uint64_t begin_ns,
+                        uint64_t end_ns)
+{
+    tide_tracer *tracer = &link->journal->tracer;
+    tide_tracer_brought_on(tracer, of.id);
+    if (!tracer->on)
+        return;
+    tide_trace_event event = tide_tracer_event(tracer, TIDE_TRACE_MAP);
+    event.begin_ns = begin_ns;
+    event.end_ns = end_ns;
+    event.what = what;
+    event.chunk = of.chunk;
+    event.id = of.id;
+    event.device_slot = slot;
+    tide_tracer_tell(tracer, &event);
+}
+
 /* The slot, which is at `from`, goes to `to`; NULL: nowhere. */
-static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to)
+static tide_status change_place(tide_link *link, uint32_t slot, char *from, char *to, change_of of)
 {
     tide_device *device = link->ground->device;
     assert(from != to && slot < link->ground->plan.device_slots);
@@ -125,13 +179,15 @@ static tide_status change_place(tide_link *link, uint32_t slot, char *from, char
     const tide_status status = to == NULL     ? device->ops->unmap(device, slot, from)
                                : from == NULL ? device->ops->map(device, slot, to)
                                               : device->ops->remap(device, slot, from, to);
-    const uint64_t ns = device->ops->now_ns(device) - begin_ns;
+    const uint64_t end_ns = device->ops->now_ns(device), ns = end_ns - begin_ns;
     const uint64_t each_ns = from != NULL && to != NULL ? ns / 2 : ns; /* what predicts knows the two alone */
     if (status == TIDE_OK && from != NULL)
         tide_measure_add(&link->journal->measure, TIDE_SERIES_UNMAP, each_ns, 1);
     if (status == TIDE_OK && to != NULL)
         tide_measure_add(&link->journal->measure, TIDE_SERIES_MAP, each_ns, 1);
     tide_monitor_lock(link->monitor);
+    if (status == TIDE_OK)
+        tell_change(link, slot, to == NULL ? "unmap" : from == NULL ? "map" : "remap", of, begin_ns, end_ns);
     tide_stalls_mapping(&link->journal->stalls, false);
     return status;
 }
@@ -140,7 +196,8 @@ static tide_status unmap_left(tide_link *link)
 {
     if (link->left_place == NULL)
         return TIDE_OK;
-    const tide_status status = change_place(link, link->left_slot, link->left_place, NULL);
+    const change_of of = {link->left_chunk, link->left_id};
+    const tide_status status = change_place(link, link->left_slot, link->left_place, NULL, of);
     if (status == TIDE_OK)
         link->left_place = NULL;
     return status;
@@ -166,7 +223,7 @@ void tide_link_settle(tide_link *link, const tide_command *next)
         tide_monitor_fail(link->monitor, status);
 }
 
-tide_status tide_link_leave(tide_link *link, const tide_command *command)
+tide_status tide_link_leave(tide_link *link, const tide_command *command, uint64_t id)
 {
     const tide_ground *ground = link->ground;
     char *place = tide_ground_place(ground, command->chunk);
@@ -174,18 +231,17 @@ tide_status tide_link_leave(tide_link *link, const tide_command *command)
     assert(command->kind == TIDE_COMMAND_EVICT);
     /* In a proof that a wait is needed, the checker has to see it now. */
     if (ground->device->ops->remap == NULL || ground->options.skip_wait_site > 0)
-        status = change_place(link, command->device_slot, place, NULL);
+        status = change_place(link, command->device_slot, place, NULL, (change_of){command->chunk, id});
     else {
         status = unmap_left(link);
         if (status == TIDE_OK) {
             link->left_place = place;
             link->left_slot = command->device_slot;
+            link->left_chunk = command->chunk;
+            link->left_id = id;
         }
     }
     assert(tide_link_is_valid(link));
-    if (status == TIDE_OK)
-        tide_tracer_chunk(&link->journal->tracer, "unmap", command->chunk, "device",
-                          command->copy ? "host" : "", tide_reason_name(command->reason));
     return status;
 }
 
@@ -222,25 +278,24 @@ static tide_status fetch_undo(tide_link *link, const tide_command *command, char
     return undone == TIDE_OK ? status : undone;
 }
 
-tide_status tide_link_fetch(tide_link *link, const tide_command *command)
+tide_status tide_link_fetch(tide_link *link, const tide_command *command, uint64_t id)
 {
     char *place = tide_ground_place(link->ground, command->chunk);
     uint64_t number;
     assert(command->kind == TIDE_COMMAND_FETCH && !(command->copy && command->zero));
     if (command->in_place)
-        return tide_link_copy(link, command, &number);
+        return tide_link_copy(link, command, id, &number);
     const bool goes_on = takes_left(link, command);
-    tide_status status = change_place(link, command->device_slot, goes_on ? link->left_place : NULL, place);
+    tide_status status = change_place(link, command->device_slot, goes_on ? link->left_place : NULL, place,
+                                      (change_of){command->chunk, id});
     if (status != TIDE_OK)
         return status;
     if (goes_on)
         link->left_place = NULL;
     assert(link->left_place == NULL || link->monitor->failure != TIDE_OK);
-    tide_tracer_chunk(&link->journal->tracer, "map", command->chunk, "", "device",
-                      tide_reason_name(command->reason));
     if (command->copy)
-        status = tide_link_copy(link, command, &number);
+        status = tide_link_copy(link, command, id, &number);
     else if (command->zero)
-        status = zero_in(link, command);
+        status = zero_in(link, command, id);
     return status == TIDE_OK ? TIDE_OK : fetch_undo(link, command, place, status);
 }

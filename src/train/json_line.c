@@ -2,7 +2,6 @@
 #include "src/train/json_line.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,18 +29,25 @@ static void append_text(tide_json_line *line, const char *text)
     append(line, text, strlen(text));
 }
 
+static bool is_plain(char letter)
+{
+    return (unsigned char)letter >= 0x20 && letter != '"' && letter != '\\';
+}
+
 static void append_quoted(tide_json_line *line, const char *text)
 {
     append(line, "\"", 1);
-    for (; *text != '\0'; text++) {
-        unsigned char byte = (unsigned char)*text;
+    while (*text != '\0') {
+        size_t plain = 0;
+        while (is_plain(text[plain]))
+            plain++;
+        append(line, text, plain);
+        text += plain;
+        if (*text == '\0')
+            break;
         char escaped[8];
-        if (byte == '"' || byte == '\\')
-            snprintf(escaped, sizeof escaped, "\\%c", byte);
-        else if (byte < 0x20)
-            snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-        else
-            snprintf(escaped, sizeof escaped, "%c", byte);
+        const unsigned char byte = (unsigned char)*text++;
+        snprintf(escaped, sizeof escaped, byte < 0x20 ? "\\u%04x" : "\\%c", byte);
         append_text(line, escaped);
     }
     append(line, "\"", 1);
@@ -82,16 +88,26 @@ void tide_json_text(tide_json_line *line, const char *name, const char *value)
 
 void tide_json_count(tide_json_line *line, const char *name, uint64_t value)
 {
-    char number[24];
-    snprintf(number, sizeof number, "%" PRIu64, value);
+    char digits[20];
+    size_t first = sizeof digits;
+    do {
+        digits[--first] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
     value_begin(line, name);
-    append_text(line, number);
+    append(line, digits + first, sizeof digits - first);
 }
 
 void tide_json_bool(tide_json_line *line, const char *name, bool value)
 {
     value_begin(line, name);
     append_text(line, value ? "true" : "false");
+}
+
+void tide_json_null(tide_json_line *line, const char *name)
+{
+    value_begin(line, name);
+    append_text(line, "null");
 }
 
 void tide_json_real(tide_json_line *line, const char *name, double value)

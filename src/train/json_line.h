@@ -28,6 +28,7 @@ void tide_json_close(tide_json_line *line, char bracket);                  /* '}
 void tide_json_text(tide_json_line *line, const char *name, const char *value);
 void tide_json_count(tide_json_line *line, const char *name, uint64_t value);
 void tide_json_bool(tide_json_line *line, const char *name, bool value);
+void tide_json_null(tide_json_line *line, const char *name);
 /* 17 digits, so that reading gives the same double; null if it is not finite (JSON has no such number). */
 void tide_json_real(tide_json_line *line, const char *name, double value);
 

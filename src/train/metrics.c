@@ -13,11 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 2048, TAIL_BYTES = LINE_BYTES };
+enum { TAIL_BYTES = TIDE_METRICS_LINE_BYTES };
 
 struct tide_metrics {
     tide_output_file file;
-    char line[LINE_BYTES];
+    char line[TIDE_METRICS_LINE_BYTES];
 };
 
 /* Cut off what follows the last newline: the half line of a run that was killed. */
@@ -73,11 +73,11 @@ static void stalls_add(tide_json_line *line, const tide_pool_counters *counters)
     }
 }
 
-static bool line_build(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,
-                       const tide_pool_counters *counters, size_t *bytes)
+bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const tide_pool_counters *counters,
+                       char text[TIDE_METRICS_LINE_BYTES], size_t *bytes)
 {
     tide_json_line line;
-    tide_json_begin(&line, metrics->line, sizeof metrics->line);
+    tide_json_begin(&line, text, TIDE_METRICS_LINE_BYTES);
     tide_json_open(&line, NULL, '{');
     tide_json_count(&line, "step", report->step);
     tide_json_real(&line, "loss", report->loss);
@@ -128,7 +128,7 @@ tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *
 {
     size_t bytes = 0;
     assert(metrics->file.begun);
-    bool complete = line_build(metrics, report, tokens, counters, &bytes);
+    bool complete = tide_metrics_line(report, tokens, counters, metrics->line, &bytes);
     assert(complete && "29 numbers of at most 24 characters and their names fit");
     (void)complete;
     return bytes_write(metrics, metrics->line, bytes);

@@ -30,6 +30,12 @@ TIDE_NODISCARD tide_status tide_metrics_open(const char *path, tide_metrics **me
  * removed then. Once. IO. */
 TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append);
 
+enum { TIDE_METRICS_LINE_BYTES = 2048 };
+
+/* The line of a step, newline included: `bytes` of text. False: it does not fit. */
+bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const tide_pool_counters *counters,
+                       char text[TIDE_METRICS_LINE_BYTES], size_t *bytes);
+
 /* Write a step's line, in one write. `tokens` are the step's own. IO. */
 TIDE_NODISCARD tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report,
                                              uint64_t tokens, const tide_pool_counters *counters);

@@ -1,57 +1,69 @@
-/* --trace FILE: what happened to every chunk, as JSON Lines.
+/* --trace FILE: what happened to every chunk, as JSON Lines (docs/trace.md).
  *
- *     line 1      {"format":1, "tidepool":..., "configuration":{...}, "chunks":{space: {"chunks","bytes"}},
- *                  "params_per_chunk":[[{"name","first","elements"} ...] ...]}
- *     then        {"t_ns","step","moment","op","event","chunk","space","from","to","bytes","reason"} an event;
- *                 "chunk" and "space" are left out for an event of no chunk
- *     last line   {"events":N,"dropped":M}
+ *     pool's threads --record--> [ ring of events ] --writer thread--> FILE | FILE.step-N
+ *                                                        |
+ *                                                     places: each chunk's last event, for snapshots
  *
- *     pool's threads --record--> [ ring of 64 Ki events ] --writer thread--> file
+ * Recording copies one event under a mutex: it allocates nothing and never waits for the disk; where the ring is full
+ * the event is dropped, and counted in its place. In virtual time (`waits`) nobody is held up by waiting: there
+ * nothing is dropped. A disk that fails drops all that follows. Events recorded before `begin` wait in the ring for
+ * the first line.
  *
- * Recording copies one event under a mutex: it allocates nothing and never waits for the disk. A full ring, a
- * file that has TIDE_TRACE_EVENTS_MAX events, and a disk that fails drop events; they are counted and the
- * last line says how many. Events recorded before `begin` wait in the ring for the first line.
+ * With `keep_steps` the lines behind the warm-up go to a segment a step, FILE.step-NUMBER, of which the newest are
+ * kept; finish appends them to FILE. A FILE that is no regular file (a pipe) gets everything.
  */
 #ifndef TIDE_TRAIN_TRACE_H
 #define TIDE_TRAIN_TRACE_H
 
-#include "chunk/layout.h"
+#include "src/train/trainer.h"
 #include "tidepool/pool.h"
 
-enum { TIDE_TRACE_FORMAT = 1, TIDE_TRACE_RING_EVENTS = 1 << 16 };
-#define TIDE_TRACE_EVENTS_MAX (1ull << 22) /* about 600 MiB of lines */
+/* The warm-up: the step that is recorded, and the one in which its updates end. */
+enum { TIDE_TRACE_RING_EVENTS = 1 << 15, TIDE_TRACE_WARMUP_STEPS = 2 };
 
 typedef struct tide_trace tide_trace;
+
+typedef struct tide_trace_options {
+    uint32_t ring_events; /* a power of two, at least 8 */
+    uint64_t keep_steps;  /* beside the warm-up; 0: all */
+    bool waits;           /* for room in the ring: in virtual time */
+} tide_trace_options;
 
 typedef struct tide_trace_setting {
     const char *name;
     const char *value;
 } tide_trace_setting;
 
-typedef struct tide_trace_header {
+/* What the first lines say; lives until begin returns. */
+typedef struct tide_trace_head {
     const char *version;
-    const tide_trace_setting *configuration;
+    const tide_trace_setting *settings;
     uint32_t setting_count;
+    const tide_pool *pool; /* sealed, with `options` */
+    const tide_pool_options *options;
     const tide_pool_plan *plan;
-    uint64_t model_params; /* elements of the model's params; what the plan's has beyond it is padding */
-    const tide_layout *layout; /* the pool's own: which params lie in which chunk */
-} tide_trace_header;
+    const char *machine;   /* its name */
+    uint64_t steps_before; /* of the run that this one resumes: the pool counts its own */
+} tide_trace_head;
 
-/* Open the file, whose content stays for now, and make the ring. `ring_events` is a power of two. IO names the
- * path; NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_trace_open(const char *path, uint32_t ring_events, tide_trace **trace);
+/* Open the file, whose content stays for now, and make the ring. IO names the path; NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trace_open(const char *path, const tide_trace_options *options, tide_trace **trace);
 
-/* A tide_trace_callback; `context` is the tide_trace. Any thread. The event's strings must live until finish.
- */
+/* A tide_trace_callback; `context` is the tide_trace. Any thread. The event's strings must live until finish. */
 void tide_trace_record(void *context, const tide_trace_event *event);
 
-/* Empty the file, write the first line and start the writer thread. Once. IO, NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_trace_begin(tide_trace *trace, const tide_trace_header *header);
+/* Empty the file, remove segments that a killed run left, write the first line and the tables and start the writer
+ * thread. Once. IO, NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trace_begin(tide_trace *trace, const tide_trace_head *head);
 
-/* Write what the ring holds and the last line, and close the file: before the pool, whose strings the events
- * hold, is destroyed. Events recorded afterwards are ignored. Once. NULL is allowed. *dropped, if not NULL,
- * is the number of lost events. Without a begin the file is as it was before open. IO if the file could not be
- * written. */
+/* A step is over: its metrics line. One thread; sleeps if the writer is many steps behind. */
+void tide_trace_step(tide_trace *trace, const tide_trainer_report *report, uint64_t tokens,
+                     const tide_pool_counters *counters);
+
+/* Write what the ring holds and the last line, bring the segments into the file, and close it: after the pool is
+ * destroyed, so that what was on its way to the last is told. Events recorded afterwards are ignored. Once. NULL is
+ * allowed. *dropped, if not NULL, is the number of lost events. Without a begin the file is as it was before open. IO
+ * if the file could not be written: what segments hold is left in them. */
 tide_status tide_trace_finish(tide_trace *trace, uint64_t *dropped);
 
 /* Free it; nobody records any more. What `finish` has not written is lost. NULL is allowed. */

@@ -78,8 +78,11 @@ static tide_status next_batch(tide_trainer *trainer)
 {
     if (!trainer->data)
         return TIDE_OK;
-    return tide_data_batch(trainer->data, trainer->state.step, trainer->plan.batch_sequences, trainer->inputs,
-                           trainer->targets);
+    const uint64_t begin_ns = tide_pool_now_ns(trainer->pool);
+    const tide_status status = tide_data_batch(
+        trainer->data, trainer->state.step, trainer->plan.batch_sequences, trainer->inputs, trainer->targets);
+    tide_pool_trace_work(trainer->pool, "data", begin_ns);
+    return status;
 }
 
 /* Everything between begin and end of a training step. */

@@ -1,13 +1,12 @@
 /* step: a training step of gpt2 against its limit.
  *
  *   usage: bench_step [--quick] [--form resident|real|timed|dma] [--budget PERCENT] [--link free|half|even|slow] [--share X]
- *                     [--clip 0|1] [--steps N] [--trace FILE]
+ *                     [--clip 0|1] [--steps N]
  *
  * gpt2 (124M), bf16, chunks of 4 MiB, 256 tokens a step (32 without bf16 instructions), every block recomputed.
  * Device budgets are shares of the model data (14 bytes a param) and hard: the region (accumulators, workspace) is in
  * them. A share below the least that works is raised to it. --quick takes some required rows only, one round of one step
- * each. The other options are for looking into single rows: the rest is left out, and --trace writes what every stream and
- * chunk did in the measured steps (JSON Lines).
+ * each. The other options are for looking into single rows: the rest is left out.
  *
  * Three forms
  *
@@ -71,10 +70,10 @@ static const double link_shares[STEP_LINKS] = {0, 0.5, 1, 2};
 
 typedef struct choice {
     bool quick;
-    const char *form, *link, *trace; /* NULL: all; no trace */
-    unsigned budget;                 /* 0: all */
-    int clip;                        /* -1: both */
-    double share;                    /* -1: all */
+    const char *form, *link; /* NULL: all */
+    unsigned budget;         /* 0: all */
+    int clip;                /* -1: both */
+    double share;            /* -1: all */
     unsigned steps;
 } choice;
 
@@ -82,7 +81,6 @@ typedef struct choice {
 typedef struct bench {
     choice chosen;
     const char *data;
-    FILE *trace;
     uint32_t cores;
     tide_pool_plan plan; /* sizes; its budgets are not used */
     step_parts_rig *rig;
@@ -209,8 +207,7 @@ static void play(const bench *it, const step_row *of, const tide_pool_plan *budg
         .link_seconds_per_byte = {inputs->link_seconds_per_byte[0], inputs->link_seconds_per_byte[1]},
         .adam_seconds_per_param = inputs->parts.adam_seconds_per_param,
         .map_seconds = inputs->parts.map_seconds,
-        .params = inputs->sizes.params,
-        .trace = it->trace};
+        .params = inputs->sizes.params};
     made->played = step_null_played(&options);
     step_limit_inputs alone = *inputs;
     alone.form = STEP_FORM_DMA;
@@ -271,8 +268,7 @@ static step_session *open_session(bench *it, const step_row *of)
                                           .device_bytes = budget_of(it, of->budget),
                                           .link_rate = of->link_rate,
                                           .op_seconds = it->timed_seconds,
-                                          .data = it->data,
-                                          .trace = it->trace};
+                                          .data = it->data};
     step_session *session = step_session_open(&options);
     if (of->form != STEP_FORM_REAL)
         step_timed_install(step_session_pool(session), it->device_rate);
@@ -459,8 +455,6 @@ static void parse_option(choice *chosen, const char *option, const char *value)
         chosen->clip = atoi(value);
     else if (strcmp(option, "--steps") == 0 && atoi(value) > 0)
         chosen->steps = (unsigned)atoi(value);
-    else if (strcmp(option, "--trace") == 0)
-        chosen->trace = value;
     else
         refuse("an option it does not know, or a value out of range");
 }
@@ -490,11 +484,7 @@ int main(int count, char **words)
     tide_kernels_cpu_configure((int)it.cores);
     write_data();
     it.data = data_path;
-    if (it.chosen.trace != NULL && (it.trace = fopen(it.chosen.trace, "w")) == NULL)
-        bench_die("no file %s", it.chosen.trace);
     step_plan(&it.plan);
     run(&it);
-    if (it.trace != NULL && fclose(it.trace) != 0)
-        bench_die("%s could not be written", it.chosen.trace);
     return 0;
 }

@@ -49,7 +49,6 @@ typedef struct step_session_options {
     double link_rate;         /* bytes a second, each way; 0: not throttled */
     const double *op_seconds; /* timed: [STEP_OPS_MAX], how long each op occupies the compute stream */
     const char *data;
-    FILE *trace; /* NULL: none */
 } step_session_options;
 
 typedef struct step_session step_session;
@@ -166,7 +165,6 @@ typedef struct step_null_options {
     double device_rate;       /* bytes a second of the pool's own kernels */
     double link_seconds_per_byte[2], adam_seconds_per_param, map_seconds;
     double params;
-    FILE *trace; /* NULL: none */
 } step_null_options;
 
 typedef struct step_null_play {

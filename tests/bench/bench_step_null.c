@@ -26,7 +26,6 @@ typedef struct point {
 typedef struct null_session {
     tide_pool *pool;
     tide_gpt2 *model;
-    FILE *trace; /* NULL: none */
     bool measuring;
     point *points;
     size_t count, room;
@@ -45,22 +44,16 @@ static void add_point(null_session *it, uint64_t t_ns, tide_stream stream, int b
     it->points[it->count++] = (point){t_ns, stream, by};
 }
 
-static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                    uint64_t begin_ns, uint64_t end_ns)
+static void observe(void *context, const tide_observed *command)
 {
     null_session *it = context;
-    tide_journal_observe(&it->pool->journal, stream, label, tag, meter, begin_ns, end_ns);
+    tide_journal_observe(&it->pool->journal, command);
     if (!it->measuring)
         return;
-    if (it->trace != NULL)
-        fprintf(it->trace,
-                "{\"t_ns\":%" PRIu64 ",\"stream\":\"%s\",\"label\":\"%s\",\"tag\":%d,\"ns\":%" PRIu64
-                ",\"virtual\":true}\n",
-                begin_ns, tide_stream_name(stream), label, (int)tag, end_ns - begin_ns);
-    if (begin_ns == end_ns || strcmp(label, "wait") == 0)
+    if (command->begin_ns == command->end_ns || command->is_wait)
         return;
-    add_point(it, begin_ns, stream, 1);
-    add_point(it, end_ns, stream, -1);
+    add_point(it, command->begin_ns, command->stream, 1);
+    add_point(it, command->end_ns, command->stream, -1);
 }
 
 static int compare_points(const void *left, const void *right)
@@ -188,7 +181,7 @@ static void counts_of(const step_null_options *options, const tide_device_statis
 
 step_null_play step_null_played(const step_null_options *options)
 {
-    null_session it = {.trace = options->trace};
+    null_session it = {0};
     step_null_play made = {0};
     open_session(&it, options);
     const tide_device_ops *ops = it.pool->ground.device->ops;

@@ -129,10 +129,11 @@ static tide_status event_record(tide_device *device, tide_event event, tide_stre
     return plain->event_record(device, event, stream);
 }
 
-static tide_status stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site)
+static tide_status stream_wait(tide_device *device, tide_stream stream, tide_event event, tide_wait_site site,
+                               uint64_t id)
 {
     append(&(note){.kind = NOTE_WAIT, .stream = stream, .event = event, .site = site});
-    return plain->stream_wait(device, stream, event, site);
+    return plain->stream_wait(device, stream, event, site, id);
 }
 
 static tide_status event_query(tide_device *device, tide_event event, tide_wait_site site, bool *done)
@@ -212,9 +213,9 @@ static tide_status tell(const replay *it, const note *of)
     case NOTE_RECORD:
         return plain->event_record(it->device, of->event, of->stream);
     case NOTE_WAIT:
-        return plain->stream_wait(it->device, of->stream, of->event, of->site);
+        return plain->stream_wait(it->device, of->stream, of->event, of->site, 0);
     case NOTE_SEEN:
-        return plain->stream_wait(it->device, TIDE_STREAM_UPDATE, of->event, of->site);
+        return plain->stream_wait(it->device, TIDE_STREAM_UPDATE, of->event, of->site, 0);
     }
     return TIDE_ERROR_INTERNAL;
 }

@@ -3,8 +3,7 @@
  *
  * Counting. Bytes and maps are the device's own, fetches and evictions the pool's, all as differences over the measured
  * steps: a step whose updates run into the next one is followed by one that takes over the same from its predecessor.
- * Stalls are the pool's trace events, whose begin and end come in pairs from the thread that was held back. A session
- * puts its own observer before the pool's, for the time of each op's kernels and for the trace file.
+ * A session puts its own observer before the pool's, for the time of each op's kernels.
  */
 #include "tests/bench/bench.h"
 #include "tests/bench/bench_step.h"
@@ -25,27 +24,7 @@ struct step_session {
     tide_gpt2 *model; /* timed: owned */
     tide_trainer_plan plan;
     _Atomic uint64_t op_ns[STEP_OPS_MAX]; /* of the ops' own kernels */
-    _Atomic bool measuring;
 };
-
-/* --- traces --- */
-
-static void trace_line(const step_session *session, const tide_trace_event *event)
-{
-    fprintf(session->options.trace,
-            "{\"t_ns\":%" PRIu64 ",\"step\":%" PRIu64
-            ",\"moment\":%u,\"op\":\"%s\",\"event\":\"%s\",\"chunk\":%d,"
-            "\"space\":\"%s\",\"from\":\"%s\",\"to\":\"%s\",\"reason\":\"%s\"}\n",
-            event->t_ns, event->step, event->moment, event->op, event->event, (int)event->chunk,
-            tide_space_name(event->space), event->from, event->to, event->reason);
-}
-
-static void trace(void *context, const tide_trace_event *event)
-{
-    const step_session *session = context;
-    if (session->measuring)
-        trace_line(session, event);
-}
 
 /* The pool's own kernels of an op, in forward as in backward. */
 static bool is_of_pool(const char *label)
@@ -53,17 +32,12 @@ static bool is_of_pool(const char *label)
     return strcmp(label, "wait") == 0 || strcmp(label, "zero") == 0 || strncmp(label, "gradient ", 9) == 0;
 }
 
-static void observe(void *context, tide_stream stream, const char *label, uint32_t tag, uint32_t meter,
-                    uint64_t begin_ns, uint64_t end_ns)
+static void observe(void *context, const tide_observed *command)
 {
     step_session *session = context;
-    if (stream == TIDE_STREAM_COMPUTE && tag < STEP_OPS_MAX && !is_of_pool(label))
-        session->op_ns[tag] += end_ns - begin_ns;
-    if (session->options.trace != NULL && session->measuring)
-        fprintf(session->options.trace,
-                "{\"t_ns\":%" PRIu64 ",\"stream\":\"%s\",\"label\":\"%s\",\"tag\":%d,\"ns\":%" PRIu64 "}\n",
-                begin_ns, tide_stream_name(stream), label, (int)tag, end_ns - begin_ns);
-    tide_journal_observe(&session->pool->journal, stream, label, tag, meter, begin_ns, end_ns);
+    if (command->stream == TIDE_STREAM_COMPUTE && command->tag < STEP_OPS_MAX && !is_of_pool(command->label))
+        session->op_ns[command->tag] += command->end_ns - command->begin_ns;
+    tide_journal_observe(&session->pool->journal, command);
 }
 
 /* --- open and close --- */
@@ -127,8 +101,6 @@ step_session *step_session_open(const step_session_options *options)
         bench_die("no memory for a session");
     session->options = *options;
     tide_trainer_options of_trainer = trainer_options(options);
-    of_trainer.pool.trace = options->trace == NULL ? NULL : trace;
-    of_trainer.pool.trace_context = session;
     if (options->timed)
         open_timed(session, &of_trainer);
     else
@@ -302,10 +274,6 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
     for (unsigned i = 0; i < settle; i++)
         step_session_step(session, clip);
     sums_get(session, &begin);
-    if (session->options.trace != NULL)
-        fprintf(session->options.trace, "{\"link_rate\":%.0f,\"clip\":%g}\n", session->options.link_rate,
-                clip);
-    session->measuring = true;
     const double start = bench_seconds();
     double last = start;
     for (unsigned i = 0; i < steps; i++) {
@@ -314,7 +282,6 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
         seconds[i] = now - last;
         last = now;
     }
-    session->measuring = false;
     sums_get(session, &end);
     counts_of(session, &begin, &end, steps, counts);
     counts->seconds = (last - start) / steps;

@@ -105,7 +105,7 @@ static void table_write(const tide_option_table *table, FILE *out)
     fprintf(out, "    '%s')\n", tide_table_words(table));
     all_values_write(table, out);
     for (size_t i = 0; i < table->count; i++)
-        operands = operands || tide_option_is_operand(&table->options[i]);
+        operands = operands || table->options[i].operand;
     if (operands)
         fputs("        if [[ $word != -* ]]; then\n            _tidepool_files -f\n            return\n      "
               "  fi\n",

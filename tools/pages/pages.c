@@ -34,12 +34,7 @@ const char *tide_table_text(const tide_option_table *table)
 
 bool tide_option_is_named(const tide_option *option)
 {
-    return option->name != NULL && option->name[0] == '-';
-}
-
-bool tide_option_is_operand(const tide_option *option)
-{
-    return option->name != NULL && option->name[0] != '-';
+    return option->name != NULL && !option->operand;
 }
 
 /* Alternatives in capitals stand for something; of a counted one the first can be typed. */

@@ -1,5 +1,5 @@
-/* What is made of the tables of options when tidepool is built: man pages, and completion for bash and zsh. Each is written to
- * a file by a function of its own; whoever opened the file looks at its errors. */
+/* What is made of the tables of options when tidepool is built: man pages, and completion for bash and zsh. Each is
+ * written to a file by a function of its own; whoever opened the file looks at its errors. */
 #ifndef TIDE_TOOLS_PAGES_H
 #define TIDE_TOOLS_PAGES_H
 
@@ -28,11 +28,8 @@ const char *tide_table_words(const tide_option_table *table);
 /* What follows the usage in the table's summary, "" if nothing does. */
 const char *tide_table_text(const tide_option_table *table);
 
-/* Begins with a dash; not the title of a group. */
+/* Stands on the command line; a group's title does not, nor does an operand's. */
 bool tide_option_is_named(const tide_option *option);
-
-/* A word that stands for itself, a file say: no dash, no name on the command line. */
-bool tide_option_is_operand(const tide_option *option);
 
 /* Values that can be typed as they are, each with a blank before it: " auto host null cuda:0"; "" if there are none. The
  * caller frees it. */

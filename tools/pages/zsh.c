@@ -71,7 +71,7 @@ static void table_write(const tide_option_table *table, FILE *out)
     fputs("()\n{\n    _arguments", out);
     option_write(&tide_help_option, true, out);
     for (size_t i = 0; i < table->count; i++) {
-        operands = operands || tide_option_is_operand(&table->options[i]);
+        operands = operands || table->options[i].operand;
         if (tide_option_is_named(&table->options[i]))
             option_write(&table->options[i], false, out);
     }

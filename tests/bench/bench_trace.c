@@ -1,0 +1,181 @@
+/* trace: what --trace costs a step.
+ *
+ *   usage: bench_trace [--quick]
+ *
+ * Two trainers with the same model, data and budgets step in turn, one of them traced as the program does it (the warm-up and the last
+ * 8 steps, in segments in /tmp). Of each pair of steps the order changes. The figure is the median over pairs of the traced step's time
+ * over the other's; a step ends with its drain, so that what the writer does meanwhile is in it, and so is what all threads
+ * of the process cost: the writer's, too. Device memory is the least that works: most moves, most events.
+ */
+#include "tests/bench/bench.h"
+
+#include "src/model/gpt2.h"
+#include "src/train/trace.h"
+#include "src/train/trainer_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SETTLE_STEPS = 4, PAIRS_MAX = 60, QUICK_PAIRS = 4 };
+
+typedef struct side {
+    tide_trainer_options options;
+    tide_trainer *trainer;
+    tide_trace *trace; /* NULL: not traced */
+} side;
+
+typedef struct measured {
+    double seconds, cpu_seconds;
+} measured;
+
+static char folder[] = "/tmp/tide-bench-trace-XXXXXX";
+static char data_path[64], trace_path[64];
+
+static void check(tide_status status)
+{
+    if (status != TIDE_OK)
+        bench_die("%s", tide_message());
+}
+
+static void remove_files(void)
+{
+    (void)unlink(data_path);
+    (void)unlink(trace_path);
+    (void)rmdir(folder);
+}
+
+static void write_data(void)
+{
+    if (mkdtemp(folder) == NULL)
+        bench_die("no folder %s", folder);
+    (void)atexit(remove_files);
+    snprintf(data_path, sizeof data_path, "%s/data", folder);
+    snprintf(trace_path, sizeof trace_path, "%s/trace", folder);
+    FILE *file = fopen(data_path, "w");
+    for (uint32_t i = 0, random = 1; file != NULL && i < 1 << 17; i++, random = random * 1664525 + 1013904223)
+        fputc(' ' + (int)((random >> 24) % 95), file);
+    if (file == NULL || fclose(file) != 0)
+        bench_die("no file %s", data_path);
+}
+
+/* --- two sides --- */
+
+static tide_trainer_options options_of(uint64_t device_bytes)
+{
+    tide_trainer_options options;
+    tide_trainer_options_default(&options);
+    check(tide_gpt2_config_open("gpt2-nano", &options.model));
+    options.data = data_path;
+    options.seq_len = 128;
+    options.batch_tokens = 512;
+    options.micro_batch_sequences = 2;
+    options.pool.device = "host";
+    options.pool.chunk_bytes = 1 << 20;
+    options.pool.threads = bench_threads();
+    options.pool.device_memory_bytes = device_bytes;
+    return options;
+}
+
+static uint64_t least_device_bytes(void)
+{
+    tide_trainer_options options = options_of(0), resolved;
+    tide_trainer_plan plan;
+    tide_pool *pool;
+    tide_gpt2 *model;
+    check(tide_trainer_resolve(&options, &resolved));
+    check(tide_trainer_build(&resolved, &pool, &model, &plan));
+    tide_gpt2_destroy(model);
+    tide_pool_destroy(pool);
+    return plan.pool.least_device_bytes;
+}
+
+static void begin_trace(side *it)
+{
+    const tide_trainer_plan *plan = tide_trainer_plan_get(it->trainer);
+    const tide_trace_head head = {.version = "bench",
+                                  .pool = tide_trainer_pool(it->trainer),
+                                  .options = &it->options.pool,
+                                  .plan = &plan->pool,
+                                  .machine = "bench"};
+    check(tide_trace_begin(it->trace, &head));
+}
+
+static void open_side(side *it, uint64_t device_bytes, bool traced)
+{
+    const tide_trace_options kept = {.ring_events = TIDE_TRACE_RING_EVENTS, .keep_steps = 8};
+    it->options = options_of(device_bytes);
+    if (traced) {
+        check(tide_trace_open(trace_path, &kept, &it->trace));
+        it->options.pool.trace = tide_trace_record;
+        it->options.pool.trace_context = it->trace;
+    }
+    check(tide_trainer_create(&it->options, &it->trainer));
+    if (traced)
+        begin_trace(it);
+}
+
+static measured step(side *it)
+{
+    tide_trainer_report report;
+    const double cpu = bench_cpu_seconds(), begin = bench_seconds();
+    check(tide_trainer_step(it->trainer, &report));
+    check(tide_pool_drain(tide_trainer_pool(it->trainer)));
+    return (measured){bench_seconds() - begin, bench_cpu_seconds() - cpu};
+}
+
+/* --- figures --- */
+
+/* Of the traced side: steps so far, and events told. */
+static double events_a_step(side *it, unsigned steps)
+{
+    uint64_t dropped;
+    char line[4096], last[4096] = "";
+    unsigned long long events = 0;
+    tide_trainer_destroy(it->trainer);
+    check(tide_trace_finish(it->trace, &dropped));
+    tide_trace_destroy(it->trace);
+    FILE *file = fopen(trace_path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        memcpy(last, line, sizeof last);
+    if (file == NULL || sscanf(last, "{\"end\":true,\"events\":%llu", &events) != 1 || dropped > 0)
+        bench_die("the trace has no last line, or %llu events were dropped", (unsigned long long)dropped);
+    fclose(file);
+    return (double)events / steps;
+}
+
+int main(int argc, char **argv)
+{
+    const unsigned pairs = bench_options(argc, argv) ? QUICK_PAIRS : PAIRS_MAX;
+    double wall[PAIRS_MAX], cpu[PAIRS_MAX], plain[PAIRS_MAX];
+    side sides[2] = {{.trace = NULL}, {.trace = NULL}};
+    write_data();
+    const uint64_t device_bytes = least_device_bytes();
+    for (int traced = 0; traced < 2; traced++)
+        open_side(&sides[traced], device_bytes, traced);
+    for (int i = 0; i < SETTLE_STEPS; i++)
+        for (int traced = 0; traced < 2; traced++)
+            (void)step(&sides[traced]);
+    for (unsigned pair = 0; pair < pairs; pair++) {
+        measured took[2];
+        for (unsigned turn = 0; turn < 2; turn++) {
+            const unsigned traced = (pair + turn) % 2;
+            took[traced] = step(&sides[traced]);
+        }
+        wall[pair] = took[1].seconds / took[0].seconds;
+        cpu[pair] = took[1].cpu_seconds / took[0].cpu_seconds;
+        plain[pair] = took[0].seconds;
+    }
+    const double events = events_a_step(&sides[1], SETTLE_STEPS + pairs);
+    tide_trainer_destroy(sides[0].trainer);
+    bench_begin("trace");
+    const double seconds = bench_median(plain, pairs);
+    bench_figure("step", bench_median(wall, pairs), "ratio", BENCH_AT_MOST, 1.01,
+                 "traced over not traced, median of %u pairs of steps of %.1f ms; %.0f events a step", pairs,
+                 seconds * 1e3, events);
+    bench_figure("processor", bench_median(cpu, pairs), "ratio", BENCH_NO_BOUND, 0,
+                 "likewise, of all threads' time");
+    bench_end();
+    return 0;
+}

@@ -1,0 +1,351 @@
+/* What options.trace is told, in virtual time: each kind of stall with its chunk, its op and the command that ended it; what a
+ * changed order of ops, a step given up, and values set do to it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/stall_rig.h"
+
+enum { HEARD_MAX = 1 << 14 };
+
+static tide_trace_event heard[HEARD_MAX];
+
+static rig_options listening(const char *device)
+{
+    rig_options options = options_of(device);
+    options.heard = heard;
+    options.heard_most = HEARD_MAX;
+    return options;
+}
+
+static void open_and_run(rig_options *options, rig *r)
+{
+    rig_open(options, r);
+    (void)mean_step(r);
+    assert_true(r->heard_count < HEARD_MAX);
+}
+
+/* The last of the kind, and with such a `what` unless it is NULL, before `until`; NULL: there is none. */
+static const tide_trace_event *last_of(const rig *r, tide_trace_kind kind, const char *what, uint32_t until)
+{
+    for (uint32_t i = until; i-- > 0;) {
+        if (heard[i].kind == kind && (what == NULL || strcmp(heard[i].what, what) == 0))
+            return &heard[i];
+    }
+    (void)r;
+    return NULL;
+}
+
+static uint32_t count_of(const rig *r, tide_trace_kind kind)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < r->heard_count; i++)
+        count += heard[i].kind == kind;
+    return count;
+}
+
+/* What was told under the id, of that kind; NULL: nothing. */
+static const tide_trace_event *of_id(const rig *r, uint64_t id, tide_trace_kind kind)
+{
+    for (uint32_t i = 0; i < r->heard_count; i++) {
+        if (heard[i].id == id && heard[i].kind == kind)
+            return &heard[i];
+    }
+    return NULL;
+}
+
+/* The longest stall of a step that has settled; it is of the cause. */
+static tide_trace_event longest(const rig *r, tide_stall_cause cause)
+{
+    tide_trace_event longest = {.begin_ns = 0};
+    for (uint32_t i = 0; i < r->heard_count; i++) {
+        const tide_trace_event *event = &heard[i];
+        if (event->kind == TIDE_TRACE_STALL && event->step > 3 && event->step < STEPS &&
+            event->end_ns - event->begin_ns > longest.end_ns - longest.begin_ns)
+            longest = *event;
+    }
+    assert_int_not_equal(longest.end_ns, 0);
+    assert_string_equal(longest.what, tide_stall_cause_name(cause));
+    return longest;
+}
+
+/* --- each cause --- */
+
+/* It waited for the copy of a chunk that its op uses, and ended when that did. */
+static void a_stall_for_the_link_names_chunk_and_copy(void **state)
+{
+    rig r;
+    (void)state;
+    for (int prefetch = 0; prefetch < 2; prefetch++) {
+        rig_options options = listening("null");
+        options.spare_chunks = 1;
+        options.pool.prefetch = prefetch;
+        options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
+        options.pool.machine.link_out_bytes_per_second = 1e15;
+        open_and_run(&options, &r);
+        const tide_trace_event stall = longest(&r, TIDE_STALL_LINK);
+        const tide_trace_event *copy = of_id(&r, stall.ended_by, TIDE_TRACE_COPY);
+        assert_non_null(copy);
+        assert_string_equal(copy->what, "device");
+        assert_int_equal(copy->chunk, stall.chunk);
+        assert_int_equal(copy->end_ns, stall.end_ns);
+        assert_true(stall.op < 2 * LAYERS);
+        assert_true(stall.predicted);
+        tide_pool_destroy(r.pool);
+    }
+}
+
+/* It waited for a chunk that had no slot, and ended when another had left its own. */
+static void a_stall_for_room_names_who_left(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.spare_chunks = 0;
+    options.pool.link_bytes_per_second = 1e15;
+    options.pool.machine.link_out_bytes_per_second = CHUNK_BYTES / 2e-3;
+    open_and_run(&options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_ROOM);
+    const tide_trace_event *move = of_id(&r, stall.ended_by, TIDE_TRACE_MOVE);
+    assert_non_null(move);
+    assert_string_equal(move->what, "evict");
+    assert_int_not_equal(move->chunk, stall.chunk);
+    assert_int_equal(move->end_ns, stall.end_ns);
+    assert_true(stall.op < 2 * LAYERS && stall.chunk != TIDE_TRACE_NONE);
+    tide_pool_destroy(r.pool);
+}
+
+static void check_update(rig_options *options, const char *tier)
+{
+    rig r;
+    open_and_run(options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_UPDATE);
+    const tide_trace_event *update = of_id(&r, stall.ended_by, TIDE_TRACE_UPDATE);
+    assert_non_null(update);
+    assert_string_equal(update->what, tier);
+    assert_int_equal(update->chunk, stall.chunk);
+    assert_int_equal(update->end_ns, stall.end_ns);
+    assert_int_equal(update->step + 1, stall.pass); /* the step before's, for the first that needs it */
+    tide_pool_destroy(r.pool);
+}
+
+static void a_stall_for_an_update_names_it(void **state)
+{
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
+    check_update(&options, "device");
+    options = listening("null");
+    options.pool.placement = TIDE_PLACEMENT_HOST;
+    options.pool.machine.host_bytes_per_second = ELEMENTS * 28 / 6e-3;
+    check_update(&options, "host");
+}
+
+static void a_stall_for_the_norm_waits_for_no_chunk(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.link_bytes_per_second = sizeof(double) / 2e-3;
+    open_and_run(&options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_NORM);
+    const tide_trace_event *norm = last_of(&r, TIDE_TRACE_NORM, NULL, r.heard_count);
+    assert_int_equal(stall.chunk, TIDE_TRACE_NONE);
+    assert_int_equal(stall.ended_by, 0);
+    assert_int_equal(stall.op, TIDE_TRACE_NONE);
+    assert_non_null(norm);
+    assert_int_equal(norm->end_ns - norm->begin_ns, stall.end_ns - stall.begin_ns);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_stall_for_a_mapping_names_it(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.spare_chunks = 0;
+    options.pool.machine.map_ns = MS;
+    open_and_run(&options, &r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_MAP);
+    const tide_trace_event *map = of_id(&r, stall.ended_by, TIDE_TRACE_MAP);
+    assert_non_null(map);
+    assert_int_equal(map->end_ns, stall.end_ns);
+    assert_true(stall.chunk != TIDE_TRACE_NONE && stall.op < 2 * LAYERS);
+    tide_pool_destroy(r.pool);
+}
+
+static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    rig_open(&options, &r);
+    r.late_ns = 3 * MS;
+    (void)mean_step(&r);
+    const tide_trace_event stall = longest(&r, TIDE_STALL_CALLER);
+    assert_int_equal(stall.chunk, TIDE_TRACE_NONE);
+    assert_int_equal(stall.ended_by, 0);
+    assert_true(stall.op < 2 * LAYERS); /* for which he was late */
+    assert_true(stall.predicted);
+    tide_pool_destroy(r.pool);
+}
+
+/* --- what was not to be expected --- */
+
+/* The same ops the other way round: what comes late then no plan has known. */
+static void what_another_order_of_ops_waits_for_was_not_predicted(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.spare_chunks = 1;
+    options.pool.link_bytes_per_second = CHUNK_BYTES / 2e-3;
+    rig_open(&options, &r);
+    (void)mean_step(&r);
+    const uint32_t before = r.heard_count;
+    assert_ok(
+        tide_step_begin(r.pool, &(tide_step_options){.training = true, .learning_rate = 1, .epsilon = 1}));
+    for (uint32_t l = LAYERS; l-- > 0;)
+        run_op(&r, r.forward[l]);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        run_op(&r, r.backward[l]);
+    assert_ok(tide_step_end(r.pool));
+    uint32_t stalls = 0, requests = 0;
+    for (uint32_t i = before; i < r.heard_count; i++) {
+        const tide_trace_event *event = &heard[i];
+        if (event->kind == TIDE_TRACE_STALL && event->op != TIDE_TRACE_NONE && event->moment > 0) {
+            stalls++;
+            assert_false(event->predicted);
+        }
+        requests += event->kind == TIDE_TRACE_REQUEST;
+    }
+    assert_true(stalls > LAYERS);
+    assert_int_equal(requests, 4 * LAYERS);
+    const tide_trace_event *plan = last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count);
+    assert_true(plan > &heard[before]); /* and it is planned anew */
+    tide_pool_destroy(r.pool);
+}
+
+/* With LAYERS + 1 slots too few for params and activations: the plan moves some, no fewer than the least. */
+static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
+{
+    rig r;
+    (void)state;
+    for (uint32_t spare = 0; spare < 4; spare++) {
+        rig_options options = listening("null");
+        options.spare_chunks = spare;
+        options.pool.link_bytes_per_second = 1e12;
+        open_and_run(&options, &r);
+        const tide_trace_event *plan = last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count);
+        assert_non_null(plan);
+        assert_true(plan->training);
+        assert_true(plan->least_in > 0 && plan->least_in <= plan->planned_in);
+        assert_true(plan->least_out > 0 && plan->least_out <= plan->planned_out);
+        uint32_t in = 0, out = 0;
+        for (uint32_t i = 0; i < r.heard_count; i++) {
+            if (heard[i].kind == TIDE_TRACE_COPY && heard[i].step == STEPS - 2) {
+                in += strcmp(heard[i].what, "device") == 0;
+                out += strcmp(heard[i].what, "host") == 0;
+            }
+        }
+        assert_true(in >= plan->least_in && out >= plan->least_out);
+        tide_pool_destroy(r.pool);
+    }
+}
+
+static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.spare_chunks = 1;
+    options.pool.link_bytes_per_second = 1e12;
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = true, .epsilon = 1, .clip_norm = 1}));
+    run_op(&r, r.forward[0]);
+    assert_ok(tide_step_abort(r.pool));
+    run_step(&r, true);
+    const tide_trace_event *given_up = last_of(&r, TIDE_TRACE_GIVEN_UP, NULL, r.heard_count);
+    assert_non_null(given_up);
+    assert_int_equal(count_of(&r, TIDE_TRACE_GIVEN_UP), 1);
+    assert_int_equal(given_up->step, 2);
+    assert_int_equal(given_up->pass, 2);
+    const tide_trace_event *again = last_of(&r, TIDE_TRACE_PASS, NULL, r.heard_count);
+    assert_int_equal(again->number, 2);
+    assert_int_equal(again->pass, 3);
+    tide_pool_destroy(r.pool);
+}
+
+static void work_and_values_that_are_set_are_told(void **state)
+{
+    rig r;
+    const float value = 1;
+    (void)state;
+    rig_options options = listening("null");
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    const uint64_t begin_ns = tide_pool_now_ns(r.pool);
+    assert_ok(tide_param_set(r.pool, 0, TIDE_VALUE_MASTER, 0, 1, &value));
+    tide_pool_trace_work(r.pool, "setting", begin_ns);
+    const tide_trace_event *access = last_of(&r, TIDE_TRACE_ACCESS, NULL, r.heard_count),
+                           *work = last_of(&r, TIDE_TRACE_WORK, "setting", r.heard_count);
+    assert_non_null(access);
+    assert_non_null(work);
+    assert_int_equal(access->step, 0);
+    assert_int_equal(work->begin_ns, begin_ns);
+    assert_true(access->end_ns <= work->end_ns);
+    tide_pool_destroy(r.pool);
+}
+
+/* Nobody is held up by what is known already, and what is resident is asked for in vain by nobody. */
+static void a_step_with_everything_there_has_requests_and_no_waits(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    rig_open(&options, &r);
+    run_step(&r, true);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    const uint32_t before = r.heard_count;
+    run_step(&r, true);
+    uint32_t chunks = 0;
+    for (uint32_t i = before; i < r.heard_count; i++) {
+        assert_int_not_equal(heard[i].kind, TIDE_TRACE_WAIT);
+        assert_int_not_equal(heard[i].kind, TIDE_TRACE_MOVE);
+        if (heard[i].kind != TIDE_TRACE_REQUEST)
+            continue;
+        chunks += heard[i].chunks;
+        assert_int_equal(heard[i].lacked, 0);
+        assert_int_equal(heard[i].begin_ns, heard[i].end_ns);
+    }
+    assert_int_equal(chunks, 4 * LAYERS);
+    tide_pool_destroy(r.pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stall_for_the_link_names_chunk_and_copy),
+        cmocka_unit_test(a_stall_for_room_names_who_left),
+        cmocka_unit_test(a_stall_for_an_update_names_it),
+        cmocka_unit_test(a_stall_for_the_norm_waits_for_no_chunk),
+        cmocka_unit_test(a_stall_for_a_mapping_names_it),
+        cmocka_unit_test(a_stall_for_the_caller_waits_for_no_chunk),
+        cmocka_unit_test(what_another_order_of_ops_waits_for_was_not_predicted),
+        cmocka_unit_test(a_plan_says_what_it_moves_and_what_is_the_least),
+        cmocka_unit_test(a_step_that_is_given_up_is_told_and_its_number_comes_again),
+        cmocka_unit_test(work_and_values_that_are_set_are_told),
+        cmocka_unit_test(a_step_with_everything_there_has_requests_and_no_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

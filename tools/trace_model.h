@@ -1,0 +1,130 @@
+/* A trace in memory (docs/trace.md), for the subcommands of `tidepool trace`.
+ *
+ * Whole: FILE and whatever segments lie beside it (FILE.step-NUMBER, in order), every line checked, every number in
+ * the range that other lines give it. What is read is all there is: a file that breaks off within its last line,
+ * without a line `end`, is the trace of a run that was killed, and is taken up to there (`is_cut`). Anything else
+ * that is wrong is refused with one line: file, line number, what, and what would be right; format 1 with a line of
+ * its own.
+ *
+ * Events that were told of a step before it was `given up` have `step` 0: no step counts them.
+ *
+ * Owns all of it; texts live as long as the model.
+ */
+#ifndef TIDE_TOOLS_TRACE_MODEL_H
+#define TIDE_TOOLS_TRACE_MODEL_H
+
+#include "tidepool/pool.h"
+
+#include <stdbool.h>
+
+typedef struct tide_traced_pair {
+    const char *name, *value;
+} tide_traced_pair;
+
+typedef struct tide_traced_param {
+    const char *name;
+    uint64_t elements;
+    bool frozen, decays;
+    uint32_t plane_count;
+    uint32_t planes[TIDE_STATE_PLANES_MAX]; /* bytes for 32 elements */
+} tide_traced_param;
+
+typedef struct tide_traced_segment {
+    uint32_t param;
+    uint64_t first_element, elements;
+} tide_traced_segment;
+
+typedef struct tide_traced_chunk {
+    tide_space space;
+    uint32_t index;
+    uint64_t bytes;
+    const tide_traced_segment *params; /* of a PARAM chunk */
+    uint32_t param_count;
+    const uint32_t *of; /* of a STATE chunk: PARAM chunks */
+    uint32_t of_count;
+} tide_traced_chunk;
+
+typedef struct tide_traced_use {
+    uint32_t tensor, access;
+} tide_traced_use;
+
+typedef struct tide_traced_op {
+    const char *name;
+    tide_pass pass;
+    uint32_t slices;
+    uint64_t workspace_bytes;
+    const tide_traced_use *params, *checkpoints;
+    uint32_t param_count, checkpoint_count;
+} tide_traced_op;
+
+typedef struct tide_traced_checkpoint {
+    const char *name;
+    uint32_t parts;
+    uint64_t part_bytes, offset_bytes;
+} tide_traced_checkpoint;
+
+typedef struct tide_traced_machine {
+    const char *name;
+    uint32_t cores;
+    uint64_t memory_bytes;
+    double flops_per_second, device_bytes_per_second, host_bytes_per_second, link_bytes_per_second;
+    uint64_t map_ns, unmap_ns;
+} tide_traced_machine;
+
+/* A step's metrics line. */
+typedef struct tide_traced_step {
+    uint64_t step, tokens;
+    double loss; /* NAN if null */
+    double step_seconds, compute_seconds, stall_seconds, stall_seconds_by[TIDE_STALL_CAUSE_COUNT];
+    double predicted_step_seconds; /* NAN if null */
+    double adam_host_seconds, adam_device_seconds;
+    uint64_t h2d_bytes, d2h_bytes, evictions, demand_fetches, prefetches;
+    uint64_t device_bytes_peak, host_bytes_peak;
+    bool skipped;
+    bool is_whole;  /* its pass is in the trace, it was not dropped from (docs/trace.md) */
+    uint32_t pass;  /* index into `passes`; UINT32_MAX: not in the trace */
+} tide_traced_step;
+
+typedef struct tide_traced_pass {
+    uint64_t pass;
+    uint64_t number; /* of a training step; 0: a forward-only pass */
+    bool training, clips, given_up;
+    uint64_t begin_ns, end_ns; /* of its `pass` and `pass end`; UINT64_MAX without */
+} tide_traced_pass;
+
+typedef struct tide_trace_model {
+    const char *path;
+    const char *version, *device;
+    uint32_t rank, ranks;
+    tide_dtype dtype;
+    uint64_t chunk_bytes, device_memory_bytes, host_memory_bytes, region_bytes, trace_steps;
+    uint32_t device_slots, host_slots;
+    tide_traced_pair *settings;
+    tide_traced_machine machine;
+    tide_traced_param *params;
+    tide_traced_chunk *chunks;
+    tide_traced_op *ops;
+    tide_traced_checkpoint *checkpoints;
+    tide_trace_event *events; /* in order of begin_ns; those that begin together in order of lines */
+    tide_traced_step *steps;  /* in order of lines, so of numbers: of one given up and repeated the last alone */
+    tide_traced_pass *passes; /* likewise */
+    uint32_t setting_count, param_count, chunk_count, op_count, checkpoint_count, step_count, pass_count;
+    uint64_t event_count;
+    uint64_t dropped; /* events that the writer lost */
+    bool is_cut;      /* there is no line `end` */
+    void *memory;     /* the model's own */
+} tide_trace_model;
+
+/* IO: the file can't be read; ARGUMENT: what is wrong with it; NO_MEMORY. `*model` is set on success only. */
+TIDE_NODISCARD tide_status tide_trace_model_read(const char *path, tide_trace_model **model);
+
+/* Whether `other` is a file of the trace: `path` itself or a segment that lies beside it, by whatever name or link.
+ * NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_trace_model_has_file(const char *path, const char *other, bool *has);
+
+void tide_trace_model_free(tide_trace_model *model); /* NULL: allowed */
+
+/* The setting's value, NULL if the run had none of the name. */
+const char *tide_trace_model_setting(const tide_trace_model *model, const char *name);
+
+#endif
