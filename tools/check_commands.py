@@ -10,6 +10,7 @@ home folder of their own in FOLDER, whose .local/bin comes first in PATH. All ha
 that it ends in minutes and needs no GPU:
 
     --steps N                     becomes --steps 2; the demo makes 40 steps (TIDE_DEMO_STEPS)
+    --model gpt2 ...              gets --seq-len 128: without bf16 instructions 8,192 tokens take two cores five minutes a step
     meson setup                   builds the CUDA module for one architecture: the line's, or as PTX; tests by name need none
     tools/test.sh                 gets --list: the whole suite is what .ci/run has run before
     "# ... hours", "# ... figures"   gets --quick
@@ -68,6 +69,7 @@ def commands(page):
 def adapted(command, comment):
     """What is run."""
     given = re.sub(r"--steps \d+", "--steps 2", command)
+    given = re.sub(r"(tidepool train\b.*--model gpt2)(?= )(?!.*--seq-len)", r"\1 --seq-len 128", given)
     if "meson setup" in given and "-Dgpu_architectures" not in given:
         architectures = "ptx90" if HAS_NVCC and "meson test" not in given else "[]"
         given = re.sub(r"(meson setup \S+)", rf"\1 '-Dgpu_architectures={architectures}'", given)
