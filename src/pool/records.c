@@ -4,10 +4,10 @@
 
 #include <assert.h>
 
-static tide_step_record *record(const tide_records *records, uint64_t number)
+static tide_step_record *record(tide_records *records, uint64_t number)
 {
     assert(number <= records->begun);
-    return (tide_step_record *)&records->ring[number % TIDE_STEP_RECORDS_MAX];
+    return &records->ring[number % TIDE_STEP_RECORDS_MAX];
 }
 
 bool tide_records_is_valid(const tide_records *records)
@@ -20,7 +20,7 @@ bool tide_records_is_valid(const tide_records *records)
 /* --- moves --- */
 
 /* NULL: none takes it. */
-static tide_step_record *counting(const tide_records *records, tide_reason reason)
+static tide_step_record *counting(tide_records *records, tide_reason reason)
 {
     const bool of_update = reason == TIDE_REASON_UPDATE || reason == TIDE_REASON_RESTORE;
     tide_step_record *of = record(records, of_update ? records->updating : records->begun);
@@ -28,7 +28,7 @@ static tide_step_record *counting(const tide_records *records, tide_reason reaso
     return (of_update ? of->owes_updates : of->is_open) ? of : NULL;
 }
 
-uint64_t tide_records_step(const tide_records *records, tide_reason reason)
+uint64_t tide_records_step(tide_records *records, tide_reason reason)
 {
     const tide_step_record *of = counting(records, reason);
     return of == NULL ? 0 : of->step;

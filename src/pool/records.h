@@ -62,7 +62,7 @@ void tide_records_count_command(tide_records *records, const tide_command *comma
 uint32_t tide_records_meter(const tide_records *records, tide_tier tier);
 void tide_records_updated(tide_records *records, uint32_t meter, uint64_t ns);
 /* The step whose record counts moves of this kind, 0: none does. */
-uint64_t tide_records_step(const tide_records *records, tide_reason reason);
+uint64_t tide_records_step(tide_records *records, tide_reason reason);
 void tide_records_sum(const tide_records *records, tide_pool_counters *sums);
 bool tide_records_is_valid(const tide_records *records);
 
