@@ -5,6 +5,7 @@ the slots say.
 usage: test_trace.py PROGRAM      prints TAP
 """
 import json
+import os
 import re
 import signal
 import subprocess
@@ -261,6 +262,18 @@ def killed(bench):
                  again)
 
 
+def left_alone(bench):
+    """A reader of a pipe who leaves ends no training; that the trace is not whole is said at the end."""
+    pipe, metrics = bench.folder / "pipe", bench.folder / "left alone.metrics"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["head", "-c", "1000", pipe], stdout=subprocess.DEVNULL, preexec_fn=die_with_parent) as reader:
+        run = bench.run(*nano(bench, "--steps", 3, "--trace", pipe, "--trace-steps", "all", "--metrics", metrics))
+        reader.kill()
+    lines = metrics.read_text().splitlines() if metrics.exists() else []
+    bench.tap.ok(run.status == 1 and f"trace file {pipe}" in run.err and "Broken pipe" in run.err and len(lines) == 3,
+                 "a trace's pipe whose reader leaves is a failure after the last step", run)
+
+
 def border(bench):
     """The device has the state of as many params as it has room for: with a little room on the host, too, only the chunk that
     those share with the others goes back and forth."""
@@ -306,6 +319,7 @@ def main(program):
         runs(bench)
         segments(bench)
         killed(bench)
+        left_alone(bench)
         border(bench)
         frozen(bench)
     finally:

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,7 @@ struct tide_trace {
     uint64_t steps_told, steps_written;
     bool writing; /* the writer thread exists; its driver alone changes it */
     bool closing;
+    bool finishes; /* closing, and the file is to be whole */
 
     /* The writer's. */
     tide_trace_event batch[BATCH_EVENTS];
@@ -270,9 +272,28 @@ static bool writer_round(tide_trace *trace)
     return true;
 }
 
+/* Nothing comes any more: what the segments keep, and the last line. */
+static void files_finish(tide_trace *trace)
+{
+    tide_segments_join(&trace->segments);
+    char text[LINE_BYTES];
+    if (trace->lost > 0)
+        event_write(trace, &(tide_trace_event){.kind = TIDE_TRACE_DROPPED, .number = trace->lost});
+    trace->dropped += trace->unwritten;
+    const int bytes =
+        snprintf(text, sizeof text, "{\"end\":true,\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 "}\n",
+                 trace->written, trace->dropped);
+    tide_segments_write(&trace->segments, text, (size_t)bytes);
+    tide_segments_remove(&trace->segments);
+}
+
+/* Signals are the other threads': so a pipe whose reader has left is a failure of the file and ends no training. */
 static void *writer_run(void *context)
 {
     tide_trace *trace = context;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
     pthread_mutex_lock(&trace->lock);
     for (;;) {
         if (writer_round(trace))
@@ -286,6 +307,9 @@ static void *writer_run(void *context)
             writer_sleep(trace);
     }
     pthread_mutex_unlock(&trace->lock);
+    if (trace->finishes)
+        files_finish(trace);
+    tide_segments_flush(&trace->segments); /* here, where signals are blocked, not in close */
     return NULL;
 }
 
@@ -325,8 +349,8 @@ tide_status tide_trace_begin(tide_trace *trace, const tide_trace_head *head)
     trace->steps_before = head->steps_before;
     trace->places = calloc(trace->chunk_count, sizeof *trace->places);
     if (trace->places == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "trace file %s: no memory for %u chunks", segments->output.path,
-                         trace->chunk_count);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "trace file %s: no memory for %u chunks",
+                         segments->output.path, trace->chunk_count);
     tide_status status = tide_segments_begin(segments);
     if (status == TIDE_OK)
         status = tide_trace_head_write(head, segments->keep, segments->output.path, put, segments);
@@ -377,10 +401,11 @@ tide_status tide_trace_open(const char *path, const tide_trace_options *options,
 }
 
 /* No event enters the ring any more; the writer empties it and ends. */
-static void writer_stop(tide_trace *trace)
+static void writer_stop(tide_trace *trace, bool finishes)
 {
     pthread_mutex_lock(&trace->lock);
     trace->closing = true;
+    trace->finishes = finishes;
     pthread_cond_broadcast(&trace->room);
     pthread_mutex_unlock(&trace->lock);
     if (!trace->writing)
@@ -390,29 +415,13 @@ static void writer_stop(tide_trace *trace)
     assert(trace->drained == trace->recorded && trace->steps_written == trace->steps_told);
 }
 
-static void last_lines_write(tide_trace *trace)
-{
-    char text[LINE_BYTES];
-    if (trace->lost > 0)
-        event_write(trace, &(tide_trace_event){.kind = TIDE_TRACE_DROPPED, .number = trace->lost});
-    trace->dropped += trace->unwritten;
-    const int bytes =
-        snprintf(text, sizeof text, "{\"end\":true,\"events\":%" PRIu64 ",\"dropped\":%" PRIu64 "}\n",
-                 trace->written, trace->dropped);
-    tide_segments_write(&trace->segments, text, (size_t)bytes);
-}
-
 tide_status tide_trace_finish(tide_trace *trace, uint64_t *dropped)
 {
     if (trace == NULL)
         return TIDE_OK;
-    writer_stop(trace);
-    if (trace->writing) {
-        tide_segments_join(&trace->segments);
-        last_lines_write(trace);
-        tide_segments_remove(&trace->segments);
+    writer_stop(trace, true);
+    if (trace->writing)
         set_writing(trace, false);
-    }
     if (dropped != NULL)
         *dropped = trace->dropped;
     return tide_segments_close(&trace->segments);
@@ -423,7 +432,7 @@ void tide_trace_destroy(tide_trace *trace)
     if (trace == NULL)
         return;
     if (trace->segments.path != NULL) { /* given up: the caller reports another failure */
-        writer_stop(trace);
+        writer_stop(trace, false);
         (void)tide_segments_close(&trace->segments);
     }
     pthread_cond_destroy(&trace->wake);
