@@ -129,12 +129,17 @@ void caller_sleeps(const rig *r, uint64_t ns)
     assert_ok(device->ops->event_wait(device, event, TIDE_SITE_READ_COMPUTE));
 }
 
+void launch_sleep(const rig *r)
+{
+    assert_ok(tide_launch(r->pool, "sleep", sleep_for, &r->kernel_ns, sizeof r->kernel_ns,
+                          (double)r->kernel_ns * FLOPS_PER_NS, 0));
+}
+
 void run_op(rig *r, tide_op op)
 {
     assert_ok(tide_op_begin(r->pool, op));
     assert_ok(tide_op_slice(r->pool, 0));
-    assert_ok(tide_launch(r->pool, "sleep", sleep_for, &r->kernel_ns, sizeof r->kernel_ns,
-                          (double)r->kernel_ns * FLOPS_PER_NS, 0));
+    launch_sleep(r);
     caller_sleeps(r, r->late_ns);
     assert_ok(tide_op_end(r->pool));
 }

@@ -52,6 +52,8 @@ tide_status slow_optimizer(void *context, const tide_step_options *step, uint64_
                            float gradient_scale, const tide_update_segment *segments, uint32_t count);
 /* Virtual time is the device's: there the caller sleeps by waiting for a job of the host lane. */
 void caller_sleeps(const rig *r, uint64_t ns);
+/* A kernel of kernel_ns. */
+void launch_sleep(const rig *r);
 void run_op(rig *r, tide_op op);
 void run_step(rig *r, bool training);
 /* STEPS steps and a drain. Taken are all that finished but the first, which begins with everything still to come, and the

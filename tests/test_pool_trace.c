@@ -6,12 +6,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/stall_rig.h"
 
-enum { HEARD_MAX = 1 << 14 };
+enum { HEARD_MAX = 1 << 14, REGION_BYTES = 256 };
 
 static tide_trace_event heard[HEARD_MAX];
 
@@ -196,6 +197,101 @@ static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
     tide_pool_destroy(r.pool);
 }
 
+/* --- what is computed --- */
+
+/* An OP event's; all in turn from `from` on. NULL: there is no more. */
+static const tide_trace_event *next_span(const rig *r, uint32_t *from)
+{
+    while (*from < r->heard_count) {
+        const tide_trace_event *event = &heard[(*from)++];
+        if (event->kind == TIDE_TRACE_OP)
+            return event;
+    }
+    return NULL;
+}
+
+static void assert_span(const tide_trace_event *span, tide_op op, uint64_t busy_ns)
+{
+    assert_non_null(span);
+    assert_int_equal(span->op, op);
+    assert_int_equal(span->slice, op == TIDE_OP_NONE ? TIDE_TRACE_NONE : 0);
+    assert_int_equal(span->busy_ns, busy_ns);
+}
+
+/* Two kernels for each op, the second 3 ms after the first was launched (which the op before has still held up): the span is
+ * busy as long as both. The last op's of a pass that nothing follows is told at the pool's end. */
+static void each_op_has_a_span_of_its_own(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    uint32_t at = r.heard_count;
+    assert_ok(tide_step_begin(r.pool, &(tide_step_options){.training = false}));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        assert_ok(tide_op_begin(r.pool, r.forward[l]));
+        assert_ok(tide_op_slice(r.pool, 0));
+        launch_sleep(&r);
+        caller_sleeps(&r, 3 * MS);
+        launch_sleep(&r);
+        assert_ok(tide_op_end(r.pool));
+    }
+    assert_ok(tide_step_end(r.pool));
+    assert_ok(tide_pool_drain(r.pool));
+    uint64_t end_ns = 0;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        if (l + 1 == LAYERS) {
+            assert_null(next_span(&r, &at));
+            tide_pool_destroy(r.pool);
+        }
+        const tide_trace_event *span = next_span(&r, &at);
+        assert_span(span, r.forward[l], 2 * MS);
+        assert_int_equal(span->pass, 2);
+        assert_true(l == 0 || span->begin_ns == end_ns);
+        end_ns = span->end_ns;
+        assert_int_equal(end_ns - span->begin_ns, (l == 0 ? 4 : 3) * MS);
+    }
+    assert_null(next_span(&r, &at));
+}
+
+/* Copies of the region on both sides of the end of a step's record, from one stand of the caller's. */
+static void work_that_two_records_count_is_two_spans(void **state)
+{
+    rig r;
+    char bytes[REGION_BYTES];
+    tide_pool_counters counters;
+    uint64_t number, busy_ns = 0;
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.nonmodel_bytes = REGION_BYTES;
+    options.pool.link_bytes_per_second = REGION_BYTES * 1e3;
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
+    assert_ok(tide_pool_drain(r.pool));
+    assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
+    assert_ok(tide_read(r.pool, bytes, tide_region(r.pool), REGION_BYTES));
+    assert_true(tide_pool_step_counters_take(r.pool, &number, &counters));
+    tide_pool_destroy(r.pool);
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < 2 * LAYERS; i++) {
+        const tide_trace_event *span = next_span(&r, &at);
+        assert_span(span, i < LAYERS ? r.forward[i] : r.backward[2 * LAYERS - 1 - i], MS);
+        busy_ns += span->busy_ns;
+    }
+    const tide_trace_event *counted = next_span(&r, &at), *behind = next_span(&r, &at);
+    assert_span(counted, TIDE_OP_NONE, MS);
+    assert_int_equal(counted->step, 1);
+    busy_ns += counted->busy_ns;
+    assert_int_equal(busy_ns, llround(counters.compute_seconds * 1e9));
+    assert_span(behind, TIDE_OP_NONE, 2 * MS);
+    assert_int_equal(behind->step, 0);
+    assert_null(next_span(&r, &at));
+}
+
 /* --- what was not to be expected --- */
 
 /* The same ops the other way round: what comes late then no plan has known. */
@@ -341,6 +437,8 @@ int main(void)
         cmocka_unit_test(a_stall_for_the_norm_waits_for_no_chunk),
         cmocka_unit_test(a_stall_for_a_mapping_names_it),
         cmocka_unit_test(a_stall_for_the_caller_waits_for_no_chunk),
+        cmocka_unit_test(each_op_has_a_span_of_its_own),
+        cmocka_unit_test(work_that_two_records_count_is_two_spans),
         cmocka_unit_test(what_another_order_of_ops_waits_for_was_not_predicted),
         cmocka_unit_test(a_plan_says_what_it_moves_and_what_is_the_least),
         cmocka_unit_test(a_step_that_is_given_up_is_told_and_its_number_comes_again),
