@@ -142,24 +142,27 @@ static void shards(void **unused)
 {
     (void)unused;
     char path[] = "/tmp/tidepool-fuzz-XXXXXX";
-    char sound[TIDE_DATA_SHARD_HEADER_BYTES + 2 * 40] = {0};
-    const uint32_t header[3] = {TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40};
+    char sound[2][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {{0}}; /* of uint16 and of uint32 tokens */
+    const uint32_t headers[2][3] = {{TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40},
+                                    {TIDE_DATA_WIDE_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_VERSION, 40}};
     fuzz run;
-    unsigned accepted = 0, refused = 0;
-    memcpy(sound, header, sizeof header);
+    unsigned accepted[2] = {0}, refused = 0;
+    for (int wide = 0; wide < 2; wide++)
+        memcpy(sound[wide], headers[wide], sizeof headers[wide]);
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0);
     for (uint64_t round = 0; round < fuzz_rounds(SHARD_ROUNDS); round++) {
         tide_data_options options = {.path = path, .vocab_size = 256, .seq_len = 4};
         tide_data *data = NULL;
         int32_t inputs[16], targets[16];
-        fuzz_mutate(&run, round, sound, sizeof sound);
+        const bool wide = round / 4 % 2 == 1;
+        fuzz_mutate(&run, round, sound[wide], sizeof sound[wide] - (wide ? 0 : 2 * 40));
         if (round % 4 == 1) /* aim at the fields */
             run.text[fuzz_draw(&run, 12)] = (char)fuzz_draw(&run, 256);
         assert_int_equal(ftruncate(descriptor, 0), 0);
         assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);
         tide_status status = tide_data_open(&options, &data);
-        accepted += status == TIDE_OK;
+        accepted[wide] += status == TIDE_OK;
         refused += status != TIDE_OK;
         if (status != TIDE_OK) {
             assert_refusal(status);
@@ -173,7 +176,7 @@ static void shards(void **unused)
     }
     close(descriptor);
     unlink(path);
-    assert_true(accepted > 0 && refused > 0);
+    assert_true(accepted[0] > 0 && accepted[1] > 0 && refused > 0);
 }
 
 int main(void)

@@ -84,6 +84,20 @@ static void write_good_shard(const char *path, size_t count, uint16_t first)
     write_shard(path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, (uint32_t)count, count, first);
 }
 
+/* Likewise, of uint32 tokens. */
+static void write_wide_shard(const char *path, uint32_t version, uint32_t claimed, size_t count,
+                             uint32_t first)
+{
+    enum { HEADER = TIDE_DATA_SHARD_HEADER_BYTES / 4 };
+    uint32_t *shard = calloc(HEADER + count, sizeof *shard);
+    assert_non_null(shard);
+    shard[0] = TIDE_DATA_WIDE_SHARD_MAGIC, shard[1] = version, shard[2] = claimed;
+    for (size_t i = 0; i < count; i++)
+        shard[HEADER + i] = (uint32_t)(first + i);
+    write_bytes(path, shard, (HEADER + count) * sizeof *shard);
+    free(shard);
+}
+
 static tide_data *open_data(const char *path, uint32_t vocab_size, uint64_t seed)
 {
     tide_data_options options = {.path = path, .vocab_size = vocab_size, .seq_len = SEQ_LEN, .seed = seed};
@@ -158,6 +172,36 @@ static void a_shard_is_known_by_its_magic_whatever_its_name(void **state)
     tide_data_close(data);
 }
 
+/* Its vocabulary is larger than what 16 bits hold. It has its own magic, and stands beside others in a folder. */
+static void a_shard_may_have_tokens_of_32_bits(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    write_wide_shard(at->path, 7, 20 * SEQ_LEN + 1, 20 * SEQ_LEN + 1, 128000);
+    tide_data *data = open_data(at->path, 128256, 1);
+    assert_int_equal(tide_data_count(data).format, TIDE_DATA_FORMAT_SHARDS);
+    assert_int_equal(tide_data_count(data).tokens, 20 * SEQ_LEN + 1);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    for (int i = 0; i < SEQ_LEN; i++) {
+        assert_int_equal(inputs[i], 128000 + 19 * SEQ_LEN + i);
+        assert_int_equal(targets[i], inputs[i] + 1);
+    }
+    tide_data_close(data);
+    snprintf(path, sizeof path, "%s/a.bin", at->root);
+    write_wide_shard(path, 7, 10 * SEQ_LEN + 1, 10 * SEQ_LEN + 1, 16777000);
+    snprintf(path, sizeof path, "%s/b.bin", at->root);
+    write_good_shard(path, 10 * SEQ_LEN + 1, 1000);
+    data = open_data(at->root, 16777216, 1);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    assert_int_equal(inputs[0], 1000 + 9 * SEQ_LEN);
+    for (uint64_t step = 0; step < 19; step++) {
+        assert_int_equal(tide_data_batch(data, step, 1, inputs, targets), TIDE_OK);
+        assert_true((inputs[0] >= 16777000 && inputs[0] % SEQ_LEN == 16777000 % SEQ_LEN) || inputs[0] < 1080);
+    }
+    tide_data_close(data);
+}
+
 /* A sparse file: 1.1 x 2^30 + 40 tokens, 2.2 GiB, with tokens that are not 0 only at its end. */
 static void a_shard_over_two_gib_is_read_to_its_end(void **state)
 {
@@ -200,10 +244,18 @@ static void bad_files_are_refused_with_what_would_be_right(void **state)
                    "16 tokens are too few: one training and one validation sequence of 8 tokens need 17");
     write_text(at->path, 2 * SEQ_LEN + 1);
     assert_refused(at->path, 255, TIDE_ERROR_ARGUMENT, "at least 256");
-    write_shard(path, 20240801, 1, 100, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "magic 20240520, this one has 20240801");
+    write_shard(path, 20240522, 1, 100, 100, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
+                   "magic 20240520 (uint16 tokens) or 20240801 (uint32), this one has 20240522");
     write_shard(path, TIDE_DATA_SHARD_MAGIC, 2, 100, 100, 0);
-    assert_refused(path, 256, TIDE_ERROR_CORRUPT, "shard version 2, only version 1");
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
+                   "shard version 2; with magic 20240520 only version 1 (uint16 tokens) is known");
+    write_wide_shard(path, 1, 100, 100, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
+                   "shard version 1; with magic 20240801 only version 7 (uint32 tokens) is known");
+    write_wide_shard(path, 7, 99, 100, 0);
+    assert_refused(path, 256, TIDE_ERROR_CORRUPT,
+                   "the header says 99 tokens, so 1420 bytes, but the file has 1424");
     write_shard(path, TIDE_DATA_SHARD_MAGIC, 1, 101, 100, 0);
     assert_refused(path, 256, TIDE_ERROR_CORRUPT,
                    "the header says 101 tokens, so 1226 bytes, but the file has 1224");
@@ -439,6 +491,29 @@ static void a_token_that_turns_bad_after_open_never_leaves_a_batch(void **state)
     tide_data_close(data);
 }
 
+static void a_token_of_32_bits_may_be_outside_any_vocabulary(void **state)
+{
+    const scratch *at = *state;
+    char path[256];
+    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    double nats;
+    snprintf(path, sizeof path, "%s/x.bin", at->root);
+    write_wide_shard(path, 7, 100, 100, 70000);
+    assert_refused(path, 70050, TIDE_ERROR_CORRUPT,
+                   "token 70050 at position 50 is outside the vocabulary of 70050");
+    write_wide_shard(path, 7, 100, 100, UINT32_MAX - 99);
+    assert_refused(path, INT32_MAX, TIDE_ERROR_CORRUPT, "token 4294967196 at position 0 is outside");
+    write_wide_shard(path, 7, 10 * SEQ_LEN + 1, 10 * SEQ_LEN + 1, 0);
+    tide_data *data = open_data(path, 65536, 1);
+    int descriptor = open(path, O_WRONLY);
+    const uint32_t bad = UINT32_MAX;
+    assert_int_equal(pwrite(descriptor, &bad, 4, TIDE_DATA_SHARD_HEADER_BYTES + 4 * 77), 4);
+    close(descriptor);
+    assert_int_equal(tide_data_validation_batch(data, 0, 1, inputs, targets), TIDE_ERROR_CORRUPT);
+    assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_CORRUPT);
+    tide_data_close(data);
+}
+
 /* ---- what it is ---- */
 
 static void the_fingerprint_tells_content_from_place_and_seed(void **state)
@@ -479,6 +554,25 @@ static void the_unigram_entropy_is_that_of_the_validation_targets(void **state)
     tide_data_close(data);
 }
 
+/* Of sequences that are longer than what is counted at once: 20 x 2500 + 1 different tokens, 2500 targets. */
+static void each_token_of_a_large_vocabulary_has_a_counter(void **state)
+{
+    const scratch *at = *state;
+    enum { LENGTH = 2500, COUNT = 20 * LENGTH + 1, FIRST = 16777216 - COUNT };
+    double nats = -1;
+    tide_data *data = NULL;
+    write_wide_shard(at->path, 7, COUNT, COUNT, FIRST);
+    const tide_data_options options = {.path = at->path, .vocab_size = 16777216, .seq_len = LENGTH};
+    assert_int_equal(tide_data_open(&options, &data), TIDE_OK);
+    sim_memory_fail(0);
+    assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_ERROR_NO_MEMORY);
+    assert_non_null(strstr(tide_message(), "16777216 token counters"));
+    sim_memory_heal();
+    assert_int_equal(tide_data_unigram_entropy(data, &nats), TIDE_OK);
+    assert_true(fabs(nats - log(LENGTH)) < 1e-9);
+    tide_data_close(data);
+}
+
 static void samples_are_shown_in_printable_form(void **unused)
 {
     (void)unused;
@@ -505,6 +599,7 @@ int main(void)
         ON_DISK(a_text_file_is_one_token_a_byte),
         ON_DISK(shards_of_a_folder_are_taken_in_name_order),
         ON_DISK(a_shard_is_known_by_its_magic_whatever_its_name),
+        ON_DISK(a_shard_may_have_tokens_of_32_bits),
         ON_DISK(a_shard_over_two_gib_is_read_to_its_end),
         ON_DISK(bad_files_are_refused_with_what_would_be_right),
         ON_DISK(an_unreadable_file_is_refused),
@@ -519,8 +614,10 @@ int main(void)
         ON_DISK(validation_batches_come_in_order_and_wrap_around),
         ON_DISK(a_token_outside_is_refused_at_open_with_its_place),
         ON_DISK(a_token_that_turns_bad_after_open_never_leaves_a_batch),
+        ON_DISK(a_token_of_32_bits_may_be_outside_any_vocabulary),
         ON_DISK(the_fingerprint_tells_content_from_place_and_seed),
         ON_DISK(the_unigram_entropy_is_that_of_the_validation_targets),
+        ON_DISK(each_token_of_a_large_vocabulary_has_a_counter),
         cmocka_unit_test(samples_are_shown_in_printable_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

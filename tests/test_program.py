@@ -366,6 +366,7 @@ def full_disk(bench, options):
 def section_input(bench):
     usage_errors(bench)
     data_errors(bench)
+    wide_shard(bench)
     budget_errors(bench)
     checkpoint_errors(bench)
     output_errors(bench)
@@ -498,6 +499,19 @@ def memory_check(bench, name, device_bytes, *options):
     bench.tap.ok(run.status == 0 and host_bytes > 0 and beside <= OVERHEAD_BYTES / MIB,
                  f"{name}: VmHWM is {beside:.1f} MiB above device + host budget, at most {OVERHEAD_BYTES // MIB}",
                  f"budgets {budget_bytes / MIB:.1f} MiB\n{run}")
+
+
+def wide_shard(bench):
+    """Tokens that 16 bits do not hold: a run learns them, knows their unigram entropy, and samples some."""
+    shard, pick = bench.folder / "wide.bin", random.Random(1)
+    tokens = [66000 + pick.randrange(4000) for _ in range(5000)]
+    shard.write_bytes(struct.pack("<256i", 20240801, 7, len(tokens), *[0] * 253) + struct.pack(f"<{len(tokens)}I", *tokens))
+    run = bench.run("--model", bench.tiny, "--vocab-size", 70000, "--data", shard, "--steps", 2, "--batch-tokens", 128, "--sample",
+                    4)
+    bench.tap.ok(run.status == 0 and re.search(r"unigram entropy 5\.", run.out) and
+                 re.search(r"sample of 4 tokens:\n(<\d+>){4}\n", run.out), "a shard of uint32 tokens trains", run)
+    one_line(bench, "a token of 32 bits outside the vocabulary", 1, "outside the vocabulary of 65536", "--model", bench.tiny,
+             "--vocab-size", 65536, "--data", shard)
 
 
 def section_files(bench):

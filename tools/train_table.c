@@ -20,7 +20,7 @@ static const tide_option options[] = {
      .help = PRESETS ", or a Hugging Face config.json of type gpt2"},
     {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = AT(data), .metavar = "PATH",
      .value_help = "none; needed unless --device null",
-     .help = "a text file (its bytes are the tokens), a shard in llm.c's format, or a folder of shards (*.bin)"},
+     .help = "a text file (its bytes are the tokens), a shard in llm.c's formats (uint16 or uint32 tokens), or a folder of shards (*.bin)"},
     {.name = "--seq-len", .kind = TIDE_OPTION_COUNT, .offset = AT(seq_len), .metavar = "N", .least = 1,
      .most = 1048576, .value_help = "the model's context",
      .help = "tokens of a sequence"},

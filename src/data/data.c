@@ -32,7 +32,7 @@
 #define FINGERPRINT_WHOLE_BYTES  (64ull << 20)
 #define FINGERPRINT_WINDOW_BYTES 4096ull
 
-enum { FINGERPRINT_WINDOWS = 64, TOKEN_VALUES = 65536 };
+enum { FINGERPRINT_WINDOWS = 64, COUNTED_AT_ONCE = 1024 };
 
 typedef struct data_shard {
     tide_token_file file;
@@ -183,13 +183,13 @@ static tide_status vocabulary_check(const tide_data *data)
     uint64_t left_bytes = TIDE_DATA_OPEN_CHECK_BYTES;
     for (size_t i = 0; i < data->shard_count && left_bytes > 0; i++) {
         const tide_token_file *file = &data->shards[i].file;
-        uint64_t count = left_bytes / tide_token_file_token_bytes(file);
+        uint64_t count = left_bytes / file->token_bytes;
         if (count > file->token_count)
             count = file->token_count;
         tide_status status = tide_token_file_check(file, 0, count, data->vocab_size);
         if (status != TIDE_OK)
             return status;
-        left_bytes -= count * tide_token_file_token_bytes(file);
+        left_bytes -= count * file->token_bytes;
     }
     return TIDE_OK;
 }
@@ -318,7 +318,7 @@ tide_status tide_data_validation_batch(const tide_data *data, uint64_t index, ui
 static uint64_t content_hash(uint64_t hash, const tide_token_file *file)
 {
     const uint8_t *content = file->tokens;
-    uint64_t bytes = file->token_count * tide_token_file_token_bytes(file);
+    uint64_t bytes = file->token_count * file->token_bytes;
     if (bytes <= FINGERPRINT_WHOLE_BYTES)
         return tide_hash_bytes(hash, content, (size_t)bytes);
     for (uint64_t window = 0; window < FINGERPRINT_WINDOWS - 1; window++) {
@@ -340,21 +340,27 @@ uint64_t tide_data_fingerprint(const tide_data *data)
     return hash;
 }
 
-/* Count the targets of one validation sequence, by place: the last sequence's target ends its range. */
+/* Count the targets of one validation sequence, in copies: what is checked in the map may be another token a moment later,
+ * and have no counter. */
 static tide_status targets_count(const tide_data *data, uint64_t sequence, uint64_t *counts)
 {
     const data_shard *shard = sequence_shard(data, sequence);
-    uint64_t first = (sequence - shard->first_sequence) * data->seq_len + 1;
-    tide_status status = tide_token_file_check(&shard->file, first, data->seq_len, data->vocab_size);
-    for (uint64_t i = 0; i < data->seq_len && status == TIDE_OK; i++)
-        counts[tide_token_file_at(&shard->file, first + i)]++;
+    const uint64_t first = (sequence - shard->first_sequence) * data->seq_len + 1;
+    int32_t tokens[COUNTED_AT_ONCE];
+    tide_status status = TIDE_OK;
+    for (uint64_t done = 0, part; done < data->seq_len && status == TIDE_OK; done += part) {
+        part = data->seq_len - done < COUNTED_AT_ONCE ? data->seq_len - done : COUNTED_AT_ONCE;
+        status = tide_token_file_copy(&shard->file, first + done, part, data->vocab_size, tokens);
+        for (uint64_t i = 0; i < part && status == TIDE_OK; i++)
+            counts[tokens[i]]++;
+    }
     return status;
 }
 
-static double counts_entropy(const uint64_t *counts, double total)
+static double counts_entropy(const uint64_t *counts, uint32_t vocab_size, double total)
 {
     double nats = 0;
-    for (size_t token = 0; token < TOKEN_VALUES; token++) {
+    for (uint32_t token = 0; token < vocab_size; token++) {
         double share = (double)counts[token] / total;
         if (counts[token] > 0)
             nats -= share * log(share);
@@ -364,14 +370,14 @@ static double counts_entropy(const uint64_t *counts, double total)
 
 tide_status tide_data_unigram_entropy(const tide_data *data, double *nats)
 {
-    uint64_t *counts = calloc(TOKEN_VALUES, sizeof *counts);
+    uint64_t *counts = calloc(data->vocab_size, sizeof *counts);
     if (counts == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "data: no memory for %d token counters", TOKEN_VALUES);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "data: no memory for %u token counters", data->vocab_size);
     tide_status status = TIDE_OK;
     for (uint64_t i = 0; i < data->validation_sequences && status == TIDE_OK; i++)
         status = targets_count(data, data->training_sequences + i, counts);
     if (status == TIDE_OK)
-        *nats = counts_entropy(counts, (double)data->validation_sequences * data->seq_len);
+        *nats = counts_entropy(counts, data->vocab_size, (double)data->validation_sequences * data->seq_len);
     free(counts);
     return status;
 }

@@ -1,4 +1,4 @@
-/* Training data: a text file as bytes, or token shards in llm.c's format, memory-mapped read-only.
+/* Training data: a text file as bytes, or token shards in llm.c's two formats, memory-mapped read-only.
  *
  * A sequence is seq_len + 1 consecutive tokens of one shard, at stride seq_len: the first seq_len are inputs,
  * the last seq_len targets, so each target is trained once an epoch. The last 5% of the sequences (at least
@@ -20,14 +20,15 @@ typedef struct tide_data tide_data;
 
 typedef enum tide_data_format {
     TIDE_DATA_FORMAT_BYTES = 0, /* a text file: one token a byte, vocabulary of at least 256 */
-    TIDE_DATA_FORMAT_SHARDS =
-        1, /* llm.c's: 256 x int32 header, magic 20240520, version 1, then uint16 tokens */
+    TIDE_DATA_FORMAT_SHARDS = 1, /* llm.c's: 256 x int32 header, then uint16 or uint32 tokens, see token_file.c */
 } tide_data_format;
 
 enum {
     TIDE_DATA_VALIDATION_PERCENT = 5,
     TIDE_DATA_SHARD_MAGIC = 20240520,
     TIDE_DATA_SHARD_VERSION = 1,
+    TIDE_DATA_WIDE_SHARD_MAGIC = 20240801, /* its tokens are uint32 */
+    TIDE_DATA_WIDE_SHARD_VERSION = 7,
     TIDE_DATA_SHARD_HEADER_BYTES = 1024,
 };
 
@@ -51,7 +52,7 @@ typedef struct tide_data_counts {
     uint64_t seq_len;
 } tide_data_counts;
 
-/* Open and validate. A file is a shard when it begins with the magic or its name ends in ".bin", else text.
+/* Open and validate. A file is a shard when it begins with a magic or its name ends in ".bin", else text.
  *   ARGUMENT   a zero or too small vocabulary or sequence length
  *   IO         missing, unreadable, or not a file or folder
  *   CORRUPT    empty, too short for one training and one validation sequence, a bad magic, version or token
@@ -87,7 +88,7 @@ uint64_t tide_data_fingerprint(const tide_data *data);
 
 /* Entropy of the validation targets under their own frequencies, nats a token: the loss that a model which
  * knows nothing but the frequencies reaches. One pass over the split, which it also checks. CORRUPT: a
- * token outside the vocabulary. NO_MEMORY: no room for 65536 counters. */
+ * token outside the vocabulary. NO_MEMORY: no room for a counter a token of the vocabulary. */
 TIDE_NODISCARD tide_status tide_data_unigram_entropy(const tide_data *data, double *nats);
 
 /* How a token of a sample is shown to people. BYTES: printable ASCII, newline and tab as they are, others

@@ -2,11 +2,12 @@
  *
  *     text     every byte is a token
  *     shard    | magic | version | count | 253 x unused | token 0 | token 1 | ...      (llm.c)
- *              '----------- 256 x int32 --------------' '------- uint16 -------'
+ *              '----------- 256 x int32 --------------' '-- uint16 or uint32 --'
  *
- * All integers are little-endian and read byte by byte, so the host's order does not matter (compilers make
- * one load of it). The count is taken as unsigned: llm.c writes an int32, so its own
- * shards end at 4 GiB and ours at 8.
+ * Magic and version say how wide a token is: 20240520, 1 (GPT-2's vocabulary): uint16; 20240801, 7 (Llama 3's): uint32.
+ * A folder may hold both. All integers are little-endian and read byte by byte, so the host's order does not matter
+ * (compilers make one load of it). The count is taken as unsigned: llm.c writes an int32, so its own shards end at
+ * half as many tokens as ours.
  */
 #include "src/data/token_file.h"
 
@@ -31,10 +32,24 @@ static bool ends_with(const char *text, const char *end)
     return text_length >= end_length && strcmp(text + text_length - end_length, end) == 0;
 }
 
-static bool looks_like_a_shard(const tide_token_file *file)
+/* A format of shards. */
+typedef struct shard_kind {
+    uint32_t magic, version, token_bytes;
+} shard_kind;
+
+static const shard_kind shard_kinds[] = {
+    {TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 2},
+    {TIDE_DATA_WIDE_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_VERSION, 4},
+};
+
+/* By the magic; NULL: it is none's. */
+static const shard_kind *find_shard_kind(const tide_token_file *file)
 {
-    return ends_with(file->path, ".bin") ||
-           (file->map_bytes >= 4 && load_u32(file->map) == TIDE_DATA_SHARD_MAGIC);
+    for (size_t i = 0; i < sizeof shard_kinds / sizeof shard_kinds[0] && file->map_bytes >= 4; i++) {
+        if (load_u32(file->map) == shard_kinds[i].magic)
+            return &shard_kinds[i];
+    }
+    return NULL;
 }
 
 static tide_status read_shard_header(tide_token_file *file)
@@ -43,16 +58,18 @@ static tide_status read_shard_header(tide_token_file *file)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "data %s: %zu bytes are too few for a shard's header of %d bytes", file->path,
                          file->map_bytes, TIDE_DATA_SHARD_HEADER_BYTES);
-    uint32_t magic = load_u32(file->map), version = load_u32(file->map + 4), count = load_u32(file->map + 8);
-    if (magic != TIDE_DATA_SHARD_MAGIC)
+    const shard_kind *kind = find_shard_kind(file);
+    uint32_t version = load_u32(file->map + 4), count = load_u32(file->map + 8);
+    if (kind == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "data %s: a *.bin file must be a token shard with magic %d, this one has %u",
-                         file->path, TIDE_DATA_SHARD_MAGIC, magic);
-    if (version != TIDE_DATA_SHARD_VERSION)
+                         "data %s: a *.bin file must be a token shard with magic %d (uint16 tokens) or %d "
+                         "(uint32), this one has %u",
+                         file->path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_MAGIC, load_u32(file->map));
+    if (version != kind->version)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "data %s: shard version %u, only version %d (uint16 tokens) is known", file->path,
-                         version, TIDE_DATA_SHARD_VERSION);
-    uint64_t need_bytes = TIDE_DATA_SHARD_HEADER_BYTES + 2ull * count;
+                         "data %s: shard version %u; with magic %u only version %u (uint%u tokens) is known",
+                         file->path, version, kind->magic, kind->version, 8 * kind->token_bytes);
+    uint64_t need_bytes = TIDE_DATA_SHARD_HEADER_BYTES + (uint64_t)kind->token_bytes * count;
     if (need_bytes != file->map_bytes)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "data %s: the header says %u tokens, so %llu bytes, but the file has %zu bytes",
@@ -63,16 +80,18 @@ static tide_status read_shard_header(tide_token_file *file)
     file->format = TIDE_DATA_FORMAT_SHARDS;
     file->tokens = file->map + TIDE_DATA_SHARD_HEADER_BYTES;
     file->token_count = count;
+    file->token_bytes = kind->token_bytes;
     return TIDE_OK;
 }
 
 static tide_status read_layout(tide_token_file *file)
 {
-    if (looks_like_a_shard(file))
+    if (ends_with(file->path, ".bin") || find_shard_kind(file) != NULL)
         return read_shard_header(file);
     file->format = TIDE_DATA_FORMAT_BYTES;
     file->tokens = file->map;
     file->token_count = file->map_bytes;
+    file->token_bytes = 1;
     return TIDE_OK;
 }
 
@@ -137,7 +156,7 @@ void tide_token_file_close(tide_token_file *file)
 /* Whether no token the format can hold is outside the vocabulary. */
 static bool cannot_be_outside(const tide_token_file *file, uint32_t vocab_size)
 {
-    return vocab_size >= (file->format == TIDE_DATA_FORMAT_BYTES ? 256u : 65536u);
+    return vocab_size >= 1ull << 8 * file->token_bytes;
 }
 
 /* Some token of the range is outside: find the first and say so. */

@@ -9,8 +9,9 @@ typedef struct tide_token_file {
     tide_data_format format;
     const uint8_t *map;
     size_t map_bytes;
-    const uint8_t *tokens; /* in the map, past the header: uint8, or uint16 little-endian */
+    const uint8_t *tokens; /* in the map, past the header, little-endian */
     uint64_t token_count;  /* at least 1 */
+    uint32_t token_bytes;  /* of each: 1, 2 or 4 */
 } tide_token_file;
 
 /* Map and validate, see tide_data_open: IO, CORRUPT, NO_MEMORY. On failure *file is unchanged. */
@@ -27,19 +28,14 @@ TIDE_NODISCARD tide_status tide_token_file_copy(const tide_token_file *file, uin
 TIDE_NODISCARD tide_status tide_token_file_check(const tide_token_file *file, uint64_t first, uint64_t count,
                                                  uint32_t vocab_size);
 
-/* Bytes of one token in the file. */
-static inline uint32_t tide_token_file_token_bytes(const tide_token_file *file)
-{
-    return file->format == TIDE_DATA_FORMAT_SHARDS ? 2u : 1u;
-}
-
 /* Token at `position`, unchecked. */
 static inline uint32_t tide_token_file_at(const tide_token_file *file, uint64_t position)
 {
-    if (file->format == TIDE_DATA_FORMAT_BYTES)
-        return file->tokens[position];
-    const uint8_t *at = file->tokens + 2 * position;
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8;
+    const uint8_t *at = file->tokens + file->token_bytes * position;
+    if (file->token_bytes == 1)
+        return at[0];
+    const uint32_t low = (uint32_t)at[0] | (uint32_t)at[1] << 8;
+    return file->token_bytes == 2 ? low : low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
 #endif
