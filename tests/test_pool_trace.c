@@ -197,6 +197,40 @@ static void a_stall_for_the_caller_waits_for_no_chunk(void **state)
     tide_pool_destroy(r.pool);
 }
 
+/* Until the caller has noticed that his chunk is there, that is still part of what he waited for. In virtual time he notices
+ * at once, so he is held up by hand; the ids are of no command. */
+static void waking_up_is_part_of_what_was_waited_for(void **state)
+{
+    enum { CHUNK = 3, BRINGS = 8001, BRINGS_ANOTHER = 8009 };
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.machine.host_bytes_per_second = BYTES_PER_NS * 1e9;
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    const uint32_t before = r.heard_count;
+    const uint64_t begin_ns = tide_pool_now_ns(r.pool);
+    tide_stalls *stalls = &r.pool->journal.stalls;
+    tide_monitor_lock(&r.pool->monitor);
+    tide_stalls_hold(stalls, false, TIDE_REQUEST_MOVE, CHUNK);
+    caller_sleeps(&r, 2 * MS);
+    tide_tracer_brought_on(&r.pool->journal.tracer, BRINGS);
+    tide_stalls_tell(stalls, false, TIDE_REQUEST_READY, TIDE_CHUNK_NONE);
+    caller_sleeps(&r, MS);
+    tide_tracer_brought_on(&r.pool->journal.tracer, BRINGS_ANOTHER);
+    tide_stalls_release(stalls);
+    tide_monitor_unlock(&r.pool->monitor);
+    assert_int_equal(r.heard_count, before + 1);
+    assert_int_equal(heard[before].kind, TIDE_TRACE_STALL);
+    assert_string_equal(heard[before].what, "link");
+    assert_int_equal(heard[before].begin_ns, begin_ns);
+    assert_int_equal(heard[before].end_ns, begin_ns + 3 * MS);
+    assert_int_equal(heard[before].chunk, CHUNK);
+    assert_int_equal(heard[before].ended_by, BRINGS);
+    tide_pool_destroy(r.pool);
+}
+
 /* --- what is computed --- */
 
 /* An OP event's; all in turn from `from` on. NULL: there is no more. */
@@ -290,6 +324,51 @@ static void work_that_two_records_count_is_two_spans(void **state)
     assert_span(behind, TIDE_OP_NONE, 2 * MS);
     assert_int_equal(behind->step, 0);
     assert_null(next_span(&r, &at));
+}
+
+/* Updates of the step: each begins where its zeroing ends, if it has any. Those that have are of the chunk, or in the
+ * first step, in which the state is new, of any. */
+static void check_updates(const rig *r, uint64_t step, double adam_seconds, uint32_t chunk)
+{
+    const tide_trace_event *zeroing = NULL;
+    uint64_t adam_ns = 0;
+    for (uint32_t i = 0; i < r->heard_count; i++) {
+        if (heard[i].kind == TIDE_TRACE_ZERO)
+            zeroing = &heard[i];
+        if (heard[i].kind != TIDE_TRACE_UPDATE || heard[i].step != step)
+            continue;
+        adam_ns += heard[i].end_ns - heard[i].begin_ns;
+        if (zeroing == NULL || zeroing->id != heard[i].id) {
+            assert_int_not_equal(heard[i].chunk, chunk);
+            continue;
+        }
+        assert_true(heard[i].chunk == chunk || step == 1);
+        assert_int_equal(zeroing->step, step);
+        assert_true(zeroing->begin_ns < zeroing->end_ns);
+        assert_int_equal(zeroing->end_ns, heard[i].begin_ns);
+    }
+    assert_true(adam_ns > 0);
+    assert_int_equal(adam_ns, llround(adam_seconds * 1e9));
+}
+
+/* A layer that no step runs has no gradient: the update stream zeroes it, which is none of the optimizer's seconds. */
+static void zeroing_before_an_update_is_none_of_it(void **state)
+{
+    rig r;
+    tide_pool_counters counters;
+    uint64_t number, steps = 0;
+    (void)state;
+    rig_options options = listening("null");
+    options.pool.machine.device_bytes_per_second = ELEMENTS * 28 / 3e-3;
+    rig_open(&options, &r);
+    r.layers = LAYERS - 1;
+    for (uint32_t i = 0; i < 3; i++)
+        run_step(&r, true);
+    assert_ok(tide_pool_drain(r.pool));
+    for (; tide_pool_step_counters_take(r.pool, &number, &counters); steps++)
+        check_updates(&r, number, counters.adam_device_seconds, LAYERS - 1);
+    assert_int_equal(steps, 3);
+    tide_pool_destroy(r.pool);
 }
 
 /* --- what was not to be expected --- */
@@ -437,8 +516,10 @@ int main(void)
         cmocka_unit_test(a_stall_for_the_norm_waits_for_no_chunk),
         cmocka_unit_test(a_stall_for_a_mapping_names_it),
         cmocka_unit_test(a_stall_for_the_caller_waits_for_no_chunk),
+        cmocka_unit_test(waking_up_is_part_of_what_was_waited_for),
         cmocka_unit_test(each_op_has_a_span_of_its_own),
         cmocka_unit_test(work_that_two_records_count_is_two_spans),
+        cmocka_unit_test(zeroing_before_an_update_is_none_of_it),
         cmocka_unit_test(what_another_order_of_ops_waits_for_was_not_predicted),
         cmocka_unit_test(a_plan_says_what_it_moves_and_what_is_the_least),
         cmocka_unit_test(a_step_that_is_given_up_is_told_and_its_number_comes_again),

@@ -19,6 +19,10 @@ SCHEMA = trace_schema.Schema()
 GPT2_7B = {"model_type": "gpt2", "n_layer": 32, "n_embd": 4096, "n_head": 32, "n_positions": 1024, "vocab_size": 50257}
 BIG_MACHINE = ("--machine-flops", "1e14", "--machine-device-rate", "1500GB/s", "--machine-host-rate", "40GB/s", "--machine-map-us",
                "100", "--link-bandwidth", "25GB/s")
+# By move and whether it copied: where its chunk stands in both tiers while it is on the way.
+ON_THE_WAY = {("fetch", True): [("coming", "there"), ("stale", "there")], ("fetch", False): [("coming", "none")],
+              ("evict", True): [("leaving", "coming")], ("evict", False): [("leaving", "there"), ("leaving", "none")],
+              ("write back", True): [("leaving", "coming"), ("there", "coming")]}
 HAS_SLOT = ("coming", "there", "leaving", "stale")
 
 
@@ -89,6 +93,23 @@ def places_check(bench, name, lines):
                  f"{name}: {most} chunks at once in {slots} slots", faults[:3])
 
 
+def ways_check(bench, name, lines):
+    """A trace begins with where chunks are. A move is told when it has been made: until then its chunk was coming or leaving."""
+    stands, begun, faults, moves = {}, None, [], 0
+    for event in (line for line in lines if "event" in line):
+        if event["event"] == "pass" and begun is None:
+            begun = set(stands)
+        elif event["event"] == "chunk":
+            stands[event["chunk"]] = (event["device"], event["host"])
+        elif event["event"] == "move":
+            moves += 1
+            if stands.get(event["chunk"]) not in ON_THE_WAY.get((event["move"], event["copied"]), []):
+                faults.append((stands.get(event["chunk"]), event))
+    bench.tap.ok(moves and not faults, f"{name}: chunks of {moves} moves are on their way", faults[:3])
+    valued = {line["chunk"] for line in lines if line.get("table") == "chunk" and line["space"] != "checkpoint"}
+    bench.tap.ok(begun == (set() if lines[0]["device"] == "null" else valued), f"{name}: it begins with where chunks are", begun)
+
+
 def joins_check(bench, name, lines):
     """Ids: each copy, zeroing and mapping is of one move, which says so; what ended a stall is in the trace."""
     moves, tasks, faults = {}, set(), []
@@ -115,9 +136,13 @@ def joins_check(bench, name, lines):
     bench.tap.ok(moves and not faults, f"{name}: {len(moves)} moves, and what belongs to them", faults[:3])
 
 
+def where(event):
+    return event["pass"], event["op"], event["slice"], event["moment"]
+
+
 def requests_check(bench, name, lines):
-    """A request lacks as many chunks as waits were told; ops of a stream follow each other."""
-    faults, waits, end_ns = [], 0, 0
+    """A request lacks as many chunks as waits were told; spans of ops follow each other, slices' in the order of requests."""
+    faults, waits, end_ns, asked, run = [], 0, 0, [], []
     for event in (line for line in lines if "event" in line):
         if event["event"] == "wait":
             waits += 1
@@ -125,11 +150,15 @@ def requests_check(bench, name, lines):
             if event["lacked"] != waits or event["lacked"] > event["chunks"]:
                 faults.append(event)
             waits = 0
+            asked += [where(event)] if event["slice"] is not None else []
         elif event["event"] == "op":
+            run += [where(event)] if event["slice"] is not None and where(event) not in run[-1:] else []
             if event["begin_ns"] < end_ns or event["busy_ns"] > event["end_ns"] - event["begin_ns"] or event["busy_ns"] == 0:
                 faults.append(event)
             end_ns = event["end_ns"]
     bench.tap.ok(not faults, f"{name}: requests and ops are whole", faults[:3])
+    bench.tap.ok(run and run == asked, f"{name}: {len(run)} slices run as they were asked for",
+                 [pair for pair in zip(asked, run) if pair[0] != pair[1]][:3] or (len(asked), len(run)))
 
 
 def gradients_check(bench, name, lines, steps):
@@ -169,6 +198,7 @@ def all_checks(bench, name, recorded, steps):
     sums_check(bench, name, recorded, range(1, steps + 1))
     tables_check(bench, name, lines)
     places_check(bench, name, lines)
+    ways_check(bench, name, lines)
     joins_check(bench, name, lines)
     requests_check(bench, name, lines)
     gradients_check(bench, name, lines, steps)
