@@ -371,6 +371,36 @@ static void zeroing_before_an_update_is_none_of_it(void **state)
     tide_pool_destroy(r.pool);
 }
 
+/* --- passes --- */
+
+static void assert_pass(const rig *r, uint64_t pass, bool training, uint64_t number, bool clips)
+{
+    const tide_trace_event *begun = last_of(r, TIDE_TRACE_PASS, NULL, r->heard_count);
+    assert_non_null(begun);
+    assert_int_equal(begun->pass, pass);
+    assert_int_equal(begun->training, training);
+    assert_int_equal(begun->number, number);
+    assert_int_equal(begun->clips, clips);
+}
+
+/* An evaluation has no number and does not clip, whatever its options say. */
+static void a_pass_says_what_it_is(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    rig_open(&options, &r);
+    run_step(&r, true);
+    assert_pass(&r, 1, true, 1, true);
+    run_step(&r, false);
+    assert_pass(&r, 2, false, 0, false);
+    r.clip_norm = 0;
+    run_step(&r, true);
+    assert_pass(&r, 3, true, 2, false);
+    assert_ok(tide_pool_drain(r.pool));
+    tide_pool_destroy(r.pool);
+}
+
 /* --- what was not to be expected --- */
 
 /* The same ops the other way round: what comes late then no plan has known. */
@@ -520,6 +550,7 @@ int main(void)
         cmocka_unit_test(each_op_has_a_span_of_its_own),
         cmocka_unit_test(work_that_two_records_count_is_two_spans),
         cmocka_unit_test(zeroing_before_an_update_is_none_of_it),
+        cmocka_unit_test(a_pass_says_what_it_is),
         cmocka_unit_test(what_another_order_of_ops_waits_for_was_not_predicted),
         cmocka_unit_test(a_plan_says_what_it_moves_and_what_is_the_least),
         cmocka_unit_test(a_step_that_is_given_up_is_told_and_its_number_comes_again),
