@@ -464,6 +464,27 @@ static void a_plan_says_what_it_moves_and_what_is_the_least(void **state)
     }
 }
 
+/* And no more, until it changes. */
+static void a_plan_is_told_once_of_training_and_of_evaluation(void **state)
+{
+    rig r;
+    (void)state;
+    rig_options options = listening("null");
+    options.spare_chunks = 1;
+    options.pool.link_bytes_per_second = 1e12;
+    open_and_run(&options, &r);
+    const uint32_t before = count_of(&r, TIDE_TRACE_PLAN);
+    for (int step = 0; step < 3; step++)
+        run_step(&r, true);
+    assert_int_equal(count_of(&r, TIDE_TRACE_PLAN), before);
+    for (int pass = 0; pass < 4; pass++)
+        run_step(&r, false);
+    assert_int_equal(count_of(&r, TIDE_TRACE_PLAN), before + 1);
+    assert_false(last_of(&r, TIDE_TRACE_PLAN, NULL, r.heard_count)->training);
+    assert_ok(tide_pool_drain(r.pool));
+    tide_pool_destroy(r.pool);
+}
+
 static void a_step_that_is_given_up_is_told_and_its_number_comes_again(void **state)
 {
     rig r;
@@ -553,6 +574,7 @@ int main(void)
         cmocka_unit_test(a_pass_says_what_it_is),
         cmocka_unit_test(what_another_order_of_ops_waits_for_was_not_predicted),
         cmocka_unit_test(a_plan_says_what_it_moves_and_what_is_the_least),
+        cmocka_unit_test(a_plan_is_told_once_of_training_and_of_evaluation),
         cmocka_unit_test(a_step_that_is_given_up_is_told_and_its_number_comes_again),
         cmocka_unit_test(work_and_values_that_are_set_are_told),
         cmocka_unit_test(a_step_with_everything_there_has_requests_and_no_waits),
