@@ -284,6 +284,7 @@ static void each_op_has_a_span_of_its_own(void **state)
         const tide_trace_event *span = next_span(&r, &at);
         assert_span(span, r.forward[l], 2 * MS);
         assert_int_equal(span->pass, 2);
+        assert_int_equal(span->moment, 2 * (l + 1)); /* each op and its slice */
         assert_true(l == 0 || span->begin_ns == end_ns);
         end_ns = span->end_ns;
         assert_int_equal(end_ns - span->begin_ns, (l == 0 ? 4 : 3) * MS);
