@@ -182,6 +182,24 @@ def gradients_check(bench, name, lines, steps):
     bench.tap.ok(not wrong, f"{name}: {len(params)} params have a gradient in turn", wrong[:2])
 
 
+def contents_check(bench, name, lines):
+    """What a chunk is said to hold is what is said of its params, whenever an op has what it asked for."""
+    params = {line["chunk"]: {param for param, _, _ in line["params"]} for line in lines
+              if line.get("table") == "chunk" and line["space"] == "param"}
+    contents, gradients, faults = {}, set(), []
+    for event in (line for line in lines if "event" in line):
+        if event["event"] == "param":
+            (gradients.add if event["holds"] == "gradient" else gradients.discard)(event["param"])
+        elif event["event"] == "chunk" and event["chunk"] in params:
+            contents[event["chunk"]] = event["content"]
+        elif event["event"] in ("request", "pass end"):
+            for chunk, content in contents.items():
+                held = params[chunk] & gradients
+                if content not in ("nothing", "params" if not held else "gradients" if held == params[chunk] else "both"):
+                    faults.append((chunk, content, event))
+    bench.tap.ok(contents and not faults, f"{name}: chunks hold what their params do", faults[:3])
+
+
 def tables_check(bench, name, lines):
     """Every element of every param is in one chunk, its state in one, and a chunk holds frozen params or others."""
     params = [line for line in lines if line.get("table") == "param"]
@@ -210,6 +228,7 @@ def all_checks(bench, name, recorded, steps):
     joins_check(bench, name, lines)
     requests_check(bench, name, lines)
     gradients_check(bench, name, lines, steps)
+    contents_check(bench, name, lines)
     return kinds
 
 
