@@ -343,7 +343,8 @@ static void compute(tide_tracer *tracer, const tide_observed *command)
 void tide_tracer_over(tide_tracer *tracer, const tide_observed *command, bool of_norm, bool zeroes)
 {
     tide_trace_event event;
-    if (!tracer->on || command->is_wait)
+    assert(!command->is_wait);
+    if (!tracer->on)
         return;
     if (of_norm) {
         tide_tracer_flush(tracer);

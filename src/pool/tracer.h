@@ -91,7 +91,7 @@ uint64_t tide_tracer_launch(tide_tracer *tracer);
 uint64_t tide_tracer_wait(tide_tracer *tracer, tide_stream stream, uint64_t awaited);
 /* What was issued under the id, NULL if nothing is known of it. While it is not over. */
 const tide_trace_event *tide_tracer_issued(const tide_tracer *tracer, uint64_t id);
-/* A command of a stream is over. `of_norm`: it is the norm's copy; `zeroes`: a kernel before the command's own. */
+/* A command of a stream, no wait, is over. `of_norm`: it is the norm's copy; `zeroes`: a kernel before its own. */
 void tide_tracer_over(tide_tracer *tracer, const tide_observed *command, bool of_norm, bool zeroes);
 /* Tell what has been computed so far, though more of it may follow. */
 void tide_tracer_flush(tide_tracer *tracer);
