@@ -436,6 +436,13 @@ static int sim_list(void *context, const char *path, tide_files_visit visit, voi
     return error;
 }
 
+static int sim_room(void *context, const char *path, uint64_t *bytes)
+{
+    (void)context, (void)path;
+    *bytes = UINT64_MAX;
+    return 0;
+}
+
 static uint64_t sim_process_id(void *context)
 {
     return ((sim_files *)context)->process_id;
@@ -465,6 +472,7 @@ static sim_files *sim_bare(void)
                               .remove_file = sim_remove_file,
                               .remove_folder = sim_remove_folder,
                               .list = sim_list,
+                              .room = sim_room,
                               .process_id = sim_process_id,
                               .process_is_alive = sim_process_is_alive};
     sim->process_id = 1000;

@@ -342,8 +342,11 @@ static void a_list_that_is_missing_empty_or_no_list_of_names_is_refused(void **u
         assert_int_equal(parse_with(body, "[\n  \"wte.weight\"\n ]", lists[i]), TIDE_ERROR_CORRUPT);
         assert_message_has("its list of frozen tensors is missing or malformed");
     }
-    assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 3"), TIDE_ERROR_UNSUPPORTED);
-    assert_message_has("format version 3, this tidepool knows versions 1 and 2");
+    assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 3"),
+                     TIDE_ERROR_CORRUPT); /* weights alone */
+    assert_message_has("6 members instead of 5");
+    assert_int_equal(parse_with(body, "\"version\": 2", "\"version\": 4"), TIDE_ERROR_UNSUPPORTED);
+    assert_message_has("format version 4, this tidepool knows versions 1 to 3");
     free(text);
 }
 

@@ -339,13 +339,15 @@ def failed_step(bench, options):
 
 
 def full_disk(bench, options):
-    """A file system of 3 MiB, where mounting is allowed, and a limit on file sizes; a checkpoint of 3 files of 0.4 MiB each,
-    several kept."""
+    """A file system that another fills after the first save, where mounting is allowed, and a limit on file sizes; a checkpoint of
+    3 files of 0.4 MiB each, all kept."""
     mount = bench.folder / "small"
     mount.mkdir()
     options = [*options, "--save-every", 1, "--keep", 0, "--checkpoint", mount / "saved"]
-    options[options.index("--steps") + 1] = 6
-    inner = f'mount -t tmpfs -o size=3m tmpfs "{mount}" && "$@"; status=$?; ls -A "{mount}/saved" >&2; exit $status'
+    options[options.index("--steps") + 1] = 30
+    inner = (f'mount -t tmpfs -o size=48m tmpfs "{mount}" || exit 9; '
+             f'(until test -d "{mount}/saved/step-1"; do sleep 0.01; done; cat /dev/zero > "{mount}/full" 2> /dev/null) & '
+             f'"$@"; status=$?; ls -A "{mount}/saved" >&2; exit $status')
     probe = subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL, check=False) \
         if shutil.which("unshare") else None
     if probe is not None and probe.returncode == 0:

@@ -166,7 +166,7 @@ def check_bash(tap, program, script, folder):
             ("a file behind =", ["book.txt"], (*train, "--data", "=", "b")),
             ("folders alone", ["runs"], (*train, "--checkpoint", "")),
             ("no number", [], (*train, "--steps", "")),
-            ("nothing that is given already", ["--recompute"], (*train, "--resume", "--model", "gpt2", "--re")),
+            ("nothing that is given already", ["--recompute", "--resume-from"], (*train, "--resume", "--model", "gpt2", "--re")),
             ("what may be given again", ["--freeze"], (*train, "--freeze", "w*", "--fre")),
             ("nothing behind an unknown command", [], ("tidepool", "nonsense", "--")),
     ):
@@ -219,7 +219,7 @@ def check_zsh(tap, program, script, folder):
             ("presets and files", sorted([*presets_of(program), "gpt2.json"]), "train --model g"),
             ("folders alone", ["runs"], "train --checkpoint "),
             ("no number", [], "train --steps "),
-            ("nothing that is given already", ["--recompute"], "train --resume --model gpt2 --re"),
+            ("nothing that is given already", ["--recompute", "--resume-from"], "train --resume --model gpt2 --re"),
             ("what may be given again", ["--freeze"], "train --freeze x --fre"),
             ("nothing behind --help", [], "--help "),
     ):

@@ -15,6 +15,7 @@ typedef struct command {
 static const command commands[] = {
     {&tide_train_page, tide_command_train},
     {&tide_trace_page, tide_command_trace},
+    {&tide_checkpoint_page, tide_command_checkpoint},
     {&tide_info_page, tide_command_info},
 };
 
@@ -37,7 +38,7 @@ static int help(FILE *out)
 {
     fprintf(out, "%s\n\n", tide_program_page.tables[0]->summary);
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-8s %s\n", commands[i].page->name, commands[i].page->title);
+        fprintf(out, "  %-12s %s\n", commands[i].page->name, commands[i].page->title);
     fputs("\n  --version, --help; tidepool train --help lists its options\n", out);
     return TIDE_EXIT_OK;
 }
@@ -91,7 +92,8 @@ static int output_check(int exit_status)
 int main(int count, char **arguments)
 {
     if (count < 2) {
-        fputs("tidepool: a command is missing (train, trace or info; see tidepool --help)\n", stderr);
+        fputs("tidepool: a command is missing (train, trace, checkpoint or info; see tidepool --help)\n",
+              stderr);
         return TIDE_EXIT_USAGE;
     }
     return output_check(command_run(count, arguments));

@@ -18,13 +18,13 @@
 #include "tools/command.h"
 #include "tools/options.h"
 #include "tools/rates.h"
+#include "tools/train_folder.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_trace.h"
 #include "tools/units.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ typedef struct train_run {
     char *freeze;                          /* --freeze's patterns, blanks between them */
     tide_making making;
     tide_progress progress;
-    bool folder_made;                               /* the checkpoint folder did not exist */
+    tide_train_folder folder;
     uint64_t first_step;                            /* done before this run */
     uint64_t saved_step;                            /* newest checkpoint made or found, UINT64_MAX: none */
     tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
@@ -113,52 +113,10 @@ static tide_status machine_fill(train_run *run)
 
 /* ---- 2: outputs ---- */
 
-/* Make a file in the folder and remove it: a folder that can't be written is found now, not at the first
- * save. */
-static tide_status folder_probe(const tide_files *files, const char *dir, bool *folder_made)
-{
-    char path[TIDE_CHECKPOINT_PATH_BYTES];
-    int handle = 0, error = files->make_folder(files->context, dir);
-    bool made = error == 0;
-    if (error != 0 && error != EEXIST)
-        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be made: %s", dir, strerror(error));
-    if ((size_t)snprintf(path, sizeof path, "%s/.tmp-probe-%ld", dir, (long)getpid()) >= sizeof path)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "--checkpoint %s: the path is too long", dir);
-    error = files->create(files->context, path, &handle);
-    if (error == 0) {
-        error = files->close(files->context, handle);
-        (void)files->remove_file(files->context, path);
-    }
-    if (error != 0 && made)
-        (void)files->remove_folder(files->context, dir);
-    if (error != 0)
-        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be written: %s", dir, strerror(error));
-    *folder_made = made;
-    return TIDE_OK;
-}
-
-/* Without --resume a folder must hold no checkpoint: this run's would be older, or of another run. */
-static tide_status checkpoint_check(train_run *run)
-{
-    const tide_train_settings *settings = &run->settings;
-    tide_checkpoint_found found;
-    if (settings->checkpoint == NULL || tide_train_settings_predict(settings))
-        return TIDE_OK;
-    tide_status status = folder_probe(tide_files_posix(), settings->checkpoint, &run->folder_made);
-    if (status != TIDE_OK || settings->resume)
-        return status;
-    status = tide_checkpoint_newest(tide_files_posix(), settings->checkpoint, &found);
-    if (status == TIDE_OK && found.exists)
-        return tide_fail(TIDE_ERROR_STATE,
-                         "--checkpoint %s: already holds %s; add --resume or take another folder",
-                         settings->checkpoint, found.path);
-    return status;
-}
-
 static tide_status outputs_open(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
-    tide_status status = checkpoint_check(run);
+    tide_status status = tide_train_folder_check(settings, &run->options, &run->folder);
     if (status == TIDE_OK && settings->metrics != NULL)
         status = tide_metrics_open(settings->metrics, &run->metrics);
     if (status == TIDE_OK)
@@ -174,7 +132,7 @@ static tide_status outputs_open(train_run *run)
 static void folder_withdraw(const train_run *run)
 {
     const tide_files *files = tide_files_posix();
-    if (run->folder_made)
+    if (run->folder.made)
         (void)files->remove_folder(files->context, run->settings.checkpoint);
 }
 
@@ -183,7 +141,7 @@ static void folder_withdraw(const train_run *run)
 static void resumed_print(const train_run *run)
 {
     const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
-    if (!run->settings.resume || tide_train_settings_predict(&run->settings))
+    if (!(run->settings.resume || run->settings.resume_from) || tide_train_settings_predict(&run->settings))
         return;
     if (!resumed->resumed) {
         printf("no checkpoint in %s yet: starting at step 1\n", run->settings.checkpoint);
@@ -251,9 +209,10 @@ static void run_print(const train_run *run)
     printf("\n");
     if (run->freeze[0] != '\0')
         printf("frozen: params named %s\n", run->freeze);
-    if (tide_train_settings_predict(&run->settings) && run->settings.checkpoint != NULL)
-        printf("the null device computes nothing: nothing is resumed from or saved to %s\n",
-               run->settings.checkpoint);
+    const char *folder =
+        run->settings.checkpoint != NULL ? run->settings.checkpoint : run->settings.resume_from;
+    if (tide_train_settings_predict(&run->settings) && folder != NULL)
+        printf("the null device computes nothing: nothing is resumed from or saved to %s\n", folder);
 }
 
 static tide_status trainer_open(train_run *run)
@@ -263,15 +222,17 @@ static tide_status trainer_open(train_run *run)
     tide_making_begin(&run->making, stderr);
     tide_status status = tide_trainer_create(&run->options, &run->trainer);
     tide_making_end(&run->making);
+    if (status == TIDE_OK)
+        status = tide_train_folder_begin(&run->folder, stdout);
     if (status != TIDE_OK)
-        return status;
+        return tide_train_folder_advise(&run->settings, status);
     device_print(run);
     pinning_print(run);
     run_print(run);
     resumed_print(run);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
     if (status == TIDE_OK && run->metrics != NULL)
-        status = tide_metrics_begin(run->metrics, run->settings.resume);
+        status = tide_metrics_begin(run->metrics, run->settings.resume || run->settings.resume_from);
     if (status == TIDE_OK && run->trace != NULL)
         status = trace_begin(run);
     run->first_step = tide_trainer_state(run->trainer)->step;
@@ -530,6 +491,7 @@ int tide_command_train(int count, char *const *arguments)
     exit_status = outputs_close(&run, exit_status);
     if (exit_status != TIDE_EXIT_OK)
         folder_withdraw(&run);
+    tide_train_folder_close(&run.folder);
     tide_trace_destroy(run.trace);
     free(run.freeze);
     return exit_status;

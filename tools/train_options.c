@@ -145,8 +145,13 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         status = needs_check(given, "--save-every", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--resume", "--checkpoint");
+    if (status == TIDE_OK && settings->resume && settings->resume_from != NULL)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --resume takes the newest checkpoint and --resume-from the one "
+                                              "that it names: give one of them");
     if (status == TIDE_OK)
         status = needs_check(given, "--keep", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--save", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--trace-steps", "--trace");
     if (status == TIDE_OK)
@@ -233,6 +238,8 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.freeze_count = settings->freeze.count;
     filled.resume_dir =
         settings->resume && !tide_train_settings_predict(settings) ? settings->checkpoint : NULL;
+    filled.save_weights_only = settings->save != 0;
+    filled.resume_from = tide_train_settings_predict(settings) ? NULL : settings->resume_from;
     pool_options_fill(settings, device, &filled.pool);
     *result = filled;
     return TIDE_OK;

@@ -44,7 +44,9 @@ typedef struct tide_train_settings {
     const char *checkpoint;
     uint64_t save_every;
     uint64_t keep;
+    int save; /* all, weights */
     bool resume;
+    const char *resume_from; /* NULL: not given */
     uint64_t eval_every;
     uint64_t sample;
 

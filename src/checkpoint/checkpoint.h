@@ -1,5 +1,5 @@
 /* Checkpoints: DIR/step-N with model.safetensors (fp32 masters), momentum.safetensors, variance.safetensors
- * and manifest.json (sizes, checksums, training state). Other tools read the tensor files as they are.
+ * and manifest.json (sizes, checksums, training state); one of weights alone is without the moments' files. Other tools read the tensor files as they are.
  *
  * A frozen tensor is in model.safetensors alone, as fp32; the manifest names it, so that a moment that is missing for
  * another reason is damage. Who loads may freeze other tensors: one that was frozen begins with zero moments, of one that is
@@ -77,10 +77,22 @@ TIDE_NODISCARD tide_status tide_checkpoint_save(const tide_files *files, const c
                                                 tide_checkpoint_read read, void *context,
                                                 tide_checkpoint_saved *saved);
 
+/* The same without moments: model.safetensors is the only tensor file, and read is called for MASTER alone. The manifest says
+ * so. Who loads it begins with zero moments and a count of updates of 0, which is then the last of the changes. */
+TIDE_NODISCARD tide_status tide_checkpoint_save_weights(const tide_files *files, const char *dir,
+                                                        const tide_train_state *state,
+                                                        const tide_checkpoint_tensors *tensors, unsigned keep,
+                                                        tide_checkpoint_read read, void *context,
+                                                        tide_checkpoint_saved *saved);
+
+/* Bytes of a checkpoint of these tensors; of its manifest the most. ARGUMENT, NO_MEMORY, UNSUPPORTED. */
+TIDE_NODISCARD tide_status tide_checkpoint_bytes(const tide_checkpoint_tensors *tensors, bool weights_only, uint64_t *bytes);
+
 typedef struct tide_checkpoint_found {
     bool exists;
     uint64_t step;
     char path[TIDE_CHECKPOINT_PATH_BYTES];
+    bool weights_only;    /* it has no moments */
     unsigned passed_over; /* newer step-N folders without a manifest: remains of a removal or a copy */
 } tide_checkpoint_found;
 
@@ -90,6 +102,9 @@ typedef struct tide_checkpoint_found {
  * work. CORRUPT: the newest one is damaged. IO, UNSUPPORTED, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_newest(const tide_files *files, const char *dir,
                                                   tide_checkpoint_found *found);
+
+/* The checkpoint at `path` (DIR/step-N), with the same checks. ARGUMENT: the path is too long. CORRUPT also if there is none. */
+TIDE_NODISCARD tide_status tide_checkpoint_at(const tide_files *files, const char *path, tide_checkpoint_found *found);
 
 /* The training state of the checkpoint at `path` (DIR/step-N). CORRUPT, IO, UNSUPPORTED, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_checkpoint_peek(const tide_files *files, const char *path,

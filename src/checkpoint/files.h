@@ -38,6 +38,9 @@ typedef struct tide_files {
     int (*remove_folder)(void *context, const char *path);
     int (*list)(void *context, const char *path, tide_files_visit visit, void *visitor);
 
+    /* Bytes that may still be written where `path` lies. */
+    int (*room)(void *context, const char *path, uint64_t *bytes);
+
     /* Processes: whose .tmp folders are stale. */
     uint64_t (*process_id)(void *context);
     bool (*process_is_alive)(void *context, uint64_t process_id);

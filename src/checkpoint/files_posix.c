@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static int open_descriptor(const char *path, int flags, int *handle)
@@ -147,6 +148,16 @@ static int posix_list(void *context, const char *path, tide_files_visit visit, v
     return error;
 }
 
+static int posix_room(void *context, const char *path, uint64_t *bytes)
+{
+    (void)context;
+    struct statvfs found;
+    if (statvfs(path, &found) != 0)
+        return errno;
+    *bytes = (uint64_t)found.f_bavail * found.f_frsize;
+    return 0;
+}
+
 static uint64_t posix_process_id(void *context)
 {
     (void)context;
@@ -178,6 +189,7 @@ const tide_files *tide_files_posix(void)
         .remove_file = posix_remove_file,
         .remove_folder = posix_remove_folder,
         .list = posix_list,
+        .room = posix_room,
         .process_id = posix_process_id,
         .process_is_alive = posix_process_is_alive,
     };

@@ -79,6 +79,37 @@ static void path_format(char path[TIDE_CHECKPOINT_PATH_BYTES], const char *forma
     (void)length;
 }
 
+static size_t length_without_slashes(const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return length;
+}
+
+bool tide_folder_step_of(const char *path, uint64_t *step)
+{
+    char name[32];
+    size_t end = length_without_slashes(path), begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    if (end - begin >= sizeof name)
+        return false;
+    memcpy(name, path + begin, end - begin);
+    name[end - begin] = '\0';
+    return step_name_parse(name, step);
+}
+
+void tide_folder_parent(const char *path, char parent[TIDE_CHECKPOINT_PATH_BYTES])
+{
+    path_format(parent, "%.*s", (int)length_without_slashes(path), path);
+    char *slash = strrchr(parent, '/');
+    if (slash == NULL)
+        memcpy(parent, ".", 2);
+    else
+        slash[slash == parent] = '\0'; /* "/x" lies in "/" */
+}
+
 void tide_folder_step_path(const tide_folder *folder, uint64_t step, char path[TIDE_CHECKPOINT_PATH_BYTES])
 {
     path_format(path, "%s/step-%" PRIu64, folder->path, step);
@@ -147,9 +178,7 @@ static int newest_first(const void *a, const void *b)
 
 static tide_status path_take(tide_folder *folder, const char *path)
 {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
+    const size_t length = length_without_slashes(path);
     if (length == 0 || length + NAMES_MAX_BYTES > TIDE_CHECKPOINT_PATH_BYTES)
         return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint folder: its path must have 1 to %d bytes, not %zu",
                          TIDE_CHECKPOINT_PATH_BYTES - NAMES_MAX_BYTES, length);
@@ -254,12 +283,7 @@ tide_status tide_folder_remove_step(const tide_folder *folder, uint64_t step)
 tide_status tide_folder_sync_parent(const tide_folder *folder, bool may_be_unreadable)
 {
     char parent[TIDE_CHECKPOINT_PATH_BYTES];
-    memcpy(parent, folder->path, sizeof parent);
-    char *slash = strrchr(parent, '/');
-    if (slash == NULL)
-        memcpy(parent, ".", 2);
-    else
-        slash[slash == parent] = '\0'; /* "/x" lies in "/" */
+    tide_folder_parent(folder->path, parent);
     int error = folder->files->sync_folder(folder->files->context, parent);
     if (error == 0 || (error == EACCES && may_be_unreadable))
         return TIDE_OK;

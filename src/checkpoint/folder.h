@@ -32,6 +32,12 @@ void tide_folder_step_path(const tide_folder *folder, uint64_t step, char path[T
 void tide_folder_tmp_path(const tide_folder *folder, uint64_t step, uint64_t process_id,
                           char path[TIDE_CHECKPOINT_PATH_BYTES]);
 
+/* Is `path` called step-N? Slashes at its end do not count. */
+bool tide_folder_step_of(const char *path, uint64_t *step);
+
+/* The folder in which `path` lies. */
+void tide_folder_parent(const char *path, char parent[TIDE_CHECKPOINT_PATH_BYTES]);
+
 /* DIR/step-N and a file's name in it; the name must be one of a checkpoint's. */
 void tide_folder_file_path(const char *step_path, const char *name, char path[TIDE_CHECKPOINT_PATH_BYTES]);
 

@@ -8,15 +8,15 @@
  *
  * Finding: a folder called step-N was complete when it got its name (save.c), so what is damaged now was
  * damaged later, by hand or by the storage. Passing over it silently would lose work that may be recoverable
- * and hide a failing disk, so it is an error that names the folder and the way out. The exception is a folder
+ * and hide a failing disk, so it is an error that names the folder; who wants an earlier one names it. The exception is a folder
  * without a manifest: a removal or a copy that was interrupted leaves that, and it never claims to be a
  * checkpoint.
  */
 #include "src/checkpoint/checkpoint.h"
 
-#include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
+#include "src/checkpoint/reader.h"
 #include "src/checkpoint/safetensors.h"
 
 #include <assert.h>
@@ -26,102 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NO_HANDLE = -1, NAMES_TOLD = 2 };
-
-/* ---- one file ---- */
-
-typedef struct file_reader {
-    const tide_files *files;
-    char path[TIDE_CHECKPOINT_PATH_BYTES];
-    int handle;
-    uint64_t bytes;
-} file_reader;
-
-static tide_status reader_fail(const file_reader *reader, const char *what, int error)
-{
-    if (error == ENOENT)
-        return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: the file is missing", reader->path);
-    return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be %s: %s", reader->path, what,
-                     strerror(error));
-}
-
-static void reader_close(file_reader *reader)
-{
-    if (reader->handle != NO_HANDLE)
-        reader->files->close(reader->files->context, reader->handle); /* read only: nothing can be lost */
-    reader->handle = NO_HANDLE;
-}
-
-static tide_status reader_open(const tide_files *files, const char *step_path, const char *name,
-                               file_reader *reader)
-{
-    reader->files = files;
-    reader->handle = NO_HANDLE;
-    tide_folder_file_path(step_path, name, reader->path);
-    int error = files->open(files->context, reader->path, &reader->handle);
-    if (error == 0)
-        error = files->size(files->context, reader->handle, &reader->bytes);
-    if (error == 0)
-        return TIDE_OK;
-    reader_close(reader);
-    return reader_fail(reader, "opened", error);
-}
-
-/* All of [offset, offset + count), or a failure. */
-static tide_status reader_get(const file_reader *reader, uint64_t offset, void *bytes, size_t count)
-{
-    size_t have = 0;
-    while (have < count) {
-        size_t done = 0;
-        int error = reader->files->read(reader->files->context, reader->handle, offset + have,
-                                        (char *)bytes + have, count - have, &done);
-        if (error != 0)
-            return reader_fail(reader, "read", error);
-        if (done == 0)
-            return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: it ends at byte %" PRIu64, reader->path,
-                             offset + have);
-        have += done;
-    }
-    return TIDE_OK;
-}
-
-static tide_status reader_size_check(const file_reader *reader, const tide_manifest_file *file)
-{
-    if (reader->bytes == file->bytes)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_CORRUPT,
-                     "checkpoint %.900s: %s, it has %" PRIu64 " bytes instead of %" PRIu64, reader->path,
-                     reader->bytes < file->bytes ? "truncated" : "too long", reader->bytes, file->bytes);
-}
-
-/* ---- the manifest ---- */
-
-static tide_status manifest_read(const tide_files *files, const char *step_path, tide_manifest *manifest)
-{
-    file_reader reader;
-    tide_status status = reader_open(files, step_path, TIDE_MANIFEST_NAME, &reader);
-    if (status != TIDE_OK)
-        return status;
-    char *text = NULL;
-    if (reader.bytes > TIDE_MANIFEST_MAX_BYTES) {
-        status =
-            tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: %" PRIu64 " bytes are too many for a manifest",
-                      reader.path, reader.bytes);
-        goto close_reader;
-    }
-    text = malloc((size_t)reader.bytes + 1);
-    if (text == NULL) {
-        status = tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to read it", reader.path);
-        goto close_reader;
-    }
-    status = reader_get(&reader, 0, text, (size_t)reader.bytes);
-    if (status == TIDE_OK)
-        status = tide_manifest_parse(text, (size_t)reader.bytes, reader.path, manifest);
-close_reader:
-    free(text);
-    reader_close(&reader);
-    return status;
-}
+enum { NAMES_TOLD = 2 };
 
 static tide_status path_check(const char *path)
 {
@@ -137,7 +42,7 @@ tide_status tide_checkpoint_peek(const tide_files *files, const char *path, tide
     tide_manifest manifest;
     tide_status status = path_check(path);
     if (status == TIDE_OK)
-        status = manifest_read(files, path, &manifest);
+        status = tide_manifest_read(files, path, &manifest);
     if (status != TIDE_OK)
         return status;
     *state = manifest.state;
@@ -150,37 +55,33 @@ tide_status tide_checkpoint_peek(const tide_files *files, const char *path, tide
 static tide_status sizes_check(const tide_files *files, const char *path, const tide_manifest *manifest)
 {
     tide_status status = TIDE_OK;
-    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
-        file_reader reader;
-        status = reader_open(files, path, tide_checkpoint_file(value), &reader);
+    for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(manifest) && status == TIDE_OK;
+         value++) {
+        tide_reader reader;
+        status = tide_reader_open(files, path, tide_checkpoint_file(value), &reader);
         if (status == TIDE_OK)
-            status = reader_size_check(&reader, &manifest->files[value]);
-        reader_close(&reader);
+            status = tide_reader_size_check(&reader, &manifest->files[value]);
+        tide_reader_close(&reader);
     }
     return status;
 }
 
-/* The damage, and the way out. */
-static tide_status refuse_damaged(tide_status status, const char *path)
+/* Its manifest is that of its step, if its name says one, and the files have their sizes. */
+static tide_status found_check(const tide_files *files, tide_checkpoint_found *found)
 {
-    char message[1024];
-    if (status != TIDE_ERROR_CORRUPT)
-        return status;
-    snprintf(message, sizeof message, "%s", tide_message());
-    return tide_fail(status, "%.600s (to go on from an earlier one, move %.300s away)", message, path);
-}
-
-static tide_status newest_check(const tide_folder *folder, const char *path)
-{
+    uint64_t step;
     tide_manifest manifest = {.frozen = NULL};
-    tide_status status = manifest_read(folder->files, path, &manifest);
-    if (status == TIDE_OK && manifest.state.step != folder->steps[0])
+    tide_status status = tide_manifest_read(files, found->path, &manifest);
+    if (status == TIDE_OK && tide_folder_step_of(found->path, &step) && manifest.state.step != step)
         status = tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: its manifest is that of step %" PRIu64,
-                           path, manifest.state.step);
+                           found->path, manifest.state.step);
     if (status == TIDE_OK)
-        status = sizes_check(folder->files, path, &manifest);
+        status = sizes_check(files, found->path, &manifest);
+    if (status == TIDE_OK)
+        found->step = manifest.state.step;
+    found->weights_only = manifest.weights_only;
     free(manifest.frozen);
-    return refuse_damaged(status, path);
+    return status;
 }
 
 static tide_status newest_in(const tide_folder *folder, tide_checkpoint_found *found)
@@ -192,7 +93,7 @@ static tide_status newest_in(const tide_folder *folder, tide_checkpoint_found *f
         return TIDE_OK;
     found->step = folder->steps[0];
     tide_folder_step_path(folder, found->step, found->path);
-    return newest_check(folder, found->path);
+    return found_check(folder->files, found);
 }
 
 tide_status tide_checkpoint_newest(const tide_files *files, const char *dir, tide_checkpoint_found *found)
@@ -209,6 +110,19 @@ tide_status tide_checkpoint_newest(const tide_files *files, const char *dir, tid
     return status;
 }
 
+tide_status tide_checkpoint_at(const tide_files *files, const char *path, tide_checkpoint_found *found)
+{
+    tide_checkpoint_found result = {.exists = true};
+    tide_status status = path_check(path);
+    if (status != TIDE_OK)
+        return status;
+    snprintf(result.path, sizeof result.path, "%s", path);
+    status = found_check(files, &result);
+    if (status == TIDE_OK)
+        *found = result;
+    return status;
+}
+
 /* ---- loading ---- */
 
 typedef struct loading {
@@ -218,7 +132,7 @@ typedef struct loading {
     tide_checkpoint_progress progress; /* or NULL */
     void *context;
     uint64_t read_bytes, files_bytes; /* so far, in the end twice; of all files */
-    file_reader readers[TIDE_VALUE_COUNT];
+    tide_reader readers[TIDE_VALUE_COUNT];
     uint64_t data_starts[TIDE_VALUE_COUNT]; /* where a file's data begins */
     uint64_t *offsets;                      /* [value][tensor], from data_starts */
     float *buffer;
@@ -232,31 +146,22 @@ static void load_tell(loading *load, uint64_t bytes)
         load->progress(load->context, load->read_bytes / 2, load->files_bytes);
 }
 
-static tide_status checksum_check(loading *load, const file_reader *reader, const tide_manifest_file *file)
+static void tell_checked(void *context, uint64_t bytes)
 {
-    uint32_t crc = 0;
-    size_t buffer_bytes = load->buffer_elements * sizeof *load->buffer;
-    for (uint64_t offset = 0; offset < reader->bytes; offset += buffer_bytes) {
-        uint64_t left = reader->bytes - offset;
-        size_t count = left < buffer_bytes ? (size_t)left : buffer_bytes;
-        tide_status status = reader_get(reader, offset, load->buffer, count);
-        if (status != TIDE_OK)
-            return status;
-        crc = tide_crc32c(crc, load->buffer, count);
-        load_tell(load, count);
-    }
-    if (crc != file->crc32c)
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %.900s: damaged, its checksum is %08" PRIx32 " instead of %08" PRIx32,
-                         reader->path, crc, file->crc32c);
-    return TIDE_OK;
+    load_tell(context, bytes);
+}
+
+static tide_status checksum_check(loading *load, const tide_reader *reader, const tide_manifest_file *file)
+{
+    return tide_reader_checksum_check(reader, file, load->buffer,
+                                      load->buffer_elements * sizeof *load->buffer, tell_checked, load);
 }
 
 /* The header of a value's file. That of MASTER comes first and is of this model: what the others lack or have too much beside
  * what the manifest calls frozen is damage. */
 static tide_status text_check(const loading *load, tide_value value, const char *text, size_t bytes)
 {
-    const file_reader *reader = &load->readers[value];
+    const tide_reader *reader = &load->readers[value];
     const size_t count = load->tensors->count;
     const tide_checkpoint_tensors saved = {load->saved, count};
     char message[1024];
@@ -271,9 +176,9 @@ static tide_status text_check(const loading *load, tide_value value, const char 
 
 static tide_status header_check(loading *load, tide_value value)
 {
-    const file_reader *reader = &load->readers[value];
+    const tide_reader *reader = &load->readers[value];
     uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
-    tide_status status = reader_get(reader, 0, length, sizeof length);
+    tide_status status = tide_reader_get(reader, 0, length, sizeof length);
     if (status != TIDE_OK)
         return status;
     uint64_t header_bytes = 0;
@@ -289,7 +194,7 @@ static tide_status header_check(loading *load, tide_value value)
                          "checkpoint %.900s: no memory for its header of %" PRIu64 " bytes", reader->path,
                          header_bytes);
     load->data_starts[value] = sizeof length + header_bytes;
-    status = reader_get(reader, sizeof length, text, (size_t)header_bytes);
+    status = tide_reader_get(reader, sizeof length, text, (size_t)header_bytes);
     if (status == TIDE_OK)
         status = text_check(load, value, text, (size_t)header_bytes);
     free(text);
@@ -299,10 +204,10 @@ static tide_status header_check(loading *load, tide_value value)
 static tide_status value_check(loading *load, const tide_files *files, const char *path, tide_value value,
                                const tide_manifest_file *file)
 {
-    file_reader *reader = &load->readers[value];
-    tide_status status = reader_open(files, path, tide_checkpoint_file(value), reader);
+    tide_reader *reader = &load->readers[value];
+    tide_status status = tide_reader_open(files, path, tide_checkpoint_file(value), reader);
     if (status == TIDE_OK)
-        status = reader_size_check(reader, file);
+        status = tide_reader_size_check(reader, file);
     if (status == TIDE_OK)
         status = checksum_check(load, reader, file);
     if (status == TIDE_OK)
@@ -320,7 +225,7 @@ static tide_status push_value(loading *load, size_t tensor, tide_value value, ui
         load->data_starts[value] + load->offsets[(size_t)value * load->tensors->count + tensor];
     tide_status status = TIDE_OK;
     if (tide_checkpoint_tensor_has(&load->saved[tensor], value))
-        status = reader_get(&load->readers[value], start + first * sizeof(float), load->buffer, bytes);
+        status = tide_reader_get(&load->readers[value], start + first * sizeof(float), load->buffer, bytes);
     else
         memset(load->buffer, 0, bytes);
     return status == TIDE_OK ? load->write(load->context, tensor, value, first, count, load->buffer) : status;
@@ -356,7 +261,8 @@ static tide_status check_and_push(loading *load, const tide_files *files, const 
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
         load->files_bytes += manifest->files[value].bytes;
     load_tell(load, 0);
-    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++)
+    for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(manifest) && status == TIDE_OK;
+         value++)
         status = value_check(load, files, path, value, &manifest->files[value]);
     for (size_t tensor = 0; tensor < load->tensors->count && status == TIDE_OK; tensor++)
         status = push_tensor(load, tensor);
@@ -383,7 +289,7 @@ static tide_status mark_saved(loading *load, const char *path, const tide_manife
 {
     size_t from = 0;
     for (size_t i = 0; i < load->tensors->count; i++)
-        load->saved[i].frozen = false;
+        load->saved[i].frozen = manifest->weights_only; /* they have no moments */
     for (size_t i = 0; i < manifest->frozen_count; i++) {
         tide_checkpoint_tensor *tensor = find_saved(load, manifest->frozen[i], &from);
         if (tensor == NULL)
@@ -428,6 +334,13 @@ static void note_frozen(const loading *load, tide_train_changes *changes)
     changes->count += line[0] != '\0';
 }
 
+static void note_weights(tide_train_changes *changes)
+{
+    assert(changes->count < TIDE_TRAIN_CHANGES_MAX);
+    snprintf(changes->lines[changes->count++], TIDE_TRAIN_CHANGE_BYTES,
+             "weights alone were saved: the optimizer begins anew, with zero moments and no updates done");
+}
+
 /* ---- all of it ---- */
 
 static void loading_free(loading *load)
@@ -435,7 +348,7 @@ static void loading_free(loading *load)
     if (load == NULL)
         return;
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
-        reader_close(&load->readers[value]);
+        tide_reader_close(&load->readers[value]);
     free(load->saved);
     free(load->offsets);
     free(load->buffer);
@@ -448,7 +361,7 @@ static tide_status loading_make(const char *path, const tide_checkpoint_tensors 
     if (load == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory to load it", path);
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
-        load->readers[value].handle = NO_HANDLE;
+        load->readers[value].handle = TIDE_READER_NONE;
     load->tensors = tensors;
     load->buffer_elements = tide_checkpoint_buffer_elements(tensors);
     load->buffer = malloc(load->buffer_elements * sizeof *load->buffer);
@@ -477,7 +390,7 @@ tide_status tide_checkpoint_load(const tide_files *files, const char *path, cons
     if (status == TIDE_OK)
         status = tide_checkpoint_tensors_check(tensors);
     if (status == TIDE_OK)
-        status = manifest_read(files, path, &manifest);
+        status = tide_manifest_read(files, path, &manifest);
     if (status == TIDE_OK && current != NULL)
         status = tide_train_state_compare(&manifest.state, current, path, &differences);
     if (status == TIDE_OK)
@@ -491,8 +404,13 @@ tide_status tide_checkpoint_load(const tide_files *files, const char *path, cons
     if (status == TIDE_OK)
         status = check_and_push(load, files, path, &manifest);
     if (status == TIDE_OK) {
-        note_frozen(load, &differences);
         *state = manifest.state;
+        if (manifest.weights_only) {
+            note_weights(&differences);
+            state->adam_step = 0; /* as the moments: an optimizer that begins anew */
+        } else {
+            note_frozen(load, &differences);
+        }
         if (changes != NULL)
             *changes = differences;
     }

@@ -7,7 +7,8 @@
  *      "frozen": ["wte.weight", ...],
  *      "state": {"step": 200, ...}}
  *
- * With frozen tensors it is of version 2; without, of version 1, and "frozen" is not there.
+ * With frozen tensors it is of version 2; without, of version 1, and "frozen" is not there. That of weights alone is of version 3:
+ * "files" has model.safetensors only, and "frozen" is not there either.
  *
  * A checksum over the text rather than over the values, so that no flipped bit passes, not even one that JSON
  * does not care about; and inside the object, so that the file stays plain JSON for other tools.
@@ -50,7 +51,8 @@ const char *tide_checkpoint_file(tide_value value)
 static json_t *files_json(const tide_manifest *manifest)
 {
     json_t *files = json_array();
-    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && files != NULL; value++) {
+    for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(manifest) && files != NULL;
+         value++) {
         const tide_manifest_file *file = &manifest->files[value];
         char crc[9];
         snprintf(crc, sizeof crc, "%08" PRIx32, file->crc32c);
@@ -79,9 +81,11 @@ static json_t *frozen_json(const tide_manifest *manifest)
 /* Members are owned by the object, or freed here when it can't take them. */
 static json_t *body_json(const tide_manifest *manifest)
 {
-    const bool freezes = manifest->frozen_count > 0;
-    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version",
-                             freezes ? TIDE_MANIFEST_VERSION_FROZEN : TIDE_MANIFEST_VERSION);
+    const bool freezes = manifest->frozen_count > 0 && !manifest->weights_only;
+    const int version = manifest->weights_only ? TIDE_MANIFEST_VERSION_WEIGHTS
+                        : freezes              ? TIDE_MANIFEST_VERSION_FROZEN
+                                               : TIDE_MANIFEST_VERSION;
+    json_t *body = json_pack("{s:s, s:i}", "format", MANIFEST_FORMAT, "version", version);
     int error = body == NULL;
     if (!error)
         error = json_object_set_new(body, "files", files_json(manifest));
@@ -168,10 +172,10 @@ static tide_status head_check(const json_t *root, const char *origin)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "checkpoint %s: not a manifest of format \"" MANIFEST_FORMAT "\"", origin);
     const json_int_t number = json_integer_value(version);
-    if (number != TIDE_MANIFEST_VERSION && number != TIDE_MANIFEST_VERSION_FROZEN)
+    if (number < TIDE_MANIFEST_VERSION || number > TIDE_MANIFEST_VERSION_WEIGHTS)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "checkpoint %s: format version %lld, this tidepool knows versions %d and %d", origin,
-                         (long long)number, TIDE_MANIFEST_VERSION, TIDE_MANIFEST_VERSION_FROZEN);
+                         "checkpoint %s: format version %lld, this tidepool knows versions %d to %d", origin,
+                         (long long)number, TIDE_MANIFEST_VERSION, TIDE_MANIFEST_VERSION_WEIGHTS);
     const size_t members = number == TIDE_MANIFEST_VERSION_FROZEN ? 6 : 5;
     if (json_object_size(root) != members)
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: %zu members instead of %zu", origin,
@@ -237,11 +241,14 @@ static tide_status body_parse(const json_t *root, const char *origin, tide_manif
 {
     tide_status status = head_check(root, origin);
     const json_t *files = json_object_get(root, "files");
-    const bool freezes = json_integer_value(json_object_get(root, "version")) == TIDE_MANIFEST_VERSION_FROZEN;
-    if (status == TIDE_OK && json_array_size(files) != TIDE_CHECKPOINT_FILES)
+    const json_int_t version = json_integer_value(json_object_get(root, "version"));
+    const bool freezes = version == TIDE_MANIFEST_VERSION_FROZEN;
+    manifest->weights_only = version == TIDE_MANIFEST_VERSION_WEIGHTS;
+    const tide_value end = tide_manifest_end(manifest);
+    if (status == TIDE_OK && json_array_size(files) != (size_t)(end - TIDE_VALUE_MASTER))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: it must list %d files", origin,
-                         TIDE_CHECKPOINT_FILES);
-    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++)
+                         (int)(end - TIDE_VALUE_MASTER));
+    for (tide_value value = TIDE_VALUE_MASTER; value < end && status == TIDE_OK; value++)
         status = file_parse(json_array_get(files, value - TIDE_VALUE_MASTER), origin, value,
                             &manifest->files[value]);
     if (status == TIDE_OK)

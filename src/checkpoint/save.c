@@ -33,6 +33,9 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are written as they lie in memory");
 
+/* The most of a manifest, without its frozen tensors' names; and what surrounds each of those. */
+enum { MANIFEST_BYTES = 4096, NAME_BYTES = 16 };
+
 typedef struct saving {
     tide_folder folder;
     const tide_files *files;
@@ -106,7 +109,8 @@ static tide_status put_range(const saving *save, file_writer *writers, size_t te
                              uint64_t count)
 {
     tide_status status = TIDE_OK;
-    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT && status == TIDE_OK; value++) {
+    for (tide_value value = TIDE_VALUE_MASTER;
+         value < tide_manifest_end(&save->manifest) && status == TIDE_OK; value++) {
         if (!tide_checkpoint_tensor_has(&save->tensors->tensors[tensor], value))
             continue;
         status = save->read(save->read_context, tensor, value, first, count, save->buffer);
@@ -146,7 +150,7 @@ static tide_status save_values(saving *save)
     file_writer writers[TIDE_VALUE_COUNT];
     tide_value open = TIDE_VALUE_MASTER; /* the files of those before it are */
     tide_status status = TIDE_OK;
-    for (; open < TIDE_VALUE_COUNT && status == TIDE_OK; open++) {
+    for (; open < tide_manifest_end(&save->manifest) && status == TIDE_OK; open++) {
         status = writer_open(save, tide_checkpoint_file(open), &writers[open]);
         if (status != TIDE_OK)
             break;
@@ -170,7 +174,7 @@ static tide_status name_frozen(saving *save)
     if (manifest->frozen == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint: no memory for the names of %zu tensors", count);
     for (size_t i = 0; i < count; i++) {
-        if (save->tensors->tensors[i].frozen)
+        if (save->tensors->tensors[i].frozen && !manifest->weights_only)
             manifest->frozen[manifest->frozen_count++] = save->tensors->tensors[i].name;
     }
     return TIDE_OK;
@@ -322,9 +326,9 @@ static tide_status save_into(saving *save, unsigned keep, tide_checkpoint_saved 
     return status;
 }
 
-tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const tide_train_state *state,
-                                 const tide_checkpoint_tensors *tensors, unsigned keep,
-                                 tide_checkpoint_read read, void *context, tide_checkpoint_saved *saved)
+static tide_status save_all(const tide_files *files, const char *dir, const tide_train_state *state,
+                            const tide_checkpoint_tensors *tensors, bool weights_only, unsigned keep,
+                            tide_checkpoint_read read, void *context, tide_checkpoint_saved *saved)
 {
     if (!tide_train_state_is_valid(state))
         return tide_fail(TIDE_ERROR_ARGUMENT,
@@ -341,6 +345,7 @@ tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const
     save->read = read;
     save->read_context = context;
     save->manifest.state = *state;
+    save->manifest.weights_only = weights_only;
     save->buffer_elements = tide_checkpoint_buffer_elements(tensors);
     save->buffer = malloc(save->buffer_elements * sizeof *save->buffer);
     if (save->buffer == NULL) {
@@ -363,5 +368,53 @@ free_buffer:
     free(save->buffer);
 free_save:
     free(save);
+    return status;
+}
+
+tide_status tide_checkpoint_save(const tide_files *files, const char *dir, const tide_train_state *state,
+                                 const tide_checkpoint_tensors *tensors, unsigned keep,
+                                 tide_checkpoint_read read, void *context, tide_checkpoint_saved *saved)
+{
+    return save_all(files, dir, state, tensors, false, keep, read, context, saved);
+}
+
+tide_status tide_checkpoint_save_weights(const tide_files *files, const char *dir,
+                                         const tide_train_state *state,
+                                         const tide_checkpoint_tensors *tensors, unsigned keep,
+                                         tide_checkpoint_read read, void *context,
+                                         tide_checkpoint_saved *saved)
+{
+    return save_all(files, dir, state, tensors, true, keep, read, context, saved);
+}
+
+/* ---- how large ---- */
+
+static tide_status value_bytes(const tide_checkpoint_tensors *tensors, tide_value value, uint64_t *bytes)
+{
+    char *header;
+    size_t header_bytes;
+    const tide_status status = tide_safetensors_header_make(tensors, value, &header, &header_bytes);
+    if (status != TIDE_OK)
+        return status;
+    free(header);
+    *bytes += header_bytes;
+    for (size_t i = 0; i < tensors->count; i++)
+        if (tide_checkpoint_tensor_has(&tensors->tensors[i], value))
+            *bytes += tide_checkpoint_tensor_elements(&tensors->tensors[i]) * sizeof(float);
+    return TIDE_OK;
+}
+
+tide_status tide_checkpoint_bytes(const tide_checkpoint_tensors *tensors, bool weights_only, uint64_t *bytes)
+{
+    const tide_manifest manifest = {.weights_only = weights_only};
+    uint64_t made = MANIFEST_BYTES;
+    tide_status status = tide_checkpoint_tensors_check(tensors);
+    for (size_t i = 0; i < tensors->count && status == TIDE_OK; i++)
+        made += tensors->tensors[i].frozen ? strlen(tensors->tensors[i].name) + NAME_BYTES : 0;
+    for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(&manifest) && status == TIDE_OK;
+         value++)
+        status = value_bytes(tensors, value, &made);
+    if (status == TIDE_OK)
+        *bytes = made;
     return status;
 }

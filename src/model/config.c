@@ -278,6 +278,18 @@ tide_status tide_gpt2_config_parse(const char *text, size_t bytes, const char *o
 
 /* ---- opening ---- */
 
+const char *tide_model_shape_name(const tide_gpt2_config *config)
+{
+    for (size_t i = 0; i < PRESETS; i++) {
+        const tide_gpt2_config *preset = &presets[i];
+        if (preset->layers == config->layers && preset->width == config->width &&
+            preset->heads == config->heads && preset->context == config->context &&
+            preset->vocab_size == config->vocab_size)
+            return preset->name;
+    }
+    return NULL;
+}
+
 const char *tide_gpt2_preset_name(size_t index)
 {
     return index < PRESETS ? presets[index].name : NULL;

@@ -33,6 +33,9 @@ TIDE_NODISCARD tide_status tide_gpt2_config_open(const char *model, tide_gpt2_co
 TIDE_NODISCARD tide_status tide_gpt2_config_parse(const char *text, size_t bytes, const char *origin,
                                                   tide_gpt2_config *config);
 
+/* The name of the preset with this shape and vocabulary; NULL: none has it. */
+const char *tide_model_shape_name(const tide_gpt2_config *config);
+
 /* The n-th preset's name, NULL past the last. */
 const char *tide_gpt2_preset_name(size_t index);
 

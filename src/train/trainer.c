@@ -68,8 +68,8 @@ static tide_status fill(tide_trainer *trainer, const tide_trainer_options *optio
 {
     if (!trainer->computes)
         return TIDE_OK;
-    if (options->resume_dir) {
-        const tide_status status = tide_trainer_load(trainer, options->resume_dir);
+    if (options->resume_dir || options->resume_from) {
+        const tide_status status = tide_trainer_load(trainer, options);
         if (status != TIDE_OK || trainer->resumed.resumed)
             return status;
     }
@@ -89,6 +89,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->files = resolved.files;
     made->progress = resolved.pool.progress;
     made->progress_context = resolved.pool.progress_context;
+    made->save_weights_only = resolved.save_weights_only;
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
     made->computes = !tide_trainer_device_is_null(resolved.pool.device);

@@ -62,6 +62,8 @@ typedef struct tide_trainer_options {
     tide_pool_options pool;
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
+    const char *resume_from;    /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
+    bool save_weights_only;     /* tide_trainer_save saves no moments */
     const tide_files *files;    /* of checkpoints; NULL: POSIX */
 } tide_trainer_options;
 
@@ -141,7 +143,7 @@ bool tide_trainer_computes(const tide_trainer *trainer);
 
 /* What create found to resume from. */
 typedef struct tide_trainer_resumed {
-    bool resumed;               /* false: no resume_dir, or no checkpoint in it; training starts at step 0 */
+    bool resumed;               /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
     tide_checkpoint_found from; /* step and path */
     tide_train_changes changes; /* hyperparameters and frozen params that differ from the checkpoint's */
 } tide_trainer_resumed;
@@ -192,6 +194,10 @@ void tide_sample_options_default(tide_sample_options *options);
  * no text, a temperature below 0), STATE on the null device, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_trainer_sample(tide_trainer *trainer, const tide_sample_options *options,
                                                char **text);
+
+/* Bytes of a checkpoint of a run with these options, before there is a trainer. ARGUMENT (a pattern to freeze), NO_MEMORY,
+ * UNSUPPORTED. */
+TIDE_NODISCARD tide_status tide_trainer_save_bytes(const tide_trainer_options *options, uint64_t *bytes);
 
 /* Save as dir/step-N (tide_checkpoint_save: statuses, `keep`, `saved`). Waits for running updates. STATE on
  * the null device. */

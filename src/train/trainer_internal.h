@@ -23,6 +23,7 @@ struct tide_trainer {
     tide_trainer_resumed resumed;
     uint32_t eval_batches;
     bool computes;
+    bool save_weights_only;
     bool predicts;                   /* its reports tell what the pool predicts */
     tide_progress_callback progress; /* the pool's; or NULL */
     void *progress_context;
@@ -45,9 +46,9 @@ TIDE_NODISCARD tide_status tide_trainer_frozen(const tide_trainer_options *optio
 TIDE_NODISCARD tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool,
                                               tide_gpt2 **model, tide_trainer_plan *plan);
 
-/* Load the newest checkpoint in `dir` into the params and trainer->state; sets trainer->resumed. Without one
- * nothing changes. */
-TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer, const char *dir);
+/* Load the checkpoint that the options name, resume_from or the newest in resume_dir, into the params and trainer->state; sets
+ * trainer->resumed. With none in resume_dir nothing changes. */
+TIDE_NODISCARD tide_status tide_trainer_load(tide_trainer *trainer, const tide_trainer_options *options);
 
 /* Give up the open step after `status`, whose message stays. Returns `status`. */
 tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status);

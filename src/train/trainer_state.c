@@ -18,9 +18,9 @@ static void tensor_list_free(tensor_list *list)
     free(list->params);
 }
 
-static tide_status tensor_list_make(const tide_trainer *trainer, tensor_list *list)
+/* `frozen`: which of them are, NULL: none. */
+static tide_status tensor_list_make(const tide_gpt2_config *config, const bool *frozen, tensor_list *list)
 {
-    const tide_gpt2_config *config = &trainer->state.model;
     const size_t count = tide_gpt2_param_count(config);
     *list = (tensor_list){.array = calloc(count, sizeof *list->array),
                           .params = calloc(count, sizeof *list->params)};
@@ -32,11 +32,37 @@ static tide_status tensor_list_make(const tide_trainer *trainer, tensor_list *li
         tide_gpt2_param *param = &list->params[i];
         tide_gpt2_param_describe(config, i, param);
         list->array[i] = (tide_checkpoint_tensor){
-            .name = param->name, .rank = param->rank, .frozen = tide_gpt2_param_is_frozen(trainer->model, i)};
+            .name = param->name, .rank = param->rank, .frozen = frozen != NULL && frozen[i]};
         memcpy(list->array[i].shape, param->shape, param->rank * sizeof param->shape[0]);
     }
     list->tensors = (tide_checkpoint_tensors){.tensors = list->array, .count = count};
     return TIDE_OK;
+}
+
+static tide_status trainer_tensors(const tide_trainer *trainer, tensor_list *list)
+{
+    const tide_status status = tensor_list_make(&trainer->state.model, NULL, list);
+    for (size_t i = 0; status == TIDE_OK && i < list->tensors.count; i++)
+        list->array[i].frozen = tide_gpt2_param_is_frozen(trainer->model, i);
+    return status;
+}
+
+tide_status tide_trainer_save_bytes(const tide_trainer_options *options, uint64_t *bytes)
+{
+    bool *frozen;
+    tensor_list list;
+    tide_status status = tide_gpt2_config_check(&options->model, options->model.name);
+    if (status == TIDE_OK)
+        status = tide_trainer_frozen(options, &frozen);
+    if (status != TIDE_OK)
+        return status;
+    status = tensor_list_make(&options->model, frozen, &list);
+    if (status == TIDE_OK) {
+        status = tide_checkpoint_bytes(&list.tensors, options->save_weights_only, bytes);
+        tensor_list_free(&list);
+    }
+    free(frozen);
+    return status;
 }
 
 static tide_status read_values(void *context, size_t tensor, tide_value value, uint64_t first, uint64_t count,
@@ -69,11 +95,11 @@ tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned k
     if (status != TIDE_OK)
         return status;
     tensor_list list;
-    status = tensor_list_make(trainer, &list);
+    status = trainer_tensors(trainer, &list);
     if (status != TIDE_OK)
         return status;
-    status = tide_checkpoint_save(trainer->files, dir, &trainer->state, &list.tensors, keep, read_values,
-                                  trainer, saved);
+    status = (trainer->save_weights_only ? tide_checkpoint_save_weights : tide_checkpoint_save)(
+        trainer->files, dir, &trainer->state, &list.tensors, keep, read_values, trainer, saved);
     tensor_list_free(&list);
     return status;
 }
@@ -94,7 +120,7 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
 static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found *found)
 {
     tensor_list list;
-    tide_status status = tensor_list_make(trainer, &list);
+    tide_status status = trainer_tensors(trainer, &list);
     if (status != TIDE_OK)
         return status;
     tide_train_state loaded;
@@ -108,11 +134,14 @@ static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found
     return status;
 }
 
-tide_status tide_trainer_load(tide_trainer *trainer, const char *dir)
+tide_status tide_trainer_load(tide_trainer *trainer, const tide_trainer_options *options)
 {
-    tide_status status = tide_checkpoint_newest(trainer->files, dir, &trainer->resumed.from);
-    if (status == TIDE_OK && trainer->resumed.from.exists) {
-        status = load_found(trainer, &trainer->resumed.from);
+    tide_checkpoint_found *from = &trainer->resumed.from;
+    tide_status status = options->resume_from != NULL
+                             ? tide_checkpoint_at(trainer->files, options->resume_from, from)
+                             : tide_checkpoint_newest(trainer->files, options->resume_dir, from);
+    if (status == TIDE_OK && from->exists) {
+        status = load_found(trainer, from);
         trainer->resumed.resumed = status == TIDE_OK;
     }
     return status;

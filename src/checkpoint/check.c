@@ -1,0 +1,194 @@
+/* Looking at a checkpoint. Unlike a load, which ends at the first fault, this tells of every file what is wrong with it: who
+ * has a damaged checkpoint wants to know how much of it is left. Values are not understood here: a file whose every byte has the
+ * checksum of when it was written is what was written. */
+#include "src/checkpoint/check.h"
+
+#include "src/checkpoint/folder.h"
+#include "src/checkpoint/reader.h"
+#include "src/checkpoint/safetensors.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFER_BYTES = 4 << 20, ASIDE_MAX = 1000 };
+
+typedef struct looking {
+    const tide_files *files;
+    const char *path;
+    void *buffer; /* NULL: quick */
+    tide_checkpoint_progress progress;
+    void *context;
+    uint64_t read_bytes, total_bytes;
+    tide_checkpoint_check *check;
+} looking;
+
+static void tell(void *context, uint64_t bytes)
+{
+    looking *look = context;
+    look->read_bytes += bytes;
+    if (look->progress != NULL)
+        look->progress(look->context, look->read_bytes, look->total_bytes);
+}
+
+static tide_checkpoint_file_check *entry_add(looking *look, const char *name)
+{
+    assert(look->check->file_count < sizeof look->check->files / sizeof look->check->files[0]);
+    tide_checkpoint_file_check *entry = &look->check->files[look->check->file_count++];
+    *entry = (tide_checkpoint_file_check){.name = name};
+    return entry;
+}
+
+static void entry_end(tide_checkpoint_file_check *entry, tide_status status)
+{
+    entry->status = status;
+    if (status != TIDE_OK)
+        snprintf(entry->message, sizeof entry->message, "%s", tide_message());
+}
+
+/* A manifest is that of the folder's step. */
+static tide_status step_check(const looking *look, const tide_manifest *manifest)
+{
+    uint64_t step;
+    if (!tide_folder_step_of(look->path, &step) || step == manifest->state.step)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: its manifest is that of step %" PRIu64,
+                     look->path, manifest->state.step);
+}
+
+static bool look_at_manifest(looking *look, tide_manifest *manifest)
+{
+    tide_checkpoint_check *check = look->check;
+    tide_checkpoint_file_check *entry = entry_add(look, TIDE_MANIFEST_NAME);
+    tide_reader reader;
+    tide_status status = tide_reader_open(look->files, look->path, TIDE_MANIFEST_NAME, &reader);
+    if (status == TIDE_OK) {
+        entry->bytes = reader.bytes;
+        tide_reader_close(&reader);
+        status = tide_manifest_read(look->files, look->path, manifest);
+    }
+    check->has_state = status == TIDE_OK;
+    if (status == TIDE_OK)
+        status = step_check(look, manifest);
+    entry_end(entry, status);
+    check->bytes += entry->bytes;
+    return check->has_state;
+}
+
+/* Data of fp32 elements follows the header, whose length comes first. */
+static uint64_t elements_of(const tide_reader *reader)
+{
+    uint8_t length[TIDE_SAFETENSORS_LENGTH_BYTES];
+    uint64_t header_bytes = 0;
+    if (tide_reader_get(reader, 0, length, sizeof length) != TIDE_OK)
+        return 0;
+    for (int i = TIDE_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
+        header_bytes = header_bytes << 8 | length[i];
+    const uint64_t data_bytes = reader->bytes - sizeof length;
+    return header_bytes > data_bytes ? 0 : (data_bytes - header_bytes) / sizeof(float);
+}
+
+static void look_at_value(looking *look, tide_value value, const tide_manifest_file *file)
+{
+    tide_checkpoint_file_check *entry = entry_add(look, tide_checkpoint_file(value));
+    tide_reader reader;
+    tide_status status = tide_reader_open(look->files, look->path, entry->name, &reader);
+    if (status == TIDE_OK) {
+        entry->bytes = reader.bytes;
+        status = tide_reader_size_check(&reader, file);
+    }
+    if (status == TIDE_OK && look->buffer != NULL)
+        status = tide_reader_checksum_check(&reader, file, look->buffer, BUFFER_BYTES, tell, look);
+    if (status == TIDE_OK && value == TIDE_VALUE_MASTER)
+        look->check->params = elements_of(&reader);
+    tide_reader_close(&reader);
+    entry_end(entry, status);
+    look->check->bytes += entry->bytes;
+}
+
+static void look_at_all(looking *look)
+{
+    tide_checkpoint_check *check = look->check;
+    tide_manifest manifest = {.frozen = NULL};
+    if (!look_at_manifest(look, &manifest))
+        return;
+    check->state = manifest.state;
+    check->weights_only = manifest.weights_only;
+    check->frozen_tensors = manifest.frozen_count;
+    for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
+        look->total_bytes += manifest.files[value].bytes;
+    for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(&manifest); value++)
+        look_at_value(look, value, &manifest.files[value]);
+    free(manifest.frozen);
+}
+
+const tide_checkpoint_file_check *tide_checkpoint_check_first(const tide_checkpoint_check *check)
+{
+    for (unsigned i = 0; i < check->file_count; i++)
+        if (check->files[i].status != TIDE_OK)
+            return &check->files[i];
+    return NULL;
+}
+
+/* Memory that runs out is no fault of the checkpoint's. */
+static tide_status verdict(tide_checkpoint_check *check)
+{
+    check->sound = tide_checkpoint_check_first(check) == NULL;
+    for (unsigned i = 0; i < check->file_count; i++) {
+        const tide_checkpoint_file_check *file = &check->files[i];
+        if (file->status == TIDE_ERROR_NO_MEMORY)
+            return tide_fail(file->status, "%s", file->message);
+        check->damaged |= file->status == TIDE_ERROR_CORRUPT || file->status == TIDE_ERROR_IO;
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_checkpoint_check_run(const tide_files *files, const char *path, bool quick,
+                                      tide_checkpoint_progress progress, void *context,
+                                      tide_checkpoint_check *check)
+{
+    tide_checkpoint_check made = {.sound = false};
+    looking look = {.files = files, .path = path, .progress = progress, .context = context, .check = &made};
+    if (strlen(path) + 64 > TIDE_CHECKPOINT_PATH_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint: its path must have at most %d bytes, not %zu",
+                         TIDE_CHECKPOINT_PATH_BYTES - 64, strlen(path));
+    look.buffer = quick ? NULL : malloc(BUFFER_BYTES);
+    if (!quick && look.buffer == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "checkpoint %.900s: no memory for a buffer of %d bytes", path,
+                         BUFFER_BYTES);
+    look_at_all(&look);
+    free(look.buffer);
+    const tide_status status = verdict(&made);
+    if (status == TIDE_OK)
+        *check = made;
+    return status;
+}
+
+/* ---- out of the way ---- */
+
+/* Renaming onto a folder with files in it is refused by the system. */
+tide_status tide_checkpoint_set_aside(const tide_files *files, const char *path,
+                                      char aside[TIDE_CHECKPOINT_PATH_BYTES])
+{
+    char to[TIDE_CHECKPOINT_PATH_BYTES], folder[TIDE_CHECKPOINT_PATH_BYTES];
+    int error = EEXIST;
+    for (unsigned n = 1; n <= ASIDE_MAX && (error == EEXIST || error == ENOTEMPTY); n++) {
+        char tail[16] = "";
+        if (n > 1)
+            snprintf(tail, sizeof tail, "-%u", n);
+        if ((size_t)snprintf(to, sizeof to, "%s.damaged%s", path, tail) >= sizeof to)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint: the path %.900s is too long", path);
+        error = files->rename(files->context, path, to);
+    }
+    if (error == 0) {
+        tide_folder_parent(path, folder);
+        error = files->sync_folder(files->context, folder);
+    }
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be set aside: %s", path, strerror(error));
+    memcpy(aside, to, sizeof to);
+    return TIDE_OK;
+}

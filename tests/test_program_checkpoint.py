@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""`tidepool train --resume-from`, the room that checkpoints need, and `tidepool checkpoint`.
+
+usage: test_program_checkpoint.py PROGRAM      prints TAP
+"""
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+from test_program import TENSOR_FILES, Bench, Run, one_line, trajectory, weights
+
+
+def tiny(bench, *options):
+    return ["--model", bench.tiny, "--data", bench.text, "--batch-tokens", 128, "--eval-every", 0, "--sample", 0, *options]
+
+
+def damage(folder, name="momentum.safetensors"):
+    """Flips a bit in the middle of a file, which its size does not tell."""
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def resumes_from(bench, whole):
+    """Three checkpoints, the newest damaged: one command goes on, and ends where a run ends that was never stopped."""
+    saved, metrics = bench.folder / "saved", bench.folder / "whole-metrics"
+    every = ("--save-every", 2, "--keep", 0)
+    bench.run(*tiny(bench, "--steps", 8, "--checkpoint", whole, "--metrics", metrics, *every))
+    bench.tap.ok(names(whole) == ["step-2", "step-4", "step-6", "step-8"], "a run saves every two steps", names(whole))
+    shutil.copytree(whole, saved)
+    shutil.rmtree(saved / "step-8")
+    damage(saved / "step-6")
+    run = one_line(bench, "a damaged newest checkpoint is refused, and the way on named", 1,
+                   "momentum.safetensors: damaged.*--resume-from .*saved/step-4 ", *tiny(bench, "--steps", 8, "--checkpoint",
+                                                                                        saved, "--resume", *every))
+    again = bench.folder / "again-metrics"
+    run = bench.run(*tiny(bench, "--steps", 8, "--checkpoint", saved, "--resume-from", saved / "step-4", "--metrics", again, *every))
+    bench.tap.ok(run.status == 0 and "step-6 is damaged: set aside as" in run.out and
+                 re.search(r"resumed from .*saved/step-4\n", run.out), "one command goes on from the one before", run)
+    bench.tap.ok(names(saved) == ["step-2", "step-4", "step-6", "step-6.damaged", "step-8"], "nothing is lost", names(saved))
+    bench.tap.ok(weights(saved, 8) == weights(whole, 8), "it ends with the bits of a run that was never stopped")
+    bench.tap.ok(trajectory(again) == {step: line for step, line in trajectory(metrics).items() if step > 4},
+                 "and every step on the way is the same", again.read_text())
+    damage(saved / "step-8")
+    damage(saved / "step-6", "manifest.json")
+    run = bench.run(*tiny(bench, "--steps", 6, "--checkpoint", saved, "--resume-from", str(saved / "step-4") + "/", *every))
+    bench.tap.ok(run.status == 0 and names(saved) == ["step-2", "step-4", "step-6", "step-6.damaged", "step-6.damaged-2",
+                                                      "step-8.damaged"], "what was set aside before stays", (run, names(saved)))
+
+
+def refusals(bench, whole):
+    saved, other = bench.folder / "refused", bench.folder / "other"
+    shutil.copytree(whole, saved)
+    before = names(saved)
+    run = tiny(bench, "--steps", 8)
+    one_line(bench, "a later checkpoint that is sound", 1, "step-8 is later and not damaged; move it away, or",
+             *run, "--checkpoint", saved, "--resume-from", saved / "step-4")
+    damage(saved / "step-8")
+    one_line(bench, "a sound one behind a damaged one", 1, "step-6 is later and not damaged",
+             *run, "--checkpoint", saved, "--resume-from", saved / "step-4")
+    damage(saved / "step-6")
+    damage(saved / "step-4")
+    one_line(bench, "one that is damaged itself", 1, "step-4/momentum.safetensors: damaged",
+             *run, "--checkpoint", saved, "--resume-from", saved / "step-4")
+    bench.tap.ok(names(saved) == before, "what is refused leaves the folder as it was", names(saved))
+    one_line(bench, "a folder with another run's checkpoints", 1, "already holds .*step-8",
+             *run, "--checkpoint", saved, "--resume-from", whole / "step-4")
+    one_line(bench, "none there", 1, "step-5/manifest.json: the file is missing", *run, "--resume-from", whole / "step-5")
+    one_line(bench, "another model's", 1, "model.layers|layers", "--model", "gpt2-nano", "--data", bench.text, "--steps", 8, "--seq-len",
+             64, "--batch-tokens", 128, "--eval-every", 0, "--sample", 0, "--resume-from", whole / "step-4")
+    one_line(bench, "beside --resume", 2, "give one of them", *run, "--checkpoint", saved, "--resume", "--resume-from",
+             whole / "step-4")
+    done = bench.run(*tiny(bench, "--steps", 8), "--checkpoint", other, "--resume-from", whole / "step-4")
+    bench.tap.ok(done.status == 0 and names(other) == ["step-8"], "another folder takes what is saved", done)
+    done = bench.run(*tiny(bench, "--steps", 8), "--resume-from", whole / "step-4")
+    bench.tap.ok(done.status == 0 and "resumed from" in done.out, "without --checkpoint nothing is saved", done)
+
+
+def room(bench):
+    folder = bench.folder / "room"
+    one_line(bench, "more checkpoints than any disk holds", 1,
+             r"--checkpoint .*room: 1000000000000 saves of .*B with --keep 0 need .*B of room there, .*B is free; take "
+             "--keep 1, which needs .*B, or another folder", *tiny(bench, "--steps", 10**12, "--save-every", 1, "--keep", 0,
+                                                                    "--checkpoint", folder))
+    bench.tap.ok(not folder.exists(), "it leaves no folder behind")
+
+
+def small_disk(bench):
+    """3 MiB, where mounting is allowed: room for two checkpoints of 1.4 MiB."""
+    disk = bench.folder / "disk"
+    disk.mkdir()
+    probe = subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
+    if probe is None or probe.returncode != 0:
+        bench.tap.skip("a small disk", "mounting is not allowed here")
+        return
+
+    def train(*options):
+        run = bench.command(*tiny(bench, "--steps", 4, "--save-every", 1, "--checkpoint", disk / "saved", *options))
+        return ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=3m tmpfs "{disk}" && "$@"', "sh", *run]
+    one_line(bench, "three do not fit on a disk for two", 1, "4 saves of 1.4 MiB with --keep 2 need 4.2 MiB of room there, "
+             "3 MiB is free; take --keep 1, which needs 2.8 MiB, or --save weights, which needs 1.4 MiB, or another folder", command=train())
+    run = Run(train("--keep", 1))
+    bench.tap.ok(run.status == 0, "and --keep 1, which the refusal names, does", run)
+
+
+def saves_weights(bench, whole):
+    """A third of the bytes, the same params; no resume to the last bit, but a run that begins with zero moments."""
+    light, on = bench.folder / "light", bench.folder / "on"
+    run = bench.run(*tiny(bench, "--steps", 8, "--checkpoint", light, "--save", "weights"))
+    bench.tap.ok(run.status == 0 and names(light / "step-8") == ["manifest.json", "model.safetensors"] and
+                 (light / "step-8" / "model.safetensors").read_bytes() == (whole / "step-8" / "model.safetensors").read_bytes(),
+                 "--save weights saves the params alone, the same", run)
+    one_line(bench, "--resume from it", 1, "holds weights alone.*--resume-from .*light/step-8 begins",
+             *tiny(bench, "--steps", 9, "--checkpoint", light, "--resume"))
+    run = bench.run(*tiny(bench, "--steps", 9, "--checkpoint", on, "--resume-from", light / "step-8"))
+    bench.tap.ok(run.status == 0 and "changed since: weights alone were saved: the optimizer begins anew" in run.out and
+                 names(on) == ["step-9"] and len(names(on / "step-9")) == 4, "--resume-from begins with zero moments, and says so", run)
+    look = Run([bench.program, "checkpoint", str(light)])
+    bench.tap.ok(look.status == 0 and "fp32 params alone" in look.out and len(re.findall("right checksum", look.out)) == 2,
+                 "tidepool checkpoint tells what it holds", look)
+    one_line(bench, "--save without a folder", 2, "--save needs --checkpoint", *tiny(bench, "--steps", 1, "--save", "weights"))
+
+
+def looks(bench, whole):
+    """`tidepool checkpoint` on whole checkpoints, and on each file damaged."""
+    def look(*options):
+        return Run([bench.program, "checkpoint", *map(str, options)])
+    run = look(whole)
+    bench.tap.ok(run.status == 0 and run.err == "" and len(re.findall(r"^  step-\d+ .* complete$", run.out, re.MULTILINE)) == 4 and
+                 len(re.findall("right checksum", run.out)) == 4 and f"{whole}/step-8: complete" in run.out, "a whole folder", run)
+    said = json.loads(look(whole, "--json", "--step", 6).out)
+    tensors = (whole / "step-6" / "model.safetensors").read_bytes()
+    params = (len(tensors) - 8 - struct.unpack("<Q", tensors[:8])[0]) // 4
+    at = said["looked_at"]
+    bench.tap.ok([entry["step"] for entry in said["checkpoints"]] == [2, 4, 6, 8] and at["params"] == params and at["step"] == 6 and
+                 at["layers"] == 2 and at["state"] == "complete" and at["batch_tokens"] == 128, "the same as JSON", said)
+    bench.tap.ok({entry["name"]: entry["bytes"] for entry in at["files"]} ==
+                 {path.name: path.stat().st_size for path in (whole / "step-6").iterdir()}, "with each file's size", said)
+    for name in ("manifest.json", *TENSOR_FILES):
+        saved = bench.folder / ("looked-" + name)
+        shutil.copytree(whole, saved)
+        damage(saved / "step-8", name)
+        damage(saved / "step-6", name)
+        run = look(saved)
+        bench.tap.ok(run.status == 1 and len(run.err.splitlines()) == 1 and name in run.err and
+                     run.out.endswith(f"    tidepool train ... --resume-from {saved}/step-4\n") and
+                     len(re.findall("right checksum", run.out)) == (0 if name == "manifest.json" else 3),
+                     f"a flipped bit in {name} is found, and the newest whole one named", run)
+        quick = look(saved, "--quick")
+        bench.tap.ok(quick.status == (name == "manifest.json"), "which --quick does not see but in the manifest", quick)
+        bench.tap.ok(look(saved / "step-4").status == 0, "one of them by its path", quick)
+    (saved / "step-8" / "manifest.json").unlink()
+    run = look(saved)
+    bench.tap.ok(run.status == 1 and "step-8" in run.out and "remains, without a manifest" in run.out, "remains are told of", run)
+    for name, status, part, options in (("no folder", 1, "there is no such folder", [bench.folder / "none"]),
+                                        ("an empty one", 1, "holds no checkpoint", [bench.folder / "disk"]),
+                                        ("no such step", 1, "holds no step-5", [whole, "--step", 5]),
+                                        ("no operand", 2, "DIR is required", [])):
+        one_line(bench, name, status, part, command=[bench.program, "checkpoint", *map(str, options)])
+
+
+def main(program):
+    bench = Bench(program, False)
+    whole = bench.folder / "whole"
+    try:
+        resumes_from(bench, whole)
+        refusals(bench, whole)
+        room(bench)
+        small_disk(bench)
+        looks(bench, whole)
+        saves_weights(bench, whole)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

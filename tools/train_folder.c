@@ -1,0 +1,281 @@
+/* The checkpoint folder of `tidepool train`, before anything is trained.
+ *
+ *   1  make the folder, make a file in it and remove it: what can't be written is found now, not at the first save
+ *   2  find the checkpoint to begin from; what the folder holds beside it must not be another run's, or later and sound
+ *   3  play the run's saves through, and compare the room that they need with what is free
+ *
+ * With --resume-from a later checkpoint is never lost: a sound one ends the run here, a damaged one is renamed, and that only
+ * when the one to begin from has been loaded. So a newest checkpoint that is damaged costs one command.
+ */
+#include "tools/train_folder.h"
+
+#include "src/checkpoint/check.h"
+#include "src/checkpoint/folder.h"
+#include "src/checkpoint/room.h"
+#include "tools/train_report.h"
+#include "tools/units.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- 1: can it be written? ---- */
+
+static tide_status folder_probe(const tide_files *files, const char *dir, bool *folder_made)
+{
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    int handle = 0, error = files->make_folder(files->context, dir);
+    bool made = error == 0;
+    if (error != 0 && error != EEXIST)
+        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be made: %s", dir, strerror(error));
+    if ((size_t)snprintf(path, sizeof path, "%s/.tmp-probe-%ld", dir, (long)getpid()) >= sizeof path)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "--checkpoint %s: the path is too long", dir);
+    error = files->create(files->context, path, &handle);
+    if (error == 0) {
+        error = files->close(files->context, handle);
+        (void)files->remove_file(files->context, path);
+    }
+    if (error != 0 && made)
+        (void)files->remove_folder(files->context, dir);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be written: %s", dir, strerror(error));
+    *folder_made = made;
+    return TIDE_OK;
+}
+
+/* ---- 2: does what it holds stand in the way? ---- */
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat at_a, at_b;
+    return stat(a, &at_a) == 0 && stat(b, &at_b) == 0 && at_a.st_dev == at_b.st_dev &&
+           at_a.st_ino == at_b.st_ino;
+}
+
+static tide_status refuse_used(const char *dir, const char *held)
+{
+    return tide_fail(TIDE_ERROR_STATE,
+                     "--checkpoint %s: already holds %s; add --resume or take another folder", dir, held);
+}
+
+static tide_status damaged_add(tide_train_folder *folder, uint64_t step)
+{
+    uint64_t *grown = realloc(folder->damaged, (folder->damaged_count + 1) * sizeof *grown);
+    if (grown == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a list of damaged checkpoints");
+    grown[folder->damaged_count++] = step;
+    folder->damaged = grown;
+    return TIDE_OK;
+}
+
+static void check_show(void *making, uint64_t done_bytes, uint64_t total_bytes)
+{
+    tide_making_show(making, "checksums of a later checkpoint", done_bytes, total_bytes);
+}
+
+/* A later checkpoint than the one to begin from. */
+static tide_status later_check(const tide_folder *held, uint64_t step, tide_train_folder *folder)
+{
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    tide_checkpoint_check check;
+    tide_making making;
+    tide_folder_step_path(held, step, path);
+    tide_making_begin(&making, stderr);
+    const tide_status status =
+        tide_checkpoint_check_run(held->files, path, false, check_show, &making, &check);
+    tide_making_end(&making);
+    if (status != TIDE_OK)
+        return status;
+    if (!check.damaged)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "--resume-from: %.900s is later and not damaged; move it away, or save to another "
+                         "--checkpoint folder",
+                         path);
+    return damaged_add(folder, step);
+}
+
+static tide_status later_checks(const tide_train_settings *settings, const tide_checkpoint_found *from,
+                                tide_train_folder *folder)
+{
+    tide_folder held;
+    char own[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES];
+    tide_status status = tide_folder_open(tide_files_posix(), settings->checkpoint, &held);
+    if (status != TIDE_OK)
+        return status;
+    tide_folder_step_path(&held, from->step, own);
+    if (held.step_count > 0 && !is_same(own, from->path)) {
+        tide_folder_step_path(&held, held.steps[0], path);
+        status = refuse_used(settings->checkpoint, path);
+    }
+    for (size_t i = 0; i < held.step_count && held.steps[i] > from->step && status == TIDE_OK; i++)
+        status = later_check(&held, held.steps[i], folder);
+    tide_folder_close(&held);
+    return status;
+}
+
+static tide_status held_check(const tide_train_settings *settings, tide_train_folder *folder,
+                              tide_checkpoint_found *from)
+{
+    const tide_files *files = tide_files_posix();
+    if (settings->resume_from != NULL) {
+        const tide_status status = tide_checkpoint_at(files, settings->resume_from, from);
+        if (status != TIDE_OK || settings->checkpoint == NULL)
+            return status;
+        return later_checks(settings, from, folder);
+    }
+    const tide_status status = tide_checkpoint_newest(files, settings->checkpoint, from);
+    if (status == TIDE_OK && from->exists && !settings->resume)
+        return refuse_used(settings->checkpoint, from->path);
+    if (status == TIDE_OK && from->weights_only)
+        return tide_fail(TIDE_ERROR_STATE,
+                         "--resume: %.900s holds weights alone, and --resume goes on to the last bit; "
+                         "--resume-from %.900s begins "
+                         "with zero moments",
+                         from->path, from->path);
+    return settings->resume ? tide_train_folder_advise(settings, status) : status;
+}
+
+/* ---- 3: is there room? ---- */
+
+/* After step `from`: when --save-every says so, and at the end. */
+static uint64_t saves_of(const tide_train_settings *settings, uint64_t from)
+{
+    if (from >= settings->steps)
+        return 0;
+    if (settings->save_every == 0)
+        return 1;
+    return settings->steps / settings->save_every - from / settings->save_every +
+           (settings->steps % settings->save_every != 0);
+}
+
+/* "--keep 1, which needs 2.0 GiB, or " where so much is free, else "". */
+static tide_status advise(const char *dir, const tide_checkpoint_saves *saves, const char *option,
+                          uint64_t free_bytes, char *advice, size_t size)
+{
+    char text[TIDE_UNITS_TEXT_BYTES];
+    uint64_t needed = 0;
+    advice[0] = '\0';
+    const tide_status status = tide_checkpoint_room_needed(tide_files_posix(), dir, saves, &needed);
+    if (status == TIDE_OK && needed <= free_bytes)
+        snprintf(advice, size, "%s, which needs %s, or ", option, tide_size_format(needed, text));
+    return status;
+}
+
+static tide_status room_refuse(const tide_train_settings *settings, const tide_trainer_options *options,
+                               const tide_checkpoint_saves *saves, uint64_t needed, uint64_t free_bytes)
+{
+    char needs[TIDE_UNITS_TEXT_BYTES], has[TIDE_UNITS_TEXT_BYTES], one[TIDE_UNITS_TEXT_BYTES],
+        count[TIDE_UNITS_TEXT_BYTES], keep_one[128], weights[128];
+    const char *dir = settings->checkpoint;
+    tide_checkpoint_saves fewer = *saves, smaller = *saves;
+    tide_trainer_options no_moments = *options;
+    fewer.keep = 1;
+    no_moments.save_weights_only = true;
+    tide_status status = tide_trainer_save_bytes(&no_moments, &smaller.bytes);
+    if (status == TIDE_OK)
+        status = advise(dir, &fewer, "--keep 1", free_bytes, keep_one, sizeof keep_one);
+    if (status == TIDE_OK)
+        status = advise(dir, &smaller, "--save weights", free_bytes, weights, sizeof weights);
+    if (status != TIDE_OK)
+        return status;
+    return tide_fail(TIDE_ERROR_IO,
+                     "--checkpoint %.700s: %s of %s with --keep %u need %s of room there, %s is free; take "
+                     "%s%sanother folder",
+                     dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one),
+                     saves->keep, tide_size_format(needed, needs), tide_size_format(free_bytes, has),
+                     keep_one, weights);
+}
+
+static tide_status room_check(const tide_train_settings *settings, const tide_trainer_options *options,
+                              uint64_t from)
+{
+    const tide_files *files = tide_files_posix();
+    tide_checkpoint_saves saves = {
+        .count = saves_of(settings, from), .keep = (unsigned)settings->keep, .from_step = from};
+    uint64_t needed = 0, free_bytes = 0;
+    tide_status status = tide_trainer_save_bytes(options, &saves.bytes);
+    if (status == TIDE_OK)
+        status = tide_checkpoint_room_needed(files, settings->checkpoint, &saves, &needed);
+    if (status != TIDE_OK)
+        return status;
+    const int error = files->room(files->context, settings->checkpoint, &free_bytes);
+    if (error != 0 || needed <= free_bytes)
+        return TIDE_OK; /* where the system does not tell, a save will */
+    return room_refuse(settings, options, &saves, needed, free_bytes);
+}
+
+/* ---- all of it ---- */
+
+tide_status tide_train_folder_check(const tide_train_settings *settings, const tide_trainer_options *options,
+                                    tide_train_folder *folder)
+{
+    tide_checkpoint_found from = {.exists = false};
+    const bool saves = settings->checkpoint != NULL;
+    tide_status status = TIDE_OK;
+    if (tide_train_settings_predict(settings) || !(saves || settings->resume_from != NULL))
+        return TIDE_OK;
+    folder->path = settings->checkpoint;
+    if (saves)
+        status = folder_probe(tide_files_posix(), settings->checkpoint, &folder->made);
+    if (status == TIDE_OK)
+        status = held_check(settings, folder, &from);
+    if (status == TIDE_OK && saves)
+        status = room_check(settings, options, from.step);
+    return status;
+}
+
+tide_status tide_train_folder_begin(const tide_train_folder *folder, FILE *out)
+{
+    tide_status status = TIDE_OK;
+    for (size_t i = 0; i < folder->damaged_count && status == TIDE_OK; i++) {
+        char path[TIDE_CHECKPOINT_PATH_BYTES], aside[TIDE_CHECKPOINT_PATH_BYTES];
+        if ((size_t)snprintf(path, sizeof path, "%s/step-%llu", folder->path,
+                             (unsigned long long)folder->damaged[i]) >= sizeof path)
+            return tide_fail(TIDE_ERROR_ARGUMENT, "--checkpoint %.900s: the path is too long", folder->path);
+        status = tide_checkpoint_set_aside(tide_files_posix(), path, aside);
+        if (status == TIDE_OK)
+            fprintf(out, "%s is damaged: set aside as %s\n", path, aside);
+    }
+    return status;
+}
+
+/* The newest one before the first that its sizes and manifest do not speak against. */
+static bool earlier_find(const char *dir, tide_checkpoint_found *found)
+{
+    tide_folder held;
+    bool is_there = false;
+    if (tide_folder_open(tide_files_posix(), dir, &held) != TIDE_OK)
+        return false;
+    for (size_t i = 1; i < held.step_count && !is_there; i++) {
+        char path[TIDE_CHECKPOINT_PATH_BYTES];
+        tide_folder_step_path(&held, held.steps[i], path);
+        is_there = tide_checkpoint_at(tide_files_posix(), path, found) == TIDE_OK;
+    }
+    tide_folder_close(&held);
+    return is_there;
+}
+
+tide_status tide_train_folder_advise(const tide_train_settings *settings, tide_status status)
+{
+    char message[1024];
+    tide_checkpoint_found earlier;
+    static const char is_checkpoints[] = "checkpoint ";
+    snprintf(message, sizeof message, "%s", tide_message());
+    if (status != TIDE_ERROR_CORRUPT || !settings->resume || settings->checkpoint == NULL ||
+        strncmp(message, is_checkpoints, strlen(is_checkpoints)) != 0)
+        return status;
+    if (earlier_find(settings->checkpoint, &earlier))
+        return tide_fail(
+            status, "%.600s; to go on from the one before, give --resume-from %.300s in place of --resume",
+            message, earlier.path);
+    return tide_fail(status, "%.600s; %.300s holds none before it", message, settings->checkpoint);
+}
+
+void tide_train_folder_close(tide_train_folder *folder)
+{
+    free(folder->damaged);
+    folder->damaged = NULL;
+    folder->damaged_count = 0;
+}
