@@ -1,4 +1,4 @@
-/* The kernels: all arithmetic of a GPT-2, forward and backward, behind one table.
+/* The kernels: all arithmetic of a decoder-only transformer, forward and backward, behind one table.
  *
  * A kernel is a `tide_kernel`: it goes through a device's launch, which copies its argument struct (at most
  * 256 bytes) and runs it later on a stream. The CPU's table and the GPU's share the structs below, so a
@@ -9,8 +9,8 @@
  *   gradient accumulators of params are always fp32. All arithmetic inside is fp32 or better; a bf16 or
  *   fp16 result is rounded once. Two exceptions on a GPU, for a dtype of 16 bits: attention rounds softmax's
  *   weights to the dtype, in backward the scores' gradients too (in fp16 they overflow beyond 65504), since
- *   tensor cores multiply nothing wider, and a number that is not finite reaches its whole tile of rows;
- *   and exponentials, and GELU's quotient, have relative errors of up to 1e-5.
+ *   tensor cores multiply nothing wider; and exponentials, and quotients of GELU and SwiGLU, have relative errors of up to 1e-5.
+ * - In attention a number that is not finite reaches the rows beside it, at most 128 of them, also those that do not look at it.
  * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
  *   activations are written, unless a flag says added.
  * - Matrices are row-major. Pointers are aligned to 256 bytes unless said otherwise, or point at a row
@@ -22,9 +22,8 @@
  * - One kernel of a stream at a time. Status other than TIDE_OK: from matmul, as said there; on a GPU also
  *   TIDE_ERROR_DEVICE where a launch is refused, and TIDE_ERROR_ARGUMENT for heads that attention can't take.
  *
- * Beside each struct stand tide_<op>_flops and tide_<op>_bytes, what a launch declares: floating-point
- * operations, and bytes that must move at the least. Counts of elements and leading dimensions are in
- * elements, sizes in bytes.
+ * What a launch declares, floating-point operations and bytes, is in costs.h. Counts of elements and leading
+ * dimensions are in elements, sizes in bytes.
  */
 #ifndef TIDEPOOL_KERNELS_KERNELS_H
 #define TIDEPOOL_KERNELS_KERNELS_H
@@ -37,12 +36,12 @@
 
 /* ---- embedding ---- */
 
-/* out[r] = wte[tokens[r]] + wpe[r % sequence_length]. Every token is in [0, vocabulary): the caller checks
+/* out[r] = wte[tokens[r]] (+ wpe[r % sequence_length]). Every token is in [0, vocabulary): the caller checks
  * data. */
 typedef struct tide_embedding_args {
     const int32_t *tokens; /* [rows]; alignment 4 */
     const void *wte;       /* [vocabulary, width] */
-    const void *wpe;       /* [>= sequence_length, width] */
+    const void *wpe;       /* [>= sequence_length, width]; NULL: a model without positions of its own */
     void *out;             /* [rows, width] */
     size_t rows, sequence_length, width, vocabulary;
     tide_dtype dtype;
@@ -80,6 +79,48 @@ typedef struct tide_layer_norm_backward_args {
     bool accumulate; /* din += instead of din = : joins the residual's gradient */
     tide_dtype dtype;
 } tide_layer_norm_backward_args;
+
+/* ---- RMS norm ---- */
+
+/* out = in rstd weight per head, rstd = 1 / sqrt(mean of in^2 + epsilon) over the head's `width` (Zhang and Sennrich 2019,
+ * "Root Mean Square Layer Normalization"). A row holds `heads` heads one after another, all with the same weight: 1 for a
+ * norm of whole rows, the attention's heads for the norm of queries or keys. Rows are in_row, out_row apart, at least heads x
+ * width; what lies between is not touched. */
+typedef struct tide_rms_norm_args {
+    const void *in, *weight; /* [rows, in_row], [width] */
+    void *out;               /* [rows, out_row] */
+    float *rstd;             /* [rows, heads], for backward; or NULL */
+    size_t rows, heads, width;
+    size_t in_row, out_row;
+    float epsilon;
+    tide_dtype dtype;
+} tide_rms_norm_args;
+
+typedef struct tide_rms_norm_backward_args {
+    const void *in, *weight, *dout; /* [rows, in_row], [width], [rows, dout_row] */
+    const float *rstd;              /* [rows, heads], of forward */
+    void *din;                      /* [rows, dout_row]; may be dout unless accumulating; NULL: not wanted */
+    float *dweight;                 /* [width], added to; NULL: not wanted */
+    size_t rows, heads, width;
+    size_t in_row, dout_row;
+    bool accumulate; /* din += instead of din = : joins the residual's gradient */
+    tide_dtype dtype;
+} tide_rms_norm_backward_args;
+
+/* ---- rotary positions ---- */
+
+/* In every head of width d the pairs (x[i], x[i + d / 2]), i < d / 2, become (x[i] c - x[i + d / 2] s, x[i + d / 2] c + x[i] s)
+ * with (c, s) of the row's position, r % sequence_length (Su et al. 2021, "RoFormer", in the form of Hugging Face's Llama).
+ * With `backward` the turn goes back: that is its own gradient. In place. */
+typedef struct tide_rope_args {
+    void *data;         /* [rows, row]: a row's heads one after another, from its first element on */
+    const float *table; /* [sequence_length, head_width]: of a position all c, then all s */
+    size_t rows, sequence_length;
+    size_t heads, head_width; /* head_width even */
+    size_t row;               /* from one row to the next, at least heads x head_width */
+    bool backward;
+    tide_dtype dtype;
+} tide_rope_args;
 
 /* ---- matrix product ---- */
 
@@ -129,26 +170,34 @@ typedef struct tide_bias_backward_args {
 
 /* ---- causal attention ---- */
 
-/* Rows are tokens: batch x sequence_length of them. A row of qkv holds q, k, v one after another, each heads
- * x head_width; scores are scaled by 1 / sqrt(head_width). logsumexp[b, h, t] is kept for backward; no T x T
- * matrix is. */
+/* Rows are tokens: batch x sequence_length of them. A row of q holds its `heads` heads one after another, each head_width
+ * wide; a row of k and of v holds kv_heads of them, and query head h looks at head h / (heads / kv_heads) (Ainslie et al. 2023,
+ * "GQA"; heads is a multiple of kv_heads). Scores are scaled by 1 / sqrt(head_width). q and k lie in rows qk_row apart, v in rows
+ * v_row apart: they may be parts of one matrix. logsumexp[b, h, t] is kept for backward; no T x T matrix is.
+ *
+ * starts[b, t] is the first position of the sequence that token t may look at: where its document begins. 0 <= starts[t] <= t,
+ * and starts never falls within a sequence. NULL: 0 everywhere. */
 typedef struct tide_attention_args {
-    const void *qkv;  /* [batch x sequence_length, 3 x heads x head_width] */
-    void *out;        /* [batch x sequence_length, heads x head_width] */
-    float *logsumexp; /* [batch, heads, sequence_length] */
-    void *workspace;  /* attention_workspace_bytes(these) */
+    const void *q, *k, *v; /* [batch x sequence_length, qk_row], likewise, [.., v_row] */
+    const int32_t *starts; /* [batch, sequence_length] or NULL; alignment 4 */
+    void *out;             /* [batch x sequence_length, heads x head_width] */
+    float *logsumexp;      /* [batch, heads, sequence_length] */
+    void *workspace;       /* attention_workspace_bytes(these) */
     size_t workspace_bytes;
-    size_t batch, sequence_length, heads, head_width;
+    size_t batch, sequence_length, heads, kv_heads, head_width;
+    size_t qk_row, v_row;
     tide_dtype dtype;
 } tide_attention_args;
 
 typedef struct tide_attention_backward_args {
-    const void *qkv, *out, *dout; /* as in forward; dout like out */
+    const void *q, *k, *v, *out, *dout; /* as in forward; dout like out */
+    const int32_t *starts;
     const float *logsumexp;
-    void *dqkv;      /* like qkv */
-    void *workspace; /* attention_backward_workspace_bytes(these) */
+    void *dq, *dk, *dv; /* rows dqkv_row apart, else like q, k, v */
+    void *workspace;    /* attention_backward_workspace_bytes(these) */
     size_t workspace_bytes;
-    size_t batch, sequence_length, heads, head_width;
+    size_t batch, sequence_length, heads, kv_heads, head_width;
+    size_t qk_row, v_row, dqkv_row;
     tide_dtype dtype;
 } tide_attention_backward_args;
 
@@ -169,6 +218,23 @@ typedef struct tide_gelu_backward_args {
     size_t elements;
     tide_dtype dtype;
 } tide_gelu_backward_args;
+
+/* SwiGLU's gate (Shazeer 2020, "GLU Variants Improve Transformer"): out = silu(gate) up, silu(x) = x / (1 + e^-x). A row of
+ * `in` holds `width` of gate, then `width` of up. */
+typedef struct tide_swiglu_args {
+    const void *in; /* [rows, 2 x width] */
+    void *out;      /* [rows, width] */
+    size_t rows, width;
+    tide_dtype dtype;
+} tide_swiglu_args;
+
+/* d gate = dout up silu'(gate), d up = dout silu(gate). din may be in. */
+typedef struct tide_swiglu_backward_args {
+    const void *in, *dout; /* [rows, 2 x width], [rows, width] */
+    void *din;             /* [rows, 2 x width] */
+    size_t rows, width;
+    tide_dtype dtype;
+} tide_swiglu_backward_args;
 
 /* out = a + b. out may be a or b: then it is the residual's add in place. */
 typedef struct tide_add_args {
@@ -287,12 +353,17 @@ typedef struct tide_kernels {
     tide_kernel embedding_backward; /* and so on: each kernel's struct is named after it */
     tide_kernel layer_norm;
     tide_kernel layer_norm_backward;
+    tide_kernel rms_norm;
+    tide_kernel rms_norm_backward;
+    tide_kernel rope;
     tide_kernel matmul;
     tide_kernel bias_backward;
     tide_kernel attention;
     tide_kernel attention_backward;
     tide_kernel gelu;
     tide_kernel gelu_backward;
+    tide_kernel swiglu;
+    tide_kernel swiglu_backward;
     tide_kernel add;
     tide_kernel zero;
     tide_kernel copy;
@@ -345,217 +416,9 @@ typedef struct tide_cpu_info {
 
 const tide_cpu_info *tide_kernels_cpu_info(void);
 
-/* ---- what launches declare ---- */
-
-static inline uint64_t tide_embedding_flops(const tide_embedding_args *args)
-{
-    return (uint64_t)args->rows * args->width;
-}
-
-static inline uint64_t tide_embedding_bytes(const tide_embedding_args *args)
-{
-    return 3 * (uint64_t)args->rows * args->width * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_embedding_backward_flops(const tide_embedding_backward_args *args)
-{
-    return 2 * (uint64_t)args->rows * args->width;
-}
-
-static inline uint64_t tide_embedding_backward_bytes(const tide_embedding_backward_args *args)
-{
-    return (uint64_t)args->rows * args->width * (tide_dtype_bytes(args->dtype) + 4 * sizeof(float));
-}
-
-static inline uint64_t tide_layer_norm_flops(const tide_layer_norm_args *args)
-{
-    return 8 * (uint64_t)args->rows * args->width;
-}
-
-static inline uint64_t tide_layer_norm_bytes(const tide_layer_norm_args *args)
-{
-    return 2 * (uint64_t)args->rows * args->width * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_layer_norm_backward_flops(const tide_layer_norm_backward_args *args)
-{
-    return 16 * (uint64_t)args->rows * args->width;
-}
-
-static inline uint64_t tide_layer_norm_backward_bytes(const tide_layer_norm_backward_args *args)
-{
-    return (3 + (uint64_t)args->accumulate) * args->rows * args->width * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_matmul_flops(const tide_matmul_args *args)
-{
-    const uint64_t gelu = args->gelu == TIDE_MATMUL_GELU_NONE ? 0 : args->gelu == TIDE_MATMUL_GELU_FORWARD ? 20 : 30;
-    return (2 * (uint64_t)args->k + gelu) * args->m * args->n;
-}
-
-static inline uint64_t tide_matmul_bytes(const tide_matmul_args *args)
-{
-    const uint64_t in = (uint64_t)args->m * args->k + (uint64_t)args->k * args->n;
-    const uint64_t passes = 1 + (uint64_t)args->accumulate + (args->gelu != TIDE_MATMUL_GELU_NONE);
-    const uint64_t out = passes * args->m * args->n;
-    return in * tide_dtype_bytes(args->in_dtype) + out * tide_dtype_bytes(args->out_dtype);
-}
-
-static inline uint64_t tide_bias_backward_flops(const tide_bias_backward_args *args)
-{
-    return (uint64_t)args->rows * args->width;
-}
-
-static inline uint64_t tide_bias_backward_bytes(const tide_bias_backward_args *args)
-{
-    return (uint64_t)args->rows * args->width * tide_dtype_bytes(args->dtype);
-}
-
-/* Multiplications and additions of one product with the causal half of a [T, T] matrix, over all heads. */
-static inline uint64_t tide_attention_product_flops(size_t batch, size_t sequence_length, size_t heads,
-                                                    size_t head_width)
-{
-    return (uint64_t)batch * heads * head_width * sequence_length * (sequence_length + 1);
-}
-
-static inline uint64_t tide_attention_flops(const tide_attention_args *args)
-{
-    return 2 *
-           tide_attention_product_flops(args->batch, args->sequence_length, args->heads, args->head_width);
-}
-
-static inline uint64_t tide_attention_bytes(const tide_attention_args *args)
-{
-    return 4 * (uint64_t)args->batch * args->sequence_length * args->heads * args->head_width *
-           tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_attention_backward_flops(const tide_attention_backward_args *args)
-{
-    return 5 *
-           tide_attention_product_flops(args->batch, args->sequence_length, args->heads, args->head_width);
-}
-
-static inline uint64_t tide_attention_backward_bytes(const tide_attention_backward_args *args)
-{
-    return 8 * (uint64_t)args->batch * args->sequence_length * args->heads * args->head_width *
-           tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_gelu_flops(const tide_gelu_args *args)
-{
-    return 20 * (uint64_t)args->elements;
-}
-
-static inline uint64_t tide_gelu_bytes(const tide_gelu_args *args)
-{
-    return 2 * (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_gelu_backward_flops(const tide_gelu_backward_args *args)
-{
-    return 30 * (uint64_t)args->elements;
-}
-
-static inline uint64_t tide_gelu_backward_bytes(const tide_gelu_backward_args *args)
-{
-    return 3 * (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_add_flops(const tide_add_args *args)
-{
-    return (uint64_t)args->elements;
-}
-
-static inline uint64_t tide_add_bytes(const tide_add_args *args)
-{
-    return 3 * (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_zero_bytes(const tide_zero_args *args)
-{
-    return (uint64_t)args->bytes;
-}
-
-static inline uint64_t tide_copy_bytes(const tide_copy_args *args)
-{
-    return 2 * (uint64_t)args->bytes;
-}
-
-static inline uint64_t tide_cast_bytes(const tide_cast_args *args)
-{
-    return (uint64_t)args->elements * (tide_dtype_bytes(args->in_dtype) + tide_dtype_bytes(args->out_dtype));
-}
-
-static inline uint64_t tide_cross_entropy_flops(const tide_cross_entropy_args *args)
-{
-    return (args->gradient ? 30u : 15u) * (uint64_t)args->rows * args->vocabulary;
-}
-
-static inline uint64_t tide_cross_entropy_bytes(const tide_cross_entropy_args *args)
-{
-    return (args->gradient ? 2u : 1u) * (uint64_t)args->rows * args->vocabulary *
-           tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_loss_sum_flops(const tide_loss_sum_args *args)
-{
-    return (uint64_t)args->rows;
-}
-
-static inline uint64_t tide_loss_sum_bytes(const tide_loss_sum_args *args)
-{
-    return (uint64_t)args->rows * sizeof(float);
-}
-
-static inline uint64_t tide_gradient_norm_flops(const tide_gradient_norm_args *args)
-{
-    return 2 * (uint64_t)args->elements;
-}
-
-static inline uint64_t tide_gradient_norm_bytes(const tide_gradient_norm_args *args)
-{
-    return (uint64_t)args->elements * tide_dtype_bytes(args->dtype);
-}
-
-static inline uint64_t tide_norm_sum_flops(const tide_norm_sum_args *args)
-{
-    return (uint64_t)args->blocks_count;
-}
-
-static inline uint64_t tide_norm_sum_bytes(const tide_norm_sum_args *args)
-{
-    return (uint64_t)args->blocks_count * sizeof(double);
-}
-
-static inline uint64_t tide_adamw_segments_elements(const tide_adamw_segment *segments, size_t segment_count)
-{
-    uint64_t elements = 0;
-    for (size_t s = 0; s < segment_count; s++)
-        elements += segments[s].elements;
-    return elements;
-}
-
-static inline uint64_t tide_adamw_flops(const tide_adamw_args *args)
-{
-    return 14 * tide_adamw_segments_elements(args->segments, args->segment_count);
-}
-
-/* 28 bytes a bf16 parameter, 32 an fp32 one: gradient in, parameter out, three states in and out. */
-static inline uint64_t tide_adamw_bytes(const tide_adamw_args *args)
-{
-    return tide_adamw_segments_elements(args->segments, args->segment_count) *
-           (2 * tide_dtype_bytes(args->dtype) + 6 * sizeof(float));
-}
-
-static inline uint64_t tide_restore_bytes(const tide_restore_args *args)
-{
-    return tide_adamw_segments_elements(args->segments, args->segment_count) *
-           (tide_dtype_bytes(args->dtype) + sizeof(float));
-}
-
 static_assert(sizeof(tide_embedding_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES,
               "a launch copies the arguments");
+static_assert(sizeof(tide_rms_norm_backward_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
 static_assert(sizeof(tide_layer_norm_backward_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
 static_assert(sizeof(tide_matmul_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");
 static_assert(sizeof(tide_attention_backward_args) <= TIDE_LAUNCH_ARGUMENTS_MAX_BYTES, "as above");

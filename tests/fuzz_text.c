@@ -32,6 +32,8 @@ static const char *const words[] = {"null",
                                     ":",
                                     "\"F32\"",
                                     "\"gpt2\"",
+                                    "\"yarn\"",
+                                    "0.5",
                                     "\n"};
 
 enum { WORDS = sizeof words / sizeof words[0] };

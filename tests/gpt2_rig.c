@@ -58,19 +58,19 @@ void gpt2_rig_set_values(gpt2_rig *r)
     static const float zeros[64 * 256]; /* the largest param's */
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         assert_true(r->elements[i] <= sizeof zeros / sizeof zeros[0]);
-        ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_MASTER, 0, r->elements[i], r->values[i]));
-        ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_MOMENTUM, 0, r->elements[i], zeros));
-        ok(tide_gpt2_values_set(r->model, i, TIDE_VALUE_VARIANCE, 0, r->elements[i], zeros));
+        ok(tide_decoder_values_set(r->model, i, TIDE_VALUE_MASTER, 0, r->elements[i], r->values[i]));
+        ok(tide_decoder_values_set(r->model, i, TIDE_VALUE_MOMENTUM, 0, r->elements[i], zeros));
+        ok(tide_decoder_values_set(r->model, i, TIDE_VALUE_VARIANCE, 0, r->elements[i], zeros));
     }
 }
 
 static void make_values(gpt2_rig *r)
 {
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&r->config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&r->config, i, &param);
         r->elements[i] = param.elements;
-        r->memory_elements[i] = tide_param_elements(r->pool, tide_gpt2_param_handle(r->model, i));
+        r->memory_elements[i] = tide_param_elements(r->pool, tide_decoder_param_handle(r->model, i));
         r->values[i] = malloc(r->elements[i] * sizeof(float));
         r->gradients[i] = malloc(r->memory_elements[i] * sizeof(float));
         assert_true(r->values[i] && r->gradients[i]);
@@ -92,24 +92,24 @@ static void open_on(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dtype, 
     r->config.vocab_size = vocabulary;
     make_tokens(r);
     const bool flags[2] = {recompute, recompute};
-    const tide_gpt2_options model = {.config = r->config,
-                                     .dtype = dtype,
-                                     .seq_len = GOLDEN_SEQ_LEN,
-                                     .micro_batch_sequences = micro_batch_sequences,
-                                     .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
-                                     .recompute = flags,
-                                     .kernels = kernels};
+    const tide_decoder_options model = {.config = r->config,
+                                        .dtype = dtype,
+                                        .seq_len = GOLDEN_SEQ_LEN,
+                                        .micro_batch_sequences = micro_batch_sequences,
+                                        .micro_batches = GOLDEN_SEQUENCES / micro_batch_sequences,
+                                        .recompute = flags,
+                                        .kernels = kernels};
     tide_pool_options pool;
     tide_pool_options_default(&pool);
     pool.dtype = dtype;
     pool.chunk_bytes = 256 * 1024;
-    pool.nonmodel_bytes = tide_gpt2_region_layout(&model).bytes;
+    pool.nonmodel_bytes = tide_decoder_region_layout(&model).bytes;
     pool.update = catch_gradients;
     pool.update_context = r;
     pool.hazard_check = true;
     pool.guard = true;
     ok(tide_pool_create(&pool, &r->pool));
-    ok(tide_gpt2_create(r->pool, &model, &r->model));
+    ok(tide_decoder_create(r->pool, &model, &r->model));
     ok(tide_pool_seal(r->pool));
     make_values(r);
     gpt2_rig_set_values(r);
@@ -135,7 +135,7 @@ void gpt2_rig_open_small(gpt2_rig *r, const tide_kernels *kernels, tide_dtype dt
 void gpt2_rig_close(gpt2_rig *r)
 {
     tide_pool_destroy(r->pool);
-    tide_gpt2_destroy(r->model);
+    tide_decoder_destroy(r->model);
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
         free(r->values[i]);
         free(r->gradients[i]);
@@ -153,10 +153,10 @@ double gpt2_rig_step(gpt2_rig *r)
     tide_step_options options = training;
     options.loss_scale = r->dtype == TIDE_DTYPE_FP16 ? GPT2_RIG_FP16_LOSS_SCALE : 1;
     ok(tide_step_begin(r->pool, &options));
-    ok(tide_gpt2_upload(r->model, r->tokens, r->tokens + 1));
-    ok(tide_gpt2_train(r->model, options.loss_scale));
+    ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
+    ok(tide_decoder_train(r->model, options.loss_scale));
     ok(tide_step_end(r->pool));
-    ok(tide_gpt2_loss(r->model, &loss));
+    ok(tide_decoder_loss(r->model, &loss));
     ok(tide_pool_drain(r->pool));
     for (size_t i = 0; i < GOLDEN_PARAMS; i++)
         assert_int_equal(r->caught[i], r->memory_elements[i]);
@@ -167,9 +167,9 @@ double gpt2_rig_evaluate(gpt2_rig *r)
 {
     double loss = NAN;
     ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
-    ok(tide_gpt2_upload(r->model, r->tokens, r->tokens + 1));
-    ok(tide_gpt2_evaluate(r->model));
-    ok(tide_gpt2_loss(r->model, &loss));
+    ok(tide_decoder_upload(r->model, r->tokens, r->tokens + 1));
+    ok(tide_decoder_evaluate(r->model));
+    ok(tide_decoder_loss(r->model, &loss));
     ok(tide_step_end(r->pool));
     return loss;
 }

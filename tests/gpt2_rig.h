@@ -3,7 +3,7 @@
 #ifndef TIDE_TESTS_GPT2_RIG_H
 #define TIDE_TESTS_GPT2_RIG_H
 
-#include "src/model/gpt2.h"
+#include "src/model/decoder.h"
 #include "tests/golden/gpt2_golden.h"
 
 /* Of every step in fp16; its gradients are caught without it. */
@@ -11,8 +11,8 @@
 
 typedef struct gpt2_rig {
     tide_pool *pool;
-    tide_gpt2 *model;
-    tide_gpt2_config config;
+    tide_decoder *model;
+    tide_model_config config;
     tide_dtype dtype;
     uint64_t elements[GOLDEN_PARAMS];        /* in files */
     uint64_t memory_elements[GOLDEN_PARAMS]; /* in the pool */

@@ -8,7 +8,7 @@
 #ifndef TIDE_TESTS_SIM_FILES_H
 #define TIDE_TESTS_SIM_FILES_H
 
-#include "src/checkpoint/files.h"
+#include "src/files/files.h"
 
 typedef struct sim_files sim_files;
 

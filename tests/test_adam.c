@@ -1,4 +1,5 @@
 /* AdamW: truth against float64, and the same bits from every instruction set, thread count and cut. */
+#include "kernels/costs.h"
 #include "tests/test_kernels.h"
 
 /* A run of params and their state. */
@@ -178,8 +179,8 @@ static void unify_state(adam_state *state)
     unify_nans(state->variance);
 }
 
-static void check_same_bits_as(const adam_state *begin, const adam_state *expected, const tide_kernels *kernels,
-                               int threads)
+static void check_same_bits_as(const adam_state *begin, const adam_state *expected,
+                               const tide_kernels *kernels, int threads)
 {
     adam_state state = state_copy(begin);
     use_threads(threads);
@@ -342,9 +343,10 @@ static void check_shift(const tide_kernels *kernels, const adam_state *before, c
 {
     const tide_dtype dtype = before->param.dtype;
     adam_state state = {buffer_shifted(before->param, shift[0]), buffer_shifted(before->master, shift[1]),
-                        buffer_shifted(before->momentum, shift[2]), buffer_shifted(before->variance, shift[3]),
-                        before->elements};
-    const tide_adamw_segment segment = {.param = (char *)state.param.data + shift[0] * tide_dtype_bytes(dtype),
+                        buffer_shifted(before->momentum, shift[2]),
+                        buffer_shifted(before->variance, shift[3]), before->elements};
+    const tide_adamw_segment segment = {.param =
+                                            (char *)state.param.data + shift[0] * tide_dtype_bytes(dtype),
                                         .master = (float *)state.master.data + shift[1],
                                         .momentum = (float *)state.momentum.data + shift[2],
                                         .variance = (float *)state.variance.data + shift[3],

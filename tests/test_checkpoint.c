@@ -503,7 +503,7 @@ static void another_model_data_seed_or_batch_is_refused(void **unused)
     run.model.layers = 12;
     assert_mismatch(files, &run, "model.layers 6, this run has 12");
     run = state_at(2);
-    run.model.layer_norm_epsilon = 1e-6;
+    run.model.norm_epsilon = 1e-6;
     assert_mismatch(files, &run, "model.layer_norm_epsilon 1e-05, this run has 1e-06");
     run = state_at(2);
     run.seed = 1;

@@ -58,11 +58,13 @@ static inline tide_status push_values(void *context, size_t tensor, tide_value v
 
 static inline tide_train_state state_at(uint64_t step)
 {
+    tide_model_config model;
+    assert_int_equal(tide_model_config_open("gpt2-nano", &model), TIDE_OK);
     return (tide_train_state){.step = step,
                               .tokens = step * 4096,
                               .adam_step = step - 1,
                               .skipped = 1,
-                              .model = {"gpt2-nano", 6, 256, 8, 256, 256, 1e-5},
+                              .model = model,
                               .seed = 0xFFFFFFFFFFFFFFF1u,
                               .data_fingerprint = 0x8123456789abcdefu,
                               .seq_len = 256,

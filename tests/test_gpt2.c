@@ -68,10 +68,10 @@ static void check_qkv_bias(const gpt2_rig *r, const char *name, size_t index, co
 static void check_gradients(const gpt2_rig *r, float *const *truth, double tolerance)
 {
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&r->config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&r->config, i, &param);
         const uint64_t count = r->elements[i];
-        if (param.role == TIDE_GPT2_ATTN_QKV_BIAS)
+        if (param.role == TIDE_ROLE_QKV_BIAS)
             check_qkv_bias(r, param.name, i, truth[i], tolerance);
         else
             check_part(param.name, relative_error(r->gradients[i], truth[i], 0, count, count, count),
@@ -351,8 +351,8 @@ static void gradients_agree_with_finite_differences_in_float64(void **state)
     double *params[GOLDEN_PARAMS];
     to_float64(&r, params);
     for (size_t i = 0; i < GOLDEN_PARAMS; i += test_thin(5)) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&r.config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&r.config, i, &param);
         check_part(param.name, error_along_gradient(&r, params, i), 1e-5);
         check_part(param.name, error_along_random(&r, params, i), 1e-5);
     }
@@ -404,7 +404,7 @@ static void logits_of_a_position_know_only_what_is_before_it(void **state)
 
     memset(r.tokens + POSITION + 1, 0, (GOLDEN_SEQ_LEN - POSITION - 1) * sizeof r.tokens[0]);
     ok(tide_step_begin(r.pool, &(tide_step_options){.training = false}));
-    ok(tide_gpt2_logits(r.model, r.tokens, POSITION, logits));
+    ok(tide_decoder_logits(r.model, r.tokens, POSITION, logits));
     ok(tide_step_end(r.pool));
     check_logits(logits, truth + (size_t)POSITION * vocabulary, vocabulary);
     free(truth);

@@ -53,7 +53,7 @@ static double gelu(double x)
 }
 
 typedef struct forward {
-    const tide_gpt2_config *config;
+    const tide_model_config *config;
     double *const *params;
     uint32_t layer;
     double *qkv;  /* [seq_len, 3 width] */
@@ -62,24 +62,24 @@ typedef struct forward {
     double *part; /* [width] */
 } forward;
 
-static const double *param(const forward *f, tide_gpt2_role role)
+static const double *param(const forward *f, tide_role role)
 {
-    return f->params[tide_gpt2_param_index(f->config, role, f->layer)];
+    return f->params[tide_model_param_index(f->config, role, f->layer)];
 }
 
 static void add_attention(const forward *f, double *x, uint32_t seq_len)
 {
     const size_t width = f->config->width, head_width = width / f->config->heads;
     for (size_t t = 0; t < seq_len; t++) {
-        layer_norm(x + t * width, param(f, TIDE_GPT2_LN_1_WEIGHT), param(f, TIDE_GPT2_LN_1_BIAS), width,
-                   f->config->layer_norm_epsilon, f->row);
-        linear(f->row, param(f, TIDE_GPT2_ATTN_QKV_WEIGHT), param(f, TIDE_GPT2_ATTN_QKV_BIAS), width,
-               3 * width, f->qkv + t * 3 * width);
+        layer_norm(x + t * width, param(f, TIDE_ROLE_NORM_1_WEIGHT), param(f, TIDE_ROLE_NORM_1_BIAS), width,
+                   f->config->norm_epsilon, f->row);
+        linear(f->row, param(f, TIDE_ROLE_QKV_WEIGHT), param(f, TIDE_ROLE_QKV_BIAS), width, 3 * width,
+               f->qkv + t * 3 * width);
     }
     for (size_t t = 0; t < seq_len; t++) {
         for (size_t head = 0; head < f->config->heads; head++)
             attend(f->qkv, t, width, head_width, head, f->row + head * head_width);
-        linear(f->row, param(f, TIDE_GPT2_ATTN_PROJ_WEIGHT), param(f, TIDE_GPT2_ATTN_PROJ_BIAS), width, width,
+        linear(f->row, param(f, TIDE_ROLE_ATTENTION_WEIGHT), param(f, TIDE_ROLE_ATTENTION_BIAS), width, width,
                f->part);
         for (size_t i = 0; i < width; i++)
             x[t * width + i] += f->part[i];
@@ -90,14 +90,13 @@ static void add_mlp(const forward *f, double *x, uint32_t seq_len)
 {
     const size_t width = f->config->width;
     for (size_t t = 0; t < seq_len; t++) {
-        layer_norm(x + t * width, param(f, TIDE_GPT2_LN_2_WEIGHT), param(f, TIDE_GPT2_LN_2_BIAS), width,
-                   f->config->layer_norm_epsilon, f->row);
-        linear(f->row, param(f, TIDE_GPT2_MLP_FC_WEIGHT), param(f, TIDE_GPT2_MLP_FC_BIAS), width, 4 * width,
-               f->wide);
+        layer_norm(x + t * width, param(f, TIDE_ROLE_NORM_2_WEIGHT), param(f, TIDE_ROLE_NORM_2_BIAS), width,
+                   f->config->norm_epsilon, f->row);
+        linear(f->row, param(f, TIDE_ROLE_FC_WEIGHT), param(f, TIDE_ROLE_FC_BIAS), width, 4 * width, f->wide);
         for (size_t i = 0; i < 4 * width; i++)
             f->wide[i] = gelu(f->wide[i]);
-        linear(f->wide, param(f, TIDE_GPT2_MLP_PROJ_WEIGHT), param(f, TIDE_GPT2_MLP_PROJ_BIAS), 4 * width,
-               width, f->part);
+        linear(f->wide, param(f, TIDE_ROLE_MLP_WEIGHT), param(f, TIDE_ROLE_MLP_BIAS), 4 * width, width,
+               f->part);
         for (size_t i = 0; i < width; i++)
             x[t * width + i] += f->part[i];
     }
@@ -107,9 +106,9 @@ static void add_mlp(const forward *f, double *x, uint32_t seq_len)
 static double row_loss(const forward *f, const double *x, int32_t target, double *logits)
 {
     const size_t width = f->config->width;
-    const double *wte = param(f, TIDE_GPT2_WTE);
-    layer_norm(x, param(f, TIDE_GPT2_LN_F_WEIGHT), param(f, TIDE_GPT2_LN_F_BIAS), width,
-               f->config->layer_norm_epsilon, f->row);
+    const double *wte = param(f, TIDE_ROLE_TOKEN_EMBEDDING);
+    layer_norm(x, param(f, TIDE_ROLE_NORM_F_WEIGHT), param(f, TIDE_ROLE_NORM_F_BIAS), width,
+               f->config->norm_epsilon, f->row);
     double total = 0, of_target = 0;
     for (size_t v = 0; v < f->config->vocab_size; v++) {
         double logit = 0;
@@ -132,8 +131,8 @@ static double sequence_loss(forward *f, const int32_t *inputs, const int32_t *ta
     f->layer = 0;
     for (size_t t = 0; t < seq_len; t++) {
         for (size_t i = 0; i < width; i++)
-            x[t * width + i] = param(f, TIDE_GPT2_WTE)[(size_t)inputs[t] * width + i] +
-                               param(f, TIDE_GPT2_WPE)[t * width + i];
+            x[t * width + i] = param(f, TIDE_ROLE_TOKEN_EMBEDDING)[(size_t)inputs[t] * width + i] +
+                               param(f, TIDE_ROLE_POSITION_EMBEDDING)[t * width + i];
     }
     for (f->layer = 0; f->layer < f->config->layers; f->layer++) {
         add_attention(f, x, seq_len);
@@ -146,7 +145,7 @@ static double sequence_loss(forward *f, const int32_t *inputs, const int32_t *ta
     return loss;
 }
 
-double float64_gpt2_loss(const tide_gpt2_config *config, double *const *params, const int32_t *inputs,
+double float64_gpt2_loss(const tide_model_config *config, double *const *params, const int32_t *inputs,
                          const int32_t *targets, uint32_t sequences, uint32_t seq_len, double *logits)
 {
     forward f = {.config = config,

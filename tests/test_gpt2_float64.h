@@ -5,9 +5,9 @@
 
 #include "src/model/params.h"
 
-/* params[tide_gpt2_param_index] in creation order; inputs and targets [sequences x seq_len]. Mean cross
+/* params[tide_model_param_index] in creation order; inputs and targets [sequences x seq_len]. Mean cross
  * entropy in nats. `logits` (may be NULL) gets [sequences x seq_len, vocab_size]. */
-double float64_gpt2_loss(const tide_gpt2_config *config, double *const *params, const int32_t *inputs,
+double float64_gpt2_loss(const tide_model_config *config, double *const *params, const int32_t *inputs,
                          const int32_t *targets, uint32_t sequences, uint32_t seq_len, double *logits);
 
 #endif

@@ -21,7 +21,7 @@ enum { VOCABULARY = 65, ROWS = 128 };
 
 static const tide_dtype dtypes[] = {TIDE_DTYPE_FP32, TIDE_DTYPE_BF16, TIDE_DTYPE_FP16};
 
-enum { DTYPES = sizeof dtypes / sizeof dtypes[0], WTE = TIDE_GPT2_WTE };
+enum { DTYPES = sizeof dtypes / sizeof dtypes[0], WTE = TIDE_ROLE_TOKEN_EMBEDDING };
 
 /* A large number that the dtype has; the logits that it makes need not be numbers. */
 static float poison_of(tide_dtype dtype)
@@ -41,7 +41,7 @@ static void poison(gpt2_rig *r, float value)
     assert_non_null(values);
     for (uint64_t i = 0; i < padding(r); i++)
         values[i] = i % 3 == 0 ? -value : value;
-    ok(tide_param_set(r->pool, tide_gpt2_param_handle(r->model, WTE), TIDE_VALUE_MASTER, r->elements[WTE],
+    ok(tide_param_set(r->pool, tide_decoder_param_handle(r->model, WTE), TIDE_VALUE_MASTER, r->elements[WTE],
                       padding(r), values));
     free(values);
 }
@@ -144,7 +144,7 @@ static void products_over_the_padding_give_the_bits_of_products_without_it(void 
 static void logits_of(gpt2_rig *r, float logits[VOCABULARY])
 {
     ok(tide_step_begin(r->pool, &(tide_step_options){.training = false}));
-    ok(tide_gpt2_logits(r->model, r->tokens, 11, logits));
+    ok(tide_decoder_logits(r->model, r->tokens, 11, logits));
     ok(tide_step_end(r->pool));
 }
 
@@ -177,8 +177,8 @@ static void poison_in_a_row_of_the_vocabulary_is_seen(void **state)
     gpt2_rig_open_small(&r, tide_kernels_cpu(), TIDE_DTYPE_FP32, false, VOCABULARY);
     const double loss = gpt2_rig_evaluate(&r);
     const float value = 1e30F;
-    ok(tide_param_set(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_VALUE_MASTER, r.elements[WTE] - 1, 1,
-                      &value));
+    ok(tide_param_set(r.pool, tide_decoder_param_handle(r.model, WTE), TIDE_VALUE_MASTER, r.elements[WTE] - 1,
+                      1, &value));
     assert_true(gpt2_rig_evaluate(&r) != loss);
     gpt2_rig_close(&r);
 }
@@ -191,9 +191,9 @@ static void setting_the_last_value_sets_the_padding_to_zero(void **state)
     const uint64_t last = r.elements[WTE] - 1;
     float values[2];
     for (int i = 0; i < 2; i++) {
-        ok(tide_gpt2_values_set(r.model, WTE, TIDE_VALUE_MASTER, last - 1 + (uint64_t)i, 1,
-                                r.values[WTE] + last - 1 + i));
-        ok(tide_param_get(r.pool, tide_gpt2_param_handle(r.model, WTE), TIDE_VALUE_MASTER, last + 1, 1,
+        ok(tide_decoder_values_set(r.model, WTE, TIDE_VALUE_MASTER, last - 1 + (uint64_t)i, 1,
+                                   r.values[WTE] + last - 1 + i));
+        ok(tide_param_get(r.pool, tide_decoder_param_handle(r.model, WTE), TIDE_VALUE_MASTER, last + 1, 1,
                           values + i));
     }
     assert_true(values[0] != 0 && values[1] == 0);
@@ -214,8 +214,8 @@ static void values_of_all_params_heal_a_torn_pool(void **state)
                                        .epsilon = 1e-8f,
                                        .loss_scale = 1};
     ok(tide_step_begin(r.pool, &options));
-    ok(tide_gpt2_upload(r.model, r.tokens, r.tokens + 1));
-    if (tide_gpt2_train(r.model, 1) == TIDE_OK)
+    ok(tide_decoder_upload(r.model, r.tokens, r.tokens + 1));
+    if (tide_decoder_train(r.model, 1) == TIDE_OK)
         (void)tide_step_end(r.pool);
     assert_int_not_equal(tide_pool_drain(r.pool), TIDE_OK);
     (void)tide_step_abort(r.pool);

@@ -39,8 +39,8 @@ static void check_embedding_backward(const tide_kernels *kernels, tide_dtype dty
             wpe_expected[i / width % LENGTH * width + i % width] += buffer_get(dout, i);
         }
         run_kernel(kernels->embedding_backward,
-                   &(tide_embedding_backward_args){tokens.data, dout.data, dwte.data, dwpe.data, rows, LENGTH, width,
-                                                   VOCABULARY, dtype});
+                   &(tide_embedding_backward_args){tokens.data, dout.data, dwte.data, dwpe.data, rows, LENGTH,
+                                                   width, VOCABULARY, dtype});
         assert_close(dwte, wte_expected, VOCABULARY * width, 1e-5);
         assert_close(dwpe, wpe_expected, LENGTH * width, 1e-6);
         free(wte_expected);
@@ -124,7 +124,8 @@ static void check_norm_shape(const tide_kernels *kernels, tide_dtype dtype, size
     buffer bias = buffer_random(width, dtype, 0.5), dout = buffer_random(elements, dtype, 1.0);
     buffer out = buffer_of(elements, dtype), din = buffer_of(elements, dtype);
     buffer mean = buffer_of(rows, TIDE_DTYPE_FP32), rstd = buffer_of(rows, TIDE_DTYPE_FP32);
-    buffer dweight = buffer_random(width, TIDE_DTYPE_FP32, 1.0), dbias = buffer_random(width, TIDE_DTYPE_FP32, 1.0);
+    buffer dweight = buffer_random(width, TIDE_DTYPE_FP32, 1.0),
+           dbias = buffer_random(width, TIDE_DTYPE_FP32, 1.0);
     norm_truth t = {.x = buffer_values(in),
                     .w = buffer_values(weight),
                     .b = buffer_values(bias),
@@ -137,14 +138,15 @@ static void check_norm_shape(const tide_kernels *kernels, tide_dtype dtype, size
                     .db = buffer_values(dbias)};
     for (size_t row = 0; row < rows; row++)
         truth_row(&t, row, width);
-    run_kernel(kernels->layer_norm, &(tide_layer_norm_args){in.data, weight.data, bias.data, out.data, mean.data,
-                                                            rstd.data, rows, width, 1e-5f, dtype});
+    run_kernel(kernels->layer_norm, &(tide_layer_norm_args){in.data, weight.data, bias.data, out.data,
+                                                            mean.data, rstd.data, rows, width, 1e-5f, dtype});
     assert_close(out, t.y, elements, 2e-6);
     assert_close(mean, t.mean, rows, 1e-6);
     assert_close(rstd, t.rstd, rows, 2e-6);
     run_kernel(kernels->layer_norm_backward,
-               &(tide_layer_norm_backward_args){in.data, weight.data, dout.data, mean.data, rstd.data, din.data,
-                                                dweight.data, dbias.data, rows, width, false, dtype});
+               &(tide_layer_norm_backward_args){in.data, weight.data, dout.data, mean.data, rstd.data,
+                                                din.data, dweight.data, dbias.data, rows, width, false,
+                                                dtype});
     assert_close(din, t.dx, elements, 2e-6);
     assert_close(dweight, t.dw, width, 2e-6);
     assert_close(dbias, t.db, width, 2e-6);
@@ -171,11 +173,13 @@ static void check_bias(const tide_kernels *kernels, tide_dtype dtype)
     const norm_shape shapes[] = {{4100, 24}, {4100, 33}, {2049, 40}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         const size_t rows = shapes[s].rows, width = shapes[s].width;
-        buffer dout = buffer_random(rows * width, dtype, 1.0), dbias = buffer_random(width, TIDE_DTYPE_FP32, 1.0);
+        buffer dout = buffer_random(rows * width, dtype, 1.0),
+               dbias = buffer_random(width, TIDE_DTYPE_FP32, 1.0);
         double *expected = buffer_values(dbias);
         for (size_t i = 0; i < rows * width; i++)
             expected[i % width] += buffer_get(dout, i);
-        run_kernel(kernels->bias_backward, &(tide_bias_backward_args){dout.data, dbias.data, rows, width, dtype});
+        run_kernel(kernels->bias_backward,
+                   &(tide_bias_backward_args){dout.data, dbias.data, rows, width, dtype});
         assert_close(dbias, expected, width, 2e-6);
         free(expected);
         buffer_free(dout);
@@ -189,6 +193,129 @@ static void columns_of_thousands_of_rows_are_summed(void **state)
     for_each_configuration(check_bias);
 }
 
+/* ---- what models of Llama's kind add ---- */
+
+/* Heads wider than a block holds, and more heads than a grid has rows. */
+static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, size_t rows, size_t heads,
+                                 size_t width)
+{
+    const size_t all = rows * heads, elements = all * width;
+    const double tolerance =
+        1e-5; /* squares do not cancel, so neither do their roundings; one of 16401 left out makes 3e-5 */
+    buffer in = buffer_random(elements, dtype, 2.0), weight = buffer_random(width, dtype, 1.5);
+    buffer dout = buffer_random(elements, dtype, 1.0), out = buffer_of(elements, dtype),
+           din = buffer_of(elements, dtype);
+    buffer rstd = buffer_of(all, TIDE_DTYPE_FP32), dweight = buffer_random(width, TIDE_DTYPE_FP32, 1.0);
+    double *x = buffer_values(in), *w = buffer_values(weight), *g = buffer_values(dout),
+           *y = doubles(elements);
+    double *rstds = doubles(all), *dx = doubles(elements), *dw = buffer_values(dweight);
+    for (size_t head = 0; head < all; head++) {
+        double squares = 0.0, products = 0.0;
+        for (size_t i = head * width; i < (head + 1) * width; i++) {
+            squares += x[i] * x[i];
+            products += g[i] * w[i % width] * x[i];
+        }
+        const double r = rstds[head] = 1.0 / sqrt(squares / (double)width + 1e-5);
+        for (size_t i = head * width; i < (head + 1) * width; i++) {
+            y[i] = x[i] * r * w[i % width];
+            dx[i] = r * (g[i] * w[i % width] - x[i] * r * r * products / (double)width);
+            dw[i % width] += g[i] * x[i] * r;
+        }
+    }
+    run_kernel(kernels->rms_norm,
+               &(tide_rms_norm_args){in.data, weight.data, out.data, rstd.data, rows, heads, width,
+                                     heads * width, heads * width, 1e-5f, dtype});
+    assert_close(out, y, elements, tolerance);
+    assert_close(rstd, rstds, all, tolerance);
+    run_kernel(kernels->rms_norm_backward,
+               &(tide_rms_norm_backward_args){in.data, weight.data, dout.data, rstd.data, din.data,
+                                              dweight.data, rows, heads, width, heads * width, heads * width,
+                                              false, dtype});
+    assert_close(din, dx, elements, tolerance);
+    assert_close(dweight, dw, width, tolerance);
+    double *values[] = {x, w, g, y, rstds, dx, dw};
+    buffer buffers[] = {in, weight, dout, out, din, rstd, dweight};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        free(values[i]);
+        buffer_free(buffers[i]);
+    }
+}
+
+static void check_rms_norms(const tide_kernels *kernels, tide_dtype dtype)
+{
+    check_rms_norm_shape(kernels, dtype, 2, 1, 1040);
+    check_rms_norm_shape(kernels, dtype, 3, 1, 8200);
+    check_rms_norm_shape(kernels, dtype, 2, 1, 16401);
+    check_rms_norm_shape(kernels, dtype, 1100, 3, 20);
+    check_rms_norm_shape(kernels, dtype, 66001, 1, 2);
+}
+
+static void wide_heads_and_many_heads_are_rms_normed_as_in_float64(void **state)
+{
+    (void)state;
+    for_each_configuration(check_rms_norms);
+}
+
+/* More rows than a grid has rows, and rows longer than a grid is wide. */
+static void check_gates(const tide_kernels *kernels, tide_dtype dtype)
+{
+    const norm_shape shapes[] = {{66001, 3}, {2, 700001}};
+    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+        const size_t rows = shapes[s].rows, width = shapes[s].width;
+        buffer in = buffer_random(rows * 2 * width, dtype, 4.0),
+               dout = buffer_random(rows * width, dtype, 1.0);
+        buffer out = buffer_of(rows * width, dtype), din = buffer_of(rows * 2 * width, dtype);
+        run_kernel(kernels->swiglu, &(tide_swiglu_args){in.data, out.data, rows, width, dtype});
+        run_kernel(kernels->swiglu_backward,
+                   &(tide_swiglu_backward_args){in.data, dout.data, din.data, rows, width, dtype});
+        for (size_t i = 0; i < rows * width; i++) {
+            const size_t gate = i / width * 2 * width + i % width;
+            const double x = buffer_get(in, gate), up = buffer_get(in, gate + width), g = buffer_get(dout, i);
+            const double sigmoid = 1.0 / (1.0 + exp(-x));
+            assert_near(out, i, x * sigmoid * up, 1e-4);
+            assert_near(din, gate, g * up * sigmoid * (1.0 + x * (1.0 - sigmoid)), 1e-4);
+            assert_near(din, gate + width, g * x * sigmoid, 1e-4);
+        }
+        buffer buffers[] = {in, dout, out, din};
+        for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+            buffer_free(buffers[i]);
+    }
+}
+
+static void many_rows_and_long_rows_pass_the_gate(void **state)
+{
+    (void)state;
+    for_each_configuration(check_gates);
+}
+
+/* Every pair (3, 4), turned by 2 pi / 5 x its position in the sequence. */
+static void check_rope(const tide_kernels *kernels, tide_dtype dtype)
+{
+    enum { ROWS = 66001, PERIOD = 5 };
+    const double angle = 2.0 * acos(-1.0) / PERIOD;
+    buffer data = buffer_of(ROWS * 2, dtype), table = buffer_of(PERIOD * 2, TIDE_DTYPE_FP32);
+    for (size_t i = 0; i < ROWS * 2; i++)
+        buffer_set(data, i, i % 2 == 0 ? 3.0 : 4.0);
+    for (size_t position = 0; position < PERIOD; position++) {
+        buffer_set(table, 2 * position, cos(angle * (double)position));
+        buffer_set(table, 2 * position + 1, sin(angle * (double)position));
+    }
+    run_kernel(kernels->rope, &(tide_rope_args){data.data, table.data, ROWS, PERIOD, 1, 2, 2, false, dtype});
+    for (size_t row = 0; row < ROWS; row++) {
+        const double c = cos(angle * (double)(row % PERIOD)), s = sin(angle * (double)(row % PERIOD));
+        assert_near(data, 2 * row, 3.0 * c - 4.0 * s, 1e-5);
+        assert_near(data, 2 * row + 1, 4.0 * c + 3.0 * s, 1e-5);
+    }
+    buffer_free(data);
+    buffer_free(table);
+}
+
+static void every_one_of_many_rows_is_turned(void **state)
+{
+    (void)state;
+    for_each_configuration(check_rope);
+}
+
 /* ---- cross entropy ---- */
 
 typedef struct loss_shape {
@@ -196,7 +323,8 @@ typedef struct loss_shape {
 } loss_shape;
 
 /* The loss of one row; `logits` become their gradient. */
-static double loss_truth(double *logits, size_t vocabulary, size_t leading_dimension, size_t target, double scale)
+static double loss_truth(double *logits, size_t vocabulary, size_t leading_dimension, size_t target,
+                         double scale)
 {
     double largest = -INFINITY, sum = 0.0;
     for (size_t i = 0; i < vocabulary; i++)
@@ -205,7 +333,8 @@ static double loss_truth(double *logits, size_t vocabulary, size_t leading_dimen
         sum += exp(logits[i] - largest);
     const double loss = log(sum) + largest - logits[target];
     for (size_t i = 0; i < leading_dimension; i++)
-        logits[i] = i < vocabulary ? scale * (exp(logits[i] - largest) / sum - (i == target ? 1.0 : 0.0)) : 0.0;
+        logits[i] =
+            i < vocabulary ? scale * (exp(logits[i] - largest) / sum - (i == target ? 1.0 : 0.0)) : 0.0;
     return loss;
 }
 
@@ -213,7 +342,8 @@ static void check_cross_entropy(const tide_kernels *kernels, tide_dtype dtype)
 {
     const loss_shape shapes[] = {{2, 50257, 50257}, {2, 50257, 50304}, {3, 16384, 16392}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        const size_t rows = shapes[s].rows, vocabulary = shapes[s].vocabulary, stride = shapes[s].leading_dimension;
+        const size_t rows = shapes[s].rows, vocabulary = shapes[s].vocabulary,
+                     stride = shapes[s].leading_dimension;
         buffer logits = buffer_random(rows * stride, dtype, 8.0), losses = buffer_of(rows, TIDE_DTYPE_FP32);
         buffer targets = buffer_bytes(rows * sizeof(int32_t));
         double *gradient = buffer_values(logits), *expected = doubles(rows);
@@ -222,8 +352,9 @@ static void check_cross_entropy(const tide_kernels *kernels, tide_dtype dtype)
             ((int32_t *)targets.data)[row] = (int32_t)target;
             expected[row] = loss_truth(gradient + row * stride, vocabulary, stride, target, 0.25);
         }
-        run_kernel(kernels->cross_entropy, &(tide_cross_entropy_args){logits.data, targets.data, losses.data, rows,
-                                                                      vocabulary, stride, 0.25f, true, dtype});
+        run_kernel(kernels->cross_entropy,
+                   &(tide_cross_entropy_args){logits.data, targets.data, losses.data, rows, vocabulary,
+                                              stride, 0.25f, true, dtype});
         assert_close(losses, expected, rows, 1e-6);
         assert_close(logits, gradient, rows * stride, 1e-6);
         free(gradient);
@@ -283,6 +414,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_of_thousands_of_rows_gets_every_one_of_them),
         cmocka_unit_test(wide_rows_and_many_rows_are_normed_as_in_float64),
+        cmocka_unit_test(wide_heads_and_many_heads_are_rms_normed_as_in_float64),
+        cmocka_unit_test(many_rows_and_long_rows_pass_the_gate),
+        cmocka_unit_test(every_one_of_many_rows_is_turned),
         cmocka_unit_test(columns_of_thousands_of_rows_are_summed),
         cmocka_unit_test(a_vocabulary_of_several_tiles_has_its_loss_and_gradient),
         cmocka_unit_test(losses_of_several_tiles_are_summed_in_order),

@@ -36,10 +36,10 @@ def refusals(bench):
     metrics.write_text("as it was\n")
     outputs = ["--checkpoint", folder, "--metrics", metrics]
     for name, part, options in (
-            ("a pattern that matches nothing", r"freeze h\.2\.\*: no param of .* has such a name", ["--freeze", "h.2.*"]),
-            ("one of two matches nothing", r"freeze wte: no param", ["--freeze", "wpe.*", "--freeze", "wte"]),
-            ("everything frozen", "freeze: all 28 params are frozen", ["--freeze", "*"]),
-            ("everything frozen, by parts", "all 28 params are frozen", ["--freeze", "w*", "--freeze", "h.*", "--freeze", "ln_f.*"])):
+            ("a pattern that matches nothing", r"freeze h\.2\.\*: no tensor of .* has such a name", ["--freeze", "h.2.*"]),
+            ("one of two matches nothing", r"freeze wte: no tensor", ["--freeze", "wpe.*", "--freeze", "wte"]),
+            ("everything frozen", "freeze: all 28 tensors are frozen", ["--freeze", "*"]),
+            ("everything frozen, by parts", "all 28 tensors are frozen", ["--freeze", "w*", "--freeze", "h.*", "--freeze", "ln_f.*"])):
         one_line(bench, name, 2, part, *tiny, *options, *outputs)
         one_line(bench, name + ", predicted", 2, part, "--model", bench.tiny, "--device", "null", *MACHINE, *options)
     one_line(bench, "an empty pattern", 2, "--freeze .*must not be empty", *tiny, "--freeze=", *outputs)
@@ -67,7 +67,7 @@ def same_bits(bench):
             at = command.index("--chunk-size")
             del command[at:at + 2]
         run = bench.run(*command)
-        good = bench.tap.ok(run.status == 0 and "frozen: params named w[tp]e.weight h.[0-4].* ln_f.*\n" in run.out,
+        good = bench.tap.ok(run.status == 0 and "frozen: tensors named w[tp]e.weight h.[0-4].* ln_f.*\n" in run.out,
                             f"{name}: a run that trains the last block says what is frozen", run)
         results[name] = (trajectory(metrics), weights(saved, STEPS)) if good else None
     first = results["all resident"]

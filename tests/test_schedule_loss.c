@@ -71,7 +71,7 @@ static double ops_at(double share, double seconds[STEP_OPS_MAX])
 
 typedef struct rig {
     tide_trainer_options trainer;
-    const tide_gpt2 *model;
+    const tide_decoder *model;
     step_sizes sizes;
     double least, most; /* of its rows; most: over what is allowed */
 } rig;
@@ -113,12 +113,12 @@ static void play(rig *it, const device *on, double link_share, bool clips)
 }
 
 /* The pool is there for its sizes only. */
-static void open_rig(rig *it, tide_pool **pool, tide_gpt2 **model)
+static void open_rig(rig *it, tide_pool **pool, tide_decoder **model)
 {
     tide_trainer_options sizes, resolved;
     tide_trainer_plan plan;
     tide_trainer_options_default(&sizes);
-    step_ok(tide_gpt2_config_open("gpt2", &sizes.model), "gpt2");
+    step_ok(tide_model_config_open("gpt2", &sizes.model), "gpt2");
     sizes.data = __FILE__;
     sizes.seq_len = 256;
     sizes.batch_tokens = 256;
@@ -141,7 +141,7 @@ static void a_step_loses_at_most_a_twentieth_of_what_its_order_demands(void **st
     (void)state;
     rig it;
     tide_pool *pool;
-    tide_gpt2 *model;
+    tide_decoder *model;
     open_rig(&it, &pool, &model);
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
         for (size_t k = 0; k < sizeof link_shares / sizeof link_shares[0]; k++) {
@@ -150,7 +150,7 @@ static void a_step_loses_at_most_a_twentieth_of_what_its_order_demands(void **st
         }
     }
     tide_pool_destroy(pool);
-    tide_gpt2_destroy(model);
+    tide_decoder_destroy(model);
     if (it.most > 1)
         fail_msg("a step takes %.3f of what is allowed", it.most);
     if (it.least < BEATEN_LEAST)

@@ -1,4 +1,5 @@
 /* The trainer by itself: what is refused, what is planned, what the null device does. */
+#include "src/train/trainer_internal.h"
 #include "tests/golden/gpt2_run.h"
 #include "tests/test_trainer_rig.h"
 
@@ -16,14 +17,14 @@
 static void check_initial_values(tide_trainer *trainer, size_t index)
 {
     const tide_train_state *about = tide_trainer_state(trainer);
-    tide_gpt2_param param;
-    tide_param handle;
-    tide_gpt2_param_describe(&about->model, index, &param);
+    tide_model_tensor param;
+    tide_model_tensor_describe(&about->model, index, &param);
+    const tide_param handle = tide_decoder_param_handle(trainer->model, param.param);
     float *values = malloc(param.elements * sizeof *values), *truth = malloc(param.elements * sizeof *truth);
     assert_true(values && truth);
-    assert_true(tide_param_find(tide_trainer_pool(trainer), param.name, &handle));
-    ok(tide_param_get(tide_trainer_pool(trainer), handle, TIDE_VALUE_MASTER, 0, param.elements, values));
-    tide_gpt2_init_range(&about->model, about->seed, index, 0, param.elements, truth);
+    ok(tide_param_get(tide_trainer_pool(trainer), handle, TIDE_VALUE_MASTER, param.first, param.elements,
+                      values));
+    tide_model_init_range(&about->model, about->seed, index, 0, param.elements, truth);
     assert_memory_equal(values, truth, param.elements * sizeof *values);
     free(values);
     free(truth);
@@ -38,7 +39,7 @@ static void initial_values_are_the_generators_for_any_thread_count(void **state)
         options.pool.threads = threads;
         tide_trainer *trainer;
         ok(tide_trainer_create(&options, &trainer));
-        for (size_t i = 0; i < tide_gpt2_param_count(&options.model); i++)
+        for (size_t i = 0; i < tide_model_tensor_count(&options.model); i++)
             check_initial_values(trainer, i);
         tide_trainer_destroy(trainer);
     }
@@ -78,7 +79,7 @@ static void all_that_is_made_at_start_is_told(void **state)
     assert_int_equal(it.device_slots, plan->device_slots * plan->chunk_bytes);
     assert_int_equal(it.host_slots, plan->host_slots * plan->chunk_bytes);
     assert_true(it.region >= plan->region_bytes);
-    assert_int_equal(it.values, 4 * tide_gpt2_element_count(&options.model));
+    assert_int_equal(it.values, 4 * tide_model_element_count(&options.model));
     assert_int_equal(it.loaded, 0);
 
     char path[96];
@@ -90,7 +91,7 @@ static void all_that_is_made_at_start_is_told(void **state)
     options.resume_dir = path;
     ok(tide_trainer_create(&options, &trainer));
     assert_int_equal(it.values, 0);
-    assert_in_range(it.loaded, 12 * tide_gpt2_element_count(&options.model), saved.bytes);
+    assert_in_range(it.loaded, 12 * tide_model_element_count(&options.model), saved.bytes);
     assert_int_equal(it.loaded, it.to_load);
     tide_trainer_destroy(trainer);
 }
@@ -257,7 +258,8 @@ static void a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_tha
 static void check_plan(const tide_trainer_plan *plan)
 {
     assert_int_equal(plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], plan->residual_bytes + plan->saved_bytes);
-    assert_int_equal(plan->pool.nonmodel_bytes, plan->token_bytes + plan->loss_bytes + plan->logits_bytes);
+    assert_int_equal(plan->pool.nonmodel_bytes,
+                     plan->token_bytes + plan->loss_bytes + plan->logits_bytes + plan->rope_bytes);
     assert_int_equal(plan->saved_bytes, (plan->blocks - plan->recomputed_blocks) * plan->saved_block_bytes);
     assert_int_equal(plan->micro_batches * plan->micro_batch_sequences, plan->batch_sequences);
     assert_true(plan->step_flops > 0);

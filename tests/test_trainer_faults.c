@@ -4,6 +4,7 @@
 #include "offload/device.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer_internal.h"
+#include "tests/small_model.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_rig.h"
 
@@ -110,7 +111,7 @@ static void faults_of_the_device_change_no_bit(const tide_trainer_options *optio
         met++;
         n = n < 8 ? n + 1 : n == 8 ? first : n + 47 * test_thin(3);
     }
-    assert_true(met > 20 / test_thin(2));
+    assert_true(met > 15 / test_thin(2));
     track_free(&truth);
 }
 
@@ -128,11 +129,13 @@ static void faults_of_the_device_change_no_bit_without_clipping(void **state)
     faults_of_the_device_change_no_bit(&options, 50);
 }
 
-/* Blocks 1 and 3 and the position embedding are trained. */
+/* Blocks 1 and 3 are trained, and the position embedding or the head where there is one. */
 static void faults_of_the_device_change_no_bit_with_frozen_params(void **state)
 {
     (void)state;
-    static const char *const frozen[] = {"wte.*", "h.[02].*", "ln_f.*"};
+    const char *const frozen[] = {family_word("wte.*", "model.embed_tokens.*"),
+                                  family_word("h.[02].*", "model.layers.[02].*"),
+                                  family_word("ln_f.*", "model.norm.*")};
     for (int clipped = 0; clipped < 2; clipped++) {
         tide_trainer_options options = tight_options(clipped);
         options.freeze = frozen;
@@ -165,9 +168,9 @@ static bool updates_wait(tide_trainer *trainer)
 static void give_an_evaluation_up(tide_trainer *trainer, bool computed)
 {
     ok(tide_step_begin(trainer->pool, &(tide_step_options){.training = false}));
-    ok(tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets));
+    ok(tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets));
     if (computed)
-        ok(tide_gpt2_evaluate(trainer->model));
+        ok(tide_decoder_evaluate(trainer->model));
     (void)tide_fail(TIDE_ERROR_CORRUPT, "given up");
     assert_int_equal(tide_trainer_abort(trainer, TIDE_ERROR_CORRUPT), TIDE_ERROR_CORRUPT);
     assert_string_equal(tide_message(), "given up"); /* and not that the step could not be */
@@ -353,23 +356,29 @@ static void set_master(tide_trainer *trainer, const char *name, uint64_t element
     ok(tide_param_set(tide_trainer_pool(trainer), param, TIDE_VALUE_MASTER, element, 1, &value));
 }
 
+/* A number of the last norm, without which no loss is made. */
+static const char *last_norm(void)
+{
+    return family_word("ln_f.bias", "model.norm.weight");
+}
+
 static void a_norm_that_is_not_finite_skips_the_step(void **state)
 {
     (void)state;
+    const char *inner = family_word("h.0.mlp.c_fc.weight", "model.layers.0.mlp.gate_proj.weight");
     const tide_trainer_options options = tight_options(1);
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
-    const float bias = master_at(trainer, "ln_f.bias", 3),
-                other = master_at(trainer, "h.0.mlp.c_fc.weight", 7);
-    set_master(trainer, "ln_f.bias", 3, INFINITY);
+    const float before = master_at(trainer, last_norm(), 3), other = master_at(trainer, inner, 7);
+    set_master(trainer, last_norm(), 3, INFINITY);
     tide_trainer_report report;
     ok(tide_trainer_step(trainer, &report));
     assert_true(report.skipped);
     assert_int_equal(report.skipped_in_row, 1);
     assert_int_equal(report.step, 1);
     assert_true(isfinite(report.gradient_norm) == 0);
-    assert_true(master_at(trainer, "h.0.mlp.c_fc.weight", 7) == other);
-    set_master(trainer, "ln_f.bias", 3, bias);
+    assert_true(master_at(trainer, inner, 7) == other);
+    set_master(trainer, last_norm(), 3, before);
     ok(tide_trainer_step(trainer, &report));
     assert_false(report.skipped);
     assert_true(isfinite(report.loss) != 0);
@@ -385,7 +394,7 @@ static void ten_skipped_steps_in_a_row_end_the_run(void **state)
     const tide_trainer_options options = tight_options(1);
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
-    set_master(trainer, "ln_f.bias", 3, INFINITY);
+    set_master(trainer, last_norm(), 3, INFINITY);
     for (int step = 1; step < 10; step++)
         ok(tide_trainer_step(trainer, NULL));
     assert_int_equal(tide_trainer_step(trainer, NULL), TIDE_ERROR_NONFINITE);
@@ -398,7 +407,7 @@ static void a_gradient_that_is_not_finite_ends_a_run_without_clipping(void **sta
     const tide_trainer_options options = tight_options(0);
     tide_trainer *trainer;
     ok(tide_trainer_create(&options, &trainer));
-    set_master(trainer, "ln_f.bias", 3, INFINITY);
+    set_master(trainer, last_norm(), 3, INFINITY);
     assert_int_equal(tide_trainer_step(trainer, NULL), TIDE_ERROR_NONFINITE);
     assert_int_equal(tide_trainer_state(trainer)->step, 0);
     tide_trainer_destroy(trainer);

@@ -86,25 +86,25 @@ static void twenty_fp16_steps_follow_pytorchs(void **state)
 
 /* A softmax does not feel what the keys' bias adds to all its scores: its gradient is zero, what is computed is rounding, and
  * AdamW makes steps of it. */
-static bool is_key_bias(const tide_gpt2_param *param, uint64_t element)
+static bool is_key_bias(const tide_model_param *param, uint64_t element)
 {
     const uint64_t width = golden_config().width;
-    return param->role == TIDE_GPT2_ATTN_QKV_BIAS && element >= width && element < 2 * width;
+    return param->role == TIDE_ROLE_QKV_BIAS && element >= width && element < 2 * width;
 }
 
 /* What is trained is where PyTorch has it, and what is frozen is where it was. */
 static void check_weights(const tide_trainer *trainer, const golden_frozen *golden, double within)
 {
-    const tide_gpt2_config config = golden_config();
+    const tide_model_config config = golden_config();
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&config, i, &param);
         float *values = malloc(param.elements * sizeof *values),
               *first = malloc(param.elements * sizeof *first);
         assert_true(values && first);
-        ok(tide_gpt2_values_get(trainer->model, i, TIDE_VALUE_MASTER, 0, param.elements, values));
+        ok(tide_decoder_values_get(trainer->model, i, TIDE_VALUE_MASTER, 0, param.elements, values));
         golden_param_values(&config, i, first);
-        assert_int_equal(tide_gpt2_param_is_frozen(trainer->model, i), golden->is_frozen[i]);
+        assert_int_equal(tide_decoder_tensor_is_frozen(trainer->model, i), golden->is_frozen[i]);
         for (uint64_t n = 0; n < GOLDEN_SAMPLES && !golden->is_frozen[i]; n++) {
             const uint64_t element = n * (param.elements / GOLDEN_SAMPLES);
             const double is = values[element], truth = golden->weights[i][n];

@@ -2,6 +2,7 @@
  * status each time, nothing half made, and the same call succeeds afterwards. Requests of oneDNN, hwloc and
  * OpenMP are their own and do not fail here. */
 #include "tests/sim_memory.h"
+#include "tests/small_model.h"
 #include "tests/test_trainer_rig.h"
 
 #include <setjmp.h>
@@ -14,7 +15,9 @@
 static tide_trainer_options plain_options(void)
 {
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
-    static const char *const frozen[] = {"wpe.*", "h.0.*"};
+    static const char *frozen[2];
+    frozen[0] = family_word("wpe.*", "model.norm.*");
+    frozen[1] = family_word("h.0.*", "model.layers.0.*");
     options.model.layers = 2;
     options.freeze = frozen;
     options.freeze_count = 2;

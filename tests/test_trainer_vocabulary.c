@@ -3,6 +3,7 @@
  * 257 rows, and those of the time before rows were padded are read and written as they were.
  */
 #include "chunk/layout.h"
+#include "tests/small_model.h"
 #include "tests/test_trainer_rig.h"
 
 #include <math.h>
@@ -240,14 +241,15 @@ static void files_have_the_vocabularys_rows_and_their_bytes(void **state)
     char *content = file_bytes(saved.path, "model.safetensors", &bytes);
     uint64_t header_bytes;
     memcpy(&header_bytes, content, sizeof header_bytes);
-    assert_int_equal(bytes, 8 + header_bytes + 4 * tide_gpt2_element_count(&options.model));
+    assert_int_equal(bytes, 8 + header_bytes + 4 * tide_model_element_count(&options.model));
     assert_non_null(strstr(
         content + 8, "\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[257,96],\"data_offsets\":[0,98688]}"));
     assert_non_null(
         strstr(content + 8, "\"wpe.weight\":{\"dtype\":\"F32\",\"shape\":[64,96],\"data_offsets\":[98688,"));
     float *wte = malloc(VOCABULARY * WIDTH * sizeof *wte);
     assert_non_null(wte);
-    tide_gpt2_init_range(&options.model, options.seed, TIDE_GPT2_WTE, 0, VOCABULARY * WIDTH, wte);
+    tide_model_init_range(&options.model, options.seed, TIDE_ROLE_TOKEN_EMBEDDING, 0, VOCABULARY * WIDTH,
+                          wte);
     assert_memory_equal(content + 8 + header_bytes, wte, VOCABULARY * WIDTH * sizeof *wte);
     free(wte);
     free(content);
@@ -268,12 +270,12 @@ static void a_file_of_padded_rows_is_refused(void **state)
     (void)state;
     tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = open_run(&options);
-    const size_t count = tide_gpt2_param_count(&options.model);
-    tide_gpt2_param *params = calloc(count, sizeof *params);
+    const size_t count = tide_model_param_count(&options.model);
+    tide_model_param *params = calloc(count, sizeof *params);
     tide_checkpoint_tensor *tensors = calloc(count, sizeof *tensors);
     assert_true(params && tensors);
     for (size_t i = 0; i < count; i++) {
-        tide_gpt2_param_describe(&options.model, i, &params[i]);
+        tide_model_param_describe(&options.model, i, &params[i]);
         tensors[i] = (tide_checkpoint_tensor){.name = params[i].name,
                                               .rank = params[i].rank,
                                               .shape = {params[i].memory_rows, params[i].shape[1]}};
@@ -302,8 +304,7 @@ static tide_trainer_options golden_options(const char *data)
     shard_write(data, tokens, TOKENS);
     tide_trainer_options options;
     tide_trainer_options_default(&options);
-    options.model = (tide_gpt2_config){
-        .layers = 1, .width = 8, .heads = 1, .context = 4, .vocab_size = 5, .layer_norm_epsilon = 1e-5};
+    options.model = gpt2_of(1, 8, 1, 4, 5);
     options.data = data;
     options.steps = 2;
     options.seq_len = 4;
@@ -342,7 +343,7 @@ static void the_plan_counts_the_models_params_and_says_what_padding_costs(void *
     const tide_trainer_options options = small_options(text, TIDE_DTYPE_BF16);
     tide_trainer *trainer = open_run(&options);
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
-    assert_int_equal(plan->params, tide_gpt2_element_count(&options.model));
+    assert_int_equal(plan->params, tide_model_element_count(&options.model));
     assert_int_equal(plan->pool.params, plan->params + PADDING);
     assert_int_equal(plan->padding_bytes, 14 * PADDING);
     assert_int_equal(plan->pool.model_bytes, 14 * plan->params + plan->padding_bytes);

@@ -14,6 +14,7 @@ that it ends in minutes and needs no GPU:
     meson setup                   builds the CUDA module for one architecture: the line's, or as PTX; tests by name need none
     tools/test.sh                 gets --list: the whole suite is what .ci/run has run before
     "# ... hours", "# ... figures"   gets --quick
+    "# ... downloads PyTorch"     gets --list: some GB for every change would be too much
     "# ... needs a GPU"           may end in one line that says that there is no GPU, once its options have been read
     "# ... needs nvcc"            may end with words about nvcc where there is none, but not for its options
 
@@ -77,6 +78,8 @@ def adapted(command, comment):
         given = given.replace("tools/test.sh", "tools/test.sh --list", 1)
     if re.search(r"\b(hours|figures)\b", comment):
         given += " --quick"
+    if "downloads PyTorch" in comment:
+        given += " --list"
     return given
 
 
@@ -147,6 +150,7 @@ def check_pages(copy, pages, tap):
 def check_that_it_can_fail(copy, tap):
     for wrong, comment in (("tidepool train --modle gpt2 --data book.txt", ""), ("tools/demo.sh --fast", ""),
                            ("tools/test.sh fulll", ""), ("tools/bench.sh --speed", "figures"), ("tools/campaign.sh --all", "hours"),
+                           ("tools/hf_check.sh bert", "downloads PyTorch"),
                            ("tools/gpu_check.sh --al", "needs a GPU"), ("tools/gpu_check.sh --architecture 90 --only biuld", "needs nvcc"),
                            ("tidepool train --device cuda:0 --data book.txt --stps 2", "needs a GPU")):
         good, _, run = copy.works(wrong, comment)

@@ -8,6 +8,7 @@
 #include "src/train/json_line.h"
 #include "tools/checkpoint_options.h"
 #include "tools/command.h"
+#include "tools/model_text.h"
 #include "tools/train_report.h"
 #include "tools/units.h"
 
@@ -40,7 +41,8 @@ static tide_status look(const view *it, const char *path, bool quick, tide_check
     tide_making making;
     tide_making_begin(&making, stderr);
     const tide_status status =
-        tide_checkpoint_check_run(it->files, path, quick, show_progress, &making, check);
+        tide_checkpoint_check_run(it->files, path, quick ? TIDE_CHECKPOINT_SIZES : TIDE_CHECKPOINT_BYTES,
+                                  show_progress, &making, check);
     tide_making_end(&making);
     return status;
 }
@@ -158,13 +160,12 @@ static void list_print(const view *it)
     printf("\n");
 }
 
-static void model_print(const tide_gpt2_config *model)
+static void model_print(const tide_model_config *model)
 {
     const char *name = tide_model_shape_name(model);
-    char layers[TIDE_UNITS_TEXT_BYTES], heads[TIDE_UNITS_TEXT_BYTES];
-    printf("  %-16s %s%s%s, width %u, %s, context %u, vocabulary %u\n", "model", name != NULL ? name : "",
-           name != NULL ? ": " : "", tide_count_noun(model->layers, "layer", layers), model->width,
-           tide_count_noun(model->heads, "head", heads), model->context, model->vocab_size);
+    char text[TIDE_MODEL_TEXT_BYTES];
+    printf("  %-16s %s: %s\n", "model", name != NULL ? name : tide_model_family_name(model->family),
+           tide_model_text(model, text));
 }
 
 static void state_print(const tide_checkpoint_check *check)
@@ -242,9 +243,13 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     const tide_train_state *state = &check->state;
     const char *name = tide_model_shape_name(&state->model);
     tide_json_text(line, "model", name != NULL ? name : "");
+    tide_json_text(line, "family", tide_model_family_name(state->model.family));
     tide_json_count(line, "layers", state->model.layers);
     tide_json_count(line, "width", state->model.width);
     tide_json_count(line, "heads", state->model.heads);
+    tide_json_count(line, "kv_heads", state->model.kv_heads);
+    tide_json_count(line, "head_width", state->model.head_width);
+    tide_json_count(line, "mlp_width", state->model.mlp_width);
     tide_json_count(line, "context", state->model.context);
     tide_json_count(line, "vocab_size", state->model.vocab_size);
     tide_json_count(line, "params", check->params);

@@ -10,6 +10,7 @@ enum { TIDE_EXIT_OK = 0, TIDE_EXIT_FAILURE = 1, TIDE_EXIT_USAGE = 2 };
 int tide_command_train(int count, char *const *arguments);
 int tide_command_trace(int count, char *const *arguments);
 int tide_command_checkpoint(int count, char *const *arguments);
+int tide_command_export(int count, char *const *arguments);
 int tide_command_info(int count, char *const *arguments);
 
 /* Print this thread's message as the command's one line on stderr; returns the exit status for `status`. */

@@ -16,6 +16,7 @@ static const command commands[] = {
     {&tide_train_page, tide_command_train},
     {&tide_trace_page, tide_command_trace},
     {&tide_checkpoint_page, tide_command_checkpoint},
+    {&tide_export_page, tide_command_export},
     {&tide_info_page, tide_command_info},
 };
 
@@ -92,7 +93,8 @@ static int output_check(int exit_status)
 int main(int count, char **arguments)
 {
     if (count < 2) {
-        fputs("tidepool: a command is missing (train, trace, checkpoint or info; see tidepool --help)\n",
+        fputs("tidepool: a command is missing (train, trace, checkpoint, export or info; see tidepool "
+              "--help)\n",
               stderr);
         return TIDE_EXIT_USAGE;
     }

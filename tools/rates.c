@@ -9,7 +9,7 @@
  */
 #include "tools/rates.h"
 
-#include "kernels/kernels.h"
+#include "kernels/costs.h"
 #include "offload/topology.h"
 #include "src/pool/target.h"
 

@@ -16,9 +16,12 @@
  */
 #include "src/train/metrics.h"
 #include "tools/command.h"
+#include "tools/export_options.h"
+#include "tools/model_text.h"
 #include "tools/options.h"
 #include "tools/rates.h"
 #include "tools/train_folder.h"
+
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_trace.h"
@@ -113,10 +116,26 @@ static tide_status machine_fill(train_run *run)
 
 /* ---- 2: outputs ---- */
 
+/* What --export writes, and where: as the run's params are. */
+static tide_export export_of(train_run *run)
+{
+    return (tide_export){.files = tide_files_posix(),
+                         .out = run->settings.export,
+                         .model = &run->options.model,
+                         .origin = run->options.weights,
+                         .dtype = tide_export_dtype_of(run->options.pool.dtype),
+                         .max_shard_bytes = TIDE_EXPORT_SHARD_BYTES,
+                         .progress = tide_making_show,
+                         .progress_context = &run->making};
+}
+
 static tide_status outputs_open(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
+    const tide_export export = export_of(run);
     tide_status status = tide_train_folder_check(settings, &run->options, &run->folder);
+    if (status == TIDE_OK && settings->export != NULL)
+        status = tide_export_check(&export);
     if (status == TIDE_OK && settings->metrics != NULL)
         status = tide_metrics_open(settings->metrics, &run->metrics);
     if (status == TIDE_OK)
@@ -128,11 +147,12 @@ static tide_status outputs_open(train_run *run)
     return status;
 }
 
-/* A run that failed leaves no empty folder behind; one with a checkpoint in it can't be removed. */
+/* A run that failed leaves no folder without a checkpoint behind. */
 static void folder_withdraw(const train_run *run)
 {
     const tide_files *files = tide_files_posix();
-    if (run->folder.made)
+    if (run->folder.made && run->saved_step == UINT64_MAX &&
+        tide_export_keep_origin(files, run->settings.checkpoint, NULL) == TIDE_OK)
         (void)files->remove_folder(files->context, run->settings.checkpoint);
 }
 
@@ -186,12 +206,10 @@ static void run_print(const train_run *run)
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
     const tide_trainer_options *options = &run->options;
-    const tide_gpt2_config *model = &options->model;
-    char layers[TIDE_UNITS_TEXT_BYTES], heads[TIDE_UNITS_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES],
-        tokens[TIDE_UNITS_TEXT_BYTES], sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
-    printf("%s: %s, width %u, %s, context %u, vocabulary %u\n", model->name,
-           tide_count_noun(model->layers, "layer", layers), model->width,
-           tide_count_noun(model->heads, "head", heads), model->context, model->vocab_size);
+    const tide_model_config *model = &options->model;
+    char sizes[TIDE_MODEL_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES],
+        sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
+    printf("%s: %s\n", model->name, tide_model_text(model, sizes));
     printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", options->pool.device,
            tide_dtype_name(options->pool.dtype), (unsigned long long)options->seed,
            tide_count_noun(options->steps, "step", steps),
@@ -208,11 +226,31 @@ static void run_print(const train_run *run)
                options->loss_scale == 0 ? " (dynamic)" : "");
     printf("\n");
     if (run->freeze[0] != '\0')
-        printf("frozen: params named %s\n", run->freeze);
+        printf("frozen: tensors named %s\n", run->freeze);
     const char *folder =
         run->settings.checkpoint != NULL ? run->settings.checkpoint : run->settings.resume_from;
     if (tide_train_settings_predict(&run->settings) && folder != NULL)
         printf("the null device computes nothing: nothing is resumed from or saved to %s\n", folder);
+    if (run->settings.from_weights && tide_trainer_computes(run->trainer) &&
+        !tide_trainer_resumed_get(run->trainer)->resumed)
+        printf("begins with the weights in %s\n", run->options.weights);
+}
+
+/* A run's checkpoints have the files that their export copies beside them, from the first one on. One that goes on has them
+ * already, unless it saves to another folder than it began in. */
+static tide_status origin_keep(const train_run *run)
+{
+    char origin[TIDE_CHECKPOINT_PATH_BYTES];
+    const char *folder = run->settings.checkpoint;
+    bool kept = false;
+    if (folder == NULL || !tide_trainer_computes(run->trainer))
+        return TIDE_OK;
+    if (tide_trainer_resumed_get(run->trainer)->resumed) {
+        const tide_status status = tide_export_origin_kept(tide_files_posix(), folder, origin, &kept);
+        if (status != TIDE_OK || kept || run->options.weights == NULL)
+            return status;
+    }
+    return tide_export_keep_origin(tide_files_posix(), folder, run->options.weights);
 }
 
 static tide_status trainer_open(train_run *run)
@@ -224,6 +262,8 @@ static tide_status trainer_open(train_run *run)
     tide_making_end(&run->making);
     if (status == TIDE_OK)
         status = tide_train_folder_begin(&run->folder, stdout);
+    if (status == TIDE_OK)
+        status = origin_keep(run);
     if (status != TIDE_OK)
         return tide_train_folder_advise(&run->settings, status);
     device_print(run);
@@ -399,6 +439,18 @@ static tide_status ending_save(train_run *run)
     return TIDE_OK;
 }
 
+static tide_status export(train_run *run)
+{
+    const tide_export export = export_of(run);
+    tide_making_begin(&run->making, stderr);
+    const tide_status status = tide_trainer_export(run->trainer, &export);
+    tide_making_end(&run->making);
+    if (status == TIDE_OK)
+        tide_progress_line(&run->progress, "exported %s in %s", export.out,
+                           tide_weights_dtype_name(export.dtype));
+    return status;
+}
+
 static tide_status ending_run(train_run *run)
 {
     uint64_t step = tide_trainer_state(run->trainer)->step;
@@ -411,6 +463,10 @@ static tide_status ending_run(train_run *run)
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
     bool finished = signal_seen == 0 && tide_trainer_computes(run->trainer);
+    if (status == TIDE_OK && finished && run->settings.export != NULL)
+        status = export(run);
+    else if (status == TIDE_OK && run->settings.export != NULL)
+        tide_progress_line(&run->progress, "nothing was exported: the run is not done");
     if (status == TIDE_OK && finished && run->settings.eval_every != 0)
         status = evaluate(run);
     if (status == TIDE_OK && finished && run->settings.sample != 0)

@@ -84,7 +84,7 @@ static tide_status later_check(const tide_folder *held, uint64_t step, tide_trai
     tide_folder_step_path(held, step, path);
     tide_making_begin(&making, stderr);
     const tide_status status =
-        tide_checkpoint_check_run(held->files, path, false, check_show, &making, &check);
+        tide_checkpoint_check_run(held->files, path, TIDE_CHECKPOINT_BYTES, check_show, &making, &check);
     tide_making_end(&making);
     if (status != TIDE_OK)
         return status;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { DELAY_MAX_US = 200 };
 
@@ -131,7 +132,8 @@ static tide_status trace_steps_check(const char *text)
     const uint64_t steps = is_number ? strtoull(text, NULL, 10) : 0;
     if (strcmp(text, "all") == 0 || (steps >= 1 && steps <= TRACE_STEPS_MOST))
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --trace-steps %s: must be all or a number from 1 to %d", text,
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "tidepool train: --trace-steps %s: must be all or a number from 1 to %d", text,
                      TRACE_STEPS_MOST);
 }
 
@@ -146,8 +148,12 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     if (status == TIDE_OK)
         status = needs_check(given, "--resume", "--checkpoint");
     if (status == TIDE_OK && settings->resume && settings->resume_from != NULL)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "tidepool train: --resume takes the newest checkpoint and --resume-from the one "
-                                              "that it names: give one of them");
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --resume takes the newest checkpoint and --resume-from the one "
+                         "that it names: give one of them");
+    if (status == TIDE_OK && settings->export != NULL && tide_train_settings_predict(settings))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "tidepool train: --export needs a device that computes, not null");
     if (status == TIDE_OK)
         status = needs_check(given, "--keep", "--checkpoint");
     if (status == TIDE_OK)
@@ -162,6 +168,22 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     return status;
 }
 
+/* What is usual for a model that has been trained before, where nothing else is asked for. */
+static void weights_defaults(tide_train_settings *settings, const bool given[TIDE_OPTIONS_MAX])
+{
+    struct stat about;
+    settings->from_weights = !tide_model_is_preset(settings->model) && stat(settings->model, &about) == 0 &&
+                             S_ISDIR(about.st_mode);
+    if (!settings->from_weights)
+        return;
+    if (!was_given(given, "--lr"))
+        settings->lr = 1e-5;
+    if (!was_given(given, "--weight-decay"))
+        settings->weight_decay = 0;
+    if (!was_given(given, "--sample"))
+        settings->sample = 0;
+}
+
 tide_status tide_train_settings_parse(int count, char *const *arguments, tide_train_settings *settings)
 {
     bool given[TIDE_OPTIONS_MAX] = {false};
@@ -174,19 +196,20 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     parsed.machine_given = was_given(given, "--machine-flops") && was_given(given, "--machine-device-rate") &&
                            was_given(given, "--machine-host-rate") && parsed.machine_map_given &&
                            was_given(given, "--link-bandwidth");
+    weights_defaults(&parsed, given);
     status = settings_check(&parsed, given);
     if (status == TIDE_OK)
         *settings = parsed;
     return status;
 }
 
-static tide_status model_open(const tide_train_settings *settings, tide_gpt2_config *model)
+static tide_status model_open(const tide_train_settings *settings, tide_model_config *model)
 {
-    tide_status status = tide_gpt2_config_open(settings->model, model);
+    tide_status status = tide_model_config_open(settings->model, model);
     if (status != TIDE_OK || settings->vocab_size == 0)
         return status;
     model->vocab_size = (uint32_t)settings->vocab_size;
-    return tide_gpt2_config_check(model, "--vocab-size");
+    return tide_model_config_check(model, "--vocab-size");
 }
 
 static void pool_options_fill(const tide_train_settings *settings, const char *device,
@@ -239,6 +262,7 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.resume_dir =
         settings->resume && !tide_train_settings_predict(settings) ? settings->checkpoint : NULL;
     filled.save_weights_only = settings->save != 0;
+    filled.weights = settings->from_weights ? settings->model : NULL;
     filled.resume_from = tide_train_settings_predict(settings) ? NULL : settings->resume_from;
     pool_options_fill(settings, device, &filled.pool);
     *result = filled;

@@ -12,6 +12,7 @@
 
 typedef struct tide_train_settings {
     const char *model;
+    bool from_weights; /* --model names a folder: the run begins with its weights */
     const char *data;
     uint64_t steps;
     uint64_t batch_tokens;
@@ -47,6 +48,7 @@ typedef struct tide_train_settings {
     int save; /* all, weights */
     bool resume;
     const char *resume_from; /* NULL: not given */
+    const char *export;      /* NULL: not given */
     uint64_t eval_every;
     uint64_t sample;
 

@@ -131,16 +131,18 @@ static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)
 static tide_status region_print(const tide_trainer_plan *plan, FILE *out)
 {
     const tide_pool_plan *pool = &plan->pool;
-    uint64_t nonmodel[] = {plan->token_bytes, plan->loss_bytes, plan->logits_bytes};
+    uint64_t nonmodel[] = {plan->token_bytes, plan->loss_bytes, plan->logits_bytes, plan->rope_bytes};
     uint64_t region[] = {pool->nonmodel_bytes, pool->workspace_bytes, pool->shared_accumulator_bytes,
                          pool->scalar_bytes};
-    tide_status status = sum_check("the trainer's part of the region", pool->nonmodel_bytes, nonmodel, 3);
+    tide_status status = sum_check("the trainer's part of the region", pool->nonmodel_bytes, nonmodel, 4);
     if (status == TIDE_OK)
         status = sum_check("the region", pool->region_bytes, region, 4);
     plan_line(out, 4, "region", pool->region_bytes, "");
     plan_line(out, 6, "tokens", plan->token_bytes, "inputs and targets of a batch");
     plan_line(out, 6, "losses", plan->loss_bytes, "");
     plan_line(out, 6, "logits for sampling", plan->logits_bytes, "");
+    if (plan->rope_bytes != 0)
+        plan_line(out, 6, "rotary positions", plan->rope_bytes, "");
     plan_line(out, 6, "workspace and accumulators", pool->workspace_bytes, "of the op that needs most");
     plan_line(out, 6, "shared accumulators", pool->shared_accumulator_bytes,
               "of gradients that several ops make");

@@ -9,20 +9,23 @@
 #define SIZE_LEAST 1.0
 #define SIZE_MOST  1152921504606846976.0 /* 1024 PiB */
 
-#define PRESETS "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl"
+#define PRESETS                                                                                              \
+    "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-3.2-1b, llama-3.1-8b, "            \
+    "llama-3.1-70b, qwen2.5-7b, qwen3-8b, qwen3-32b"
 
 /* clang-format off */ /* one entry a paragraph */
 static const tide_option options[] = {
     {.help = "model and data"},
-    {.name = "--model", .kind = TIDE_OPTION_TEXT, .offset = AT(model), .metavar = "NAME|FILE",
+    {.name = "--model", .kind = TIDE_OPTION_TEXT, .offset = AT(model), .metavar = "NAME|PATH",
      .required = true,
      .words = PRESETS,
-     .help = PRESETS ", or a Hugging Face config.json of type gpt2"},
+     .help = PRESETS ", or a Hugging Face folder (config.json, safetensors) of a GPT-2, Llama, Mistral, Qwen2 or Qwen3 to begin "
+             "with; of a config.json by itself the sizes count, and initial values"},
     {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = AT(data), .metavar = "PATH",
      .value_help = "none; needed unless --device null",
      .help = "a text file (its bytes are the tokens), a shard in llm.c's formats (uint16 or uint32 tokens), or a folder of shards (*.bin)"},
     {.name = "--seq-len", .kind = TIDE_OPTION_COUNT, .offset = AT(seq_len), .metavar = "N", .least = 1,
-     .most = 1048576, .value_help = "the model's context",
+     .most = 16777216, .value_help = "the model's context; of a folder at most 4096",
      .help = "tokens of a sequence"},
     {.name = "--vocab-size", .kind = TIDE_OPTION_COUNT, .offset = AT(vocab_size), .metavar = "N",
      .least = 1, .most = 16777216, .value_help = "the model's",
@@ -46,13 +49,13 @@ static const tide_option options[] = {
      .help = "sequences computed at once; divides the batch"},
     {.name = "--lr", .kind = TIDE_OPTION_REAL, .offset = AT(lr), .metavar = "X", .most = 1000,
      .value = "6e-4",
-     .help = "learning rate after warm-up; a cosine takes it down to a tenth"},
+     .help = "learning rate after warm-up; a cosine takes it down to a tenth; of a --model DIR 1e-5 where not given"},
     {.name = "--warmup", .kind = TIDE_OPTION_COUNT, .offset = AT(warmup), .metavar = "N", .most = 1e12,
      .value_help = "a tenth of the steps, at most 100",
      .help = "steps of linear warm-up"},
     {.name = "--weight-decay", .kind = TIDE_OPTION_REAL, .offset = AT(weight_decay), .metavar = "X",
      .most = 1000, .value = "0.1",
-     .help = "decoupled, on matrices and embeddings only"},
+     .help = "decoupled, on matrices and embeddings only; of a --model DIR 0 where not given"},
     {.name = "--clip", .kind = TIDE_OPTION_REAL, .offset = AT(clip), .metavar = "X", .most = 1e9,
      .value = "1.0",
      .help = "global gradient norm to clip to; 0: no clipping, updates run during backward"},
@@ -61,7 +64,7 @@ static const tide_option options[] = {
      .help = "multiply the loss' gradient by it; dynamic: from 65536 on, half after an overflow, twice after 2000 steps"},
     {.name = "--freeze", .kind = TIDE_OPTION_TEXTS, .offset = AT(freeze), .metavar = "GLOB",
      .value_help = "none",
-     .help = "do not train params of such names, as in 'h.[0-9].*': 2 bytes each instead of 14, no gradients"},
+     .help = "do not train tensors of such names, as in 'h.[0-9].*': 2 bytes each instead of 14, no gradients"},
     {.name = "--recompute", .kind = TIDE_OPTION_CHOICE, .offset = AT(recompute), .metavar = "auto|none|all",
      .value = "auto",
      .help = "blocks whose activations backward computes again; never changes a bit"},
@@ -115,12 +118,14 @@ static const tide_option options[] = {
      .help = "continue from the newest checkpoint in --checkpoint, if there is one"},
     {.name = "--resume-from", .kind = TIDE_OPTION_TEXT, .offset = AT(resume_from), .metavar = "DIR/step-N",
      .help = "continue from this very checkpoint; later ones in --checkpoint must be damaged, and are set aside as step-M.damaged"},
+    {.name = "--export", .kind = TIDE_OPTION_TEXT, .offset = AT(export), .metavar = "DIR",
+     .help = "write the model into this new folder at the end, as tidepool export does; not where a signal ends the run"},
     {.name = "--eval-every", .kind = TIDE_OPTION_COUNT, .offset = AT(eval_every), .metavar = "N",
      .most = 1e12, .value = "100",
      .help = "validation loss every N steps and at the end; 0: never"},
     {.name = "--sample", .kind = TIDE_OPTION_COUNT, .offset = AT(sample), .metavar = "N", .most = 1000000,
      .value = "64",
-     .help = "tokens of text to make at the end; 0: none"},
+     .help = "tokens of text to make at the end; 0: none; of a --model DIR none where not given"},
 
     {.help = "--device null: the machine to predict for"},
     {.name = "--machine-flops", .kind = TIDE_OPTION_REAL, .offset = AT(machine_flops), .metavar = "X",
@@ -148,8 +153,8 @@ static const tide_option options[] = {
 const tide_option_table tide_train_table = {
     .command = "tidepool train",
     .summary =
-        "usage: tidepool train --model NAME|FILE --data PATH [OPTIONS]\n\n"
-        "Trains a GPT-2 within hard budgets of device and host memory. Sizes: 64MiB, 8GiB, 500MB or bytes.",
+        "usage: tidepool train --model NAME|PATH --data PATH [OPTIONS]\n\n"
+        "Trains a model within hard budgets of device and host memory. Sizes: 64MiB, 8GiB, 500MB or bytes.",
     .options = options,
     .count = sizeof options / sizeof options[0],
 };

@@ -29,6 +29,7 @@
  *     done with its own helps with another's: copies and kernels of other streams take a core now and then, and the
  *     thread that lost it must not be waited for.
  */
+#include "kernels/costs.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/variant.h"

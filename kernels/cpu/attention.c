@@ -9,9 +9,9 @@
  *
  *     S^T = K Q^T        P^T = e^(S^T - maximum)        O = O e^(old - new maximum) + P V
  *
- * Backward, per head (a task), recomputes P from the saved logsumexp L and walks query tiles, and for each
- * the key tiles up to the diagonal; dK and dV of the whole head are kept in fp32 and written at the end. D is
- * the row sum of dO O, which stands for the softmax's own mean.
+ * Backward, per head of keys and values (a task), takes the query heads that look at it one after another, recomputes P from
+ * the saved logsumexp L and walks query tiles, and for each the key tiles up to the diagonal; dK and dV of the whole head are
+ * kept in fp32 and written at the end. D is the row sum of dO O, which stands for the softmax's own mean.
  *
  *     P^T = e^(S^T - L)      dV += P^T dO      dS^T = P^T (V dO^T - D)      dK += dS^T Q      dQ += dS K
  *
@@ -22,36 +22,54 @@
 #include "kernels/cpu/tile.h"
 #include "kernels/cpu/variant.h"
 
+#include <float.h>
+
 enum { TILE = 64 };
 
-/* One head of one sequence, as rows within the model's rows. `width` is padded to whole vectors inside tiles.
- */
+/* One query head of one sequence, as rows within the model's rows, with the head of keys and values that it looks at. `width`
+ * is padded to whole vectors inside tiles. */
 typedef struct attention_head {
     size_t width, padded;
-    size_t length;           /* tokens */
-    size_t qkv_row, out_row; /* leading dimensions */
-    size_t q, k, v;          /* where the head's first token's part starts in qkv */
-    size_t out;              /* and in out */
-    size_t statistics;       /* and in logsumexp */
+    size_t length;                 /* tokens */
+    size_t qk_row, v_row, out_row; /* leading dimensions */
+    size_t q, k, v;                /* where the head's first token's part starts in each */
+    size_t out;                    /* and in out */
+    size_t statistics;             /* and in logsumexp */
+    const int32_t *starts;         /* [length] or NULL */
     float scale;
 } attention_head;
 
-static attention_head head_at(size_t index, size_t sequence_length, size_t heads, size_t head_width)
+/* The `number`-th query head of a sequence. */
+static attention_head head_at(const tide_attention_args *shape, size_t sequence, size_t number)
 {
-    const size_t sequence = index / heads, number = index % heads;
-    const size_t model_width = heads * head_width;
-    const size_t q = sequence * sequence_length * 3 * model_width + number * head_width;
-    return (attention_head){.width = head_width,
-                            .padded = tile_pad(head_width),
-                            .length = sequence_length,
-                            .qkv_row = 3 * model_width,
-                            .out_row = model_width,
-                            .q = q,
-                            .k = q + model_width,
-                            .v = q + 2 * model_width,
-                            .out = sequence * sequence_length * model_width + number * head_width,
-                            .statistics = index * sequence_length,
-                            .scale = 1.0f / sqrtf((float)head_width)};
+    const size_t width = shape->head_width, length = shape->sequence_length;
+    const size_t out_row = shape->heads * width, first = sequence * length;
+    const size_t kv_number = number / (shape->heads / shape->kv_heads);
+    return (attention_head){.width = width,
+                            .padded = tile_pad(width),
+                            .length = length,
+                            .qk_row = shape->qk_row,
+                            .v_row = shape->v_row,
+                            .out_row = out_row,
+                            .q = first * shape->qk_row + number * width,
+                            .k = first * shape->qk_row + kv_number * width,
+                            .v = first * shape->v_row + kv_number * width,
+                            .out = first * out_row + number * width,
+                            .statistics = (sequence * shape->heads + number) * length,
+                            .starts = shape->starts ? shape->starts + first : NULL,
+                            .scale = 1.0f / sqrtf((float)width)};
+}
+
+/* The first position that a query may look at. */
+static size_t start_of(const attention_head *head, size_t query)
+{
+    return head->starts ? (size_t)head->starts[query] : 0;
+}
+
+/* Where the key tiles begin that any query from `first_query` on sees: starts never falls. */
+static size_t first_key_tile(const attention_head *head, size_t first_query)
+{
+    return start_of(head, first_query) / TILE * TILE;
 }
 
 static size_t tile_count(size_t begin, size_t length)
@@ -143,12 +161,21 @@ static void add_weighted_queries(float *sum, const float *weights, const float *
                                   .accumulate = true});
 }
 
-/* On the diagonal tile a query sees the keys up to itself. */
-static void mask_future(float *scores, size_t key_count)
+/* Minus infinity for the keys that a query does not see: on the diagonal tile those after itself, and those before its
+ * document. */
+static void mask_scores(float *scores, const attention_head *head, size_t first_query, size_t query_count,
+                        size_t first_key, size_t key_count)
 {
-    for (size_t key = 0; key < key_count; key++)
+    for (size_t key = 0; first_key == first_query && key < key_count; key++)
         for (size_t query = 0; query < key; query++)
             scores[key * TILE + query] = -INFINITY;
+    if (start_of(head, first_query + query_count - 1) <= first_key)
+        return;
+    for (size_t query = 0; query < query_count; query++) {
+        const size_t start = start_of(head, first_query + query);
+        for (size_t key = 0; key < key_count && first_key + key < start; key++)
+            scores[key * TILE + query] = -INFINITY;
+    }
 }
 
 /* ---- forward ---- */
@@ -215,24 +242,24 @@ LANES_INLINE void attend_tile(const tide_attention_args *args, const attention_h
                               const forward_tiles *tiles, tide_dtype dtype)
 {
     const size_t query_count = tile_count(first_query, head->length);
-    load_rows(tiles->rows, head, args->qkv, head->q + first_query * head->qkv_row, head->qkv_row, query_count,
+    load_rows(tiles->rows, head, args->q, head->q + first_query * head->qk_row, head->qk_row, query_count,
               head->scale, dtype);
     transpose_rows(tiles->turned, tiles->rows, head, query_count);
     memset(tiles->out, 0, TILE * head->padded * sizeof(float));
     for (size_t query = 0; query < TILE; query++) {
-        tiles->maximum[query] = -INFINITY;
+        tiles->maximum[query] = -FLT_MAX; /* finite: a query may see nothing of its first tiles */
         tiles->sum[query] = 0.0f;
     }
-    for (size_t first_key = 0; first_key <= first_query; first_key += TILE) {
+    for (size_t first_key = first_key_tile(head, first_query); first_key <= first_query; first_key += TILE) {
         const size_t key_count = tile_count(first_key, head->length);
-        const size_t start = first_key * head->qkv_row;
-        load_rows(tiles->rows, head, args->qkv, head->k + start, head->qkv_row, key_count, 1.0f, dtype);
+        load_rows(tiles->rows, head, args->k, head->k + first_key * head->qk_row, head->qk_row, key_count,
+                  1.0f, dtype);
         multiply_turned(tiles->scores, tiles->rows, tiles->turned, head, key_count);
-        if (first_key == first_query)
-            mask_future(tiles->scores, key_count);
+        mask_scores(tiles->scores, head, first_query, query_count, first_key, key_count);
         soften_scores(tiles, key_count);
         scale_rows(tiles->out, tiles->shrink, head->padded, query_count);
-        load_rows(tiles->rows, head, args->qkv, head->v + start, head->qkv_row, key_count, 1.0f, dtype);
+        load_rows(tiles->rows, head, args->v, head->v + first_key * head->v_row, head->v_row, key_count, 1.0f,
+                  dtype);
         add_weighted_values(tiles->out, tiles->scores, tiles->rows, head, key_count, query_count);
     }
     for (size_t query = 0; query < query_count; query++) {
@@ -264,8 +291,8 @@ static void attend_task(const void *arguments, size_t task, size_t member)
 {
     const tide_attention_args *args = arguments;
     const size_t tiles_per_head = query_tiles(args->sequence_length);
-    const attention_head head =
-        head_at(task / tiles_per_head, args->sequence_length, args->heads, args->head_width);
+    const size_t index = task / tiles_per_head;
+    const attention_head head = head_at(args, index / args->heads, index % args->heads);
     char *own = (char *)args->workspace + member * whole_bytes(forward_elements(head.padded));
     const forward_tiles tiles = forward_tiles_at((float *)own, head.padded);
     BY_DTYPE(args->dtype, attend_tile, args, &head, task % tiles_per_head * TILE, &tiles);
@@ -276,8 +303,8 @@ tide_status VARIANT(attention)(void *stream, const void *arguments)
     const tide_attention_args *args = arguments;
     const size_t tasks = args->batch * args->heads * query_tiles(args->sequence_length);
     (void)stream;
-    assert(tasks == 0 ||
-           (args->qkv && args->out && args->logsumexp && args->workspace && args->head_width > 0));
+    assert(tasks == 0 || (args->q && args->k && args->v && args->out && args->logsumexp && args->workspace));
+    assert(tasks == 0 || (args->head_width > 0 && args->kv_heads > 0 && args->heads % args->kv_heads == 0));
     assert(args->workspace_bytes >= VARIANT(attention_workspace_bytes)(args));
     tide_team_run_uneven(tasks, attend_task, args);
     return TIDE_OK;
@@ -364,8 +391,7 @@ static void key_tile_backward(const attention_head *head, const backward_tiles *
     const size_t at = first_key * head->padded;
     multiply_turned(tiles->weights, tiles->k + at, tiles->q_turned, head, key_count);
     multiply_turned(tiles->dscores, tiles->v + at, tiles->dout_turned, head, key_count);
-    if (first_key == first_query)
-        mask_future(tiles->weights, key_count);
+    mask_scores(tiles->weights, head, first_query, query_count, first_key, key_count);
     differentiate_scores(tiles, key_count);
     add_weighted_queries(tiles->dv + at, tiles->weights, tiles->dout, head, key_count, query_count);
     add_weighted_queries(tiles->dk + at, tiles->dscores, tiles->q, head, key_count, query_count);
@@ -373,33 +399,53 @@ static void key_tile_backward(const attention_head *head, const backward_tiles *
 }
 
 LANES_INLINE void query_tile_backward(const tide_attention_backward_args *args, const attention_head *head,
-                                      size_t first_query, const backward_tiles *tiles, tide_dtype dtype)
+                                      size_t dq, size_t first_query, const backward_tiles *tiles,
+                                      tide_dtype dtype)
 {
     const size_t query_count = tile_count(first_query, head->length);
-    const size_t q = head->q + first_query * head->qkv_row;
-    load_rows(tiles->q, head, args->qkv, q, head->qkv_row, query_count, head->scale, dtype);
+    load_rows(tiles->q, head, args->q, head->q + first_query * head->qk_row, head->qk_row, query_count,
+              head->scale, dtype);
     load_rows(tiles->dout, head, args->dout, head->out + first_query * head->out_row, head->out_row,
               query_count, 1.0f, dtype);
     load_means(args, head, first_query, query_count, tiles, dtype);
     transpose_rows(tiles->q_turned, tiles->q, head, query_count);
     transpose_rows(tiles->dout_turned, tiles->dout, head, query_count);
     memset(tiles->dq, 0, TILE * head->padded * sizeof(float));
-    for (size_t first_key = 0; first_key <= first_query; first_key += TILE)
+    for (size_t first_key = first_key_tile(head, first_query); first_key <= first_query; first_key += TILE)
         key_tile_backward(head, tiles, first_query, query_count, first_key);
-    store_rows(args->dqkv, head, q, head->qkv_row, tiles->dq, query_count, head->scale, dtype);
+    store_rows(args->dq, head, dq + first_query * args->dqkv_row, args->dqkv_row, tiles->dq, query_count,
+               head->scale, dtype);
 }
 
-LANES_INLINE void attend_backward(const tide_attention_backward_args *args, const attention_head *head,
+static tide_attention_args forward_shape(const tide_attention_backward_args *args)
+{
+    return (tide_attention_args){.starts = args->starts,
+                                 .sequence_length = args->sequence_length,
+                                 .heads = args->heads,
+                                 .kv_heads = args->kv_heads,
+                                 .head_width = args->head_width,
+                                 .qk_row = args->qk_row,
+                                 .v_row = args->v_row};
+}
+
+/* One head of keys and values, with all the query heads that look at it, one after another. */
+LANES_INLINE void attend_backward(const tide_attention_backward_args *args, size_t sequence, size_t kv_number,
                                   const backward_tiles *tiles, tide_dtype dtype)
 {
-    const size_t length = head->length, ld = head->qkv_row;
-    load_rows(tiles->k, head, args->qkv, head->k, ld, length, 1.0f, dtype);
-    load_rows(tiles->v, head, args->qkv, head->v, ld, length, 1.0f, dtype);
-    memset(tiles->dk, 0, 2 * length * head->padded * sizeof(float)); /* and dv, which follows it */
-    for (size_t first_query = 0; first_query < length; first_query += TILE)
-        query_tile_backward(args, head, first_query, tiles, dtype);
-    store_rows(args->dqkv, head, head->k, ld, tiles->dk, length, 1.0f, dtype);
-    store_rows(args->dqkv, head, head->v, ld, tiles->dv, length, 1.0f, dtype);
+    const size_t length = args->sequence_length, width = args->head_width, row = args->dqkv_row;
+    const size_t group = args->heads / args->kv_heads, first_row = sequence * length * row;
+    const tide_attention_args shape = forward_shape(args);
+    const attention_head kv = head_at(&shape, sequence, kv_number * group);
+    load_rows(tiles->k, &kv, args->k, kv.k, kv.qk_row, length, 1.0f, dtype);
+    load_rows(tiles->v, &kv, args->v, kv.v, kv.v_row, length, 1.0f, dtype);
+    memset(tiles->dk, 0, 2 * length * kv.padded * sizeof(float)); /* and dv, which follows it */
+    for (size_t number = kv_number * group; number < (kv_number + 1) * group; number++) {
+        const attention_head head = head_at(&shape, sequence, number);
+        for (size_t first_query = 0; first_query < length; first_query += TILE)
+            query_tile_backward(args, &head, first_row + number * width, first_query, tiles, dtype);
+    }
+    store_rows(args->dk, &kv, first_row + kv_number * width, row, tiles->dk, length, 1.0f, dtype);
+    store_rows(args->dv, &kv, first_row + kv_number * width, row, tiles->dv, length, 1.0f, dtype);
 }
 
 size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward_args *shape)
@@ -411,20 +457,20 @@ size_t VARIANT(attention_backward_workspace_bytes)(const tide_attention_backward
 static void attend_backward_task(const void *arguments, size_t task, size_t member)
 {
     const tide_attention_backward_args *args = arguments;
-    const size_t length = args->sequence_length;
-    const attention_head head = head_at(task, length, args->heads, args->head_width);
-    char *own = (char *)args->workspace + member * whole_bytes(backward_elements(length, head.padded));
-    const backward_tiles tiles = backward_tiles_at((float *)own, length, head.padded);
-    BY_DTYPE(args->dtype, attend_backward, args, &head, &tiles);
+    const size_t length = args->sequence_length, padded = tile_pad(args->head_width);
+    char *own = (char *)args->workspace + member * whole_bytes(backward_elements(length, padded));
+    const backward_tiles tiles = backward_tiles_at((float *)own, length, padded);
+    BY_DTYPE(args->dtype, attend_backward, args, task / args->kv_heads, task % args->kv_heads, &tiles);
 }
 
 tide_status VARIANT(attention_backward)(void *stream, const void *arguments)
 {
     const tide_attention_backward_args *args = arguments;
-    const size_t tasks = args->batch * args->heads;
+    const size_t tasks = args->batch * args->kv_heads;
     (void)stream;
-    assert(tasks == 0 ||
-           (args->qkv && args->out && args->dout && args->logsumexp && args->dqkv && args->workspace));
+    assert(tasks == 0 || (args->q && args->k && args->v && args->out && args->dout && args->logsumexp));
+    assert(tasks == 0 || (args->dq && args->dk && args->dv && args->workspace));
+    assert(tasks == 0 || (args->head_width > 0 && args->heads % args->kv_heads == 0));
     assert(args->workspace_bytes >= VARIANT(attention_backward_workspace_bytes)(args));
     tide_team_run_uneven(tasks, attend_backward_task, args);
     return TIDE_OK;

@@ -1,4 +1,4 @@
-/* Embedding: rows of wte picked by token, plus rows of wpe by position.
+/* Embedding: rows of wte picked by token, plus rows of wpe by position where a model has one.
  *
  * Backward adds rows of dout to the rows of dwte their tokens name. Two rows may name the same one, so
  * threads share out columns, not rows: each thread goes through all rows in order over its own columns, and
@@ -25,8 +25,12 @@ LANES_INLINE void embed_row(const tide_embedding_args *args, size_t row, tide_dt
     const size_t width = args->width;
     const size_t bytes = width * tide_dtype_bytes(dtype);
     const char *wte = (const char *)args->wte + token_row(args->tokens, row, args->vocabulary) * bytes;
-    const char *wpe = (const char *)args->wpe + row % args->sequence_length * bytes;
     char *out = (char *)args->out + row * bytes;
+    if (!args->wpe) {
+        memcpy(out, wte, bytes);
+        return;
+    }
+    const char *wpe = (const char *)args->wpe + row % args->sequence_length * bytes;
     for (size_t i = 0; i < width; i += LANES) {
         const lanes sum = lanes_load_until(wte, i, width, dtype) + lanes_load_until(wpe, i, width, dtype);
         lanes_store_until(out, i, width, sum, dtype);
@@ -43,8 +47,7 @@ tide_status VARIANT(embedding)(void *stream, const void *arguments)
 {
     const tide_embedding_args *args = arguments;
     (void)stream;
-    assert(args->rows == 0 ||
-           (args->tokens && args->wte && args->wpe && args->out && args->sequence_length > 0));
+    assert(args->rows == 0 || (args->tokens && args->wte && args->out && args->sequence_length > 0));
     tide_team_run(args->rows, args->rows * args->width, embed_task, args);
     return TIDE_OK;
 }

@@ -7,8 +7,10 @@
  * with c = 1 / (sqrt(width) ln 2), so that q is multiplied as it stands in memory and an exponential is one fused
  * multiply-add and one instruction. O, l and m are fp32 in registers; P is rounded to the element type as the second
  * product's A. At the end O / l, and m / sqrt(width) + ln l for backward. A tile wholly in a warp's future is
- * skipped, and only tiles on the diagonal are masked: the first key tile is in nobody's future, so a maximum is never
- * minus infinity when it is used (unless a product overflows: then the row is NaN, as it is on the CPU).
+ * skipped, as is one before all its documents, and only tiles on the diagonal or where a document begins are masked. A
+ * query whose document begins behind the tile has minus infinity for a maximum so far: 0 is taken off its scores
+ * instead, and its weights are 0. It sees itself in the end (unless a product overflows: then the row is NaN, as it is
+ * on the CPU).
  *
  * What to expect, as arithmetic (nothing here has been timed): on an H200, mma.sync gives some 60% of wgmma's rate,
  * about 500 TFLOP/s of bf16. At width 64 the exponentials cost as many cycles as the products (4096 of them a tile of
@@ -39,17 +41,21 @@ template <int M, int COLUMNS> struct forward_state {
     float maximum[M][2], sum[M][2];
 };
 
-/* Scores of keys later than their query are minus infinity. */
+/* Scores of keys later than their query, or of an earlier document, are minus infinity. */
 template <int ROWS>
-static __device__ __forceinline__ void mask_future(float (&scores)[ROWS / 8][4], int first_query, int first_key)
+static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4], int first_query, int first_key,
+                                                   const tide_starts &starts)
 {
     const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
+    const int start[2] = {starts.at(query), starts.at(query + 8)};
 #pragma unroll
     for (int i = 0; i < ROWS / 8; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-            if (key + 8 * i + e % 2 > query + e / 2 * 8)
+        for (int e = 0; e < 4; e++) {
+            const int here = key + 8 * i + e % 2;
+            if (here > query + e / 2 * 8 || here < start[e / 2])
                 scores[i][e] = -INFINITY;
+        }
 }
 
 /* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. */
@@ -65,8 +71,9 @@ static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], floa
             most = fmaxf(most, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float shrink = tide_exp2<T>((maximum[half] - most) * scale_log2);
-        const float top = most * scale_log2;
+        const float seen = most == -INFINITY ? 0.0f : most; /* no key yet */
+        const float shrink = tide_exp2<T>((maximum[half] - seen) * scale_log2);
+        const float top = seen * scale_log2;
         float added = 0.0f;
 #pragma unroll
         for (int i = 0; i < ROWS / 8; i++)
@@ -108,8 +115,8 @@ static __device__ __forceinline__ void finish(const float (&out)[COLUMNS / 8][4]
 
 template <typename T, int W>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
-    attention_kernel(const typename T::stored *qkv, typename T::stored *out, float *logsumexp,
-                     tide_attention_shape shape)
+    attention_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
+                     typename T::stored *out, float *logsumexp, tide_attention_shape shape)
 {
     typedef forward_plan<T, W> plan;
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
@@ -119,12 +126,15 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
     const int block_end = min(block_first + plan::own, shape.length);
     const int warp_first = block_first + (int)threadIdx.x / TIDE_WARP * 16 * plan::m;
     const int warp_last = warp_first + 16 * plan::m - 1;
+    const unsigned kv_head = place.head / (unsigned)shape.group; /* heads of one group are neighbours */
+    const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.heads);
+    const int warp_start = starts.at(warp_first); /* no query of the warp sees an earlier key */
 
     tide_own_rows<T, W, tide_own_kept<T, W>::kept> own[plan::m];
     forward_state<plan::m, plan::columns> state;
 #pragma unroll
     for (int m = 0; m < plan::m; m++) {
-        own[m].take(tide_head_in_qkv(qkv, place.head, 0, shape), warp_first + 16 * m);
+        own[m].take(tide_head_of(q, place.head, shape.heads, shape.q_row, shape), warp_first + 16 * m);
         state.maximum[m][0] = state.maximum[m][1] = -INFINITY;
         state.sum[m][0] = state.sum[m][1] = 0.0f;
 #pragma unroll
@@ -132,26 +142,29 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
             state.out[m][i][0] = state.out[m][i][1] = state.out[m][i][2] = state.out[m][i][3] = 0.0f;
     }
 
-    const auto use = [&](int k, int v, int first_key) {
-        if (warp_first >= shape.length || first_key > warp_last)
+    const auto use = [&](int keys, int values, int first_key, int) {
+        if (warp_first >= shape.length || first_key > warp_last || first_key + plan::step <= warp_start)
             return;
         float scores[plan::m][plan::step / 8][4];
-        tide_multiply_rows<T, W, plan::m, plan::step>(scores, own, tile, k);
+        tide_multiply_rows<T, W, plan::m, plan::step>(scores, own, tile, keys);
 #pragma unroll
         for (int m = 0; m < plan::m; m++) {
-            if (first_key + plan::step - 1 > warp_first + 16 * m)
-                mask_future<plan::step>(scores[m], warp_first + 16 * m, first_key);
+            const int first = warp_first + 16 * m;
+            if (first_key + plan::step - 1 > first || first_key < starts.at(first + 15))
+                mask_unseen<plan::step>(scores[m], first, first_key, starts);
             soften<T, plan::step, plan::columns>(scores[m], state.out[m], state.maximum[m], state.sum[m],
                                                  shape.scale_log2);
         }
         tide_multiply_weights<T, W, plan::m, plan::step, plan::columns>(
-            state.out, scores, tile, v, place.part * (plan::columns / TIDE_GRANULE));
+            state.out, scores, tile, values, place.part * (plan::columns / TIDE_GRANULE));
     };
-    tide_stream_tiles<T, W, plan::rows, plan::step>(tile, tide_head_in_qkv(qkv, place.head, 1, shape),
-                                        tide_head_in_qkv(qkv, place.head, 2, shape), 0,
-                                        (block_end + plan::rows - 1) / plan::rows, use);
+    tide_stream_tiles<T, W, plan::rows, plan::step>(
+        tile, tide_head_of(k, kv_head, shape.kv_heads, shape.q_row, shape),
+        tide_head_of(v, kv_head, shape.kv_heads, shape.v_row, shape), starts.at(block_first) / plan::rows,
+        (block_end + plan::rows - 1) / plan::rows, 1, use);
 
-    const tide_head_rows<typename T::stored> out_rows = tide_head_in_out(out, place.head, shape);
+    const tide_head_rows<typename T::stored> out_rows =
+        tide_head_of(out, place.head, shape.heads, shape.out_row, shape);
 #pragma unroll
     for (int m = 0; m < plan::m; m++)
         finish<T, plan::columns>(state.out[m], state.maximum[m], state.sum[m], shape, out_rows, warp_first + 16 * m,
@@ -161,13 +174,15 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
 template <typename T, int W> static tide_status attend_padded(void *stream, const tide_attention_args *args)
 {
     typedef forward_plan<T, W> plan;
-    const tide_attention_shape shape = tide_attention_shape_of<T>(args);
+    typedef const typename T::stored *elements;
+    const uintptr_t addresses = (uintptr_t)args->q | (uintptr_t)args->k | (uintptr_t)args->v | (uintptr_t)args->out;
+    tide_attention_shape shape = tide_attention_shape_of<T>(args, 0, addresses);
     unsigned blocks = 0;
-    const tide_status status = tide_attention_blocks(args, plan::own, plan::parts, &blocks);
+    const tide_status status = tide_attention_blocks<T>(&shape, args->batch, true, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK || blocks == 0)
         return status;
     return TIDE_CUDA_LAUNCH("attention", (attention_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS, stream,
-                            (const typename T::stored *)args->qkv, (typename T::stored *)args->out,
+                            (elements)args->q, (elements)args->k, (elements)args->v, (typename T::stored *)args->out,
                             args->logsumexp, shape);
 }
 

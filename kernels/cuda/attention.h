@@ -13,8 +13,15 @@
  * shared memory.
  *
  * W is the head's width padded to 64, 128 or 256; columns beyond the width are zeros in shared memory and in
- * fragments, and are never read or written in global memory. Nor are rows beyond the sequence. A width that is a
- * multiple of 16 bytes is moved in accesses of 16 bytes, any other element by element.
+ * fragments, and are never read or written in global memory. Nor are rows beyond the sequence. Where widths, strides
+ * and addresses are all multiples of 16 bytes, rows are moved in accesses of 16 bytes, else element by element.
+ *
+ * Several query heads, a group, look at one head of keys. So keys are owned for the whole group: Q and dO of its heads
+ * stream past one head after the other, and dK and dV are summed in that order.
+ *
+ * Documents: a query sees the keys from its start on, and starts never fall. So the keys that a block of queries sees
+ * are one range, and so are the queries that see a block of keys. Tiles outside are not streamed, each warp skips the
+ * steps outside of its own, and what remains is masked.
  *
  * Where a warp's rows do not fit registers (fp32, and 256 always) they are read again from global memory, through the
  * first-level cache, chunk by chunk; and from 256 on two blocks share the work of one, each making half of the
@@ -39,55 +46,74 @@ enum { TIDE_ATTENTION_WARPS = 4, TIDE_ATTENTION_THREADS = TIDE_ATTENTION_WARPS *
 #define TIDE_ATTENTION_CACHE_BYTES ((size_t)16 << 10)
 #endif
 
-/* A problem, the same for all three kernels. Passed to them by value. */
+/* A problem, as one kernel sees it. Passed by value. */
 struct tide_attention_shape {
-    size_t model_width;      /* heads x head_width: a row of out; three of them a row of qkv */
-    unsigned sequence_heads; /* batch x heads */
-    unsigned together;       /* heads in a group */
-    int heads, length, width;
-    bool vectors;     /* a row of a head begins on 16 bytes and is whole vectors */
+    const int32_t *starts;   /* where the documents of each sequence's tokens begin; NULL: at 0 */
+    size_t q_row, v_row;     /* of q and k, of v */
+    size_t out_row;          /* of out and dout: heads x width */
+    size_t gradient_row;     /* of dq, dk and dv */
+    unsigned sequence_heads; /* batch x heads that own rows: query heads or, for dK and dV, those of keys */
+    unsigned together;       /* of these, in a group */
+    int heads, kv_heads;
+    int group; /* heads / kv_heads: query heads that look at one head of keys */
+    int length, width;
+    bool vectors;     /* every row of every head begins on 16 bytes and is whole vectors */
     float scale;      /* 1 / sqrt(width) */
     float scale_log2; /* scale / ln 2: exponentials are powers of two */
 };
 
-template <typename T, typename Args> static tide_attention_shape tide_attention_shape_of(const Args *args)
+/* What both kinds of arguments say. `addresses`: all matrices', or-ed. */
+template <typename T, typename Args>
+static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gradient_row, uintptr_t addresses)
 {
-    const float scale = 1.0f / sqrtf((float)args->head_width);
-    const size_t streamed = 2 * args->sequence_length * args->head_width * sizeof(typename T::stored);
-    const size_t fitting = TIDE_ATTENTION_CACHE_BYTES / (streamed ? streamed : 1);
-    const size_t all = args->batch * args->heads;
+    const size_t columns = args->head_width | args->qk_row | args->v_row | gradient_row;
     tide_attention_shape shape = {};
-    shape.model_width = args->heads * args->head_width;
-    shape.sequence_heads = (unsigned)all;
-    shape.together = (unsigned)(fitting < 1 ? 1 : fitting < all ? fitting : all);
+    assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
+    shape.starts = args->starts;
+    shape.q_row = args->qk_row;
+    shape.v_row = args->v_row;
+    shape.out_row = args->heads * args->head_width;
+    shape.gradient_row = gradient_row;
     shape.heads = (int)args->heads;
+    shape.kv_heads = (int)args->kv_heads;
+    shape.group = (int)(args->heads / args->kv_heads);
     shape.length = (int)args->sequence_length;
     shape.width = (int)args->head_width;
-    shape.vectors = args->head_width % T::per_16_bytes == 0;
-    shape.scale = scale;
-    shape.scale_log2 = scale * 1.44269504088896340736f;
+    shape.vectors = columns % T::per_16_bytes == 0 && addresses % 16 == 0;
+    shape.scale = 1.0f / sqrtf((float)args->head_width);
+    shape.scale_log2 = shape.scale * 1.44269504088896340736f;
     return shape;
 }
 
-/* Blocks of one launch: every head's tiles of `own` rows, `parts` blocks each. ARGUMENT for what no kernel here can
- * do: heads wider than 256, and more blocks than a grid has (2^31 - 1: more tokens than any GPU holds). */
-template <typename Args>
-static tide_status tide_attention_blocks(const Args *args, size_t own, size_t parts, unsigned *blocks)
+/* Blocks of one launch: every owning head's tiles of `own` rows, `parts` blocks each; and how many heads go together.
+ * Where queries are owned, a group's heads stream the same keys; a head of keys streams its whole group's queries.
+ * ARGUMENT for what no kernel here can do: heads wider than 256, and more blocks than a grid has (2^31 - 1: more tokens
+ * than any GPU holds). */
+template <typename T>
+static tide_status tide_attention_blocks(tide_attention_shape *shape, size_t batch, bool owns_queries, int own,
+                                         int parts, unsigned *blocks)
 {
-    const size_t tiles = (args->sequence_length + own - 1) / own;
-    const size_t all = args->batch * args->heads * tiles * parts;
-    if (args->head_width > 256)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "attention: heads of width %zu; on CUDA at most 256", args->head_width);
+    const size_t rows = (size_t)shape->length, group = (size_t)shape->group;
+    const size_t heads = (size_t)(owns_queries ? shape->heads : shape->kv_heads);
+    const size_t streamed = 2 * rows * (size_t)shape->width * sizeof(typename T::stored) * (owns_queries ? 1 : group);
+    const size_t fitting = TIDE_ATTENTION_CACHE_BYTES / (streamed ? streamed : 1);
+    const size_t together = (fitting < 1 ? 1 : fitting) * (owns_queries ? group : 1);
+    const size_t tiles = (rows + (size_t)own - 1) / (size_t)own;
+    const size_t all = batch * heads * tiles * (size_t)parts;
+    if (shape->width > 256)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "attention: heads of width %d; on CUDA at most 256", shape->width);
     if (all > 0x7fffffffu)
         return tide_fail(TIDE_ERROR_ARGUMENT, "attention: %zu sequences x %zu heads x %zu tiles are more than a grid",
-                         args->batch, args->heads, tiles);
+                         batch, heads, tiles);
+    shape->sequence_heads = (unsigned)(batch * heads);
+    shape->together = (unsigned)(together < batch * heads ? together : batch * heads);
     *blocks = (unsigned)all;
     return TIDE_OK;
 }
 
 /* What a block works on. */
 struct tide_attention_place {
-    unsigned head; /* sequence x heads + head */
+    unsigned head; /* sequence x heads + head, of those that own rows */
     int order;     /* of its tile among the head's, heaviest first */
     int part;      /* of the output's columns */
 };
@@ -114,27 +140,49 @@ template <typename Stored> struct tide_head_rows {
     bool vectors;
 };
 
-/* The q (which = 0), k (1) or v (2) of a head in qkv or dqkv. */
+/* Head `head` (sequence x heads + number) of a matrix with so many heads a row, rows `row` elements apart. */
 template <typename Stored>
-static __device__ __forceinline__ tide_head_rows<Stored> tide_head_in_qkv(Stored *qkv, unsigned head, int which,
-                                                                          const tide_attention_shape &shape)
+static __device__ __forceinline__ tide_head_rows<Stored> tide_head_of(Stored *matrix, unsigned head, int heads,
+                                                                      size_t row, const tide_attention_shape &shape)
 {
-    const size_t sequence = head / (unsigned)shape.heads, number = head % (unsigned)shape.heads;
-    const size_t row = 3 * shape.model_width;
-    const size_t column = (size_t)which * shape.model_width + number * (size_t)shape.width;
-    return {qkv + sequence * (size_t)shape.length * row + column, row, shape.length, shape.width, shape.vectors};
-}
-
-/* A head's part of out or dout. */
-template <typename Stored>
-static __device__ __forceinline__ tide_head_rows<Stored> tide_head_in_out(Stored *out, unsigned head,
-                                                                          const tide_attention_shape &shape)
-{
-    const size_t sequence = head / (unsigned)shape.heads, number = head % (unsigned)shape.heads;
-    const size_t row = shape.model_width;
-    return {out + sequence * (size_t)shape.length * row + number * (size_t)shape.width, row, shape.length,
+    const size_t sequence = head / (unsigned)heads, number = head % (unsigned)heads;
+    return {matrix + sequence * (size_t)shape.length * row + number * (size_t)shape.width, row, shape.length,
             shape.width, shape.vectors};
 }
+
+/* ---- documents ---- */
+
+/* The starts of a sequence's tokens, never falling from one to the next. */
+struct tide_starts {
+    const int32_t *first; /* NULL: all are 0 */
+    int length;
+
+    static __device__ __forceinline__ tide_starts of(const tide_attention_shape &shape, unsigned sequence)
+    {
+        const size_t before = sequence * (size_t)shape.length;
+        return {shape.starts ? shape.starts + before : NULL, shape.length};
+    }
+    /* Of the token, or of the last where there are not so many. */
+    __device__ __forceinline__ int at(int token) const
+    {
+        return first ? first[min(token, length - 1)] : 0;
+    }
+    /* The first of the tokens [begin, length) whose document begins after `key`; length if none does. All lanes of a
+     * warp come with the same numbers; a round leaves a 32nd part of what there is to search. */
+    __device__ __forceinline__ int end_of(int key, int begin) const
+    {
+        int low = min(begin, length), high = length; /* the answer is in [low, high] */
+        if (!first)
+            return high;
+        while (low < high) {
+            const int stride = (high - low + TIDE_WARP - 1) / TIDE_WARP, token = low + tide_lane() * stride;
+            const int before = __popc(__ballot_sync(0xffffffffu, token < high && first[token] <= key));
+            high = min(high, low + before * stride);
+            low = before > 0 ? low + (before - 1) * stride + 1 : high;
+        }
+        return low;
+    }
+};
 
 /* A vector of the first `inside` elements at `from`, zeros after them; one by one, for any address. */
 template <typename T>
@@ -324,41 +372,55 @@ static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copi
     }
 }
 
-/* use(first tensor's base, second's base, first row) for tiles `begin` to `end` - 1 of both tensors, all the block's
- * threads together; STEP rows of a tile at a time. Steps: 1. the next pair is sent for, into the stage that the last
- * barrier freed; 2. this pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is
- * free. With one stage, 1 comes last. */
+/* use(first tensor's base, second's base, first row, head) for tiles `begin` to `end` - 1 of both tensors, at least one,
+ * of `heads` heads one after the other: the given one, number 0, and its neighbours. All the block's threads together;
+ * STEP rows of a tile at a time. Steps: 1. the next pair is sent for, into the stage that the last barrier freed; 2. this
+ * pair has arrived, and a barrier shows it to all; 3. it is used; 4. a barrier: its stage is free. With one stage, 1
+ * comes last. */
 template <typename T, int W, int ROWS, int STEP, typename Use>
-static __device__ __forceinline__ void tide_stream_tiles(tide_tile<T> tile,
-                                                         const tide_head_rows<const typename T::stored> &first,
-                                                         const tide_head_rows<const typename T::stored> &second,
-                                                         int begin, int end, const Use &use)
+static __device__ __forceinline__ void
+tide_stream_tiles(tide_tile<T> tile, tide_head_rows<const typename T::stored> first,
+                  tide_head_rows<const typename T::stored> second, int begin, int end, int heads, const Use &use)
 {
     const int one = tide_stream<T, W, ROWS>::tile, stages = tide_stream<T, W, ROWS>::stages;
     tide_async_copies<T> copies{tile};
-    const auto send = [&](int number) {
-        const int base = (number - begin) % stages * 2 * one;
-        if (number < end) {
-            tide_tile_copy<T, W, ROWS>(copies, base, first, number * ROWS);
-            tide_tile_copy<T, W, ROWS>(copies, base + one, second, number * ROWS);
+    int head = 0, number = begin, base = 0; /* what is used next, and where it lies */
+    const auto send = [&](int to, int sent) {
+        tide_tile_copy<T, W, ROWS>(copies, to, first, sent * ROWS);
+        tide_tile_copy<T, W, ROWS>(copies, to + one, second, sent * ROWS);
+    };
+    const auto send_next = [&](int to) {
+        const bool last = number + 1 >= end;
+        if (last) {
+            first.first += first.width;
+            second.first += second.width;
         }
+        if (!last || head + 1 < heads)
+            send(to, last ? begin : number + 1);
         copies.commit();
     };
-    send(begin);
-    for (int number = begin; number < end; number++) {
-        const int base = (number - begin) % stages * 2 * one;
+    send(base, begin);
+    copies.commit();
+#pragma unroll 1
+    while (head < heads) {
+        const int other = stages == 2 ? 2 * one - base : base;
         if (stages == 2)
-            send(number + 1);
+            send_next(other);
         copies.template wait<stages - 1>();
         TIDE_CUDA_BARRIER();
 #pragma unroll 1
         for (int step = 0; step < ROWS; step += STEP) {
             const int at = base + step * W;
-            use(at, at + one, number * ROWS + step);
+            use(at, at + one, number * ROWS + step, head);
         }
         TIDE_CUDA_BARRIER();
         if (stages == 1)
-            send(number + 1);
+            send_next(other);
+        base = other;
+        if (++number >= end) {
+            number = begin;
+            head++;
+        }
     }
 }
 

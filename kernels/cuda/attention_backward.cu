@@ -4,6 +4,7 @@
  *
  *     1. dQ, and D   a block owns queries; K and V stream past   dQ = sum of dS K / sqrt(width)
  *     2. dK and dV   a block owns keys; Q and dO stream past     dV = sum of P^T dO, dK = sum of dS^T Q / sqrt(width)
+ *                    (of every query head of the group in turn)
  *
  * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the
  * workspace (fp32, one a query and head) for the second. In the second everything is computed turned, S^T = K Q^T and
@@ -20,7 +21,7 @@
  * and V of 32 would fill the registers; so each B fragment is loaded once for each mma, and shared memory is the
  * bound: 128 cycles for 64 mma. On an H200 that is 330 TFLOP/s of the five products that count, of which barriers,
  * exponentials and the diagonal leave half. At width 128 the second kernel's 192 registers of K, V, dK and dV leave
- * too few for the rest: some 40 of a thread's values live in local memory. Reading V again instead costs more
+ * too few for the rest: some 10 of a thread's values live in local memory. Reading V again instead costs more
  * shuffles than that costs loads, and K and V in shared memory as much again in fragments.
  */
 #include "kernels/cuda/attention.h"
@@ -73,28 +74,29 @@ multiply_out(float (&means)[2], const Own &dout, const tide_head_rows<const type
     }
 }
 
-/* scores become dS: a lane's rows are queries. `top` is L / ln 2. */
+/* scores become dS: a lane's rows are queries, `start` their documents' beginnings, `top` is L / ln 2. */
 template <typename T, int STEP>
 static __device__ __forceinline__ void
 differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4], const float (&top)[2],
-              const float (&means)[2], int first_query, int first_key, float scale_log2)
+              const float (&means)[2], const int (&start)[2], int first_query, int first_key, float scale_log2)
 {
     const int query = first_query + tide_lane() / 4, key = first_key + tide_lane() % 4 * 2;
 #pragma unroll
     for (int i = 0; i < STEP / 8; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const bool past = key + 8 * i + e % 2 <= query + e / 2 * 8;
-            const float weight = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top[e / 2])) : 0.0f;
+            const int here = key + 8 * i + e % 2;
+            const bool seen = here <= query + e / 2 * 8 && here >= start[e / 2];
+            const float weight = seen ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top[e / 2])) : 0.0f;
             scores[i][e] = weight * (dweights[i][e] - means[e / 2]);
         }
 }
 
 template <typename T, int W>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
-    attention_dq_kernel(const typename T::stored *qkv, const typename T::stored *out,
-                        const typename T::stored *dout, const float *logsumexp, typename T::stored *dqkv,
-                        float *all_means, tide_attention_shape shape)
+    attention_dq_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
+                        const typename T::stored *out, const typename T::stored *dout, const float *logsumexp,
+                        typename T::stored *dq, float *all_means, tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
@@ -105,36 +107,45 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
     const size_t statistics = (size_t)place.head * (size_t)shape.length;
 
-    tide_own_rows<T, W, tide_own_kept<T, W>::kept> q[1], own_dout[1];
-    float dq[1][plan::columns / 8][4], top[2], means[2];
-    q[0].take(tide_head_in_qkv(qkv, place.head, 0, shape), first);
-    own_dout[0].take(tide_head_in_out(dout, place.head, shape), first);
-    clear<plan::columns>(dq);
-    multiply_out<T, W>(means, own_dout[0], tide_head_in_out(out, place.head, shape), first);
+    const unsigned kv_head = place.head / (unsigned)shape.group; /* heads of one group are neighbours */
+    const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.heads);
+
+    tide_own_rows<T, W, tide_own_kept<T, W>::kept> own_q[1], own_dout[1];
+    float sums[1][plan::columns / 8][4], top[2], means[2];
+    int start[2];
+    own_q[0].take(tide_head_of(q, place.head, shape.heads, shape.q_row, shape), first);
+    own_dout[0].take(tide_head_of(dout, place.head, shape.heads, shape.out_row, shape), first);
+    clear<plan::columns>(sums);
+    multiply_out<T, W>(means, own_dout[0], tide_head_of(out, place.head, shape.heads, shape.out_row, shape), first);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = first + tide_lane() / 4 + 8 * half;
         top[half] = row < shape.length ? logsumexp[statistics + (size_t)row] * LOG2_E : INFINITY;
+        start[half] = starts.at(row);
         if (row < shape.length && place.part == 0 && tide_lane() % 4 == 0)
             all_means[statistics + (size_t)row] = means[half];
     }
 
-    const auto use = [&](int k, int v, int first_key) {
-        if (first >= shape.length || first_key > first + 15)
+    const int warp_start = starts.at(first); /* no query of the warp sees an earlier key */
+    const auto use = [&](int keys, int values, int first_key, int) {
+        if (first >= shape.length || first_key > first + 15 || first_key + plan::query_step <= warp_start)
             return;
         float scores[1][plan::query_step / 8][4], dweights[1][plan::query_step / 8][4];
-        tide_multiply_rows<T, W, 1, plan::query_step>(scores, q, tile, k);
-        tide_multiply_rows<T, W, 1, plan::query_step>(dweights, own_dout, tile, v);
-        differentiate<T, plan::query_step>(scores[0], dweights[0], top, means, first, first_key, shape.scale_log2);
+        tide_multiply_rows<T, W, 1, plan::query_step>(scores, own_q, tile, keys);
+        tide_multiply_rows<T, W, 1, plan::query_step>(dweights, own_dout, tile, values);
+        differentiate<T, plan::query_step>(scores[0], dweights[0], top, means, start, first, first_key,
+                                           shape.scale_log2);
         tide_multiply_weights<T, W, 1, plan::query_step, plan::columns>(
-            dq, scores, tile, k, place.part * (plan::columns / TIDE_GRANULE));
+            sums, scores, tile, keys, place.part * (plan::columns / TIDE_GRANULE));
     };
     tide_stream_tiles<T, W, plan::rows, plan::query_step>(
-        tile, tide_head_in_qkv(qkv, place.head, 1, shape), tide_head_in_qkv(qkv, place.head, 2, shape), 0,
-        (block_end + plan::rows - 1) / plan::rows, use);
+        tile, tide_head_of(k, kv_head, shape.kv_heads, shape.q_row, shape),
+        tide_head_of(v, kv_head, shape.kv_heads, shape.v_row, shape), starts.at(block_first) / plan::rows,
+        (block_end + plan::rows - 1) / plan::rows, 1, use);
 
     const float factor[2] = {shape.scale, shape.scale};
-    tide_sums_store<T, plan::columns>(dq[0], factor, tide_head_in_qkv(dqkv, place.head, 0, shape), first,
+    tide_sums_store<T, plan::columns>(sums[0], factor,
+                                      tide_head_of(dq, place.head, shape.heads, shape.gradient_row, shape), first,
                                       place.part * plan::columns);
 }
 
@@ -156,7 +167,8 @@ static __device__ __forceinline__ void load_statistics(float (&values)[STEP / 8]
 /* scores become weights, a lane's rows being keys. */
 template <typename T, int STEP>
 static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const float (&logsumexp)[STEP / 8][2],
-                                             int first_key, int first_query, float scale_log2)
+                                             int first_key, int first_query, const tide_starts &starts,
+                                             float scale_log2)
 {
     const int key = first_key + tide_lane() / 4, query = first_query + tide_lane() % 4 * 2;
 #pragma unroll
@@ -166,55 +178,74 @@ static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const
             const bool past = key + e / 2 * 8 <= query + 8 * i + e % 2;
             scores[i][e] = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -LOG2_E * logsumexp[i][e % 2])) : 0.0f;
         }
+    if (first_key >= starts.at(first_query + STEP - 1))
+        return;
+#pragma unroll
+    for (int i = 0; i < STEP / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int start = starts.at(query + 8 * i + e);
+            scores[i][e] = key >= start ? scores[i][e] : 0.0f;
+            scores[i][e + 2] = key + 8 >= start ? scores[i][e + 2] : 0.0f;
+        }
 }
 
 template <typename T, int W>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
-    attention_dkv_kernel(const typename T::stored *qkv, const typename T::stored *dout, const float *logsumexp,
-                         const float *all_means, typename T::stored *dqkv, tide_attention_shape shape)
+    attention_dkv_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
+                         const typename T::stored *dout, const float *logsumexp, const float *all_means,
+                         typename T::stored *dk, typename T::stored *dv, tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
     const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
-    const size_t statistics = (size_t)place.head * (size_t)shape.length;
+    const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.kv_heads);
+    const int queries_end = starts.end_of(block_first + plan::own - 1, block_first + plan::own);
 
-    tide_own_rows<T, W, tide_own_kept<T, W>::kept> k[1], v[1];
-    float dk[1][plan::columns / 8][4], dv[1][plan::columns / 8][4];
-    k[0].take(tide_head_in_qkv(qkv, place.head, 1, shape), first);
-    v[0].take(tide_head_in_qkv(qkv, place.head, 2, shape), first);
-    clear<plan::columns>(dk);
-    clear<plan::columns>(dv);
+    tide_own_rows<T, W, tide_own_kept<T, W>::kept> own_k[1], own_v[1];
+    float key_sums[1][plan::columns / 8][4], value_sums[1][plan::columns / 8][4];
+    own_k[0].take(tide_head_of(k, place.head, shape.kv_heads, shape.q_row, shape), first);
+    own_v[0].take(tide_head_of(v, place.head, shape.kv_heads, shape.v_row, shape), first);
+    clear<plan::columns>(key_sums);
+    clear<plan::columns>(value_sums);
 
-    const auto use = [&](int q, int streamed_dout, int first_query) {
-        if (first >= shape.length || first_query >= shape.length || first_query + plan::key_step - 1 < first)
+    const unsigned first_head = place.head * (unsigned)shape.group; /* of the query heads that see these keys */
+    const auto use = [&](int queries, int streamed_dout, int first_query, int member) {
+        if (first >= shape.length || first_query >= queries_end || first_query + plan::key_step - 1 < first ||
+            starts.at(first_query) > first + 15)
             return;
         const int granule = place.part * (plan::columns / TIDE_GRANULE);
+        const size_t statistics = (size_t)(first_head + (unsigned)member) * (size_t)shape.length;
         float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
         /* L and D, on their way during the products */
         float sums[plan::key_step / 8][2], means[plan::key_step / 8][2];
         load_statistics<plan::key_step>(sums, logsumexp + statistics, first_query, shape.length, INFINITY);
         load_statistics<plan::key_step>(means, all_means + statistics, first_query, shape.length, 0.0f);
-        tide_multiply_rows<T, W, 1, plan::key_step>(weights, k, tile, q);
-        tide_multiply_rows<T, W, 1, plan::key_step>(dscores, v, tile, streamed_dout);
-        weigh<T, plan::key_step>(weights[0], sums, first, first_query, shape.scale_log2);
-        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(dv, weights, tile, streamed_dout, granule);
+        tide_multiply_rows<T, W, 1, plan::key_step>(weights, own_k, tile, queries);
+        tide_multiply_rows<T, W, 1, plan::key_step>(dscores, own_v, tile, streamed_dout);
+        weigh<T, plan::key_step>(weights[0], sums, first, first_query, starts, shape.scale_log2);
+        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(value_sums, weights, tile, streamed_dout,
+                                                                      granule);
 #pragma unroll
         for (int i = 0; i < plan::key_step / 8; i++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 dscores[0][i][e] = weights[0][i][e] * (dscores[0][i][e] - means[i][e % 2]);
-        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(dk, dscores, tile, q, granule);
+        tide_multiply_weights<T, W, 1, plan::key_step, plan::columns>(key_sums, dscores, tile, queries, granule);
     };
     tide_stream_tiles<T, W, plan::rows, plan::key_step>(
-        tile, tide_head_in_qkv(qkv, place.head, 0, shape), tide_head_in_out(dout, place.head, shape),
-        block_first / plan::rows, (shape.length + plan::rows - 1) / plan::rows, use);
+        tile, tide_head_of(q, first_head, shape.heads, shape.q_row, shape),
+        tide_head_of(dout, first_head, shape.heads, shape.out_row, shape), block_first / plan::rows,
+        (queries_end + plan::rows - 1) / plan::rows, shape.group, use);
 
     const float scale[2] = {shape.scale, shape.scale}, one[2] = {1.0f, 1.0f};
-    tide_sums_store<T, plan::columns>(dk[0], scale, tide_head_in_qkv(dqkv, place.head, 1, shape), first,
+    tide_sums_store<T, plan::columns>(key_sums[0], scale,
+                                      tide_head_of(dk, place.head, shape.kv_heads, shape.gradient_row, shape), first,
                                       place.part * plan::columns);
-    tide_sums_store<T, plan::columns>(dv[0], one, tide_head_in_qkv(dqkv, place.head, 2, shape), first,
+    tide_sums_store<T, plan::columns>(value_sums[0], one,
+                                      tide_head_of(dv, place.head, shape.kv_heads, shape.gradient_row, shape), first,
                                       place.part * plan::columns);
 }
 
@@ -225,21 +256,26 @@ static tide_status differentiate_padded(void *stream, const tide_attention_backw
 {
     typedef backward_plan<T, W> plan;
     typedef typename T::stored stored;
-    const tide_attention_shape shape = tide_attention_shape_of<T>(args);
+    const stored *q = (const stored *)args->q, *k = (const stored *)args->k, *v = (const stored *)args->v;
+    const stored *out = (const stored *)args->out, *dout = (const stored *)args->dout;
+    const uintptr_t read = (uintptr_t)q | (uintptr_t)k | (uintptr_t)v | (uintptr_t)out | (uintptr_t)dout;
+    const uintptr_t written = (uintptr_t)args->dq | (uintptr_t)args->dk | (uintptr_t)args->dv;
+    tide_attention_shape shape = tide_attention_shape_of<T>(args, args->dqkv_row, read | written);
     unsigned blocks = 0;
-    tide_status status = tide_attention_blocks(args, plan::own, plan::parts, &blocks);
+    tide_status status = tide_attention_blocks<T>(&shape, args->batch, true, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK || blocks == 0)
         return status;
     assert(args->workspace_bytes >= tide_cuda_attention_backward_workspace_bytes(args));
     status = TIDE_CUDA_LAUNCH("attention backward (dq)", (attention_dq_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS,
-                              stream, (const stored *)args->qkv, (const stored *)args->out,
-                              (const stored *)args->dout, args->logsumexp, (stored *)args->dqkv,
+                              stream, q, k, v, out, dout, args->logsumexp, (stored *)args->dq,
                               (float *)args->workspace, shape);
+    if (status == TIDE_OK)
+        status = tide_attention_blocks<T>(&shape, args->batch, false, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK)
         return status;
     return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (attention_dkv_kernel<T, W>), blocks,
-                            TIDE_ATTENTION_THREADS, stream, (const stored *)args->qkv, (const stored *)args->dout,
-                            args->logsumexp, (const float *)args->workspace, (stored *)args->dqkv, shape);
+                            TIDE_ATTENTION_THREADS, stream, q, k, v, dout, args->logsumexp,
+                            (const float *)args->workspace, (stored *)args->dk, (stored *)args->dv, shape);
 }
 
 template <typename T>

@@ -1,4 +1,4 @@
-/* Embedding: rows of wte picked by token, plus rows of wpe by position; and back.
+/* Embedding: rows of wte picked by token, plus rows of wpe by position where a model has them; and back.
  *
  * Forward: a warp a row, lane by lane the row's packs. 6 bytes a bf16 element (wte's rows and wpe mostly from the
  * second cache), one addition: bound by memory, some 10 microseconds for 16384 rows of 768.
@@ -56,15 +56,17 @@ static __global__ void __launch_bounds__(THREADS)
     if (row >= rows)
         return;
     const typename T::stored *token_row = wte + (size_t)tokens[row] * width;
-    const typename T::stored *position_row = wpe + row % sequence_length * width;
+    const typename T::stored *position_row = wpe ? wpe + row % sequence_length * width : NULL;
     for (size_t begin = threadIdx.x % WARP_LANES * T::per_16_bytes; begin < width;
          begin += WARP_LANES * T::per_16_bytes) {
         const tide_cuda_vector<T> token = pack_load<T, WHOLE>(token_row, begin, width);
-        const tide_cuda_vector<T> position = pack_load<T, WHOLE>(position_row, begin, width);
-        tide_cuda_vector<T> sum;
-        for (unsigned e = 0; e < T::per_16_bytes; e++)
-            sum.element[e] = T::store(T::load(token.element[e]) + T::load(position.element[e]));
-        pack_store<T, WHOLE>(out + row * width, begin, width, sum);
+        tide_cuda_vector<T> result = token;
+        if (position_row) {
+            const tide_cuda_vector<T> position = pack_load<T, WHOLE>(position_row, begin, width);
+            for (unsigned e = 0; e < T::per_16_bytes; e++)
+                result.element[e] = T::store(T::load(token.element[e]) + T::load(position.element[e]));
+        }
+        pack_store<T, WHOLE>(out + row * width, begin, width, result);
     }
 }
 
@@ -88,7 +90,7 @@ tide_status tide_cuda_embedding(void *stream, const void *arguments)
     const tide_embedding_args *args = (const tide_embedding_args *)arguments;
     if (args->rows * args->width == 0)
         return TIDE_OK;
-    assert(args->tokens && args->wte && args->wpe && args->out && args->sequence_length > 0);
+    assert(args->tokens && args->wte && args->out && (!args->wpe || args->sequence_length > 0));
     return TIDE_CUDA_BY_DTYPE(args->dtype, forward, stream, args);
 }
 

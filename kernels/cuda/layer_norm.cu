@@ -1,10 +1,7 @@
 /* Layer norm.
  *
- * Rows (forward, and din): a row belongs to a group of 32 to 512 lanes, as few as can hold it in registers with
- * HELD packs each: 32 for 768 bf16 numbers (three packs of four are used; four rows share a block then), 256 for
- * 8192. So a row is read from memory once, although forward needs it three times (mean, variance, output: the
- * two-pass variance does not cancel) and backward twice. What is longer than 512 lanes hold (16384 bf16 numbers) is
- * read anew each time, and still comes out right.
+ * Rows (forward, and din) are held by groups of lanes (row_part.h), so a row is read from memory once, although forward
+ * needs it three times (mean, variance, output: the two-pass variance does not cancel) and backward twice.
  *
  * Forward moves 4 bytes a bf16 element and computes about 10 operations on it: bound by memory, 10 microseconds for
  * 16384 rows of 768 on an H200. Each lane has three or four loads of 16 bytes under way, 50 KB an SM at 1024 lanes,
@@ -19,90 +16,11 @@
  * the width only. The fused operations are written out.
  */
 #include "kernels/cuda/columns.h"
-#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/row_part.h"
 
-enum {
-    HELD = 4, /* packs a lane keeps */
-    ROW_LANES_MAX = 512,
-    ROW_WARPS_MAX = ROW_LANES_MAX / WARP_LANES,
-    NARROW_THREADS = 128, /* of a block of rows of one warp */
-    COLUMNS_IN_FLIGHT = 4,
-};
+enum { COLUMNS_IN_FLIGHT = 4 };
 
 /* ---- rows ---- */
-
-/* Lanes for a row: whole warps, enough to hold it where that many there are. */
-static unsigned row_lanes(unsigned packs)
-{
-    const unsigned lanes = (packs + HELD * WARP_LANES - 1) / (HELD * WARP_LANES) * WARP_LANES;
-    if (lanes > ROW_LANES_MAX)
-        return ROW_LANES_MAX;
-    return lanes;
-}
-
-static unsigned row_threads(unsigned lanes)
-{
-    if (lanes == WARP_LANES)
-        return NARROW_THREADS;
-    return lanes;
-}
-
-static unsigned row_grid(size_t rows, unsigned lanes)
-{
-    const unsigned each = row_threads(lanes) / lanes;
-    return (unsigned)((rows + each - 1) / each);
-}
-
-/* A lane's part of a row: of its packs, lane, lane + lanes, ..., the first HELD stay in registers. */
-template <typename T, bool WHOLE> struct row_part {
-    const typename T::stored *row;
-    size_t width;
-    unsigned lane, lanes;
-    tide_cuda_vector<T> held[HELD];
-
-    __device__ __forceinline__ void hold(const typename T::stored *matrix, size_t index, size_t rows, size_t columns,
-                                         unsigned of_lanes)
-    {
-        row = matrix + index * columns;
-        width = index < rows ? columns : 0; /* past the last row: a lane that only comes to the barriers */
-        lanes = of_lanes;
-        lane = threadIdx.x % of_lanes;
-#pragma unroll
-        for (unsigned k = 0; k < HELD; k++)
-            held[k] = pack_load<T, WHOLE>(row, first(k), width);
-    }
-    /* The first element of this lane's pack k. */
-    __device__ __forceinline__ size_t first(unsigned k) const
-    {
-        return (size_t)(lane + k * lanes) * T::per_16_bytes;
-    }
-    /* visit(first element, pack k) for each of this lane's packs, in order. */
-    template <typename Visit> __device__ __forceinline__ void each(Visit visit) const
-    {
-#pragma unroll
-        for (unsigned k = 0; k < HELD; k++)
-            if (first(k) < width)
-                visit(first(k), held[k]);
-        for (unsigned k = HELD; first(k) < width; k++)
-            visit(first(k), pack_load<T, WHOLE>(row, first(k), width));
-    }
-    /* The same with the packs of a second row of the same shape. */
-    template <typename Visit> __device__ __forceinline__ void each_with(const row_part &other, Visit visit) const
-    {
-#pragma unroll
-        for (unsigned k = 0; k < HELD; k++)
-            if (first(k) < width)
-                visit(first(k), held[k], other.held[k]);
-        for (unsigned k = HELD; first(k) < width; k++)
-            visit(first(k), pack_load<T, WHOLE>(row, first(k), width),
-                  pack_load<T, WHOLE>(other.row, first(k), width));
-    }
-};
-
-static __device__ __forceinline__ size_t row_index(unsigned lanes)
-{
-    return (size_t)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
-}
 
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
@@ -114,7 +32,7 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     TIDE_CUDA_SHARED(float, square_partial, ROW_WARPS_MAX);
     const size_t row = row_index(lanes);
     row_part<T, WHOLE> x;
-    x.hold(in, row, rows, width, lanes);
+    x.hold(in + row * width, row < rows ? width : 0, lanes);
 
     float sum = 0.0f;
     x.each([&](size_t, const tide_cuda_vector<T> &pack) {
@@ -192,8 +110,8 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     const size_t row = row_index(lanes);
     const float mean = row < rows ? means[row] : 0.0f, rstd = row < rows ? rstds[row] : 0.0f;
     row_part<T, WHOLE> x, dy;
-    x.hold(in, row, rows, width, lanes);
-    dy.hold(dout, row, rows, width, lanes);
+    x.hold(in + row * width, row < rows ? width : 0, lanes);
+    dy.hold(dout + row * width, row < rows ? width : 0, lanes);
 
     float sum = 0.0f, products = 0.0f;
     x.each_with(dy, [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients) {

@@ -1,4 +1,4 @@
-/* Kernels that go element by element: add, GELU, zero, copy, cast, and the rounding of finished gradients.
+/* Kernels that go element by element: add, GELU, SwiGLU, zero, copy, cast, and the rounding of finished gradients.
  *
  * They are bound by memory, so each is one pass over its operands, 16 bytes an access. A thread takes UNIT
  * neighbouring elements, as many as 16 bytes hold of the narrowest type that takes part, then the unit a whole grid
@@ -12,9 +12,13 @@
  * GELU as on the CPU: 1/2 (1 + tanh u) is 1 / (1 + e^-2u), which does not cancel. For 16-bit types the exponential
  * and the quotient are the GPU's quick ones (relative error 1e-5 at the most, where a bf16 keeps 4e-3 and an fp16
  * 5e-4): with the accurate ones the kernel would be bound by arithmetic, not by memory.
+ *
+ * SwiGLU's threads take a pack of gate and the pack of up that lies a width further on; in backward they read both, and
+ * dout, before they write where the two stood.
  */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/share.h"
 
 enum { THREADS = 256, GRID_MAX_BLOCKS = 2048 };
 
@@ -82,32 +86,33 @@ static __device__ __forceinline__ void unit_store(typename T::stored *to, const 
 
 /* ---- GELU ---- */
 
-/* e^-2u for u = sqrt(2/pi) (x + 0.044715 x^3), kept finite so that the quotients stay numbers; and a / b. */
-struct gelu_accurate {
+/* e^x and a / b, as a type needs them. */
+struct accurate {
     static __device__ __forceinline__ float exponential(float x) { return expf(x); }
     static __device__ __forceinline__ float quotient(float a, float b) { return a / b; }
 };
-struct gelu_quick {
+struct quick {
     static __device__ __forceinline__ float exponential(float x) { return __expf(x); }
     static __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 };
-template <typename T> struct gelu_arithmetic : gelu_quick {};
-template <> struct gelu_arithmetic<tide_cuda_fp32> : gelu_accurate {};
+template <typename T> struct arithmetic : quick {};
+template <> struct arithmetic<tide_cuda_fp32> : accurate {};
 
 #define GELU_SLOPE 1.5957691216f /* 2 sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715f
 #define GELU_LARGEST 80.0f /* e^80 is 5.5e34; the GPU's quick quotient gives 0 for divisors over 2^126 = 8.5e37 */
 
+/* e^-2u for u = sqrt(2/pi) (x + 0.044715 x^3), kept finite so that the quotients stay numbers. */
 template <typename T> static __device__ __forceinline__ float gelu_exponential(float x)
 {
     const float twice_u = GELU_SLOPE * x * fmaf(x * x, GELU_CUBIC, 1.0f);
-    return gelu_arithmetic<T>::exponential(fminf(-twice_u, GELU_LARGEST));
+    return arithmetic<T>::exponential(fminf(-twice_u, GELU_LARGEST));
 }
 
 template <typename T> struct gelu_forward {
     static __device__ __forceinline__ float of(float x, float)
     {
-        return gelu_arithmetic<T>::quotient(x, 1.0f + gelu_exponential<T>(x));
+        return arithmetic<T>::quotient(x, 1.0f + gelu_exponential<T>(x));
     }
 };
 
@@ -116,7 +121,7 @@ template <typename T> struct gelu_gradient {
     static __device__ __forceinline__ float of(float x, float dout)
     {
         const float e = gelu_exponential<T>(x);
-        const float s = gelu_arithmetic<T>::quotient(1.0f, 1.0f + e);
+        const float s = arithmetic<T>::quotient(1.0f, 1.0f + e);
         const float inner = GELU_SLOPE * fmaf(x * x, 3.0f * GELU_CUBIC, 1.0f);
         return dout * fmaf(x * s * (e * s), inner, s);
     }
@@ -191,6 +196,112 @@ tide_status tide_cuda_gelu_backward(void *stream, const void *arguments)
 {
     const tide_gelu_backward_args *args = (const tide_gelu_backward_args *)arguments;
     return TIDE_CUDA_BY_DTYPE(args->dtype, gelu_backward_launch, stream, args);
+}
+
+/* ---- SwiGLU ---- */
+
+/* The logistic function of x, s = 1 / (1 + e^-x), and 1 - s, without cancellation: of e^-|x|, which never overflows. */
+template <typename T> struct logistic {
+    float s, rest;
+
+    static __device__ __forceinline__ logistic of(float x)
+    {
+        const float e = arithmetic<T>::exponential(-fabsf(x));
+        const float large = arithmetic<T>::quotient(1.0f, 1.0f + e), small = e * large;
+        return x > 0.0f ? logistic{large, small} : logistic{small, large};
+    }
+};
+
+template <typename T, bool WHOLE>
+static __global__ void __launch_bounds__(SHARE_THREADS)
+    swiglu_kernel(const typename T::stored *__restrict__ in, typename T::stored *out, row_share share, size_t width)
+{
+    row_share_each(share, [&](size_t row, unsigned unit) {
+        const size_t begin = (size_t)unit * T::per_16_bytes;
+        const typename T::stored *const gates = in + row * 2 * width;
+        const tide_cuda_vector<T> gate = pack_load<T, WHOLE>(gates, begin, width);
+        const tide_cuda_vector<T> up = pack_load<T, WHOLE>(gates + width, begin, width);
+        tide_cuda_vector<T> result;
+#pragma unroll
+        for (unsigned e = 0; e < T::per_16_bytes; e++) {
+            const float x = T::load(gate.element[e]);
+            result.element[e] = T::store(x * logistic<T>::of(x).s * T::load(up.element[e]));
+        }
+        pack_store<T, WHOLE>(out + row * width, begin, width, result);
+    });
+}
+
+template <typename T, bool WHOLE> static tide_status swiglu_launch(void *stream, const tide_swiglu_args *args)
+{
+    const row_share share = row_share_of(args->rows, pack_count<T>(args->width));
+    return TIDE_CUDA_LAUNCH("swiglu", (swiglu_kernel<T, WHOLE>), row_share_blocks(share), SHARE_THREADS, stream,
+                            (const typename T::stored *)args->in, (typename T::stored *)args->out, share, args->width);
+}
+
+template <typename T> static tide_status swiglu(void *stream, const tide_swiglu_args *args)
+{
+    const bool whole = pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->out, args->width);
+    return whole ? swiglu_launch<T, true>(stream, args) : swiglu_launch<T, false>(stream, args);
+}
+
+tide_status tide_cuda_swiglu(void *stream, const void *arguments)
+{
+    const tide_swiglu_args *args = (const tide_swiglu_args *)arguments;
+    if (args->rows * args->width == 0)
+        return TIDE_OK;
+    assert(args->in && args->out);
+    return TIDE_CUDA_BY_DTYPE(args->dtype, swiglu, stream, args);
+}
+
+/* silu'(x) = s (1 + x (1 - s)). */
+template <typename T, bool WHOLE>
+static __global__ void __launch_bounds__(SHARE_THREADS)
+    swiglu_backward_kernel(const typename T::stored *in, const typename T::stored *__restrict__ dout,
+                           typename T::stored *din, row_share share, size_t width)
+{
+    row_share_each(share, [&](size_t row, unsigned unit) {
+        const size_t begin = (size_t)unit * T::per_16_bytes;
+        const typename T::stored *const gates = in + row * 2 * width;
+        typename T::stored *const to = din + row * 2 * width;
+        tide_cuda_vector<T> gate = pack_load<T, WHOLE>(gates, begin, width);
+        tide_cuda_vector<T> up = pack_load<T, WHOLE>(gates + width, begin, width);
+        const tide_cuda_vector<T> gradient = pack_load<T, WHOLE>(dout + row * width, begin, width);
+#pragma unroll
+        for (unsigned e = 0; e < T::per_16_bytes; e++) {
+            const float x = T::load(gate.element[e]), dy = T::load(gradient.element[e]);
+            const logistic<T> of_x = logistic<T>::of(x);
+            gate.element[e] = T::store(dy * T::load(up.element[e]) * (of_x.s * fmaf(x, of_x.rest, 1.0f)));
+            up.element[e] = T::store(dy * (x * of_x.s));
+        }
+        pack_store<T, WHOLE>(to, begin, width, gate);
+        pack_store<T, WHOLE>(to + width, begin, width, up);
+    });
+}
+
+template <typename T, bool WHOLE>
+static tide_status swiglu_backward_launch(void *stream, const tide_swiglu_backward_args *args)
+{
+    const row_share share = row_share_of(args->rows, pack_count<T>(args->width));
+    return TIDE_CUDA_LAUNCH("swiglu_backward", (swiglu_backward_kernel<T, WHOLE>), row_share_blocks(share),
+                            SHARE_THREADS, stream, (const typename T::stored *)args->in,
+                            (const typename T::stored *)args->dout, (typename T::stored *)args->din, share,
+                            args->width);
+}
+
+template <typename T> static tide_status swiglu_backward(void *stream, const tide_swiglu_backward_args *args)
+{
+    const bool whole = pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->dout, args->width) &&
+                       pack_whole_rows<T>(args->din, args->width);
+    return whole ? swiglu_backward_launch<T, true>(stream, args) : swiglu_backward_launch<T, false>(stream, args);
+}
+
+tide_status tide_cuda_swiglu_backward(void *stream, const void *arguments)
+{
+    const tide_swiglu_backward_args *args = (const tide_swiglu_backward_args *)arguments;
+    if (args->rows * args->width == 0)
+        return TIDE_OK;
+    assert(args->in && args->dout && args->din);
+    return TIDE_CUDA_BY_DTYPE(args->dtype, swiglu_backward, stream, args);
 }
 
 /* ---- out = in in another type ---- */

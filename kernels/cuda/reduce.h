@@ -19,6 +19,16 @@ template <typename Number> static __device__ __forceinline__ Number warp_sum(Num
     return value;
 }
 
+/* The sum over the neighbours that a warp's lanes form in groups of `lanes`, a power of two. */
+template <typename Number> static __device__ __forceinline__ Number part_sum(Number value, unsigned lanes)
+{
+    for (unsigned distance = WARP_LANES / 2; distance > 0; distance /= 2) {
+        const Number other = __shfl_xor_sync(WARP_ALL, value, distance);
+        value += distance < lanes ? other : 0;
+    }
+    return value;
+}
+
 static __device__ __forceinline__ float warp_largest(float value)
 {
     for (int distance = WARP_LANES / 2; distance > 0; distance /= 2)

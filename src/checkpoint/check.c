@@ -19,7 +19,8 @@ enum { BUFFER_BYTES = 4 << 20, ASIDE_MAX = 1000 };
 typedef struct looking {
     const tide_files *files;
     const char *path;
-    void *buffer; /* NULL: quick */
+    tide_checkpoint_depth depth;
+    void *buffer; /* NULL: no byte is read */
     tide_checkpoint_progress progress;
     void *context;
     uint64_t read_bytes, total_bytes;
@@ -91,6 +92,13 @@ static uint64_t elements_of(const tide_reader *reader)
     return header_bytes > data_bytes ? 0 : (data_bytes - header_bytes) / sizeof(float);
 }
 
+/* Is the value's file read for its checksum? */
+static bool reads(const looking *look, tide_value value)
+{
+    return look->depth == TIDE_CHECKPOINT_BYTES ||
+           (look->depth == TIDE_CHECKPOINT_PARAMS && value == TIDE_VALUE_MASTER);
+}
+
 static void look_at_value(looking *look, tide_value value, const tide_manifest_file *file)
 {
     tide_checkpoint_file_check *entry = entry_add(look, tide_checkpoint_file(value));
@@ -100,7 +108,7 @@ static void look_at_value(looking *look, tide_value value, const tide_manifest_f
         entry->bytes = reader.bytes;
         status = tide_reader_size_check(&reader, file);
     }
-    if (status == TIDE_OK && look->buffer != NULL)
+    if (status == TIDE_OK && reads(look, value))
         status = tide_reader_checksum_check(&reader, file, look->buffer, BUFFER_BYTES, tell, look);
     if (status == TIDE_OK && value == TIDE_VALUE_MASTER)
         look->check->params = elements_of(&reader);
@@ -119,7 +127,7 @@ static void look_at_all(looking *look)
     check->weights_only = manifest.weights_only;
     check->frozen_tensors = manifest.frozen_count;
     for (tide_value value = TIDE_VALUE_MASTER; value < TIDE_VALUE_COUNT; value++)
-        look->total_bytes += manifest.files[value].bytes;
+        look->total_bytes += reads(look, value) ? manifest.files[value].bytes : 0;
     for (tide_value value = TIDE_VALUE_MASTER; value < tide_manifest_end(&manifest); value++)
         look_at_value(look, value, &manifest.files[value]);
     free(manifest.frozen);
@@ -146,12 +154,18 @@ static tide_status verdict(tide_checkpoint_check *check)
     return TIDE_OK;
 }
 
-tide_status tide_checkpoint_check_run(const tide_files *files, const char *path, bool quick,
+tide_status tide_checkpoint_check_run(const tide_files *files, const char *path, tide_checkpoint_depth depth,
                                       tide_checkpoint_progress progress, void *context,
                                       tide_checkpoint_check *check)
 {
     tide_checkpoint_check made = {.sound = false};
-    looking look = {.files = files, .path = path, .progress = progress, .context = context, .check = &made};
+    looking look = {.files = files,
+                    .path = path,
+                    .depth = depth,
+                    .progress = progress,
+                    .context = context,
+                    .check = &made};
+    const bool quick = depth == TIDE_CHECKPOINT_SIZES;
     if (strlen(path) + 64 > TIDE_CHECKPOINT_PATH_BYTES)
         return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint: its path must have at most %d bytes, not %zu",
                          TIDE_CHECKPOINT_PATH_BYTES - 64, strlen(path));

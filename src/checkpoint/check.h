@@ -24,9 +24,15 @@ typedef struct tide_checkpoint_check {
     tide_checkpoint_file_check files[1 + TIDE_CHECKPOINT_FILES]; /* those that the manifest names */
 } tide_checkpoint_check;
 
-/* Look at the checkpoint at `path` (DIR/step-N): manifest, sizes and, unless `quick`, the checksum of every byte, of which
- * `progress` (may be NULL) is told. What is wrong is in *check, each file by itself. NO_MEMORY, ARGUMENT (path too long). */
-TIDE_NODISCARD tide_status tide_checkpoint_check_run(const tide_files *files, const char *path, bool quick,
+/* How much of it is read. */
+typedef enum tide_checkpoint_depth {
+    TIDE_CHECKPOINT_SIZES,  /* the manifest, and the files' sizes */
+    TIDE_CHECKPOINT_PARAMS, /* also the checksum of model.safetensors */
+    TIDE_CHECKPOINT_BYTES,  /* of every file */
+} tide_checkpoint_depth;
+
+/* Look at the checkpoint at `path` (DIR/step-N), so deep; `progress` (may be NULL) is told of the bytes that are read. What is wrong is in *check, each file by itself. NO_MEMORY, ARGUMENT (path too long). */
+TIDE_NODISCARD tide_status tide_checkpoint_check_run(const tide_files *files, const char *path, tide_checkpoint_depth depth,
                                                      tide_checkpoint_progress progress, void *context,
                                                      tide_checkpoint_check *check);
 

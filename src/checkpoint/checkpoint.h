@@ -14,7 +14,7 @@
 #ifndef TIDE_CHECKPOINT_CHECKPOINT_H
 #define TIDE_CHECKPOINT_CHECKPOINT_H
 
-#include "src/checkpoint/files.h"
+#include "src/files/files.h"
 #include "src/state/train_state.h"
 #include "tidepool/types.h"
 

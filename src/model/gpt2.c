@@ -1,439 +1,114 @@
-/* The model as the pool sees it: params under Hugging Face's names in creation order, activations that outlive
- * an op as CHECKPOINT tensors, the ops' order, initial values, and the run of a step. What the ops may touch is
- * in gpt2_ops.c, what they compute in gpt2_block.c and gpt2_ends.c.
- */
-#include "src/model/gpt2_internal.h"
+/* GPT-2 (Radford et al. 2019), under Hugging Face's names and shapes: its Conv1D stores [in, out]. */
+#include "src/model/family.h"
 
-#include "kernels/cpu/team.h"
+static const tide_role_entry roles[] = {
+    {.role = TIDE_ROLE_TOKEN_EMBEDDING,
+     .tensors = {{"wte.weight", TIDE_DIMENSION_VOCABULARY}},
+     .columns = TIDE_DIMENSION_WIDTH},
+    {.role = TIDE_ROLE_POSITION_EMBEDDING,
+     .tensors = {{"wpe.weight", TIDE_DIMENSION_CONTEXT}},
+     .columns = TIDE_DIMENSION_WIDTH,
+     .init = TIDE_INIT_RULE_POSITION},
+    {.role = TIDE_ROLE_NORM_1_WEIGHT,
+     .tensors = {{"ln_1.weight", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_SCALE},
+    {.role = TIDE_ROLE_NORM_1_BIAS,
+     .tensors = {{"ln_1.bias", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_BIAS},
+    {.role = TIDE_ROLE_QKV_WEIGHT,
+     .tensors = {{"attn.c_attn.weight", TIDE_DIMENSION_WIDTH}},
+     .columns = TIDE_DIMENSION_QKV},
+    {.role = TIDE_ROLE_QKV_BIAS,
+     .tensors = {{"attn.c_attn.bias", TIDE_DIMENSION_QKV}},
+     .init = TIDE_INIT_RULE_BIAS},
+    {.role = TIDE_ROLE_ATTENTION_WEIGHT,
+     .tensors = {{"attn.c_proj.weight", TIDE_DIMENSION_WIDTH}},
+     .columns = TIDE_DIMENSION_WIDTH,
+     .init = TIDE_INIT_RULE_RESIDUAL},
+    {.role = TIDE_ROLE_ATTENTION_BIAS,
+     .tensors = {{"attn.c_proj.bias", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_BIAS},
+    {.role = TIDE_ROLE_NORM_2_WEIGHT,
+     .tensors = {{"ln_2.weight", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_SCALE},
+    {.role = TIDE_ROLE_NORM_2_BIAS,
+     .tensors = {{"ln_2.bias", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_BIAS},
+    {.role = TIDE_ROLE_FC_WEIGHT,
+     .tensors = {{"mlp.c_fc.weight", TIDE_DIMENSION_WIDTH}},
+     .columns = TIDE_DIMENSION_FC},
+    {.role = TIDE_ROLE_FC_BIAS,
+     .tensors = {{"mlp.c_fc.bias", TIDE_DIMENSION_FC}},
+     .init = TIDE_INIT_RULE_BIAS},
+    {.role = TIDE_ROLE_MLP_WEIGHT,
+     .tensors = {{"mlp.c_proj.weight", TIDE_DIMENSION_MLP}},
+     .columns = TIDE_DIMENSION_WIDTH,
+     .init = TIDE_INIT_RULE_RESIDUAL},
+    {.role = TIDE_ROLE_MLP_BIAS,
+     .tensors = {{"mlp.c_proj.bias", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_BIAS},
+    {.role = TIDE_ROLE_NORM_F_WEIGHT,
+     .tensors = {{"ln_f.weight", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_SCALE},
+    {.role = TIDE_ROLE_NORM_F_BIAS,
+     .tensors = {{"ln_f.bias", TIDE_DIMENSION_WIDTH}},
+     .init = TIDE_INIT_RULE_BIAS},
+};
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* The dropout fields are passed over: tidepool trains without dropout. n_inner: null, or what complete() makes of it. */
+static const tide_config_field fields[] = {
+    {.key = "activation_function", .kind = TIDE_FIELD_WORD, .word = "gelu_new"},
+    {.key = "tie_word_embeddings", .kind = TIDE_FIELD_TRUE},
+    {.key = "scale_attn_weights", .kind = TIDE_FIELD_TRUE},
+    {.key = "scale_attn_by_inverse_layer_idx", .kind = TIDE_FIELD_FALSE},
+    {.key = "reorder_and_upcast_attn", .kind = TIDE_FIELD_FALSE},
+    {.key = "add_cross_attention", .kind = TIDE_FIELD_FALSE},
+    {"n_layer", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, layers), 1024, NULL},
+    {"n_embd", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, width), 65536, NULL},
+    {"n_head", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, heads), 1024, NULL},
+    {"n_positions", "n_ctx", TIDE_FIELD_SIZE, true, offsetof(tide_model_config, context), 1048576, NULL},
+    {"vocab_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, vocab_size), 16777216, NULL},
+    {"n_inner", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, mlp_width), 1048576, NULL},
+    {"layer_norm_epsilon", NULL, TIDE_FIELD_REAL, false, offsetof(tide_model_config, norm_epsilon), 0, NULL},
+};
 
-/* Initial values pass through one buffer of INIT_RANGE_ELEMENTS, which the kernels' threads fill in slices: the
- * generator counts, so who makes which element does not matter. Every tide_param_set costs a turn of the engine,
- * so ranges are large: gpt2 started in 10.4 s with ranges of 64 Ki elements on one thread, in 6.0 s with these,
- * in 3.3 s with two threads on 2 cores, and in 1.3 s since normals come in vectors and both threads touch the
- * slots. */
-enum { INIT_RANGE_ELEMENTS = 1 << 20, INIT_SLICE_ELEMENTS = 1 << 14 };
-
-/* Of padding, set at once: gpt2's 47 rows in nine. */
-enum { ZEROS = 4096 };
-
-/* --- sizes --- */
-
-static uint64_t micro_batch_rows(const tide_gpt2_options *options)
+static void complete(tide_model_config *config)
 {
-    return (uint64_t)options->seq_len * options->micro_batch_sequences;
+    config->kv_heads = config->heads;
+    config->head_width = config->heads == 0 ? 0 : config->width / config->heads;
+    if (config->mlp_width == 0)
+        config->mlp_width = 4 * config->width;
+    config->tied = config->attention_bias = config->output_bias = config->mlp_bias = true;
 }
 
-tide_gpt2_region tide_gpt2_region_layout(const tide_gpt2_options *options)
-{
-    const uint64_t rows = micro_batch_rows(options);
-    const uint64_t token_bytes = tide_align_up(rows * options->micro_batches * sizeof(int32_t));
-    tide_gpt2_region region = {.inputs_offset = 0};
-    region.targets_offset = region.inputs_offset + token_bytes;
-    region.losses_offset = region.targets_offset + token_bytes;
-    region.loss_sum_offset = region.losses_offset + tide_align_up(rows * sizeof(float));
-    region.logits_offset = region.loss_sum_offset + tide_align_up(sizeof(double));
-    region.bytes = region.logits_offset + tide_align_up(options->config.vocab_size * sizeof(float));
-    return region;
-}
-
-uint64_t tide_gpt2_residual_part_bytes(const tide_gpt2_options *options)
-{
-    return micro_batch_rows(options) * options->config.width * tide_dtype_bytes(options->dtype);
-}
-
-uint64_t tide_gpt2_saved_part_bytes(const tide_gpt2_options *options)
-{
-    uintptr_t end = 0;
-    tide_gpt2_activations activations;
-    tide_gpt2_activations_place(options, options->micro_batch_sequences, &end, &activations);
-    return end;
-}
-
-static tide_status register_params(tide_gpt2 *model)
-{
-    const tide_gpt2_config *config = &model->options.config;
-    for (size_t i = 0; i < tide_gpt2_param_count(config); i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(config, i, &param);
-        param.shape[0] = param.memory_rows;
-        const tide_param_class of_class = {.frozen = model->frozen[i],
-                                           .decay = param.decays && !model->frozen[i]};
-        const tide_status status = tide_param_register(model->pool, param.name, param.shape, param.rank,
-                                                       &of_class, &model->params[i]);
-        if (status != TIDE_OK)
-            return status;
+#define PRESET(label, of_layers, of_width, of_heads, positions, vocabulary)                                  \
+    {                                                                                                        \
+        .name = label, .family = &tide_family_gpt2, .layers = (of_layers), .width = (of_width),              \
+        .heads = (of_heads), .context = (positions), .vocab_size = (vocabulary), .norm_epsilon = 1e-5        \
     }
-    return TIDE_OK;
-}
 
-static tide_status register_checkpoint(tide_gpt2 *model, const char *kind, uint32_t index,
-                                       uint64_t part_bytes, tide_checkpoint *checkpoint)
-{
-    char name[48];
-    snprintf(name, sizeof name, "%s %u", kind, index);
-    return tide_checkpoint_register(model->pool, name, model->options.micro_batches, part_bytes, checkpoint);
-}
+static const tide_model_config presets[] = {
+    PRESET("gpt2-nano", 6, 256, 8, 256, 256),         PRESET("gpt2", 12, 768, 12, 1024, 50257),
+    PRESET("gpt2-medium", 24, 1024, 16, 1024, 50257), PRESET("gpt2-large", 36, 1280, 20, 1024, 50257),
+    PRESET("gpt2-xl", 48, 1600, 25, 1024, 50257),     {.family = NULL},
+};
 
-/* A block's kept activations lie beside its residual: forward writes both, backward reads both. */
-static tide_status register_checkpoints(tide_gpt2 *model)
-{
-    const uint64_t residual_bytes = tide_gpt2_residual_part_bytes(&model->options);
-    const uint64_t saved_bytes = tide_gpt2_saved_part_bytes(&model->options);
-    const uint32_t layers = model->options.config.layers;
-    for (uint32_t i = 0; i <= layers; i++) {
-        tide_status status = register_checkpoint(model, "residual", i, residual_bytes, &model->residuals[i]);
-        if (status == TIDE_OK && i < layers && !model->recompute[i])
-            status = register_checkpoint(model, "activations", i, saved_bytes, &model->saved[i]);
-        if (status != TIDE_OK)
-            return status;
-    }
-    return TIDE_OK;
-}
+/* Masks of attention, and the tied head once more. */
+static const char *const ignored[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "lm_head.weight", NULL};
 
-uint32_t tide_gpt2_lowest_trained(const tide_gpt2_config *config, const bool *frozen)
-{
-    uint32_t lowest = config->layers;
-    for (size_t i = 0; i < tide_gpt2_param_count(config); i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(config, i, &param);
-        const bool is_end = param.role == TIDE_GPT2_LN_F_WEIGHT || param.role == TIDE_GPT2_LN_F_BIAS;
-        if (!(frozen && frozen[i]) && !is_end && param.layer < lowest)
-            lowest = param.layer; /* 0 of wte and wpe */
-    }
-    return lowest;
-}
-
-/* Which params are trained, and how far backward goes for them. */
-static void place_backward(tide_gpt2 *model, const bool *frozen)
-{
-    const tide_gpt2_config *config = &model->options.config;
-    if (frozen)
-        memcpy(model->frozen, frozen, tide_gpt2_param_count(config) * sizeof *frozen);
-    model->options.frozen = model->frozen;
-    model->lowest_trained = tide_gpt2_lowest_trained(config, frozen);
-    model->trains_embedding =
-        tide_gpt2_is_trained(model, TIDE_GPT2_WTE, 0) || tide_gpt2_is_trained(model, TIDE_GPT2_WPE, 0);
-    for (uint32_t layer = 0; layer < config->layers; layer++) /* nobody will ask for what is not kept */
-        model->recompute[layer] = model->recompute[layer] || layer < model->lowest_trained;
-}
-
-static tide_status allocate(const tide_gpt2_options *options, tide_gpt2 **model)
-{
-    const size_t layers = options->config.layers, params = tide_gpt2_param_count(&options->config);
-    tide_gpt2 *made = calloc(1, sizeof *made);
-    if (!made)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model");
-    made->options = *options;
-    made->region = tide_gpt2_region_layout(options);
-    made->recompute = calloc(layers, sizeof *made->recompute);
-    made->frozen = calloc(params, sizeof *made->frozen);
-    made->params = calloc(params, sizeof *made->params);
-    made->residuals = calloc(layers + 1, sizeof *made->residuals);
-    made->saved = calloc(layers, sizeof *made->saved);
-    made->ops = calloc(3 * layers + 5, sizeof *made->ops);
-    if (!made->recompute || !made->frozen || !made->params || !made->residuals || !made->saved ||
-        !made->ops) {
-        tide_gpt2_destroy(made);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model of %zu layers", layers);
-    }
-    memcpy(made->recompute, options->recompute, layers * sizeof *made->recompute);
-    made->options.recompute = made->recompute;
-    place_backward(made, options->frozen);
-    *model = made;
-    return TIDE_OK;
-}
-
-tide_status tide_gpt2_create(tide_pool *pool, const tide_gpt2_options *options, tide_gpt2 **model)
-{
-    assert(tide_gpt2_config_is_valid(&options->config));
-    assert(options->seq_len > 0 && options->seq_len <= options->config.context);
-    assert(options->micro_batch_sequences > 0 && options->micro_batches > 0);
-    tide_gpt2 *made = NULL;
-    tide_status status = allocate(options, &made);
-    if (status != TIDE_OK)
-        return status;
-    made->pool = pool;
-    status = register_params(made);
-    if (status == TIDE_OK)
-        status = register_checkpoints(made);
-    if (status == TIDE_OK)
-        status = tide_gpt2_register_ops(made);
-    if (status != TIDE_OK) {
-        tide_gpt2_destroy(made);
-        return status;
-    }
-    *model = made;
-    return TIDE_OK;
-}
-
-void tide_gpt2_destroy(tide_gpt2 *model)
-{
-    if (!model)
-        return;
-    free(model->recompute);
-    free(model->frozen);
-    free(model->params);
-    free(model->residuals);
-    free(model->saved);
-    free(model->ops);
-    free(model);
-}
-
-tide_param tide_gpt2_param_handle(const tide_gpt2 *model, size_t index)
-{
-    assert(index < tide_gpt2_param_count(&model->options.config));
-    return model->params[index];
-}
-
-double tide_gpt2_step_flops(const tide_gpt2 *model)
-{
-    double flops = 0;
-    for (uint32_t i = model->order.embedding; i <= model->order.last_trained; i++)
-        flops += model->ops[i].flops;
-    return flops;
-}
-
-/* --- values --- */
-
-/* A param's padding, behind its last row: no values of its own, but a torn pool heals by what is set alone. */
-static tide_status zero_padding(tide_gpt2 *model, size_t index, const tide_gpt2_param *param,
-                                tide_value value)
-{
-    static const float zeros[ZEROS];
-    tide_status status = TIDE_OK;
-    for (uint64_t first = param->elements; status == TIDE_OK && first < param->memory_elements;
-         first += ZEROS) {
-        const uint64_t left = param->memory_elements - first;
-        status = tide_param_set(model->pool, model->params[index], value, first, left < ZEROS ? left : ZEROS,
-                                zeros);
-    }
-    return status;
-}
-
-tide_status tide_gpt2_values_set(tide_gpt2 *model, size_t index, tide_value value, uint64_t first,
-                                 uint64_t count, const float *values)
-{
-    tide_gpt2_param param;
-    tide_gpt2_param_describe(&model->options.config, index, &param);
-    assert(first <= param.elements && count <= param.elements - first);
-    assert(!model->frozen[index] || value == TIDE_VALUE_MASTER);
-    const tide_value held = model->frozen[index] ? TIDE_VALUE_PARAM : value;
-    const tide_status status = tide_param_set(model->pool, model->params[index], held, first, count, values);
-    if (status != TIDE_OK || first + count < param.elements)
-        return status;
-    return zero_padding(model, index, &param, held);
-}
-
-tide_status tide_gpt2_values_get(const tide_gpt2 *model, size_t index, tide_value value, uint64_t first,
-                                 uint64_t count, float *values)
-{
-    assert(!model->frozen[index] || value == TIDE_VALUE_MASTER);
-    const tide_value held = model->frozen[index] ? TIDE_VALUE_PARAM : value;
-    return tide_param_get(model->pool, model->params[index], held, first, count, values);
-}
-
-bool tide_gpt2_param_is_frozen(const tide_gpt2 *model, size_t index)
-{
-    assert(index < tide_gpt2_param_count(&model->options.config));
-    return model->frozen[index];
-}
-
-/* A range of one param's initial values in the making. */
-typedef struct init_range {
-    const tide_gpt2_config *config;
-    uint64_t seed;
-    size_t param;
-    uint64_t first, count;
-    float *values; /* [count] */
-} init_range;
-
-static void init_slice(const void *arguments, size_t index)
-{
-    const init_range *range = arguments;
-    const uint64_t done = index * INIT_SLICE_ELEMENTS, left = range->count - done;
-    tide_gpt2_init_range(range->config, range->seed, range->param, range->first + done,
-                         left < INIT_SLICE_ELEMENTS ? left : INIT_SLICE_ELEMENTS, range->values + done);
-}
-
-static void make_range(const init_range *range)
-{
-    const uint64_t slices = (range->count + INIT_SLICE_ELEMENTS - 1) / INIT_SLICE_ELEMENTS;
-    tide_team_run(slices, range->count, init_slice, range);
-}
-
-/* Initial values on their way into the pool. */
-typedef struct init_work {
-    tide_gpt2 *model;
-    uint64_t seed;
-    float *values;                   /* [INIT_RANGE_ELEMENTS] */
-    tide_progress_callback progress; /* or NULL */
-    void *progress_context;
-    uint64_t done_elements, elements;
-} init_work;
-
-static void init_tell(const init_work *work)
-{
-    if (work->progress != NULL)
-        work->progress(work->progress_context, "initial values", work->done_elements * sizeof(float),
-                       work->elements * sizeof(float));
-}
-
-static tide_status init_param(init_work *work, size_t index)
-{
-    tide_gpt2 *model = work->model;
-    tide_gpt2_param param;
-    tide_gpt2_param_describe(&model->options.config, index, &param);
-    for (uint64_t first = 0; first < param.elements; first += INIT_RANGE_ELEMENTS) {
-        const uint64_t left = param.elements - first;
-        const uint64_t count = left < INIT_RANGE_ELEMENTS ? left : INIT_RANGE_ELEMENTS;
-        const init_range range = {&model->options.config, work->seed, index, first, count, work->values};
-        make_range(&range);
-        const tide_status status =
-            tide_gpt2_values_set(model, index, TIDE_VALUE_MASTER, first, count, work->values);
-        if (status != TIDE_OK)
-            return status;
-        work->done_elements += count;
-        init_tell(work);
-    }
-    return TIDE_OK;
-}
-
-tide_status tide_gpt2_init(tide_gpt2 *model, uint64_t seed, tide_progress_callback progress,
-                           void *progress_context)
-{
-    init_work work = {.model = model,
-                      .seed = seed,
-                      .values = malloc(INIT_RANGE_ELEMENTS * sizeof *work.values),
-                      .progress = progress,
-                      .progress_context = progress_context,
-                      .elements = tide_gpt2_element_count(&model->options.config)};
-    if (!work.values)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %d initial values", INIT_RANGE_ELEMENTS);
-    tide_status status = TIDE_OK;
-    init_tell(&work);
-    for (size_t i = 0; status == TIDE_OK && i < tide_gpt2_param_count(&model->options.config); i++)
-        status = init_param(&work, i);
-    free(work.values);
-    return status;
-}
-
-/* --- running --- */
-
-static void *region_at(const tide_gpt2 *model, uint64_t offset)
-{
-    return (char *)tide_region(model->pool) + offset;
-}
-
-static tide_status write_tokens(tide_gpt2 *model, uint64_t offset, const int32_t *tokens, uint64_t count)
-{
-    return tide_write(model->pool, region_at(model, offset), tokens, count * sizeof *tokens);
-}
-
-tide_status tide_gpt2_upload(tide_gpt2 *model, const int32_t *inputs, const int32_t *targets)
-{
-    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
-    const tide_status status = write_tokens(model, model->region.inputs_offset, inputs, tokens);
-    return status == TIDE_OK ? write_tokens(model, model->region.targets_offset, targets, tokens) : status;
-}
-
-static tide_status run_slice(tide_gpt2 *model, const tide_gpt2_op *op, tide_gpt2_tape *tape)
-{
-    const tide_status status = tide_op_slice(model->pool, tape->micro_batch);
-    if (status != TIDE_OK)
-        return status;
-    tape->workspace = (uintptr_t)tide_workspace(model->pool);
-    tape->cursor = tape->workspace;
-    op->code(tape);
-    return tape->status;
-}
-
-/* All micro-batches of the batch through one op. */
-static tide_status run_op(tide_gpt2 *model, uint32_t index)
-{
-    const tide_gpt2_op *op = &model->ops[index];
-    tide_gpt2_tape tape = tide_gpt2_tape_of(model, op);
-    tide_status status = tide_op_begin(model->pool, op->handle);
-    for (uint32_t m = 0; status == TIDE_OK && m < model->options.micro_batches; m++) {
-        tape.micro_batch = m;
-        status = run_slice(model, op, &tape);
-    }
-    return status == TIDE_OK ? tide_op_end(model->pool) : status;
-}
-
-static tide_status run_ops(tide_gpt2 *model, uint32_t first, uint32_t last)
-{
-    tide_status status = TIDE_OK;
-    for (uint32_t i = first; status == TIDE_OK && i <= last; i++)
-        status = run_op(model, i);
-    return status;
-}
-
-static tide_status zero_loss(tide_gpt2 *model)
-{
-    const tide_zero_args args = {.data = region_at(model, model->region.loss_sum_offset),
-                                 .bytes = sizeof(double)};
-    return tide_launch(model->pool, "zero loss", model->options.kernels->zero, &args, sizeof args, 0,
-                       (double)tide_zero_bytes(&args));
-}
-
-tide_status tide_gpt2_train(tide_gpt2 *model, float loss_scale)
-{
-    model->loss_scale = loss_scale;
-    const tide_status status = zero_loss(model);
-    return status == TIDE_OK ? run_ops(model, model->order.embedding, model->order.last_trained) : status;
-}
-
-tide_status tide_gpt2_evaluate(tide_gpt2 *model)
-{
-    tide_status status = zero_loss(model);
-    if (status == TIDE_OK)
-        status = run_op(model, model->order.embedding);
-    if (status == TIDE_OK)
-        status = run_ops(model, model->order.first_evaluation_block, model->order.evaluation_head);
-    return status;
-}
-
-tide_status tide_gpt2_loss(tide_gpt2 *model, double *loss)
-{
-    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
-    double sum;
-    const tide_status status =
-        tide_read(model->pool, &sum, region_at(model, model->region.loss_sum_offset), sizeof sum);
-    if (status == TIDE_OK)
-        *loss = sum / (double)tokens;
-    return status;
-}
-
-/* One sequence, in the place of the first micro-batch. */
-static tide_status run_sample_op(tide_gpt2 *model, uint32_t index, uint32_t position)
-{
-    const tide_gpt2_op *op = &model->ops[index];
-    tide_gpt2_tape tape = tide_gpt2_tape_of(model, op);
-    tape.sequences = 1;
-    tape.position = position;
-    tide_status status = tide_op_begin(model->pool, op->handle);
-    if (status == TIDE_OK)
-        status = run_slice(model, op, &tape);
-    return status == TIDE_OK ? tide_op_end(model->pool) : status;
-}
-
-tide_status tide_gpt2_logits(tide_gpt2 *model, const int32_t *tokens, uint32_t position, float *logits)
-{
-    assert(position < model->options.seq_len);
-    const tide_gpt2_order *order = &model->order;
-    tide_status status = write_tokens(model, model->region.inputs_offset, tokens, model->options.seq_len);
-    if (status == TIDE_OK)
-        status = run_sample_op(model, order->embedding, position);
-    for (uint32_t layer = 0; status == TIDE_OK && layer < model->options.config.layers; layer++)
-        status = run_sample_op(model, order->first_evaluation_block + layer, position);
-    if (status == TIDE_OK)
-        status = run_sample_op(model, order->logits, position);
-    if (status != TIDE_OK)
-        return status;
-    return tide_read(model->pool, logits, region_at(model, model->region.logits_offset),
-                     model->options.config.vocab_size * sizeof *logits);
-}
+const tide_family tide_family_gpt2 = {
+    .name = "gpt2",
+    .architecture = "GPT2LMHeadModel",
+    .layer_name = "h.",
+    .optional_prefix = "transformer.",
+    .ignored = ignored,
+    .presets = presets,
+    .roles = roles,
+    .role_count = sizeof roles / sizeof roles[0],
+    .fields = fields,
+    .field_count = sizeof fields / sizeof fields[0],
+    .defaults = {.norm_epsilon = 1e-5},
+    .mlp_widths = 4,
+    .stored_in_out = true,
+    .complete = complete,
+};

@@ -1,10 +1,10 @@
-/* Names, shapes and initial values, from one table of the params' roles.
+/* Names, shapes and initial values, from a family's table of roles.
  *
- * Initial values follow OpenAI's own code (openai/gpt-2, src/model.py) where it speaks: normal(0.02) for wte
- * and every matrix, normal(0.01) for wpe, zeros for biases, ones for norms; and the paper where the code is
- * silent (Radford et al. 2019, section 2.3): the weights of the residual projections are scaled by 1 /
- * sqrt(N), N = 2 x layers being the number of residual additions. Hugging Face's port uses 0.02 for wpe as
- * well and reads it from initializer_range; tidepool does not.
+ * Initial values follow OpenAI's own code (openai/gpt-2, src/model.py) where it speaks: normal(0.02) for the token embedding
+ * and every matrix, normal(0.01) for a position embedding, zeros for biases, ones for norms; and the paper where the code is
+ * silent (Radford et al. 2019, section 2.3): the weights of the residual projections are scaled by 1 / sqrt(N), N = 2 x layers
+ * being the number of residual additions. Hugging Face's ports read one deviation for all from initializer_range; tidepool
+ * does not.
  */
 #include "src/model/params.h"
 
@@ -14,151 +14,232 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A dimension of a shape: a multiple of one of the model's sizes; NONE for the second of a vector. */
-typedef enum role_dimension { NONE, VOCAB, CONTEXT, WIDTH, WIDTH_X3, WIDTH_X4 } role_dimension;
-
-typedef enum role_init { EMBEDDING, POSITION, MATRIX, RESIDUAL, BIAS, SCALE } role_init;
-
-typedef struct role_entry {
-    const char *name; /* within the layer for the per-layer roles */
-    role_dimension rows, columns;
-    role_init init;
-} role_entry;
-
-static const role_entry roles[TIDE_GPT2_ROLES] = {
-    [TIDE_GPT2_WTE] = {"wte.weight", VOCAB, WIDTH, EMBEDDING},
-    [TIDE_GPT2_WPE] = {"wpe.weight", CONTEXT, WIDTH, POSITION},
-    [TIDE_GPT2_LN_1_WEIGHT] = {"ln_1.weight", WIDTH, NONE, SCALE},
-    [TIDE_GPT2_LN_1_BIAS] = {"ln_1.bias", WIDTH, NONE, BIAS},
-    [TIDE_GPT2_ATTN_QKV_WEIGHT] = {"attn.c_attn.weight", WIDTH, WIDTH_X3, MATRIX},
-    [TIDE_GPT2_ATTN_QKV_BIAS] = {"attn.c_attn.bias", WIDTH_X3, NONE, BIAS},
-    [TIDE_GPT2_ATTN_PROJ_WEIGHT] = {"attn.c_proj.weight", WIDTH, WIDTH, RESIDUAL},
-    [TIDE_GPT2_ATTN_PROJ_BIAS] = {"attn.c_proj.bias", WIDTH, NONE, BIAS},
-    [TIDE_GPT2_LN_2_WEIGHT] = {"ln_2.weight", WIDTH, NONE, SCALE},
-    [TIDE_GPT2_LN_2_BIAS] = {"ln_2.bias", WIDTH, NONE, BIAS},
-    [TIDE_GPT2_MLP_FC_WEIGHT] = {"mlp.c_fc.weight", WIDTH, WIDTH_X4, MATRIX},
-    [TIDE_GPT2_MLP_FC_BIAS] = {"mlp.c_fc.bias", WIDTH_X4, NONE, BIAS},
-    [TIDE_GPT2_MLP_PROJ_WEIGHT] = {"mlp.c_proj.weight", WIDTH_X4, WIDTH, RESIDUAL},
-    [TIDE_GPT2_MLP_PROJ_BIAS] = {"mlp.c_proj.bias", WIDTH, NONE, BIAS},
-    [TIDE_GPT2_LN_F_WEIGHT] = {"ln_f.weight", WIDTH, NONE, SCALE},
-    [TIDE_GPT2_LN_F_BIAS] = {"ln_f.bias", WIDTH, NONE, BIAS},
-};
-
-static bool role_is_per_layer(tide_gpt2_role role)
+static bool is_per_layer(tide_role role)
 {
-    return role >= TIDE_GPT2_LN_1_WEIGHT && role <= TIDE_GPT2_MLP_PROJ_BIAS;
+    return role >= TIDE_ROLE_NORM_1_WEIGHT && role <= TIDE_ROLE_MLP_BIAS;
 }
 
-static uint64_t dimension_elements(const tide_gpt2_config *config, role_dimension dimension)
+static bool is_there(const tide_model_config *config, const tide_role_entry *entry)
 {
-    switch (dimension) {
-    case VOCAB:
-        return config->vocab_size;
-    case CONTEXT:
-        return config->context;
-    case WIDTH:
-        return config->width;
-    case WIDTH_X3:
-        return 3ull * config->width;
-    case WIDTH_X4:
-        return 4ull * config->width;
-    case NONE:
-        break;
+    return !entry->is_there || entry->is_there(config);
+}
+
+static uint32_t tensors_of(const tide_role_entry *entry)
+{
+    uint32_t tensors = 0;
+    while (tensors < TIDE_ROLE_TENSORS_MAX && entry->tensors[tensors].name)
+        tensors++;
+    return tensors;
+}
+
+/* Params and tensors before the layers, in each, and behind them. */
+typedef struct counts {
+    size_t params[3], tensors[3];
+} counts;
+
+enum { BEFORE, LAYER, BEHIND };
+
+static int part_of(tide_role role)
+{
+    return is_per_layer(role) ? LAYER : role < TIDE_ROLE_NORM_1_WEIGHT ? BEFORE : BEHIND;
+}
+
+static counts count_roles(const tide_model_config *config)
+{
+    counts found = {{0}, {0}};
+    for (size_t i = 0; i < config->family->role_count; i++) {
+        const tide_role_entry *entry = &config->family->roles[i];
+        if (!is_there(config, entry))
+            continue;
+        found.params[part_of(entry->role)]++;
+        found.tensors[part_of(entry->role)] += tensors_of(entry);
     }
-    return 1;
+    return found;
 }
 
-uint64_t tide_gpt2_vocabulary_rows(const tide_gpt2_config *config)
+static size_t total(const tide_model_config *config, const size_t parts[3])
 {
-    const uint64_t multiple = TIDE_GPT2_VOCABULARY_MULTIPLE;
+    return parts[BEFORE] + parts[LAYER] * config->layers + parts[BEHIND];
+}
+
+size_t tide_model_param_count(const tide_model_config *config)
+{
+    const counts found = count_roles(config);
+    return total(config, found.params);
+}
+
+size_t tide_model_tensor_count(const tide_model_config *config)
+{
+    const counts found = count_roles(config);
+    return total(config, found.tensors);
+}
+
+uint64_t tide_model_vocabulary_rows(const tide_model_config *config)
+{
+    const uint64_t multiple = TIDE_MODEL_VOCABULARY_MULTIPLE;
     return (config->vocab_size + multiple - 1) / multiple * multiple;
 }
 
-size_t tide_gpt2_param_count(const tide_gpt2_config *config)
+bool tide_model_has(const tide_model_config *config, tide_role role)
 {
-    return TIDE_GPT2_ROLES - TIDE_GPT2_LAYER_ROLES + (size_t)TIDE_GPT2_LAYER_ROLES * config->layers;
+    for (size_t i = 0; i < config->family->role_count; i++)
+        if (config->family->roles[i].role == role)
+            return is_there(config, &config->family->roles[i]);
+    return false;
 }
 
-size_t tide_gpt2_param_index(const tide_gpt2_config *config, tide_gpt2_role role, uint32_t layer)
+/* A place in one of the two orders: of an entry, in a layer, before which so many of its part stand. */
+static size_t place_of(const tide_model_config *config, const size_t parts[3], int part, uint32_t layer,
+                       size_t within)
 {
-    assert(role < TIDE_GPT2_ROLES && layer < (role_is_per_layer(role) ? config->layers : 1));
-    if (role_is_per_layer(role))
-        return (size_t)role + (size_t)TIDE_GPT2_LAYER_ROLES * layer;
-    if (role < TIDE_GPT2_LN_1_WEIGHT)
-        return (size_t)role;
-    return (size_t)role + (size_t)TIDE_GPT2_LAYER_ROLES * (config->layers - 1);
+    if (part == BEFORE)
+        return within;
+    return parts[BEFORE] + parts[LAYER] * (part == LAYER ? layer : config->layers) + within;
 }
 
-static tide_gpt2_role index_role(const tide_gpt2_config *config, size_t index, uint32_t *layer)
+size_t tide_model_param_index(const tide_model_config *config, tide_role role, uint32_t layer)
 {
-    size_t layers_end = TIDE_GPT2_LN_1_WEIGHT + (size_t)TIDE_GPT2_LAYER_ROLES * config->layers;
-    *layer = 0;
-    if (index < TIDE_GPT2_LN_1_WEIGHT)
-        return (tide_gpt2_role)index;
-    if (index >= layers_end)
-        return (tide_gpt2_role)(TIDE_GPT2_LN_F_WEIGHT + (index - layers_end));
-    size_t within = index - TIDE_GPT2_LN_1_WEIGHT;
-    *layer = (uint32_t)(within / TIDE_GPT2_LAYER_ROLES);
-    return (tide_gpt2_role)(TIDE_GPT2_LN_1_WEIGHT + within % TIDE_GPT2_LAYER_ROLES);
+    assert(tide_model_has(config, role) && layer < (is_per_layer(role) ? config->layers : 1));
+    const counts found = count_roles(config);
+    size_t within = 0;
+    for (const tide_role_entry *entry = config->family->roles; entry->role != role; entry++)
+        within += part_of(entry->role) == part_of(role) && is_there(config, entry);
+    return place_of(config, found.params, part_of(role), layer, within);
 }
 
-static void init_describe(const tide_gpt2_config *config, role_init init, tide_gpt2_param *param)
+/* Which entry and layer an index means, and how many of its part's tensors stand before that entry's. */
+typedef struct position {
+    const tide_role_entry *entry;
+    uint32_t layer;
+    uint32_t tensor;       /* of the entry's, if tensors are counted */
+    size_t tensors_before; /* of its part */
+    size_t params_before;
+} position;
+
+static position find(const tide_model_config *config, size_t index, bool by_tensor)
 {
-    param->init = init == BIAS ? TIDE_INIT_ZEROS : init == SCALE ? TIDE_INIT_ONES : TIDE_INIT_NORMAL;
-    param->decays = param->init == TIDE_INIT_NORMAL;
-    if (init == POSITION)
-        param->init_deviation = 0.01;
-    else if (init == RESIDUAL)
-        param->init_deviation = 0.02 / sqrt(2.0 * config->layers);
-    else if (param->init == TIDE_INIT_NORMAL)
-        param->init_deviation = 0.02;
+    const counts found = count_roles(config);
+    const size_t *parts = by_tensor ? found.tensors : found.params;
+    const size_t layers_end = parts[BEFORE] + parts[LAYER] * config->layers;
+    const int part = index < parts[BEFORE] ? BEFORE : index < layers_end ? LAYER : BEHIND;
+    size_t within = part == BEFORE  ? index
+                    : part == LAYER ? (index - parts[BEFORE]) % parts[LAYER]
+                                    : index - layers_end;
+    position at = {.layer = part == LAYER ? (uint32_t)((index - parts[BEFORE]) / parts[LAYER]) : 0};
+    for (at.entry = config->family->roles;; at.entry++) {
+        if (part_of(at.entry->role) != part || !is_there(config, at.entry))
+            continue;
+        const uint32_t tensors = tensors_of(at.entry), here = by_tensor ? tensors : 1;
+        if (within < here)
+            break;
+        within -= here;
+        at.tensors_before += tensors;
+        at.params_before++;
+    }
+    at.tensor = (uint32_t)within;
+    at.tensors_before = place_of(config, found.tensors, part, at.layer, at.tensors_before);
+    at.params_before = place_of(config, found.params, part, at.layer, at.params_before);
+    return at;
 }
 
-void tide_gpt2_param_describe(const tide_gpt2_config *config, size_t index, tide_gpt2_param *param)
+static void write_name(const tide_model_config *config, const position *at, uint32_t tensor,
+                       char name[TIDE_MODEL_NAME_BYTES])
 {
-    assert(tide_gpt2_config_is_valid(config) && index < tide_gpt2_param_count(config));
-    tide_gpt2_param described = {0};
-    described.role = index_role(config, index, &described.layer);
-    const role_entry *entry = &roles[described.role];
-    if (role_is_per_layer(described.role))
-        snprintf(described.name, sizeof described.name, "h.%u.%s", described.layer, entry->name);
-    else
-        snprintf(described.name, sizeof described.name, "%s", entry->name);
-    described.rank = entry->columns == NONE ? 1 : 2;
-    described.shape[0] = dimension_elements(config, entry->rows);
-    described.shape[1] = dimension_elements(config, entry->columns);
-    described.elements = described.shape[0] * described.shape[1];
-    described.memory_rows = entry->rows == VOCAB ? tide_gpt2_vocabulary_rows(config) : described.shape[0];
-    described.memory_elements = described.memory_rows * described.shape[1];
-    if (described.rank == 1)
-        described.shape[1] = 0;
-    init_describe(config, entry->init, &described);
-    assert(tide_gpt2_param_index(config, described.role, described.layer) == index);
+    size_t length = 0;
+    if (is_per_layer(at->entry->role))
+        length =
+            (size_t)snprintf(name, TIDE_MODEL_NAME_BYTES, "%s%u.", config->family->layer_name, at->layer);
+    snprintf(name + length, TIDE_MODEL_NAME_BYTES - length, "%s", at->entry->tensors[tensor].name);
+}
+
+static bool decays(const tide_role_entry *entry)
+{
+    return entry->init != TIDE_INIT_RULE_BIAS && entry->init != TIDE_INIT_RULE_SCALE;
+}
+
+static double deviation(const tide_model_config *config, tide_init_rule rule)
+{
+    switch (rule) {
+    case TIDE_INIT_RULE_MATRIX:
+        return 0.02;
+    case TIDE_INIT_RULE_POSITION:
+        return 0.01;
+    case TIDE_INIT_RULE_RESIDUAL:
+        return 0.02 / sqrt(2.0 * config->layers);
+    case TIDE_INIT_RULE_BIAS:
+    case TIDE_INIT_RULE_SCALE:
+        break;
+    }
+    return 0;
+}
+
+void tide_model_param_describe(const tide_model_config *config, size_t index, tide_model_param *param)
+{
+    assert(index < tide_model_param_count(config));
+    const position at = find(config, index, false);
+    const uint64_t columns = tide_model_dimension(config, at.entry->columns);
+    tide_model_param described = {.role = at.entry->role,
+                                  .layer = at.layer,
+                                  .rank = at.entry->columns == TIDE_DIMENSION_NONE ? 1 : 2,
+                                  .decays = decays(at.entry),
+                                  .first_tensor = at.tensors_before,
+                                  .tensors = tensors_of(at.entry)};
+    write_name(config, &at, 0, described.name);
+    for (uint32_t i = 0; i < described.tensors; i++)
+        described.shape[0] += tide_model_dimension(config, at.entry->tensors[i].rows);
+    described.elements = described.shape[0] * columns;
+    described.memory_rows = at.entry->tensors[0].rows == TIDE_DIMENSION_VOCABULARY
+                                ? tide_model_vocabulary_rows(config)
+                                : described.shape[0];
+    described.memory_elements = described.memory_rows * columns;
+    if (described.rank == 2)
+        described.shape[1] = columns;
     *param = described;
 }
 
-uint64_t tide_gpt2_element_count(const tide_gpt2_config *config)
+void tide_model_tensor_describe(const tide_model_config *config, size_t index, tide_model_tensor *tensor)
+{
+    assert(index < tide_model_tensor_count(config));
+    const position at = find(config, index, true);
+    const uint64_t columns = tide_model_dimension(config, at.entry->columns);
+    tide_model_tensor described = {.param = at.params_before,
+                                   .role = at.entry->role,
+                                   .layer = at.layer,
+                                   .rank = at.entry->columns == TIDE_DIMENSION_NONE ? 1 : 2,
+                                   .init_deviation = deviation(config, at.entry->init),
+                                   .init_value = at.entry->init == TIDE_INIT_RULE_SCALE ? 1.0f : 0.0f};
+    write_name(config, &at, at.tensor, described.name);
+    for (uint32_t i = 0; i < at.tensor; i++)
+        described.first += tide_model_dimension(config, at.entry->tensors[i].rows) * columns;
+    described.shape[0] = tide_model_dimension(config, at.entry->tensors[at.tensor].rows);
+    described.elements = described.shape[0] * columns;
+    if (described.rank == 2)
+        described.shape[1] = columns;
+    *tensor = described;
+}
+
+uint64_t tide_model_element_count(const tide_model_config *config)
 {
     uint64_t elements = 0;
-    for (size_t i = 0; i < tide_gpt2_param_count(config); i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(config, i, &param);
+    for (size_t i = 0; i < tide_model_param_count(config); i++) {
+        tide_model_param param;
+        tide_model_param_describe(config, i, &param);
         elements += param.elements;
     }
     return elements;
 }
 
-void tide_gpt2_init_range(const tide_gpt2_config *config, uint64_t seed, size_t param, uint64_t first,
-                          uint64_t count, float *values)
+void tide_model_init_range(const tide_model_config *config, uint64_t seed, size_t tensor, uint64_t first,
+                           uint64_t count, float *values)
 {
-    tide_gpt2_param about;
-    tide_gpt2_param_describe(config, param, &about);
+    tide_model_tensor about;
+    tide_model_tensor_describe(config, tensor, &about);
     assert(first <= about.elements && count <= about.elements - first);
-    if (about.init == TIDE_INIT_NORMAL) {
-        tide_random_normals(seed, TIDE_RANDOM_USE_INIT, (uint32_t)param, first, count, about.init_deviation,
+    if (about.init_deviation != 0) {
+        tide_random_normals(seed, TIDE_RANDOM_USE_INIT, (uint32_t)tensor, first, count, about.init_deviation,
                             values);
         return;
     }
     for (uint64_t i = 0; i < count; i++)
-        values[i] = about.init == TIDE_INIT_ONES ? 1.0f : 0.0f;
+        values[i] = about.init_value;
 }

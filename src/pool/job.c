@@ -1,6 +1,8 @@
 /* What one task's work is: the functions of the host lane, and the kernels on the update stream. */
 #include "src/pool/jobs.h"
 
+#include "kernels/costs.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

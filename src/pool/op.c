@@ -7,6 +7,8 @@
  */
 #include "src/pool/internal.h"
 
+#include "kernels/costs.h"
+
 #include <assert.h>
 #include <stdlib.h>
 

@@ -1,6 +1,8 @@
 /* Steps: what is fixed at their begin, what their end sets going, and what giving one up undoes. Ops are op.c's. */
 #include "src/pool/internal.h"
 
+#include "kernels/costs.h"
+
 #include <assert.h>
 #include <math.h>
 

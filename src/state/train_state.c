@@ -7,6 +7,7 @@
  */
 #include "src/state/train_state.h"
 
+#include "src/model/config_rope.h"
 #include "src/state/loss_scale.h"
 #include "src/state/train_state_json.h"
 #include "tide_config.h"
@@ -21,39 +22,66 @@
 #include <jansson.h>
 #endif
 
-typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, DTYPE } field_kind;
+typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, FLAG, DTYPE, FAMILY, ROPE } field_kind;
 
 /* What a resume does with a value that differs from the run's. */
 typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
+
+/* Which states have a field. */
+typedef enum field_owner {
+    ALL,
+    ONLY_FP16,
+    ONLY_GPT2,    /* what the first checkpoints had, when there was no other family */
+    OTHER_FAMILY, /* the rest of a config, which GPT-2's makes of itself */
+    ONLY_LLAMA3,  /* the numbers of a kind of rotary positions */
+    ONLY_YARN,
+    ONLY_SCALED, /* any kind but the plain one */
+    ONLY_LONG,   /* those that know an original context */
+} field_owner;
 
 typedef struct state_field {
     const char *name;
     field_kind kind;
     field_rule rule;
     size_t offset;
-    bool fp16_only;
+    field_owner owner;
 } state_field;
 
-#define FIELD(name, member, kind, rule)                                                                      \
+#define OWNED(name, member, kind, rule, owner)                                                               \
     {                                                                                                        \
-        name, kind, rule, offsetof(tide_train_state, member), false                                          \
+        name, kind, rule, offsetof(tide_train_state, member), owner                                          \
     }
-#define FP16_FIELD(name, member, kind, rule)                                                                 \
-    {                                                                                                        \
-        name, kind, rule, offsetof(tide_train_state, member), true                                           \
-    }
+#define FIELD(name, member, kind, rule) OWNED(name, member, kind, rule, ALL)
 
 static const state_field fields[] = {
     FIELD("step", step, COUNT64, PROGRESS),
     FIELD("tokens", tokens, COUNT64, PROGRESS),
     FIELD("adam_step", adam_step, COUNT64, PROGRESS),
     FIELD("skipped", skipped, COUNT64, PROGRESS),
+    OWNED("model.family", model.family, FAMILY, IDENTITY, OTHER_FAMILY), /* before what depends on it */
     FIELD("model.layers", model.layers, COUNT32, IDENTITY),
     FIELD("model.width", model.width, COUNT32, IDENTITY),
     FIELD("model.heads", model.heads, COUNT32, IDENTITY),
     FIELD("model.context", model.context, COUNT32, IDENTITY),
     FIELD("model.vocab_size", model.vocab_size, COUNT32, IDENTITY),
-    FIELD("model.layer_norm_epsilon", model.layer_norm_epsilon, REAL, IDENTITY),
+    OWNED("model.layer_norm_epsilon", model.norm_epsilon, REAL, IDENTITY, ONLY_GPT2),
+    OWNED("model.kv_heads", model.kv_heads, COUNT32, IDENTITY, OTHER_FAMILY),
+    OWNED("model.head_width", model.head_width, COUNT32, IDENTITY, OTHER_FAMILY),
+    OWNED("model.mlp_width", model.mlp_width, COUNT32, IDENTITY, OTHER_FAMILY),
+    OWNED("model.norm_epsilon", model.norm_epsilon, REAL, IDENTITY, OTHER_FAMILY),
+    OWNED("model.tied", model.tied, FLAG, IDENTITY, OTHER_FAMILY),
+    OWNED("model.attention_bias", model.attention_bias, FLAG, IDENTITY, OTHER_FAMILY),
+    OWNED("model.mlp_bias", model.mlp_bias, FLAG, IDENTITY, OTHER_FAMILY),
+    OWNED("model.rope_theta", model.rope.theta, REAL, IDENTITY, OTHER_FAMILY),
+    OWNED("model.rope_type", model.rope.kind, ROPE, IDENTITY, OTHER_FAMILY), /* before what depends on it */
+    OWNED("model.rope_factor", model.rope.factor, REAL, IDENTITY, ONLY_SCALED),
+    OWNED("model.rope_low_freq_factor", model.rope.low_factor, REAL, IDENTITY, ONLY_LLAMA3),
+    OWNED("model.rope_high_freq_factor", model.rope.high_factor, REAL, IDENTITY, ONLY_LLAMA3),
+    OWNED("model.rope_original_context", model.rope.original_context, REAL, IDENTITY, ONLY_LONG),
+    OWNED("model.rope_attention_factor", model.rope.attention_factor, REAL, IDENTITY, ONLY_YARN),
+    OWNED("model.rope_beta_fast", model.rope.beta_fast, REAL, IDENTITY, ONLY_YARN),
+    OWNED("model.rope_beta_slow", model.rope.beta_slow, REAL, IDENTITY, ONLY_YARN),
+    OWNED("model.rope_exact", model.rope.exact, FLAG, IDENTITY, ONLY_YARN),
     FIELD("seed", seed, BITS64, IDENTITY),
     FIELD("data_fingerprint", data_fingerprint, BITS64, IDENTITY),
     FIELD("seq_len", seq_len, COUNT64, IDENTITY),
@@ -70,17 +98,37 @@ static const state_field fields[] = {
     FIELD("beta2", beta2, REAL, HYPERPARAMETER),
     FIELD("epsilon", epsilon, REAL, HYPERPARAMETER),
     /* after "dtype", which says whether they are there */
-    FP16_FIELD("loss_scale", loss_scale, REAL, PROGRESS),
-    FP16_FIELD("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS),
-    FP16_FIELD("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER),
+    OWNED("loss_scale", loss_scale, REAL, PROGRESS, ONLY_FP16),
+    OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
+    OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
 
-/* A state of this dtype has the field. */
-static bool field_exists(const state_field *field, tide_dtype dtype)
+/* The state has the field; the fields before it that say so are set. */
+static bool field_exists(const state_field *field, const tide_train_state *state)
 {
-    return !field->fp16_only || dtype == TIDE_DTYPE_FP16;
+    const tide_rope_kind kind = state->model.rope.kind;
+    const bool is_gpt2 = state->model.family == tide_model_family_find("gpt2");
+    switch (field->owner) {
+    case ALL:
+        return true;
+    case ONLY_FP16:
+        return state->dtype == TIDE_DTYPE_FP16;
+    case ONLY_GPT2:
+        return is_gpt2;
+    case OTHER_FAMILY:
+        return !is_gpt2;
+    case ONLY_LLAMA3:
+        return !is_gpt2 && kind == TIDE_ROPE_LLAMA3;
+    case ONLY_YARN:
+        return !is_gpt2 && kind == TIDE_ROPE_YARN;
+    case ONLY_SCALED:
+        return !is_gpt2 && kind != TIDE_ROPE_PLAIN;
+    case ONLY_LONG:
+        return !is_gpt2 && (kind == TIDE_ROPE_LLAMA3 || kind == TIDE_ROPE_YARN);
+    }
+    return false;
 }
 
 /* ---- a field's value, whatever its kind ---- */
@@ -90,7 +138,7 @@ static const void *field_at(const tide_train_state *state, const state_field *fi
     return (const char *)state + field->offset;
 }
 
-/* Integers and the dtype as 64 bits; a double by its own bits, so that equal means the same double. */
+/* Integers, enums and pointers as 64 bits; a double by its own bits, so that equal means the same double. */
 static uint64_t field_bits(const tide_train_state *state, const state_field *field)
 {
     const void *at = field_at(state, field);
@@ -99,8 +147,17 @@ static uint64_t field_bits(const tide_train_state *state, const state_field *fie
         return *(const uint32_t *)at;
     if (field->kind == DTYPE)
         return (uint64_t) * (const tide_dtype *)at;
+    if (field->kind == ROPE)
+        return (uint64_t) * (const tide_rope_kind *)at;
+    if (field->kind == FLAG)
+        return *(const bool *)at;
     memcpy(&bits, at, sizeof bits);
     return bits;
+}
+
+static const tide_family *field_family(const tide_train_state *state, const state_field *field)
+{
+    return *(const tide_family *const *)field_at(state, field);
 }
 
 static double field_real(const tide_train_state *state, const state_field *field)
@@ -134,8 +191,17 @@ static void field_text(const tide_train_state *state, const state_field *field, 
     case REAL:
         real_text(field_real(state, field), text);
         return;
+    case FLAG:
+        snprintf(text, VALUE_TEXT_BYTES, "%s", bits ? "true" : "false");
+        return;
     case DTYPE:
         snprintf(text, VALUE_TEXT_BYTES, "%s", tide_dtype_name((tide_dtype)bits));
+        return;
+    case FAMILY:
+        snprintf(text, VALUE_TEXT_BYTES, "%s", tide_model_family_name(field_family(state, field)));
+        return;
+    case ROPE:
+        snprintf(text, VALUE_TEXT_BYTES, "%s", tide_rope_kind_name((tide_rope_kind)bits));
         return;
     }
 }
@@ -147,6 +213,8 @@ static bool field_is_valid(const tide_train_state *state, const state_field *fie
         return bits <= INT64_MAX;
     if (field->kind == REAL)
         return isfinite(field_real(state, field));
+    if (field->kind == ROPE)
+        return bits < TIDE_ROPE_KINDS;
     return field->kind != DTYPE || bits <= TIDE_DTYPE_FP16;
 }
 
@@ -161,7 +229,7 @@ static bool loss_scale_is_valid(const tide_train_state *state)
 
 bool tide_train_state_is_valid(const tide_train_state *state)
 {
-    bool valid = tide_gpt2_config_is_valid(&state->model) && loss_scale_is_valid(state);
+    bool valid = tide_model_config_is_valid(&state->model) && loss_scale_is_valid(state);
     for (size_t i = 0; i < FIELDS; i++)
         valid = valid && field_is_valid(state, &fields[i]);
     return valid;
@@ -197,8 +265,9 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
     tide_train_changes found = {0};
     for (size_t i = 0; i < FIELDS; i++) {
         const state_field *field = &fields[i];
-        if (field->rule == PROGRESS || !field_exists(field, saved->dtype) ||
-            field_bits(saved, field) == field_bits(current, field))
+        const bool exists =
+            field_exists(field, saved) || (field->kind == FAMILY && field_exists(field, current));
+        if (field->rule == PROGRESS || !exists || field_bits(saved, field) == field_bits(current, field))
             continue;
         if (field->rule == IDENTITY)
             return refuse_field(saved, current, where, field);
@@ -220,6 +289,8 @@ static json_t *field_to_json(const tide_train_state *state, const state_field *f
         return json_real(field_real(state, field));
     if (field->kind == COUNT64 || field->kind == COUNT32)
         return json_integer((json_int_t)bits);
+    if (field->kind == FLAG)
+        return json_boolean(bits);
     field_text(state, field, text);
     return json_string(text);
 }
@@ -229,7 +300,7 @@ json_t *tide_train_state_to_json(const tide_train_state *state)
     assert(tide_train_state_is_valid(state));
     json_t *object = json_object();
     for (size_t i = 0; i < FIELDS && object != NULL; i++) {
-        if (!field_exists(&fields[i], state->dtype))
+        if (!field_exists(&fields[i], state))
             continue;
         if (json_object_set_new(object, fields[i].name, field_to_json(state, &fields[i])) != 0) {
             json_decref(object);
@@ -259,6 +330,25 @@ static bool dtype_from_text(const char *text, tide_dtype *dtype)
     return false;
 }
 
+static bool family_from_text(const char *text, const tide_family **family)
+{
+    const tide_family *found = text != NULL ? tide_model_family_find(text) : NULL;
+    if (found != NULL)
+        *family = found;
+    return found != NULL;
+}
+
+static bool rope_from_text(const char *text, tide_rope_kind *kind)
+{
+    for (int candidate = 0; candidate < TIDE_ROPE_KINDS; candidate++) {
+        if (text != NULL && strcmp(text, tide_rope_kind_name((tide_rope_kind)candidate)) == 0) {
+            *kind = (tide_rope_kind)candidate;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool field_from_json(const json_t *item, const state_field *field, tide_train_state *state)
 {
     void *at = (char *)state + field->offset;
@@ -275,8 +365,15 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
     case REAL:
         *(double *)at = json_real_value(item);
         return json_is_real(item);
+    case FLAG:
+        *(bool *)at = json_is_true(item);
+        return json_is_boolean(item);
     case DTYPE:
         return dtype_from_text(json_string_value(item), (tide_dtype *)at);
+    case FAMILY:
+        return family_from_text(json_string_value(item), (const tide_family **)at);
+    case ROPE:
+        return rope_from_text(json_string_value(item), (tide_rope_kind *)at);
     }
     return false;
 }
@@ -286,8 +383,10 @@ tide_status tide_train_state_from_json(const json_t *object, const char *where, 
     tide_train_state parsed;
     size_t expected = 0;
     memset(&parsed, 0, sizeof parsed);
+    if (json_object_get(object, "model.family") == NULL) /* as in the first checkpoints */
+        parsed.model.family = tide_model_family_find("gpt2");
     for (size_t i = 0; i < FIELDS; i++) {
-        if (!field_exists(&fields[i], parsed.dtype))
+        if (!field_exists(&fields[i], &parsed))
             continue;
         expected++;
         const json_t *item = json_object_get(object, fields[i].name);
@@ -299,6 +398,7 @@ tide_status tide_train_state_from_json(const json_t *object, const char *where, 
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "checkpoint %s: the training state has %zu fields instead of %zu", where,
                          json_object_size(object), expected);
+    tide_model_config_complete(&parsed.model);
     if (!tide_train_state_is_valid(&parsed))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: the training state describes no valid model",
                          where);

@@ -20,7 +20,7 @@ typedef struct tide_train_state {
     uint64_t loss_scale_good_steps; /* since it changed or a step was skipped */
 
     /* Identity: another value is refused. model.name is not stored. */
-    tide_gpt2_config model;
+    tide_model_config model;
     uint64_t seed;
     uint64_t data_fingerprint;
     uint64_t seq_len;

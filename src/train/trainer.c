@@ -63,18 +63,30 @@ static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens)
     return TIDE_OK;
 }
 
-/* A checkpoint's values, or else initial ones. */
-static tide_status fill(tide_trainer *trainer, const tide_trainer_options *options)
+/* What the params begin with, opened and checked before anything is built: a checkpoint, or a folder of weights. */
+static tide_status find_values(tide_trainer *trainer, const tide_trainer_options *options,
+                               tide_trainer_weights **weights)
 {
     if (!trainer->computes)
         return TIDE_OK;
-    if (options->resume_dir || options->resume_from) {
-        const tide_status status = tide_trainer_load(trainer, options);
-        if (status != TIDE_OK || trainer->resumed.resumed)
-            return status;
-    }
-    return tide_gpt2_init(trainer->model, options->seed, options->pool.progress,
-                          options->pool.progress_context);
+    const tide_status status = tide_trainer_find(trainer, options);
+    if (status != TIDE_OK || trainer->resumed.from.exists || !options->weights)
+        return status;
+    return tide_trainer_weights_open(options, weights);
+}
+
+/* A checkpoint's values, or a folder's, or else initial ones. */
+static tide_status fill(tide_trainer *trainer, const tide_trainer_options *options,
+                        const tide_trainer_weights *weights)
+{
+    if (!trainer->computes)
+        return TIDE_OK;
+    if (trainer->resumed.from.exists)
+        return tide_trainer_load(trainer);
+    if (weights)
+        return tide_trainer_import(trainer, weights);
+    return tide_decoder_init(trainer->model, options->seed, options->pool.progress,
+                             options->pool.progress_context);
 }
 
 tide_status tide_trainer_create(const tide_trainer_options *options, tide_trainer **trainer)
@@ -93,15 +105,19 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
     made->computes = !tide_trainer_device_is_null(resolved.pool.device);
-    status = open_data(&resolved, &made->data);
+    tide_trainer_weights *weights = NULL;
+    status = find_values(made, &resolved, &weights);
+    if (status == TIDE_OK)
+        status = open_data(&resolved, &made->data);
     if (status == TIDE_OK)
         status = allocate_batch(made, resolved.batch_tokens);
     if (status == TIDE_OK)
         status = tide_trainer_build(&resolved, &made->pool, &made->model, &made->plan);
     if (status == TIDE_OK) {
         made->state = state_at_start(&resolved, made->data);
-        status = fill(made, &resolved);
+        status = fill(made, &resolved, weights);
     }
+    tide_trainer_weights_close(weights);
     if (status != TIDE_OK) {
         tide_trainer_destroy(made);
         return status;
@@ -115,7 +131,7 @@ void tide_trainer_destroy(tide_trainer *trainer)
     if (!trainer)
         return;
     tide_pool_destroy(trainer->pool);
-    tide_gpt2_destroy(trainer->model);
+    tide_decoder_destroy(trainer->model);
     tide_data_close(trainer->data);
     free(trainer->inputs);
     free(trainer->targets);

@@ -1,4 +1,4 @@
-/* The trainer: a GPT-2, its data, its pool and its schedule, one step at a time.
+/* The trainer: a model, its data, its pool and its schedule, one step at a time.
  *
  *     tide_trainer_options_default    every choice has a value that can be read and printed
  *     tide_trainer_create             data, model, budgets, pool, then initial values or a checkpoint's
@@ -23,6 +23,7 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/data.h"
 #include "src/model/config.h"
+#include "src/train/export.h"
 #include "tidepool/pool.h"
 
 typedef struct tide_trainer tide_trainer;
@@ -39,11 +40,11 @@ typedef enum tide_recompute {
 #define TIDE_TRAINER_WARMUP_DEFAULT UINT64_MAX
 
 typedef struct tide_trainer_options {
-    tide_gpt2_config model;
+    tide_model_config model;
     const char *data;               /* path; NULL is allowed on the null device */
     uint64_t steps;                 /* where the run and its schedule end */
     uint64_t batch_tokens;          /* of the global batch; 0: 8 sequences */
-    uint32_t seq_len;               /* 0: the model's context */
+    uint32_t seq_len;               /* 0: the model's context; with weights at most 4096 */
     uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 512 tokens, at
                                        least 1 */
     double lr;                      /* at the end of warm-up */
@@ -54,7 +55,7 @@ typedef struct tide_trainer_options {
     uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
-    const char *const *freeze; /* [freeze_count] patterns (fnmatch) of the files' names of params that are not trained */
+    const char *const *freeze; /* [freeze_count] patterns (fnmatch) of the files' names of tensors that are not trained */
     uint32_t freeze_count;
     uint32_t eval_batches; /* validation batches (of the training batch's size) in an evaluation */
     /* Device, dtype, chunk size, placement, prefetch, predict, threads, link, trace, checks. nonmodel_bytes is
@@ -63,6 +64,8 @@ typedef struct tide_trainer_options {
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
     const char *resume_from;    /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
+    const char *weights;        /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
+                                   resumed; the null device reads nothing */
     bool save_weights_only;     /* tide_trainer_save saves no moments */
     const tide_files *files;    /* of checkpoints; NULL: POSIX */
 } tide_trainer_options;
@@ -84,13 +87,13 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * what the machine has and does not use yet (tide_room_most_bytes).
  *
  * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
- * loss_bytes + logits_bytes; pool.space_bytes[PARAM] = trained_bytes + frozen_bytes; pool.model_bytes = (params -
+ * loss_bytes + logits_bytes + rope_bytes; pool.space_bytes[PARAM] = trained_bytes + frozen_bytes; pool.model_bytes = (params -
  * frozen_params) x element_bytes + frozen_params x frozen_element_bytes + padding_bytes. */
 typedef struct tide_trainer_plan {
     tide_pool_plan pool;    /* its params count the vocabulary's padded rows */
     uint64_t params;        /* elements of the model's params, as files hold them; */
     uint64_t frozen_params; /* of them, those that are not trained, */
-    uint32_t frozen_tensors; /* in so many params */
+    uint32_t frozen_tensors; /* in so many tensors of the files */
     uint32_t element_bytes, frozen_element_bytes; /* of pool.model_bytes: a trained element's, and a frozen one's; */
     uint64_t padding_bytes;                       /* and the padded rows' (src/model/params.h) */
     uint64_t trained_bytes, frozen_bytes;         /* of the PARAM space */
@@ -110,6 +113,7 @@ typedef struct tide_trainer_plan {
     uint64_t token_bytes;       /* non-model region: inputs and targets of the batch */
     uint64_t loss_bytes;        /* non-model region: losses of a micro-batch and their sum */
     uint64_t logits_bytes;      /* non-model region: logits of one position, for sampling */
+    uint64_t rope_bytes;        /* non-model region: the table of rotary positions; 0: the model has none */
     double step_flops;          /* of a training step, recompute included */
     bool default_device_budget; /* options.pool.device_memory_bytes was 0 */
     bool default_host_budget;
@@ -119,8 +123,8 @@ typedef struct tide_trainer_plan {
  *   ARGUMENT     an option: which, its value, what would be right (a batch that does not divide by sequence
  *                or micro-batch, a sequence longer than the context, a pattern to freeze that no param has or
  *                that leaves none to train, ...)
- *   IO, CORRUPT  the data (a token outside the vocabulary, too short, ...), or the checkpoint to resume from
- *   MISMATCH     the checkpoint is of another model, data set, seed or batch
+ *   IO, CORRUPT  the data (a token outside the vocabulary, too short, ...), the weights, or the checkpoint to resume from
+ *   MISMATCH     the checkpoint is of another model, data set, seed or batch, or the weights are of another model
  *   BUDGET       as tide_pool_seal says; where the batch's activations are the reason it also names the
  *                largest batch that fits
  *   NO_MEMORY, UNSUPPORTED, DEVICE
@@ -198,6 +202,10 @@ TIDE_NODISCARD tide_status tide_trainer_sample(tide_trainer *trainer, const tide
 /* Bytes of a checkpoint of a run with these options, before there is a trainer. ARGUMENT (a pattern to freeze), NO_MEMORY,
  * UNSUPPORTED. */
 TIDE_NODISCARD tide_status tide_trainer_save_bytes(const tide_trainer_options *options, uint64_t *bytes);
+
+/* Write the params, as they are now, into a folder (tide_export_write: statuses); export->model is not read. Waits for running
+ * updates. STATE on the null device. */
+TIDE_NODISCARD tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export);
 
 /* Save as dir/step-N (tide_checkpoint_save: statuses, `keep`, `saved`). Waits for running updates. STATE on
  * the null device. */

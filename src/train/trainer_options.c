@@ -13,7 +13,8 @@ enum {
     DEFAULT_BATCH_SEQUENCES = 8,
     DEFAULT_MICRO_BATCH_TOKENS = 512,
     DEFAULT_WARMUP_STEPS = 100,
-    DEFAULT_WARMUP_SHARE = 10, /* of the run: a tenth */
+    WEIGHTS_SEQUENCE_MOST = 4096, /* contexts of 131072 are for others than a first try */
+    DEFAULT_WARMUP_SHARE = 10,    /* of the run: a tenth */
 };
 
 void tide_trainer_options_default(tide_trainer_options *options)
@@ -31,7 +32,7 @@ void tide_trainer_options_default(tide_trainer_options *options)
         .recompute = TIDE_RECOMPUTE_AUTO,
         .eval_batches = 16,
     };
-    const tide_status preset = tide_gpt2_config_open("gpt2-nano", &options->model);
+    const tide_status preset = tide_model_config_open("gpt2-nano", &options->model);
     assert(preset == TIDE_OK);
     (void)preset;
     tide_pool_options_default(&options->pool);
@@ -61,8 +62,9 @@ static uint64_t default_warmup(uint64_t steps)
 
 static tide_status resolve_sequence(tide_trainer_options *options)
 {
+    const uint32_t context = options->model.context, weights_most = WEIGHTS_SEQUENCE_MOST;
     if (options->seq_len == 0)
-        options->seq_len = options->model.context;
+        options->seq_len = options->weights && context > weights_most ? weights_most : context;
     if (options->seq_len > options->model.context)
         return tide_fail(TIDE_ERROR_ARGUMENT, "sequence length %u: the model's context is %u",
                          options->seq_len, options->model.context);
@@ -136,38 +138,61 @@ static tide_status check_numbers(const tide_trainer_options *options)
 }
 
 /* Freeze what the pattern matches. */
-static tide_status freeze(const tide_gpt2_config *model, const char *pattern, bool *frozen)
+static tide_status freeze(const tide_model_config *model, const char *pattern, bool *frozen)
 {
     bool matches = false;
-    for (size_t i = 0; i < tide_gpt2_param_count(model); i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(model, i, &param);
-        const bool match = fnmatch(pattern, param.name, 0) == 0;
+    tide_model_tensor tensor;
+    for (size_t i = 0; i < tide_model_tensor_count(model); i++) {
+        tide_model_tensor_describe(model, i, &tensor);
+        const bool match = fnmatch(pattern, tensor.name, 0) == 0;
         frozen[i] = frozen[i] || match;
         matches = matches || match;
     }
     if (matches)
         return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT,
-                     "freeze %s: no param of %s has such a name (as wte.weight, h.0.attn.c_attn.bias, ...)",
-                     pattern, model->name);
+    tide_model_tensor_describe(model, 0, &tensor);
+    return tide_fail(TIDE_ERROR_ARGUMENT, "freeze %s: no tensor of %s has such a name (as %s)", pattern,
+                     model->name, tensor.name);
+}
+
+/* Tensors that one product makes are one param, which is frozen or not. */
+static tide_status check_together(const tide_model_config *model, const bool *frozen)
+{
+    for (size_t i = 0; i < tide_model_param_count(model); i++) {
+        tide_model_param param;
+        tide_model_tensor one, other;
+        tide_model_param_describe(model, i, &param);
+        for (uint32_t t = 1; t < param.tensors; t++) {
+            if (frozen[param.first_tensor + t] == frozen[param.first_tensor])
+                continue;
+            const bool first = frozen[param.first_tensor];
+            tide_model_tensor_describe(model, param.first_tensor + (first ? 0 : t), &one);
+            tide_model_tensor_describe(model, param.first_tensor + (first ? t : 0), &other);
+            return tide_fail(TIDE_ERROR_ARGUMENT,
+                             "freeze: %s is frozen and %s is not; one product makes both, freeze both",
+                             one.name, other.name);
+        }
+    }
+    return TIDE_OK;
 }
 
 tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **frozen)
 {
-    const size_t params = tide_gpt2_param_count(&options->model);
+    const size_t tensors = tide_model_tensor_count(&options->model);
     *frozen = NULL;
     if (options->freeze_count == 0)
         return TIDE_OK;
-    bool *made = calloc(params, sizeof *made);
+    bool *made = calloc(tensors, sizeof *made);
     if (!made)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %zu params", params);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %zu tensors", tensors);
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < options->freeze_count && status == TIDE_OK; i++)
         status = freeze(&options->model, options->freeze[i], made);
-    if (status == TIDE_OK && memchr(made, false, params * sizeof *made) == NULL)
-        status = tide_fail(TIDE_ERROR_ARGUMENT, "freeze: all %zu params are frozen, none is left to train",
-                           params);
+    if (status == TIDE_OK)
+        status = check_together(&options->model, made);
+    if (status == TIDE_OK && memchr(made, false, tensors * sizeof *made) == NULL)
+        status = tide_fail(TIDE_ERROR_ARGUMENT, "freeze: all %zu tensors are frozen, none is left to train",
+                           tensors);
     if (status != TIDE_OK) {
         free(made);
         return status;
@@ -179,7 +204,7 @@ tide_status tide_trainer_frozen(const tide_trainer_options *options, bool **froz
 tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_trainer_options *resolved)
 {
     tide_trainer_options made = *options;
-    tide_status status = tide_gpt2_config_check(&made.model, made.model.name);
+    tide_status status = tide_model_config_check(&made.model, made.model.name);
     if (status == TIDE_OK)
         status = check_numbers(&made);
     if (status == TIDE_OK)

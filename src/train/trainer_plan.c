@@ -46,13 +46,13 @@ static uint64_t free_host_bytes(bool shared)
 /* Of the model's ways to run the one that is built, or asked about. */
 typedef struct model_variant {
     bool *recompute; /* [layers] */
-    bool *frozen;    /* [params]; NULL: none is */
+    bool *frozen;    /* [tensors]; NULL: none is */
 } model_variant;
 
-static tide_gpt2_options model_options(const tide_trainer_options *options, const model_variant *variant)
+static tide_decoder_options model_options(const tide_trainer_options *options, const model_variant *variant)
 {
     const uint64_t sequences = options->batch_tokens / options->seq_len;
-    return (tide_gpt2_options){
+    return (tide_decoder_options){
         .config = options->model,
         .dtype = options->pool.dtype,
         .seq_len = options->seq_len,
@@ -65,17 +65,17 @@ static tide_gpt2_options model_options(const tide_trainer_options *options, cons
 
 /* A pool with everything registered, not sealed. */
 static tide_status register_all(const tide_trainer_options *options, const model_variant *variant,
-                                tide_pool **pool, tide_gpt2 **model)
+                                tide_pool **pool, tide_decoder **model)
 {
-    tide_gpt2_options of_model = model_options(options, variant);
+    tide_decoder_options of_model = model_options(options, variant);
     tide_pool_options of_pool = options->pool;
-    of_pool.nonmodel_bytes = tide_gpt2_region_layout(&of_model).bytes;
+    of_pool.nonmodel_bytes = tide_decoder_region_layout(&of_model).bytes;
     tide_pool *made = NULL;
     tide_status status = tide_pool_create(&of_pool, &made);
     if (status != TIDE_OK)
         return status;
     of_model.kernels = tide_pool_kernels(made);
-    status = tide_gpt2_create(made, &of_model, model);
+    status = tide_decoder_create(made, &of_model, model);
     if (status != TIDE_OK) {
         tide_pool_destroy(made);
         return status;
@@ -89,13 +89,13 @@ static tide_status plan_for(const tide_trainer_options *options, const model_var
                             tide_pool_plan *plan)
 {
     tide_pool *pool = NULL;
-    tide_gpt2 *model = NULL;
+    tide_decoder *model = NULL;
     tide_status status = register_all(options, variant, &pool, &model);
     if (status != TIDE_OK)
         return status;
     status = tide_pool_plan_get(pool, 0, plan);
     plan->largest_op = NULL; /* the pool's string, gone with it */
-    tide_gpt2_destroy(model);
+    tide_decoder_destroy(model);
     tide_pool_destroy(pool);
     return status;
 }
@@ -142,7 +142,7 @@ static uint64_t device_limit(const tide_trainer_options *options, const free_mem
 /* Blocks that have a backward. */
 static uint32_t reached_blocks(const tide_trainer_options *options, const model_variant *variant)
 {
-    return options->model.layers - tide_gpt2_lowest_trained(&options->model, variant->frozen);
+    return options->model.layers - tide_decoder_lowest_trained(&options->model, variant->frozen);
 }
 
 static tide_status kept_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
@@ -275,15 +275,15 @@ static void describe_params(const tide_trainer_options *options, const bool *fro
     const uint32_t value_bytes = (uint32_t)tide_dtype_bytes(options->pool.dtype);
     plan->frozen_element_bytes = value_bytes;
     plan->element_bytes = value_bytes + ADAMW_BYTES;
-    for (size_t i = 0; i < tide_gpt2_param_count(&options->model); i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&options->model, i, &param);
-        const bool is_frozen = frozen && frozen[i];
+    for (size_t i = 0; i < tide_model_param_count(&options->model); i++) {
+        tide_model_param param;
+        tide_model_param_describe(&options->model, i, &param);
+        const bool is_frozen = frozen && frozen[param.first_tensor];
         uint64_t *end = is_frozen ? &plan->frozen_bytes : &plan->trained_bytes;
         *end = tide_align_up(*end) + param.memory_elements * value_bytes;
         plan->params += param.elements;
         plan->frozen_params += is_frozen ? param.elements : 0;
-        plan->frozen_tensors += is_frozen;
+        plan->frozen_tensors += is_frozen ? param.tensors : 0;
         plan->padding_bytes += (param.memory_elements - param.elements) *
                                (is_frozen ? plan->frozen_element_bytes : plan->element_bytes);
     }
@@ -292,10 +292,10 @@ static void describe_params(const tide_trainer_options *options, const bool *fro
 static tide_trainer_plan describe(const tide_trainer_options *options, const model_variant *variant,
                                   const free_memory *memory)
 {
-    const tide_gpt2_options of_model = model_options(options, variant);
-    const tide_gpt2_region region = tide_gpt2_region_layout(&of_model);
+    const tide_decoder_options of_model = model_options(options, variant);
+    const tide_decoder_region region = tide_decoder_region_layout(&of_model);
     const uint64_t residual_bytes =
-        tide_align_up(tide_gpt2_residual_part_bytes(&of_model)) * of_model.micro_batches;
+        tide_align_up(tide_decoder_residual_part_bytes(&of_model)) * of_model.micro_batches;
     tide_trainer_plan plan = {
         .batch_tokens = options->batch_tokens,
         .warmup_steps = options->warmup_steps,
@@ -308,10 +308,11 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .blocks = reached_blocks(options, variant),
         .recomputed_blocks = count_recomputed(options, variant),
         .residual_bytes = (options->model.layers + UINT64_C(1)) * residual_bytes,
-        .saved_block_bytes = tide_align_up(tide_gpt2_saved_part_bytes(&of_model)) * of_model.micro_batches,
+        .saved_block_bytes = tide_align_up(tide_decoder_saved_part_bytes(&of_model)) * of_model.micro_batches,
         .token_bytes = region.losses_offset,
         .loss_bytes = region.logits_offset - region.losses_offset,
-        .logits_bytes = region.bytes - region.logits_offset,
+        .logits_bytes = region.rope_offset - region.logits_offset,
+        .rope_bytes = region.bytes - region.rope_offset,
         .default_device_budget = options->pool.device_memory_bytes == 0,
         .default_host_budget = options->pool.host_memory_bytes == 0,
     };
@@ -342,7 +343,7 @@ static tide_status find_free_memory(const tide_trainer_options *options, free_me
 }
 
 static tide_status build(const tide_trainer_options *options, const model_variant *variant,
-                         const free_memory *memory, tide_pool **pool, tide_gpt2 **model)
+                         const free_memory *memory, tide_pool **pool, tide_decoder **model)
 {
     tide_status status = register_all(options, variant, pool, model);
     if (status != TIDE_OK)
@@ -359,7 +360,7 @@ static tide_status build(const tide_trainer_options *options, const model_varian
         in_force.pool.host_memory_bytes = plan.host_memory_bytes;
         status = refuse(&in_force, variant);
     }
-    tide_gpt2_destroy(*model);
+    tide_decoder_destroy(*model);
     tide_pool_destroy(*pool);
     return status;
 }
@@ -375,7 +376,7 @@ static tide_status variant_make(const tide_trainer_options *options, model_varia
     return status;
 }
 
-tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_gpt2 **model,
+tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool **pool, tide_decoder **model,
                                tide_trainer_plan *plan)
 {
     free_memory memory;
@@ -388,21 +389,21 @@ tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool *
         return status;
     tide_trainer_plan made = describe(resolved, &variant, &memory);
     tide_pool *new_pool = NULL;
-    tide_gpt2 *new_model = NULL;
+    tide_decoder *new_model = NULL;
     status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, &memory), &variant);
     if (status == TIDE_OK)
         status = build(resolved, &variant, &memory, &new_pool, &new_model);
     if (status != TIDE_OK)
         goto free_variant;
     made = describe(resolved, &variant, &memory);
-    made.step_flops = tide_gpt2_step_flops(new_model);
+    made.step_flops = tide_decoder_step_flops(new_model);
     status = tide_pool_plan_get(new_pool, 0, &made.pool);
     if (status == TIDE_OK) {
         *pool = new_pool;
         *model = new_model;
         *plan = made;
     } else {
-        tide_gpt2_destroy(new_model);
+        tide_decoder_destroy(new_model);
         tide_pool_destroy(new_pool);
     }
 free_variant:

@@ -78,7 +78,7 @@ static tide_status forward(tide_trainer *trainer, sample *made)
     const uint32_t position = fill_window(trainer, made);
     tide_status status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});
     if (status == TIDE_OK)
-        status = tide_gpt2_logits(trainer->model, made->window, position, made->logits);
+        status = tide_decoder_logits(trainer->model, made->window, position, made->logits);
     if (status == TIDE_OK)
         status = tide_step_end(trainer->pool);
     return status == TIDE_OK ? TIDE_OK : tide_trainer_abort(trainer, status);

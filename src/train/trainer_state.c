@@ -5,35 +5,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The params' descriptions, whose names the tensors point at. */
+/* The tensors' descriptions, at whose names the checkpoint's point. */
 typedef struct tensor_list {
     tide_checkpoint_tensors tensors;
     tide_checkpoint_tensor *array;
-    tide_gpt2_param *params;
+    tide_model_tensor *described;
 } tensor_list;
 
 static void tensor_list_free(tensor_list *list)
 {
     free(list->array);
-    free(list->params);
+    free(list->described);
 }
 
 /* `frozen`: which of them are, NULL: none. */
-static tide_status tensor_list_make(const tide_gpt2_config *config, const bool *frozen, tensor_list *list)
+static tide_status tensor_list_make(const tide_model_config *config, const bool *frozen, tensor_list *list)
 {
-    const size_t count = tide_gpt2_param_count(config);
+    const size_t count = tide_model_tensor_count(config);
     *list = (tensor_list){.array = calloc(count, sizeof *list->array),
-                          .params = calloc(count, sizeof *list->params)};
-    if (!list->array || !list->params) {
+                          .described = calloc(count, sizeof *list->described)};
+    if (!list->array || !list->described) {
         tensor_list_free(list);
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the names of %zu params", count);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the names of %zu tensors", count);
     }
     for (size_t i = 0; i < count; i++) {
-        tide_gpt2_param *param = &list->params[i];
-        tide_gpt2_param_describe(config, i, param);
+        tide_model_tensor *tensor = &list->described[i];
+        tide_model_tensor_describe(config, i, tensor);
         list->array[i] = (tide_checkpoint_tensor){
-            .name = param->name, .rank = param->rank, .frozen = frozen != NULL && frozen[i]};
-        memcpy(list->array[i].shape, param->shape, param->rank * sizeof param->shape[0]);
+            .name = tensor->name, .rank = tensor->rank, .frozen = frozen != NULL && frozen[i]};
+        memcpy(list->array[i].shape, tensor->shape, tensor->rank * sizeof tensor->shape[0]);
     }
     list->tensors = (tide_checkpoint_tensors){.tensors = list->array, .count = count};
     return TIDE_OK;
@@ -43,7 +43,7 @@ static tide_status trainer_tensors(const tide_trainer *trainer, tensor_list *lis
 {
     const tide_status status = tensor_list_make(&trainer->state.model, NULL, list);
     for (size_t i = 0; status == TIDE_OK && i < list->tensors.count; i++)
-        list->array[i].frozen = tide_gpt2_param_is_frozen(trainer->model, i);
+        list->array[i].frozen = tide_decoder_tensor_is_frozen(trainer->model, i);
     return status;
 }
 
@@ -51,7 +51,7 @@ tide_status tide_trainer_save_bytes(const tide_trainer_options *options, uint64_
 {
     bool *frozen;
     tensor_list list;
-    tide_status status = tide_gpt2_config_check(&options->model, options->model.name);
+    tide_status status = tide_model_config_check(&options->model, options->model.name);
     if (status == TIDE_OK)
         status = tide_trainer_frozen(options, &frozen);
     if (status != TIDE_OK)
@@ -69,14 +69,14 @@ static tide_status read_values(void *context, size_t tensor, tide_value value, u
                                float *values)
 {
     const tide_trainer *trainer = context;
-    return tide_gpt2_values_get(trainer->model, tensor, value, first, count, values);
+    return tide_decoder_values_get(trainer->model, tensor, value, first, count, values);
 }
 
 static tide_status write_values(void *context, size_t tensor, tide_value value, uint64_t first,
                                 uint64_t count, const float *values)
 {
     const tide_trainer *trainer = context;
-    return tide_gpt2_values_set(trainer->model, tensor, value, first, count, values);
+    return tide_decoder_values_set(trainer->model, tensor, value, first, count, values);
 }
 
 static void tell_loaded(void *context, uint64_t done_bytes, uint64_t total_bytes)
@@ -134,15 +134,18 @@ static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found
     return status;
 }
 
-tide_status tide_trainer_load(tide_trainer *trainer, const tide_trainer_options *options)
+tide_status tide_trainer_find(tide_trainer *trainer, const tide_trainer_options *options)
 {
     tide_checkpoint_found *from = &trainer->resumed.from;
-    tide_status status = options->resume_from != NULL
-                             ? tide_checkpoint_at(trainer->files, options->resume_from, from)
-                             : tide_checkpoint_newest(trainer->files, options->resume_dir, from);
-    if (status == TIDE_OK && from->exists) {
-        status = load_found(trainer, from);
-        trainer->resumed.resumed = status == TIDE_OK;
-    }
+    if (options->resume_from != NULL)
+        return tide_checkpoint_at(trainer->files, options->resume_from, from);
+    return options->resume_dir != NULL ? tide_checkpoint_newest(trainer->files, options->resume_dir, from)
+                                       : TIDE_OK;
+}
+
+tide_status tide_trainer_load(tide_trainer *trainer)
+{
+    const tide_status status = load_found(trainer, &trainer->resumed.from);
+    trainer->resumed.resumed = status == TIDE_OK;
     return status;
 }

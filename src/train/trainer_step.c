@@ -88,9 +88,9 @@ static tide_status next_batch(tide_trainer *trainer)
 /* Everything between begin and end of a training step. */
 static tide_status run_step(tide_trainer *trainer)
 {
-    tide_status status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
+    tide_status status = tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets);
     if (status == TIDE_OK)
-        status = tide_gpt2_train(trainer->model, loss_scale(&trainer->state));
+        status = tide_decoder_train(trainer->model, loss_scale(&trainer->state));
     return status == TIDE_OK ? tide_step_end(trainer->pool) : status;
 }
 
@@ -108,7 +108,7 @@ static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *repo
 {
     if (!trainer->computes)
         return TIDE_OK;
-    const tide_status status = tide_gpt2_loss(trainer->model, &report->loss);
+    const tide_status status = tide_decoder_loss(trainer->model, &report->loss);
     return status == TIDE_OK ? tide_step_result_get(trainer->pool, result) : status;
 }
 
@@ -165,11 +165,11 @@ static tide_status evaluate_batch(tide_trainer *trainer, uint64_t index, double 
         return status;
     status = tide_step_begin(trainer->pool, &(tide_step_options){.training = false});
     if (status == TIDE_OK)
-        status = tide_gpt2_upload(trainer->model, trainer->inputs, trainer->targets);
+        status = tide_decoder_upload(trainer->model, trainer->inputs, trainer->targets);
     if (status == TIDE_OK)
-        status = tide_gpt2_evaluate(trainer->model);
+        status = tide_decoder_evaluate(trainer->model);
     if (status == TIDE_OK)
-        status = tide_gpt2_loss(trainer->model, loss);
+        status = tide_decoder_loss(trainer->model, loss);
     if (status == TIDE_OK)
         status = tide_step_end(trainer->pool);
     return status == TIDE_OK ? TIDE_OK : tide_trainer_abort(trainer, status);

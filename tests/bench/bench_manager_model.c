@@ -4,6 +4,7 @@
 
 #include "src/train/trainer.h"
 #include "tests/bench/bench.h"
+#include "tests/small_model.h"
 #include "tests/stream_hash.h"
 
 #include <inttypes.h>
@@ -15,12 +16,7 @@ static tide_trainer_options options_of(const bench_model *of)
 {
     tide_trainer_options options;
     tide_trainer_options_default(&options);
-    options.model = (tide_gpt2_config){.layers = of->layers,
-                                       .width = of->width,
-                                       .heads = of->heads,
-                                       .context = 2048,
-                                       .vocab_size = 50257,
-                                       .layer_norm_epsilon = 1e-5};
+    options.model = gpt2_of(of->layers, of->width, of->heads, 2048, 50257);
     snprintf(options.model.name, sizeof options.model.name, "%s", of->name);
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.device = "null";
@@ -57,9 +53,11 @@ void bench_manager_model(const bench_model *of, double seconds_max, bool quick)
         bench_check(tide_trainer_step(trainer, NULL), of->name);
     const double seconds = (bench_cpu_seconds() - begin) / steps;
     const uint64_t hash = stream_hash(&after);
-    snprintf(name, sizeof name, "step on the null device, %s, %" PRIu64 " MiB chunks", of->name, of->chunk_bytes >> 20);
+    snprintf(name, sizeof name, "step on the null device, %s, %" PRIu64 " MiB chunks", of->name,
+             of->chunk_bytes >> 20);
     bench_figure(name, seconds, "s", BENCH_AT_MOST, seconds_max,
-                 "a quarter of the model data on the device; %" PRIu64 " commands a step; stream so far %016" PRIx64,
+                 "a quarter of the model data on the device; %" PRIu64
+                 " commands a step; stream so far %016" PRIx64,
                  (after - before) / (uint64_t)steps, hash);
     tide_trainer_destroy(trainer);
 }

@@ -16,6 +16,7 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/policies.h"
 #include "tests/bench/small_traces.h"
+#include "tests/small_model.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,12 +117,7 @@ static tide_trainer *record(const model *of)
     tide_trainer_options options;
     tide_trainer *trainer;
     tide_trainer_options_default(&options);
-    options.model = (tide_gpt2_config){.layers = of->layers,
-                                       .width = of->width,
-                                       .heads = of->heads,
-                                       .context = of->context,
-                                       .vocab_size = 50257,
-                                       .layer_norm_epsilon = 1e-5};
+    options.model = gpt2_of(of->layers, of->width, of->heads, of->context, 50257);
     snprintf(options.model.name, sizeof options.model.name, "%s", of->name);
     options.recompute = TIDE_RECOMPUTE_ALL;
     options.pool.device = "null";

@@ -373,7 +373,7 @@ static void run(bench *it)
     it->rig = step_parts_open();
     it->reference = step_session_open(&resident);
     record_ops(it);
-    const tide_gpt2 *model = step_session_model(it->reference);
+    const tide_decoder *model = step_session_model(it->reference);
     it->op_shares = step_shares_of(model, it->op_seconds);
     it->sizes = step_sizes_of(&model->options.config, (double)it->plan.params);
     bench_begin("step");

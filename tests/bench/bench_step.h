@@ -12,7 +12,7 @@
 #ifndef TIDE_TESTS_BENCH_STEP_H
 #define TIDE_TESTS_BENCH_STEP_H
 
-#include "src/model/gpt2_internal.h"
+#include "src/model/decoder_internal.h"
 #include "src/pool/internal.h"
 #include "src/train/trainer_internal.h"
 
@@ -77,7 +77,7 @@ void step_session_measure(step_session *session, double clip, unsigned settle, u
  * kernels (op_seconds may be NULL). Real, with everything resident. */
 double step_session_compute(step_session *session, double op_seconds[STEP_OPS_MAX]);
 const tide_pool_plan *step_session_plan(const step_session *session);
-const tide_gpt2 *step_session_model(const step_session *session);
+const tide_decoder *step_session_model(const step_session *session);
 tide_pool *step_session_pool(const step_session *session);
 /* Dies unless values of the first and the last param are finite. Waits for updates. */
 void step_session_check(step_session *session);
@@ -104,7 +104,7 @@ typedef struct step_sizes {
     double own_bytes, last_bytes; /* of a step; of its last op, the embedding's backward */
 } step_sizes;
 
-step_sizes step_sizes_of(const tide_gpt2_config *config, double params);
+step_sizes step_sizes_of(const tide_model_config *config, double params);
 
 /* What part of compute lies before the head, what part the head takes, its two neighbours, and a step's first op and its
  * last, with what follows it before the norm. */
@@ -114,7 +114,7 @@ typedef struct step_shares {
 } step_shares;
 
 /* Of the ops' seconds alone. */
-step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_OPS_MAX]);
+step_shares step_shares_of(const tide_decoder *model, const double op_seconds[STEP_OPS_MAX]);
 /* Of all compute, where the pool's own kernels take `own_seconds` beside the ops' `op_seconds`. */
 step_shares step_shares_beside(step_shares of_ops, double op_seconds, double own_seconds,
                                const step_sizes *sizes);

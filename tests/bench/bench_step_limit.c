@@ -43,9 +43,9 @@ enum { CHUNK_PARAMS = STEP_CHUNK_BYTES / 2 };
 /* Bytes a param: of a gradient zeros 4, rounding 6, norm 2. wte's is closed by the embedding's backward, the step's last op. */
 enum { ZERO_BYTES = 4, CLOSE_BYTES = 8 };
 
-step_sizes step_sizes_of(const tide_gpt2_config *config, double params)
+step_sizes step_sizes_of(const tide_model_config *config, double params)
 {
-    const double wte = (double)tide_gpt2_vocabulary_rows(config) * config->width;
+    const double wte = (double)tide_model_vocabulary_rows(config) * config->width;
     return (step_sizes){.params = params,
                         .wte_params = wte,
                         .block_params = (12.0 * config->width + 13) * config->width,
@@ -53,9 +53,9 @@ step_sizes step_sizes_of(const tide_gpt2_config *config, double params)
                         .last_bytes = CLOSE_BYTES * wte};
 }
 
-step_shares step_shares_of(const tide_gpt2 *model, const double op_seconds[STEP_OPS_MAX])
+step_shares step_shares_of(const tide_decoder *model, const double op_seconds[STEP_OPS_MAX])
 {
-    const tide_gpt2_order *order = &model->order;
+    const tide_decoder_order *order = &model->order;
     double forward = 0, all = 0;
     for (uint32_t i = order->embedding; i <= order->last_trained; i++) {
         const double seconds = op_seconds[model->ops[i].handle];

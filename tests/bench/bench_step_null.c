@@ -25,7 +25,7 @@ typedef struct point {
 
 typedef struct null_session {
     tide_pool *pool;
-    tide_gpt2 *model;
+    tide_decoder *model;
     bool measuring;
     point *points;
     size_t count, room;
@@ -129,7 +129,7 @@ static tide_status never_called(void *stream, const void *arguments)
     return tide_fail(TIDE_ERROR_INTERNAL, "the null device called a kernel");
 }
 
-static void run_op(const null_session *it, const tide_gpt2_op *op, const step_null_options *options)
+static void run_op(const null_session *it, const tide_decoder_op *op, const step_null_options *options)
 {
     const uint32_t slices = it->model->options.micro_batches;
     const double bytes = options->op_seconds[op->handle] / slices * options->device_rate;
@@ -143,7 +143,7 @@ static void run_op(const null_session *it, const tide_gpt2_op *op, const step_nu
 
 static void run_step(const null_session *it, const step_null_options *options)
 {
-    const tide_gpt2_order *order = &it->model->order;
+    const tide_decoder_order *order = &it->model->order;
     const tide_step_options step = {.training = true, .epsilon = 1, .clip_norm = options->clips ? 1 : 0};
     tide_step_result result;
     step_ok(tide_step_begin(it->pool, &step), "step begin");
@@ -201,7 +201,7 @@ step_null_play step_null_played(const step_null_options *options)
     for (int i = 0; i < STEP_IDLE_COUNT; i++)
         made.idle_seconds[i] /= MEASURED_STEPS;
     tide_pool_destroy(it.pool);
-    tide_gpt2_destroy(it.model);
+    tide_decoder_destroy(it.model);
     free(it.points);
     return made;
 }

@@ -21,7 +21,7 @@ struct step_session {
     step_session_options options;
     tide_trainer *trainer; /* real */
     tide_pool *pool;
-    tide_gpt2 *model; /* timed: owned */
+    tide_decoder *model; /* timed: owned */
     tide_trainer_plan plan;
     _Atomic uint64_t op_ns[STEP_OPS_MAX]; /* of the ops' own kernels */
 };
@@ -51,7 +51,7 @@ tide_trainer_options step_trainer_options(uint64_t device_bytes, const char *dat
 {
     tide_trainer_options made;
     tide_trainer_options_default(&made);
-    step_ok(tide_gpt2_config_open("gpt2", &made.model), "gpt2");
+    step_ok(tide_model_config_open("gpt2", &made.model), "gpt2");
     made.data = data;
     made.seq_len = step_tokens();
     made.batch_tokens = made.seq_len;
@@ -117,7 +117,7 @@ void step_session_close(step_session *session)
     tide_trainer_destroy(session->trainer);
     if (session->options.timed) {
         tide_pool_destroy(session->pool);
-        tide_gpt2_destroy(session->model);
+        tide_decoder_destroy(session->model);
     }
     free(session);
 }
@@ -127,7 +127,7 @@ const tide_pool_plan *step_session_plan(const step_session *session)
     return &session->plan.pool;
 }
 
-const tide_gpt2 *step_session_model(const step_session *session)
+const tide_decoder *step_session_model(const step_session *session)
 {
     return session->options.timed ? session->model : session->trainer->model;
 }
@@ -142,14 +142,14 @@ void step_plan(tide_pool_plan *plan)
     tide_trainer_options options = trainer_options(&(step_session_options){0}), resolved;
     options.pool.device = "null";
     tide_pool *pool;
-    tide_gpt2 *model;
+    tide_decoder *model;
     tide_trainer_plan whole;
     step_ok(tide_trainer_resolve(&options, &resolved), "plan");
     step_ok(tide_trainer_build(&resolved, &pool, &model, &whole), "plan");
     *plan = whole.pool;
     plan->largest_op = NULL; /* the pool's string */
     tide_pool_destroy(pool);
-    tide_gpt2_destroy(model);
+    tide_decoder_destroy(model);
 }
 
 /* --- steps --- */
@@ -169,7 +169,7 @@ void step_session_rest(step_session *session)
     state->lr = state->lr_min = 0;
 }
 
-static void timed_op(const step_session *session, const tide_gpt2_op *op)
+static void timed_op(const step_session *session, const tide_decoder_op *op)
 {
     const uint32_t slices = session->model->options.micro_batches;
     step_ok(tide_op_begin(session->pool, op->handle), "op begin");
@@ -189,7 +189,7 @@ static void timed_step(step_session *session, double clip)
                                        .epsilon = 1e-8F,
                                        .weight_decay = 0.1F,
                                        .clip_norm = (float)clip};
-    const tide_gpt2_order *order = &session->model->order;
+    const tide_decoder_order *order = &session->model->order;
     step_ok(tide_step_begin(session->pool, &options), "step begin");
     for (uint32_t i = order->embedding; i <= order->last_trained; i++)
         timed_op(session, &session->model->ops[i]);

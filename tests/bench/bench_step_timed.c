@@ -14,6 +14,7 @@
  */
 #include "tests/bench/bench_step.h"
 
+#include "kernels/costs.h"
 #include "offload/host_link.h"
 
 #include <assert.h>

@@ -9,7 +9,7 @@
  */
 #include "tests/bench/bench.h"
 
-#include "src/model/gpt2.h"
+#include "src/model/decoder.h"
 #include "src/train/trace.h"
 #include "src/train/trainer_internal.h"
 
@@ -66,7 +66,7 @@ static tide_trainer_options options_of(uint64_t device_bytes)
 {
     tide_trainer_options options;
     tide_trainer_options_default(&options);
-    check(tide_gpt2_config_open("gpt2-nano", &options.model));
+    check(tide_model_config_open("gpt2-nano", &options.model));
     options.data = data_path;
     options.seq_len = 128;
     options.batch_tokens = 512;
@@ -83,10 +83,10 @@ static uint64_t least_device_bytes(void)
     tide_trainer_options options = options_of(0), resolved;
     tide_trainer_plan plan;
     tide_pool *pool;
-    tide_gpt2 *model;
+    tide_decoder *model;
     check(tide_trainer_resolve(&options, &resolved));
     check(tide_trainer_build(&resolved, &pool, &model, &plan));
-    tide_gpt2_destroy(model);
+    tide_decoder_destroy(model);
     tide_pool_destroy(pool);
     return plan.pool.least_device_bytes;
 }

@@ -1,5 +1,7 @@
 #include "tests/golden/gpt2_golden.h"
 
+#include "tests/golden/golden_hash.h"
+
 #include <fnmatch.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,48 +11,32 @@
 
 #include <cmocka.h>
 
-enum { TOKENS_ITEM = 1000 };
-
-/* number() of make_gpt2_golden.py */
-static uint32_t number(uint32_t item, uint32_t index)
+tide_model_config golden_config(void)
 {
-    uint32_t x = index * 2654435761u + item * 2246822519u + 374761393u;
-    x ^= x >> 15;
-    x *= 2246822519u;
-    x ^= x >> 13;
-    x *= 3266489917u;
-    return x ^ (x >> 16);
+    tide_model_config config = {.name = "golden",
+                                .family = tide_model_family_find("gpt2"),
+                                .layers = 2,
+                                .width = 64,
+                                .heads = 4,
+                                .context = GOLDEN_SEQ_LEN,
+                                .vocab_size = 128,
+                                .norm_epsilon = 1e-5};
+    tide_model_config_complete(&config);
+    return config;
 }
 
-static float centred(uint32_t item, uint32_t index)
+void golden_param_values(const tide_model_config *config, size_t index, float *values)
 {
-    return (float)(number(item, index) >> 8) / (float)(1 << 24) - 0.5f;
-}
-
-tide_gpt2_config golden_config(void)
-{
-    return (tide_gpt2_config){.name = "golden",
-                              .layers = 2,
-                              .width = 64,
-                              .heads = 4,
-                              .context = GOLDEN_SEQ_LEN,
-                              .vocab_size = 128,
-                              .layer_norm_epsilon = 1e-5};
-}
-
-void golden_param_values(const tide_gpt2_config *config, size_t index, float *values)
-{
-    tide_gpt2_param param;
-    tide_gpt2_param_describe(config, index, &param);
-    const float offset = param.init == TIDE_INIT_ONES ? 1.0f : 0.0f;
-    for (uint32_t i = 0; i < param.elements; i++)
-        values[i] = offset + centred((uint32_t)index, i) * 0.25f;
+    tide_model_tensor tensor;
+    tide_model_tensor_describe(config, index, &tensor);
+    for (uint32_t i = 0; i < tensor.elements; i++)
+        values[i] = tensor.init_value + golden_centred((uint32_t)index, i) * 0.25f;
 }
 
 void golden_token_stream(int32_t tokens[GOLDEN_TOKENS + 1])
 {
     for (uint32_t i = 0; i <= GOLDEN_TOKENS; i++)
-        tokens[i] = (int32_t)(number(TOKENS_ITEM, i) % golden_config().vocab_size);
+        tokens[i] = (int32_t)(golden_number(GOLDEN_TOKENS_ITEM, i) % golden_config().vocab_size);
 }
 
 static void read_exactly(FILE *file, void *target, size_t bytes)
@@ -79,10 +65,10 @@ void golden_load(gpt2_golden *golden)
 {
     FILE *file = open_file("gpt2.golden", "TIDEGOLD", GOLDEN_PARAMS);
     read_exactly(file, &golden->track, sizeof golden->track);
-    const tide_gpt2_config config = golden_config();
+    const tide_model_config config = golden_config();
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&config, i, &param);
         golden->gradients[i] = malloc(param.elements * sizeof(float));
         assert_non_null(golden->gradients[i]);
         read_exactly(file, golden->gradients[i], param.elements * sizeof(float));
@@ -109,11 +95,11 @@ static const golden_frozen golden_sets[GOLDEN_FROZEN_SETS] = {
 
 static uint32_t match(golden_frozen *set)
 {
-    const tide_gpt2_config config = golden_config();
+    const tide_model_config config = golden_config();
     uint32_t frozen = 0;
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&config, i, &param);
         for (uint32_t p = 0; p < set->pattern_count; p++)
             set->is_frozen[i] = set->is_frozen[i] || fnmatch(set->patterns[p], param.name, 0) == 0;
         frozen += set->is_frozen[i];

@@ -29,11 +29,11 @@ typedef struct golden_frozen {
     float weights[GOLDEN_PARAMS][GOLDEN_SAMPLES]; /* after the last step: each (elements / SAMPLES)-th; of frozen ones zeros */
 } golden_frozen;
 
-tide_gpt2_config golden_config(void);
+tide_model_config golden_config(void);
 
 /* Values of the `index`-th param of golden_config() or of the same model with a smaller vocabulary, whose wte has the
  * first of its rows; `values` has its elements. */
-void golden_param_values(const tide_gpt2_config *config, size_t index, float *values);
+void golden_param_values(const tide_model_config *config, size_t index, float *values);
 
 /* The stream of GOLDEN_TOKENS + 1 tokens: sequence s reads [32 s, 32 s + 32) and predicts the ones after. */
 void golden_token_stream(int32_t tokens[GOLDEN_TOKENS + 1]);

@@ -21,14 +21,14 @@ static void write_golden_data(const char *path)
 
 static void set_golden_values(tide_trainer *trainer)
 {
-    const tide_gpt2_config config = golden_config();
+    const tide_model_config config = golden_config();
     for (size_t i = 0; i < GOLDEN_PARAMS; i++) {
-        tide_gpt2_param param;
-        tide_gpt2_param_describe(&config, i, &param);
+        tide_model_param param;
+        tide_model_param_describe(&config, i, &param);
         float *values = malloc(param.elements * sizeof *values);
         assert_non_null(values);
         golden_param_values(&config, i, values);
-        ok(tide_gpt2_values_set(trainer->model, i, TIDE_VALUE_MASTER, 0, param.elements, values));
+        ok(tide_decoder_values_set(trainer->model, i, TIDE_VALUE_MASTER, 0, param.elements, values));
         free(values);
     }
 }

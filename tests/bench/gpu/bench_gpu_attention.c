@@ -13,14 +13,21 @@ static size_t fitting(const bench_gpu_rig *rig, size_t workspace_bytes)
 static void forward_measure(const bench_gpu_rig *rig, const char *name, size_t length, size_t heads,
                             size_t width)
 {
-    tide_attention_args args = {.qkv = bench_gpu_part(rig, 0),
+    const char *qkv = bench_gpu_part(rig, 0);
+    const size_t model_width = heads * width, tensor_bytes = model_width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    tide_attention_args args = {.q = qkv,
+                                .k = qkv + tensor_bytes,
+                                .v = qkv + 2 * tensor_bytes,
                                 .out = bench_gpu_part(rig, 1),
                                 .logsumexp = bench_gpu_part(rig, 2),
                                 .workspace = bench_gpu_part(rig, 4),
                                 .batch = rig->sizes.rows / length,
                                 .sequence_length = length,
                                 .heads = heads,
+                                .kv_heads = heads,
                                 .head_width = width,
+                                .qk_row = 3 * model_width,
+                                .v_row = 3 * model_width,
                                 .dtype = TIDE_DTYPE_BF16};
     args.workspace_bytes = fitting(rig, rig->kernels->attention_workspace_bytes(&args));
     bench_gpu_flops_figure(rig, name, rig->kernels->attention, &args, tide_attention_flops(&args));
@@ -30,16 +37,27 @@ static void forward_measure(const bench_gpu_rig *rig, const char *name, size_t l
 static void backward_measure(const bench_gpu_rig *rig, const char *name, size_t length, size_t heads,
                              size_t width)
 {
-    tide_attention_backward_args args = {.qkv = bench_gpu_part(rig, 0),
+    const char *qkv = bench_gpu_part(rig, 0);
+    char *dqkv = bench_gpu_part(rig, 5);
+    const size_t model_width = heads * width, tensor_bytes = model_width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    tide_attention_backward_args args = {.q = qkv,
+                                         .k = qkv + tensor_bytes,
+                                         .v = qkv + 2 * tensor_bytes,
                                          .out = bench_gpu_part(rig, 1),
                                          .dout = bench_gpu_part(rig, 3),
                                          .logsumexp = bench_gpu_part(rig, 2),
-                                         .dqkv = bench_gpu_part(rig, 5),
+                                         .dq = dqkv,
+                                         .dk = dqkv + tensor_bytes,
+                                         .dv = dqkv + 2 * tensor_bytes,
                                          .workspace = bench_gpu_part(rig, 4),
                                          .batch = rig->sizes.rows / length,
                                          .sequence_length = length,
                                          .heads = heads,
+                                         .kv_heads = heads,
                                          .head_width = width,
+                                         .qk_row = 3 * model_width,
+                                         .v_row = 3 * model_width,
+                                         .dqkv_row = 3 * model_width,
                                          .dtype = TIDE_DTYPE_BF16};
     args.workspace_bytes = fitting(rig, rig->kernels->attention_backward_workspace_bytes(&args));
     bench_gpu_flops_figure(rig, name, rig->kernels->attention_backward, &args,

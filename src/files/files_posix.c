@@ -1,6 +1,6 @@
 /* The operating system's files behind the table. Handles are file descriptors; interrupted calls are
  * repeated. */
-#include "src/checkpoint/files.h"
+#include "src/files/files.h"
 
 #include <assert.h>
 #include <dirent.h>

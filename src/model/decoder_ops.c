@@ -1,20 +1,20 @@
 /* Ops: what each may touch, and their registration in the order in which they run.
  *
  *     op                   params                     residuals                        kept activations
- *     embedding            READ wte wpe               0 WRITE
- *     block i              READ all 12                i READ, i + 1 WRITE              WRITE
- *     head                 READ GRAD wte ln_f         L READ WRITE
- *     block i backward     GRAD all 12, READ what     i READ WRITE,                    READ WRITE LAST
- *                          it multiplies by           i + 1 READ WRITE LAST
- *     embedding backward   GRAD wte wpe               0 READ LAST
- *     evaluation block i   READ all 12                i READ LAST, i + 1 WRITE
- *     evaluation head      READ wte ln_f              L READ LAST
- *     logits               READ wte ln_f              L READ LAST
+ *     embedding            READ embeddings            0 WRITE
+ *     block i              READ all of the layer      i READ, i + 1 WRITE              WRITE
+ *     head                 READ GRAD head, last norm  L READ WRITE
+ *     block i backward     GRAD all of the layer,     i READ WRITE,                    READ WRITE LAST
+ *                          READ what it multiplies by i + 1 READ WRITE LAST
+ *     embedding backward   GRAD embeddings            0 READ LAST
+ *     evaluation block i   READ all of the layer      i READ LAST, i + 1 WRITE
+ *     evaluation head      READ head, last norm       L READ LAST
+ *     logits               READ head, last norm       L READ LAST
  *
  * No GRAD for what is frozen. Where backward does not come, training's ops declare as evaluation's do: a block beneath the
  * lowest that is trained ends its residual and keeps nothing, that one's backward ends its own, or the head ends the last.
  */
-#include "src/model/gpt2_internal.h"
+#include "src/model/decoder_internal.h"
 
 #include <stdio.h>
 
@@ -33,29 +33,32 @@ typedef struct declaration {
 
 /* --- declaring --- */
 
-static void declare_param(const tide_gpt2 *model, declaration *op, tide_gpt2_role role, uint32_t layer,
+/* Nothing for a role that the model has not, or an access of 0. */
+static void declare_param(const tide_decoder *model, declaration *op, tide_role role, uint32_t layer,
                           uint32_t access)
 {
+    if (!tide_decoder_has(model, role) || access == 0)
+        return;
     assert(op->param_count < USES_MAX);
-    const size_t index = tide_gpt2_param_index(&model->options.config, role, layer);
+    const size_t index = tide_decoder_index(model, role, layer);
     op->params[op->param_count++] = (tide_use){.tensor = model->params[index], .access = access};
 }
 
-static uint32_t gradient_access(const tide_gpt2 *model, tide_gpt2_role role, uint32_t layer)
+static uint32_t gradient_access(const tide_decoder *model, tide_role role, uint32_t layer)
 {
-    return tide_gpt2_is_trained(model, role, layer) ? TIDE_ACCESS_GRAD : 0;
+    return tide_decoder_is_trained(model, role, layer) ? TIDE_ACCESS_GRAD : 0;
 }
 
-static void declare_layer(const tide_gpt2 *model, declaration *op, uint32_t layer)
+static void declare_layer(const tide_decoder *model, declaration *op, uint32_t layer)
 {
-    for (int role = TIDE_GPT2_LN_1_WEIGHT; role <= TIDE_GPT2_MLP_PROJ_BIAS; role++)
-        declare_param(model, op, (tide_gpt2_role)role, layer, TIDE_ACCESS_READ);
+    for (tide_role role = TIDE_ROLE_NORM_1_WEIGHT; role <= TIDE_ROLE_MLP_BIAS; role++)
+        declare_param(model, op, role, layer, TIDE_ACCESS_READ);
 }
 
 /* `wanted`: READ, and GRAD of what is trained. */
-static void declare_head(const tide_gpt2 *model, declaration *op, uint32_t wanted)
+static void declare_head(const tide_decoder *model, declaration *op, uint32_t wanted)
 {
-    static const tide_gpt2_role roles[] = {TIDE_GPT2_WTE, TIDE_GPT2_LN_F_WEIGHT, TIDE_GPT2_LN_F_BIAS};
+    const tide_role roles[] = {tide_decoder_head_role(model), TIDE_ROLE_NORM_F_WEIGHT, TIDE_ROLE_NORM_F_BIAS};
     for (int i = 0; i < 3; i++)
         declare_param(model, op, roles[i], 0,
                       wanted & (TIDE_ACCESS_READ | gradient_access(model, roles[i], 0)));
@@ -69,33 +72,33 @@ static void declare_checkpoint(declaration *op, tide_checkpoint checkpoint, uint
 
 /* Backward multiplies by every weight; a bias is needed only to make the activations again, and the last one
  * not even then. */
-static bool backward_reads(tide_gpt2_role role, bool recompute)
+static bool backward_reads(tide_role role, bool recompute)
 {
     switch (role) {
-    case TIDE_GPT2_LN_1_BIAS:
-    case TIDE_GPT2_ATTN_QKV_BIAS:
-    case TIDE_GPT2_ATTN_PROJ_BIAS:
-    case TIDE_GPT2_LN_2_BIAS:
-    case TIDE_GPT2_MLP_FC_BIAS:
+    case TIDE_ROLE_NORM_1_BIAS:
+    case TIDE_ROLE_QKV_BIAS:
+    case TIDE_ROLE_ATTENTION_BIAS:
+    case TIDE_ROLE_NORM_2_BIAS:
+    case TIDE_ROLE_FC_BIAS:
         return recompute;
-    case TIDE_GPT2_MLP_PROJ_BIAS:
+    case TIDE_ROLE_MLP_BIAS:
         return false;
     default:
         return true;
     }
 }
 
-static declaration embedding_op(const tide_gpt2 *model, uint32_t layer)
+static declaration embedding_op(const tide_decoder *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "embedding", .pass = TIDE_PASS_FORWARD, .sampled = true};
-    declare_param(model, &op, TIDE_GPT2_WTE, 0, TIDE_ACCESS_READ);
-    declare_param(model, &op, TIDE_GPT2_WPE, 0, TIDE_ACCESS_READ);
+    declare_param(model, &op, TIDE_ROLE_TOKEN_EMBEDDING, 0, TIDE_ACCESS_READ);
+    declare_param(model, &op, TIDE_ROLE_POSITION_EMBEDDING, 0, TIDE_ACCESS_READ);
     declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_WRITE);
     return op;
 }
 
-static declaration block_op(const tide_gpt2 *model, uint32_t layer)
+static declaration block_op(const tide_decoder *model, uint32_t layer)
 {
     declaration op = {.pass = TIDE_PASS_FORWARD};
     snprintf(op.name, sizeof op.name, "block %u forward", layer);
@@ -108,7 +111,7 @@ static declaration block_op(const tide_gpt2 *model, uint32_t layer)
     return op;
 }
 
-static declaration head_op(const tide_gpt2 *model, uint32_t layer)
+static declaration head_op(const tide_decoder *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "head", .pass = TIDE_PASS_BOTH};
@@ -116,24 +119,22 @@ static declaration head_op(const tide_gpt2 *model, uint32_t layer)
     declare_head(model, &op, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
     declare_checkpoint(&op, model->residuals[layers],
                        TIDE_ACCESS_READ |
-                           (tide_gpt2_passes_on(model, layers) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
+                           (tide_decoder_passes_on(model, layers) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
     return op;
 }
 
-static declaration backward_op(const tide_gpt2 *model, uint32_t layer)
+static declaration backward_op(const tide_decoder *model, uint32_t layer)
 {
     const bool recompute = model->recompute[layer];
     declaration op = {.pass = TIDE_PASS_BACKWARD};
     snprintf(op.name, sizeof op.name, "block %u backward", layer);
-    for (int role = TIDE_GPT2_LN_1_WEIGHT; role <= TIDE_GPT2_MLP_PROJ_BIAS; role++) {
-        const uint32_t read = backward_reads((tide_gpt2_role)role, recompute) ? TIDE_ACCESS_READ : 0;
-        const uint32_t access = gradient_access(model, (tide_gpt2_role)role, layer) | read;
-        if (access)
-            declare_param(model, &op, (tide_gpt2_role)role, layer, access);
+    for (tide_role role = TIDE_ROLE_NORM_1_WEIGHT; role <= TIDE_ROLE_MLP_BIAS; role++) {
+        const uint32_t read = backward_reads(role, recompute) ? TIDE_ACCESS_READ : 0;
+        declare_param(model, &op, role, layer, gradient_access(model, role, layer) | read);
     }
     declare_checkpoint(&op, model->residuals[layer],
                        TIDE_ACCESS_READ |
-                           (tide_gpt2_passes_on(model, layer) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
+                           (tide_decoder_passes_on(model, layer) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
     declare_checkpoint(&op, model->residuals[layer + 1],
                        TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
     if (!recompute)
@@ -141,18 +142,17 @@ static declaration backward_op(const tide_gpt2 *model, uint32_t layer)
     return op;
 }
 
-static declaration embedding_backward_op(const tide_gpt2 *model, uint32_t layer)
+static declaration embedding_backward_op(const tide_decoder *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "embedding backward", .pass = TIDE_PASS_BACKWARD};
-    for (int role = TIDE_GPT2_WTE; role <= TIDE_GPT2_WPE; role++)
-        if (tide_gpt2_is_trained(model, (tide_gpt2_role)role, 0))
-            declare_param(model, &op, (tide_gpt2_role)role, 0, TIDE_ACCESS_GRAD);
+    for (tide_role role = TIDE_ROLE_TOKEN_EMBEDDING; role <= TIDE_ROLE_POSITION_EMBEDDING; role++)
+        declare_param(model, &op, role, 0, gradient_access(model, role, 0));
     declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
     return op;
 }
 
-static declaration evaluation_block_op(const tide_gpt2 *model, uint32_t layer)
+static declaration evaluation_block_op(const tide_decoder *model, uint32_t layer)
 {
     declaration op = {.pass = TIDE_PASS_FORWARD, .sampled = true};
     snprintf(op.name, sizeof op.name, "block %u evaluation", layer);
@@ -162,7 +162,7 @@ static declaration evaluation_block_op(const tide_gpt2 *model, uint32_t layer)
     return op;
 }
 
-static declaration evaluation_head_op(const tide_gpt2 *model, uint32_t layer)
+static declaration evaluation_head_op(const tide_decoder *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "head evaluation", .pass = TIDE_PASS_FORWARD};
@@ -172,7 +172,7 @@ static declaration evaluation_head_op(const tide_gpt2 *model, uint32_t layer)
     return op;
 }
 
-static declaration logits_op(const tide_gpt2 *model, uint32_t layer)
+static declaration logits_op(const tide_decoder *model, uint32_t layer)
 {
     declaration op = evaluation_head_op(model, layer);
     snprintf(op.name, sizeof op.name, "logits");
@@ -183,9 +183,9 @@ static declaration logits_op(const tide_gpt2 *model, uint32_t layer)
 /* --- registering --- */
 
 /* Run the op's code for its sizes alone; the workspace becomes the largest seen so far. */
-static tide_status measure(tide_gpt2 *model, tide_gpt2_op *op, uint32_t sequences)
+static tide_status measure(tide_decoder *model, tide_decoder_op *op, uint32_t sequences)
 {
-    tide_gpt2_tape tape = tide_gpt2_tape_of(model, op);
+    tide_decoder_tape tape = tide_decoder_tape_of(model, op);
     tape.sequences = sequences;
     tape.measuring = true;
     op->code(&tape);
@@ -196,7 +196,7 @@ static tide_status measure(tide_gpt2 *model, tide_gpt2_op *op, uint32_t sequence
     return tape.status;
 }
 
-static tide_status measure_all(tide_gpt2 *model, const declaration *declared, tide_gpt2_op *op)
+static tide_status measure_all(tide_decoder *model, const declaration *declared, tide_decoder_op *op)
 {
     const uint32_t sequences = model->options.micro_batch_sequences;
     if (declared->sampled || declared->sampled_only) {
@@ -207,11 +207,11 @@ static tide_status measure_all(tide_gpt2 *model, const declaration *declared, ti
     return measure(model, op, sequences);
 }
 
-static tide_status register_op(tide_gpt2 *model, const declaration *declared, uint32_t layer,
-                               tide_gpt2_op_code code)
+static tide_status register_op(tide_decoder *model, const declaration *declared, uint32_t layer,
+                               tide_decoder_op_code code)
 {
-    tide_gpt2_op *op = &model->ops[model->order.count];
-    *op = (tide_gpt2_op){.layer = layer, .code = code};
+    tide_decoder_op *op = &model->ops[model->order.count];
+    *op = (tide_decoder_op){.layer = layer, .code = code};
     const tide_status status = measure_all(model, declared, op);
     if (status != TIDE_OK)
         return status;
@@ -231,17 +231,18 @@ static tide_status register_op(tide_gpt2 *model, const declaration *declared, ui
     return registered;
 }
 
-typedef declaration (*declare)(const tide_gpt2 *model, uint32_t layer);
+typedef declaration (*declare)(const tide_decoder *model, uint32_t layer);
 
 /* One op, whose place in the order is *first; or one a layer, from layer `from` on upwards, or downwards to it. */
-static tide_status register_one(tide_gpt2 *model, declare declare_op, tide_gpt2_op_code code, uint32_t *first)
+static tide_status register_one(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
+                                uint32_t *first)
 {
     *first = model->order.count;
     const declaration declared = declare_op(model, 0);
     return register_op(model, &declared, 0, code);
 }
 
-static tide_status register_layers(tide_gpt2 *model, declare declare_op, tide_gpt2_op_code code,
+static tide_status register_layers(tide_decoder *model, declare declare_op, tide_decoder_op_code code,
                                    bool downwards, uint32_t from, uint32_t *first)
 {
     const uint32_t layers = model->options.config.layers;
@@ -256,27 +257,28 @@ static tide_status register_layers(tide_gpt2 *model, declare declare_op, tide_gp
     return TIDE_OK;
 }
 
-tide_status tide_gpt2_register_ops(tide_gpt2 *model)
+tide_status tide_decoder_register_ops(tide_decoder *model)
 {
-    tide_gpt2_order *order = &model->order;
+    tide_decoder_order *order = &model->order;
     uint32_t one;
-    tide_status status = register_one(model, embedding_op, tide_gpt2_embedding, &order->embedding);
+    tide_status status = register_one(model, embedding_op, tide_decoder_embedding, &order->embedding);
     if (status == TIDE_OK)
-        status = register_layers(model, block_op, tide_gpt2_block_forward, false, 0, &order->first_block);
+        status = register_layers(model, block_op, tide_decoder_block_forward, false, 0, &order->first_block);
     if (status == TIDE_OK)
-        status = register_one(model, head_op, tide_gpt2_head, &order->head);
+        status = register_one(model, head_op, tide_decoder_head, &order->head);
     if (status == TIDE_OK)
-        status = register_layers(model, backward_op, tide_gpt2_block_backward, true, model->lowest_trained,
+        status = register_layers(model, backward_op, tide_decoder_block_backward, true, model->lowest_trained,
                                  &order->first_backward);
     if (status == TIDE_OK && model->trains_embedding)
-        status = register_one(model, embedding_backward_op, tide_gpt2_embedding_backward, &one);
+        status = register_one(model, embedding_backward_op, tide_decoder_embedding_backward, &one);
     order->last_trained = order->count - 1;
     if (status == TIDE_OK)
-        status = register_layers(model, evaluation_block_op, tide_gpt2_block_evaluation, false, 0,
+        status = register_layers(model, evaluation_block_op, tide_decoder_block_evaluation, false, 0,
                                  &order->first_evaluation_block);
     if (status == TIDE_OK)
-        status = register_one(model, evaluation_head_op, tide_gpt2_head_evaluation, &order->evaluation_head);
+        status =
+            register_one(model, evaluation_head_op, tide_decoder_head_evaluation, &order->evaluation_head);
     if (status == TIDE_OK)
-        status = register_one(model, logits_op, tide_gpt2_head_logits, &order->logits);
+        status = register_one(model, logits_op, tide_decoder_head_logits, &order->logits);
     return status;
 }

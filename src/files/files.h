@@ -1,11 +1,11 @@
-/* The only door to the file system for checkpoints: one small table. The program uses the POSIX one; tests
+/* The only door to the file system for checkpoints and weights: one small table. The program uses the POSIX one; tests
  * use one that loses what was not synced, and one that fails the N-th operation.
  *
  * Every function returns 0 or an errno value and leaves outputs alone on failure; messages are the caller's,
  * who knows what the file was for.
  */
-#ifndef TIDE_CHECKPOINT_FILES_H
-#define TIDE_CHECKPOINT_FILES_H
+#ifndef TIDE_FILES_FILES_H
+#define TIDE_FILES_FILES_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,8 @@ typedef struct tide_files {
      * fails. */
     int (*open)(void *context, const char *path, int *handle);   /* for reading; not a folder */
     int (*create)(void *context, const char *path, int *handle); /* for writing; fails if the path exists */
-    /* May transfer less than asked; *done is 0 only at the end of the file, or for bytes == 0. */
+    /* May transfer less than asked; *done is 0 only at the end of the file, or for bytes == 0. Several threads may read one
+     * handle at once. */
     int (*read)(void *context, int handle, uint64_t offset, void *buffer, size_t bytes, size_t *done);
     /* Appends. May transfer less than asked, at least one byte. */
     int (*write)(void *context, int handle, const void *buffer, size_t bytes, size_t *done);

@@ -1,0 +1,297 @@
+/* config.json, read and written by the families' tables of fields.
+ *
+ * It is refused whenever it asks for a network that is not the one built here; what only tells other software about
+ * generation, dropout or tokens is passed over.
+ */
+#include "src/model/config_json.h"
+
+#include "src/model/config_rope.h"
+#include "src/model/family.h"
+#include "tide_config.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if TIDE_HAVE_JANSSON
+#include <jansson.h>
+
+/* NULL also for null: what may be absent may be null. */
+static const json_t *field_item(const json_t *root, const char *key)
+{
+    const json_t *item = key ? json_object_get(root, key) : NULL;
+    return item && json_is_null(item) ? NULL : item;
+}
+
+static tide_status read_size(const json_t *item, const char *key, const char *origin, uint32_t most,
+                             uint32_t *value)
+{
+    if (!json_is_integer(item))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a whole number in 1 .. %u",
+                         origin, key, most);
+    const json_int_t found = json_integer_value(item);
+    if (found < 1 || found > (json_int_t)most)
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" is %lld, it must be in 1 .. %u", origin,
+                         key, (long long)found, most);
+    *value = (uint32_t)found;
+    return TIDE_OK;
+}
+
+/* Under its key or its legacy key; under both, the values must agree. */
+static tide_status read_size_field(const json_t *root, const char *origin, const tide_config_field *field,
+                                   uint32_t *value)
+{
+    const json_t *item = field_item(root, field->key), *legacy_item = field_item(root, field->legacy_key);
+    if (!item && !legacy_item && field->needed)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "model %s: field \"%s\" is missing, it must be a whole number in 1 .. %u", origin,
+                         field->key, field->most);
+    uint32_t legacy = 0;
+    if (!item && !legacy_item && json_object_get(root, field->key) != NULL)
+        *value = 0; /* null: what the others say */
+    tide_status status = item ? read_size(item, field->key, origin, field->most, value) : TIDE_OK;
+    if (status == TIDE_OK && legacy_item)
+        status = read_size(legacy_item, field->legacy_key, origin, field->most, &legacy);
+    if (status == TIDE_OK && item && legacy_item && *value != legacy)
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: \"%s\" is %u and \"%s\" is %u, they must be equal",
+                         origin, field->key, *value, field->legacy_key, legacy);
+    if (status == TIDE_OK && !item && legacy_item)
+        *value = legacy;
+    return status;
+}
+
+static tide_status read_real(const json_t *item, const char *origin, const tide_config_field *field,
+                             double *value)
+{
+    const double found = json_number_value(item); /* 0 for what is no number */
+    if (!(found > 0 && found < 1))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a number between 0 and 1",
+                         origin, field->key);
+    *value = found;
+    return TIDE_OK;
+}
+
+static tide_status read_switch(const json_t *item, const char *origin, const tide_config_field *field,
+                               bool *value)
+{
+    const bool any = field->kind == TIDE_FIELD_FLAG, right = field->kind == TIDE_FIELD_TRUE;
+    if (!json_is_boolean(item))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be %s", origin, field->key,
+                         any     ? "true or false"
+                         : right ? "true"
+                                 : "false");
+    if (!any && json_is_true(item) != right)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is %s, only %s is built", origin,
+                         field->key, right ? "false" : "true", right ? "true" : "false");
+    if (any)
+        *value = json_is_true(item);
+    return TIDE_OK;
+}
+
+static tide_status read_word(const json_t *item, const char *origin, const char *key, const char *word)
+{
+    if (!json_is_string(item))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be the string \"%s\"", origin, key,
+                         word);
+    if (strcmp(json_string_value(item), word) != 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is \"%.64s\", only \"%s\" is built",
+                         origin, key, json_string_value(item), word);
+    return TIDE_OK;
+}
+
+static tide_status read_words(const json_t *item, const char *origin, const tide_config_field *field)
+{
+    if (!json_is_array(item))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a list of \"%s\"", origin,
+                         field->key, field->word);
+    for (size_t i = 0; i < json_array_size(item); i++) {
+        const tide_status status = read_word(json_array_get(item, i), origin, field->key, field->word);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+/* A value that has no place here, in few words. */
+static tide_status refuse_value(const json_t *item, const char *origin, const char *key)
+{
+    char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
+    const tide_status status =
+        tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is %.64s, only null is built", origin, key,
+                  text ? text : "there");
+    free(text);
+    return status;
+}
+
+static tide_status read_field(const json_t *root, const char *origin, const tide_config_field *field,
+                              tide_model_config *config)
+{
+    void *at = (char *)config + field->offset;
+    const json_t *item = field_item(root, field->key);
+    if (field->kind == TIDE_FIELD_SIZE)
+        return read_size_field(root, origin, field, at);
+    if (!item && field->needed && json_object_get(root, field->key) == NULL)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "model %s: field \"%s\" is missing, which means %s; only null is built", origin,
+                         field->key, field->word);
+    if (!item)
+        return TIDE_OK;
+    switch (field->kind) {
+    case TIDE_FIELD_REAL:
+        return read_real(item, origin, field, at);
+    case TIDE_FIELD_WORD:
+        return read_word(item, origin, field->key, field->word);
+    case TIDE_FIELD_ALL_WORDS:
+        return read_words(item, origin, field);
+    case TIDE_FIELD_NOTHING:
+        return refuse_value(item, origin, field->key);
+    default:
+        return read_switch(item, origin, field, at);
+    }
+}
+
+static tide_status refuse_type(const json_t *type, const char *origin)
+{
+    char names[128] = "";
+    size_t length = 0;
+    for (size_t i = 0; tide_model_family_at(i); i++)
+        length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", i == 0 ? "" : ", ",
+                                   tide_model_family_at(i)->name);
+    if (!json_is_string(type))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"model_type\" must be a string, one of %s",
+                         origin, names);
+    return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"model_type\" is \"%.64s\", only %s are built",
+                     origin, json_string_value(type), names);
+}
+
+/* GPT-2's MLP has four widths, whatever asks for it. */
+static tide_status check_mlp(const tide_model_config *config, const char *origin)
+{
+    const uint64_t right = (uint64_t)config->family->mlp_widths * config->width;
+    if (right == 0 || config->mlp_width == right)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                     "model %s: field \"n_inner\" is %u, only null or %u x n_embd = %llu is built", origin,
+                     config->mlp_width, config->family->mlp_widths, (unsigned long long)right);
+}
+
+static tide_status read_config(const json_t *root, const char *origin, tide_model_config *config)
+{
+    if (!json_is_object(root))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: must be a JSON object, the config.json of a model",
+                         origin);
+    const json_t *type = json_object_get(root, "model_type");
+    const tide_family *family = json_is_string(type) ? tide_model_family_find(json_string_value(type)) : NULL;
+    if (!family)
+        return refuse_type(type, origin);
+    *config = family->defaults;
+    config->family = family;
+    snprintf(config->name, sizeof config->name, "config.json");
+    tide_status status = TIDE_OK;
+    for (size_t i = 0; i < family->field_count && status == TIDE_OK; i++)
+        status = read_field(root, origin, &family->fields[i], config);
+    if (status == TIDE_OK && family->rotary)
+        status = tide_config_rope_read(root, origin, config);
+    if (status != TIDE_OK)
+        return status;
+    tide_model_config_complete(config);
+    status = check_mlp(config, origin);
+    if (status == TIDE_OK && tide_model_config_check(config, origin) != TIDE_OK) {
+        char message[512];
+        snprintf(message, sizeof message, "%s", tide_message());
+        status = tide_fail(TIDE_ERROR_CORRUPT, "%s", message);
+    }
+    return status;
+}
+
+tide_status tide_model_config_parse(const char *text, size_t bytes, const char *origin,
+                                    tide_model_config *config)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && error.text[0] == '\0')
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "model %s: no memory to read %zu bytes of JSON", origin,
+                         bytes);
+    if (root == NULL)
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: not JSON at line %d, column %d: %s", origin,
+                         error.line, error.column, error.text);
+    tide_model_config parsed;
+    const tide_status status = read_config(root, origin, &parsed);
+    json_decref(root);
+    if (status != TIDE_OK)
+        return status;
+    assert(tide_model_config_is_valid(&parsed));
+    *config = parsed;
+    return TIDE_OK;
+}
+
+/* ---- writing ---- */
+
+static bool is_written(const tide_config_field *field)
+{
+    return (field->kind != TIDE_FIELD_NOTHING || field->needed) &&
+           field->kind != TIDE_FIELD_ALL_WORDS; /* which say themselves by being absent */
+}
+
+/* NULL: no memory. */
+static json_t *field_to_json(const tide_config_field *field, const tide_model_config *config)
+{
+    const void *at = (const char *)config + field->offset;
+    switch (field->kind) {
+    case TIDE_FIELD_SIZE:
+        return json_integer(*(const uint32_t *)at);
+    case TIDE_FIELD_REAL:
+        return json_real(*(const double *)at);
+    case TIDE_FIELD_FLAG:
+        return json_boolean(*(const bool *)at);
+    case TIDE_FIELD_TRUE:
+        return json_true();
+    case TIDE_FIELD_FALSE:
+        return json_false();
+    case TIDE_FIELD_WORD:
+        return json_string(field->word);
+    default:
+        return json_null();
+    }
+}
+
+/* False: no memory. */
+static bool set(json_t *root, const char *key, json_t *value)
+{
+    return json_object_set_new(root, key, value) == 0;
+}
+
+json_t *tide_model_config_to_json(const tide_model_config *config, const char *dtype)
+{
+    const tide_family *family = config->family;
+    json_t *root = json_object();
+    bool whole = root && set(root, "architectures", json_pack("[s]", family->architecture)) &&
+                 set(root, "model_type", json_string(family->name));
+    for (size_t i = 0; whole && i < family->field_count; i++)
+        if (is_written(&family->fields[i]))
+            whole = set(root, family->fields[i].key, field_to_json(&family->fields[i], config)) &&
+                    (!family->fields[i]
+                          .legacy_key || /* which older readers look for, llama.cpp's converter among them */
+                     set(root, family->fields[i].legacy_key, field_to_json(&family->fields[i], config)));
+    if (whole && family->rotary)
+        whole = tide_config_rope_write(config, root);
+    whole = whole && set(root, "torch_dtype", json_string(dtype));
+    if (whole)
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+#else
+
+tide_status tide_model_config_parse(const char *text, size_t bytes, const char *origin,
+                                    tide_model_config *config)
+{
+    (void)text, (void)bytes, (void)config;
+    return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                     "model %s: this build has no jansson and can't read a config.json; take a preset",
+                     origin);
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* rope_theta and rope_scaling, or rope_parameters: two forms of one thing. */
+#include "src/model/config_rope.h"
+
+#include "src/model/rope.h"
+#include "tide_config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[TIDE_ROPE_KINDS] = {"default", "linear", "llama3", "yarn"};
+
+const char *tide_rope_kind_name(tide_rope_kind kind)
+{
+    return kind_names[kind];
+}
+
+#if TIDE_HAVE_JANSSON
+#include <jansson.h>
+
+/* A number of the scaling, or of the config. */
+typedef struct rope_number {
+    const char *key;
+    size_t offset;  /* in tide_rope */
+    unsigned kinds; /* that have it, a bit each */
+    bool needed;
+    double least; /* above it, but for what may be equal */
+    double otherwise;
+} rope_number;
+
+#define KIND(kind) (1u << (kind))
+
+static const rope_number numbers[] = {
+    {"factor", offsetof(tide_rope, factor),
+     KIND(TIDE_ROPE_LINEAR) | KIND(TIDE_ROPE_LLAMA3) | KIND(TIDE_ROPE_YARN), true, 1, 0},
+    {"low_freq_factor", offsetof(tide_rope, low_factor), KIND(TIDE_ROPE_LLAMA3), true, 0, 0},
+    {"high_freq_factor", offsetof(tide_rope, high_factor), KIND(TIDE_ROPE_LLAMA3), true, 0, 0},
+    {"original_max_position_embeddings", offsetof(tide_rope, original_context), KIND(TIDE_ROPE_LLAMA3), true,
+     1, 0},
+    {"original_max_position_embeddings", offsetof(tide_rope, original_context), KIND(TIDE_ROPE_YARN), false,
+     1, 0},
+    {"attention_factor", offsetof(tide_rope, attention_factor), KIND(TIDE_ROPE_YARN), false, 0, 0},
+    {"beta_fast", offsetof(tide_rope, beta_fast), KIND(TIDE_ROPE_YARN), false, 0, 32},
+    {"beta_slow", offsetof(tide_rope, beta_slow), KIND(TIDE_ROPE_YARN), false, 0, 1},
+};
+
+enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
+
+/* NULL also for null: what may be absent may be null. */
+static const json_t *item_of(const json_t *object, const char *key)
+{
+    const json_t *item = json_object_get(object, key);
+    return json_is_null(item) ? NULL : item;
+}
+
+/* *value stays where the number is absent. */
+static tide_status read_number(const json_t *object, const char *within, const char *key, double least,
+                               const char *origin, double *value)
+{
+    const json_t *item = item_of(object, key);
+    if (!item)
+        return TIDE_OK;
+    const double found = json_number_value(item);
+    if (!json_is_number(item) || !(least > 0 ? found >= least : found > 0) || !isfinite(found))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" must be a number %s", origin, within,
+                         key, least > 0 ? "of 1 or more" : "above 0");
+    *value = found;
+    return TIDE_OK;
+}
+
+static tide_status read_kind_named(const json_t *scaling, const char *within, const char *key,
+                                   const char *origin, tide_rope_kind *kind)
+{
+    const json_t *type = item_of(scaling, key);
+    if (!type)
+        return TIDE_OK;
+    for (int candidate = 0; json_is_string(type) && candidate < TIDE_ROPE_KINDS; candidate++)
+        if (strcmp(json_string_value(type), kind_names[candidate]) == 0) {
+            *kind = (tide_rope_kind)candidate;
+            return TIDE_OK;
+        }
+    return tide_fail(json_is_string(type) ? TIDE_ERROR_UNSUPPORTED : TIDE_ERROR_CORRUPT,
+                     "model %s: field \"%s%s\" is %.64s, only default, linear, llama3 and yarn are built",
+                     origin, within, key, json_is_string(type) ? json_string_value(type) : "no string");
+}
+
+/* Under rope_type or its older name, type; under both, they must agree. */
+static tide_status read_kind(const json_t *scaling, const char *within, const char *origin, tide_rope *rope)
+{
+    tide_rope_kind kind = TIDE_ROPE_PLAIN, legacy = TIDE_ROPE_PLAIN;
+    const bool is_there = item_of(scaling, "rope_type") != NULL;
+    tide_status status = read_kind_named(scaling, within, "rope_type", origin, &kind);
+    if (status == TIDE_OK)
+        status = read_kind_named(scaling, within, "type", origin, &legacy);
+    if (status == TIDE_OK && is_there && item_of(scaling, "type") && legacy != kind)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "model %s: \"%srope_type\" is %s and \"%stype\" is %s, they must be equal", origin,
+                         within, kind_names[kind], within, kind_names[legacy]);
+    if (status == TIDE_OK)
+        rope->kind = is_there ? kind : legacy;
+    return status;
+}
+
+/* As some families have them, of which none is built: positions of each kind of layer. */
+static tide_status check_flat(const json_t *scaling, const char *within, const char *origin)
+{
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)scaling, key, item)
+    {
+        if (json_is_object(item))
+            return tide_fail(
+                TIDE_ERROR_UNSUPPORTED,
+                "model %s: field \"%s%.64s\" is an object; positions by kinds of layers are not built",
+                origin, within, key);
+    }
+    return TIDE_OK;
+}
+
+static tide_status read_scaling(const json_t *scaling, const char *within, const char *origin,
+                                tide_rope *rope)
+{
+    if (!json_is_object(scaling))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%.*s\" must be an object", origin,
+                         (int)strlen(within) - 1, within);
+    tide_status status = check_flat(scaling, within, origin);
+    if (status == TIDE_OK)
+        status = read_kind(scaling, within, origin, rope);
+    for (size_t i = 0; status == TIDE_OK && i < NUMBERS; i++) {
+        const rope_number *number = &numbers[i];
+        double *value = (double *)((char *)rope + number->offset);
+        if (!(number->kinds & KIND(rope->kind)))
+            continue;
+        *value = number->otherwise;
+        status = read_number(scaling, within, number->key, number->least, origin, value);
+        if (status == TIDE_OK && number->needed && *value == 0)
+            status =
+                tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" is missing, %s positions need it",
+                          origin, within, number->key, kind_names[rope->kind]);
+    }
+    if (status == TIDE_OK && rope->kind == TIDE_ROPE_LLAMA3 && !(rope->high_factor > rope->low_factor))
+        status = tide_fail(TIDE_ERROR_CORRUPT,
+                           "model %s: \"%shigh_freq_factor\" is %g, it must be above low_freq_factor, %g",
+                           origin, within, rope->high_factor, rope->low_factor);
+    return status;
+}
+
+static tide_status read_yarn(const json_t *scaling, const char *within, const char *origin,
+                             tide_model_config *config)
+{
+    tide_rope *rope = &config->rope;
+    double mscale = 0, mscale_all_dim = 0;
+    const json_t *truncate = item_of(scaling, "truncate");
+    if (truncate && !json_is_boolean(truncate))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%struncate\" must be true or false", origin,
+                         within);
+    rope->exact = truncate && json_is_false(truncate);
+    if (rope->original_context == 0)
+        rope->original_context = config->context;
+    tide_status status = read_number(scaling, within, "mscale", 0, origin, &mscale);
+    if (status == TIDE_OK)
+        status = read_number(scaling, within, "mscale_all_dim", 0, origin, &mscale_all_dim);
+    if (status == TIDE_OK && rope->attention_factor == 0)
+        rope->attention_factor = tide_rope_yarn_attention(rope->factor, mscale, mscale_all_dim);
+    return status;
+}
+
+static tide_status check_partial(const json_t *object, const char *within, const char *origin)
+{
+    double share = 1;
+    const tide_status status = read_number(object, within, "partial_rotary_factor", 0, origin, &share);
+    if (status == TIDE_OK && share != 1)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "model %s: field \"%spartial_rotary_factor\" is %g, only 1 is built", origin, within,
+                         share);
+    return status;
+}
+
+tide_status tide_config_rope_read(const json_t *root, const char *origin, tide_model_config *config)
+{
+    const char *within = "rope_scaling.";
+    const json_t *scaling = item_of(root, "rope_scaling"), *one = item_of(root, "rope_parameters");
+    if (one && scaling)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "model %s: fields \"rope_parameters\" and \"rope_scaling\" are both there", origin);
+    tide_status status = read_number(root, "", "rope_theta", 1, origin, &config->rope.theta);
+    if (status == TIDE_OK)
+        status = check_partial(root, "", origin);
+    if (one) {
+        scaling = one;
+        within = "rope_parameters.";
+    }
+    if (status != TIDE_OK || !scaling)
+        return status;
+    status = read_scaling(scaling, within, origin, &config->rope);
+    if (status == TIDE_OK && one)
+        status = read_number(scaling, within, "rope_theta", 1, origin, &config->rope.theta);
+    if (status == TIDE_OK && one)
+        status = check_partial(scaling, within, origin);
+    if (status == TIDE_OK && config->rope.kind == TIDE_ROPE_YARN)
+        status = read_yarn(scaling, within, origin, config);
+    return status;
+}
+
+/* Whole numbers without a point, as people write them. */
+static json_t *number_to_json(double value)
+{
+    return value == floor(value) && value < 1e15 ? json_integer((json_int_t)value) : json_real(value);
+}
+
+bool tide_config_rope_write(const tide_model_config *config, json_t *root)
+{
+    const tide_rope *rope = &config->rope;
+    if (json_object_set_new(root, "rope_theta", json_real(rope->theta)) != 0)
+        return false;
+    if (rope->kind == TIDE_ROPE_PLAIN)
+        return json_object_set_new(root, "rope_scaling", json_null()) == 0;
+    json_t *scaling = json_pack("{ss}", "rope_type", kind_names[rope->kind]);
+    bool whole = scaling != NULL;
+    for (size_t i = 0; whole && i < NUMBERS; i++)
+        if (numbers[i].kinds & KIND(rope->kind))
+            whole = json_object_set_new(
+                        scaling, numbers[i].key,
+                        number_to_json(*(const double *)((const char *)rope + numbers[i].offset))) == 0;
+    if (whole && rope->kind == TIDE_ROPE_YARN && rope->exact)
+        whole = json_object_set_new(scaling, "truncate", json_false()) == 0;
+    if (!whole) {
+        json_decref(scaling);
+        return false;
+    }
+    return json_object_set_new(root, "rope_scaling", scaling) == 0;
+}
+
+#endif

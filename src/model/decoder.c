@@ -1,0 +1,498 @@
+/* The model as the pool sees it: params under Hugging Face's names in creation order, activations that outlive
+ * an op as CHECKPOINT tensors, the ops' order, initial values, and the run of a step. What the ops may touch is
+ * in decoder_ops.c, what they compute in decoder_block.c and decoder_ends.c.
+ */
+#include "src/model/decoder_internal.h"
+
+#include "kernels/cpu/team.h"
+#include "src/model/rope.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Initial values pass through one buffer of INIT_RANGE_ELEMENTS, which the kernels' threads fill in slices: the
+ * generator counts, so who makes which element does not matter. Every tide_param_set costs a turn of the engine,
+ * so ranges are large: gpt2 started in 10.4 s with ranges of 64 Ki elements on one thread, in 6.0 s with these,
+ * in 3.3 s with two threads on 2 cores, and in 1.3 s since normals come in vectors and both threads touch the
+ * slots. */
+enum { INIT_RANGE_ELEMENTS = 1 << 20, INIT_SLICE_ELEMENTS = 1 << 14 };
+
+/* Of padding, set at once: gpt2's 47 rows in nine. */
+enum { ZEROS = 4096 };
+
+/* --- sizes --- */
+
+static uint64_t micro_batch_rows(const tide_decoder_options *options)
+{
+    return (uint64_t)options->seq_len * options->micro_batch_sequences;
+}
+
+/* Of the table of rotary positions. */
+static uint64_t rope_elements(const tide_decoder_options *options)
+{
+    return options->config.family->rotary ? (uint64_t)options->seq_len * options->config.head_width : 0;
+}
+
+tide_decoder_region tide_decoder_region_layout(const tide_decoder_options *options)
+{
+    const uint64_t rows = micro_batch_rows(options);
+    const uint64_t token_bytes = tide_align_up(rows * options->micro_batches * sizeof(int32_t));
+    tide_decoder_region region = {.inputs_offset = 0};
+    region.targets_offset = region.inputs_offset + token_bytes;
+    region.losses_offset = region.targets_offset + token_bytes;
+    region.loss_sum_offset = region.losses_offset + tide_align_up(rows * sizeof(float));
+    region.logits_offset = region.loss_sum_offset + tide_align_up(sizeof(double));
+    region.rope_offset = region.logits_offset + tide_align_up(options->config.vocab_size * sizeof(float));
+    region.bytes = region.rope_offset + tide_align_up(rope_elements(options) * sizeof(float));
+    return region;
+}
+
+uint64_t tide_decoder_residual_part_bytes(const tide_decoder_options *options)
+{
+    return micro_batch_rows(options) * options->config.width * tide_dtype_bytes(options->dtype);
+}
+
+uint64_t tide_decoder_saved_part_bytes(const tide_decoder_options *options)
+{
+    uintptr_t end = 0;
+    tide_decoder_activations activations;
+    tide_decoder_activations_place(options, options->micro_batch_sequences, &end, &activations);
+    return end;
+}
+
+static tide_status register_params(tide_decoder *model)
+{
+    const tide_model_config *config = &model->options.config;
+    for (size_t i = 0; i < tide_model_param_count(config); i++) {
+        tide_model_param param;
+        tide_model_param_describe(config, i, &param);
+        param.shape[0] = param.memory_rows;
+        const tide_param_class of_class = {.frozen = model->frozen[i],
+                                           .decay = param.decays && !model->frozen[i]};
+        const tide_status status = tide_param_register(model->pool, param.name, param.shape, param.rank,
+                                                       &of_class, &model->params[i]);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+static tide_status register_checkpoint(tide_decoder *model, const char *kind, uint32_t index,
+                                       uint64_t part_bytes, tide_checkpoint *checkpoint)
+{
+    char name[48];
+    snprintf(name, sizeof name, "%s %u", kind, index);
+    return tide_checkpoint_register(model->pool, name, model->options.micro_batches, part_bytes, checkpoint);
+}
+
+/* A block's kept activations lie beside its residual: forward writes both, backward reads both. */
+static tide_status register_checkpoints(tide_decoder *model)
+{
+    const uint64_t residual_bytes = tide_decoder_residual_part_bytes(&model->options);
+    const uint64_t saved_bytes = tide_decoder_saved_part_bytes(&model->options);
+    const uint32_t layers = model->options.config.layers;
+    for (uint32_t i = 0; i <= layers; i++) {
+        tide_status status = register_checkpoint(model, "residual", i, residual_bytes, &model->residuals[i]);
+        if (status == TIDE_OK && i < layers && !model->recompute[i])
+            status = register_checkpoint(model, "activations", i, saved_bytes, &model->saved[i]);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+uint32_t tide_decoder_lowest_trained(const tide_model_config *config, const bool *frozen)
+{
+    uint32_t lowest = config->layers;
+    for (size_t i = 0; i < tide_model_param_count(config); i++) {
+        tide_model_param param;
+        tide_model_param_describe(config, i, &param);
+        const bool is_end = param.role >= TIDE_ROLE_NORM_F_WEIGHT;
+        if (!(frozen && frozen[param.first_tensor]) && !is_end && param.layer < lowest)
+            lowest = param.layer; /* 0 of the embeddings */
+    }
+    return lowest;
+}
+
+/* Where the params of a role are. */
+static void place_roles(tide_decoder *model)
+{
+    const tide_model_config *config = &model->options.config;
+    for (tide_role role = 0; role < TIDE_ROLES; role++)
+        model->indices[role] =
+            tide_model_has(config, role) ? (int)tide_model_param_index(config, role, 0) : -1;
+    model->layer_params = config->layers == 1
+                              ? 0
+                              : (int)(tide_model_param_index(config, TIDE_ROLE_NORM_1_WEIGHT, 1) -
+                                      tide_model_param_index(config, TIDE_ROLE_NORM_1_WEIGHT, 0));
+}
+
+/* Which params are trained, and how far backward goes for them. */
+static void place_backward(tide_decoder *model, const bool *frozen)
+{
+    const tide_model_config *config = &model->options.config;
+    for (size_t i = 0; frozen && i < tide_model_param_count(config); i++) {
+        tide_model_param param;
+        tide_model_param_describe(config, i, &param);
+        model->frozen[i] = frozen[param.first_tensor];
+    }
+    model->options.frozen = model->frozen;
+    model->lowest_trained = tide_decoder_lowest_trained(config, frozen);
+    model->trains_embedding = tide_decoder_is_trained(model, TIDE_ROLE_TOKEN_EMBEDDING, 0) ||
+                              tide_decoder_is_trained(model, TIDE_ROLE_POSITION_EMBEDDING, 0);
+    for (uint32_t layer = 0; layer < config->layers; layer++) /* nobody will ask for what is not kept */
+        model->recompute[layer] = model->recompute[layer] || layer < model->lowest_trained;
+}
+
+static tide_status allocate(const tide_decoder_options *options, tide_decoder **model)
+{
+    const size_t layers = options->config.layers, params = tide_model_param_count(&options->config);
+    tide_decoder *made = calloc(1, sizeof *made);
+    if (!made)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model");
+    made->options = *options;
+    made->region = tide_decoder_region_layout(options);
+    made->recompute = calloc(layers, sizeof *made->recompute);
+    made->frozen = calloc(params, sizeof *made->frozen);
+    made->params = calloc(params, sizeof *made->params);
+    made->residuals = calloc(layers + 1, sizeof *made->residuals);
+    made->saved = calloc(layers, sizeof *made->saved);
+    made->ops = calloc(3 * layers + 5, sizeof *made->ops);
+    const uint64_t rope = rope_elements(options);
+    made->rope_table = rope ? malloc(rope * sizeof *made->rope_table) : NULL;
+    if (!made->recompute || !made->frozen || !made->params || !made->residuals || !made->saved ||
+        !made->ops || (rope && !made->rope_table)) {
+        tide_decoder_destroy(made);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a model of %zu layers", layers);
+    }
+    memcpy(made->recompute, options->recompute, layers * sizeof *made->recompute);
+    made->options.recompute = made->recompute;
+    place_roles(made);
+    place_backward(made, options->frozen);
+    *model = made;
+    return TIDE_OK;
+}
+
+tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *options, tide_decoder **model)
+{
+    assert(tide_model_config_is_valid(&options->config));
+    assert(options->seq_len > 0 && options->seq_len <= options->config.context);
+    assert(options->micro_batch_sequences > 0 && options->micro_batches > 0);
+    tide_decoder *made = NULL;
+    tide_status status = allocate(options, &made);
+    if (status != TIDE_OK)
+        return status;
+    made->pool = pool;
+    status = register_params(made);
+    if (status == TIDE_OK)
+        status = register_checkpoints(made);
+    if (status == TIDE_OK)
+        status = tide_decoder_register_ops(made);
+    if (status != TIDE_OK) {
+        tide_decoder_destroy(made);
+        return status;
+    }
+    *model = made;
+    return TIDE_OK;
+}
+
+void tide_decoder_destroy(tide_decoder *model)
+{
+    if (!model)
+        return;
+    free(model->recompute);
+    free(model->frozen);
+    free(model->params);
+    free(model->residuals);
+    free(model->saved);
+    free(model->ops);
+    free(model->rope_table);
+    free(model);
+}
+
+tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index)
+{
+    assert(index < tide_model_param_count(&model->options.config));
+    return model->params[index];
+}
+
+double tide_decoder_step_flops(const tide_decoder *model)
+{
+    double flops = 0;
+    for (uint32_t i = model->order.embedding; i <= model->order.last_trained; i++)
+        flops += model->ops[i].flops;
+    return flops;
+}
+
+/* --- values --- */
+
+/* A param's padding, behind its last row: no values of its own, but a torn pool heals by what is set alone. */
+static tide_status zero_padding(tide_decoder *model, size_t index, const tide_model_param *param,
+                                tide_value value)
+{
+    static const float zeros[ZEROS];
+    tide_status status = TIDE_OK;
+    for (uint64_t first = param->elements; status == TIDE_OK && first < param->memory_elements;
+         first += ZEROS) {
+        const uint64_t left = param->memory_elements - first;
+        status = tide_param_set(model->pool, model->params[index], value, first, left < ZEROS ? left : ZEROS,
+                                zeros);
+    }
+    return status;
+}
+
+/* Of a frozen param the pool has no master. */
+static tide_value held_value(const tide_decoder *model, const tide_model_tensor *tensor, tide_value value)
+{
+    assert(!model->frozen[tensor->param] || value == TIDE_VALUE_MASTER);
+    return model->frozen[tensor->param] ? TIDE_VALUE_PARAM : value;
+}
+
+tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
+                                    uint64_t count, const float *values)
+{
+    tide_model_tensor about;
+    tide_model_param param;
+    tide_model_tensor_describe(&model->options.config, tensor, &about);
+    tide_model_param_describe(&model->options.config, about.param, &param);
+    assert(first <= about.elements && count <= about.elements - first);
+    const tide_value held = held_value(model, &about, value);
+    const tide_status status =
+        tide_param_set(model->pool, model->params[about.param], held, about.first + first, count, values);
+    if (status != TIDE_OK || about.first + first + count < param.elements)
+        return status;
+    return zero_padding(model, about.param, &param, held);
+}
+
+tide_status tide_decoder_values_get(const tide_decoder *model, size_t tensor, tide_value value,
+                                    uint64_t first, uint64_t count, float *values)
+{
+    tide_model_tensor about;
+    tide_model_tensor_describe(&model->options.config, tensor, &about);
+    return tide_param_get(model->pool, model->params[about.param], held_value(model, &about, value),
+                          about.first + first, count, values);
+}
+
+bool tide_decoder_tensor_is_frozen(const tide_decoder *model, size_t tensor)
+{
+    tide_model_tensor about;
+    tide_model_tensor_describe(&model->options.config, tensor, &about);
+    return model->frozen[about.param];
+}
+
+/* A range of one tensor's initial values in the making. */
+typedef struct init_range {
+    const tide_model_config *config;
+    uint64_t seed;
+    size_t tensor;
+    uint64_t first, count;
+    float *values; /* [count] */
+} init_range;
+
+static void init_slice(const void *arguments, size_t index)
+{
+    const init_range *range = arguments;
+    const uint64_t done = index * INIT_SLICE_ELEMENTS, left = range->count - done;
+    tide_model_init_range(range->config, range->seed, range->tensor, range->first + done,
+                          left < INIT_SLICE_ELEMENTS ? left : INIT_SLICE_ELEMENTS, range->values + done);
+}
+
+static void make_range(const init_range *range)
+{
+    const uint64_t slices = (range->count + INIT_SLICE_ELEMENTS - 1) / INIT_SLICE_ELEMENTS;
+    tide_team_run(slices, range->count, init_slice, range);
+}
+
+/* Initial values on their way into the pool. */
+typedef struct init_work {
+    tide_decoder *model;
+    uint64_t seed;
+    float *values;                   /* [INIT_RANGE_ELEMENTS] */
+    tide_progress_callback progress; /* or NULL */
+    void *progress_context;
+    uint64_t done_elements, elements;
+} init_work;
+
+static void init_tell(const init_work *work)
+{
+    if (work->progress != NULL)
+        work->progress(work->progress_context, "initial values", work->done_elements * sizeof(float),
+                       work->elements * sizeof(float));
+}
+
+static tide_status init_tensor(init_work *work, size_t index)
+{
+    tide_decoder *model = work->model;
+    tide_model_tensor tensor;
+    tide_model_tensor_describe(&model->options.config, index, &tensor);
+    for (uint64_t first = 0; first < tensor.elements; first += INIT_RANGE_ELEMENTS) {
+        const uint64_t left = tensor.elements - first;
+        const uint64_t count = left < INIT_RANGE_ELEMENTS ? left : INIT_RANGE_ELEMENTS;
+        const init_range range = {&model->options.config, work->seed, index, first, count, work->values};
+        make_range(&range);
+        const tide_status status =
+            tide_decoder_values_set(model, index, TIDE_VALUE_MASTER, first, count, work->values);
+        if (status != TIDE_OK)
+            return status;
+        work->done_elements += count;
+        init_tell(work);
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_decoder_init(tide_decoder *model, uint64_t seed, tide_progress_callback progress,
+                              void *progress_context)
+{
+    init_work work = {.model = model,
+                      .seed = seed,
+                      .values = malloc(INIT_RANGE_ELEMENTS * sizeof *work.values),
+                      .progress = progress,
+                      .progress_context = progress_context,
+                      .elements = tide_model_element_count(&model->options.config)};
+    if (!work.values)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %d initial values", INIT_RANGE_ELEMENTS);
+    tide_status status = TIDE_OK;
+    init_tell(&work);
+    for (size_t i = 0; status == TIDE_OK && i < tide_model_tensor_count(&model->options.config); i++)
+        status = init_tensor(&work, i);
+    free(work.values);
+    return status;
+}
+
+/* --- running --- */
+
+static void *region_at(const tide_decoder *model, uint64_t offset)
+{
+    return (char *)tide_region(model->pool) + offset;
+}
+
+static tide_status write_tokens(tide_decoder *model, uint64_t offset, const int32_t *tokens, uint64_t count)
+{
+    return tide_write(model->pool, region_at(model, offset), tokens, count * sizeof *tokens);
+}
+
+/* The table of rotary positions, before the first pass. */
+static tide_status write_rope(tide_decoder *model)
+{
+    if (!model->rope_table)
+        return TIDE_OK;
+    tide_rope_table(&model->options.config, model->options.seq_len, model->rope_table);
+    const tide_status status =
+        tide_write(model->pool, region_at(model, model->region.rope_offset), model->rope_table,
+                   rope_elements(&model->options) * sizeof *model->rope_table);
+    if (status == TIDE_OK) {
+        free(model->rope_table);
+        model->rope_table = NULL;
+    }
+    return status;
+}
+
+tide_status tide_decoder_upload(tide_decoder *model, const int32_t *inputs, const int32_t *targets)
+{
+    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
+    tide_status status = write_rope(model);
+    if (status == TIDE_OK)
+        status = write_tokens(model, model->region.inputs_offset, inputs, tokens);
+    return status == TIDE_OK ? write_tokens(model, model->region.targets_offset, targets, tokens) : status;
+}
+
+static tide_status run_slice(tide_decoder *model, const tide_decoder_op *op, tide_decoder_tape *tape)
+{
+    const tide_status status = tide_op_slice(model->pool, tape->micro_batch);
+    if (status != TIDE_OK)
+        return status;
+    tape->workspace = (uintptr_t)tide_workspace(model->pool);
+    tape->cursor = tape->workspace;
+    op->code(tape);
+    return tape->status;
+}
+
+/* All micro-batches of the batch through one op. */
+static tide_status run_op(tide_decoder *model, uint32_t index)
+{
+    const tide_decoder_op *op = &model->ops[index];
+    tide_decoder_tape tape = tide_decoder_tape_of(model, op);
+    tide_status status = tide_op_begin(model->pool, op->handle);
+    for (uint32_t m = 0; status == TIDE_OK && m < model->options.micro_batches; m++) {
+        tape.micro_batch = m;
+        status = run_slice(model, op, &tape);
+    }
+    return status == TIDE_OK ? tide_op_end(model->pool) : status;
+}
+
+static tide_status run_ops(tide_decoder *model, uint32_t first, uint32_t last)
+{
+    tide_status status = TIDE_OK;
+    for (uint32_t i = first; status == TIDE_OK && i <= last; i++)
+        status = run_op(model, i);
+    return status;
+}
+
+static tide_status zero_loss(tide_decoder *model)
+{
+    const tide_zero_args args = {.data = region_at(model, model->region.loss_sum_offset),
+                                 .bytes = sizeof(double)};
+    return tide_launch(model->pool, "zero loss", model->options.kernels->zero, &args, sizeof args, 0,
+                       (double)tide_zero_bytes(&args));
+}
+
+tide_status tide_decoder_train(tide_decoder *model, float loss_scale)
+{
+    model->loss_scale = loss_scale;
+    const tide_status status = zero_loss(model);
+    return status == TIDE_OK ? run_ops(model, model->order.embedding, model->order.last_trained) : status;
+}
+
+tide_status tide_decoder_evaluate(tide_decoder *model)
+{
+    tide_status status = zero_loss(model);
+    if (status == TIDE_OK)
+        status = run_op(model, model->order.embedding);
+    if (status == TIDE_OK)
+        status = run_ops(model, model->order.first_evaluation_block, model->order.evaluation_head);
+    return status;
+}
+
+tide_status tide_decoder_loss(tide_decoder *model, double *loss)
+{
+    const uint64_t tokens = micro_batch_rows(&model->options) * model->options.micro_batches;
+    double sum;
+    const tide_status status =
+        tide_read(model->pool, &sum, region_at(model, model->region.loss_sum_offset), sizeof sum);
+    if (status == TIDE_OK)
+        *loss = sum / (double)tokens;
+    return status;
+}
+
+/* One sequence, in the place of the first micro-batch. */
+static tide_status run_sample_op(tide_decoder *model, uint32_t index, uint32_t position)
+{
+    const tide_decoder_op *op = &model->ops[index];
+    tide_decoder_tape tape = tide_decoder_tape_of(model, op);
+    tape.sequences = 1;
+    tape.position = position;
+    tide_status status = tide_op_begin(model->pool, op->handle);
+    if (status == TIDE_OK)
+        status = run_slice(model, op, &tape);
+    return status == TIDE_OK ? tide_op_end(model->pool) : status;
+}
+
+tide_status tide_decoder_logits(tide_decoder *model, const int32_t *tokens, uint32_t position, float *logits)
+{
+    assert(position < model->options.seq_len);
+    const tide_decoder_order *order = &model->order;
+    tide_status status = write_rope(model);
+    if (status == TIDE_OK)
+        status = write_tokens(model, model->region.inputs_offset, tokens, model->options.seq_len);
+    if (status == TIDE_OK)
+        status = run_sample_op(model, order->embedding, position);
+    for (uint32_t layer = 0; status == TIDE_OK && layer < model->options.config.layers; layer++)
+        status = run_sample_op(model, order->first_evaluation_block + layer, position);
+    if (status == TIDE_OK)
+        status = run_sample_op(model, order->logits, position);
+    if (status != TIDE_OK)
+        return status;
+    return tide_read(model->pool, logits, region_at(model, model->region.logits_offset),
+                     model->options.config.vocab_size * sizeof *logits);
+}

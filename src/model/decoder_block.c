@@ -1,0 +1,209 @@
+/* A transformer block, forward and backward.
+ *
+ *     x ---------------- + ----------------- + --> next residual
+ *      \ norm 1          | \ norm 2          |
+ *       qkv, attention   |  fc, activation   |
+ *       projection ------+  projection ------+
+ *                    `middle'
+ *
+ * Which norm, which activation, whether queries and keys are normed and turned, is the family's (decoder_tape.c asks).
+ *
+ * Backward walks the same way back. The gradient of the residual stands in the next residual's place when the
+ * op begins; both branches are added to it there (a norm's backward accumulates), and at the end it is
+ * copied over x, which nobody needs any more. Gradients inside the block are written over activations that are
+ * spent. So backward costs no memory of its own, but where attention is wider than the MLP.
+ *
+ * All activations of a block lie in one piece, the same whether it is a CHECKPOINT part that lives until
+ * backward or the workspace of an op that makes them for itself. They are kept whole (15 widths a token of GPT-2)
+ * rather than rebuilt in part: recompute is the mode for saving memory, and there are only these two modes.
+ */
+#include "src/model/decoder_internal.h"
+
+static const tide_decoder_norm norm_1 = {TIDE_ROLE_NORM_1_WEIGHT, TIDE_ROLE_NORM_1_BIAS};
+static const tide_decoder_norm norm_2 = {TIDE_ROLE_NORM_2_WEIGHT, TIDE_ROLE_NORM_2_BIAS};
+
+static const tide_decoder_linear qkv_linear = {
+    .forward_name = "qkv",
+    .weight_name = "qkv weight gradient",
+    .bias_name = "qkv bias gradient",
+    .input_name = "qkv input gradient",
+    .weight = TIDE_ROLE_QKV_WEIGHT,
+    .bias = TIDE_ROLE_QKV_BIAS,
+    .in = TIDE_DIMENSION_WIDTH,
+    .out = TIDE_DIMENSION_QKV,
+};
+
+static const tide_decoder_linear attention_linear = {
+    .forward_name = "attention projection",
+    .weight_name = "attention projection weight gradient",
+    .bias_name = "attention projection bias gradient",
+    .input_name = "attention projection input gradient",
+    .weight = TIDE_ROLE_ATTENTION_WEIGHT,
+    .bias = TIDE_ROLE_ATTENTION_BIAS,
+    .in = TIDE_DIMENSION_QUERY,
+    .out = TIDE_DIMENSION_WIDTH,
+};
+
+static const tide_decoder_linear fc_linear = {
+    .forward_name = "mlp fc",
+    .weight_name = "mlp fc weight gradient",
+    .bias_name = "mlp fc bias gradient",
+    .input_name = "mlp fc input gradient",
+    .weight = TIDE_ROLE_FC_WEIGHT,
+    .bias = TIDE_ROLE_FC_BIAS,
+    .in = TIDE_DIMENSION_WIDTH,
+    .out = TIDE_DIMENSION_FC,
+};
+
+static const tide_decoder_linear mlp_linear = {
+    .forward_name = "mlp projection",
+    .weight_name = "mlp projection weight gradient",
+    .bias_name = "mlp projection bias gradient",
+    .input_name = "mlp projection input gradient",
+    .weight = TIDE_ROLE_MLP_WEIGHT,
+    .bias = TIDE_ROLE_MLP_BIAS,
+    .in = TIDE_DIMENSION_MLP,
+    .out = TIDE_DIMENSION_WIDTH,
+};
+
+void tide_decoder_activations_place(const tide_decoder_options *options, uint32_t sequences,
+                                    uintptr_t *cursor, tide_decoder_activations *at)
+{
+    const tide_model_config *config = &options->config;
+    const bool layer_norm = !config->family->rms_norm,
+               head_norms = tide_model_has(config, TIDE_ROLE_Q_NORM_WEIGHT);
+    const size_t rows = (size_t)sequences * options->seq_len;
+    const size_t element_bytes = rows * tide_dtype_bytes(options->dtype);
+    const size_t statistic_bytes = rows * sizeof(float);
+    const size_t width_bytes = config->width * element_bytes;
+    const size_t query_bytes = tide_model_query_width(config) * element_bytes;
+    const size_t kv_bytes = tide_model_kv_width(config) * element_bytes;
+    *at = (tide_decoder_activations){
+        .norm_1 = tide_decoder_take(cursor, width_bytes),
+        .qkv = tide_decoder_take(cursor, query_bytes + 2 * kv_bytes),
+        .qk = head_norms ? tide_decoder_take(cursor, query_bytes + kv_bytes) : NULL,
+        .attention = tide_decoder_take(cursor, query_bytes),
+        .middle = tide_decoder_take(cursor, width_bytes),
+        .norm_2 = tide_decoder_take(cursor, width_bytes),
+        .fc = tide_decoder_take(cursor, tide_model_dimension(config, TIDE_DIMENSION_FC) * element_bytes),
+        .act = tide_decoder_take(cursor, config->mlp_width * element_bytes),
+    };
+    at->spent_end = *cursor;
+    at->logsumexp = tide_decoder_take(cursor, config->heads * statistic_bytes);
+    at->mean_1 = layer_norm ? tide_decoder_take(cursor, statistic_bytes) : NULL;
+    at->rstd_1 = tide_decoder_take(cursor, statistic_bytes);
+    at->mean_2 = layer_norm ? tide_decoder_take(cursor, statistic_bytes) : NULL;
+    at->rstd_2 = tide_decoder_take(cursor, statistic_bytes);
+    at->q_rstd = head_norms ? tide_decoder_take(cursor, config->heads * statistic_bytes) : NULL;
+    at->k_rstd = head_norms ? tide_decoder_take(cursor, config->kv_heads * statistic_bytes) : NULL;
+}
+
+/* All activations of the block from its input: what backward needs, so recompute stops here too. */
+static void make_activations(tide_decoder_tape *tape, const void *x, const tide_decoder_activations *at)
+{
+    const size_t rows = tide_decoder_rows(tape);
+    tide_decoder_norm_forward(tape, &norm_1, rows, x, at->norm_1, at->mean_1, at->rstd_1);
+    tide_decoder_linear_forward(tape, &qkv_linear, at->norm_1, at->qkv);
+    tide_decoder_attention(tape, at);
+    tide_decoder_linear_forward(tape, &attention_linear, at->attention, at->middle);
+    tide_decoder_add_to(tape, at->middle, x, rows * tide_decoder_width(tape));
+    tide_decoder_norm_forward(tape, &norm_2, rows, at->middle, at->norm_2, at->mean_2, at->rstd_2);
+    tide_decoder_activate(tape, &fc_linear, at->norm_2, at);
+}
+
+static void make_output(tide_decoder_tape *tape, const tide_decoder_activations *at, void *out)
+{
+    tide_decoder_linear_forward(tape, &mlp_linear, at->act, out);
+    tide_decoder_add_to(tape, out, at->middle, tide_decoder_rows(tape) * tide_decoder_width(tape));
+}
+
+/* Where the activations are: kept ones in their CHECKPOINT part, others in the workspace. */
+static void find_activations(tide_decoder_tape *tape, bool kept, tide_decoder_activations *at)
+{
+    const tide_decoder *model = tape->model;
+    uintptr_t part = 0;
+    if (kept)
+        part = (uintptr_t)tide_checkpoint_data(model->pool, model->saved[tape->layer], tape->micro_batch);
+    tide_decoder_activations_place(&model->options, tape->sequences, kept ? &part : &tape->cursor, at);
+}
+
+static void forward(tide_decoder_tape *tape, bool keep)
+{
+    tide_decoder_activations at;
+    find_activations(tape, keep, &at);
+    make_activations(tape, tide_decoder_residual(tape, tape->layer), &at);
+    make_output(tape, &at, tide_decoder_residual(tape, tape->layer + 1));
+}
+
+void tide_decoder_block_forward(tide_decoder_tape *tape)
+{
+    forward(tape, !tape->model->recompute[tape->layer]);
+}
+
+void tide_decoder_block_evaluation(tide_decoder_tape *tape)
+{
+    forward(tape, false);
+}
+
+/* Of attention's backward: the gradient of its output, over which later that of norm 1 is written, and that of qkv. */
+typedef struct attention_gradients {
+    void *narrow, *dqkv;
+} attention_gradients;
+
+/* In the place of norm 2, fc and act, which are spent by then; or in the workspace, where attention is so wide. */
+static attention_gradients place_gradients(tide_decoder_tape *tape, const tide_decoder_activations *at)
+{
+    const size_t width = tide_decoder_width(tape), query = tide_decoder_length(tape, TIDE_DIMENSION_QUERY);
+    const size_t narrow = tide_decoder_bytes(tape, tide_decoder_rows(tape) * (width > query ? width : query));
+    const size_t wide =
+        tide_decoder_bytes(tape, tide_decoder_rows(tape) * tide_decoder_length(tape, TIDE_DIMENSION_QKV));
+    uintptr_t spent = (uintptr_t)at->norm_2;
+    const bool fits = spent + tide_align_up(narrow) + tide_align_up(wide) <= at->spent_end;
+    uintptr_t *cursor = fits ? &spent : &tape->cursor;
+    void *first = tide_decoder_take(cursor, narrow);
+    return (attention_gradients){.narrow = first, .dqkv = tide_decoder_take(cursor, wide)};
+}
+
+/* `gradient` is the residual's. Each activation is needed last by the gradient of the weight that it meets, so
+ * the gradient of a layer's input may be written over an activation that is spent: d act over act, d norm 2
+ * over norm 2, and attention's over all of them again. */
+static void mlp_backward(tide_decoder_tape *tape, const tide_decoder_activations *at, void *gradient)
+{
+    const void *dfc = tide_decoder_activate_backward(tape, &mlp_linear, at, gradient);
+    tide_decoder_linear_backward(tape, &fc_linear, at->norm_2, dfc, at->norm_2);
+    tide_decoder_norm_backward(tape, &norm_2, at->middle, at->norm_2, at->mean_2, at->rstd_2, gradient, true);
+}
+
+static void attention_backward(tide_decoder_tape *tape, const tide_decoder_activations *at,
+                               const attention_gradients *to, const void *x, void *gradient)
+{
+    const tide_decoder *model = tape->model;
+    const bool passes_on = tide_decoder_passes_on(model, tape->layer);
+    tide_decoder_linear_backward(tape, &attention_linear, at->attention, gradient, to->narrow);
+    tide_decoder_attention_backward(tape, at, to->narrow, to->dqkv);
+    if (!passes_on && !tide_decoder_is_trained(model, norm_1.weight, tape->layer) &&
+        !tide_decoder_is_trained(model, norm_1.bias, tape->layer)) {
+        tide_decoder_linear_params_backward(tape, &qkv_linear, at->norm_1, to->dqkv);
+        return;
+    }
+    tide_decoder_linear_backward(tape, &qkv_linear, at->norm_1, to->dqkv, to->narrow);
+    tide_decoder_norm_backward(tape, &norm_1, x, to->narrow, at->mean_1, at->rstd_1,
+                               passes_on ? gradient : NULL, passes_on);
+}
+
+void tide_decoder_block_backward(tide_decoder_tape *tape)
+{
+    const bool kept = !tape->model->recompute[tape->layer];
+    void *x = tide_decoder_residual(tape, tape->layer);
+    void *gradient = tide_decoder_residual(tape, tape->layer + 1);
+    tide_decoder_activations at;
+    find_activations(tape, kept, &at);
+    const attention_gradients to = place_gradients(tape, &at);
+    if (!kept)
+        make_activations(tape, x, &at);
+    mlp_backward(tape, &at, gradient);
+    attention_backward(tape, &at, &to, x, gradient);
+    if (tide_decoder_passes_on(tape->model, tape->layer))
+        tide_decoder_copy(tape, x, gradient,
+                          tide_decoder_bytes(tape, tide_decoder_rows(tape) * tide_decoder_width(tape)));
+}

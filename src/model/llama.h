@@ -1,0 +1,38 @@
+/* What the families of Llama's kind share: their params and most of their config.json. */
+#ifndef TIDE_MODEL_LLAMA_H
+#define TIDE_MODEL_LLAMA_H
+
+#include "src/model/family.h"
+
+enum { TIDE_LLAMA_ROLES = 15 };
+
+/* All that any of them has, biases and norms of heads where the config says so. */
+extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
+
+/* Sizes, tying, and what is not built in any of them. */
+#define TIDE_LLAMA_COMMON_FIELDS                                                                                         \
+    {.key = "hidden_act", .kind = TIDE_FIELD_WORD, .word = "silu"},                                                      \
+    {"num_hidden_layers", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, layers), 1024, NULL},                 \
+    {"hidden_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, width), 65536, NULL},                       \
+    {"num_attention_heads", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, heads), 1024, NULL},                \
+    {"num_key_value_heads", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, kv_heads), 1024, NULL},            \
+    {"head_dim", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, head_width), 4096, NULL},                     \
+    {"intermediate_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, mlp_width), 1048576, NULL},           \
+    {"max_position_embeddings", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, context), 16777216, NULL},      \
+    {"vocab_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, vocab_size), 16777216, NULL},                \
+    {"rms_norm_eps", NULL, TIDE_FIELD_REAL, false, offsetof(tide_model_config, norm_epsilon), 0, NULL},                  \
+    {"tie_word_embeddings", NULL, TIDE_FIELD_FLAG, false, offsetof(tide_model_config, tied), 0, NULL},                   \
+    {.key = "layer_types", .kind = TIDE_FIELD_ALL_WORDS, .word = "full_attention"},                                      \
+    {.key = "num_experts", .kind = TIDE_FIELD_NOTHING},                                                                  \
+    {.key = "num_local_experts", .kind = TIDE_FIELD_NOTHING},                                                            \
+    {.key = "attn_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                       \
+    {.key = "final_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                      \
+    {.key = "quantization_config", .kind = TIDE_FIELD_NOTHING}
+
+/* Queries of width / heads where head_dim is absent, as many heads of keys as of queries where kv heads are. */
+void tide_llama_complete(tide_model_config *config);
+
+/* Buffers of old files, and a tied head once more. */
+extern const char *const tide_llama_ignored[];
+
+#endif

@@ -1,0 +1,28 @@
+/* Mistral (Jiang et al. 2023) without its sliding window: Llama's blocks without biases. */
+#include "src/model/llama.h"
+
+static const tide_config_field fields[] = {
+    TIDE_LLAMA_COMMON_FIELDS,
+    {.key = "sliding_window", .kind = TIDE_FIELD_NOTHING, .needed = true, .word = "4096"},
+};
+
+static const tide_model_config presets[] = {
+    {.family = NULL},
+};
+
+const tide_family tide_family_mistral = {
+    .name = "mistral",
+    .architecture = "MistralForCausalLM",
+    .layer_name = "model.layers.",
+    .ignored = tide_llama_ignored,
+    .presets = presets,
+    .roles = tide_llama_roles,
+    .role_count = TIDE_LLAMA_ROLES,
+    .fields = fields,
+    .field_count = sizeof fields / sizeof fields[0],
+    .defaults = {.norm_epsilon = 1e-6, .kv_heads = 8, .rope = {.theta = 10000}},
+    .rms_norm = true,
+    .swiglu = true,
+    .rotary = true,
+    .complete = tide_llama_complete,
+};

@@ -1,0 +1,59 @@
+/* Qwen3, dense (Yang et al. 2025): Llama's blocks, with an RMS norm of every query and key head and a head width of its own. */
+#include "src/model/llama.h"
+
+static void complete(tide_model_config *config)
+{
+    tide_llama_complete(config);
+    config->output_bias = config->attention_bias;
+}
+
+static const tide_config_field fields[] = {
+    TIDE_LLAMA_COMMON_FIELDS,
+    {.key = "use_sliding_window", .kind = TIDE_FIELD_FALSE},
+    {"attention_bias", NULL, TIDE_FIELD_FLAG, false, offsetof(tide_model_config, attention_bias), 0, NULL},
+};
+
+static const tide_model_config presets[] = {
+    {.name = "qwen3-8b",
+     .family = &tide_family_qwen3,
+     .layers = 36,
+     .width = 4096,
+     .heads = 32,
+     .kv_heads = 8,
+     .head_width = 128,
+     .mlp_width = 12288,
+     .context = 40960,
+     .vocab_size = 151936,
+     .norm_epsilon = 1e-6,
+     .rope = {.theta = 1000000}},
+    {.name = "qwen3-32b",
+     .family = &tide_family_qwen3,
+     .layers = 64,
+     .width = 5120,
+     .heads = 64,
+     .kv_heads = 8,
+     .head_width = 128,
+     .mlp_width = 25600,
+     .context = 40960,
+     .vocab_size = 151936,
+     .norm_epsilon = 1e-6,
+     .rope = {.theta = 1000000}},
+    {.family = NULL},
+};
+
+const tide_family tide_family_qwen3 = {
+    .name = "qwen3",
+    .architecture = "Qwen3ForCausalLM",
+    .layer_name = "model.layers.",
+    .ignored = tide_llama_ignored,
+    .presets = presets,
+    .roles = tide_llama_roles,
+    .role_count = TIDE_LLAMA_ROLES,
+    .fields = fields,
+    .field_count = sizeof fields / sizeof fields[0],
+    .defaults = {.norm_epsilon = 1e-6, .kv_heads = 32, .head_width = 128, .rope = {.theta = 10000}},
+    .rms_norm = true,
+    .swiglu = true,
+    .rotary = true,
+    .complete = complete,
+};

@@ -1,0 +1,210 @@
+/* Values from a folder of Hugging Face weights, and to one. */
+#include "src/train/trainer_internal.h"
+
+#include "src/train/weight_list.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A range is large enough for every core to convert a part, and small beside any budget. */
+enum { RANGE_ELEMENTS = 1 << 20 };
+
+struct tide_trainer_weights {
+    tide_weight_list list;
+    tide_weights *weights;
+};
+
+tide_status tide_trainer_weights_open(const tide_trainer_options *options, tide_trainer_weights **weights)
+{
+    tide_trainer_weights *made = calloc(1, sizeof *made);
+    if (!made)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a folder of weights");
+    tide_status status = tide_weight_list_make(&options->model, &made->list);
+    if (status == TIDE_OK) {
+        const tide_weights_names names = tide_weight_list_names(&options->model, &made->list);
+        status = tide_weights_open(options->weights, &names, &made->weights);
+    }
+    if (status != TIDE_OK) {
+        tide_trainer_weights_close(made);
+        return status;
+    }
+    *weights = made;
+    return TIDE_OK;
+}
+
+void tide_trainer_weights_close(tide_trainer_weights *weights)
+{
+    if (!weights)
+        return;
+    tide_weights_close(weights->weights);
+    tide_weight_list_free(&weights->list);
+    free(weights);
+}
+
+/* A part of a tensor. */
+typedef struct range {
+    size_t tensor;
+    uint64_t first, count;
+} range;
+
+/* Values on their way into the pool: while one range is set the next is read, by a thread of its own, so that the disk never waits
+ * for memory nor memory for the disk. */
+typedef struct import_work {
+    tide_trainer *trainer;
+    const tide_trainer_weights *from;
+    float *values[2]; /* [RANGE_ELEMENTS] each: range n is in n % 2 */
+    uint64_t done_bytes, bytes;
+
+    pthread_mutex_t mutex; /* of what follows */
+    pthread_cond_t changed;
+    range next;           /* to be read, */
+    uint64_t asked, read; /* ranges so far; */
+    bool ended;
+    tide_status status; /* and of the last one that was read */
+    char message[1024];
+} import_work;
+
+/* The range behind another one; false: it was the last. */
+static bool advance(const import_work *work, range *it)
+{
+    const uint64_t elements = work->from->list.described[it->tensor].elements;
+    it->first += it->count;
+    if (it->first == elements) {
+        it->tensor++;
+        it->first = 0;
+    }
+    if (it->tensor == work->from->list.count)
+        return false;
+    const uint64_t left = work->from->list.described[it->tensor].elements - it->first;
+    it->count = left < RANGE_ELEMENTS ? left : RANGE_ELEMENTS;
+    return true;
+}
+
+static void *read_ranges(void *argument)
+{
+    import_work *work = argument;
+    pthread_mutex_lock(&work->mutex);
+    for (;;) {
+        while (work->asked == work->read && !work->ended)
+            pthread_cond_wait(&work->changed, &work->mutex);
+        if (work->ended)
+            break;
+        const range it = work->next;
+        float *values = work->values[work->read % 2];
+        pthread_mutex_unlock(&work->mutex);
+        const tide_status status =
+            tide_weights_read(work->from->weights, it.tensor, it.first, it.count, values);
+        pthread_mutex_lock(&work->mutex);
+        work->status = status;
+        if (status != TIDE_OK)
+            snprintf(work->message, sizeof work->message, "%s", tide_message());
+        work->read++;
+        pthread_cond_signal(&work->changed);
+    }
+    pthread_mutex_unlock(&work->mutex);
+    return NULL;
+}
+
+static void ask(import_work *work, const range *next)
+{
+    pthread_mutex_lock(&work->mutex);
+    work->next = *next;
+    work->asked++;
+    pthread_cond_signal(&work->changed);
+    pthread_mutex_unlock(&work->mutex);
+}
+
+/* The range that was asked for last is read. */
+static tide_status await(import_work *work)
+{
+    pthread_mutex_lock(&work->mutex);
+    while (work->read < work->asked)
+        pthread_cond_wait(&work->changed, &work->mutex);
+    const tide_status status = work->status;
+    pthread_mutex_unlock(&work->mutex);
+    return status == TIDE_OK ? TIDE_OK : tide_fail(status, "%s", work->message);
+}
+
+static void end(import_work *work)
+{
+    pthread_mutex_lock(&work->mutex);
+    work->ended = true;
+    pthread_cond_signal(&work->changed);
+    pthread_mutex_unlock(&work->mutex);
+}
+
+static void import_tell(const import_work *work)
+{
+    if (work->trainer->progress)
+        work->trainer->progress(work->trainer->progress_context, "values from the weights", work->done_bytes,
+                                work->bytes);
+}
+
+static tide_status import_ranges(import_work *work)
+{
+    range it = {.count = 0}, next;
+    bool more = advance(work, &it);
+    tide_status status = TIDE_OK;
+    import_tell(work);
+    if (more)
+        ask(work, &it);
+    for (uint64_t number = 0; more && status == TIDE_OK; number++) {
+        const tide_weights_dtype dtype = tide_weights_tensor_dtype(work->from->weights, it.tensor);
+        status = await(work);
+        next = it;
+        more = status == TIDE_OK && advance(work, &next);
+        if (more)
+            ask(work, &next);
+        if (status == TIDE_OK)
+            status = tide_decoder_values_set(work->trainer->model, it.tensor, TIDE_VALUE_MASTER, it.first,
+                                             it.count, work->values[number % 2]);
+        work->done_bytes += it.count * tide_weights_dtype_bytes(dtype);
+        it = next;
+        import_tell(work);
+    }
+    return status;
+}
+
+tide_status tide_trainer_import(tide_trainer *trainer, const tide_trainer_weights *weights)
+{
+    pthread_t thread;
+    import_work work = {.trainer = trainer,
+                        .from = weights,
+                        .bytes = tide_weights_bytes(weights->weights),
+                        .mutex = PTHREAD_MUTEX_INITIALIZER,
+                        .changed = PTHREAD_COND_INITIALIZER};
+    float *values = malloc(2 * RANGE_ELEMENTS * sizeof *values);
+    if (!values)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %d values on their way", 2 * RANGE_ELEMENTS);
+    work.values[0] = values;
+    work.values[1] = values + RANGE_ELEMENTS;
+    const int error = pthread_create(&thread, NULL, read_ranges, &work);
+    tide_status status =
+        error == 0 ? TIDE_OK
+                   : tide_fail(TIDE_ERROR_NO_MEMORY, "no thread to read weights: %s", strerror(error));
+    if (status == TIDE_OK) {
+        status = import_ranges(&work);
+        end(&work);
+        pthread_join(thread, NULL);
+    }
+    free(values);
+    return status;
+}
+
+static tide_status get_value(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    const tide_trainer *trainer = context;
+    return tide_decoder_values_get(trainer->model, tensor, TIDE_VALUE_MASTER, first, count, values);
+}
+
+tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export)
+{
+    tide_export whole = *export;
+    whole.model = &trainer->state.model;
+    tide_status status = tide_trainer_check_computes(trainer, "export");
+    if (status == TIDE_OK)
+        status = tide_pool_drain(trainer->pool);
+    return status == TIDE_OK ? tide_export_write(&whole, get_value, trainer) : status;
+}

@@ -1,0 +1,46 @@
+#include "src/train/weight_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tide_status tide_weight_list_make(const tide_model_config *config, tide_weight_list *list)
+{
+    const size_t count = tide_model_tensor_count(config);
+    *list = (tide_weight_list){.tensors = calloc(count, sizeof *list->tensors),
+                               .described = calloc(count, sizeof *list->described),
+                               .count = count};
+    if (!list->tensors || !list->described) {
+        tide_weight_list_free(list);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the names of %zu tensors", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        tide_model_tensor *tensor = &list->described[i];
+        tide_model_tensor_describe(config, i, tensor);
+        list->tensors[i] = (tide_weights_tensor){.name = tensor->name, .rank = tensor->rank};
+        memcpy(list->tensors[i].shape, tensor->shape, sizeof tensor->shape);
+    }
+    return TIDE_OK;
+}
+
+void tide_weight_list_free(tide_weight_list *list)
+{
+    free(list->tensors);
+    free(list->described);
+    *list = (tide_weight_list){.count = 0};
+}
+
+/* A tied head may be there once more: it is the token embedding's values. */
+tide_weights_names tide_weight_list_names(const tide_model_config *config, const tide_weight_list *list)
+{
+    const tide_family *family = config->family;
+    size_t ignored = 0;
+    while (family->ignored[ignored])
+        ignored++;
+    if (!config->tied)
+        ignored -= strcmp(family->ignored[ignored - 1], "lm_head.weight") == 0; /* it stands last */
+    return (tide_weights_names){.tensors = list->tensors,
+                                .count = list->count,
+                                .optional_prefix = family->optional_prefix,
+                                .ignored = family->ignored,
+                                .ignored_count = ignored};
+}

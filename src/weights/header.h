@@ -1,0 +1,35 @@
+/* What one safetensors file says that it holds:
+ *
+ *     | header bytes, uint64 LE | JSON, padded with spaces | data, offsets count from here |
+ *
+ * Whether it says the truth about itself is checked here; whether it is what the caller wants is not known here. */
+#ifndef TIDE_WEIGHTS_HEADER_H
+#define TIDE_WEIGHTS_HEADER_H
+
+#include "src/weights/tensor.h"
+
+enum { TIDE_WEIGHTS_LENGTH_BYTES = 8, TIDE_WEIGHTS_SHAPE_SHOWN = 4 };
+
+typedef struct tide_weights_entry {
+    const char *name, *dtype; /* as they stand in the file */
+    uint64_t rank;
+    uint64_t shape[TIDE_WEIGHTS_SHAPE_SHOWN]; /* of more dimensions, the first ones */
+    uint64_t begin, end;                      /* bytes, from the data's start */
+} tide_weights_entry;
+
+typedef struct tide_weights_header {
+    tide_weights_entry *entries; /* in the order of their data, which they cover without gap and overlap */
+    size_t count;
+    void *json; /* owns the names */
+} tide_weights_header;
+
+/* Of the header's text and the bytes of data that follow it; `origin` names the file in messages. CORRUPT: not JSON, no such
+ * table, a key twice, tensors that do not cover the data or have other sizes than their shapes. NO_MEMORY, UNSUPPORTED (no
+ * jansson). On success free it with tide_weights_header_free. */
+TIDE_NODISCARD tide_status tide_weights_header_parse(const char *text, size_t bytes, uint64_t data_bytes,
+                                                     const char *origin, tide_weights_header *header);
+void tide_weights_header_free(tide_weights_header *header);
+
+bool tide_weights_header_has(const tide_weights_header *header, const char *name);
+
+#endif

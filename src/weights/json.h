@@ -1,0 +1,46 @@
+/* JSON out of files that nobody vouches for. */
+#ifndef TIDE_WEIGHTS_JSON_H
+#define TIDE_WEIGHTS_JSON_H
+
+#include "src/weights/tensor.h"
+#include "tide_config.h"
+
+#if TIDE_HAVE_JANSSON
+#include <jansson.h>
+#include <stdlib.h>
+
+/* An object whose keys all differ. CORRUPT, NO_MEMORY; `what` the text is of the file `origin`. */
+TIDE_NODISCARD static inline tide_status tide_weights_json_parse(const char *text, size_t bytes, const char *origin,
+                                                                 const char *what, json_t **object)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && (error.text[0] == '\0' || json_error_code(&error) == json_error_out_of_memory))
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to read %s of %zu bytes", origin, what, bytes);
+    if (root == NULL)
+        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not sound JSON at byte %d: %s", origin, what,
+                         error.position, tide_weights_printable(error.text).text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not a JSON object", origin, what);
+    }
+    *object = root;
+    return TIDE_OK;
+}
+
+/* The text, in a block that the caller frees; NULL: no memory. Not by json_dumps, which may lose a key when its buffer can't
+ * grow and not say so. */
+static inline char *tide_weights_json_text(const json_t *root, size_t flags)
+{
+    const size_t bytes = json_dumpb(root, NULL, 0, flags);
+    char *text = bytes > 0 ? malloc(bytes + 1) : NULL;
+    if (text == NULL || json_dumpb(root, text, bytes, flags) != bytes) {
+        free(text);
+        return NULL;
+    }
+    text[bytes] = '\0';
+    return text;
+}
+#endif
+
+#endif

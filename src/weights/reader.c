@@ -1,0 +1,499 @@
+/* Opening a folder:
+ *
+ *   1. Which files? model.safetensors, or the index's; else the failure says what is there instead.
+ *   2. Each file: open it, read and check its header by itself (header.c), let it go through
+ *   3. its tensors: with an index, the file and the index must say the same; then each tensor is wanted, ignored or too many.
+ *   4. What is still missing?
+ *
+ * Headers are freed as soon as their tensors are placed: what stays is a place a tensor and a handle a file.
+ */
+#include "src/weights/header.h"
+#include "src/weights/index.h"
+#include "src/weights/reader_internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096, SHAPE_BYTES = 160 };
+
+/* What stays the same while a folder is opened. */
+typedef struct opening {
+    const char *folder;
+    const tide_weights_names *names;
+    const tide_weights_named *by_name;
+    const tide_weights_index *index; /* NULL: one file */
+    tide_weights *weights;
+} opening;
+
+/* ---- names ---- */
+
+static int compare_name(const void *name, const void *named)
+{
+    return strcmp(name, ((const tide_weights_named *)named)->name);
+}
+
+static const tide_weights_named *name_find(const opening *it, const char *name)
+{
+    return bsearch(name, it->by_name, it->names->count, sizeof *it->by_name, compare_name);
+}
+
+/* Behind the prefix, where it has one; else the name. */
+static const char *name_bare(const tide_weights_names *names, const char *name)
+{
+    const char *prefix = names->optional_prefix;
+    if (prefix == NULL || strncmp(name, prefix, strlen(prefix)) != 0)
+        return name;
+    return name + strlen(prefix);
+}
+
+static const tide_weights_named *tensor_find(const opening *it, const char *name)
+{
+    const tide_weights_named *found = name_find(it, name);
+    return found != NULL ? found : name_find(it, name_bare(it->names, name));
+}
+
+static bool name_is_ignored(const tide_weights_names *names, const char *name)
+{
+    for (size_t i = 0; i < names->ignored_count; i++) {
+        if (fnmatch(names->ignored[i], name, 0) == 0 ||
+            fnmatch(names->ignored[i], name_bare(names, name), 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- one tensor ---- */
+
+static void shape_text(uint64_t rank, const uint64_t *shape, char text[SHAPE_BYTES])
+{
+    size_t length = (size_t)snprintf(text, SHAPE_BYTES, "[");
+    for (uint64_t i = 0; i < rank && i < TIDE_WEIGHTS_SHAPE_SHOWN; i++)
+        length +=
+            (size_t)snprintf(text + length, SHAPE_BYTES - length, "%s%" PRIu64, i > 0 ? ", " : "", shape[i]);
+    snprintf(text + length, SHAPE_BYTES - length, "%s]", rank > TIDE_WEIGHTS_SHAPE_SHOWN ? ", ..." : "");
+}
+
+static bool shape_is_right(const tide_weights_entry *entry, const tide_weights_tensor *tensor)
+{
+    return entry->rank == tensor->rank &&
+           memcmp(entry->shape, tensor->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
+}
+
+static bool dtype_find(const char *name, tide_weights_dtype *dtype)
+{
+    for (int i = 0; i < TIDE_WEIGHTS_DTYPES; i++) {
+        if (strcmp(name, tide_weights_dtype_name((tide_weights_dtype)i)) == 0) {
+            *dtype = (tide_weights_dtype)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static tide_status entry_check(const tide_weights_entry *entry, const char *path,
+                               const tide_weights_tensor *tensor, tide_weights_dtype *dtype)
+{
+    if (!dtype_find(entry->dtype, dtype))
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "weights %.600s: tensor %s has dtype %s, it must be BF16, F16 or F32", path,
+                         tide_weights_printable(entry->name).text, tide_weights_printable(entry->dtype).text);
+    if (shape_is_right(entry, tensor))
+        return TIDE_OK;
+    char found[SHAPE_BYTES], wanted[SHAPE_BYTES];
+    shape_text(entry->rank, entry->shape, found);
+    shape_text(tensor->rank, tensor->shape, wanted);
+    return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s has shape %s, it must be %s", path,
+                     tide_weights_printable(entry->name).text, found, wanted);
+}
+
+/* The index must say of the tensor what is true of it. */
+static tide_status entry_check_index(const opening *it, const tide_weights_entry *entry, const char *path,
+                                     const char *file_name)
+{
+    const char *indexed = tide_weights_index_file(it->index, entry->name);
+    if (indexed == NULL)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: tensor %s is here, and " TIDE_WEIGHTS_INDEX_NAME " lacks it", path,
+                         tide_weights_printable(entry->name).text);
+    if (strcmp(indexed, file_name) != 0)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: tensor %s is here, and " TIDE_WEIGHTS_INDEX_NAME " places it in %s",
+                         path, tide_weights_printable(entry->name).text,
+                         tide_weights_printable(indexed).text);
+    return TIDE_OK;
+}
+
+static tide_status entry_take(const opening *it, const tide_weights_entry *entry,
+                              const tide_weights_file *file, const char *file_name, uint64_t data_offset)
+{
+    const tide_weights_named *found = tensor_find(it, entry->name);
+    if (found == NULL && name_is_ignored(it->names, entry->name))
+        return TIDE_OK;
+    const tide_status indexed =
+        it->index != NULL ? entry_check_index(it, entry, file->path, file_name) : TIDE_OK;
+    if (indexed != TIDE_OK)
+        return indexed;
+    if (found == NULL)
+        return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s is none of the model's %zu",
+                         file->path, tide_weights_printable(entry->name).text, it->names->count);
+    tide_weights_place *place = &it->weights->places[found->tensor];
+    if (place->file != NULL)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: tensor %s is there twice, with and without %s in front", file->path,
+                         found->name, it->names->optional_prefix);
+    tide_weights_dtype dtype = TIDE_WEIGHTS_F32;
+    const tide_status status = entry_check(entry, file->path, &it->names->tensors[found->tensor], &dtype);
+    if (status == TIDE_OK)
+        *place = (tide_weights_place){file, dtype, data_offset + entry->begin};
+    return status;
+}
+
+/* ---- one file ---- */
+
+static tide_status path_make(const char *folder, const char *name, char path[PATH_BYTES])
+{
+    const int length = snprintf(path, PATH_BYTES, "%s/%s", folder, name);
+    if (length < 0 || length >= PATH_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "weights %.600s: the path is longer than %d bytes", folder,
+                         PATH_BYTES - 1);
+    return TIDE_OK;
+}
+
+static tide_status open_fail(const char *path, int error)
+{
+    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be opened: %s", path, strerror(error));
+}
+
+/* Open the file and learn its size; *error is ENOENT where it is not there, and that has no message. */
+static tide_status file_open(const tide_files *files, const char *path, tide_weights_file *file, int *error)
+{
+    int handle;
+    uint64_t bytes;
+    *error = files->open(files->context, path, &handle);
+    if (*error != 0)
+        return *error == ENOENT ? TIDE_ERROR_IO : open_fail(path, *error);
+    *error = files->size(files->context, handle, &bytes);
+    char *copy = *error == 0 ? strdup(path) : NULL;
+    if (copy != NULL) {
+        *file = (tide_weights_file){copy, handle, bytes};
+        return TIDE_OK;
+    }
+    files->close(files->context, handle); /* read only: nothing can be lost */
+    if (*error == 0)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to open it", path);
+    return open_fail(path, *error);
+}
+
+static void file_close(const tide_files *files, tide_weights_file *file)
+{
+    files->close(files->context, file->handle);
+    free(file->path);
+}
+
+/* A part of the file, in a block that the caller frees. */
+static tide_status file_text(const tide_files *files, const tide_weights_file *file, uint64_t offset,
+                             size_t bytes, char **text)
+{
+    char *block = malloc(bytes + 1);
+    if (block == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to read %zu bytes of it",
+                         file->path, bytes);
+    const int error = tide_weights_file_get(files, file->handle, offset, block, bytes);
+    if (error != 0) {
+        free(block);
+        return tide_weights_file_get_fail(file->path, error);
+    }
+    *text = block;
+    return TIDE_OK;
+}
+
+static tide_status header_length(const tide_files *files, const tide_weights_file *file,
+                                 uint64_t *header_bytes)
+{
+    unsigned char raw[TIDE_WEIGHTS_LENGTH_BYTES];
+    uint64_t length = 0;
+    if (file->bytes < sizeof raw)
+        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: truncated, it has %" PRIu64 " bytes",
+                         file->path, file->bytes);
+    const int error = tide_weights_file_get(files, file->handle, 0, raw, sizeof raw);
+    if (error != 0)
+        return tide_weights_file_get_fail(file->path, error);
+    if (memcmp(raw, "version ", sizeof raw) == 0)
+        return tide_fail(
+            TIDE_ERROR_CORRUPT,
+            "weights %.600s: this is Git LFS's pointer to the file, get the file itself (git lfs pull)",
+            file->path);
+    for (size_t i = sizeof raw; i-- > 0;)
+        length = length << 8 | raw[i];
+    if (length > TIDE_WEIGHTS_HEADER_MAX_BYTES)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: not a safetensors file, its header would have %" PRIu64
+                         " bytes, at most %d may be",
+                         file->path, length, TIDE_WEIGHTS_HEADER_MAX_BYTES);
+    if (length > file->bytes - sizeof raw)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: truncated, its header needs %" PRIu64
+                         " bytes and there are %" PRIu64,
+                         file->path, length, file->bytes - sizeof raw);
+    *header_bytes = length;
+    return TIDE_OK;
+}
+
+static tide_status file_take(const opening *it, const tide_weights_file *file, const char *file_name)
+{
+    const tide_files *files = it->weights->files;
+    tide_weights_header header;
+    uint64_t header_bytes = 0;
+    char *text = NULL;
+    tide_status status = header_length(files, file, &header_bytes);
+    if (status == TIDE_OK)
+        status = file_text(files, file, TIDE_WEIGHTS_LENGTH_BYTES, (size_t)header_bytes, &text);
+    if (status != TIDE_OK)
+        return status;
+    const uint64_t data_offset = TIDE_WEIGHTS_LENGTH_BYTES + header_bytes;
+    status =
+        tide_weights_header_parse(text, (size_t)header_bytes, file->bytes - data_offset, file->path, &header);
+    free(text);
+    if (status != TIDE_OK)
+        return status;
+    const char *lacking =
+        it->index != NULL ? tide_weights_index_lacking(it->index, file_name, &header) : NULL;
+    if (lacking != NULL)
+        status = tide_fail(TIDE_ERROR_CORRUPT,
+                           "weights %.600s: tensor %s is missing, " TIDE_WEIGHTS_INDEX_NAME " places it here",
+                           file->path, tide_weights_printable(lacking).text);
+    for (size_t i = 0; i < header.count && status == TIDE_OK; i++)
+        status = entry_take(it, &header.entries[i], file, file_name, data_offset);
+    tide_weights_header_free(&header);
+    return status;
+}
+
+/* ---- the folder ---- */
+
+static tide_status missing_check(const opening *it, const char *path)
+{
+    const tide_weights_tensor *first = NULL;
+    size_t missing = 0;
+    for (size_t i = it->names->count; i-- > 0;) {
+        if (it->weights->places[i].file == NULL) {
+            first = &it->names->tensors[i];
+            missing++;
+        }
+    }
+    if (first == NULL)
+        return TIDE_OK;
+    char shape[SHAPE_BYTES], others[48] = "";
+    shape_text(first->rank, first->shape, shape);
+    if (missing > 1)
+        snprintf(others, sizeof others, ", and %zu other%s", missing - 1, missing == 2 ? "" : "s");
+    return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s of shape %s is missing%s", path,
+                     tide_weights_printable(first->name).text, shape, others);
+}
+
+static tide_status shards_take(opening *it)
+{
+    tide_weights *weights = it->weights;
+    char path[PATH_BYTES];
+    weights->opened = malloc(it->index->file_count * sizeof *weights->opened);
+    if (weights->opened == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for %zu files", it->folder,
+                         it->index->file_count);
+    for (size_t i = 0; i < it->index->file_count; i++) {
+        const char *name = it->index->files[i];
+        tide_weights_file *file = &weights->opened[i];
+        int error = 0;
+        tide_status status = path_make(it->folder, name, path);
+        if (status == TIDE_OK)
+            status = file_open(weights->files, path, file, &error);
+        if (status != TIDE_OK)
+            return error == ENOENT ? open_fail(path, error) : status;
+        weights->opened_count++;
+        status = file_take(it, file, name);
+        if (status != TIDE_OK)
+            return status;
+    }
+    return TIDE_OK;
+}
+
+/* Takes the index's file over. */
+static tide_status index_take(opening *it, tide_weights_file *file)
+{
+    const tide_files *files = it->weights->files;
+    tide_weights_index index = {0};
+    char *text = NULL;
+    tide_status status = TIDE_OK;
+    if (file->bytes > TIDE_WEIGHTS_HEADER_MAX_BYTES)
+        status = tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: it has %" PRIu64 " bytes, at most %d may be",
+                           file->path, file->bytes, TIDE_WEIGHTS_HEADER_MAX_BYTES);
+    if (status == TIDE_OK)
+        status = file_text(files, file, 0, (size_t)file->bytes, &text);
+    if (status == TIDE_OK)
+        status = tide_weights_index_parse(text, (size_t)file->bytes, file->path, &index);
+    free(text);
+    if (status == TIDE_OK) {
+        it->index = &index;
+        status = shards_take(it);
+        if (status == TIDE_OK)
+            status = missing_check(it, file->path);
+        it->index = NULL;
+        tide_weights_index_free(&index);
+    }
+    file_close(files, file);
+    return status;
+}
+
+static tide_status single_take(opening *it, const tide_weights_file *file)
+{
+    tide_weights *weights = it->weights;
+    weights->opened = malloc(sizeof *weights->opened);
+    if (weights->opened == NULL) {
+        tide_weights_file given_up = *file;
+        const tide_status status =
+            tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to open it", file->path);
+        file_close(weights->files, &given_up);
+        return status;
+    }
+    weights->opened[0] = *file;
+    weights->opened_count = 1;
+    const tide_status status = file_take(it, &weights->opened[0], TIDE_WEIGHTS_SINGLE_NAME);
+    return status == TIDE_OK ? missing_check(it, weights->opened[0].path) : status;
+}
+
+/* A name of weights that can't be read as they are; of several, the first by its bytes. */
+typedef struct other_format {
+    char name[256];
+} other_format;
+
+static int other_format_see(void *visitor, const char *name)
+{
+    static const char *const patterns[] = {"pytorch_model*.bin",  "*.safetensors", "*.gguf", "*.pth",
+                                           "flax_model*.msgpack", "tf_model*.h5"};
+    other_format *other = visitor;
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        if (fnmatch(patterns[i], name, 0) == 0 && (other->name[0] == '\0' || strcmp(name, other->name) < 0))
+            snprintf(other->name, sizeof other->name, "%s", name);
+    }
+    return 0;
+}
+
+static tide_status nothing_fail(const tide_files *files, const char *folder)
+{
+    other_format other = {""};
+    const int error = files->list(files->context, folder, other_format_see, &other);
+    if (error != 0)
+        return open_fail(folder, error);
+    if (other.name[0] == '\0')
+        return tide_fail(TIDE_ERROR_IO,
+                         "weights %.600s: neither " TIDE_WEIGHTS_SINGLE_NAME " nor " TIDE_WEIGHTS_INDEX_NAME
+                         " is there",
+                         folder);
+    if (fnmatch("*.safetensors", other.name, 0) == 0)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "weights %.600s: %s is there without " TIDE_WEIGHTS_INDEX_NAME
+                         ", and it must be that or be called " TIDE_WEIGHTS_SINGLE_NAME,
+                         folder, tide_weights_printable(other.name).text);
+    return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                     "weights %.600s: only %s is there, convert it to " TIDE_WEIGHTS_SINGLE_NAME " first",
+                     folder, tide_weights_printable(other.name).text);
+}
+
+static tide_status folder_take(opening *it)
+{
+    const tide_files *files = it->weights->files;
+    tide_weights_file file;
+    char path[PATH_BYTES];
+    int error = 0;
+    tide_status status = path_make(it->folder, TIDE_WEIGHTS_SINGLE_NAME, path);
+    if (status != TIDE_OK)
+        return status;
+    status = file_open(files, path, &file, &error);
+    if (status == TIDE_OK)
+        return single_take(it, &file);
+    if (error != ENOENT)
+        return status;
+    status = path_make(it->folder, TIDE_WEIGHTS_INDEX_NAME, path);
+    if (status != TIDE_OK)
+        return status;
+    status = file_open(files, path, &file, &error);
+    if (status == TIDE_OK)
+        return index_take(it, &file);
+    return error == ENOENT ? nothing_fail(files, it->folder) : status;
+}
+
+tide_status tide_weights_open_on(const tide_files *files, const char *folder, const tide_weights_names *names,
+                                 tide_weights **weights)
+{
+    tide_weights_named *by_name;
+    tide_status status = tide_weights_by_name(names->tensors, names->count, &by_name);
+    if (status != TIDE_OK)
+        return status;
+    tide_weights *made = calloc(1, sizeof *made);
+    if (made != NULL)
+        *made = (tide_weights){.files = files,
+                               .tensors = names->tensors,
+                               .count = names->count,
+                               .places = calloc(names->count, sizeof *made->places)};
+    opening it = {.folder = folder, .names = names, .by_name = by_name, .weights = made};
+    if (made == NULL || made->places == NULL)
+        status = tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory for %zu tensors", folder,
+                           names->count);
+    else
+        status = folder_take(&it);
+    free(by_name);
+    if (status == TIDE_OK)
+        *weights = made;
+    else
+        tide_weights_close(made);
+    return status;
+}
+
+tide_status tide_weights_open(const char *folder, const tide_weights_names *names, tide_weights **weights)
+{
+    return tide_weights_open_on(tide_files_posix(), folder, names, weights);
+}
+
+void tide_weights_close(tide_weights *weights)
+{
+    if (weights == NULL)
+        return;
+    for (size_t i = 0; i < weights->opened_count; i++)
+        file_close(weights->files, &weights->opened[i]);
+    free(weights->opened);
+    free(weights->places);
+    free(weights);
+}
+
+/* ---- what is known of open weights ---- */
+
+uint64_t tide_weights_bytes(const tide_weights *weights)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < weights->count; i++)
+        bytes +=
+            tide_weights_elements(&weights->tensors[i]) * tide_weights_dtype_bytes(weights->places[i].dtype);
+    return bytes;
+}
+
+tide_weights_dtype tide_weights_most_dtype(const tide_weights *weights)
+{
+    uint64_t elements[TIDE_WEIGHTS_DTYPES] = {0};
+    int most = 0;
+    for (size_t i = 0; i < weights->count; i++)
+        elements[weights->places[i].dtype] += tide_weights_elements(&weights->tensors[i]);
+    for (int i = 1; i < TIDE_WEIGHTS_DTYPES; i++) {
+        if (elements[i] > elements[most])
+            most = i;
+    }
+    return (tide_weights_dtype)most;
+}
+
+tide_weights_dtype tide_weights_tensor_dtype(const tide_weights *weights, size_t tensor)
+{
+    assert(tensor < weights->count);
+    return weights->places[tensor].dtype;
+}

@@ -1,0 +1,52 @@
+/* Tensors of a folder of weights, as the caller names them, and the dtypes that their values have in files. */
+#ifndef TIDE_WEIGHTS_TENSOR_H
+#define TIDE_WEIGHTS_TENSOR_H
+
+#include "tidepool/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TIDE_WEIGHTS_RANK_MAX = 2, TIDE_WEIGHTS_HEADER_MAX_BYTES = 100000000 /* as safetensors itself has it */ };
+
+#define TIDE_WEIGHTS_SINGLE_NAME "model.safetensors"
+#define TIDE_WEIGHTS_INDEX_NAME  "model.safetensors.index.json"
+
+typedef struct tide_weights_tensor {
+    const char *name;
+    uint32_t rank; /* 1 or 2 */
+    uint64_t shape[TIDE_WEIGHTS_RANK_MAX];
+} tide_weights_tensor;
+
+typedef enum tide_weights_dtype {
+    TIDE_WEIGHTS_BF16,
+    TIDE_WEIGHTS_F16,
+    TIDE_WEIGHTS_F32,
+    TIDE_WEIGHTS_DTYPES,
+} tide_weights_dtype;
+
+/* 2 or 4; "BF16", "F16" or "F32". */
+size_t tide_weights_dtype_bytes(tide_weights_dtype dtype);
+const char *tide_weights_dtype_name(tide_weights_dtype dtype);
+
+/* Elements of a tensor; its shape must be valid. */
+uint64_t tide_weights_elements(const tide_weights_tensor *tensor);
+
+typedef struct tide_weights_named {
+    const char *name; /* the tensor's own */
+    size_t tensor;
+} tide_weights_named;
+
+/* The tensors by name, in the order of bytes, in a block that the caller frees. ARGUMENT names the tensor that has no name, no
+ * valid shape or another's name; all of them together have fewer than 2^60 elements. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_weights_by_name(const tide_weights_tensor *tensors, size_t count,
+                                                tide_weights_named **by_name);
+
+/* Text out of a file, fit for a line of message: without control characters, cut where it is long. */
+typedef struct tide_weights_text {
+    char text[160];
+} tide_weights_text;
+tide_weights_text tide_weights_printable(const char *text);
+
+#endif

@@ -1,0 +1,90 @@
+/* Reading values. A range is cut into slices, which the team's threads take in order, read and widen each for itself: what the
+ * file holds comes into the last half of the slice's own place and is widened there while it is in the processor's cache. So no
+ * memory is needed, and the disk sees one slice after the other: threads that each read a distant part of the file would spoil
+ * the system's reading ahead.
+ *
+ * pread against a mapping, 3 GB of BF16 on 2 processors, GB/s of the file: cached 10.2 against 9.0 to 11.0 with two threads, 6.0
+ * against 9.0 with one; not cached 1.5 (dd: 1.4 to 2.2) against 0.4 to 0.7. A mapping would have to be watched for SIGBUS, too.
+ */
+#include "src/weights/convert.h"
+#include "src/weights/reader_internal.h"
+
+#include "kernels/cpu/team.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { SLICE_ELEMENTS = 128 << 10 };
+
+int tide_weights_file_get(const tide_files *files, int handle, uint64_t offset, void *buffer, size_t bytes)
+{
+    size_t have = 0;
+    while (have < bytes) {
+        size_t done = 0;
+        const int error =
+            files->read(files->context, handle, offset + have, (char *)buffer + have, bytes - have, &done);
+        if (error != 0)
+            return error;
+        if (done == 0)
+            return ENODATA;
+        have += done;
+    }
+    return 0;
+}
+
+tide_status tide_weights_file_get_fail(const char *path, int error)
+{
+    if (error == ENODATA)
+        return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: it has become shorter while it was read", path);
+    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be read: %s", path, strerror(error));
+}
+
+typedef struct read_range {
+    const tide_files *files;
+    const tide_weights_place *place;
+    uint64_t offset; /* in the file, of the first element */
+    uint64_t count;
+    float *values;
+    atomic_int *error; /* any slice's; 0: none */
+} read_range;
+
+static void slice_read(const void *arguments, size_t index, size_t member)
+{
+    (void)member;
+    const read_range *it = arguments;
+    const uint64_t first = (uint64_t)index * SLICE_ELEMENTS;
+    const size_t count = it->count - first < SLICE_ELEMENTS ? (size_t)(it->count - first) : SLICE_ELEMENTS;
+    if (atomic_load(it->error) != 0)
+        return;
+    const size_t element_bytes = tide_weights_dtype_bytes(it->place->dtype);
+    float *values = it->values + first;
+    char *raw = (char *)values + count * (sizeof(float) - element_bytes);
+    const int error = tide_weights_file_get(it->files, it->place->file->handle,
+                                            it->offset + first * element_bytes, raw, count * element_bytes);
+    if (error != 0)
+        atomic_store(it->error, error);
+    else if (it->place->dtype != TIDE_WEIGHTS_F32)
+        tide_weights_widen(it->place->dtype, values, count);
+}
+
+tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
+                              float *values)
+{
+    if (tensor >= weights->count)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "weights: there is no tensor %zu of %zu", tensor,
+                         weights->count);
+    const uint64_t elements = tide_weights_elements(&weights->tensors[tensor]);
+    if (first > elements || count > elements - first)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "weights: tensor %s has %llu elements, not %llu from %llu on",
+                         tide_weights_printable(weights->tensors[tensor].name).text,
+                         (unsigned long long)elements, (unsigned long long)count, (unsigned long long)first);
+    const tide_weights_place *place = &weights->places[tensor];
+    const uint64_t offset = place->offset + first * tide_weights_dtype_bytes(place->dtype);
+    atomic_int error = 0;
+    const read_range range = {weights->files, place, offset, count, values, &error};
+    tide_team_run_uneven((size_t)((count + SLICE_ELEMENTS - 1) / SLICE_ELEMENTS), slice_read, &range);
+    const int failed = atomic_load(&error);
+    return failed == 0 ? TIDE_OK : tide_weights_file_get_fail(place->file->path, failed);
+}

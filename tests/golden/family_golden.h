@@ -1,0 +1,38 @@
+/* What transformers say about tiny models of every family: families.golden, which make_family_golden.py writes and describes. */
+#ifndef TIDE_TESTS_GOLDEN_FAMILY_GOLDEN_H
+#define TIDE_TESTS_GOLDEN_FAMILY_GOLDEN_H
+
+#include "src/model/params.h"
+
+enum { FAMILY_SEQUENCES = 8, FAMILY_STEPS = 20, FAMILY_WARMUP = 4, FAMILY_CASES = 13, FAMILY_TENSORS_MAX = 40 };
+
+typedef struct family_case {
+    char name[32];
+    tide_model_config config; /* of the case's config.json */
+    uint32_t seq_len;
+    uint32_t tensors;
+    double losses[FAMILY_STEPS], norms[FAMILY_STEPS]; /* before each update; before clipping */
+    /* In tidepool's order of tensors: */
+    uint32_t items[FAMILY_TENSORS_MAX];   /* whose hashes its values are */
+    float *gradients[FAMILY_TENSORS_MAX]; /* of step 0 */
+} family_case;
+
+typedef struct family_golden {
+    family_case cases[FAMILY_CASES];
+} family_golden;
+
+/* Fails the test if the file is not there or not whole, if a config.json in it is refused, or if a model's tensors have other names
+ * or sizes than transformers'. */
+void family_golden_load(family_golden *golden);
+void family_golden_free(family_golden *golden);
+
+/* Fails the test if there is none. */
+const family_case *family_golden_find(const family_golden *golden, const char *name);
+
+/* Values of the `index`-th tensor; `values` has its elements. */
+void family_case_values(const family_case *of, size_t index, float *values);
+
+/* Tokens of the batch's sequences, one after the other, and the one after the last: FAMILY_SEQUENCES x seq_len + 1. */
+void family_case_tokens(const family_case *of, int32_t *tokens);
+
+#endif

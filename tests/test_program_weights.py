@@ -1,0 +1,441 @@
+#!/usr/bin/env python3
+"""`tidepool train --model FOLDER`, `tidepool export` and `tidepool train --export`: what comes in goes out, with the same bits.
+
+usage: test_program_weights.py PROGRAM      prints TAP
+"""
+import json
+import random
+import re
+import resource
+import shutil
+import signal
+import struct
+import sys
+
+from test_program import MACHINE, Bench, Run, die_with_parent, one_line, stop_at
+
+LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_WIDTH, MLP, CONTEXT, VOCABULARY = 2, 32, 4, 2, 8, 48, 64, 257
+ELEMENT_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I64": 8}
+# A learning rate that changes no value, in fp32 or in 16 bits.
+STILL = ("--lr", "1e-60")
+ALONG = {"tokenizer.json": '{"version": "1.0"}\n', "tokenizer_config.json": "{}", "vocab.json": "{ }", "merges.txt": "a b\n",
+         "generation_config.json": '{"top_k": 50}', "special_tokens_map.json": "{}", "LICENSE": "free\n"}
+LEFT = {"README.md": "no", "pytorch_model.bin": "no", ".gitattributes": "no", "training_args.bin": "no"}
+
+
+# ---- safetensors ----
+
+def values_of(name, count):
+    """Random numbers such as a model has, around 1 for norms."""
+    generator = random.Random(name)
+    middle = 1.0 if "norm" in name or "ln_" in name else 0.0
+    return struct.unpack(f"<{count}f", struct.pack(f"<{count}f", *(middle + generator.uniform(-0.2, 0.2) for _ in range(count))))
+
+
+def bf16_bits(value):
+    """Rounded to nearest, ties to even."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+
+
+def encode(dtype, values):
+    if dtype == "BF16":
+        return struct.pack(f"<{len(values)}H", *map(bf16_bits, values))
+    return struct.pack(f"<{len(values)}{ {'F16': 'e', 'F32': 'f', 'I64': 'q'}[dtype]}", *(map(int, values) if dtype == "I64" else values))
+
+
+def decode(dtype, content):
+    count = len(content) // ELEMENT_BYTES[dtype]
+    if dtype == "BF16":
+        return [struct.unpack("<f", struct.pack("<I", bits << 16))[0] for bits in struct.unpack(f"<{count}H", content)]
+    return list(struct.unpack(f"<{count}{'e' if dtype == 'F16' else 'f'}", content))
+
+
+def file_write(path, tensors):
+    """`tensors`: names to (dtype, shape, bytes)."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+        data += content
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def file_read(path):
+    content = path.read_bytes()
+    header_bytes = struct.unpack("<Q", content[:8])[0]
+    header, data = json.loads(content[8:8 + header_bytes]), content[8 + header_bytes:]
+    return {name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])]) for name, entry in header.items()
+            if name != "__metadata__"}
+
+
+def folder_read(folder):
+    """All tensors of a folder, in one file or in shards."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return file_read(folder / "model.safetensors")
+    tensors = {}
+    for name, file in json.loads(index.read_text())["weight_map"].items():
+        tensors[name] = file_read(folder / file)[name]
+    return tensors
+
+
+# ---- models ----
+
+def llama_config(model_type, **more):
+    return {"architectures": ["SomeForCausalLM"], "model_type": model_type, "num_hidden_layers": LAYERS, "hidden_size": WIDTH,
+            "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD_WIDTH, "intermediate_size": MLP,
+            "max_position_embeddings": CONTEXT, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+            "hidden_act": "silu", "tie_word_embeddings": False, "torch_dtype": "float32", **more}
+
+
+def llama_shapes(config):
+    query, keys = HEADS * HEAD_WIDTH, KV_HEADS * HEAD_WIDTH
+    shapes = {"model.embed_tokens.weight": [VOCABULARY, WIDTH]}
+    for layer in range(LAYERS):
+        inside = {"input_layernorm.weight": [WIDTH], "self_attn.q_proj.weight": [query, WIDTH], "self_attn.k_proj.weight": [keys, WIDTH],
+                  "self_attn.v_proj.weight": [keys, WIDTH], "self_attn.o_proj.weight": [WIDTH, query],
+                  "post_attention_layernorm.weight": [WIDTH], "mlp.gate_proj.weight": [MLP, WIDTH], "mlp.up_proj.weight": [MLP, WIDTH],
+                  "mlp.down_proj.weight": [WIDTH, MLP]}
+        if config["model_type"] == "qwen2":
+            inside.update({"self_attn.q_proj.bias": [query], "self_attn.k_proj.bias": [keys], "self_attn.v_proj.bias": [keys]})
+        if config["model_type"] == "qwen3":
+            inside.update({"self_attn.q_norm.weight": [HEAD_WIDTH], "self_attn.k_norm.weight": [HEAD_WIDTH]})
+        shapes.update({f"model.layers.{layer}.{name}": shape for name, shape in inside.items()})
+    shapes["model.norm.weight"] = [WIDTH]
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = [VOCABULARY, WIDTH]
+    return shapes
+
+
+def gpt2_config():
+    return {"model_type": "gpt2", "n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "n_positions": CONTEXT,
+            "vocab_size": VOCABULARY, "layer_norm_epsilon": 1e-05, "activation_function": "gelu_new", "dtype": "float16",
+            "some_number": 0.30000000000000004}
+
+
+def gpt2_shapes():
+    shapes = {"wte.weight": [VOCABULARY, WIDTH], "wpe.weight": [CONTEXT, WIDTH]}
+    for layer in range(LAYERS):
+        inside = {"ln_1.weight": [WIDTH], "ln_1.bias": [WIDTH], "attn.c_attn.weight": [WIDTH, 3 * WIDTH], "attn.c_attn.bias": [3 * WIDTH],
+                  "attn.c_proj.weight": [WIDTH, WIDTH], "attn.c_proj.bias": [WIDTH], "ln_2.weight": [WIDTH], "ln_2.bias": [WIDTH],
+                  "mlp.c_fc.weight": [WIDTH, 4 * WIDTH], "mlp.c_fc.bias": [4 * WIDTH], "mlp.c_proj.weight": [4 * WIDTH, WIDTH],
+                  "mlp.c_proj.bias": [WIDTH]}
+        shapes.update({f"h.{layer}.{name}": shape for name, shape in inside.items()})
+    return {**shapes, "ln_f.weight": [WIDTH], "ln_f.bias": [WIDTH]}
+
+
+def count_of(shape):
+    count = 1
+    for side in shape:
+        count *= side
+    return count
+
+
+def tensors_of(config, dtypes):
+    """dtypes: as many as one likes, dealt out in turn."""
+    shapes = gpt2_shapes() if config["model_type"] == "gpt2" else llama_shapes(config)
+    return {name: (dtypes[i % len(dtypes)], shape, encode(dtypes[i % len(dtypes)], values_of(name, count_of(shape))))
+            for i, (name, shape) in enumerate(shapes.items())}
+
+
+def folder_write(folder, config, tensors, shards=0):
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for name, text in {**ALONG, **LEFT}.items():
+        (folder / name).write_text(text)
+    (folder / "tokenizer_parts").mkdir()
+    if not shards:
+        file_write(folder / "model.safetensors", tensors)
+        return folder
+    names = [f"model-{n + 1:05}-of-{shards:05}.safetensors" for n in range(shards)]
+    places = {name: names[i % shards] for i, name in enumerate(tensors)}
+    for file in names:
+        file_write(folder / file, {name: tensor for name, tensor in tensors.items() if places[name] == file})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": places}))
+    return folder
+
+
+# ---- runs ----
+
+def train(bench, model, *options):
+    given = ["--model", model, "--data", bench.text, "--seq-len", 32, "--batch-tokens", 128, "--micro-batch", 2, "--eval-every", 0,
+             "--chunk-size", "256KiB", *options]
+    return given if "--steps" in options else [*given, "--steps", 2]
+
+
+def export(bench, checkpoint, out, *options):
+    return [bench.program, "export", "--checkpoint", str(checkpoint), "--out", str(out), *map(str, options)]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.is_dir() else None
+
+
+def rounded(tensors, dtype):
+    """As they are after an import and an export without a change between."""
+    return {name: (dtype, shape, encode(dtype, decode(had, content))) for name, (had, shape, content) in tensors.items()}
+
+
+def families(bench):
+    """Two steps that change nothing, out, in and out again."""
+    gpt2 = tensors_of(gpt2_config(), ["F32"])
+    mask = {f"transformer.h.{layer}.attn.bias": ("F32", [1, 1, 4, 4], bytes(64)) for layer in range(LAYERS)}
+    tied = llama_config("llama", tie_word_embeddings=True)
+    tied_tensors = tensors_of(tied, ["BF16"])
+    cases = (
+        ("llama", llama_config("llama"), None, ["BF16"], "bf16", 0),
+        ("llama, tied", tied, None, ["F16", "BF16", "F32"], "bf16", 3),
+        ("llama, tied, with its head once more", tied,
+         {**tied_tensors, "lm_head.weight": tied_tensors["model.embed_tokens.weight"]}, None, "bf16", 0),
+        ("qwen2", llama_config("qwen2", use_sliding_window=False), None, ["F32"], "fp32", 2),
+        ("qwen3", llama_config("qwen3", attention_bias=False), None, ["F16"], "fp16", 0),
+        ("mistral", llama_config("mistral", sliding_window=None), None, ["F32", "F16"], "bf16", 2),
+        ("gpt2", gpt2_config(), gpt2, None, "fp32", 0),
+        ("gpt2 with prefix and masks", gpt2_config(), {**{"transformer." + name: tensor for name, tensor in gpt2.items()}, **mask}, None,
+         "bf16", 2),
+    )
+    for number, (name, config, given, dtypes, dtype, shards) in enumerate(cases):
+        model, saved, out, again = (bench.folder / f"{part}-{number}" for part in ("hf", "saved", "out", "again"))
+        folder_write(model, config, given or tensors_of(config, dtypes), shards)
+        mine = given if name == "gpt2" else tensors_of(config, dtypes or (["F32"] if "gpt2" in name else ["BF16"]))
+        expected = rounded(mine, dtype.upper().replace("FP", "F"))
+        run = bench.run(*train(bench, model, "--dtype", dtype, *STILL, "--checkpoint", saved, "--export", out))
+        bench.tap.ok(run.status == 0 and f"begins with the weights in {model}\n" in run.out and f"exported {out} in " in run.out and
+                     run.err == "", f"{name}: trains, saves and exports", run)
+        bench.tap.ok(out.is_dir() and folder_read(out) == expected, f"{name}: what comes out is what went in, rounded once",
+                     sorted(folder_read(out)) if out.is_dir() else "")
+        masters = {key: ("F32", shape, encode("F32", decode(had, content))) for key, (had, shape, content) in mine.items()}
+        bench.tap.ok(file_read(saved / "step-2" / "model.safetensors") == masters, f"{name}: the checkpoint has the files' values")
+        command = Run(export(bench, saved, again))
+        bench.tap.ok(command.status == 0 and command.err == "" and contents(again) == contents(out) and
+                     f"the model of {saved}/step-2, in " in command.out, f"{name}: tidepool export writes the same bytes", command)
+        was = (model / "config.json").read_text()
+        word = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[dtype]
+        becomes = was.replace('"float32"', f'"{word}"').replace('"float16"', f'"{word}"')
+        kept = {path.name: path.read_text() for path in again.iterdir() if path.suffix != ".safetensors"}
+        bench.tap.ok(kept == {**ALONG, "config.json": becomes}, f"{name}: config.json and the tokenizer go along", kept)
+        run = bench.run(*train(bench, out, "--dtype", dtype, *STILL, "--export", bench.folder / f"third-{number}"))
+        bench.tap.ok(run.status == 0 and contents(bench.folder / f"third-{number}") == contents(out),
+                     f"{name}: in and out again, nothing changes", run)
+
+
+def defaults(bench):
+    """What a folder changes where nothing else is asked for, and what is asked for counts."""
+    model, saved = folder_write(bench.folder / "defaults", llama_config("llama", max_position_embeddings=8192),
+                                tensors_of(llama_config("llama"), ["BF16"])), bench.folder / "defaults-saved"
+    run = bench.run(*train(bench, model, "--checkpoint", saved))
+    said = (saved / "step-2" / "manifest.json").read_text()
+    bench.tap.ok("lr 1e-05 " in run.out and "weight decay 0," in run.out and "sample" not in run.out, "lr 1e-5, no decay, no sample", run)
+    bench.tap.ok(all(re.search(rf'"{key}": ?([-+.e0-9]+)', said) and float(re.search(rf'"{key}": ?([-+.e0-9]+)', said)[1]) == value
+                     for key, value in (("lr", 1e-5), ("weight_decay", 0))), "they are the run's own", said)
+    run = bench.run(*train(bench, model, "--lr", "1e-3", "--weight-decay", "0.05", "--sample", 3))
+    bench.tap.ok("lr 0.001 " in run.out and "weight decay 0.05," in run.out and "sample of 3 tokens" in run.out, "what is given counts", run)
+    run = bench.run(*train(bench, model / "config.json", "--steps", 1))
+    bench.tap.ok(run.status == 0 and "lr 0.0006 " in run.out and "weight decay 0.1," in run.out and "begins with" not in run.out,
+                 "of a config.json by itself the sizes count alone", run)
+    for folder, length in ((model, 4096), (model / "config.json", 8192)):
+        run = bench.run("--model", folder, "--device", "null", *MACHINE, "--steps", 1, "--batch-tokens", 8192, "--recompute", "all")
+        bench.tap.ok(run.status == 0 and f" of {length} in " in run.out, f"a sequence of {length} where none is given", run)
+
+
+def exports(bench):
+    """Checkpoints of a run that learns: older ones, other dtypes, shards; folders that are not there."""
+    model, saved = folder_write(bench.folder / "learns", gpt2_config(), tensors_of(gpt2_config(), ["F32"])), bench.folder / "learnt"
+    run = bench.run(*train(bench, model, "--steps", 3, "--lr", "1e-3", "--checkpoint", saved, "--save-every", 1, "--keep", 0))
+    bench.tap.ok(run.status == 0 and sorted(path.name for path in saved.iterdir()) == ["model", "step-1", "step-2", "step-3"] and
+                 sorted(path.name for path in (saved / "model").iterdir()) == sorted([*ALONG, "config.json"]),
+                 "the folder's files are kept beside the checkpoints", run)
+    for number, (at, step, options, dtype) in enumerate((("", 3, (), "BF16"), ("step-1", 1, (), "BF16"),
+                                                         ("step-2/", 2, ("--dtype", "fp32"), "F32"),
+                                                         ("step-3", 3, ("--dtype", "fp16", "--max-shard-size", "12KB"), "F16"))):
+        out = bench.folder / f"learnt-{number}"
+        run = Run(export(bench, f"{saved}/{at}", f"{out}/" if number == 1 else out, *options))
+        expected = rounded(file_read(saved / f"step-{step}" / "model.safetensors"), dtype)
+        bench.tap.ok(run.status == 0 and folder_read(out) == expected and
+                     all((out / name).read_text() == text for name, text in ALONG.items()),
+                     f"step {step} in {dtype}", run)
+    shards = sorted(path for path in out.iterdir() if path.suffix == ".safetensors")
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    total = sum(len(content) for _, _, content in expected.values())
+    bench.tap.ok(len(shards) > 3 and set(index["weight_map"].values()) == {path.name for path in shards} and
+                 index["metadata"]["total_size"] == total and
+                 all(path.stat().st_size < 14000 or len(file_read(path)) == 1 for path in shards), "shards with an index", shards)
+    run = bench.run(*train(bench, out, *STILL, "--dtype", "fp16", "--export", bench.folder / "joined"))
+    bench.tap.ok(run.status == 0 and folder_read(bench.folder / "joined") == expected, "shards are read again", run)
+    shutil.rmtree(saved / "model")
+    run = Run(export(bench, saved, bench.folder / "bare"))
+    config = json.loads((bench.folder / "bare" / "config.json").read_text())
+    bench.tap.ok(run.status == 0 and sorted(contents(bench.folder / "bare")) == ["config.json", "model.safetensors"] and
+                 config["model_type"] == "gpt2" and config["n_embd"] == WIDTH and config["torch_dtype"] == "bfloat16" and
+                 folder_read(bench.folder / "bare") == folder_read(bench.folder / "learnt-0"), "without DIR/model a config.json is made", run)
+    run = bench.run(*train(bench, bench.folder / "bare", *STILL, "--steps", 1))
+    bench.tap.ok(run.status == 0, "and can be trained", run)
+
+
+def kept(bench):
+    """What becomes of DIR/model: of a run that goes on, a new one, one that fails."""
+    model, saved = folder_write(bench.folder / "kept", llama_config("llama"), tensors_of(llama_config("llama"), ["BF16"])), bench.folder / "kept-saved"
+    bench.run(*train(bench, model, "--checkpoint", saved))
+    (model / "model.safetensors").unlink()
+    (model / "tokenizer.json").write_text("another")
+    run = bench.run(*train(bench, model, "--steps", 3, "--checkpoint", saved, "--resume", "--export", bench.folder / "resumed"))
+    bench.tap.ok(run.status == 0 and "begins with" not in run.out and "resumed from" in run.out and
+                 (saved / "model" / "tokenizer.json").read_text() == ALONG["tokenizer.json"],
+                 "a run that goes on needs no weights and changes nothing that is kept", run)
+    other = bench.folder / "kept-other"
+    run = bench.run(*train(bench, model, "--steps", 4, "--checkpoint", other, "--resume-from", saved / "step-3"))
+    bench.tap.ok(run.status == 0 and (other / "model" / "tokenizer.json").read_text() == "another", "one that goes on elsewhere keeps them there", run)
+    shutil.rmtree(other / "step-4")
+    run = bench.run(*train(bench, bench.tiny, "--checkpoint", other))
+    bench.tap.ok(run.status == 0 and sorted(path.name for path in other.iterdir()) == ["step-2"], "a new one without a folder takes them away", run)
+    wild = {**tensors_of(gpt2_config(), ["F32"]), "ln_f.weight": ("F32", [WIDTH], encode("F32", [float("inf")] * WIDTH))}
+    fresh = folder_write(bench.folder / "fresh", gpt2_config(), wild)
+    failed, out = bench.folder / "kept-failed", bench.folder / "kept-out"
+    run = one_line(bench, "a run that fails", 1, "step 1: .*not finite",
+                   *train(bench, fresh, "--clip", 0, "--checkpoint", failed, "--export", out))
+    bench.tap.ok(not failed.exists() and not out.exists(), "leaves neither a folder of checkpoints nor an export", run)
+
+
+def refused_folders(bench):
+    """Every fault of a folder is found before anything is trained, and told in a line that names it."""
+    config = llama_config("llama")
+    sound = tensors_of(config, ["BF16"])
+    name = "model.layers.1.mlp.up_proj.weight"
+
+    def changed(**changes):
+        return lambda at: folder_write(at, {**config, **changes}, sound)
+
+    def with_tensors(tensors, shards=0):
+        return lambda at: folder_write(at, config, tensors, shards)
+
+    def without(file, then=None):
+        def make(at):
+            folder_write(at, config, sound)
+            (at / file).unlink()
+            if then:
+                (at / then).write_bytes(b"x")
+        return make
+
+    def truncated(at):
+        folder_write(at, config, sound)
+        content = (at / "model.safetensors").read_bytes()
+        (at / "model.safetensors").write_bytes(content[:-10])
+
+    def index(edit, file=None):
+        def make(at):
+            folder_write(at, config, sound, 2)
+            path = at / "model.safetensors.index.json"
+            said = json.loads(path.read_text())
+            edit(said["weight_map"])
+            path.write_text(json.dumps(said))
+            if file:
+                (at / file).unlink()
+        return make
+    dtype, shape, content = sound[name]
+    cases = (
+        ("no config.json", "config.json", without("config.json")),
+        ("no weights", "model.safetensors", without("model.safetensors")),
+        ("weights of torch alone", "safetensors", without("model.safetensors", "pytorch_model.bin")),
+        ("a tensor that is missing", name, with_tensors({key: tensor for key, tensor in sound.items() if key != name})),
+        ("one too many", "model.layers.1.extra", with_tensors({**sound, "model.layers.1.extra": ("F32", [1], bytes(4))})),
+        ("a layer too many", r"model.layers.2.input_layernorm", with_tensors({**sound, "model.layers.2.input_layernorm.weight": ("F32", [WIDTH], bytes(4 * WIDTH))})),
+        ("another shape", name, with_tensors({**sound, name: (dtype, shape[::-1], content)})),
+        ("another dtype", "I64", with_tensors({**sound, name: ("I64", shape, encode("I64", values_of(name, MLP * WIDTH)))})),
+        ("a file cut short", "model.safetensors", truncated),
+        ("an index that lacks a tensor", name, index(lambda places: places.pop(name))),
+        ("an index that has one in the wrong file", "lm_head.weight",
+         index(lambda places: places.update({"lm_head.weight": next(file for file in places.values() if file != places["lm_head.weight"])}))),
+        ("a shard that is missing", "model-00002-of-00002", index(lambda places: None, "model-00002-of-00002.safetensors")),
+        ("another vocabulary", "embed_tokens", changed(vocab_size=300)),
+        ("a sliding window", "sliding_window", changed(model_type="mistral", sliding_window=16)),
+        ("another model type", "gemma", changed(model_type="gemma")),
+        ("no type", "model_type", changed(model_type=None)),
+    )
+    for number, (what, part, make) in enumerate(cases):
+        folder, saved, out = (bench.folder / f"refused-{text}{number}" for text in ("", "saved-", "out-"))
+        make(folder)
+        run = one_line(bench, what, 1, part, *train(bench, folder, "--checkpoint", saved, "--export", out))
+        bench.tap.ok(f"{folder}" in run.err and "step 1/" not in run.out and not saved.exists() and not out.exists(),
+                     what + ": the folder is named, nothing is trained or left", run)
+    folder = folder_write(bench.folder / "sound", config, sound)
+    one_line(bench, "--vocab-size that is not the weights'", 1, "embed_tokens", *train(bench, folder, "--vocab-size", 300))
+
+
+def refused_exports(bench):
+    model = folder_write(bench.folder / "exports", llama_config("llama"), tensors_of(llama_config("llama"), ["F32"]))
+    there, saved = bench.folder / "there", bench.folder / "exports-saved"
+    there.mkdir()
+    for what, out, status, part in (("a folder that is there", there, 2, "there already"), ("a file", bench.text, 2, "there already"),
+                                    ("a folder in none", bench.folder / "none" / "out", 1, "none"),
+                                    ("a folder in a file", bench.text / "out", 1, "text/out"),
+                                    ("the checkpoints' own", saved, 2, "there already")):
+        run = one_line(bench, "--export: " + what, status, part, *train(bench, model, "--export", out, "--checkpoint", saved))
+        bench.tap.ok("step 1/" not in run.out and not saved.exists() and not any(there.iterdir()), what + ": nothing is trained or left", run)
+    one_line(bench, "--export of the null device", 2, "--export needs a device that computes", "--model", model, "--device", "null",
+             *MACHINE, "--steps", 1, "--export", bench.folder / "null-out")
+    bench.run(*train(bench, model, "--checkpoint", saved))
+    out = bench.folder / "refused-out"
+    for what, status, part, command in (
+            ("no folder", 1, "none", export(bench, bench.folder / "none", out)),
+            ("no checkpoint in it", 1, "holds no checkpoint", export(bench, there, out)),
+            ("no such step", 1, "step-7", export(bench, saved / "step-7", out)),
+            ("an output that is there", 2, "there already", export(bench, saved, there)),
+            ("an output in no folder", 1, "none", export(bench, saved, bench.folder / "none" / "out")),
+            ("another dtype", 2, "must be one of run|bf16|fp16|fp32", export(bench, saved, out, "--dtype", "fp8")),
+            ("no output", 2, "--out .* required", [bench.program, "export", "--checkpoint", str(saved)]),
+            ("a shard of nothing", 2, "--max-shard-size", export(bench, saved, out, "--max-shard-size", 0))):
+        one_line(bench, "export: " + what, status, part, command=command)
+
+    def small_files():
+        die_with_parent()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+    one_line(bench, "a disk that takes no more", 1, "model.safetensors.*large", command=export(bench, saved, out), limits=small_files)
+    (saved / "model" / "config.json").write_text(json.dumps({**llama_config("llama"), "rope_theta": 20000.0}))
+    one_line(bench, "a DIR/model of another model", 1, "model/config.json is of another model", command=export(bench, saved, out))
+    tensors = saved / "step-2" / "model.safetensors"
+    content = bytearray(tensors.read_bytes())
+    content[len(content) // 2] ^= 1
+    tensors.write_bytes(content)
+    one_line(bench, "a damaged checkpoint", 1, "step-2/model.safetensors: damaged", command=export(bench, saved, out))
+    bench.tap.ok(not out.exists() and not any(there.iterdir()), "nothing of it is there")
+
+
+def beyond_fp16(bench):
+    config = llama_config("llama")
+    name = "model.norm.weight"
+    tensors = {**tensors_of(config, ["F32"]), name: ("F32", [WIDTH], encode("F32", [70000.0] * WIDTH))}
+    model, saved, out = folder_write(bench.folder / "huge", config, tensors), bench.folder / "huge-saved", bench.folder / "huge-out"
+    bench.run(*train(bench, model, "--steps", 1, *STILL, "--dtype", "fp32", "--checkpoint", saved))
+    run = Run(export(bench, saved, out, "--dtype", "fp16"))
+    bench.tap.ok(run.status != 0 and len(run.err.splitlines()) == 1 and name in run.err and not out.exists(), "values beyond fp16 are refused", run)
+
+
+def stopped(bench):
+    model, out = folder_write(bench.folder / "stopped", gpt2_config(), tensors_of(gpt2_config(), ["F32"])), bench.folder / "stopped-out"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        status, said = stop_at(bench, train(bench, model, "--steps", 100000, "--export", out), "step 2/", number)
+        bench.tap.ok(status == 0 and "stopped after step" in said and "nothing was exported: " in said and not out.exists(),
+                     f"a run that {signal.Signals(number).name} stops exports nothing, and says so", said[-2000:])
+
+
+def main(program):
+    bench = Bench(program, False)
+    try:
+        families(bench)
+        defaults(bench)
+        exports(bench)
+        kept(bench)
+        refused_folders(bench)
+        refused_exports(bench)
+        beyond_fp16(bench)
+        stopped(bench)
+        temporary = [str(path) for path in bench.folder.rglob("*") if ".tmp" in path.name]
+        bench.tap.ok(not temporary, "nothing temporary is left anywhere", re.sub(",", "\n", str(temporary)))
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
