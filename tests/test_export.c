@@ -311,8 +311,8 @@ static void the_tokenizers_files_go_along_and_no_others(void **unused)
 {
     (void)unused;
     sim_files *disk = disk_new(true);
-    assert_along(disk, "run/model", 1);
-    assert_text(disk, "run/model/config.json", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
+    assert_along(disk, "run/tidepool-origin", 1);
+    assert_text(disk, "run/tidepool-origin/config.json", "{" SIZES ", \"torch_dtype\": \"float32\"}\n");
     assert_ok(export_run(disk));
     assert_along(disk, "out", 2);
     assert_text(disk, "out/config.json", "{" SIZES ", \"torch_dtype\": \"bfloat16\"}\n");
@@ -741,7 +741,7 @@ static tide_status keep_none(const sim_files *disk)
     return tide_export_keep_origin(sim_files_table(disk), "run", NULL);
 }
 
-/* A disk on which run/model is of hf, and new/ is another folder. */
+/* A disk on which run/tidepool-origin is of hf, and new/ is another folder. */
 static sim_files *disk_to_replace(void)
 {
     sim_files *disk = disk_new(true);
@@ -756,21 +756,21 @@ static sim_files *disk_to_replace(void)
 
 static bool is_kept_old(sim_files *disk)
 {
-    return is_same(disk, "run/model", cut_truth, "run/model");
+    return is_same(disk, "run/tidepool-origin", cut_truth, "run/tidepool-origin");
 }
 
 static bool is_kept_new(sim_files *disk)
 {
     size_t bytes;
-    return count_in(disk, "run/model") == 2 &&
-           sim_files_bytes(disk, "run/model/config.json", &bytes) != NULL && bytes == 10 &&
-           sim_files_bytes(disk, "run/model/tokenizer.json", &bytes) != NULL && bytes == 10 &&
-           memcmp(sim_files_bytes(disk, "run/model/tokenizer.json", &bytes), "{\"new\": 2}", 10) == 0;
+    return count_in(disk, "run/tidepool-origin") == 2 &&
+           sim_files_bytes(disk, "run/tidepool-origin/config.json", &bytes) != NULL && bytes == 10 &&
+           sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes) != NULL && bytes == 10 &&
+           memcmp(sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes), "{\"new\": 2}", 10) == 0;
 }
 
 static bool none_is_kept(sim_files *disk)
 {
-    return !sim_files_exists(disk, "run/model");
+    return !sim_files_exists(disk, "run/tidepool-origin");
 }
 
 static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away(void **unused)
@@ -784,7 +784,7 @@ static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_
     assert_int_equal(count_in(disk, "run"), 2);
     assert_ok(tide_export_origin_kept(sim_files_table(disk), "run", origin, &kept));
     assert_true(kept);
-    assert_string_equal(origin, "run/model");
+    assert_string_equal(origin, "run/tidepool-origin");
     for (int i = 0; i < 2; i++) {
         assert_ok(keep_none(disk));
         assert_int_equal(count_in(disk, "run"), 1);

@@ -243,8 +243,8 @@ def exports(bench):
     """Checkpoints of a run that learns: older ones, other dtypes, shards; folders that are not there."""
     model, saved = folder_write(bench.folder / "learns", gpt2_config(), tensors_of(gpt2_config(), ["F32"])), bench.folder / "learnt"
     run = bench.run(*train(bench, model, "--steps", 3, "--lr", "1e-3", "--checkpoint", saved, "--save-every", 1, "--keep", 0))
-    bench.tap.ok(run.status == 0 and sorted(path.name for path in saved.iterdir()) == ["model", "step-1", "step-2", "step-3"] and
-                 sorted(path.name for path in (saved / "model").iterdir()) == sorted([*ALONG, "config.json"]),
+    bench.tap.ok(run.status == 0 and sorted(path.name for path in saved.iterdir()) == ["step-1", "step-2", "step-3", "tidepool-origin"] and
+                 sorted(path.name for path in (saved / "tidepool-origin").iterdir()) == sorted([*ALONG, "config.json"]),
                  "the folder's files are kept beside the checkpoints", run)
     for number, (at, step, options, dtype) in enumerate((("", 3, (), "BF16"), ("step-1", 1, (), "BF16"),
                                                          ("step-2/", 2, ("--dtype", "fp32"), "F32"),
@@ -263,29 +263,29 @@ def exports(bench):
                  all(path.stat().st_size < 14000 or len(file_read(path)) == 1 for path in shards), "shards with an index", shards)
     run = bench.run(*train(bench, out, *STILL, "--dtype", "fp16", "--export", bench.folder / "joined"))
     bench.tap.ok(run.status == 0 and folder_read(bench.folder / "joined") == expected, "shards are read again", run)
-    shutil.rmtree(saved / "model")
+    shutil.rmtree(saved / "tidepool-origin")
     run = Run(export(bench, saved, bench.folder / "bare"))
     config = json.loads((bench.folder / "bare" / "config.json").read_text())
     bench.tap.ok(run.status == 0 and sorted(contents(bench.folder / "bare")) == ["config.json", "model.safetensors"] and
                  config["model_type"] == "gpt2" and config["n_embd"] == WIDTH and config["torch_dtype"] == "bfloat16" and
-                 folder_read(bench.folder / "bare") == folder_read(bench.folder / "learnt-0"), "without DIR/model a config.json is made", run)
+                 folder_read(bench.folder / "bare") == folder_read(bench.folder / "learnt-0"), "without DIR/tidepool-origin a config.json is made", run)
     run = bench.run(*train(bench, bench.folder / "bare", *STILL, "--steps", 1))
     bench.tap.ok(run.status == 0, "and can be trained", run)
 
 
 def kept(bench):
-    """What becomes of DIR/model: of a run that goes on, a new one, one that fails."""
+    """What becomes of DIR/tidepool-origin: of a run that goes on, a new one, one that fails."""
     model, saved = folder_write(bench.folder / "kept", llama_config("llama"), tensors_of(llama_config("llama"), ["BF16"])), bench.folder / "kept-saved"
     bench.run(*train(bench, model, "--checkpoint", saved))
     (model / "model.safetensors").unlink()
     (model / "tokenizer.json").write_text("another")
     run = bench.run(*train(bench, model, "--steps", 3, "--checkpoint", saved, "--resume", "--export", bench.folder / "resumed"))
     bench.tap.ok(run.status == 0 and "begins with" not in run.out and "resumed from" in run.out and
-                 (saved / "model" / "tokenizer.json").read_text() == ALONG["tokenizer.json"],
+                 (saved / "tidepool-origin" / "tokenizer.json").read_text() == ALONG["tokenizer.json"],
                  "a run that goes on needs no weights and changes nothing that is kept", run)
     other = bench.folder / "kept-other"
     run = bench.run(*train(bench, model, "--steps", 4, "--checkpoint", other, "--resume-from", saved / "step-3"))
-    bench.tap.ok(run.status == 0 and (other / "model" / "tokenizer.json").read_text() == "another", "one that goes on elsewhere keeps them there", run)
+    bench.tap.ok(run.status == 0 and (other / "tidepool-origin" / "tokenizer.json").read_text() == "another", "one that goes on elsewhere keeps them there", run)
     shutil.rmtree(other / "step-4")
     run = bench.run(*train(bench, bench.tiny, "--checkpoint", other))
     bench.tap.ok(run.status == 0 and sorted(path.name for path in other.iterdir()) == ["step-2"], "a new one without a folder takes them away", run)
@@ -391,8 +391,8 @@ def refused_exports(bench):
         die_with_parent()
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
     one_line(bench, "a disk that takes no more", 1, "model.safetensors.*large", command=export(bench, saved, out), limits=small_files)
-    (saved / "model" / "config.json").write_text(json.dumps({**llama_config("llama"), "rope_theta": 20000.0}))
-    one_line(bench, "a DIR/model of another model", 1, "model/config.json is of another model", command=export(bench, saved, out))
+    (saved / "tidepool-origin" / "config.json").write_text(json.dumps({**llama_config("llama"), "rope_theta": 20000.0}))
+    one_line(bench, "a DIR/tidepool-origin of another model", 1, "tidepool-origin/config.json is of another model", command=export(bench, saved, out))
     tensors = saved / "step-2" / "model.safetensors"
     content = bytearray(tensors.read_bytes())
     content[len(content) // 2] ^= 1

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define CONFIG_NAME "config.json"
-#define ORIGIN_NAME "model"
+#define ORIGIN_NAME "tidepool-origin" /* a name that is nobody else's: what is there may be replaced */
 
 enum { PATH_BYTES = TIDE_CHECKPOINT_PATH_BYTES, COPY_MAX_BYTES = 64 << 20, CONFIG_MAX_BYTES = 1 << 20 };
 
@@ -506,15 +506,38 @@ static int old_remove(const tide_files *files, const char *dir, const char *old)
     return error == ENOENT ? 0 : error;
 }
 
-/*   1  a new folder, complete, as DIR/.tmp-model
- *   2  DIR/model, where there is one, becomes DIR/.tmp-model-old
- *   3  the new one becomes DIR/model; the folder is synced
+/* The first name that no run keeps there, and the end of the listing. */
+static int foreign_visit(void *visitor, const char *name)
+{
+    copying *it = visitor;
+    if (goes_along(it, name))
+        return 0;
+    it->status = tide_fail(TIDE_ERROR_STATE, "%.900s holds %.200s, which no run has kept there: move it away",
+                           it->from, name);
+    return ECANCELED;
+}
+
+/* What is replaced or removed must be what a run has kept. */
+static tide_status kept_check(const tide_files *files, const char *kept)
+{
+    copying it = {.files = files, .from = kept, .config_too = true};
+    const int error = files->list(files->context, kept, foreign_visit, &it);
+    if (it.status != TIDE_OK || error == 0 || error == ENOENT)
+        return it.status;
+    return folder_fail(kept, "listed", error);
+}
+
+/*   1  a new folder, complete, as DIR/.tmp-tidepool-origin
+ *   2  DIR/tidepool-origin, where there is one, becomes DIR/.tmp-tidepool-origin-old
+ *   3  the new one becomes DIR/tidepool-origin; the folder is synced
  *   4  the old one goes
  * A power cut at any time leaves the old one, the new one or none under the name, whole. */
 tide_status tide_export_keep_origin(const tide_files *files, const char *dir, const char *origin)
 {
     char kept[PATH_BYTES], path[PATH_BYTES], old[PATH_BYTES];
     tide_status status = path_join(dir, ORIGIN_NAME, kept);
+    if (status == TIDE_OK)
+        status = kept_check(files, kept);
     if (status == TIDE_OK)
         status = path_join(dir, ".tmp-" ORIGIN_NAME, path);
     if (status == TIDE_OK)

@@ -31,15 +31,16 @@ TIDE_NODISCARD tide_status tide_export_check(const tide_export *export);
 TIDE_NODISCARD tide_status tide_export_write(const tide_export *export, tide_weights_get get, void *context);
 
 /* The same from the checkpoint at `path` (DIR/step-N), whose bytes must be sound; export->model is not read. Origin, unless
- * given, is DIR/model. Also CORRUPT: the checkpoint is damaged. */
+ * given, is DIR/tidepool-origin. Also CORRUPT: the checkpoint is damaged. */
 TIDE_NODISCARD tide_status tide_export_checkpoint(const tide_export *export, const char *path);
 
 /* The dtype of a checkpoint's run; of a config.json's "torch_dtype". */
 tide_weights_dtype tide_export_dtype_of(tide_dtype dtype);
 
 /* Keep in `dir`, a folder of checkpoints that this process alone writes to, what an export of them copies from `origin`, as
- * dir/model, in place of what an earlier run left there; with origin NULL nothing is left. A power cut or a failure leaves under
- * that name the earlier one, the new one or none, whole. IO, NO_MEMORY, ARGUMENT (a path too long). */
+ * dir/tidepool-origin, in place of what an earlier run left there; with origin NULL nothing is left. A power cut or a failure
+ * leaves under that name the earlier one, the new one or none, whole. STATE: there is something that no run has kept there; it
+ * stays. IO, NO_MEMORY, ARGUMENT (a path too long). */
 TIDE_NODISCARD tide_status tide_export_keep_origin(const tide_files *files, const char *dir, const char *origin);
 
 /* Is there one? `origin` is its path. IO, ARGUMENT. */
