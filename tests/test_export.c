@@ -765,7 +765,8 @@ static bool is_kept_new(sim_files *disk)
     return count_in(disk, "run/tidepool-origin") == 2 &&
            sim_files_bytes(disk, "run/tidepool-origin/config.json", &bytes) != NULL && bytes == 10 &&
            sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes) != NULL && bytes == 10 &&
-           memcmp(sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes), "{\"new\": 2}", 10) == 0;
+           memcmp(sim_files_bytes(disk, "run/tidepool-origin/tokenizer.json", &bytes), "{\"new\": 2}", 10) ==
+               0;
 }
 
 static bool none_is_kept(sim_files *disk)
@@ -793,6 +794,25 @@ static void another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_
     assert_false(kept);
     assert_ok(keep_new(disk));
     assert_true(is_kept_new(disk));
+    sim_files_free(disk);
+}
+
+/* A folder of that name that someone else made, or put something into: it stays, whatever the run wants. */
+static void what_no_run_has_kept_is_not_replaced(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_to_replace();
+    put(disk, "run/tidepool-origin/model.safetensors", "weights");
+    tide_status (*const keeps[])(const sim_files *) = {keep_new, keep_none};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(keeps[i](disk), TIDE_ERROR_STATE);
+        assert_string_equal(tide_message(),
+                            "run/tidepool-origin holds model.safetensors, which no run has kept there: "
+                            "move it away");
+        assert_text(disk, "run/tidepool-origin/model.safetensors", "weights");
+        assert_text(disk, "run/tidepool-origin/tokenizer.json", along[0][1]);
+        assert_int_equal(count_in(disk, "run"), 2);
+    }
     sim_files_free(disk);
 }
 
@@ -953,6 +973,7 @@ int main(void)
         cmocka_unit_test(a_power_cut_leaves_the_folder_whole_or_absent),
         cmocka_unit_test(a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent),
         cmocka_unit_test(another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away),
+        cmocka_unit_test(what_no_run_has_kept_is_not_replaced),
         cmocka_unit_test(every_fault_leaves_the_old_one_the_new_one_or_none),
         cmocka_unit_test(a_power_cut_keeps_the_old_one_the_new_one_or_none),
         cmocka_unit_test(a_kill_and_then_a_cut_keep_a_whole_one),

@@ -289,6 +289,14 @@ def kept(bench):
     shutil.rmtree(other / "step-4")
     run = bench.run(*train(bench, bench.tiny, "--checkpoint", other))
     bench.tap.ok(run.status == 0 and sorted(path.name for path in other.iterdir()) == ["step-2"], "a new one without a folder takes them away", run)
+    for name in ("model", "tidepool-origin"):  # its own weights, in the folder of its checkpoints, whatever they are called
+        here = bench.folder / f"kept-{name}"
+        here.mkdir()
+        mine = folder_write(here / name, llama_config("llama"), tensors_of(llama_config("llama"), ["BF16"]))
+        before = folder_read(mine)
+        run = bench.run(*train(bench, mine, "--checkpoint", here))
+        bench.tap.ok((run.status == 0 if name == "model" else run.status == 1 and "which no run has kept there" in run.err) and
+                     folder_read(mine) == before, f"a run whose own folder is called {name} leaves it as it is", run)
     wild = {**tensors_of(gpt2_config(), ["F32"]), "ln_f.weight": ("F32", [WIDTH], encode("F32", [float("inf")] * WIDTH))}
     fresh = folder_write(bench.folder / "fresh", gpt2_config(), wild)
     failed, out = bench.folder / "kept-failed", bench.folder / "kept-out"
