@@ -21,7 +21,6 @@
 #include "tools/options.h"
 #include "tools/rates.h"
 #include "tools/train_folder.h"
-
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_trace.h"

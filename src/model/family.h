@@ -106,6 +106,7 @@ struct tide_family {
     bool rms_norm;              /* else layer norm */
     bool swiglu;                /* else GELU */
     bool rotary;                /* else a position embedding */
+    bool head_norms;            /* queries and keys have norms of their own */
     uint32_t mlp_widths;        /* the MLP is so many widths wide; 0: mlp_width is free */
     bool stored_in_out;         /* matrices are [in, out] (Conv1D), else [out, in] (Linear) */
     void (*complete)(tide_model_config *config); /* tide_model_config_complete; NULL: nothing to do */

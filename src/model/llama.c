@@ -18,7 +18,7 @@ static bool has_mlp_bias(const tide_model_config *config)
 
 static bool has_head_norms(const tide_model_config *config)
 {
-    return config->family == &tide_family_qwen3;
+    return config->family->head_norms;
 }
 
 static bool has_head(const tide_model_config *config)
@@ -95,11 +95,6 @@ void tide_llama_complete(tide_model_config *config)
         config->kv_heads = config->heads;
     if (config->head_width == 0 && config->heads != 0 && config->width % config->heads == 0)
         config->head_width = config->width / config->heads;
-}
-
-static void complete(tide_model_config *config)
-{
-    tide_llama_complete(config);
     config->output_bias = config->attention_bias;
 }
 
@@ -139,18 +134,12 @@ static const tide_model_config presets[] = {
 };
 
 const tide_family tide_family_llama = {
+    TIDE_LLAMA_FAMILY,
     .name = "llama",
     .architecture = "LlamaForCausalLM",
-    .layer_name = "model.layers.",
-    .ignored = tide_llama_ignored,
     .presets = presets,
-    .roles = tide_llama_roles,
-    .role_count = TIDE_LLAMA_ROLES,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .defaults = {.norm_epsilon = 1e-6, .rope = {.theta = 10000}},
-    .rms_norm = true,
-    .swiglu = true,
-    .rotary = true,
-    .complete = complete,
+    .complete = tide_llama_complete,
 };

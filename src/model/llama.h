@@ -29,7 +29,13 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
     {.key = "final_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                      \
     {.key = "quantization_config", .kind = TIDE_FIELD_NOTHING}
 
-/* Queries of width / heads where head_dim is absent, as many heads of keys as of queries where kv heads are. */
+/* What is the same in each of them, of its tide_family. */
+#define TIDE_LLAMA_FAMILY                                                                                                \
+    .layer_name = "model.layers.", .ignored = tide_llama_ignored, .roles = tide_llama_roles,                             \
+    .role_count = TIDE_LLAMA_ROLES, .rms_norm = true, .swiglu = true, .rotary = true
+
+/* Queries of width / heads where head_dim is absent, as many heads of keys as of queries where kv heads are;
+ * attention's projection has a bias if queries, keys and values have. */
 void tide_llama_complete(tide_model_config *config);
 
 /* Buffers of old files, and a tied head once more. */

@@ -11,18 +11,12 @@ static const tide_model_config presets[] = {
 };
 
 const tide_family tide_family_mistral = {
+    TIDE_LLAMA_FAMILY,
     .name = "mistral",
     .architecture = "MistralForCausalLM",
-    .layer_name = "model.layers.",
-    .ignored = tide_llama_ignored,
     .presets = presets,
-    .roles = tide_llama_roles,
-    .role_count = TIDE_LLAMA_ROLES,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .defaults = {.norm_epsilon = 1e-6, .kv_heads = 8, .rope = {.theta = 10000}},
-    .rms_norm = true,
-    .swiglu = true,
-    .rotary = true,
     .complete = tide_llama_complete,
 };

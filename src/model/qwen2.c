@@ -5,6 +5,7 @@ static void complete(tide_model_config *config)
 {
     tide_llama_complete(config);
     config->attention_bias = true;
+    config->output_bias = false;
 }
 
 static const tide_config_field fields[] = {
@@ -28,18 +29,12 @@ static const tide_model_config presets[] = {
 };
 
 const tide_family tide_family_qwen2 = {
+    TIDE_LLAMA_FAMILY,
     .name = "qwen2",
     .architecture = "Qwen2ForCausalLM",
-    .layer_name = "model.layers.",
-    .ignored = tide_llama_ignored,
     .presets = presets,
-    .roles = tide_llama_roles,
-    .role_count = TIDE_LLAMA_ROLES,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .defaults = {.norm_epsilon = 1e-6, .kv_heads = 32, .rope = {.theta = 10000}},
-    .rms_norm = true,
-    .swiglu = true,
-    .rotary = true,
     .complete = complete,
 };

@@ -1,12 +1,6 @@
 /* Qwen3, dense (Yang et al. 2025): Llama's blocks, with an RMS norm of every query and key head and a head width of its own. */
 #include "src/model/llama.h"
 
-static void complete(tide_model_config *config)
-{
-    tide_llama_complete(config);
-    config->output_bias = config->attention_bias;
-}
-
 static const tide_config_field fields[] = {
     TIDE_LLAMA_COMMON_FIELDS,
     {.key = "use_sliding_window", .kind = TIDE_FIELD_FALSE},
@@ -42,18 +36,13 @@ static const tide_model_config presets[] = {
 };
 
 const tide_family tide_family_qwen3 = {
+    TIDE_LLAMA_FAMILY,
     .name = "qwen3",
     .architecture = "Qwen3ForCausalLM",
-    .layer_name = "model.layers.",
-    .ignored = tide_llama_ignored,
     .presets = presets,
-    .roles = tide_llama_roles,
-    .role_count = TIDE_LLAMA_ROLES,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .defaults = {.norm_epsilon = 1e-6, .kv_heads = 32, .head_width = 128, .rope = {.theta = 10000}},
-    .rms_norm = true,
-    .swiglu = true,
-    .rotary = true,
-    .complete = complete,
+    .head_norms = true,
+    .complete = tide_llama_complete,
 };
