@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/bf16.h"
+#include "kernels/fp16.h"
 #include "tests/assert_ok.h"
 #include "tests/toy_model.h"
 
@@ -325,6 +327,30 @@ static void on_a_failed_pool_set_and_get_give_the_open_step_up(void **state)
     assert_int_equal(hashes[0], hashes[2]);
 }
 
+static void values_of_any_dtype_are_what_they_are_as_floats(void **state)
+{
+    (void)state;
+    enum { COUNT = 199999 };
+    static uint16_t halves[COUNT];
+    static float values[COUNT], got[COUNT];
+    toy_options options = toy_options_default();
+    toy_model toy = toy_of(&options);
+    for (int dtype = 0; dtype < 3; dtype++) {
+        const tide_dtype as = (const tide_dtype[]){TIDE_DTYPE_BF16, TIDE_DTYPE_FP16, TIDE_DTYPE_FP32}[dtype];
+        for (uint32_t i = 0; i < COUNT; i++) {
+            halves[i] = (uint16_t)(0x2000 + i % 0x5000 + (uint32_t)dtype);
+            values[i] = as == TIDE_DTYPE_FP16 ? tide_fp16_to_float(halves[i]) : tide_bf16_to_float(halves[i]);
+        }
+        const void *source = as == TIDE_DTYPE_FP32 ? (const void *)values : halves;
+        assert_ok(tide_param_set_as(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 1, COUNT, as, source));
+        assert_ok(tide_param_get(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 1, COUNT, got));
+        assert_memory_equal(got, values, sizeof got);
+    }
+    assert_refused(tide_param_set_as(toy.pool, toy.params[1], TIDE_VALUE_MASTER, 0, 1, (tide_dtype)3, values),
+                   TIDE_ERROR_ARGUMENT, "tide_param_set_as: there is no dtype 3");
+    toy_destroy(&toy);
+}
+
 static void a_result_is_of_the_last_step_or_says_why_there_is_none(void **state)
 {
     (void)state;
@@ -449,6 +475,7 @@ int main(void)
         cmocka_unit_test(writes_and_reads_stay_inside_the_callers_bytes),
         cmocka_unit_test(there_is_no_prediction_of_steps_that_run_no_op),
         cmocka_unit_test(on_a_failed_pool_set_and_get_give_the_open_step_up),
+        cmocka_unit_test(values_of_any_dtype_are_what_they_are_as_floats),
         cmocka_unit_test(a_result_is_of_the_last_step_or_says_why_there_is_none),
         cmocka_unit_test(a_step_given_up_after_its_end_takes_its_result_along),
         cmocka_unit_test(giving_up_begins_the_count_of_skipped_steps_anew),

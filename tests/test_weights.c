@@ -79,7 +79,9 @@ static uint64_t draw(uint64_t round, uint64_t what, uint64_t sides)
     return (uint64_t)(tide_random_uniform(round, TIDE_RANDOM_USE_TEST, 1, what) * (double)sides);
 }
 
-static void assert_ranges(const tide_weights *weights, const uint32_t *expected, uint32_t *bits)
+/* `raw` is what the file has, `expected` the same as fp32. */
+static void assert_ranges(const tide_weights *weights, const uint32_t *expected, const char *raw,
+                          size_t element_bytes, uint32_t *bits)
 {
     for (uint64_t round = 0; round < 60; round++) {
         const uint64_t first = round == 0 ? 0 : draw(round, 0, LARGE);
@@ -89,6 +91,10 @@ static void assert_ranges(const tide_weights *weights, const uint32_t *expected,
         get_bits(weights, 0, first, count, bits);
         assert_memory_equal(bits, expected + first, count * 4);
         assert_int_equal(bits[count], 0xdeadbeef);
+        memset(bits, 0xff, (count + 1) * 4);
+        assert_ok(tide_weights_read_raw(weights, 0, first, count, bits));
+        assert_memory_equal(bits, raw + first * element_bytes, count * element_bytes);
+        assert_int_equal(((unsigned char *)bits)[count * element_bytes], 0xff);
     }
 }
 
@@ -110,7 +116,7 @@ static void ranges_of_a_large_tensor_are_read(const char *dir, const char *dtype
     assert_ok(tide_weights_open(dir, &names, &weights));
     for (int threads = 1; threads <= 3; threads += 2) {
         tide_team_configure(threads);
-        assert_ranges(weights, expected, bits);
+        assert_ranges(weights, expected, element_bytes == 4 ? (void *)expected : halves, element_bytes, bits);
     }
     tide_weights_close(weights);
     free(halves);

@@ -4,7 +4,7 @@
 # table of all figures.
 #
 # usage: tools/bench.sh [--peers] [--quick] [--out FILE] [NAME ...]
-#   NAME     adam, copy, manager, policy, step, trace; none: all that exist
+#   NAME     adam, copy, manager, policy, step, trace, weights; none: all that exist
 #   --peers  Adam also against DeepSpeed's and PyTorch's (tests/bench/adam_peers.py; needs PyPI)
 #   --quick  fewer rounds and rows: to see that all runs, not for figures; two minutes on two cores, once it is built
 #   --out    the JSON file (build-bench/bench.json); `tests/bench/assemble.py --markdown FILE` makes a table of it for docs
@@ -17,7 +17,7 @@ here=$PWD
 cd "$(dirname "$0")/.." || exit 1
 . tools/packages.sh
 build=${TIDE_BENCH_BUILD:-$PWD/build-bench}
-known="adam copy manager policy step trace"
+known="adam copy manager policy step trace weights"
 started=$(date +%s)
 
 say() { echo "== $(($(date +%s) - started)) s: $*" >&2; }

@@ -7,7 +7,7 @@
  *     1  options       tide_pool_options_default, tide_pool_create
  *     2  the model     tide_param_register, tide_checkpoint_register, tide_op_register
  *     3  memory        tide_pool_plan_get, tide_pool_set_budgets, tide_pool_seal
- *     4  values        tide_param_set, tide_param_get
+ *     4  values        tide_param_set, tide_param_set_as, tide_param_get
  *     5  a step        tide_step_begin ... tide_step_end
  *     6  an op         tide_op_begin, tide_op_slice, tide_launch, tide_op_end; gradients; checkpoints
  *     7  the region    tide_region, tide_workspace, tide_write, tide_read
@@ -202,9 +202,12 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
  * MOMENTUM, VARIANCE: the rest of the optimizer's state, as far as the param has any. All are zero until set. Waits for
  * the last step's updates. ARGUMENT: elements or a value that the param has not. On a pool that has failed the step is
  * given up first, as tide_step_abort does; on a torn one (section 9) get is STATE, and sets of everything heal. A set that
- * fails otherwise may have set a part of the range: repeat it. */
+ * fails otherwise may have set a part of the range: repeat it. tide_param_set_as takes values of another dtype, as files
+ * of weights have them. */
 TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     const float *values);
+TIDE_API tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
+                                       tide_dtype dtype, const void *values);
 TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     float *values);
 

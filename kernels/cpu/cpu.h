@@ -29,6 +29,15 @@ typedef struct tide_normals_args {
     double deviation;
 } tide_normals_args;
 
+/* Values on their way into memory that nobody reads soon: out[0] and, unless NULL, out[1] get all of them, each rounded to nearest
+ * even to its dtype, past the caches where the instruction set can. Alignment: the element's. */
+typedef struct tide_place_args {
+    const void *in;
+    void *out[2];
+    size_t elements;
+    tide_dtype in_dtype, out_dtype[2];
+} tide_place_args;
+
 /* One instruction set's kernels. `blocked` is the built-in matrix product with its workspace query: the
  * table's own in a build without oneDNN, and on a CPU without AVX-512. */
 typedef struct tide_cpu_variant {
@@ -38,6 +47,7 @@ typedef struct tide_cpu_variant {
     /* Four values a block of the stream, from `first_block` on: standard normals times the deviation, rounded once. The same
      * bits from every variant. No kernel of a stream: it runs in the caller. */
     void (*normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values);
+    void (*place)(const tide_place_args *args); /* likewise, with the caller's team */
 } tide_cpu_variant;
 
 /* A variant, or NULL when this machine or this build does not have it. */

@@ -65,4 +65,5 @@ const tide_cpu_variant VARIANT(variant) = {
     .blocked = VARIANT(blocked),
     .blocked_workspace_bytes = VARIANT(blocked_workspace_bytes),
     .normals = VARIANT(normals),
+    .place = VARIANT(place),
 };

@@ -35,6 +35,7 @@ tide_status VARIANT(adamw)(void *stream, const void *arguments);
 tide_status VARIANT(restore)(void *stream, const void *arguments);
 
 void VARIANT(normals)(const tide_normals_args *args, uint64_t first_block, size_t blocks, float *values);
+void VARIANT(place)(const tide_place_args *args);
 size_t VARIANT(blocked_workspace_bytes)(void);
 tide_status VARIANT(blocked_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 size_t VARIANT(attention_workspace_bytes)(const tide_attention_args *shape);

@@ -252,14 +252,20 @@ static tide_value held_value(const tide_decoder *model, const tide_model_tensor 
 tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
                                     uint64_t count, const float *values)
 {
+    return tide_decoder_values_set_as(model, tensor, value, first, count, TIDE_DTYPE_FP32, values);
+}
+
+tide_status tide_decoder_values_set_as(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
+                                       uint64_t count, tide_dtype dtype, const void *values)
+{
     tide_model_tensor about;
     tide_model_param param;
     tide_model_tensor_describe(&model->options.config, tensor, &about);
     tide_model_param_describe(&model->options.config, about.param, &param);
     assert(first <= about.elements && count <= about.elements - first);
     const tide_value held = held_value(model, &about, value);
-    const tide_status status =
-        tide_param_set(model->pool, model->params[about.param], held, about.first + first, count, values);
+    const tide_status status = tide_param_set_as(model->pool, model->params[about.param], held,
+                                                 about.first + first, count, dtype, values);
     if (status != TIDE_OK || about.first + first + count < param.elements)
         return status;
     return zero_padding(model, about.param, &param, held);

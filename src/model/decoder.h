@@ -71,6 +71,9 @@ tide_param tide_decoder_param_handle(const tide_decoder *model, size_t index);
  * sets all tensors heals a torn pool. Statuses of tide_param_set. */
 TIDE_NODISCARD tide_status tide_decoder_values_set(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
                                                    uint64_t count, const float *values);
+/* tide_param_set_as likewise. */
+TIDE_NODISCARD tide_status tide_decoder_values_set_as(tide_decoder *model, size_t tensor, tide_value value, uint64_t first,
+                                                      uint64_t count, tide_dtype dtype, const void *values);
 /* tide_param_get likewise. Of a frozen tensor both know MASTER alone: its value, rounded once. */
 TIDE_NODISCARD tide_status tide_decoder_values_get(const tide_decoder *model, size_t tensor, tide_value value,
                                                    uint64_t first, uint64_t count, float *values);

@@ -2,6 +2,7 @@
 #include "src/pool/jobs.h"
 
 #include "kernels/costs.h"
+#include "kernels/cpu/cpu.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -111,15 +112,30 @@ tide_status tide_job_run(void *stream, const void *address_of_job)
     return TIDE_OK;
 }
 
-/* Between the caller's floats and what is kept, which is rounded as gradients are. */
-static tide_status cast(const tide_access_request *request, void *kept, tide_dtype dtype)
+/* Between the caller's values and what is kept, which is rounded as gradients are. */
+static tide_status get_values(const tide_access_request *request, const void *kept)
 {
-    const tide_cast_args cast = {.in = request->set ? (void *)request->values : kept,
-                                 .out = request->set ? kept : (void *)request->values,
+    const tide_cast_args cast = {.in = kept,
+                                 .out = request->values,
                                  .elements = request->count,
-                                 .in_dtype = request->set ? TIDE_DTYPE_FP32 : dtype,
-                                 .out_dtype = request->set ? dtype : TIDE_DTYPE_FP32};
+                                 .in_dtype = request->dtype,
+                                 .out_dtype = request->values_dtype};
     return tide_kernels_cpu()->cast(NULL, &cast);
+}
+
+static tide_status set_values(const tide_access_request *request, void *kept)
+{
+    tide_place_args place = {.in = request->values,
+                             .out = {kept},
+                             .elements = request->count,
+                             .in_dtype = request->values_dtype,
+                             .out_dtype = {request->dtype}};
+    if (request->value == TIDE_VALUE_MASTER) {
+        place.out[1] = (char *)request->slots[1] + request->param_offset_bytes;
+        place.out_dtype[1] = request->ground->options.dtype;
+    }
+    tide_cpu_variant_best()->place(&place);
+    return TIDE_OK;
 }
 
 tide_status tide_job_run_access(void *stream, const void *access_request)
@@ -131,12 +147,8 @@ tide_status tide_job_run_access(void *stream, const void *access_request)
         if (request->fresh[i])
             zero_slot(request->slots[i], request->ground->plan.chunk_bytes);
     }
-    const tide_status status =
-        cast(request, (char *)request->slots[0] + request->offset_bytes, request->dtype);
-    if (status != TIDE_OK || !request->set || request->value != TIDE_VALUE_MASTER)
-        return status;
-    return cast(request, (char *)request->slots[1] + request->param_offset_bytes,
-                request->ground->options.dtype);
+    void *kept = (char *)request->slots[0] + request->offset_bytes;
+    return request->set ? set_values(request, kept) : get_values(request, kept);
 }
 
 /* --- kernels on the update stream --- */

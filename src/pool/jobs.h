@@ -57,7 +57,8 @@ typedef struct tide_access_request {
     uint64_t offset_bytes;       /* in the chunk that holds the value */
     uint64_t param_offset_bytes; /* in the PARAM chunk, when MASTER is set */
     uint64_t count;
-    float *values; /* the caller's; read only for set */
+    void *values; /* the caller's; read only for set */
+    tide_dtype values_dtype;
     void *slots[2];
     bool fresh[2]; /* to zero first */
 } tide_access_request;

@@ -11,7 +11,8 @@ typedef struct range {
     tide_param param;
     tide_value value;
     uint64_t first, count;
-    float *buffer; /* read only for set */
+    tide_dtype dtype; /* of the caller's values */
+    void *buffer;     /* read only for set */
 } range;
 
 /* --- torn pools --- */
@@ -101,8 +102,11 @@ static tide_status access_range(tide_pool *pool, const range *all)
     const uint64_t begin = tide_layout_param(ground->layout, all->param)->offset + all->first;
     tide_status status = TIDE_OK;
     for (uint64_t done = 0, count; done < all->count && status == TIDE_OK; done += count) {
-        tide_access_request request = {
-            .ground = ground, .set = all->set, .value = all->value, .values = all->buffer + done};
+        tide_access_request request = {.ground = ground,
+                                       .set = all->set,
+                                       .value = all->value,
+                                       .values = (char *)all->buffer + done * tide_dtype_bytes(all->dtype),
+                                       .values_dtype = all->dtype};
         tide_use uses[2];
         const uint32_t chunks = find_value(ground, begin + done, &request, &count, uses);
         count = all->count - done < count ? all->count - done : count;
@@ -131,7 +135,7 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
     if (status == TIDE_OK)
         status = settle(pool, asked->call);
     if (status == TIDE_OK && !pool->ground.device->ops->has_data && !asked->set)
-        memset(asked->buffer, 0, asked->count * sizeof *asked->buffer);
+        memset(asked->buffer, 0, asked->count * tide_dtype_bytes(asked->dtype));
     if (status == TIDE_OK)
         status = access_range(pool, asked);
     if (status == TIDE_OK && asked->set)
@@ -175,14 +179,23 @@ static tide_status access(tide_pool *pool, const range *asked)
 tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
                            uint64_t count, const float *values)
 {
-    const range asked = {"tide_param_set", true, param, value, first, count, (float *)(uintptr_t)values};
+    return tide_param_set_as(pool, param, value, first, count, TIDE_DTYPE_FP32, values);
+}
+
+tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
+                              uint64_t count, tide_dtype dtype, const void *values)
+{
+    const range asked = {"tide_param_set",         true, param, value, first, count, dtype,
+                         (void *)(uintptr_t)values};
+    if (dtype != TIDE_DTYPE_BF16 && dtype != TIDE_DTYPE_FP16 && dtype != TIDE_DTYPE_FP32)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "tide_param_set_as: there is no dtype %d", (int)dtype);
     return access(pool, &asked);
 }
 
 tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
                            uint64_t count, float *values)
 {
-    const range asked = {"tide_param_get", false, param, value, first, count, values};
+    const range asked = {"tide_param_get", false, param, value, first, count, TIDE_DTYPE_FP32, values};
     return access(pool, &asked);
 }
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A range is large enough for every core to convert a part, and small beside any budget. */
-enum { RANGE_ELEMENTS = 1 << 20 };
+/* A range is large enough for every core to have a part, and small beside any budget and the last cache. */
+enum { RANGE_BYTES = 4 << 20 };
 
 struct tide_trainer_weights {
     tide_weight_list list;
@@ -54,7 +54,7 @@ typedef struct range {
 typedef struct import_work {
     tide_trainer *trainer;
     const tide_trainer_weights *from;
-    float *values[2]; /* [RANGE_ELEMENTS] each: range n is in n % 2 */
+    char *values[2]; /* [RANGE_BYTES] each: range n is in n % 2, as the file has it */
     uint64_t done_bytes, bytes;
 
     pthread_mutex_t mutex; /* of what follows */
@@ -65,6 +65,14 @@ typedef struct import_work {
     tide_status status; /* and of the last one that was read */
     char message[1024];
 } import_work;
+
+static tide_dtype dtype_of(const import_work *work, size_t tensor)
+{
+    const tide_weights_dtype dtype = tide_weights_tensor_dtype(work->from->weights, tensor);
+    return dtype == TIDE_WEIGHTS_BF16  ? TIDE_DTYPE_BF16
+           : dtype == TIDE_WEIGHTS_F16 ? TIDE_DTYPE_FP16
+                                       : TIDE_DTYPE_FP32;
+}
 
 /* The range behind another one; false: it was the last. */
 static bool advance(const import_work *work, range *it)
@@ -78,7 +86,8 @@ static bool advance(const import_work *work, range *it)
     if (it->tensor == work->from->list.count)
         return false;
     const uint64_t left = work->from->list.described[it->tensor].elements - it->first;
-    it->count = left < RANGE_ELEMENTS ? left : RANGE_ELEMENTS;
+    const uint64_t most = RANGE_BYTES / tide_dtype_bytes(dtype_of(work, it->tensor));
+    it->count = left < most ? left : most;
     return true;
 }
 
@@ -92,10 +101,10 @@ static void *read_ranges(void *argument)
         if (work->ended)
             break;
         const range it = work->next;
-        float *values = work->values[work->read % 2];
+        void *values = work->values[work->read % 2];
         pthread_mutex_unlock(&work->mutex);
         const tide_status status =
-            tide_weights_read(work->from->weights, it.tensor, it.first, it.count, values);
+            tide_weights_read_raw(work->from->weights, it.tensor, it.first, it.count, values);
         pthread_mutex_lock(&work->mutex);
         work->status = status;
         if (status != TIDE_OK)
@@ -151,16 +160,16 @@ static tide_status import_ranges(import_work *work)
     if (more)
         ask(work, &it);
     for (uint64_t number = 0; more && status == TIDE_OK; number++) {
-        const tide_weights_dtype dtype = tide_weights_tensor_dtype(work->from->weights, it.tensor);
+        const tide_dtype dtype = dtype_of(work, it.tensor);
         status = await(work);
         next = it;
         more = status == TIDE_OK && advance(work, &next);
         if (more)
             ask(work, &next);
         if (status == TIDE_OK)
-            status = tide_decoder_values_set(work->trainer->model, it.tensor, TIDE_VALUE_MASTER, it.first,
-                                             it.count, work->values[number % 2]);
-        work->done_bytes += it.count * tide_weights_dtype_bytes(dtype);
+            status = tide_decoder_values_set_as(work->trainer->model, it.tensor, TIDE_VALUE_MASTER, it.first,
+                                                it.count, dtype, work->values[number % 2]);
+        work->done_bytes += it.count * tide_dtype_bytes(dtype);
         it = next;
         import_tell(work);
     }
@@ -175,11 +184,12 @@ tide_status tide_trainer_import(tide_trainer *trainer, const tide_trainer_weight
                         .bytes = tide_weights_bytes(weights->weights),
                         .mutex = PTHREAD_MUTEX_INITIALIZER,
                         .changed = PTHREAD_COND_INITIALIZER};
-    float *values = malloc(2 * RANGE_ELEMENTS * sizeof *values);
+    char *values = malloc((size_t)2 * RANGE_BYTES);
     if (!values)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %d values on their way", 2 * RANGE_ELEMENTS);
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for %d bytes of values on their way",
+                         2 * RANGE_BYTES);
     work.values[0] = values;
-    work.values[1] = values + RANGE_ELEMENTS;
+    work.values[1] = values + RANGE_BYTES;
     const int error = pthread_create(&thread, NULL, read_ranges, &work);
     tide_status status =
         error == 0 ? TIDE_OK

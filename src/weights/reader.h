@@ -39,6 +39,9 @@ TIDE_NODISCARD tide_status tide_weights_open_on(const tide_files *files, const c
  * several at once. ARGUMENT: no such tensor or elements. IO, CORRUPT: the file can't be read any more, or has become shorter. */
 TIDE_NODISCARD tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
                                              float *values);
+/* The same as the file has them, bit for bit: of the tensor's dtype. */
+TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
+                                                 void *values);
 
 /* Bytes that all the named tensors have in the files. */
 uint64_t tide_weights_bytes(const tide_weights *weights);

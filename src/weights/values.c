@@ -46,7 +46,8 @@ typedef struct read_range {
     const tide_weights_place *place;
     uint64_t offset; /* in the file, of the first element */
     uint64_t count;
-    float *values;
+    size_t to_bytes; /* an element of `values`: as many as in the file, or 4 to be widened */
+    char *values;
     atomic_int *error; /* any slice's; 0: none */
 } read_range;
 
@@ -59,18 +60,18 @@ static void slice_read(const void *arguments, size_t index, size_t member)
     if (atomic_load(it->error) != 0)
         return;
     const size_t element_bytes = tide_weights_dtype_bytes(it->place->dtype);
-    float *values = it->values + first;
-    char *raw = (char *)values + count * (sizeof(float) - element_bytes);
+    char *values = it->values + first * it->to_bytes;
+    char *raw = values + count * (it->to_bytes - element_bytes);
     const int error = tide_weights_file_get(it->files, it->place->file->handle,
                                             it->offset + first * element_bytes, raw, count * element_bytes);
     if (error != 0)
         atomic_store(it->error, error);
-    else if (it->place->dtype != TIDE_WEIGHTS_F32)
-        tide_weights_widen(it->place->dtype, values, count);
+    else if (it->to_bytes > element_bytes)
+        tide_weights_widen(it->place->dtype, (float *)(void *)values, count);
 }
 
-tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
-                              float *values)
+static tide_status read_values(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
+                               bool widened, void *values)
 {
     if (tensor >= weights->count)
         return tide_fail(TIDE_ERROR_ARGUMENT, "weights: there is no tensor %zu of %zu", tensor,
@@ -81,10 +82,30 @@ tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64
                          tide_weights_printable(weights->tensors[tensor].name).text,
                          (unsigned long long)elements, (unsigned long long)count, (unsigned long long)first);
     const tide_weights_place *place = &weights->places[tensor];
-    const uint64_t offset = place->offset + first * tide_weights_dtype_bytes(place->dtype);
+    const size_t element_bytes = tide_weights_dtype_bytes(place->dtype);
     atomic_int error = 0;
-    const read_range range = {weights->files, place, offset, count, values, &error};
+    const read_range range = {
+        weights->files,
+        place,
+        place->offset + first * element_bytes,
+        count,
+        widened ? sizeof(float) : element_bytes,
+        values,
+        &error,
+    };
     tide_team_run_uneven((size_t)((count + SLICE_ELEMENTS - 1) / SLICE_ELEMENTS), slice_read, &range);
     const int failed = atomic_load(&error);
     return failed == 0 ? TIDE_OK : tide_weights_file_get_fail(place->file->path, failed);
+}
+
+tide_status tide_weights_read(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
+                              float *values)
+{
+    return read_values(weights, tensor, first, count, true, values);
+}
+
+tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
+                                  void *values)
+{
+    return read_values(weights, tensor, first, count, false, values);
 }

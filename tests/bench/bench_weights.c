@@ -1,0 +1,274 @@
+/* weights: a folder of Hugging Face weights on its way into a pool (--model DIR).
+ *
+ *   usage: bench_weights [--quick]
+ *
+ * Two layers of Llama 3.2 1B with its vocabulary, BF16, three shards in /tmp, read by a trainer into fresh host slots, the device
+ * holding as little as works. 12 bytes move for a param: 2 read from the system's cache and 2 written by its copy, these 2 read, 2 of
+ * the param and 4 of its master written. (The moments are zero, in memory that the system gave as zeros.)
+ *
+ *   cached      these bytes a second over those of reading alone and writing alone, one after the other (bench_memory.h)
+ *   not cached  the time of a plain read of the files by two threads over the import's, both without the system's cache of them
+ *               (POSIX_FADV_DONTNEED), in turn
+ */
+#include "tests/bench/bench.h"
+#include "tests/bench/bench_memory.h"
+
+#include "src/model/params.h"
+#include "src/train/export.h"
+#include "src/train/trainer_internal.h"
+#include "src/train/weight_list.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    ROUNDS_MAX = 7,
+    QUICK_ROUNDS = 1,
+    MOVED_BYTES = 12,
+    PIECE_BYTES = 4 << 20,
+    YARDSTICK_BYTES = 512 << 20
+};
+
+static char folder[] = "/tmp/tide-bench-weights-XXXXXX";
+static char weights[64], data_path[64];
+
+static void check(tide_status status)
+{
+    if (status != TIDE_OK)
+        bench_die("%s", tide_message());
+}
+
+static void each_file(void (*visit)(const char *path, void *context), void *context)
+{
+    DIR *opened = opendir(weights);
+    if (opened == NULL)
+        return;
+    for (const struct dirent *entry; (entry = readdir(opened)) != NULL;) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", weights, entry->d_name);
+        if (entry->d_name[0] != '.')
+            visit(path, context);
+    }
+    closedir(opened);
+}
+
+static void remove_file(const char *path, void *context)
+{
+    (void)context;
+    (void)unlink(path);
+}
+
+static void remove_files(void)
+{
+    each_file(remove_file, NULL);
+    (void)rmdir(weights);
+    (void)unlink(data_path);
+    (void)rmdir(folder);
+}
+
+/* --- the folder --- */
+
+static tide_status get_value(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    (void)context;
+    (void)tensor;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = (float)((first + i) % 251) * 1e-3F;
+    return TIDE_OK;
+}
+
+static void make_folder(const tide_model_config *model, uint64_t params)
+{
+    if (mkdtemp(folder) == NULL)
+        bench_die("no folder %s", folder);
+    (void)atexit(remove_files);
+    snprintf(weights, sizeof weights, "%s/weights", folder);
+    snprintf(data_path, sizeof data_path, "%s/data", folder);
+    FILE *file = fopen(data_path, "w");
+    for (int i = 0; file != NULL && i < 1 << 16; i++)
+        fputc(' ' + i % 95, file);
+    if (file == NULL || fclose(file) != 0)
+        bench_die("no file %s", data_path);
+    const tide_export made = {.files = tide_files_posix(),
+                              .out = weights,
+                              .model = model,
+                              .dtype = TIDE_WEIGHTS_BF16,
+                              .max_shard_bytes = params / 2};
+    check(tide_export_write(&made, get_value, NULL));
+}
+
+static void forget(const char *path, void *context)
+{
+    (void)context;
+    const int handle = open(path, O_RDONLY);
+    if (handle < 0 || posix_fadvise(handle, 0, 0, POSIX_FADV_DONTNEED) != 0)
+        bench_die("%s can't be put out of the cache", path);
+    close(handle);
+}
+
+/* --- plainly --- */
+
+static void read_file(const char *path, void *context)
+{
+    char *buffers = context;
+    struct stat about;
+    const int handle = open(path, O_RDONLY);
+    if (handle < 0 || fstat(handle, &about) != 0)
+        bench_die("%s can't be opened", path);
+#pragma omp parallel for num_threads(2) schedule(dynamic, 1)
+    for (off_t at = 0; at < about.st_size; at += PIECE_BYTES) {
+        const off_t left = about.st_size - at;
+        char *buffer = buffers + (size_t)((at / PIECE_BYTES) % 4) * PIECE_BYTES;
+        if (pread(handle, buffer, left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, at) <= 0)
+            bench_die("%s can't be read", path);
+    }
+    close(handle);
+}
+
+static double plain_seconds(void)
+{
+    char *buffers = malloc(4 * (size_t)PIECE_BYTES);
+    if (buffers == NULL)
+        bench_die("no memory");
+    const double begin = bench_seconds();
+    each_file(read_file, buffers);
+    const double seconds = bench_seconds() - begin;
+    free(buffers);
+    return seconds;
+}
+
+/* --- ours --- */
+
+/* An import, and a plain read beside it. The plain one comes in the import's own first or last call of progress: the system has given
+ * the pool its memory then, and what it takes for the cache costs both alike. */
+typedef struct importing {
+    tide_trainer_options options;
+    bool cached, plain_first;
+    double begin, seconds, plain_seconds;
+} importing;
+
+static void forget_unless_cached(const importing *it)
+{
+    if (!it->cached)
+        each_file(forget, NULL);
+}
+
+static void measure_plainly(importing *it)
+{
+    forget_unless_cached(it);
+    it->plain_seconds = plain_seconds();
+    forget_unless_cached(it);
+}
+
+static void note(void *context, const char *what, uint64_t done, uint64_t total)
+{
+    importing *it = context;
+    if (strcmp(what, "values from the weights") != 0)
+        return;
+    if (done == total) {
+        it->seconds = bench_seconds() - it->begin;
+        if (!it->plain_first)
+            measure_plainly(it);
+    }
+    if (done == 0) {
+        forget_unless_cached(it);
+        if (it->plain_first)
+            measure_plainly(it);
+        it->begin = bench_seconds();
+    }
+}
+
+static void import(importing *it, bool cached, bool plain_first)
+{
+    tide_trainer *trainer;
+    it->cached = cached;
+    it->plain_first = plain_first;
+    it->options.pool.progress = note;
+    it->options.pool.progress_context = it;
+    check(tide_trainer_create(&it->options, &trainer));
+    tide_trainer_destroy(trainer);
+}
+
+static uint64_t least_device_bytes(const tide_trainer_options *options)
+{
+    tide_trainer_options resolved;
+    tide_trainer_plan plan;
+    tide_pool *pool;
+    tide_decoder *model;
+    check(tide_trainer_resolve(options, &resolved));
+    check(tide_trainer_build(&resolved, &pool, &model, &plan));
+    tide_decoder_destroy(model);
+    tide_pool_destroy(pool);
+    return plan.pool.least_device_bytes;
+}
+
+static double memory_bytes_per_second(void)
+{
+    char *memory = aligned_alloc(4096, 2 * (size_t)YARDSTICK_BYTES);
+    double seconds = INFINITY;
+    if (memory == NULL)
+        bench_die("no memory");
+    memset(memory, 1, 2 * (size_t)YARDSTICK_BYTES);
+    for (int i = 0; i < 3; i++) {
+        const bench_memory_times took =
+            bench_memory_measure(memory, memory + YARDSTICK_BYTES, YARDSTICK_BYTES, (int)bench_threads());
+        seconds = fmin(seconds, took.read_seconds + took.write_seconds);
+    }
+    free(memory);
+    return 2.0 * YARDSTICK_BYTES / seconds;
+}
+
+static void measure(importing *it, uint64_t params, unsigned rounds)
+{
+    const double file_bytes = 2.0 * (double)params;
+    double cached[ROUNDS_MAX], from_disk[ROUNDS_MAX], limit = 0, disk = 0, rate = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        import(it, false, round % 2 == 0);
+        from_disk[round] = it->plain_seconds / it->seconds;
+        disk = file_bytes / it->plain_seconds;
+        import(it, true, true);
+        rate = MOVED_BYTES * (double)params / it->seconds;
+        limit = memory_bytes_per_second();
+        cached[round] = rate / limit;
+    }
+    bench_figure("cached", bench_median(cached, rounds), "ratio", BENCH_AT_LEAST, 0.5,
+                 "%.0f million params, %.1f GB/s of %d bytes a param, memory %.1f", (double)params * 1e-6,
+                 rate * 1e-9, MOVED_BYTES, limit * 1e-9);
+    bench_figure("not cached", bench_median(from_disk, rounds), "ratio", BENCH_AT_LEAST, 0.8,
+                 "a plain read %.2f GB/s", disk * 1e-9);
+}
+
+int main(int argc, char **argv)
+{
+    const bool quick = bench_options(argc, argv);
+    importing it = {.cached = false};
+    tide_trainer_options_default(&it.options);
+    check(tide_model_config_open(quick ? "llama-nano" : "llama-3.2-1b", &it.options.model));
+    if (!quick)
+        it.options.model.layers = 2;
+    tide_weight_list list;
+    uint64_t params = 0;
+    check(tide_weight_list_make(&it.options.model, &list));
+    for (size_t i = 0; i < list.count; i++)
+        params += list.described[i].elements;
+    tide_weight_list_free(&list);
+    make_folder(&it.options.model, params);
+    it.options.data = data_path;
+    it.options.weights = weights;
+    it.options.seq_len = 128;
+    it.options.batch_tokens = 128;
+    it.options.recompute = TIDE_RECOMPUTE_ALL;
+    it.options.pool.device = "host";
+    it.options.pool.threads = bench_threads();
+    it.options.pool.device_memory_bytes = least_device_bytes(&it.options);
+    bench_begin("weights");
+    measure(&it, params, quick ? QUICK_ROUNDS : ROUNDS_MAX);
+    bench_end();
+    return 0;
+}
