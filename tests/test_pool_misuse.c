@@ -329,6 +329,24 @@ static void misuse_param_set(rig *r)
         assert_ok(tide_param_set(r->pool, small, TIDE_VALUE_MASTER, n, 0, values));
 }
 
+static void misuse_param_set_as(rig *r)
+{
+    const uint16_t values[1] = {0x4000};
+    const tide_param small = r->state >= RIG_REGISTERED ? r->params[1] : 1;
+    const tide_value master = TIDE_VALUE_MASTER;
+    const tide_dtype bf16 = TIDE_DTYPE_BF16;
+    misuse_null(r, tide_param_set_as(NULL, small, master, 0, 1, bf16, values), "pool");
+    misuse_null(r, tide_param_set_as(r->pool, small, master, 0, 1, bf16, NULL), "values");
+    misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)-1, values), "no dtype -1");
+    misuse(r, tide_param_set_as(r->pool, small, master, 0, 1, (tide_dtype)3, values), "no dtype 3");
+    misuse(r, tide_param_set_as(r->pool, 2, master, 0, 0, bf16, values), "no param");
+    misuse(r, tide_param_set_as(r->pool, small, master, RIG_SMALL, 1, bf16, values), "param");
+    if (r->state == RIG_REGISTERED || is_open(r))
+        out_of_place(r, tide_param_set_as(r->pool, small, master, 0, 1, bf16, values));
+    else if (r->state == RIG_SEALED || r->state == RIG_ENDED)
+        assert_ok(tide_param_set_as(r->pool, small, master, RIG_SMALL, 0, bf16, values));
+}
+
 static void misuse_param_get(rig *r)
 {
     float values[1] = {12345};
@@ -647,6 +665,7 @@ static const struct {
     {"tide_pool_set_budgets", misuse_set_budgets},
     {"tide_pool_seal", misuse_seal},
     {"tide_param_set", misuse_param_set},
+    {"tide_param_set_as", misuse_param_set_as},
     {"tide_param_get", misuse_param_get},
     {"tide_update_count_set", misuse_update_count_set},
     {"tide_update_count", misuse_update_count},

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -150,8 +151,9 @@ def environment(part):
         library = library_find(part, name, header)
         where, file = (library.where, str(library.file)) if library else ("nowhere", "")
         part.found({"what": f"library {name}", "where": where, "file": file})
-    for name, program in (("nvcc", nvcc_find(part)), ("compiler", part.environment.get("CC", "cc")), ("meson", "meson")):
-        if part.step(name, [program, "--version"], limit=10, fatal=False):
+    for name, program in (("nvcc", [nvcc_find(part)]), ("compiler", shlex.split(part.environment.get("CC", "cc"))),
+                          ("meson", ["meson"])):
+        if part.step(name, [*program, "--version"], limit=10, fatal=False):
             version = [line for line in part.output.splitlines() if "release" in line] or part.output.splitlines()
             part.found({"what": name, "version": version[0]})
     if part.step("PyTorch", [sys.executable, "-c", "import torch; print(torch.__version__)"], limit=30, fatal=False):

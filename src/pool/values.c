@@ -179,14 +179,16 @@ static tide_status access(tide_pool *pool, const range *asked)
 tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
                            uint64_t count, const float *values)
 {
-    return tide_param_set_as(pool, param, value, first, count, TIDE_DTYPE_FP32, values);
+    void *unwritten = (void *)(uintptr_t)values;
+    const range asked = {"tide_param_set", true, param, value, first, count, TIDE_DTYPE_FP32, unwritten};
+    return access(pool, &asked);
 }
 
 tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_value value, uint64_t first,
                               uint64_t count, tide_dtype dtype, const void *values)
 {
-    const range asked = {"tide_param_set",         true, param, value, first, count, dtype,
-                         (void *)(uintptr_t)values};
+    void *unwritten = (void *)(uintptr_t)values;
+    const range asked = {"tide_param_set_as", true, param, value, first, count, dtype, unwritten};
     if (dtype != TIDE_DTYPE_BF16 && dtype != TIDE_DTYPE_FP16 && dtype != TIDE_DTYPE_FP32)
         return tide_fail(TIDE_ERROR_ARGUMENT, "tide_param_set_as: there is no dtype %d", (int)dtype);
     return access(pool, &asked);

@@ -51,11 +51,8 @@ def flops_of_token(layers, width, seq_len):
 
 def text_of_tree():
     """The same text wherever the tree is the same; over again until there is enough."""
-    text = b""
-    for name in TEXT_FOLDERS:
-        for path in sorted((ROOT / name).rglob("*")):
-            if path.suffix in TEXT_SUFFIXES:
-                text += path.read_bytes()
+    paths = [path for name in TEXT_FOLDERS for path in sorted((ROOT / name).rglob("*")) if path.suffix in TEXT_SUFFIXES]
+    text = b"".join(path.read_bytes() for path in paths)
     return (text * (TEXT_BYTES // len(text) + 1))[:TEXT_BYTES]
 
 
