@@ -162,7 +162,7 @@ class Outcome:
 
     def fits(self):
         """What may be left: few files, none large."""
-        files = list(self.folder.iterdir())
+        files = list(self.folder.iterdir()) if self.folder.exists() else []
         return len(files) <= FILES_MAX and all(path.stat().st_size < FILE_MAX_BYTES for path in files)
 
     def __str__(self):

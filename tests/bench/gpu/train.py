@@ -197,13 +197,13 @@ def budget(bench):
 
 
 def largest(bench):
-    heads, width, sequences, micro_batch = (4, 256, 4, 2) if bench.options.quick else (48, 6144, 16, 4)
+    heads, width, sequences, micro_batch, seq_len = (4, 256, 4, 2, 128) if bench.options.quick else (48, 6144, 16, 4, 1024)
     trained = 0
     for layers in (2, 3) if bench.options.quick else (34, 36, 38):
         if trained and not bench.has_time():
             break
         run = bench.ours(bench.config(layers, heads, width), sequences, micro_batch, *bench.host_memory(), steps=5,
-                         may_fail=trained > 0)
+                         seq_len=seq_len, may_fail=trained > 0)
         if run is None:
             break
         trained = report_large(bench, run, layers, width)
