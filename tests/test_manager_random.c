@@ -15,6 +15,7 @@
 #include "naive_manager.h"
 #include "plain_choices.h"
 #include "stream_hash.h"
+#include "test_thin.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -756,7 +757,7 @@ static void an_older_update_ends_its_gradient_though_an_abort_has_its_chunk_rest
 
 /* --- many --- */
 
-static uint32_t sequence_count = SEQUENCES;
+static uint32_t sequence_count;
 static uint64_t first_seed = 1;
 
 static void print_plain_choices(void)
@@ -834,8 +835,7 @@ static void the_manager_agrees_with_the_naive_model(void **state)
 
 int main(int count, char **arguments)
 {
-    if (count > 1)
-        sequence_count = (uint32_t)strtoul(arguments[1], NULL, 10);
+    sequence_count = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 10) : SEQUENCES / test_thin(4);
     if (count > 2)
         first_seed = strtoull(arguments[2], NULL, 10);
     const struct CMUnitTest tests[] = {

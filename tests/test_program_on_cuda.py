@@ -86,7 +86,7 @@ def check_threads(bench, is_fake):
     """What is measured is what trains: two processors fewer than there are for the host's Adam, or as many as were asked for. (A GPU
     that is none takes half a minute for both: there only what was asked for, which is not what it would be.)"""
     few = max(1, len(os.sched_getaffinity(0)) - 2)
-    for given, right in [(("--threads", few + 1), few + 1)] + ([] if is_fake else [((), few)]):
+    for given, right in [(("--threads", str(few + 1)), few + 1)] + ([] if is_fake else [((), few)]):
         run = Run([bench.program, "info", "--device", "cuda:0", "--json", *given])
         bench.tap.ok(run.status == 0 and json.loads(run.out)["rates"]["threads"] == right,
                      f"info measures the host's Adam with {'the threads asked for' if given else 'all processors but two'}", run)

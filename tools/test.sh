@@ -67,7 +67,8 @@ tests_named() { # LABEL PATTERN: the names of tests that match
     meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //; s/^tidepool://' | grep -E "$2" | sort -u
 }
 
-# meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log
+# Twice as many programs at once as there are processors: many wait most of their time, for teams and streams and sleeping parts (a
+# third of the whole suite's time). meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log
 # of an earlier run.
 check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     label=$1 folder=$2
@@ -81,7 +82,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     fi
     say "$label: $(echo "$names" | wc -l) test programs"
     # shellcheck disable=SC2086 # words are meant to split
-    meson test -C "$build/$folder" --no-rebuild -t "$4" --logbase "$label" $names >"$build/$label.test.log" 2>&1
+    meson test -C "$build/$folder" --no-rebuild -t "$4" --num-processes $((2 * $(nproc))) --logbase "$label" $names >"$build/$label.test.log" 2>&1
     logs="$logs $label:$?=$log"
 }
 
