@@ -89,9 +89,10 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
 # orderings away on purpose, so that its races are real. Nor the products once more with oneDNN held to AVX2: ours are
 # watched in either case, and oneDNN is not built with a sanitizer. The GPU's kernels on the CPU, whose shared memory and order are
-# watched in every configuration, and trainer_bits of every family, which is long, are left to tools/campaign.sh.
+# watched in every configuration, and what is long, trainer_bits of every family and kernels at large sizes, are left to
+# tools/campaign.sh.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_matmul_avx2|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_avx2|matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # PyPI's perfetto reads what `tidepool trace perfetto` writes. Where it can't be had that test reads with a parser of its own alone.
 pypi_install() {
