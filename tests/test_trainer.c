@@ -1,6 +1,7 @@
 /* The trainer by itself: what is refused, what is planned, what the null device does. */
 #include "src/train/trainer_internal.h"
 #include "tests/golden/gpt2_run.h"
+#include "tests/small_model.h"
 #include "tests/test_trainer_rig.h"
 
 #include <math.h>
@@ -385,6 +386,45 @@ static void the_null_device_steps_without_loss_and_saves_nothing(void **state)
     tide_trainer_destroy(trainer);
 }
 
+/* trainer.h's equations. */
+static void check_sums(const tide_trainer_options *options, const char *what)
+{
+    tide_trainer *trainer = NULL;
+    ok(tide_trainer_create(options, &trainer));
+    const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
+    const uint64_t trained = plan->params - plan->frozen_params;
+    if (plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT] != plan->residual_bytes + plan->saved_bytes ||
+        plan->pool.space_bytes[TIDE_SPACE_PARAM] != plan->trained_bytes + plan->frozen_bytes ||
+        plan->pool.nonmodel_bytes !=
+            plan->token_bytes + plan->loss_bytes + plan->logits_bytes + plan->rope_bytes ||
+        plan->pool.model_bytes != trained * plan->element_bytes +
+                                      plan->frozen_params * plan->frozen_element_bytes + plan->padding_bytes)
+        fail_msg("%s: the plan does not add up", what);
+    tide_trainer_destroy(trainer);
+}
+
+static void the_plan_adds_up_at_any_size(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"gpt2", "llama", "qwen3"};
+    static const uint32_t widths[] = {20, 96, 252}, lengths[] = {1, 7, 33, 64};
+    for (unsigned at = 0; at < 3 * 3 * 4 * 3; at++) {
+        const uint32_t seq_len = lengths[at / 9 % 4], sequences = 1 + at % 2 * 2;
+        char what[128];
+        tide_trainer_options options = small_options(NULL, (tide_dtype)(at % 3));
+        options.model = model_of_family(families[at % 3], 3, widths[at / 3 % 3], 2, 64, 257 + at);
+        options.pool.device = "null";
+        options.pool.hazard_check = options.pool.guard = false;
+        options.seq_len = seq_len;
+        options.batch_tokens = seq_len * sequences;
+        options.micro_batch_sequences = at % 4 < 2 ? 1 : sequences;
+        options.recompute = (tide_recompute)(at / 36);
+        snprintf(what, sizeof what, "%s, width %u, %u sequences of %u in micro-batches of %u",
+                 families[at % 3], options.model.width, sequences, seq_len, options.micro_batch_sequences);
+        check_sums(&options, what);
+    }
+}
+
 /* Bytes that six steps move, after two. */
 static uint64_t moved_bytes(const tide_trainer_options *options, tide_pool_plan *plan)
 {
@@ -449,6 +489,7 @@ int main(void)
         cmocka_unit_test(a_default_device_budget_is_raised_to_the_least_that_works),
         cmocka_unit_test(a_default_host_budget_is_a_share_and_not_raised),
         cmocka_unit_test(the_null_device_steps_without_loss_and_saves_nothing),
+        cmocka_unit_test(the_plan_adds_up_at_any_size),
         cmocka_unit_test(a_default_host_budget_moves_no_more_than_room_for_everything),
     };
     return cmocka_run_group_tests(tests, rig_set_up, rig_tear_down);

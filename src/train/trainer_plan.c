@@ -294,8 +294,8 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
 {
     const tide_decoder_options of_model = model_options(options, variant);
     const tide_decoder_region region = tide_decoder_region_layout(&of_model);
-    const uint64_t residual_bytes =
-        tide_align_up(tide_decoder_residual_part_bytes(&of_model)) * of_model.micro_batches;
+    const uint64_t part_bytes = tide_decoder_residual_part_bytes(&of_model);
+    const uint64_t parts = (options->model.layers + UINT64_C(1)) * of_model.micro_batches;
     tide_trainer_plan plan = {
         .batch_tokens = options->batch_tokens,
         .warmup_steps = options->warmup_steps,
@@ -307,7 +307,8 @@ static tide_trainer_plan describe(const tide_trainer_options *options, const mod
         .micro_batches = of_model.micro_batches,
         .blocks = reached_blocks(options, variant),
         .recomputed_blocks = count_recomputed(options, variant),
-        .residual_bytes = (options->model.layers + UINT64_C(1)) * residual_bytes,
+        .residual_bytes =
+            (parts - 1) * tide_align_up(part_bytes) + part_bytes, /* the space ends with the last one */
         .saved_block_bytes = tide_align_up(tide_decoder_saved_part_bytes(&of_model)) * of_model.micro_batches,
         .token_bytes = region.losses_offset,
         .loss_bytes = region.logits_offset - region.losses_offset,
