@@ -462,12 +462,156 @@ static void a_name_that_is_taken_is_refused(void **unused)
         assert_message_has("it is there already");
         to.model = &of;
         float most = 1;
-        assert_int_equal(tide_export_check(&to), TIDE_ERROR_ARGUMENT);
+        tide_export_place place;
+        assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_ARGUMENT);
+        assert_string_equal(place.path, "");
         assert_int_equal(tide_export_write(&to, huge, &most), TIDE_ERROR_ARGUMENT);
     }
     assert_text(disk, "file", "x");
     assert_nothing_left(disk, 4);
     sim_files_free(disk);
+}
+
+/* Runs take these away, or the checkpoint that they lie in. */
+static void names_that_runs_take_away_are_refused(void **unused)
+{
+    (void)unused;
+    static const char *const refused[] = {"run/step-9", "run/step-3/x", "run/.tmp-3-7", "run/.tmp-x/",
+                                          "run/tidepool-origin//"};
+    static const char *const taken[] = {"run/model", "run/step-", "run/step-x", "step-9",
+                                        "run/tidepool-origins"};
+    enum { COUNT = sizeof refused / sizeof refused[0] };
+    sim_files *disk = disk_new(false);
+    for (size_t i = 0; i < COUNT; i++) {
+        const tide_export to = export_to(disk, refused[i], TIDE_WEIGHTS_BF16);
+        assert_int_equal(tide_export_checkpoint(&to, "run/step-3"), TIDE_ERROR_ARGUMENT);
+        assert_message_has(i == 1 ? "it would go with the checkpoint" : "is a run's own");
+    }
+    assert_int_equal(count_in(disk, "run"), 1);
+    for (size_t i = 0; i < COUNT; i++) {
+        const tide_export to = export_to(disk, taken[i], TIDE_WEIGHTS_BF16);
+        assert_ok(tide_export_checkpoint(&to, "run/step-3"));
+    }
+    sim_files_free(disk);
+}
+
+/* ---- the two ends of a run ---- */
+
+/* Whatever they are: a killed export's, or a person's. */
+static void others_folders_of_like_names_stay(void **unused)
+{
+    (void)unused;
+    static const char *const others[] = {"out.tmp-1000", "out.tmp-1000-1", "out.tmp-7"};
+    sim_files *disk = disk_new(true);
+    for (size_t i = 0; i < 3; i++) {
+        char inside[64];
+        snprintf(inside, sizeof inside, "%s/precious", others[i]);
+        make_folder(disk, others[i]);
+        put(disk, inside, "x");
+    }
+    assert_ok(export_run(disk));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(count_in(disk, others[i]), 1);
+    assert_nothing_left(disk, 6);
+    sim_files_free(disk);
+}
+
+static tide_status get_ones(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    (void)context, (void)tensor, (void)first;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = 1;
+    return TIDE_OK;
+}
+
+static tide_export export_of(const sim_files *disk, const tide_model_config *of)
+{
+    tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
+    to.model = of;
+    to.origin = "hf";
+    return to;
+}
+
+/* The folder that the run began with may go while it trains. */
+static void what_goes_along_is_there_before_the_run(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true), *truth = disk_new(true);
+    const tide_model_config of = model();
+    const tide_export to = export_of(disk, &of), plain = export_of(truth, &of);
+    tide_export_place place;
+    assert_ok(tide_export_write(&plain, get_ones, NULL));
+    assert_ok(tide_export_begin(&to, &place));
+    assert_string_equal(place.path, "out.tmp-1000");
+    assert_along(disk, place.path, 1);
+    assert_int_equal(to.files->rename(to.files->context, "hf", "elsewhere"), 0);
+    assert_ok(tide_export_finish(&to, &place, get_ones, NULL));
+    assert_string_equal(place.path, "");
+    assert_true(is_same(disk, "out", truth, "out"));
+    sim_files_free(disk);
+    sim_files_free(truth);
+}
+
+static int size_of_all(void *context, int handle, uint64_t *bytes)
+{
+    (void)context, (void)handle;
+    *bytes = UINT64_C(65) << 20;
+    return 0;
+}
+
+static void what_cant_go_along_is_refused_before_the_run(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true);
+    const tide_model_config of = model();
+    tide_files huge_files = *sim_files_table(disk);
+    huge_files.size = size_of_all;
+    tide_export to = export_of(disk, &of);
+    tide_export_place place;
+    to.files = &huge_files;
+    assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
+    assert_message_has("has more than");
+    to.files = sim_files_table(disk);
+    to.origin = "none";
+    assert_int_equal(tide_export_begin(&to, &place), TIDE_ERROR_IO);
+    assert_message_has("none/config.json");
+    assert_string_equal(place.path, "");
+    assert_nothing_left(disk, 2);
+    sim_files_free(disk);
+}
+
+static void an_export_given_up_leaves_nothing(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true);
+    const tide_model_config of = model();
+    const tide_export to = export_of(disk, &of);
+    tide_export_place place;
+    assert_ok(tide_export_begin(&to, &place));
+    tide_export_abandon(to.files, &place);
+    assert_string_equal(place.path, "");
+    tide_export_abandon(to.files, &place);
+    assert_nothing_left(disk, 2);
+    sim_files_free(disk);
+}
+
+static void a_name_taken_meanwhile_costs_no_weights(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true), *truth = disk_new(true);
+    const tide_model_config of = model();
+    const tide_export to = export_of(disk, &of), plain = export_of(truth, &of);
+    tide_export_place place;
+    assert_ok(tide_export_write(&plain, get_ones, NULL));
+    assert_ok(tide_export_begin(&to, &place));
+    make_folder(disk, "out");
+    assert_int_equal(tide_export_finish(&to, &place, get_ones, NULL), TIDE_ERROR_ARGUMENT);
+    assert_message_has("it is there already");
+    assert_message_has("; the model is whole in out.tmp-1000");
+    assert_true(is_same(disk, "out.tmp-1000", truth, "out"));
+    assert_int_equal(count_in(disk, "out"), 0);
+    sim_files_free(disk);
+    sim_files_free(truth);
 }
 
 static int no_room(void *context, const char *path, uint64_t *bytes)
@@ -566,6 +710,21 @@ static sim_files *reference(bool origin)
     return disk;
 }
 
+/* Of an export that failed: nothing, unless its weights were complete. Then the message says where all of it is. */
+static void assert_nothing_lost(sim_files *disk, sim_files *truth)
+{
+    const char *whole = strstr(tide_message(), "the model is whole in ");
+    if (whole == NULL) {
+        assert_nothing_left(disk, 2);
+        return;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "%s", whole + strlen("the model is whole in "));
+    assert_nothing_left(disk, 3);
+    assert_true(is_same(disk, name, truth, "out"));
+    assert_int_equal(tide_files_remove_folder(sim_files_table(disk), name), 0);
+}
+
 static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
 {
     (void)unused;
@@ -584,7 +743,10 @@ static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
             assert_true(met || status == TIDE_OK);
             if (status == TIDE_OK && !is_same(disk, "out", truth, "out"))
                 fail_msg("operation %u: success without the folder", operation);
-            assert_nothing_left(disk, status == TIDE_OK ? 3 : 2);
+            if (status == TIDE_OK)
+                assert_nothing_left(disk, 3);
+            else
+                assert_nothing_lost(disk, truth);
             if (status != TIDE_OK)
                 assert_ok(export_run(disk));
             assert_true(is_same(disk, "out", truth, "out"));
@@ -971,6 +1133,12 @@ int main(void)
         cmocka_unit_test(every_fault_of_an_operation_leaves_all_or_nothing),
         cmocka_unit_test(every_lack_of_memory_leaves_nothing),
         cmocka_unit_test(a_power_cut_leaves_the_folder_whole_or_absent),
+        cmocka_unit_test(others_folders_of_like_names_stay),
+        cmocka_unit_test(what_goes_along_is_there_before_the_run),
+        cmocka_unit_test(what_cant_go_along_is_refused_before_the_run),
+        cmocka_unit_test(an_export_given_up_leaves_nothing),
+        cmocka_unit_test(a_name_taken_meanwhile_costs_no_weights),
+        cmocka_unit_test(names_that_runs_take_away_are_refused),
         cmocka_unit_test(a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent),
         cmocka_unit_test(another_run_replaces_what_is_kept_and_one_without_a_folder_takes_it_away),
         cmocka_unit_test(what_no_run_has_kept_is_not_replaced),

@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 import struct
+import subprocess
 import sys
 
 from test_program import MACHINE, Bench, Run, die_with_parent, one_line, stop_at
@@ -377,7 +378,10 @@ def refused_exports(bench):
     for what, out, status, part in (("a folder that is there", there, 2, "there already"), ("a file", bench.text, 2, "there already"),
                                     ("a folder in none", bench.folder / "none" / "out", 1, "none"),
                                     ("a folder in a file", bench.text / "out", 1, "text/out"),
-                                    ("the checkpoints' own", saved, 2, "there already")):
+                                    ("the checkpoints' own", saved, 2, "there already"),
+                                    ("a checkpoint's", saved / "step-9", 2, "step-9: that name in a folder of checkpoints is a run's own"),
+                                    ("the origin's", f"{saved}/tidepool-origin//", 2, "tidepool-origin//: that name .* is a run's own"),
+                                    ("a temporary one's", saved / ".tmp-x", 2, ".tmp-x: that name .* is a run's own")):
         run = one_line(bench, "--export: " + what, status, part, *train(bench, model, "--export", out, "--checkpoint", saved))
         bench.tap.ok("step 1/" not in run.out and not saved.exists() and not any(there.iterdir()), what + ": nothing is trained or left", run)
     one_line(bench, "--export of the null device", 2, "--export needs a device that computes", "--model", model, "--device", "null",
@@ -427,6 +431,72 @@ def stopped(bench):
                      f"a run that {signal.Signals(number).name} stops exports nothing, and says so", said[-2000:])
 
 
+def export_stopped(bench):
+    """A folder of some size, so that the signal meets the export while it writes."""
+    saved, out = bench.folder / "large-saved", bench.folder / "large-out"
+    run = bench.run("--model", "gpt2-nano", "--data", bench.text, "--steps", 1, "--batch-tokens", 256, "--chunk-size", "1MiB",
+                    "--eval-every", 0, "--sample", 0, "--checkpoint", saved)
+    bench.tap.ok(run.status == 0, "a checkpoint to export", run)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        name = signal.Signals(number).name
+        process = subprocess.Popen(export(bench, saved, out, "--dtype", "fp32", "--max-shard-size", "64KiB"), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+        while process.poll() is None and not list(bench.folder.glob("large-out.tmp-*/*.safetensors")):
+            pass
+        process.send_signal(number)
+        said, error = process.communicate()
+        bench.tap.ok(process.returncode == 1 and said == "" and not out.exists() and not list(bench.folder.glob("large-out.tmp-*")) and
+                     error == f"tidepool export: stopped by {name}: nothing is in {out}\n", f"an export that {name} stops leaves nothing, and says so",
+                     said + error)
+    process = subprocess.Popen(export(bench, saved, out, "--dtype", "fp32", "--max-shard-size", "64KiB"), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    while process.poll() is None and not list(bench.folder.glob("large-out.tmp-*/*.safetensors")):
+        pass
+    process.kill()
+    process.communicate()
+    left = list(bench.folder.glob("large-out.tmp-*"))
+    run = Run(export(bench, saved, out))
+    bench.tap.ok(len(left) == 1 and run.status == 0 and out.is_dir() and left[0].is_dir(), "one that is killed leaves its part, under another name", run)
+    for path in left:
+        shutil.rmtree(path)
+
+
+def export_ends(bench):
+    """What could keep a run's model from its user is met before the run trains, or costs nothing."""
+    config = llama_config("llama")
+    model, out, saved = folder_write(bench.folder / "ends", config, tensors_of(config, ["BF16"])), bench.folder / "ends-out", bench.folder / "ends-saved"
+    tokenizer = model / "tokenizer.json"
+    tokenizer.unlink()
+    tokenizer.symlink_to("nowhere")
+    run = one_line(bench, "a tokenizer whose link leads nowhere", 1, "tokenizer.json can't be read", *train(bench, model, "--export", out))
+    bench.tap.ok("step 1/" not in run.out and not out.exists(), "is met before step 1", run)
+    tokenizer.unlink()
+    tokenizer.write_text(ALONG["tokenizer.json"])
+    out.symlink_to("nowhere")
+    run = one_line(bench, "an output that is a link to nowhere", 2, "it is there already", *train(bench, model, "--export", out))
+    bench.tap.ok("step 1/" not in run.out, "is refused before step 1", run)
+    out.unlink()
+    process = subprocess.Popen(bench.command(*train(bench, model, *STILL, "--steps", 3, "--export", out)), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    while process.poll() is None and not list(bench.folder.glob("ends-out.tmp-*/vocab.json")):
+        pass
+    moved = model.rename(bench.folder / "ends-moved") if list(bench.folder.glob("ends-out.tmp-*/config.json")) else model
+    _, error = process.communicate()
+    lost = "weights" in error  # the folder went before its weights were read
+    bench.tap.ok(lost or (process.returncode == 0 and folder_read(out) == folder_read(moved) and (out / "tokenizer.json").exists()),
+                 "the folder that a run began with may go while it trains", error)
+    model = moved
+    run = bench.run(*train(bench, model, "--checkpoint", saved))
+    out = bench.folder / "ends-resumed"
+    run = bench.run(*train(bench, model / "config.json", "--steps", 3, "--checkpoint", saved, "--resume", "--export", out))
+    kept = {path.name: path.read_text() for path in out.iterdir() if path.suffix != ".safetensors"} if out.is_dir() else None
+    bench.tap.ok(run.status == 0 and kept == {**ALONG, "config.json": (model / "config.json").read_text().replace("float32", "bfloat16")},
+                 "a run that goes on without the folder exports what the checkpoints have kept", run)
+    for name, part in (("step-9", "is a run's own"), (".tmp-3-1", "is a run's own"), ("tidepool-origin", "there already"),
+                       ("step-2/x", "it would go with the checkpoint")):
+        one_line(bench, f"export to {name} in the folder of checkpoints", 2, part, command=export(bench, saved, saved / name))
+
+
 def main(program):
     bench = Bench(program, False)
     try:
@@ -438,6 +508,8 @@ def main(program):
         refused_exports(bench)
         beyond_fp16(bench)
         stopped(bench)
+        export_stopped(bench)
+        export_ends(bench)
         temporary = [str(path) for path in bench.folder.rglob("*") if ".tmp" in path.name]
         bench.tap.ok(not temporary, "nothing temporary is left anywhere", re.sub(",", "\n", str(temporary)))
     finally:

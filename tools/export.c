@@ -1,4 +1,8 @@
-/* tidepool export: a checkpoint's model as a Hugging Face folder. */
+/* tidepool export: a checkpoint's model as a Hugging Face folder.
+ *
+ * SIGINT and SIGTERM let every later read and write fail: so the export ends as with any failure, and leaves nothing. A second
+ * one ends the process at once.
+ */
 #include "src/train/export.h"
 #include "src/checkpoint/folder.h"
 #include "tools/command.h"
@@ -6,11 +10,57 @@
 #include "tools/train_report.h"
 #include "tools/units.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char command_name[] = "tidepool export";
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t signal_seen;
+
+static void on_signal(int number)
+{
+    signal_seen = number;
+}
+
+static void signals_install(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is told by who writes it */
+}
+
+static int read_unless_stopped(void *context, int handle, uint64_t offset, void *buffer, size_t bytes,
+                               size_t *done)
+{
+    return signal_seen ? ECANCELED : tide_files_posix()->read(context, handle, offset, buffer, bytes, done);
+}
+
+static int write_unless_stopped(void *context, int handle, const void *buffer, size_t bytes, size_t *done)
+{
+    return signal_seen ? ECANCELED : tide_files_posix()->write(context, handle, buffer, bytes, done);
+}
+
+static tide_files files_unless_stopped(void)
+{
+    tide_files files = *tide_files_posix();
+    files.read = read_unless_stopped;
+    files.write = write_unless_stopped;
+    return files;
+}
+
+static tide_status stopped_fail(const char *out)
+{
+    return tide_fail(TIDE_ERROR_IO, "stopped by %s: nothing is in %.900s",
+                     signal_seen == SIGINT ? "SIGINT" : "SIGTERM", out);
+}
+
+/* ---- the export ---- */
 
 /* DIR itself where it is step-N, else the newest in it. */
 static tide_status choose(const tide_export_settings *settings, tide_checkpoint_found *found)
@@ -31,12 +81,13 @@ static tide_status run(const tide_export_settings *settings)
     tide_checkpoint_found found;
     tide_train_state state;
     tide_making making;
+    const tide_files files = files_unless_stopped();
     tide_status status = choose(settings, &found);
     if (status == TIDE_OK)
         status = tide_checkpoint_peek(tide_files_posix(), found.path, &state);
     if (status != TIDE_OK)
         return status;
-    tide_export export = {.files = tide_files_posix(),
+    tide_export export = {.files = &files,
                           .out = settings->out,
                           .dtype = dtypes[settings->dtype],
                           .max_shard_bytes = settings->max_shard_bytes,
@@ -47,6 +98,8 @@ static tide_status run(const tide_export_settings *settings)
     tide_making_begin(&making, stderr);
     status = tide_export_checkpoint(&export, found.path);
     tide_making_end(&making);
+    if (status != TIDE_OK && signal_seen)
+        return stopped_fail(settings->out);
     if (status == TIDE_OK)
         printf("%s: the model of %s, in %s\n", settings->out, found.path,
                tide_weights_dtype_name(export.dtype));
@@ -60,7 +113,7 @@ int tide_command_export(int count, char *const *arguments)
         return TIDE_EXIT_OK;
     }
     tide_export_settings settings;
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is told by who writes it */
+    signals_install();
     tide_status status = tide_options_parse(&tide_export_table, count, arguments, &settings, NULL);
     if (status == TIDE_OK)
         status = run(&settings);

@@ -47,12 +47,14 @@ const tide_page tide_export_page = {
     .title = "a checkpoint's model as a Hugging Face folder",
     .tables = tables,
     .table_count = 1,
-    .description = "The folder holds config.json, the weights as safetensors, in one file or in shards with "
-                   "an index, and "
-                   "the tokenizer's and generation's files of the folder that the run began with "
-                   "(tidepool train --model DIR), which it keeps in the folder of its checkpoints under the "
-                   "name `model`. "
-                   "It is there whole or not at all. Every byte of the weights is checked first.",
+    .description =
+        "The folder holds config.json, the weights as safetensors, in one file or in shards with "
+        "an index, and "
+        "the tokenizer's and generation's files of the folder that the run began with "
+        "(tidepool train --model DIR), which it keeps in the folder of its checkpoints under the "
+        "name `tidepool-origin`. "
+        "It is there whole or not at all. Every byte of the weights is checked first. SIGINT and "
+        "SIGTERM end the command with status 1 and leave nothing; what is killed leaves OUT.tmp-PID.",
     .statuses = "0\tdone\n"
                 "1\tthe checkpoint is damaged, or there is none, or another failure; one line on standard "
                 "error tells it\n"

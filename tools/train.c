@@ -52,6 +52,7 @@ typedef struct train_run {
     tide_making making;
     tide_progress progress;
     tide_train_folder folder;
+    tide_export_place exporting;
     uint64_t first_step;                            /* done before this run */
     uint64_t saved_step;                            /* newest checkpoint made or found, UINT64_MAX: none */
     tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
@@ -115,26 +116,41 @@ static tide_status machine_fill(train_run *run)
 
 /* ---- 2: outputs ---- */
 
+/* The folder whose config.json and tokenizer are this run's: its own, or what the checkpoint that it goes on from has kept. */
+static const char *origin_of(const train_run *run)
+{
+    if (run->options.weights != NULL)
+        return run->options.weights;
+    return run->folder.origin[0] != '\0' ? run->folder.origin : NULL;
+}
+
 /* What --export writes, and where: as the run's params are. */
 static tide_export export_of(train_run *run)
 {
     return (tide_export){.files = tide_files_posix(),
                          .out = run->settings.export,
                          .model = &run->options.model,
-                         .origin = run->options.weights,
+                         .origin = origin_of(run),
                          .dtype = tide_export_dtype_of(run->options.pool.dtype),
                          .max_shard_bytes = TIDE_EXPORT_SHARD_BYTES,
                          .progress = tide_making_show,
                          .progress_context = &run->making};
 }
 
+static tide_status export_open(train_run *run)
+{
+    const tide_export export = export_of(run);
+    return run->settings.export != NULL ? tide_export_begin(&export, &run->exporting) : TIDE_OK;
+}
+
 static tide_status outputs_open(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
     const tide_export export = export_of(run);
-    tide_status status = tide_train_folder_check(settings, &run->options, &run->folder);
-    if (status == TIDE_OK && settings->export != NULL)
-        status = tide_export_check(&export);
+    tide_status status = tide_train_folder_check(settings, &run->options,
+                                                 settings->export != NULL ? &export : NULL, &run->folder);
+    if (status == TIDE_OK)
+        status = export_open(run);
     if (status == TIDE_OK && settings->metrics != NULL)
         status = tide_metrics_open(settings->metrics, &run->metrics);
     if (status == TIDE_OK)
@@ -246,10 +262,10 @@ static tide_status origin_keep(const train_run *run)
         return TIDE_OK;
     if (tide_trainer_resumed_get(run->trainer)->resumed) {
         const tide_status status = tide_export_origin_kept(tide_files_posix(), folder, origin, &kept);
-        if (status != TIDE_OK || kept || run->options.weights == NULL)
+        if (status != TIDE_OK || kept || origin_of(run) == NULL)
             return status;
     }
-    return tide_export_keep_origin(tide_files_posix(), folder, run->options.weights);
+    return tide_export_keep_origin(tide_files_posix(), folder, origin_of(run));
 }
 
 static tide_status trainer_open(train_run *run)
@@ -442,7 +458,7 @@ static tide_status export(train_run *run)
 {
     const tide_export export = export_of(run);
     tide_making_begin(&run->making, stderr);
-    const tide_status status = tide_trainer_export(run->trainer, &export);
+    const tide_status status = tide_trainer_export(run->trainer, &export, &run->exporting);
     tide_making_end(&run->making);
     if (status == TIDE_OK)
         tide_progress_line(&run->progress, "exported %s in %s", export.out,
@@ -546,6 +562,7 @@ int tide_command_train(int count, char *const *arguments)
     exit_status = outputs_close(&run, exit_status);
     if (exit_status != TIDE_EXIT_OK)
         folder_withdraw(&run);
+    tide_export_abandon(tide_files_posix(), &run.exporting); /* of a run that did not come to its end */
     tide_train_folder_close(&run.folder);
     tide_trace_destroy(run.trace);
     free(run.freeze);

@@ -12,6 +12,7 @@
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/room.h"
+#include "src/train/export.h"
 #include "tools/train_report.h"
 #include "tools/units.h"
 
@@ -163,6 +164,24 @@ static tide_status advise(const char *dir, const tide_checkpoint_saves *saves, c
     return status;
 }
 
+static uint64_t at_most(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What the export takes of the same disk. */
+static tide_status beside(const char *dir, const tide_export *export, uint64_t *bytes)
+{
+    char parent[TIDE_CHECKPOINT_PATH_BYTES];
+    struct stat at_dir, at_export;
+    if (export == NULL || strlen(export->out) >= sizeof parent)
+        return TIDE_OK;
+    tide_folder_parent(export->out, parent);
+    if (stat(dir, &at_dir) != 0 || stat(parent, &at_export) != 0 || at_dir.st_dev != at_export.st_dev)
+        return TIDE_OK;
+    return tide_export_bytes(export, bytes);
+}
+
 static tide_status room_refuse(const tide_train_settings *settings, const tide_trainer_options *options,
                                const tide_checkpoint_saves *saves, uint64_t needed, uint64_t free_bytes)
 {
@@ -181,35 +200,68 @@ static tide_status room_refuse(const tide_train_settings *settings, const tide_t
     if (status != TIDE_OK)
         return status;
     return tide_fail(TIDE_ERROR_IO,
-                     "--checkpoint %.700s: %s of %s with --keep %u need %s of room there, %s is free; take "
+                     "--checkpoint %.700s: %s of %s with --keep %u need %s of room there, %s is free%s; take "
                      "%s%sanother folder",
                      dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one),
                      saves->keep, tide_size_format(needed, needs), tide_size_format(free_bytes, has),
-                     keep_one, weights);
+                     settings->export != NULL ? " beside what --export needs" : "", keep_one, weights);
 }
 
 static tide_status room_check(const tide_train_settings *settings, const tide_trainer_options *options,
-                              uint64_t from)
+                              const tide_export *export, uint64_t from)
 {
     const tide_files *files = tide_files_posix();
     tide_checkpoint_saves saves = {
         .count = saves_of(settings, from), .keep = (unsigned)settings->keep, .from_step = from};
-    uint64_t needed = 0, free_bytes = 0;
+    uint64_t needed = 0, free_bytes = 0, beside_bytes = 0;
     tide_status status = tide_trainer_save_bytes(options, &saves.bytes);
     if (status == TIDE_OK)
         status = tide_checkpoint_room_needed(files, settings->checkpoint, &saves, &needed);
+    if (status == TIDE_OK)
+        status = beside(settings->checkpoint, export, &beside_bytes);
     if (status != TIDE_OK)
         return status;
     const int error = files->room(files->context, settings->checkpoint, &free_bytes);
+    free_bytes -= at_most(beside_bytes, free_bytes);
     if (error != 0 || needed <= free_bytes)
         return TIDE_OK; /* where the system does not tell, a save will */
     return room_refuse(settings, options, &saves, needed, free_bytes);
 }
 
+/* ---- is --export out of its way? ---- */
+
+/* tide_export_begin sees to this where checkpoints are there already. */
+static tide_status export_check(const tide_train_settings *settings, const tide_export *export)
+{
+    char parent[TIDE_CHECKPOINT_PATH_BYTES];
+    if (export == NULL || strlen(export->out) >= sizeof parent)
+        return TIDE_OK;
+    tide_folder_parent(export->out, parent);
+    if (!tide_export_is_runs_own(export->out) || !is_same(parent, settings->checkpoint))
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "--export %.900s: that name in a folder of checkpoints is a run's own; take another",
+                     export->out);
+}
+
+/* What the checkpoint to go on from has kept. */
+static tide_status origin_find(const tide_checkpoint_found *from, tide_train_folder *folder)
+{
+    char dir[TIDE_CHECKPOINT_PATH_BYTES];
+    bool kept = false;
+    if (!from->exists)
+        return TIDE_OK;
+    tide_folder_parent(from->path, dir);
+    const tide_status status = tide_export_origin_kept(tide_files_posix(), dir, folder->origin, &kept);
+    if (status != TIDE_OK || !kept)
+        folder->origin[0] = '\0';
+    return status;
+}
+
 /* ---- all of it ---- */
 
 tide_status tide_train_folder_check(const tide_train_settings *settings, const tide_trainer_options *options,
-                                    tide_train_folder *folder)
+                                    const tide_export *export, tide_train_folder *folder)
 {
     tide_checkpoint_found from = {.exists = false};
     const bool saves = settings->checkpoint != NULL;
@@ -219,10 +271,14 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
     folder->path = settings->checkpoint;
     if (saves)
         status = folder_probe(tide_files_posix(), settings->checkpoint, &folder->made);
+    if (status == TIDE_OK && saves)
+        status = export_check(settings, export);
     if (status == TIDE_OK)
         status = held_check(settings, folder, &from);
+    if (status == TIDE_OK)
+        status = origin_find(&from, folder);
     if (status == TIDE_OK && saves)
-        status = room_check(settings, options, from.step);
+        status = room_check(settings, options, export, from.step);
     return status;
 }
 

@@ -11,15 +11,18 @@ typedef struct tide_train_folder {
     const char *path;  /* --checkpoint's; set where `damaged` is */
     uint64_t *damaged; /* [damaged_count]: steps after that of --resume-from */
     size_t damaged_count;
+    char origin[TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
 } tide_train_folder;
 
 /* Without --resume and --resume-from the folder must hold no checkpoint: this run's would be older, or of another run. With
  * --resume-from it must be the folder of that checkpoint, or hold none; and what is later there must be damaged, which reads
- * every byte of it. Room must be there for every checkpoint that the run makes, beside what --keep removes.
+ * every byte of it. Room must be there for every checkpoint that the run makes, beside what --keep removes and what
+ * `export` (NULL: none) needs on the same disk; and that must not have a name in the folder that runs use.
  * STATE, IO, CORRUPT (the checkpoint to resume from), ARGUMENT, NO_MEMORY, UNSUPPORTED. Nothing is changed but that the folder
  * is made. *folder begins zeroed and is closed in any case. */
 TIDE_NODISCARD tide_status tide_train_folder_check(const tide_train_settings *settings,
-                                                   const tide_trainer_options *options, tide_train_folder *folder);
+                                                   const tide_trainer_options *options, const tide_export *export,
+                                                   tide_train_folder *folder);
 
 /* The checkpoint is loaded: set the damaged later ones aside, and say so. IO. */
 TIDE_NODISCARD tide_status tide_train_folder_begin(const tide_train_folder *folder, FILE *out);

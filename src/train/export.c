@@ -1,33 +1,23 @@
-/* config.json first, which can be refused; then what is copied; the weights last, which take long. */
-#include "src/train/export.h"
+/* An export has two ends. Before a run's first step OUT.tmp-PID is made, with config.json and all that goes along: whatever could
+ * keep the model from its user is met there. At the run's end the weights follow, and the folder gets its name. Weights that are
+ * complete are never thrown away: where the name can't be given any more, the message says where they are.
+ */
+#include "src/train/export_internal.h"
 
 #include "src/checkpoint/check.h"
 #include "src/checkpoint/folder.h"
+#include "src/checkpoint/manifest.h"
 #include "src/files/whole.h"
-#include "src/model/config_json.h"
-#include "src/train/config_text.h"
 #include "src/train/weight_list.h"
-#include "tide_config.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CONFIG_NAME "config.json"
-#define ORIGIN_NAME "tidepool-origin" /* a name that is nobody else's: what is there may be replaced */
-
-enum { PATH_BYTES = TIDE_CHECKPOINT_PATH_BYTES, COPY_MAX_BYTES = 64 << 20, CONFIG_MAX_BYTES = 1 << 20 };
-
-/* What goes along with a model, whatever its tokens are. */
-static const char *const copied[] = {
-    "tokenizer*",  "vocab.*",    "merges.txt",        "special_tokens_map.json", "*.tiktoken",
-    "tekken.json", "LICENSE*",   "added_tokens.json", "generation_config.json",  "chat_template*",
-    "NOTICE*",     "USE_POLICY*"};
-
-enum { COPIED = sizeof copied / sizeof copied[0] };
+enum { PATH_BYTES = TIDE_CHECKPOINT_PATH_BYTES, TEMPORARIES_MAX = 100 };
 
 tide_weights_dtype tide_export_dtype_of(tide_dtype dtype)
 {
@@ -36,274 +26,96 @@ tide_weights_dtype tide_export_dtype_of(tide_dtype dtype)
                                       : TIDE_WEIGHTS_F32;
 }
 
-static tide_status path_join(const char *folder, const char *name, char path[PATH_BYTES])
+static size_t length_without_slashes(const char *path)
 {
-    if ((size_t)snprintf(path, PATH_BYTES, "%s/%s", folder, name) < PATH_BYTES)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "export: the path %.200s... is too long", folder);
-}
-
-/* Beside a folder's place: where it is made. */
-static tide_status temporary_of(const tide_files *files, const char *out, char path[PATH_BYTES])
-{
-    size_t length = strlen(out);
-    while (length > 1 && out[length - 1] == '/')
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
         length--;
-    if ((size_t)snprintf(path, PATH_BYTES, "%.*s.tmp-%" PRIu64, (int)length, out,
-                         files->process_id(files->context)) < PATH_BYTES)
-        return TIDE_OK;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "export: the path %.200s... is too long", out);
+    return length;
 }
 
-static tide_status read_fail(const char *path, int most, const char *what, int error)
+/* ---- 1: may it be there? ---- */
+
+/* The last name of a path, without the slashes behind it. */
+static void name_of(const char *path, char name[PATH_BYTES])
 {
-    if (error == ENOMEM)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory to read %.900s", path);
-    if (error == EFBIG)
-        return tide_fail(TIDE_ERROR_IO, "export: %.900s has more than %d bytes: that is not %s", path, most,
-                         what);
-    return tide_fail(TIDE_ERROR_IO, "export: %.900s can't be read: %s", path, strerror(error));
+    const size_t end = length_without_slashes(path);
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    (void)snprintf(name, PATH_BYTES, "%.*s", (int)(end - begin), path + begin);
 }
 
-/* ---- config.json ---- */
-
-#if TIDE_HAVE_JANSSON
-#include "src/weights/json.h"
-
-static const char *dtype_word(tide_weights_dtype dtype)
+static int same_visit(void *visitor, const char *name)
 {
-    return dtype == TIDE_WEIGHTS_BF16 ? "bfloat16" : dtype == TIDE_WEIGHTS_F16 ? "float16" : "float32";
+    return strcmp(visitor, name) == 0 ? EEXIST : 0;
 }
 
-/* Numbers with as few digits as give them back; and a line's end. NULL: no memory. */
-static char *made_text(const json_t *root)
-{
-    char *text = tide_weights_json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_t *back = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    if (back != NULL && !json_equal(back, (json_t *)root)) {
-        free(text);
-        text = tide_weights_json_text(root, JSON_INDENT(2));
-    }
-    const size_t length = text != NULL ? strlen(text) : 0;
-    char *line = back != NULL && text != NULL ? realloc(text, length + 2) : NULL;
-    json_decref(back);
-    if (line == NULL)
-        free(text);
-    else
-        memcpy(line + length, "\n", 2);
-    return line;
-}
-
-static bool same_model(const tide_model_config *a, const tide_model_config *b)
-{
-    json_t *one = tide_model_config_to_json(a, ""), *other = tide_model_config_to_json(b, "");
-    const bool same = one != NULL && other != NULL && json_equal(one, other);
-    json_decref(one);
-    json_decref(other);
-    return same;
-}
-
-/* Is the dtype, under any key that it has, this word? */
-static tide_status dtype_check(const char *text, const char *path, const char *word)
-{
-    static const char *const keys[] = {"dtype", "torch_dtype"};
-    json_t *root = json_loads(text, 0, NULL);
-    if (root == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory for %.900s", path);
-    bool right = true;
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const json_t *value = json_object_get(root, keys[i]);
-        right = right &&
-                (value == NULL || (json_is_string(value) && strcmp(json_string_value(value), word) == 0));
-    }
-    json_decref(root);
-    return right ? TIDE_OK
-                 : tide_fail(TIDE_ERROR_UNSUPPORTED, "export: %.900s spells its dtype with escapes", path);
-}
-
-/* The origin's, unchanged but for the dtype. */
-static tide_status origin_text(const tide_export *export, char **made)
-{
-    char path[PATH_BYTES], *text = NULL, *edited = NULL;
-    size_t bytes = 0;
-    tide_model_config model;
-    tide_status status = path_join(export->origin, CONFIG_NAME, path);
-    if (status != TIDE_OK)
-        return status;
-    const int error = tide_files_read_whole(export->files, path, CONFIG_MAX_BYTES, &text, &bytes);
-    if (error != 0)
-        return read_fail(path, CONFIG_MAX_BYTES, "a config.json", error);
-    status = tide_model_config_parse(text, bytes, path, &model);
-    if (status == TIDE_OK && !same_model(&model, export->model))
-        status =
-            tide_fail(TIDE_ERROR_MISMATCH, "export: %.900s is of another model than the one to export", path);
-    if (status == TIDE_OK) {
-        edited = tide_config_text_with_dtype(text, bytes, dtype_word(export->dtype));
-        status = edited != NULL ? dtype_check(edited, path, dtype_word(export->dtype))
-                                : tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory for %.900s", path);
-    }
-    free(text);
-    if (status != TIDE_OK) {
-        free(edited);
-        return status;
-    }
-    *made = edited;
-    return TIDE_OK;
-}
-
-/* The text of config.json, so many bytes and a zero; the caller frees it. */
-static tide_status config_make(const tide_export *export, char **text, size_t *bytes)
-{
-    if (export->origin != NULL) {
-        const tide_status status = origin_text(export, text);
-        *bytes = status == TIDE_OK ? strlen(*text) : 0;
-        return status;
-    }
-    json_t *root = tide_model_config_to_json(export->model, dtype_word(export->dtype));
-    char *made = root != NULL ? made_text(root) : NULL;
-    json_decref(root);
-    if (made == NULL)
-        return tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory for a config.json");
-    *text = made;
-    *bytes = strlen(made);
-    return TIDE_OK;
-}
-
-#else
-
-static tide_status config_make(const tide_export *export, char **text, size_t *bytes)
-{
-    (void)text, (void)bytes;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "export %.900s: this build has no jansson and can't write a config.json", export->out);
-}
-
-#endif
-
-/* ---- what goes along ---- */
-
-typedef struct copying {
-    const tide_files *files;
-    const char *from, *to;
-    bool config_too;
-    tide_status status;
-} copying;
-
-static bool goes_along(const copying *it, const char *name)
-{
-    if (it->config_too && strcmp(name, CONFIG_NAME) == 0)
-        return true;
-    for (size_t i = 0; i < COPIED; i++)
-        if (fnmatch(copied[i], name, FNM_PERIOD) == 0)
-            return true;
-    return false;
-}
-
-static tide_status file_copy(const copying *it, const char *name)
-{
-    char from[PATH_BYTES], to[PATH_BYTES], *text = NULL;
-    size_t bytes = 0;
-    tide_status status = path_join(it->from, name, from);
-    if (status == TIDE_OK)
-        status = path_join(it->to, name, to);
-    if (status != TIDE_OK)
-        return status;
-    int error = tide_files_read_whole(it->files, from, COPY_MAX_BYTES, &text, &bytes);
-    if (error == EISDIR)
-        return TIDE_OK; /* a folder is no file that goes along */
-    if (error != 0)
-        return read_fail(from, COPY_MAX_BYTES, "a tokenizer's file; move it away", error);
-    error = tide_files_write_whole(it->files, to, text, bytes);
-    free(text);
-    return error == 0 ? TIDE_OK
-                      : tide_fail(TIDE_ERROR_IO, "export: %.900s can't be written: %s", to, strerror(error));
-}
-
-static int name_visit(void *visitor, const char *name)
-{
-    copying *it = visitor;
-    if (goes_along(it, name))
-        it->status = file_copy(it, name);
-    return it->status == TIDE_OK ? 0 : ECANCELED;
-}
-
-static tide_status copy_along(const tide_files *files, const char *from, const char *to, bool config_too)
-{
-    copying it = {.files = files, .from = from, .to = to, .config_too = config_too};
-    const int error = files->list(files->context, from, name_visit, &it);
-    if (it.status != TIDE_OK || error == 0)
-        return it.status;
-    return tide_fail(error == ENOMEM ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_IO, "%.900s can't be listed: %s",
-                     from, strerror(error));
-}
-
-/* ---- folders ---- */
-
-static tide_status folder_fail(const char *path, const char *what, int error)
-{
-    return tide_fail(TIDE_ERROR_IO, "%.900s can't be %s: %s", path, what, strerror(error));
-}
-
-/* An empty folder under a temporary name; what a forerunner left there goes. */
-static tide_status temporary_make(const tide_files *files, const char *path)
-{
-    int error = files->make_folder(files->context, path);
-    if (error == EEXIST) {
-        error = tide_files_remove_folder(files, path);
-        if (error == 0)
-            error = files->make_folder(files->context, path);
-    }
-    return error == 0 ? TIDE_OK : folder_fail(path, "made", error);
-}
-
-/* It goes again, as far as that works. `named`: it bore the final name, which a power cut could bring back: then its files must
- * not go before that name has. */
-static void temporary_withdraw(const tide_files *files, const char *path, const char *name, bool named)
-{
-    char parent[PATH_BYTES];
-    if (named) {
-        tide_folder_parent(name, parent);
-        if (files->rename(files->context, name, path) != 0 || files->sync_folder(files->context, parent) != 0)
-            return;
-    }
-    (void)tide_files_remove_folder(files, path);
-}
-
-/* Synced, renamed, and the new name synced; on failure it is withdrawn. */
-static tide_status temporary_finish(const tide_files *files, const char *path, const char *name)
-{
-    char parent[PATH_BYTES];
-    bool named = false;
-    tide_folder_parent(name, parent);
-    int error = files->sync_folder(files->context, path);
-    tide_status status = error == 0 ? TIDE_OK : folder_fail(path, "synced", error);
-    if (error == 0) {
-        error = files->rename(files->context, path, name);
-        named = error == 0;
-        status = named ? TIDE_OK : folder_fail(name, "made", error);
-    }
-    if (named) {
-        error = files->sync_folder(files->context, parent);
-        status = error == 0 ? TIDE_OK : folder_fail(parent, "synced", error);
-    }
-    if (status != TIDE_OK)
-        temporary_withdraw(files, path, name, named);
-    return status;
-}
-
-/* Is there anything under this name? */
+/* Is there anything under this name, be it a link that leads nowhere? */
 static tide_status name_check(const tide_files *files, const char *out)
 {
     int handle;
-    const int error = files->open(files->context, out, &handle);
-    if (error == ENOENT)
-        return TIDE_OK;
+    char parent[PATH_BYTES], name[PATH_BYTES];
+    int error = files->open(files->context, out, &handle);
     if (error == 0)
         (void)files->close(files->context, handle);
+    tide_folder_parent(out, parent);
+    name_of(out, name);
+    if (error == ENOENT && files->list(files->context, parent, same_visit, name) == EEXIST)
+        error = 0;
+    if (error == ENOENT)
+        return TIDE_OK;
     if (error == 0 || error == EISDIR)
         return tide_fail(TIDE_ERROR_ARGUMENT, "export %.900s: it is there already; name a folder that is not",
                          out);
     return tide_fail(TIDE_ERROR_IO, "export %.900s: can't be looked at: %s", out, strerror(error));
+}
+
+bool tide_export_is_runs_own(const char *out)
+{
+    uint64_t step;
+    char name[PATH_BYTES];
+    name_of(out, name);
+    return tide_folder_step_of(name, &step) || strcmp(name, TIDE_EXPORT_ORIGIN_NAME) == 0 ||
+           strncmp(name, ".tmp-", 5) == 0;
+}
+
+static bool holds_checkpoints(const tide_files *files, const char *path)
+{
+    tide_folder folder;
+    if (tide_folder_open(files, path, &folder) != TIDE_OK)
+        return false;
+    const bool holds = folder.step_count > 0;
+    tide_folder_close(&folder);
+    return holds;
+}
+
+static bool is_checkpoint(const tide_files *files, const char *path)
+{
+    char manifest[PATH_BYTES];
+    int handle;
+    uint64_t step;
+    if (!tide_folder_step_of(path, &step) ||
+        tide_export_path(path, TIDE_MANIFEST_NAME, manifest) != TIDE_OK ||
+        files->open(files->context, manifest, &handle) != 0)
+        return false;
+    (void)files->close(files->context, handle);
+    return true;
+}
+
+/* Runs take away what bears their names in a folder of checkpoints, and checkpoints go with all that is in them. */
+static tide_status place_check(const tide_files *files, const char *out)
+{
+    char parent[PATH_BYTES];
+    tide_folder_parent(out, parent);
+    if (is_checkpoint(files, parent))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "export %.900s: it would go with the checkpoint that it lies in", out);
+    if (tide_export_is_runs_own(out) && holds_checkpoints(files, parent))
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "export %.900s: that name in a folder of checkpoints is a run's own; take another",
+                         out);
+    return TIDE_OK;
 }
 
 static tide_weights_output output_of(const tide_export *export, const tide_weight_list *list,
@@ -319,21 +131,29 @@ static tide_weights_output output_of(const tide_export *export, const tide_weigh
                                  .progress_context = export->progress_context};
 }
 
-static tide_status room_check(const tide_export *export)
+tide_status tide_export_bytes(const tide_export *export, uint64_t *bytes)
 {
     tide_weight_list list;
-    char parent[PATH_BYTES];
-    uint64_t free_bytes = 0;
-    tide_status status = tide_weight_list_make(export->model, &list);
+    const tide_status status = tide_weight_list_make(export->model, &list);
     if (status != TIDE_OK)
         return status;
     const tide_weights_output output = output_of(export, &list, NULL, NULL);
-    const uint64_t needed = tide_weights_output_bytes(&output);
+    *bytes = tide_weights_output_bytes(&output);
     tide_weight_list_free(&list);
+    return TIDE_OK;
+}
+
+static tide_status room_check(const tide_export *export)
+{
+    char parent[PATH_BYTES];
+    uint64_t needed = 0, free_bytes = 0;
+    const tide_status status = tide_export_bytes(export, &needed);
+    if (status != TIDE_OK)
+        return status;
     tide_folder_parent(export->out, parent);
     const int error = export->files->room(export->files->context, parent, &free_bytes);
     if (error == ENOENT)
-        return folder_fail(parent, "opened", error);
+        return tide_export_folder_fail(parent, "opened", error);
     if (error != 0 || needed <= free_bytes) /* where the system does not tell, writing will */
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_IO,
@@ -341,40 +161,82 @@ static tide_status room_check(const tide_export *export)
                      export->out, needed, free_bytes);
 }
 
-tide_status tide_export_check(const tide_export *export)
+/* ---- 2: begin ---- */
+
+/* A new folder beside its place. What bears such a name already is not ours to judge: a number more is a new name. */
+static tide_status place_make(const tide_export *export, tide_export_place *place)
 {
-    char path[PATH_BYTES], *text = NULL;
-    size_t bytes = 0;
-    tide_status status = temporary_of(export->files, export->out, path);
-    if (status == TIDE_OK)
-        status = name_check(export->files, export->out);
-    if (status == TIDE_OK)
-        status = config_make(export, &text, &bytes);
-    free(text);
-    if (status == TIDE_OK)
-        status = room_check(export);
-    if (status == TIDE_OK)
-        status = temporary_make(export->files, path);
-    if (status == TIDE_OK)
-        (void)tide_files_remove_folder(export->files, path);
+    const int length = (int)length_without_slashes(export->out);
+    const uint64_t process = export->files->process_id(export->files->context);
+    int error = EEXIST;
+    for (unsigned number = 0; error == EEXIST && number < TEMPORARIES_MAX; number++) {
+        char more[16] = "";
+        if (number > 0)
+            (void)snprintf(more, sizeof more, "-%u", number);
+        if ((size_t)snprintf(place->path, PATH_BYTES, "%.*s.tmp-%" PRIu64 "%s", length, export->out, process,
+                             more) >= PATH_BYTES)
+            error = ENAMETOOLONG;
+        else
+            error = export->files->make_folder(export->files->context, place->path);
+    }
+    if (error == 0)
+        return TIDE_OK;
+    const tide_status status = tide_export_folder_fail(place->path, "made", error);
+    place->path[0] = '\0';
     return status;
 }
 
-static tide_status fill(const tide_export *export, const char *path, const char *config, size_t bytes,
-                        tide_weights_get get, void *context)
+static tide_status fill(const tide_export *export, const char *path, const char *config, size_t bytes)
 {
     char config_path[PATH_BYTES];
-    tide_weight_list list;
-    tide_status status = path_join(path, CONFIG_NAME, config_path);
+    const tide_status status = tide_export_path(path, TIDE_EXPORT_CONFIG_NAME, config_path);
     if (status != TIDE_OK)
         return status;
     const int error = tide_files_write_whole(export->files, config_path, config, bytes);
     if (error != 0)
-        return folder_fail(config_path, "written", error);
-    if (export->origin != NULL)
-        status = copy_along(export->files, export->origin, path, false);
+        return tide_export_folder_fail(config_path, "written", error);
+    return export->origin == NULL ? TIDE_OK
+                                  : tide_export_copy_along(export->files, export->origin, path, false);
+}
+
+tide_status tide_export_begin(const tide_export *export, tide_export_place *place)
+{
+    char *config = NULL;
+    size_t bytes = 0;
+    *place = (tide_export_place){.path = ""};
+    if (strlen(export->out) >= PATH_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "export: the path %.200s... is too long", export->out);
+    tide_status status = name_check(export->files, export->out);
     if (status == TIDE_OK)
-        status = tide_weight_list_make(export->model, &list);
+        status = place_check(export->files, export->out);
+    if (status == TIDE_OK)
+        status = tide_export_config(export, &config, &bytes);
+    if (status == TIDE_OK)
+        status = room_check(export);
+    if (status == TIDE_OK)
+        status = place_make(export, place);
+    if (status == TIDE_OK)
+        status = fill(export, place->path, config, bytes);
+    free(config);
+    if (status != TIDE_OK)
+        tide_export_abandon(export->files, place);
+    return status;
+}
+
+void tide_export_abandon(const tide_files *files, tide_export_place *place)
+{
+    if (place->path[0] != '\0')
+        (void)tide_files_remove_folder(files, place->path);
+    place->path[0] = '\0';
+}
+
+/* ---- 3: finish ---- */
+
+static tide_status weights_write(const tide_export *export, const char *path, tide_weights_get get,
+                                 void *context)
+{
+    tide_weight_list list;
+    tide_status status = tide_weight_list_make(export->model, &list);
     if (status != TIDE_OK)
         return status;
     const tide_weights_output output = output_of(export, &list, get, context);
@@ -383,26 +245,40 @@ static tide_status fill(const tide_export *export, const char *path, const char 
     return status;
 }
 
+/* Give it its name, unless somebody else has that by now. */
+static tide_status place_name(const tide_export *export, const tide_export_place *place)
+{
+    char message[1024];
+    bool named = false;
+    tide_status status = name_check(export->files, export->out);
+    if (status == TIDE_OK)
+        status = tide_export_name_folder(export->files, place->path, export->out, &named);
+    if (status == TIDE_OK)
+        return TIDE_OK;
+    (void)snprintf(message, sizeof message, "%s", tide_message());
+    return tide_fail(status, "%.500s; the model is whole in %.500s", message,
+                     named ? export->out : place->path);
+}
+
+tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
+                               void *context)
+{
+    assert(place->path[0] != '\0');
+    tide_status status = weights_write(export, place->path, get, context);
+    if (status != TIDE_OK) {
+        tide_export_abandon(export->files, place);
+        return status;
+    }
+    status = place_name(export, place);
+    place->path[0] = '\0';
+    return status;
+}
+
 tide_status tide_export_write(const tide_export *export, tide_weights_get get, void *context)
 {
-    char path[PATH_BYTES], *config = NULL;
-    size_t bytes = 0;
-    tide_status status = temporary_of(export->files, export->out, path);
-    if (status == TIDE_OK)
-        status = name_check(export->files, export->out);
-    if (status == TIDE_OK)
-        status = config_make(export, &config, &bytes);
-    if (status == TIDE_OK)
-        status = temporary_make(export->files, path);
-    if (status == TIDE_OK) {
-        status = fill(export, path, config, bytes, get, context);
-        if (status == TIDE_OK)
-            status = temporary_finish(export->files, path, export->out);
-        else
-            temporary_withdraw(export->files, path, export->out, false);
-    }
-    free(config);
-    return status;
+    tide_export_place place;
+    const tide_status status = tide_export_begin(export, &place);
+    return status == TIDE_OK ? tide_export_finish(export, &place, get, context) : status;
 }
 
 /* ---- from a checkpoint ---- */
@@ -448,25 +324,6 @@ static tide_status weights_of(const tide_export *export, const char *path, tide_
     return status;
 }
 
-tide_status tide_export_origin_kept(const tide_files *files, const char *dir,
-                                    char origin[TIDE_CHECKPOINT_PATH_BYTES], bool *kept)
-{
-    char config[PATH_BYTES];
-    int handle;
-    tide_status status = path_join(dir, ORIGIN_NAME, origin);
-    if (status == TIDE_OK)
-        status = path_join(origin, CONFIG_NAME, config);
-    if (status != TIDE_OK)
-        return status;
-    const int error = files->open(files->context, config, &handle);
-    if (error != 0 && error != ENOENT && error != ENOTDIR)
-        return folder_fail(config, "opened", error);
-    if (error == 0)
-        (void)files->close(files->context, handle);
-    *kept = error == 0;
-    return TIDE_OK;
-}
-
 tide_status tide_export_checkpoint(const tide_export *export, const char *path)
 {
     tide_export whole = *export;
@@ -484,86 +341,11 @@ tide_status tide_export_checkpoint(const tide_export *export, const char *path)
         return status;
     whole.model = &state.model;
     whole.origin = found ? origin : export->origin;
-    status = tide_export_check(&whole);
-    if (status == TIDE_OK)
-        status = weights_of(&whole, path, &list, &weights);
+    status = weights_of(&whole, path, &list, &weights);
     if (status != TIDE_OK)
         return status;
     status = tide_export_write(&whole, get_master, weights);
     tide_weights_close(weights);
     tide_weight_list_free(&list);
     return status;
-}
-
-/* ---- the origin ---- */
-
-/* Take away the folder that may have borne the kept one's name: that it does no more is made sure first. */
-static int old_remove(const tide_files *files, const char *dir, const char *old)
-{
-    int error = files->sync_folder(files->context, dir);
-    if (error == 0)
-        error = tide_files_remove_folder(files, old);
-    return error == ENOENT ? 0 : error;
-}
-
-/* The first name that no run keeps there, and the end of the listing. */
-static int foreign_visit(void *visitor, const char *name)
-{
-    copying *it = visitor;
-    if (goes_along(it, name))
-        return 0;
-    it->status = tide_fail(TIDE_ERROR_STATE, "%.900s holds %.200s, which no run has kept there: move it away",
-                           it->from, name);
-    return ECANCELED;
-}
-
-/* What is replaced or removed must be what a run has kept. */
-static tide_status kept_check(const tide_files *files, const char *kept)
-{
-    copying it = {.files = files, .from = kept, .config_too = true};
-    const int error = files->list(files->context, kept, foreign_visit, &it);
-    if (it.status != TIDE_OK || error == 0 || error == ENOENT)
-        return it.status;
-    return folder_fail(kept, "listed", error);
-}
-
-/*   1  a new folder, complete, as DIR/.tmp-tidepool-origin
- *   2  DIR/tidepool-origin, where there is one, becomes DIR/.tmp-tidepool-origin-old
- *   3  the new one becomes DIR/tidepool-origin; the folder is synced
- *   4  the old one goes
- * A power cut at any time leaves the old one, the new one or none under the name, whole. */
-tide_status tide_export_keep_origin(const tide_files *files, const char *dir, const char *origin)
-{
-    char kept[PATH_BYTES], path[PATH_BYTES], old[PATH_BYTES];
-    tide_status status = path_join(dir, ORIGIN_NAME, kept);
-    if (status == TIDE_OK)
-        status = kept_check(files, kept);
-    if (status == TIDE_OK)
-        status = path_join(dir, ".tmp-" ORIGIN_NAME, path);
-    if (status == TIDE_OK)
-        status = path_join(dir, ".tmp-" ORIGIN_NAME "-old", old);
-    if (status != TIDE_OK)
-        return status;
-    int error = old_remove(files, dir, old);
-    if (error != 0)
-        return folder_fail(old, "removed", error);
-    if (origin != NULL)
-        status = temporary_make(files, path);
-    if (status != TIDE_OK)
-        return status;
-    if (origin != NULL)
-        status = copy_along(files, origin, path, true);
-    if (status == TIDE_OK) {
-        error = files->rename(files->context, kept, old);
-        if (error != 0 && error != ENOENT)
-            status = folder_fail(kept, "replaced", error);
-    }
-    if (origin != NULL && status == TIDE_OK)
-        status = temporary_finish(files, path, kept);
-    else if (origin != NULL)
-        temporary_withdraw(files, path, kept, false);
-    if (status != TIDE_OK)
-        return status;
-    error = old_remove(files, dir, old);
-    return error == 0 ? TIDE_OK : folder_fail(old, "removed", error);
 }

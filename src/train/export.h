@@ -1,8 +1,11 @@
 /* A model's folder as Hugging Face keeps one: config.json, weights (weights/writer.h), and what belongs to them from the folder
  * that the model began with, its tokenizer and settings of generation.
  *
- * The folder is written beside its place under another name, every file and the folder synced, and then renamed: it is there
- * whole or not at all.
+ *     tide_export_begin      makes OUT.tmp-PID, with all but the weights: before a run trains
+ *     tide_export_finish     the weights, everything synced, and the name OUT: when it has
+ *     tide_export_abandon    instead: takes it away
+ *
+ * OUT is there whole or not at all. What a killed process leaves is OUT.tmp-PID.
  */
 #ifndef TIDE_TRAIN_EXPORT_H
 #define TIDE_TRAIN_EXPORT_H
@@ -10,6 +13,9 @@
 #include "src/checkpoint/checkpoint.h"
 #include "src/model/config.h"
 #include "src/weights/writer.h"
+
+/* A name in a folder of checkpoints that is nobody else's: what is there may be replaced. */
+#define TIDE_EXPORT_ORIGIN_NAME "tidepool-origin"
 
 typedef struct tide_export {
     const tide_files *files;
@@ -22,15 +28,33 @@ typedef struct tide_export {
     void *progress_context;
 } tide_export;
 
-/* Can it be made? ARGUMENT: `out` is there, or too long. IO: its parent can't be written, or has no room. MISMATCH: origin's
- * config.json is of another model. CORRUPT, UNSUPPORTED (config.json), NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_export_check(const tide_export *export);
+/* Where an export is being made; "": nowhere. */
+typedef struct tide_export_place {
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+} tide_export_place;
 
-/* Make it; `get` gives values as fp32 by the number of a tensor of the model. Statuses of the check, of tide_weights_write and of
- * `get`. On failure nothing is left behind, as far as that works. */
+/* Begin. ARGUMENT: `out` is there, or too long, or is where a run takes things away: a name of its own in a folder of checkpoints,
+ * or inside a checkpoint. IO: its parent can't be written, or has no room; a file of origin can't be read. MISMATCH: origin's
+ * config.json is of another model. CORRUPT, UNSUPPORTED (config.json), NO_MEMORY. On failure nothing is left. */
+TIDE_NODISCARD tide_status tide_export_begin(const tide_export *export, tide_export_place *place);
+
+/* Finish; `get` gives values as fp32 by the number of a tensor of the model. Statuses of tide_weights_write and of `get`: nothing is
+ * left. IO, ARGUMENT (`out` is there by now): the weights are written, and the message says where they are whole. `place` is
+ * nowhere afterwards. */
+TIDE_NODISCARD tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
+                                              void *context);
+void tide_export_abandon(const tide_files *files, tide_export_place *place); /* also nowhere */
+
+/* Begin and finish. */
 TIDE_NODISCARD tide_status tide_export_write(const tide_export *export, tide_weights_get get, void *context);
 
-/* The same from the checkpoint at `path` (DIR/step-N), whose bytes must be sound; export->model is not read. Origin, unless
+/* Bytes that its weights will have, or a few more. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_export_bytes(const tide_export *export, uint64_t *bytes);
+
+/* Is `out`'s last name one that runs give to things of their own in a folder of checkpoints: step-N, .tmp-..., the origin's? */
+bool tide_export_is_runs_own(const char *out);
+
+/* Begin and finish, from the checkpoint at `path` (DIR/step-N), whose bytes must be sound; export->model is not read. Origin, unless
  * given, is DIR/tidepool-origin. Also CORRUPT: the checkpoint is damaged. */
 TIDE_NODISCARD tide_status tide_export_checkpoint(const tide_export *export, const char *path);
 

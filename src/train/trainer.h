@@ -203,9 +203,9 @@ TIDE_NODISCARD tide_status tide_trainer_sample(tide_trainer *trainer, const tide
  * UNSUPPORTED. */
 TIDE_NODISCARD tide_status tide_trainer_save_bytes(const tide_trainer_options *options, uint64_t *bytes);
 
-/* Write the params, as they are now, into a folder (tide_export_write: statuses); export->model is not read. Waits for running
- * updates. STATE on the null device. */
-TIDE_NODISCARD tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export);
+/* Finish an export that was begun, with the params as they are now (tide_export_finish: statuses); export->model is not read. Waits
+ * for running updates. STATE on the null device. */
+TIDE_NODISCARD tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export, tide_export_place *place);
 
 /* Save as dir/step-N (tide_checkpoint_save: statuses, `keep`, `saved`). Waits for running updates. STATE on
  * the null device. */

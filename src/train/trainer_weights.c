@@ -209,12 +209,15 @@ static tide_status get_value(void *context, size_t tensor, uint64_t first, uint6
     return tide_decoder_values_get(trainer->model, tensor, TIDE_VALUE_MASTER, first, count, values);
 }
 
-tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export)
+tide_status tide_trainer_export(tide_trainer *trainer, const tide_export *export, tide_export_place *place)
 {
     tide_export whole = *export;
     whole.model = &trainer->state.model;
     tide_status status = tide_trainer_check_computes(trainer, "export");
     if (status == TIDE_OK)
         status = tide_pool_drain(trainer->pool);
-    return status == TIDE_OK ? tide_export_write(&whole, get_value, trainer) : status;
+    if (status == TIDE_OK)
+        return tide_export_finish(&whole, place, get_value, trainer);
+    tide_export_abandon(whole.files, place);
+    return status;
 }

@@ -1,0 +1,37 @@
+/* What the parts of an export share: export.c is above, export_config.c (config.json), export_along.c (what else goes along) and
+ * export_origin.c (what a run keeps) are beneath. */
+#ifndef TIDE_TRAIN_EXPORT_INTERNAL_H
+#define TIDE_TRAIN_EXPORT_INTERNAL_H
+
+#include "src/train/export.h"
+
+#define TIDE_EXPORT_CONFIG_NAME "config.json"
+
+/* The text of config.json, so many bytes and a zero, which the caller frees. IO, NO_MEMORY, UNSUPPORTED (no jansson), ARGUMENT (a
+ * path too long), and of an origin's CORRUPT, UNSUPPORTED, MISMATCH (another model's). */
+TIDE_NODISCARD tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes);
+
+/* ARGUMENT: too long. */
+TIDE_NODISCARD tide_status tide_export_path(const char *folder, const char *name,
+                                            char path[TIDE_CHECKPOINT_PATH_BYTES]);
+
+/* `error` as the failure to read a file that must be `what` and have at most `most` bytes. */
+TIDE_NODISCARD tide_status tide_export_read_fail(const char *path, int most, const char *what, int error);
+
+/* That `what` can't be done with the folder or file. */
+TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char *what, int error);
+
+/* Does a file of this name go along with a model? */
+bool tide_export_goes_along(const char *name, bool config_too);
+
+/* Copy what goes along, each file synced, into `to`, which has none of it. IO, NO_MEMORY, ARGUMENT. On failure part of it is
+ * there. */
+TIDE_NODISCARD tide_status tide_export_copy_along(const tide_files *files, const char *from, const char *to,
+                                                  bool config_too);
+
+/* Sync the folder at `path`, whose files are, name it `name`, and make that durable. *named: it bears the name, though a power cut
+ * may take that back where this fails. IO. */
+TIDE_NODISCARD tide_status tide_export_name_folder(const tide_files *files, const char *path,
+                                                   const char *name, bool *named);
+
+#endif
