@@ -341,7 +341,15 @@ def refused_folders(bench):
             if file:
                 (at / file).unlink()
         return make
+
+    def tied_to(values, shape=None):
+        def make(at):
+            tied = llama_config("llama", tie_word_embeddings=True)
+            tensors = tensors_of(tied, ["BF16"])
+            folder_write(at, tied, {**tensors, "lm_head.weight": ("BF16", shape or [VOCABULARY, WIDTH], values)}, 2)
+        return make
     dtype, shape, content = sound[name]
+    same = sound["model.embed_tokens.weight"][2]
     cases = (
         ("no config.json", "config.json", without("config.json")),
         ("no weights", "model.safetensors", without("model.safetensors")),
@@ -358,6 +366,9 @@ def refused_folders(bench):
         ("a shard that is missing", "model-00002-of-00002", index(lambda places: None, "model-00002-of-00002.safetensors")),
         ("another vocabulary", "embed_tokens", changed(vocab_size=300)),
         ("a sliding window", "sliding_window", changed(model_type="mistral", sliding_window=16)),
+        ("a tied head of other values", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(encode("BF16", values_of("x", VOCABULARY * WIDTH)))),
+        ("one whose last value is another", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(same[:-1] + b"\x7b")),
+        ("one of another shape", r"lm_head.weight has shape \[1, 1\]", tied_to(b"\0\0", [1, 1])),
         ("another model type", "gemma", changed(model_type="gemma")),
         ("no type", "model_type", changed(model_type=None)),
     )

@@ -209,6 +209,40 @@ static void a_tensor_with_and_without_its_prefix_is_refused(void **state)
         "/model.safetensors: tensor norm.bias is there twice, with and without transformer. in front");
 }
 
+/* More than a slice, in another dtype; the last value decides. A file cut short meanwhile is told. */
+static void a_twin_must_have_its_tensors_values(void **state)
+{
+    const scratch *at = *state;
+    enum { COUNT = 150000 };
+    static const tide_weights_tensor tensors[] = {{"a", 1, {COUNT}}};
+    const tide_weights_names names = {.tensors = tensors, .count = 1, .optional_prefix = "t.", .twin = "b"};
+    static struct {
+        uint32_t a[COUNT];
+        uint16_t b[COUNT];
+    } data;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        data.b[i] = (uint16_t)(i * 7 % 0x7f80);
+        data.a[i] = (uint32_t)data.b[i] << 16;
+    }
+    for (int differs = 0; differs < 2; differs++) {
+        tide_weights *weights;
+        data.b[COUNT - 1] ^= (uint16_t)differs;
+        put_single(at->dir,
+                   "{\"a\":{\"dtype\":\"F32\",\"shape\":[150000],\"data_offsets\":[0,600000]},"
+                   "\"t.b\":{\"dtype\":\"BF16\",\"shape\":[150000],\"data_offsets\":[600000,900000]}}",
+                   &data, sizeof data);
+        assert_ok(tide_weights_open(at->dir, &names, &weights));
+        assert_int_equal(tide_weights_check_twin(weights), differs ? TIDE_ERROR_MISMATCH : TIDE_OK);
+        if (differs)
+            assert_message_has("tensor b has other values than a");
+        char path[256];
+        snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+        assert_int_equal(truncate(path, 700000), 0);
+        assert_int_equal(tide_weights_check_twin(weights), TIDE_ERROR_CORRUPT);
+        tide_weights_close(weights);
+    }
+}
+
 static void an_index_need_not_name_what_is_ignored(void **state)
 {
     const scratch *at = *state;
@@ -408,6 +442,7 @@ int main(void)
         in_folder(a_file_cut_short_while_it_is_open_is_an_error),
         in_folder(names_may_have_the_prefix_and_ignored_ones_are_passed_over),
         in_folder(a_tensor_with_and_without_its_prefix_is_refused),
+        in_folder(a_twin_must_have_its_tensors_values),
         in_folder(an_index_need_not_name_what_is_ignored),
         in_folder(names_that_no_model_has_are_refused),
         in_folder(a_file_truncated_at_any_byte_is_refused),

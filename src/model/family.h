@@ -95,8 +95,8 @@ struct tide_family {
     const char *architecture; /* architectures[0] */
     const char *layer_name;   /* before a layer's number: "h." of "h.11.attn.c_attn.weight" */
     const char *optional_prefix; /* before every name in some files, as "transformer."; or NULL */
-    const char *const *ignored;  /* patterns (fnmatch) of tensors that files may hold and nobody needs; "lm_head.weight",
-                                    which is none where the head is not tied, is the last before NULL */
+    const char *const *ignored;  /* patterns (fnmatch) of tensors that files may hold and nobody needs; NULL ends them */
+    const char *head_name;       /* of the head: a tied one may be in files once more */
     const tide_model_config *presets; /* what has `family` NULL ends them */
     const tide_role_entry *roles;     /* in creation order: those before the layers, per layer, behind them */
     size_t role_count;

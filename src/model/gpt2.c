@@ -94,7 +94,7 @@ static const tide_model_config presets[] = {
 };
 
 /* Masks of attention, and the tied head once more. */
-static const char *const ignored[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "lm_head.weight", NULL};
+static const char *const ignored[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
 
 const tide_family tide_family_gpt2 = {
     .name = "gpt2",
@@ -102,6 +102,7 @@ const tide_family tide_family_gpt2 = {
     .layer_name = "h.",
     .optional_prefix = "transformer.",
     .ignored = ignored,
+    .head_name = "lm_head.weight",
     .presets = presets,
     .roles = roles,
     .role_count = sizeof roles / sizeof roles[0],

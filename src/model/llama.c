@@ -87,7 +87,7 @@ const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES] = {
      .is_there = has_head},
 };
 
-const char *const tide_llama_ignored[] = {"*.rotary_emb.inv_freq", "lm_head.weight", NULL};
+const char *const tide_llama_ignored[] = {"*.rotary_emb.inv_freq", NULL};
 
 void tide_llama_complete(tide_model_config *config)
 {

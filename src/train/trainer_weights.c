@@ -26,6 +26,8 @@ tide_status tide_trainer_weights_open(const tide_trainer_options *options, tide_
         const tide_weights_names names = tide_weight_list_names(&options->model, &made->list);
         status = tide_weights_open(options->weights, &names, &made->weights);
     }
+    if (status == TIDE_OK)
+        status = tide_weights_check_twin(made->weights);
     if (status != TIDE_OK) {
         tide_trainer_weights_close(made);
         return status;

@@ -1,5 +1,6 @@
 #include "src/train/weight_list.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,11 +37,13 @@ tide_weights_names tide_weight_list_names(const tide_model_config *config, const
     size_t ignored = 0;
     while (family->ignored[ignored])
         ignored++;
-    if (!config->tied)
-        ignored -= strcmp(family->ignored[ignored - 1], "lm_head.weight") == 0; /* it stands last */
+    assert(tide_model_param_index(config, TIDE_ROLE_TOKEN_EMBEDDING, 0) ==
+           0); /* the first tensor, in every family */
     return (tide_weights_names){.tensors = list->tensors,
                                 .count = list->count,
                                 .optional_prefix = family->optional_prefix,
                                 .ignored = family->ignored,
-                                .ignored_count = ignored};
+                                .ignored_count = ignored,
+                                .twin = config->tied ? family->head_name : NULL,
+                                .twin_of = 0};
 }

@@ -67,6 +67,12 @@ static bool name_is_ignored(const tide_weights_names *names, const char *name)
     return false;
 }
 
+static bool name_is_twin(const tide_weights_names *names, const char *name)
+{
+    return names->twin != NULL &&
+           (strcmp(name, names->twin) == 0 || strcmp(name_bare(names, name), names->twin) == 0);
+}
+
 /* ---- one tensor ---- */
 
 static void shape_text(uint64_t rank, const uint64_t *shape, char text[SHAPE_BYTES])
@@ -132,22 +138,24 @@ static tide_status entry_take(const opening *it, const tide_weights_entry *entry
                               const tide_weights_file *file, const char *file_name, uint64_t data_offset)
 {
     const tide_weights_named *found = tensor_find(it, entry->name);
-    if (found == NULL && name_is_ignored(it->names, entry->name))
+    const bool is_twin = found == NULL && name_is_twin(it->names, entry->name);
+    if (found == NULL && !is_twin && name_is_ignored(it->names, entry->name))
         return TIDE_OK;
     const tide_status indexed =
         it->index != NULL ? entry_check_index(it, entry, file->path, file_name) : TIDE_OK;
     if (indexed != TIDE_OK)
         return indexed;
-    if (found == NULL)
+    if (found == NULL && !is_twin)
         return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s is none of the model's %zu",
                          file->path, tide_weights_printable(entry->name).text, it->names->count);
-    tide_weights_place *place = &it->weights->places[found->tensor];
+    const size_t tensor = is_twin ? it->names->twin_of : found->tensor;
+    tide_weights_place *place = is_twin ? &it->weights->twin : &it->weights->places[tensor];
     if (place->file != NULL)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: tensor %s is there twice, with and without %s in front", file->path,
-                         found->name, it->names->optional_prefix);
+                         is_twin ? it->names->twin : found->name, it->names->optional_prefix);
     tide_weights_dtype dtype = TIDE_WEIGHTS_F32;
-    const tide_status status = entry_check(entry, file->path, &it->names->tensors[found->tensor], &dtype);
+    const tide_status status = entry_check(entry, file->path, &it->names->tensors[tensor], &dtype);
     if (status == TIDE_OK)
         *place = (tide_weights_place){file, dtype, data_offset + entry->begin};
     return status;
@@ -437,6 +445,8 @@ tide_status tide_weights_open_on(const tide_files *files, const char *folder, co
         *made = (tide_weights){.files = files,
                                .tensors = names->tensors,
                                .count = names->count,
+                               .twin_name = names->twin,
+                               .twin_of = names->twin_of,
                                .places = calloc(names->count, sizeof *made->places)};
     opening it = {.folder = folder, .names = names, .by_name = by_name, .weights = made};
     if (made == NULL || made->places == NULL)

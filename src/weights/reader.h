@@ -20,6 +20,8 @@ typedef struct tide_weights_names {
     const char *optional_prefix; /* "transformer.", say: a name in the files may have it in front or not; NULL: none */
     const char *const *ignored;  /* patterns (fnmatch) of names that may be there too, with the prefix or without */
     size_t ignored_count;
+    const char *twin; /* a name under which a tensor may be there once more, with the prefix or without; NULL: none */
+    size_t twin_of;   /* that tensor */
 } tide_weights_names;
 
 typedef struct tide_weights tide_weights;
@@ -42,6 +44,9 @@ TIDE_NODISCARD tide_status tide_weights_read(const tide_weights *weights, size_t
 /* The same as the file has them, bit for bit: of the tensor's dtype. */
 TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
                                                  void *values);
+
+/* Has the twin, where there is one, its tensor's values? MISMATCH names both. IO, CORRUPT as above; NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_weights_check_twin(const tide_weights *weights);
 
 /* Bytes that all the named tensors have in the files. */
 uint64_t tide_weights_bytes(const tide_weights *weights);

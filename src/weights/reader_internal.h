@@ -22,6 +22,9 @@ struct tide_weights {
     const tide_weights_tensor *tensors;
     size_t count;
     tide_weights_place *places;
+    const char *twin_name;
+    size_t twin_of;
+    tide_weights_place twin; /* like one of `places`, for the tensor `twin_of`; no file: it is not there */
     tide_weights_file *opened;
     size_t opened_count; /* of them are open */
 };

@@ -14,6 +14,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SLICE_ELEMENTS = 128 << 10 };
@@ -108,4 +109,55 @@ tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, ui
                                   void *values)
 {
     return read_values(weights, tensor, first, count, false, values);
+}
+
+/* ---- the twin ---- */
+
+/* Elements [first, first + count) from a place, as fp32. */
+static tide_status place_get(const tide_weights *weights, const tide_weights_place *place, uint64_t first,
+                             size_t count, float *values)
+{
+    const size_t element_bytes = tide_weights_dtype_bytes(place->dtype);
+    char *raw = (char *)values + count * (sizeof *values - element_bytes);
+    const int error =
+        tide_weights_file_get(weights->files, place->file->handle, place->offset + first * element_bytes, raw,
+                              count * element_bytes);
+    if (error != 0)
+        return tide_weights_file_get_fail(place->file->path, error);
+    if (element_bytes < sizeof *values)
+        tide_weights_widen(place->dtype, values, count);
+    return TIDE_OK;
+}
+
+static tide_status twin_compare(const tide_weights *weights, float *mine, float *other)
+{
+    const tide_weights_tensor *tensor = &weights->tensors[weights->twin_of];
+    const tide_weights_place *places[] = {&weights->places[weights->twin_of], &weights->twin};
+    const uint64_t elements = tide_weights_elements(tensor);
+    for (uint64_t first = 0; first < elements; first += SLICE_ELEMENTS) {
+        const size_t count = elements - first < SLICE_ELEMENTS ? (size_t)(elements - first) : SLICE_ELEMENTS;
+        tide_status status = place_get(weights, places[0], first, count, mine);
+        if (status == TIDE_OK)
+            status = place_get(weights, places[1], first, count, other);
+        if (status != TIDE_OK)
+            return status;
+        if (memcmp(mine, other, count * sizeof *mine) != 0)
+            return tide_fail(
+                TIDE_ERROR_MISMATCH,
+                "weights %.600s: tensor %s has other values than %s, to which the model's config ties it",
+                places[1]->file->path, weights->twin_name, tensor->name);
+    }
+    return TIDE_OK;
+}
+
+tide_status tide_weights_check_twin(const tide_weights *weights)
+{
+    if (weights->twin.file == NULL)
+        return TIDE_OK;
+    float *values = malloc(2 * SLICE_ELEMENTS * sizeof *values);
+    if (values == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "weights: no memory to compare %s", weights->twin_name);
+    const tide_status status = twin_compare(weights, values, values + SLICE_ELEMENTS);
+    free(values);
+    return status;
 }
