@@ -151,6 +151,8 @@ static void shards_that_are_not_as_the_index_says_are_refused(void **state)
          "/" INDEX ": the file of tensor a is .., it must be a name inside the folder"},
         {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", ONE, TWO, 32, 6, TIDE_ERROR_CORRUPT,
          "/" INDEX ": the file of tensor a is /etc/passwd, it must be a name inside the folder"},
+        {"{\"weight_map\":{\"a\":\"x\\u001b[1m\\n\"}}", ONE, TWO, 32, 6, TIDE_ERROR_CORRUPT,
+         "/" INDEX ": the file of tensor a is x?[1m?, it must be a name inside the folder"},
         {"{\"weight_map\":{\"a\":\"\"}}", ONE, TWO, 32, 6, TIDE_ERROR_CORRUPT,
          "/" INDEX ": the file of tensor a is , it must be a name inside the folder"},
         {"{\"weight_map\":{\"a\":\"gone.safetensors\"}}", ONE, TWO, 32, 6, TIDE_ERROR_IO,

@@ -2,6 +2,7 @@
  * and dtype need, and sorted by place the tensors cover the data without gap and overlap, as safetensors itself demands. */
 #include "src/weights/header.h"
 
+#include "base/printable.h"
 #include "src/weights/json.h"
 
 #include <inttypes.h>
@@ -68,13 +69,13 @@ static tide_status entry_parse(const char *name, const json_t *item, const char 
         !json_u64(json_array_get(range, 1), &entry->end) || entry->begin > entry->end)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: tensor %s lacks a sound dtype, shape or data_offsets", origin,
-                         tide_weights_printable(name).text);
+                         tide_printable(name).text);
     const uint64_t one = element_bytes(entry->dtype);
     if (one != 0 && (__builtin_mul_overflow(elements, one, &bytes) || bytes != entry->end - entry->begin))
-        return tide_fail(
-            TIDE_ERROR_CORRUPT,
-            "weights %.600s: tensor %s has %" PRIu64 " bytes, its shape and dtype %s need %" PRIu64, origin,
-            tide_weights_printable(name).text, entry->end - entry->begin, entry->dtype, bytes);
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: tensor %s has %" PRIu64
+                         " bytes, its shape and dtype %s need %" PRIu64,
+                         origin, tide_printable(name).text, entry->end - entry->begin, entry->dtype, bytes);
     return TIDE_OK;
 }
 
@@ -119,13 +120,13 @@ static tide_status coverage_check(const tide_weights_header *header, uint64_t da
         if (entry->begin < covered)
             return tide_fail(TIDE_ERROR_CORRUPT,
                              "weights %.600s: tensors %s and %s overlap at byte %" PRIu64 " of its data",
-                             origin, tide_weights_printable(header->entries[i - 1].name).text,
-                             tide_weights_printable(entry->name).text, entry->begin);
+                             origin, tide_printable(header->entries[i - 1].name).text,
+                             tide_printable(entry->name).text, entry->begin);
         if (entry->begin > covered)
-            return tide_fail(
-                TIDE_ERROR_CORRUPT,
-                "weights %.600s: a gap of %" PRIu64 " bytes before tensor %s at byte %" PRIu64 " of its data",
-                origin, entry->begin - covered, tide_weights_printable(entry->name).text, entry->begin);
+            return tide_fail(TIDE_ERROR_CORRUPT,
+                             "weights %.600s: a gap of %" PRIu64 " bytes before tensor %s at byte %" PRIu64
+                             " of its data",
+                             origin, entry->begin - covered, tide_printable(entry->name).text, entry->begin);
         covered = entry->end;
     }
     return TIDE_OK;

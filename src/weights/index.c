@@ -1,5 +1,6 @@
 #include "src/weights/index.h"
 
+#include "base/printable.h"
 #include "src/weights/json.h"
 
 #include <stdlib.h>
@@ -9,11 +10,11 @@
 
 enum { NAME_MAX_BYTES = 255 };
 
-/* Inside the folder, wherever that lies. */
+/* Inside the folder, wherever that lies, and fit for messages about the file. */
 static bool name_is_plain(const char *name)
 {
     return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 &&
-           strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX_BYTES;
+           strcmp(name, "..") != 0 && strlen(name) <= NAME_MAX_BYTES && tide_is_printable(name);
 }
 
 static int compare_texts(const void *a, const void *b)
@@ -33,8 +34,7 @@ static tide_status files_collect(json_t *map, const char *origin, tide_weights_i
             return tide_fail(
                 TIDE_ERROR_CORRUPT,
                 "weights %.600s: the file of tensor %s is %s, it must be a name inside the folder", origin,
-                tide_weights_printable(name).text,
-                file == NULL ? "not a text" : tide_weights_printable(file).text);
+                tide_printable(name).text, file == NULL ? "not a text" : tide_printable(file).text);
         index->files[count++] = file;
     }
     qsort(index->files, count, sizeof *index->files, compare_texts);

@@ -2,6 +2,7 @@
 #ifndef TIDE_WEIGHTS_JSON_H
 #define TIDE_WEIGHTS_JSON_H
 
+#include "base/printable.h"
 #include "src/weights/tensor.h"
 #include "tide_config.h"
 
@@ -19,7 +20,7 @@ TIDE_NODISCARD static inline tide_status tide_weights_json_parse(const char *tex
         return tide_fail(TIDE_ERROR_NO_MEMORY, "weights %.600s: no memory to read %s of %zu bytes", origin, what, bytes);
     if (root == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not sound JSON at byte %d: %s", origin, what,
-                         error.position, tide_weights_printable(error.text).text);
+                         error.position, tide_printable(error.text).text);
     if (!json_is_object(root)) {
         json_decref(root);
         return tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: %s is not a JSON object", origin, what);

@@ -7,6 +7,7 @@
  *
  * Headers are freed as soon as their tensors are placed: what stays is a place a tensor and a handle a file.
  */
+#include "base/printable.h"
 #include "src/weights/header.h"
 #include "src/weights/index.h"
 #include "src/weights/reader_internal.h"
@@ -107,14 +108,14 @@ static tide_status entry_check(const tide_weights_entry *entry, const char *path
     if (!dtype_find(entry->dtype, dtype))
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "weights %.600s: tensor %s has dtype %s, it must be BF16, F16 or F32", path,
-                         tide_weights_printable(entry->name).text, tide_weights_printable(entry->dtype).text);
+                         tide_printable(entry->name).text, tide_printable(entry->dtype).text);
     if (shape_is_right(entry, tensor))
         return TIDE_OK;
     char found[SHAPE_BYTES], wanted[SHAPE_BYTES];
     shape_text(entry->rank, entry->shape, found);
     shape_text(tensor->rank, tensor->shape, wanted);
     return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s has shape %s, it must be %s", path,
-                     tide_weights_printable(entry->name).text, found, wanted);
+                     tide_printable(entry->name).text, found, wanted);
 }
 
 /* The index must say of the tensor what is true of it. */
@@ -125,12 +126,11 @@ static tide_status entry_check_index(const opening *it, const tide_weights_entry
     if (indexed == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: tensor %s is here, and " TIDE_WEIGHTS_INDEX_NAME " lacks it", path,
-                         tide_weights_printable(entry->name).text);
+                         tide_printable(entry->name).text);
     if (strcmp(indexed, file_name) != 0)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: tensor %s is here, and " TIDE_WEIGHTS_INDEX_NAME " places it in %s",
-                         path, tide_weights_printable(entry->name).text,
-                         tide_weights_printable(indexed).text);
+                         path, tide_printable(entry->name).text, tide_printable(indexed).text);
     return TIDE_OK;
 }
 
@@ -147,7 +147,7 @@ static tide_status entry_take(const opening *it, const tide_weights_entry *entry
         return indexed;
     if (found == NULL && !is_twin)
         return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s is none of the model's %zu",
-                         file->path, tide_weights_printable(entry->name).text, it->names->count);
+                         file->path, tide_printable(entry->name).text, it->names->count);
     const size_t tensor = is_twin ? it->names->twin_of : found->tensor;
     tide_weights_place *place = is_twin ? &it->weights->twin : &it->weights->places[tensor];
     if (place->file != NULL)
@@ -274,7 +274,7 @@ static tide_status file_take(const opening *it, const tide_weights_file *file, c
     if (lacking != NULL)
         status = tide_fail(TIDE_ERROR_CORRUPT,
                            "weights %.600s: tensor %s is missing, " TIDE_WEIGHTS_INDEX_NAME " places it here",
-                           file->path, tide_weights_printable(lacking).text);
+                           file->path, tide_printable(lacking).text);
     for (size_t i = 0; i < header.count && status == TIDE_OK; i++)
         status = entry_take(it, &header.entries[i], file, file_name, data_offset);
     tide_weights_header_free(&header);
@@ -300,7 +300,7 @@ static tide_status missing_check(const opening *it, const char *path)
     if (missing > 1)
         snprintf(others, sizeof others, ", and %zu other%s", missing - 1, missing == 2 ? "" : "s");
     return tide_fail(TIDE_ERROR_MISMATCH, "weights %.600s: tensor %s of shape %s is missing%s", path,
-                     tide_weights_printable(first->name).text, shape, others);
+                     tide_printable(first->name).text, shape, others);
 }
 
 static tide_status shards_take(opening *it)
@@ -404,10 +404,10 @@ static tide_status nothing_fail(const tide_files *files, const char *folder)
         return tide_fail(TIDE_ERROR_UNSUPPORTED,
                          "weights %.600s: %s is there without " TIDE_WEIGHTS_INDEX_NAME
                          ", and it must be that or be called " TIDE_WEIGHTS_SINGLE_NAME,
-                         folder, tide_weights_printable(other.name).text);
+                         folder, tide_printable(other.name).text);
     return tide_fail(TIDE_ERROR_UNSUPPORTED,
                      "weights %.600s: only %s is there, convert it to " TIDE_WEIGHTS_SINGLE_NAME " first",
-                     folder, tide_weights_printable(other.name).text);
+                     folder, tide_printable(other.name).text);
 }
 
 static tide_status folder_take(opening *it)

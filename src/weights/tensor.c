@@ -1,5 +1,7 @@
 #include "src/weights/tensor.h"
 
+#include "base/printable.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +59,7 @@ tide_status tide_weights_by_name(const tide_weights_tensor *tensors, size_t coun
     for (size_t i = 0; i < count; i++) {
         if (!tensor_is_valid(&tensors[i], &left_elements))
             return tide_fail(TIDE_ERROR_ARGUMENT, "weights: tensor %zu (%s) has no valid name or shape", i,
-                             tide_weights_printable(tensors[i].name != NULL ? tensors[i].name : "NULL").text);
+                             tide_printable(tensors[i].name != NULL ? tensors[i].name : "NULL").text);
     }
     tide_weights_named *sorted = malloc(count * sizeof *sorted);
     if (sorted == NULL)
@@ -67,28 +69,13 @@ tide_status tide_weights_by_name(const tide_weights_tensor *tensors, size_t coun
     qsort(sorted, count, sizeof *sorted, compare_names);
     for (size_t i = 1; i < count; i++) {
         if (strcmp(sorted[i - 1].name, sorted[i].name) == 0) {
-            const tide_status status = tide_fail(
-                TIDE_ERROR_ARGUMENT, "weights: tensors %zu and %zu are both called %s", sorted[i - 1].tensor,
-                sorted[i].tensor, tide_weights_printable(sorted[i].name).text);
+            const tide_status status =
+                tide_fail(TIDE_ERROR_ARGUMENT, "weights: tensors %zu and %zu are both called %s",
+                          sorted[i - 1].tensor, sorted[i].tensor, tide_printable(sorted[i].name).text);
             free(sorted);
             return status;
         }
     }
     *by_name = sorted;
     return TIDE_OK;
-}
-
-tide_weights_text tide_weights_printable(const char *text)
-{
-    tide_weights_text printable;
-    const size_t most = sizeof printable.text - 1;
-    size_t length = 0;
-    for (; text[length] != '\0' && length < most; length++) {
-        const unsigned char byte = (unsigned char)text[length];
-        printable.text[length] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
-    }
-    if (text[length] != '\0')
-        memcpy(printable.text + most - 3, "...", 3);
-    printable.text[length] = '\0';
-    return printable;
 }

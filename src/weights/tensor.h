@@ -43,10 +43,4 @@ typedef struct tide_weights_named {
 TIDE_NODISCARD tide_status tide_weights_by_name(const tide_weights_tensor *tensors, size_t count,
                                                 tide_weights_named **by_name);
 
-/* Text out of a file, fit for a line of message: without control characters, cut where it is long. */
-typedef struct tide_weights_text {
-    char text[160];
-} tide_weights_text;
-tide_weights_text tide_weights_printable(const char *text);
-
 #endif

@@ -9,6 +9,7 @@
 #include "src/weights/convert.h"
 #include "src/weights/reader_internal.h"
 
+#include "base/printable.h"
 #include "kernels/cpu/team.h"
 
 #include <assert.h>
@@ -80,8 +81,8 @@ static tide_status read_values(const tide_weights *weights, size_t tensor, uint6
     const uint64_t elements = tide_weights_elements(&weights->tensors[tensor]);
     if (first > elements || count > elements - first)
         return tide_fail(TIDE_ERROR_ARGUMENT, "weights: tensor %s has %llu elements, not %llu from %llu on",
-                         tide_weights_printable(weights->tensors[tensor].name).text,
-                         (unsigned long long)elements, (unsigned long long)count, (unsigned long long)first);
+                         tide_printable(weights->tensors[tensor].name).text, (unsigned long long)elements,
+                         (unsigned long long)count, (unsigned long long)first);
     const tide_weights_place *place = &weights->places[tensor];
     const size_t element_bytes = tide_weights_dtype_bytes(place->dtype);
     atomic_int error = 0;

@@ -4,6 +4,7 @@
  * The buffer holds a part of a tensor as fp32 and, behind that, rounded. */
 #include "src/weights/writer.h"
 
+#include "base/printable.h"
 #include "kernels/cpu/team.h"
 #include "src/weights/convert.h"
 #include "src/weights/shards.h"
@@ -101,7 +102,7 @@ static tide_status values_round(const writing *it, const tide_weights_tensor *te
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "weights: element %" PRIu64
                          " of tensor %s is %g, fp16 ends at 65504: use bf16 or fp32",
-                         first + bad, tide_weights_printable(tensor->name).text, (double)it->values[bad]);
+                         first + bad, tide_printable(tensor->name).text, (double)it->values[bad]);
     const rounding round = {dtype, it->values, it->rounded, count};
     tide_team_run((count + SLICE_ELEMENTS - 1) / SLICE_ELEMENTS, count, slice_round, &round);
     return TIDE_OK;
