@@ -405,6 +405,28 @@ static void malformed_configs_are_refused_by_field(void **unused)
         }
 }
 
+/* What a file says can neither end a message's line nor steer the terminal. */
+static void text_of_a_config_is_quoted_without_control_characters(void **unused)
+{
+    (void)unused;
+    static const refusal cases[] = {
+        {"evil\\n\\u001b[31m", "", TIDE_ERROR_UNSUPPORTED,
+         "field \"model_type\" is \"evil??[31m\", only gpt2, llama, mistral, qwen2, qwen3 are built"},
+        {"llama", ",\"layer_types\":[\"\\r\\u009b1m\"]", TIDE_ERROR_UNSUPPORTED,
+         "field \"layer_types\" is \"??1m\", only \"full_attention\" is built"},
+        {"llama", ",\"num_experts\":\"\\u007f\"", TIDE_ERROR_UNSUPPORTED,
+         "field \"num_experts\" is \"?\", only null is built"},
+        {"llama", ",\"rope_scaling\":{\"type\":\"\\u001b[1m\"}", TIDE_ERROR_UNSUPPORTED,
+         "field \"rope_scaling.type\" is ?[1m, only default, linear, llama3 and yarn are built"},
+        {"llama", ",\"rope_scaling\":{\"\\u001b[1m\":{}}", TIDE_ERROR_UNSUPPORTED,
+         "field \"rope_scaling.?[1m\" is an object; positions by kinds of layers are not built"},
+        {"llama", ",\"\x7f\xc2\x9b\":1,\"\x7f\xc2\x9b\":2", TIDE_ERROR_CORRUPT,
+         "not JSON at line 1, column 267: duplicate object key near '\"??\"'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_refused(&cases[i]);
+}
+
 /* A needed field that is another one's, missing or wrong. */
 static void assert_changed_is_refused(const char *piece, const char *instead, tide_status wanted,
                                       const char *line)
@@ -627,6 +649,7 @@ int main(void)
         cmocka_unit_test(kinds_of_positions_are_read_in_either_form),
         cmocka_unit_test(other_networks_are_refused_by_field_and_value),
         cmocka_unit_test(malformed_configs_are_refused_by_field),
+        cmocka_unit_test(text_of_a_config_is_quoted_without_control_characters),
         cmocka_unit_test(needed_fields_are_checked),
         cmocka_unit_test(widths_of_heads_are_whole_where_head_dim_is_absent),
         cmocka_unit_test(a_changed_field_is_checked),

@@ -234,7 +234,7 @@ static void a_twin_must_have_its_tensors_values(void **state)
         assert_ok(tide_weights_open(at->dir, &names, &weights));
         assert_int_equal(tide_weights_check_twin(weights), differs ? TIDE_ERROR_MISMATCH : TIDE_OK);
         if (differs)
-            assert_message_has("tensor b has other values than a");
+            assert_non_null(strstr(tide_message(), "tensor b has other values than a"));
         char path[256];
         snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
         assert_int_equal(truncate(path, 700000), 0);

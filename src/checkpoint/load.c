@@ -14,6 +14,7 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
+#include "base/printable.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/reader.h"
@@ -294,8 +295,8 @@ static tide_status mark_saved(loading *load, const char *path, const tide_manife
         tide_checkpoint_tensor *tensor = find_saved(load, manifest->frozen[i], &from);
         if (tensor == NULL)
             return tide_fail(TIDE_ERROR_MISMATCH,
-                             "checkpoint %.900s: its frozen tensor %.255s is none of the model's", path,
-                             manifest->frozen[i]);
+                             "checkpoint %.900s: its frozen tensor %s is none of the model's", path,
+                             tide_printable(manifest->frozen[i]).text);
         if (tensor->frozen)
             return tide_fail(TIDE_ERROR_CORRUPT,
                              "checkpoint %.900s: its manifest says twice that %s is frozen", path,

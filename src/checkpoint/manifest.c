@@ -15,6 +15,7 @@
  */
 #include "src/checkpoint/manifest.h"
 
+#include "base/printable.h"
 #include "src/checkpoint/crc32c.h"
 #include "src/state/train_state_json.h"
 #include "tide_config.h"
@@ -270,7 +271,7 @@ tide_status tide_manifest_parse(const char *text, size_t bytes, const char *orig
                          bytes);
     if (root == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: not JSON at line %d, column %d: %s", origin,
-                         error.line, error.column, error.text);
+                         error.line, error.column, tide_printable(error.text).text);
     tide_manifest parsed = {.frozen = NULL};
     status = body_parse(root, origin, &parsed);
     json_decref(root);

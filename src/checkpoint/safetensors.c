@@ -8,6 +8,7 @@
  */
 #include "src/checkpoint/safetensors.h"
 
+#include "base/printable.h"
 #include "tide_config.h"
 
 #include <assert.h>
@@ -220,8 +221,8 @@ static tide_status entry_check(const json_t *entry, const char *origin, const ti
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: tensor %s lacks a dtype, shape or data_offsets",
                          origin, tensor->name);
     if (strcmp(dtype, "F32") != 0)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "checkpoint %s: tensor %s has dtype %.16s, it must be F32",
-                         origin, tensor->name, dtype);
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "checkpoint %s: tensor %s has dtype %s, it must be F32",
+                         origin, tensor->name, tide_printable(dtype).text);
     tide_status status = shape_check(shape, origin, tensor);
     if (status != TIDE_OK)
         return status;

@@ -5,6 +5,7 @@
  */
 #include "src/model/config_json.h"
 
+#include "base/printable.h"
 #include "src/model/config_rope.h"
 #include "src/model/family.h"
 #include "tide_config.h"
@@ -95,8 +96,8 @@ static tide_status read_word(const json_t *item, const char *origin, const char 
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be the string \"%s\"", origin, key,
                          word);
     if (strcmp(json_string_value(item), word) != 0)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is \"%.64s\", only \"%s\" is built",
-                         origin, key, json_string_value(item), word);
+        return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is \"%s\", only \"%s\" is built",
+                         origin, key, tide_printable(json_string_value(item)).text, word);
     return TIDE_OK;
 }
 
@@ -118,8 +119,8 @@ static tide_status refuse_value(const json_t *item, const char *origin, const ch
 {
     char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
     const tide_status status =
-        tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is %.64s, only null is built", origin, key,
-                  text ? text : "there");
+        tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is %s, only null is built", origin, key,
+                  tide_printable(text ? text : "there").text);
     free(text);
     return status;
 }
@@ -161,8 +162,8 @@ static tide_status refuse_type(const json_t *type, const char *origin)
     if (!json_is_string(type))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"model_type\" must be a string, one of %s",
                          origin, names);
-    return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"model_type\" is \"%.64s\", only %s are built",
-                     origin, json_string_value(type), names);
+    return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"model_type\" is \"%s\", only %s are built",
+                     origin, tide_printable(json_string_value(type)).text, names);
 }
 
 /* GPT-2's MLP has four widths, whatever asks for it. */
@@ -215,7 +216,7 @@ tide_status tide_model_config_parse(const char *text, size_t bytes, const char *
                          bytes);
     if (root == NULL)
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: not JSON at line %d, column %d: %s", origin,
-                         error.line, error.column, error.text);
+                         error.line, error.column, tide_printable(error.text).text);
     tide_model_config parsed;
     const tide_status status = read_config(root, origin, &parsed);
     json_decref(root);

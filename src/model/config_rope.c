@@ -1,6 +1,7 @@
 /* rope_theta and rope_scaling, or rope_parameters: two forms of one thing. */
 #include "src/model/config_rope.h"
 
+#include "base/printable.h"
 #include "src/model/rope.h"
 #include "tide_config.h"
 
@@ -80,8 +81,9 @@ static tide_status read_kind_named(const json_t *scaling, const char *within, co
             return TIDE_OK;
         }
     return tide_fail(json_is_string(type) ? TIDE_ERROR_UNSUPPORTED : TIDE_ERROR_CORRUPT,
-                     "model %s: field \"%s%s\" is %.64s, only default, linear, llama3 and yarn are built",
-                     origin, within, key, json_is_string(type) ? json_string_value(type) : "no string");
+                     "model %s: field \"%s%s\" is %s, only default, linear, llama3 and yarn are built",
+                     origin, within, key,
+                     tide_printable(json_is_string(type) ? json_string_value(type) : "no string").text);
 }
 
 /* Under rope_type or its older name, type; under both, they must agree. */
@@ -111,8 +113,8 @@ static tide_status check_flat(const json_t *scaling, const char *within, const c
         if (json_is_object(item))
             return tide_fail(
                 TIDE_ERROR_UNSUPPORTED,
-                "model %s: field \"%s%.64s\" is an object; positions by kinds of layers are not built",
-                origin, within, key);
+                "model %s: field \"%s%s\" is an object; positions by kinds of layers are not built", origin,
+                within, tide_printable(key).text);
     }
     return TIDE_OK;
 }

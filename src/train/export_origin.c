@@ -1,6 +1,7 @@
 /* The origin that a folder of checkpoints keeps: what an export of them copies from the folder that the run began with. */
 #include "src/train/export_internal.h"
 
+#include "base/printable.h"
 #include "src/files/whole.h"
 
 #include <errno.h>
@@ -60,7 +61,7 @@ static int foreign_visit(void *visitor, const char *name)
     if (tide_export_goes_along(name, true))
         return 0;
     it->status = tide_fail(TIDE_ERROR_STATE, "%.900s holds %.200s, which no run has kept there: move it away",
-                           it->folder, name);
+                           it->folder, tide_printable(name).text);
     return ECANCELED;
 }
 
