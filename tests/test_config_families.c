@@ -116,14 +116,15 @@ static void absent_and_null_fields_have_the_familys_values(void **unused)
     }
 }
 
-/* A config.json without what plain_of() adds. */
-static tide_status parse_absent(const char *family, tide_model_config *config)
+/* A config.json without what plain_of() adds, and of so many positions, four digits. */
+static tide_status parse_absent(const char *family, const char *context, tide_model_config *config)
 {
     char text[TEXT_BYTES];
     write_text(text, family, "");
     const char *added = plain_of(family, "");
     char *at = strstr(text, added);
     memmove(at, at + strlen(added), strlen(at + strlen(added)) + 1);
+    memcpy(strstr(text, "4096"), context, 4);
     return tide_model_config_parse(text, strlen(text), "my.json", config);
 }
 
@@ -134,15 +135,17 @@ static void what_is_absent_means_what_it_means_to_transformers(void **unused)
     (void)unused;
     tide_model_config config;
     for (size_t i = 2; i < FAMILIES; i++) {
-        assert_int_equal(parse_absent(families[i], &config), TIDE_ERROR_CORRUPT);
+        assert_int_equal(parse_absent(families[i], "4096", &config), TIDE_ERROR_CORRUPT);
         assert_non_null(strstr(tide_message(), "must be a multiple of num_key_value_heads, which is 32"));
     }
     config = read_config("mistral", ",\"sliding_window\":null");
     assert_int_equal(config.kv_heads, 8);
-    assert_int_equal(parse_absent("mistral", &config), TIDE_ERROR_UNSUPPORTED);
-    assert_string_equal(
-        tide_message(),
-        "model my.json: field \"sliding_window\" is missing, which means 4096; only null is built");
+    assert_int_equal(parse_absent("mistral", "4096", &config),
+                     TIDE_OK); /* the window has as many positions */
+    assert_int_equal(parse_absent("mistral", "4097", &config), TIDE_ERROR_UNSUPPORTED);
+    assert_string_equal(tide_message(),
+                        "model my.json: field \"sliding_window\" is missing, which means 4096, only null or "
+                        "max_position_embeddings (4097) or more is built");
 }
 
 /* Where a family has such a field; where it has none, it is passed over as transformers does. */
@@ -163,10 +166,34 @@ static void biases_are_the_familys_and_the_configs(void **unused)
     }
 }
 
+/* A window of upper layers, where there are three layers and 4096 positions: transformers has none in any of these. */
+static void a_window_that_no_layer_uses_may_be_there(void **unused)
+{
+    (void)unused;
+    static const char *const texts[] = {
+        ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":3",
+        ",\"use_sliding_window\":true,\"sliding_window\":64", /* of 28 layers and more */
+        ",\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0",
+        ",\"use_sliding_window\":true,\"sliding_window\":4096,\"max_window_layers\":0",
+        ",\"use_sliding_window\":true,\"max_window_layers\":0", /* 4096 */
+        ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":0,\"layer_types\":"
+        "[\"full_attention\",\"full_attention\",\"full_attention\"]", /* it says so */
+        ",\"use_sliding_window\":true,\"sliding_window\":4096,\"layer_types\":"
+        "[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]",
+        ",\"use_sliding_window\":false,\"sliding_window\":0,\"max_window_layers\":\"none\"",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        for (size_t f = 2; f < FAMILIES; f++)
+            (void)read_config(families[f], texts[i]);
+}
+
 static void what_is_not_used_may_be_there(void **unused)
 {
     (void)unused;
     (void)read_config("mistral", ",\"sliding_window\":null");
+    (void)read_config("mistral", ",\"sliding_window\":4096");
+    (void)read_config("mistral", ",\"sliding_window\":8192,\"layer_types\":[\"full_attention\","
+                                 "\"sliding_attention\",\"sliding_attention\"]");
     (void)read_config("qwen2",
                       ",\"sliding_window\":131072,\"use_sliding_window\":false,\"max_window_layers\":28");
     (void)read_config("qwen3",
@@ -277,18 +304,22 @@ static void assert_refused(const refusal *of)
     assert_int_equal(config.layers, 77);
 }
 
+#define THREE_FULL "\"full_attention\",\"full_attention\",\"full_attention\""
+
 static void other_networks_are_refused_by_field_and_value(void **unused)
 {
     (void)unused;
     static const refusal of_a_family[] = {
         {"bert", "", TIDE_ERROR_UNSUPPORTED,
          "field \"model_type\" is \"bert\", only gpt2, llama, mistral, qwen2, qwen3 are built"},
-        {"mistral", ",\"sliding_window\":4096", TIDE_ERROR_UNSUPPORTED,
-         "field \"sliding_window\" is 4096, only null is built"},
-        {"qwen2", ",\"use_sliding_window\":true", TIDE_ERROR_UNSUPPORTED,
-         "field \"use_sliding_window\" is true, only false is built"},
-        {"qwen3", ",\"use_sliding_window\":true", TIDE_ERROR_UNSUPPORTED,
-         "field \"use_sliding_window\" is true, only false is built"},
+        {"mistral", ",\"sliding_window\":4095", TIDE_ERROR_UNSUPPORTED,
+         "field \"sliding_window\" is 4095, only null or max_position_embeddings (4096) or more is built"},
+        {"mistral", ",\"sliding_window\":1,\"layer_types\":[" THREE_FULL "]", TIDE_ERROR_UNSUPPORTED,
+         "field \"sliding_window\" is 1, only null or max_position_embeddings (4096) or more is built"},
+        {"mistral", ",\"sliding_window\":0", TIDE_ERROR_CORRUPT,
+         "field \"sliding_window\" must be null or a whole number of 1 or more"},
+        {"mistral", ",\"sliding_window\":\"all\"", TIDE_ERROR_CORRUPT,
+         "field \"sliding_window\" must be null or a whole number of 1 or more"},
     };
     static const refusal of_all[] = {
         {NULL, ",\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\"]",
@@ -328,6 +359,40 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
         }
 }
 
+/* Of three layers and 4096 positions. */
+static void windows_of_upper_layers_are_refused_where_they_are_used(void **unused)
+{
+    (void)unused;
+    static const refusal of_both[] = {
+        {NULL, ",\"use_sliding_window\":true,\"sliding_window\":4095,\"max_window_layers\":2",
+         TIDE_ERROR_UNSUPPORTED,
+         "field \"use_sliding_window\" is true, only false is built where max_window_layers (2) is below "
+         "num_hidden_layers (3) and sliding_window (4095) below max_position_embeddings (4096)"},
+        {NULL,
+         ",\"use_sliding_window\":true,\"sliding_window\":4095,\"max_window_layers\":-1,\"layer_types\":null",
+         TIDE_ERROR_UNSUPPORTED,
+         "field \"use_sliding_window\" is true, only false is built where max_window_layers (-1) is below "
+         "num_hidden_layers (3) and sliding_window (4095) below max_position_embeddings (4096)"},
+        {NULL,
+         ",\"use_sliding_window\":true,\"sliding_window\":4095,\"max_window_layers\":3,"
+         "\"layer_types\":[\"full_attention\",\"full_attention\",\"sliding_attention\"]",
+         TIDE_ERROR_UNSUPPORTED,
+         "field \"layer_types\" is \"sliding_attention\", only \"full_attention\" is built"},
+        {NULL, ",\"use_sliding_window\":true,\"sliding_window\":-5", TIDE_ERROR_CORRUPT,
+         "field \"sliding_window\" must be null or a whole number of 1 or more"},
+        {NULL, ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":null",
+         TIDE_ERROR_CORRUPT, "field \"max_window_layers\" must be a whole number"},
+        {NULL, ",\"use_sliding_window\":\"no\"", TIDE_ERROR_CORRUPT,
+         "field \"use_sliding_window\" must be true or false"},
+    };
+    for (size_t i = 0; i < sizeof of_both / sizeof of_both[0]; i++)
+        for (size_t f = 2; f < FAMILIES; f++) {
+            refusal of = of_both[i];
+            of.family = families[f];
+            assert_refused(&of);
+        }
+}
+
 static void malformed_configs_are_refused_by_field(void **unused)
 {
     (void)unused;
@@ -350,6 +415,12 @@ static void malformed_configs_are_refused_by_field(void **unused)
          "field \"layer_types\" must be a list of \"full_attention\""},
         {NULL, ",\"layer_types\":[7]", TIDE_ERROR_CORRUPT,
          "field \"layer_types\" must be the string \"full_attention\""},
+        {NULL, ",\"layer_types\":[\"full_attention\",\"full_attention\"]", TIDE_ERROR_CORRUPT,
+         "field \"layer_types\" has 2 items, it must have num_hidden_layers, 3"},
+        {NULL, ",\"layer_types\":[" THREE_FULL ",\"full_attention\"]", TIDE_ERROR_CORRUPT,
+         "field \"layer_types\" has 4 items, it must have num_hidden_layers, 3"},
+        {NULL, ",\"layer_types\":[]", TIDE_ERROR_CORRUPT,
+         "field \"layer_types\" has 0 items, it must have num_hidden_layers, 3"},
         {NULL, ",\"rope_theta\":0", TIDE_ERROR_CORRUPT, "field \"rope_theta\" must be a number of 1 or more"},
         {NULL, ",\"rope_theta\":\"1e6\"", TIDE_ERROR_CORRUPT,
          "field \"rope_theta\" must be a number of 1 or more"},
@@ -645,9 +716,11 @@ int main(void)
         cmocka_unit_test(absent_and_null_fields_have_the_familys_values),
         cmocka_unit_test(what_is_absent_means_what_it_means_to_transformers),
         cmocka_unit_test(biases_are_the_familys_and_the_configs),
+        cmocka_unit_test(a_window_that_no_layer_uses_may_be_there),
         cmocka_unit_test(what_is_not_used_may_be_there),
         cmocka_unit_test(kinds_of_positions_are_read_in_either_form),
         cmocka_unit_test(other_networks_are_refused_by_field_and_value),
+        cmocka_unit_test(windows_of_upper_layers_are_refused_where_they_are_used),
         cmocka_unit_test(malformed_configs_are_refused_by_field),
         cmocka_unit_test(text_of_a_config_is_quoted_without_control_characters),
         cmocka_unit_test(needed_fields_are_checked),

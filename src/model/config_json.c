@@ -7,6 +7,7 @@
 
 #include "base/printable.h"
 #include "src/model/config_rope.h"
+#include "src/model/config_window.h"
 #include "src/model/family.h"
 #include "tide_config.h"
 
@@ -101,19 +102,6 @@ static tide_status read_word(const json_t *item, const char *origin, const char 
     return TIDE_OK;
 }
 
-static tide_status read_words(const json_t *item, const char *origin, const tide_config_field *field)
-{
-    if (!json_is_array(item))
-        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a list of \"%s\"", origin,
-                         field->key, field->word);
-    for (size_t i = 0; i < json_array_size(item); i++) {
-        const tide_status status = read_word(json_array_get(item, i), origin, field->key, field->word);
-        if (status != TIDE_OK)
-            return status;
-    }
-    return TIDE_OK;
-}
-
 /* A value that has no place here, in few words. */
 static tide_status refuse_value(const json_t *item, const char *origin, const char *key)
 {
@@ -132,19 +120,13 @@ static tide_status read_field(const json_t *root, const char *origin, const tide
     const json_t *item = field_item(root, field->key);
     if (field->kind == TIDE_FIELD_SIZE)
         return read_size_field(root, origin, field, at);
-    if (!item && field->needed && json_object_get(root, field->key) == NULL)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                         "model %s: field \"%s\" is missing, which means %s; only null is built", origin,
-                         field->key, field->word);
-    if (!item)
+    if (!item || field->kind == TIDE_FIELD_WINDOW)
         return TIDE_OK;
     switch (field->kind) {
     case TIDE_FIELD_REAL:
         return read_real(item, origin, field, at);
     case TIDE_FIELD_WORD:
         return read_word(item, origin, field->key, field->word);
-    case TIDE_FIELD_ALL_WORDS:
-        return read_words(item, origin, field);
     case TIDE_FIELD_NOTHING:
         return refuse_value(item, origin, field->key);
     default:
@@ -192,6 +174,8 @@ static tide_status read_config(const json_t *root, const char *origin, tide_mode
     tide_status status = TIDE_OK;
     for (size_t i = 0; i < family->field_count && status == TIDE_OK; i++)
         status = read_field(root, origin, &family->fields[i], config);
+    if (status == TIDE_OK)
+        status = tide_config_window_check(root, origin, config);
     if (status == TIDE_OK && family->rotary)
         status = tide_config_rope_read(root, origin, config);
     if (status != TIDE_OK)
@@ -231,8 +215,7 @@ tide_status tide_model_config_parse(const char *text, size_t bytes, const char *
 
 static bool is_written(const tide_config_field *field)
 {
-    return (field->kind != TIDE_FIELD_NOTHING || field->needed) &&
-           field->kind != TIDE_FIELD_ALL_WORDS; /* which say themselves by being absent */
+    return field->kind != TIDE_FIELD_NOTHING; /* which says itself by being absent */
 }
 
 /* NULL: no memory. */
@@ -252,6 +235,8 @@ static json_t *field_to_json(const tide_config_field *field, const tide_model_co
         return json_false();
     case TIDE_FIELD_WORD:
         return json_string(field->word);
+    case TIDE_FIELD_WINDOW:
+        return config->family->window == TIDE_WINDOW_UPPER ? json_false() : json_null();
     default:
         return json_null();
     }

@@ -76,9 +76,17 @@ typedef enum tide_field_kind {
     TIDE_FIELD_TRUE,      /* only true is built */
     TIDE_FIELD_FALSE,     /* only false is built */
     TIDE_FIELD_WORD,      /* only `word` is built */
-    TIDE_FIELD_NOTHING,   /* only null is built; needed: to be absent means `word` */
-    TIDE_FIELD_ALL_WORDS, /* a list of which every item is `word` */
+    TIDE_FIELD_NOTHING,   /* only null is built; not written */
+    TIDE_FIELD_WINDOW,    /* config_window.h's; written as what means no window */
 } tide_field_kind;
+
+/* What of config.json says which layers' attention sees no more than a window of positions. */
+typedef enum tide_window {
+    TIDE_WINDOW_UNREAD = 0, /* nothing */
+    TIDE_WINDOW_TYPES,      /* layer_types */
+    TIDE_WINDOW_ALL,        /* sliding_window: in every layer */
+    TIDE_WINDOW_UPPER,      /* layer_types, else max_window_layers: from that layer on, if use_sliding_window */
+} tide_window;
 
 typedef struct tide_config_field {
     const char *key;
@@ -103,6 +111,7 @@ struct tide_family {
     const tide_config_field *fields; /* in the order in which they are read and written */
     size_t field_count;
     tide_model_config defaults; /* of fields that need not be there */
+    tide_window window;
     bool rms_norm;              /* else layer norm */
     bool swiglu;                /* else GELU */
     bool rotary;                /* else a position embedding */

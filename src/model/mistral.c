@@ -1,9 +1,9 @@
-/* Mistral (Jiang et al. 2023) without its sliding window: Llama's blocks without biases. */
+/* Mistral (Jiang et al. 2023) without a sliding window in use: Llama's blocks without biases. */
 #include "src/model/llama.h"
 
 static const tide_config_field fields[] = {
     TIDE_LLAMA_COMMON_FIELDS,
-    {.key = "sliding_window", .kind = TIDE_FIELD_NOTHING, .needed = true, .word = "4096"},
+    {.key = "sliding_window", .kind = TIDE_FIELD_WINDOW},
 };
 
 static const tide_model_config presets[] = {
@@ -17,6 +17,7 @@ const tide_family tide_family_mistral = {
     .presets = presets,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
+    .window = TIDE_WINDOW_ALL,
     .defaults = {.norm_epsilon = 1e-6, .kv_heads = 8, .rope = {.theta = 10000}},
     .complete = tide_llama_complete,
 };

@@ -10,7 +10,7 @@ static void complete(tide_model_config *config)
 
 static const tide_config_field fields[] = {
     TIDE_LLAMA_COMMON_FIELDS,
-    {.key = "use_sliding_window", .kind = TIDE_FIELD_FALSE},
+    {.key = "use_sliding_window", .kind = TIDE_FIELD_WINDOW},
 };
 
 static const tide_model_config presets[] = {
@@ -35,6 +35,7 @@ const tide_family tide_family_qwen2 = {
     .presets = presets,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
+    .window = TIDE_WINDOW_UPPER,
     .defaults = {.norm_epsilon = 1e-6, .kv_heads = 32, .rope = {.theta = 10000}},
     .complete = complete,
 };

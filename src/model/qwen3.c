@@ -3,7 +3,7 @@
 
 static const tide_config_field fields[] = {
     TIDE_LLAMA_COMMON_FIELDS,
-    {.key = "use_sliding_window", .kind = TIDE_FIELD_FALSE},
+    {.key = "use_sliding_window", .kind = TIDE_FIELD_WINDOW},
     {"attention_bias", NULL, TIDE_FIELD_FLAG, false, offsetof(tide_model_config, attention_bias), 0, NULL},
 };
 
@@ -42,6 +42,7 @@ const tide_family tide_family_qwen3 = {
     .presets = presets,
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
+    .window = TIDE_WINDOW_UPPER,
     .defaults = {.norm_epsilon = 1e-6, .kv_heads = 32, .head_width = 128, .rope = {.theta = 10000}},
     .head_norms = true,
     .complete = tide_llama_complete,
