@@ -217,6 +217,9 @@ static void kinds_of_positions_are_read_in_either_form(void **unused)
         {",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"default\"}",
          ",\"rope_theta\":5e5,\"rope_parameters\":{\"rope_type\":null}",
          {.theta = 500000}},
+        {",\"rope_scaling\":{}",
+         ",\"rope_parameters\":{\"partial_rotary_factor\":1.0,\"factor\":null}",
+         {.theta = 10000}},
         {",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}",
          ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":4.0,\"rope_theta\":10000}",
          {.theta = 10000, .kind = TIDE_ROPE_LINEAR, .factor = 4}},
@@ -348,6 +351,8 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
          "field \"partial_rotary_factor\" is 0.5, only 1 is built"},
         {NULL, ",\"rope_parameters\":{\"rope_theta\":1e4,\"partial_rotary_factor\":0.25}",
          TIDE_ERROR_UNSUPPORTED, "field \"rope_parameters.partial_rotary_factor\" is 0.25, only 1 is built"},
+        {NULL, ",\"rope_scaling\":{\"partial_rotary_factor\":0.25}", TIDE_ERROR_UNSUPPORTED,
+         "field \"rope_scaling.partial_rotary_factor\" is 0.25, only 1 is built"},
     };
     for (size_t i = 0; i < sizeof of_a_family / sizeof of_a_family[0]; i++)
         assert_refused(&of_a_family[i]);
@@ -435,6 +440,13 @@ static void malformed_configs_are_refused_by_field(void **unused)
         {NULL, ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"type\":\"linear\",\"factor\":2}",
          TIDE_ERROR_CORRUPT,
          "\"rope_scaling.rope_type\" is yarn and \"rope_scaling.type\" is linear, they must be equal"},
+        {NULL, ",\"rope_scaling\":{\"factor\":8}", TIDE_ERROR_CORRUPT,
+         "field \"rope_scaling.factor\" is there without \"rope_scaling.rope_type\", which must say what it "
+         "is for"},
+        {NULL, ",\"rope_parameters\":{\"rope_theta\":1e4,\"rope_type\":null,\"type\":null,\"\\n\":8}",
+         TIDE_ERROR_CORRUPT,
+         "field \"rope_parameters.?\" is there without \"rope_parameters.rope_type\", which must say what it "
+         "is for"},
         {NULL, ",\"rope_scaling\":{\"type\":\"linear\"}", TIDE_ERROR_CORRUPT,
          "field \"rope_scaling.factor\" is missing, linear positions need it"},
         {NULL, ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", TIDE_ERROR_CORRUPT,

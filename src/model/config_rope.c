@@ -119,6 +119,25 @@ static tide_status check_flat(const json_t *scaling, const char *within, const c
     return TIDE_OK;
 }
 
+/* Without a type positions are default's, which other numbers would contradict. */
+static tide_status check_untyped(const json_t *scaling, const char *within, const char *origin)
+{
+    const char *key;
+    json_t *item;
+    if (item_of(scaling, "rope_type") || item_of(scaling, "type"))
+        return TIDE_OK;
+    json_object_foreach((json_t *)scaling, key, item)
+    {
+        if (!json_is_null(item) && strcmp(key, "rope_theta") != 0 &&
+            strcmp(key, "partial_rotary_factor") != 0)
+            return tide_fail(TIDE_ERROR_CORRUPT,
+                             "model %s: field \"%s%s\" is there without \"%srope_type\", which must say what "
+                             "it is for",
+                             origin, within, tide_printable(key).text, within);
+    }
+    return TIDE_OK;
+}
+
 static tide_status read_scaling(const json_t *scaling, const char *within, const char *origin,
                                 tide_rope *rope)
 {
@@ -126,6 +145,8 @@ static tide_status read_scaling(const json_t *scaling, const char *within, const
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%.*s\" must be an object", origin,
                          (int)strlen(within) - 1, within);
     tide_status status = check_flat(scaling, within, origin);
+    if (status == TIDE_OK)
+        status = check_untyped(scaling, within, origin);
     if (status == TIDE_OK)
         status = read_kind(scaling, within, origin, rope);
     for (size_t i = 0; status == TIDE_OK && i < NUMBERS; i++) {
@@ -197,7 +218,7 @@ tide_status tide_config_rope_read(const json_t *root, const char *origin, tide_m
     status = read_scaling(scaling, within, origin, &config->rope);
     if (status == TIDE_OK && one)
         status = read_number(scaling, within, "rope_theta", 1, origin, &config->rope.theta);
-    if (status == TIDE_OK && one)
+    if (status == TIDE_OK)
         status = check_partial(scaling, within, origin);
     if (status == TIDE_OK && config->rope.kind == TIDE_ROPE_YARN)
         status = read_yarn(scaling, within, origin, config);
