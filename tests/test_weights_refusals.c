@@ -125,6 +125,21 @@ static void a_folder_without_such_weights_is_refused(void **state)
     assert_refused(path, &small, TIDE_ERROR_IO, "/model.safetensors: can't be opened: Not a directory");
 }
 
+static void a_link_that_leads_nowhere_is_refused_as_one(void **state)
+{
+    const scratch *at = *state;
+    char path[128];
+    put_text(at->dir, "consolidated.safetensors", "");
+    snprintf(path, sizeof path, "%s/" INDEX, at->dir);
+    assert_int_equal(symlink("../blobs/gone", path), 0);
+    assert_refused(at->dir, &small, TIDE_ERROR_IO,
+                   "/" INDEX ": a link that leads nowhere, it must be the file or lead to it");
+    snprintf(path, sizeof path, "%s/model.safetensors", at->dir);
+    assert_int_equal(symlink("../blobs/gone", path), 0);
+    assert_refused(at->dir, &small, TIDE_ERROR_IO,
+                   AT "a link that leads nowhere, it must be the file or lead to it");
+}
+
 /* ---- refusals of shards ---- */
 
 static void shards_that_are_not_as_the_index_says_are_refused(void **state)
@@ -189,6 +204,7 @@ int main(void)
         in_folder(a_file_that_is_not_sound_or_not_the_models_is_refused),
         in_folder(a_file_that_is_no_safetensors_file_is_refused),
         in_folder(a_folder_without_such_weights_is_refused),
+        in_folder(a_link_that_leads_nowhere_is_refused_as_one),
         in_folder(shards_that_are_not_as_the_index_says_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

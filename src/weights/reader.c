@@ -372,9 +372,10 @@ static tide_status single_take(opening *it, const tide_weights_file *file)
     return status == TIDE_OK ? missing_check(it, weights->opened[0].path) : status;
 }
 
-/* A name of weights that can't be read as they are; of several, the first by its bytes. */
+/* A name of weights that can't be read as they are; of several, the first by its bytes. And one that is read, and wasn't there. */
 typedef struct other_format {
     char name[256];
+    const char *nowhere; /* NULL: none */
 } other_format;
 
 static int other_format_see(void *visitor, const char *name)
@@ -382,6 +383,10 @@ static int other_format_see(void *visitor, const char *name)
     static const char *const patterns[] = {"pytorch_model*.bin",  "*.safetensors", "*.gguf", "*.pth",
                                            "flax_model*.msgpack", "tf_model*.h5"};
     other_format *other = visitor;
+    if (strcmp(name, TIDE_WEIGHTS_SINGLE_NAME) == 0)
+        other->nowhere = TIDE_WEIGHTS_SINGLE_NAME;
+    else if (strcmp(name, TIDE_WEIGHTS_INDEX_NAME) == 0 && other->nowhere == NULL)
+        other->nowhere = TIDE_WEIGHTS_INDEX_NAME;
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
         if (fnmatch(patterns[i], name, 0) == 0 && (other->name[0] == '\0' || strcmp(name, other->name) < 0))
             snprintf(other->name, sizeof other->name, "%s", name);
@@ -391,10 +396,14 @@ static int other_format_see(void *visitor, const char *name)
 
 static tide_status nothing_fail(const tide_files *files, const char *folder)
 {
-    other_format other = {""};
+    other_format other = {"", NULL};
     const int error = files->list(files->context, folder, other_format_see, &other);
     if (error != 0)
         return open_fail(folder, error);
+    if (other.nowhere != NULL)
+        return tide_fail(TIDE_ERROR_IO,
+                         "weights %.600s/%s: a link that leads nowhere, it must be the file or lead to it",
+                         folder, other.nowhere);
     if (other.name[0] == '\0')
         return tide_fail(TIDE_ERROR_IO,
                          "weights %.600s: neither " TIDE_WEIGHTS_SINGLE_NAME " nor " TIDE_WEIGHTS_INDEX_NAME
