@@ -60,7 +60,7 @@ static int foreign_visit(void *visitor, const char *name)
     looking *it = visitor;
     if (tide_export_goes_along(name, true))
         return 0;
-    it->status = tide_fail(TIDE_ERROR_STATE, "%.900s holds %.200s, which no run has kept there: move it away",
+    it->status = tide_fail(TIDE_ERROR_STATE, "%.900s holds %s, which no run has kept there: move it away",
                            it->folder, tide_printable(name).text);
     return ECANCELED;
 }
