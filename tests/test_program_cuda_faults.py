@@ -29,7 +29,7 @@ WAYS = (("--device-memory", "10MiB", "--optimizer-placement", "device"),
         ("--device-memory", "8MiB", "--optimizer-placement", "host"))
 ALL = "TIDE_TEST_ALL" in os.environ
 # Calls from the first on, of all the others, of each function, and commands; every so many runs are gone on from.
-FIRST_CALLS, CALLS, OF_A_NAME, COMMANDS, SEEDS = 4, 3, 1, 3, 1
+FIRST_CALLS, CALLS, OF_A_NAME, COMMANDS, SEEDS = 2, 2, 1, 3, 1
 RESUME_EVERY = 4
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The program on the CUDA module: the same bits whatever the budgets, and nearly the host's.
+"""The program on the CUDA module: the same bits whatever the budgets, and nearly the host's. GPT-2 in bf16 and fp16, a Qwen3 in fp32.
 
 usage: test_program_on_cuda.py PROGRAM FOLDER fake|gpu          prints TAP
 FOLDER holds the libtidepool_cuda.so. fake: that of tests/cuda/fake, which tells on stderr what breaks CUDA's rules: a run is
@@ -17,6 +17,10 @@ STEPS = 2
 # 24 MiB of model data in chunks of 2 MiB, some 14 of them; the tight budget holds a few beside the region.
 MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 192, "n_head": 3, "n_positions": 32, "vocab_size": 257,
          "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new"}
+# All that Llama's families have: RMS norms, theirs of heads too, rotary positions, heads that share keys, SwiGLU, a head of its own.
+QWEN3 = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "head_dim": 80, "intermediate_size": 320, "max_position_embeddings": 32, "vocab_size": 257, "rms_norm_eps": 1e-6,
+         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
 ROOM_BYTES = 4 * MIB
 # What the module says where there is no GPU; anything else that it may say is a failure.
 NO_GPU = re.compile("no NVIDIA driver|driver is too old|there is no cuda:0")
@@ -26,7 +30,7 @@ PINNED = re.compile(r"^pinned [0-9.]+ [KMG]iB of host memory in [0-9.]+ s with [
 
 
 def train(bench, device, *options):
-    return bench.run("--model", bench.folder / "model.json", "--data", bench.text, "--device", device, "--steps", STEPS,
+    return bench.run("--model", bench.folder / ("qwen3.json" if "fp32" in options else "gpt2.json"), "--data", bench.text, "--device", device, "--steps", STEPS,
                      "--batch-tokens", 32, "--sample", 0, "--eval-every", 0, "--chunk-size", "2MiB", "--threads", 1, *options)
 
 
@@ -132,7 +136,8 @@ def main():
         print(f"1..0 # SKIP no GPU: {why}")
         return
     bench = Bench(sys.argv[1], False)
-    (bench.folder / "model.json").write_text(json.dumps(MODEL))
+    (bench.folder / "gpt2.json").write_text(json.dumps(MODEL))
+    (bench.folder / "qwen3.json").write_text(json.dumps(QWEN3))
     try:
         check_threads(bench, sys.argv[3] == "fake")
         full, budget = check_dtype(bench, "bf16")

@@ -115,7 +115,7 @@ static void compare_some_variants(tide_dtype dtype, double clip, unsigned first,
 
 static void compare_variants(tide_dtype dtype, double clip, unsigned first)
 {
-    compare_some_variants(dtype, clip, first, test_thin(2));
+    compare_some_variants(dtype, clip, first, test_thin(2) * test_thin_family(2));
 }
 
 static void no_variant_changes_a_bit_with_clipping(void **state)

@@ -23,7 +23,8 @@ if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
 fi
 if [ -z "$quick" ]; then
     whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
-    sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_large pool_faults pool_random trainer_bits trainer_faults"
+    sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_large pool_faults pool_random trainer_bits trainer_faults
+        trainer_frozen trainer_golden trainer_vocabulary"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents kernels_large adam"
     result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
@@ -101,9 +102,10 @@ export LSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 for name in $sanitized; do
     run "sanitized_$name" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
 done
-# tools/test.sh leaves trainer_bits to this one, and of trainer_faults Llama, all of which Qwen3 has.
+# tools/test.sh leaves trainer_bits to this one, of trainer_faults Llama, all of which Qwen3 has, and of every family's what is
+# alike.
 [ -n "$quick" ] || for family in llama qwen3; do
-    for name in trainer_bits trainer_faults; do
+    for name in trainer_bits trainer_faults trainer_frozen; do
         run "sanitized_${name}_$family" env TIDEPOOL_TEST_FAMILY=$family CMOCKA_MESSAGE_OUTPUT=TAP \
             "$build-sanitize/tests/test_$name"
     done

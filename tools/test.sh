@@ -3,7 +3,8 @@
 #
 #   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
 #             toolkit also the CUDA module, as PTX (nothing of it runs without a GPU: those tests say so)
-#   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration)
+#   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration); where the
+#             processor has no AVX-512, full has been just that, and it is not run again
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
 #   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and one test of each part passes
@@ -41,7 +42,8 @@ configure() { # LABEL OPTIONS...
     say "$label: building"
     tide_build_folder "$build/$label" || return 1
     if [ -f "$build/$label/build.ninja" ]; then verb=configure; else verb=setup; fi
-    meson $verb "$build/$label" -Dwerror=true -Dtests=enabled "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
+    # Lines for reports and no more for a debugger: an eighth of the time to build.
+    meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Ddebug=false -Dc_args=-g1 "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
 compile() { # LABEL [TARGET ...]: ninja speaks only when it fails
@@ -89,10 +91,10 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
 # orderings away on purpose, so that its races are real. Nor the products once more with oneDNN held to AVX2: ours are
 # watched in either case, and oneDNN is not built with a sanitizer. The GPU's kernels on the CPU, whose shared memory and order are
-# watched in every configuration, and what is long, trainer_bits of every family and kernels at large sizes, are left to
-# tools/campaign.sh.
+# watched in every configuration, and what is long, trainer_bits of every family, golden runs and kernels at large sizes, are left
+# to tools/campaign.sh.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_avx2|matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_avx2|matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # PyPI's perfetto reads what `tidepool trace perfetto` writes. Where it can't be had that test reads with a parser of its own alone.
 pypi_install() {
@@ -109,6 +111,10 @@ run_full() {
 }
 
 run_avx2() {
+    if ! grep -qm 1 avx512 /proc/cpuinfo; then
+        say "avx2: this processor has nothing beyond AVX2: full was that"
+        case " $wanted " in *" full "*) return ;; esac
+    fi
     [ -f "$build/full.built" ] || { configure full -Dgpu_architectures=ptx90 && compile full; } || { fail_count avx2; return; }
     ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|gpt2_vocabulary|trainer|trainer_golden|trainer_bits(_[a-z0-9]+)?|trainer_fp16(_llama)?|trainer_vocabulary|kernels_matmul)$' 3
 }
