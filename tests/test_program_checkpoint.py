@@ -108,6 +108,8 @@ def small_disk(bench):
              "3 MiB is free; take --keep 1, which needs 2.8 MiB, or --save weights, which needs 1.4 MiB, or another folder", command=train())
     run = Run(train("--keep", 1))
     bench.tap.ok(run.status == 0, "and --keep 1, which the refusal names, does", run)
+    one_line(bench, "an export takes its part of the same disk", 1, "need 2.8 MiB of room there, 2.* MiB is free beside what --export needs; "
+             "take --save weights", command=train("--keep", 1, "--export", disk / "out"))
 
 
 def saves_weights(bench, whole):

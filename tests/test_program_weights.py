@@ -232,6 +232,13 @@ def defaults(bench):
                      for key, value in (("lr", 1e-5), ("weight_decay", 0))), "they are the run's own", said)
     run = bench.run(*train(bench, model, "--lr", "1e-3", "--weight-decay", "0.05", "--sample", 3))
     bench.tap.ok("lr 0.001 " in run.out and "weight decay 0.05," in run.out and "sample of 3 tokens" in run.out, "what is given counts", run)
+    wide = llama_config("llama", vocab_size=258)
+    tensors = tensors_of(wide, ["BF16"])
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        tensors[name] = ("BF16", [258, WIDTH], encode("BF16", values_of(name, 258 * WIDTH)))
+    told = f"{bench.text} is taken as bytes, which are not this model's tokens"
+    others = bench.run(*train(bench, folder_write(bench.folder / "wide", wide, tensors), "--steps", 1))
+    bench.tap.ok(others.status == 0 and told in others.out and told not in run.out, "a text to a model of other tokens is told of", others)
     run = bench.run(*train(bench, model / "config.json", "--steps", 1))
     bench.tap.ok(run.status == 0 and "lr 0.0006 " in run.out and "weight decay 0.1," in run.out and "begins with" not in run.out,
                  "of a config.json by itself the sizes count alone", run)

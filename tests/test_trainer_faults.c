@@ -247,7 +247,8 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
     track truth;
     undisturbed(&options, &truth);
     uint32_t met = 0, torn = 0;
-    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &torn); n += 11 * test_thin(6) * test_thin_family(2))
+    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &torn);
+         n += 11 * test_thin(6) * test_thin_family(2))
         met++;
     assert_true(met > 10 / (test_thin(5) * test_thin_family(2)));
     assert_true(torn <

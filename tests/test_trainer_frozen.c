@@ -116,7 +116,7 @@ static void compare_variants(const frozen_set *set, unsigned first, tide_dtype d
     options.pool.dtype = dtype;
     options.clip = clip;
     run(&options, STEPS, set->what, &truth);
-    for (size_t i = first % 3; i < VARIANTS; i += 3 * (test_thin(2) * test_thin_family(2) > 1 ? 2 : 1)) {
+    for (size_t i = first % 3; i < VARIANTS; i += 3 * (test_thin(2) * test_thin_family(2) > 1 ? 2U : 1U)) {
         char what[96];
         track other;
         tide_trainer_options of_variant = options;

@@ -38,7 +38,7 @@ static const char command_name[] = "tidepool train";
 static volatile sig_atomic_t signal_seen;
 
 /* Steps that wait for their counters: the last one, and one whose updates run on. */
-enum { WAITING_STEPS_MAX = 8 };
+enum { WAITING_STEPS_MAX = 8, BYTES_VOCABULARY = 257 /* a byte, and an end of text */ };
 
 typedef struct train_run {
     tide_train_settings settings;
@@ -249,6 +249,11 @@ static void run_print(const train_run *run)
     if (run->settings.from_weights && tide_trainer_computes(run->trainer) &&
         !tide_trainer_resumed_get(run->trainer)->resumed)
         printf("begins with the weights in %s\n", run->options.weights);
+    if (run->settings.from_weights && tide_trainer_data_format(run->trainer) == TIDE_DATA_FORMAT_BYTES &&
+        model->vocab_size > BYTES_VOCABULARY)
+        printf("%s is taken as bytes, which are not this model's tokens: to build on what it knows, train on "
+               "shards of ids\n",
+               run->settings.data);
 }
 
 /* A run's checkpoints have the files that their export copies beside them, from the first one on. One that goes on has them

@@ -158,6 +158,11 @@ bool tide_trainer_computes(const tide_trainer *trainer)
     return trainer->computes;
 }
 
+tide_data_format tide_trainer_data_format(const tide_trainer *trainer)
+{
+    return trainer->data ? tide_data_count(trainer->data).format : TIDE_DATA_FORMAT_SHARDS;
+}
+
 const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer)
 {
     return &trainer->resumed;

@@ -145,6 +145,9 @@ const tide_train_state *tide_trainer_state(const tide_trainer *trainer);
 /* False on the null device: no loss, nothing to evaluate, sample or save. */
 bool tide_trainer_computes(const tide_trainer *trainer);
 
+/* What its tokens come from; SHARDS without data. */
+tide_data_format tide_trainer_data_format(const tide_trainer *trainer);
+
 /* What create found to resume from. */
 typedef struct tide_trainer_resumed {
     bool resumed;               /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
