@@ -21,7 +21,8 @@ static const struct way {
             {"recomputed, micro-batches of 2", true, 2},
             {"kept, micro-batches of 1", false, 1}};
 
-enum { WAYS = sizeof ways / sizeof ways[0] };
+/* Twenty steps of the cases behind the first 13, which combine what those have, are made in one way each. */
+enum { WAYS = sizeof ways / sizeof ways[0], RUN_IN_ALL_WAYS = 13 };
 
 /* --- loss and gradients --- */
 
@@ -144,8 +145,10 @@ static void check_run(const family_case *of, const struct way *way)
 static void twenty_steps_are_transformers(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < FAMILY_CASES * WAYS; i += test_thin(4))
-        check_run(&golden.cases[i / WAYS], &ways[i % WAYS]);
+    unsigned runs = 0;
+    for (unsigned i = 0; i < FAMILY_CASES * WAYS; i++)
+        if ((i / WAYS < RUN_IN_ALL_WAYS || i % WAYS == i / WAYS % WAYS) && runs++ % test_thin(4) == 0)
+            check_run(&golden.cases[i / WAYS], &ways[i % WAYS]);
 }
 
 /* --- finite differences --- */
