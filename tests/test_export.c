@@ -268,6 +268,8 @@ static void an_origin_that_cant_be_kept_is_refused(void **unused)
     } cases[] = {
         {"{" SIZES ", \"d\\u0074ype\": \"float32\"}", TIDE_ERROR_UNSUPPORTED,
          "hf/config.json spells its dtype with escapes"},
+        {"{" SIZES ", \"t\\u006frch_dtype\": \"bfloat16\"}", TIDE_ERROR_UNSUPPORTED,
+         "hf/config.json spells its dtype with escapes"},
         {"{\"n_inner\": 16, " SIZES "}", TIDE_ERROR_UNSUPPORTED, "n_inner"},
         {"{" SIZES, TIDE_ERROR_CORRUPT, "hf/config.json"},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 8, \"n_head\": 2, \"n_positions\": 4, "

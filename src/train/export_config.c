@@ -51,10 +51,11 @@ static bool same_model(const tide_model_config *a, const tide_model_config *b)
 static tide_status dtype_check(const char *text, const char *path, const char *word)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
-    json_t *root = json_loads(text, 0, NULL);
-    if (root == NULL)
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && json_error_code(&error) != json_error_duplicate_key)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "export: no memory for %.900s", path);
-    bool right = true;
+    bool right = root != NULL; /* one that is spelled with escapes got a twin */
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const json_t *value = json_object_get(root, keys[i]);
         right = right &&
