@@ -1,5 +1,5 @@
 /* Text out of files, made fit for messages. */
-#include "base/printable.h"
+#include "src/files/printable.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -14,11 +14,11 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
-#include "base/printable.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/reader.h"
 #include "src/checkpoint/safetensors.h"
+#include "src/files/printable.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -15,8 +15,8 @@
  */
 #include "src/checkpoint/manifest.h"
 
-#include "base/printable.h"
 #include "src/checkpoint/crc32c.h"
+#include "src/files/printable.h"
 #include "src/state/train_state_json.h"
 #include "tide_config.h"
 

@@ -8,7 +8,7 @@
  */
 #include "src/checkpoint/safetensors.h"
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "tide_config.h"
 
 #include <assert.h>

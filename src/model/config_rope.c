@@ -1,7 +1,7 @@
 /* rope_theta and rope_scaling, or rope_parameters: two forms of one thing. */
 #include "src/model/config_rope.h"
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/model/rope.h"
 #include "tide_config.h"
 

@@ -5,7 +5,7 @@
  * Mistral's do whatever layer_types says. */
 #include "src/model/config_window.h"
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/model/family.h"
 #include "tide_config.h"
 

@@ -1,7 +1,7 @@
 /* The origin that a folder of checkpoints keeps: what an export of them copies from the folder that the run began with. */
 #include "src/train/export_internal.h"
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/files/whole.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * and dtype need, and sorted by place the tensors cover the data without gap and overlap, as safetensors itself demands. */
 #include "src/weights/header.h"
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/weights/json.h"
 
 #include <inttypes.h>

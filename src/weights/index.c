@@ -1,6 +1,6 @@
 #include "src/weights/index.h"
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/weights/json.h"
 
 #include <stdlib.h>

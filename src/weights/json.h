@@ -2,7 +2,7 @@
 #ifndef TIDE_WEIGHTS_JSON_H
 #define TIDE_WEIGHTS_JSON_H
 
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/weights/tensor.h"
 #include "tide_config.h"
 

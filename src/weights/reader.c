@@ -7,7 +7,7 @@
  *
  * Headers are freed as soon as their tensors are placed: what stays is a place a tensor and a handle a file.
  */
-#include "base/printable.h"
+#include "src/files/printable.h"
 #include "src/weights/header.h"
 #include "src/weights/index.h"
 #include "src/weights/reader_internal.h"

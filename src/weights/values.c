@@ -9,8 +9,8 @@
 #include "src/weights/convert.h"
 #include "src/weights/reader_internal.h"
 
-#include "base/printable.h"
 #include "kernels/cpu/team.h"
+#include "src/files/printable.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,8 +4,8 @@
  * The buffer holds a part of a tensor as fp32 and, behind that, rounded. */
 #include "src/weights/writer.h"
 
-#include "base/printable.h"
 #include "kernels/cpu/team.h"
+#include "src/files/printable.h"
 #include "src/weights/convert.h"
 #include "src/weights/shards.h"
 

@@ -1,6 +1,6 @@
 /* Text out of files, made fit for messages. */
-#ifndef TIDE_BASE_PRINTABLE_H
-#define TIDE_BASE_PRINTABLE_H
+#ifndef TIDE_FILES_PRINTABLE_H
+#define TIDE_FILES_PRINTABLE_H
 
 #include <stdbool.h>
 

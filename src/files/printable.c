@@ -1,5 +1,5 @@
 /* A message is one line on somebody's terminal: what a file says must neither end the line nor steer the terminal. */
-#include "base/printable.h"
+#include "src/files/printable.h"
 
 #include <stddef.h>
 #include <string.h>
