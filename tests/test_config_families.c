@@ -198,6 +198,8 @@ static void what_is_not_used_may_be_there(void **unused)
                       ",\"sliding_window\":131072,\"use_sliding_window\":false,\"max_window_layers\":28");
     (void)read_config("qwen3",
                       ",\"sliding_window\":null,\"use_sliding_window\":false,\"max_window_layers\":3");
+    for (size_t f = 0; f < FAMILIES; f++)
+        (void)read_config(families[f], ",\"num_experts\":0,\"num_local_experts\":0");
     (void)read_config("llama", ",\"pretraining_tp\":1,\"partial_rotary_factor\":1.0");
     assert_int_equal(read_config("qwen3", ",\"head_dim\":20").head_width,
                      20); /* heads x head_dim is not hidden_size */
@@ -329,9 +331,9 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
          TIDE_ERROR_UNSUPPORTED,
          "field \"layer_types\" is \"sliding_attention\", only \"full_attention\" is built"},
         {NULL, ",\"num_experts\":128", TIDE_ERROR_UNSUPPORTED,
-         "field \"num_experts\" is 128, only null is built"},
+         "field \"num_experts\" is 128, only null or 0 is built"},
         {NULL, ",\"num_local_experts\":8", TIDE_ERROR_UNSUPPORTED,
-         "field \"num_local_experts\" is 8, only null is built"},
+         "field \"num_local_experts\" is 8, only null or 0 is built"},
         {NULL, ",\"attn_logit_softcapping\":50.0", TIDE_ERROR_UNSUPPORTED,
          "field \"attn_logit_softcapping\" is 50.0, only null is built"},
         {NULL, ",\"final_logit_softcapping\":30.0", TIDE_ERROR_UNSUPPORTED,
@@ -498,7 +500,7 @@ static void text_of_a_config_is_quoted_without_control_characters(void **unused)
         {"llama", ",\"layer_types\":[\"\\r\\u009b1m\"]", TIDE_ERROR_UNSUPPORTED,
          "field \"layer_types\" is \"??1m\", only \"full_attention\" is built"},
         {"llama", ",\"num_experts\":\"\\u007f\"", TIDE_ERROR_UNSUPPORTED,
-         "field \"num_experts\" is \"?\", only null is built"},
+         "field \"num_experts\" is \"?\", only null or 0 is built"},
         {"llama", ",\"rope_scaling\":{\"type\":\"\\u001b[1m\"}", TIDE_ERROR_UNSUPPORTED,
          "field \"rope_scaling.type\" is ?[1m, only default, linear, llama3 and yarn are built"},
         {"llama", ",\"rope_scaling\":{\"\\u001b[1m\":{}}", TIDE_ERROR_UNSUPPORTED,
@@ -524,6 +526,19 @@ static void assert_changed_is_refused(const char *piece, const char *instead, ti
         snprintf(whole, sizeof whole, "model my.json: %s", line);
         assert_int_equal(tide_model_config_parse(changed, strlen(changed), "my.json", &config), wanted);
         assert_string_equal(tide_message(), whole);
+    }
+}
+
+static void swish_is_silu(void **unused)
+{
+    (void)unused;
+    for (size_t f = 0; f < FAMILIES; f++) {
+        char text[TEXT_BYTES], changed[TEXT_BYTES + 8];
+        tide_model_config config;
+        write_text(text, families[f], "");
+        const char *at = strstr(text, "silu");
+        snprintf(changed, sizeof changed, "%.*sswish%s", (int)(at - text), text, at + strlen("silu"));
+        assert_int_equal(tide_model_config_parse(changed, strlen(changed), "my.json", &config), TIDE_OK);
     }
 }
 
@@ -735,6 +750,7 @@ int main(void)
         cmocka_unit_test(windows_of_upper_layers_are_refused_where_they_are_used),
         cmocka_unit_test(malformed_configs_are_refused_by_field),
         cmocka_unit_test(text_of_a_config_is_quoted_without_control_characters),
+        cmocka_unit_test(swish_is_silu),
         cmocka_unit_test(needed_fields_are_checked),
         cmocka_unit_test(widths_of_heads_are_whole_where_head_dim_is_absent),
         cmocka_unit_test(a_changed_field_is_checked),

@@ -91,24 +91,30 @@ static tide_status read_switch(const json_t *item, const char *origin, const tid
     return TIDE_OK;
 }
 
+/* Another name of the same function? */
+static bool is_same_word(const char *found, const char *word)
+{
+    return strcmp(found, word) == 0 || (strcmp(found, "swish") == 0 && strcmp(word, "silu") == 0);
+}
+
 static tide_status read_word(const json_t *item, const char *origin, const char *key, const char *word)
 {
     if (!json_is_string(item))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be the string \"%s\"", origin, key,
                          word);
-    if (strcmp(json_string_value(item), word) != 0)
+    if (!is_same_word(json_string_value(item), word))
         return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is \"%s\", only \"%s\" is built",
                          origin, key, tide_printable(json_string_value(item)).text, word);
     return TIDE_OK;
 }
 
 /* A value that has no place here, in few words. */
-static tide_status refuse_value(const json_t *item, const char *origin, const char *key)
+static tide_status refuse_value(const json_t *item, const char *origin, const char *key, const char *built)
 {
     char *text = json_dumps(item, JSON_ENCODE_ANY | JSON_COMPACT);
     const tide_status status =
-        tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is %s, only null is built", origin, key,
-                  tide_printable(text ? text : "there").text);
+        tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"%s\" is %s, only %s is built", origin, key,
+                  tide_printable(text ? text : "there").text, built);
     free(text);
     return status;
 }
@@ -128,7 +134,11 @@ static tide_status read_field(const json_t *root, const char *origin, const tide
     case TIDE_FIELD_WORD:
         return read_word(item, origin, field->key, field->word);
     case TIDE_FIELD_NOTHING:
-        return refuse_value(item, origin, field->key);
+        return refuse_value(item, origin, field->key, "null");
+    case TIDE_FIELD_NO_COUNT:
+        return json_is_integer(item) && json_integer_value(item) == 0
+                   ? TIDE_OK
+                   : refuse_value(item, origin, field->key, "null or 0");
     default:
         return read_switch(item, origin, field, at);
     }
@@ -215,7 +225,7 @@ tide_status tide_model_config_parse(const char *text, size_t bytes, const char *
 
 static bool is_written(const tide_config_field *field)
 {
-    return field->kind != TIDE_FIELD_NOTHING; /* which says itself by being absent */
+    return field->kind != TIDE_FIELD_NOTHING && field->kind != TIDE_FIELD_NO_COUNT;
 }
 
 /* NULL: no memory. */

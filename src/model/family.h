@@ -77,6 +77,7 @@ typedef enum tide_field_kind {
     TIDE_FIELD_FALSE,     /* only false is built */
     TIDE_FIELD_WORD,      /* only `word` is built */
     TIDE_FIELD_NOTHING,   /* only null is built; not written */
+    TIDE_FIELD_NO_COUNT,  /* the same, or 0 */
     TIDE_FIELD_WINDOW,    /* config_window.h's; written as what means no window */
 } tide_field_kind;
 

@@ -22,8 +22,8 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
     {"vocab_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, vocab_size), 16777216, NULL},                \
     {"rms_norm_eps", NULL, TIDE_FIELD_REAL, false, offsetof(tide_model_config, norm_epsilon), 0, NULL},                  \
     {"tie_word_embeddings", NULL, TIDE_FIELD_FLAG, false, offsetof(tide_model_config, tied), 0, NULL},                   \
-    {.key = "num_experts", .kind = TIDE_FIELD_NOTHING},                                                                  \
-    {.key = "num_local_experts", .kind = TIDE_FIELD_NOTHING},                                                            \
+    {.key = "num_experts", .kind = TIDE_FIELD_NO_COUNT},                                                                 \
+    {.key = "num_local_experts", .kind = TIDE_FIELD_NO_COUNT},                                                           \
     {.key = "attn_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                       \
     {.key = "final_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                      \
     {.key = "quantization_config", .kind = TIDE_FIELD_NOTHING}
