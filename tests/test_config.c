@@ -140,6 +140,12 @@ static void other_networks_are_refused_by_field(void **unused)
     assert_refused("null", "128", TIDE_ERROR_UNSUPPORTED, "\"n_inner\" is 128");
     assert_refused("\"resid_pdrop\":0.1", "\"scale_attn_by_inverse_layer_idx\":true", TIDE_ERROR_UNSUPPORTED,
                    "scale_attn_by_inverse_layer_idx");
+    assert_refused("\"resid_pdrop\":0.1", "\"compression_config\":{}", TIDE_ERROR_UNSUPPORTED,
+                   "\"compression_config\" is {}, only null is built");
+    assert_refused("\"resid_pdrop\":0.1", "\"quantization_config\":{\"bits\":4}", TIDE_ERROR_UNSUPPORTED,
+                   "\"quantization_config\" is {\"bits\":4}, only null is built");
+    assert_refused("\"resid_pdrop\":0.1", "\"is_causal\":false", TIDE_ERROR_UNSUPPORTED,
+                   "\"is_causal\" is false, only true is built");
 }
 
 static void an_unknown_model_names_the_presets(void **unused)

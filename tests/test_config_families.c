@@ -199,7 +199,7 @@ static void what_is_not_used_may_be_there(void **unused)
     (void)read_config("qwen3",
                       ",\"sliding_window\":null,\"use_sliding_window\":false,\"max_window_layers\":3");
     for (size_t f = 0; f < FAMILIES; f++)
-        (void)read_config(families[f], ",\"num_experts\":0,\"num_local_experts\":0");
+        (void)read_config(families[f], ",\"num_experts\":0,\"num_local_experts\":0,\"is_causal\":true");
     (void)read_config("llama", ",\"pretraining_tp\":1,\"partial_rotary_factor\":1.0");
     assert_int_equal(read_config("qwen3", ",\"head_dim\":20").head_width,
                      20); /* heads x head_dim is not hidden_size */
@@ -340,6 +340,10 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
          "field \"final_logit_softcapping\" is 30.0, only null is built"},
         {NULL, ",\"quantization_config\":{\"bits\":4}", TIDE_ERROR_UNSUPPORTED,
          "field \"quantization_config\" is {\"bits\":4}, only null is built"},
+        {NULL, ",\"compression_config\":{\"format\":\"pack\"}", TIDE_ERROR_UNSUPPORTED,
+         "field \"compression_config\" is {\"format\":\"pack\"}, only null is built"},
+        {NULL, ",\"is_causal\":false", TIDE_ERROR_UNSUPPORTED,
+         "field \"is_causal\" is false, only true is built"},
         {NULL, ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":2.0}", TIDE_ERROR_UNSUPPORTED,
          "field \"rope_scaling.rope_type\" is dynamic, only default, linear, llama3 and yarn are built"},
         {NULL, ",\"rope_scaling\":{\"type\":\"longrope\"}", TIDE_ERROR_UNSUPPORTED,

@@ -77,7 +77,7 @@ static tide_status read_real(const json_t *item, const char *origin, const tide_
 static tide_status read_switch(const json_t *item, const char *origin, const tide_config_field *field,
                                bool *value)
 {
-    const bool any = field->kind == TIDE_FIELD_FLAG, right = field->kind == TIDE_FIELD_TRUE;
+    const bool any = field->kind == TIDE_FIELD_FLAG, right = field->kind != TIDE_FIELD_FALSE;
     if (!json_is_boolean(item))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be %s", origin, field->key,
                          any     ? "true or false"
@@ -225,7 +225,8 @@ tide_status tide_model_config_parse(const char *text, size_t bytes, const char *
 
 static bool is_written(const tide_config_field *field)
 {
-    return field->kind != TIDE_FIELD_NOTHING && field->kind != TIDE_FIELD_NO_COUNT;
+    return field->kind != TIDE_FIELD_NOTHING && field->kind != TIDE_FIELD_NO_COUNT &&
+           field->kind != TIDE_FIELD_NOT_FALSE;
 }
 
 /* NULL: no memory. */

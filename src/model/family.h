@@ -75,6 +75,7 @@ typedef enum tide_field_kind {
     TIDE_FIELD_FLAG,      /* bool at `offset` */
     TIDE_FIELD_TRUE,      /* only true is built */
     TIDE_FIELD_FALSE,     /* only false is built */
+    TIDE_FIELD_NOT_FALSE, /* only true is built, which it is when absent; not written */
     TIDE_FIELD_WORD,      /* only `word` is built */
     TIDE_FIELD_NOTHING,   /* only null is built; not written */
     TIDE_FIELD_NO_COUNT,  /* the same, or 0 */

@@ -26,7 +26,9 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
     {.key = "num_local_experts", .kind = TIDE_FIELD_NO_COUNT},                                                           \
     {.key = "attn_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                       \
     {.key = "final_logit_softcapping", .kind = TIDE_FIELD_NOTHING},                                                      \
-    {.key = "quantization_config", .kind = TIDE_FIELD_NOTHING}
+    {.key = "quantization_config", .kind = TIDE_FIELD_NOTHING},                                                          \
+    {.key = "compression_config", .kind = TIDE_FIELD_NOTHING},                                                           \
+    {.key = "is_causal", .kind = TIDE_FIELD_NOT_FALSE}
 
 /* What is the same in each of them, of its tide_family. */
 #define TIDE_LLAMA_FAMILY                                                                                                \
