@@ -264,6 +264,18 @@ static void kinds_of_positions_are_read_in_either_form(void **unused)
           .beta_fast = 16,
           .beta_slow = 2,
           .exact = true}},
+        {",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":null,\"original_max_position_embeddings\":"
+         "1024}",
+         ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":"
+         "1024,"
+         "\"mscale\":0,\"mscale_all_dim\":0.0}",
+         {.theta = 10000,
+          .kind = TIDE_ROPE_YARN,
+          .factor = 4, /* max_position_embeddings of the original */
+          .original_context = 1024,
+          .attention_factor = 0.1 * log(4) + 1,
+          .beta_fast = 32,
+          .beta_slow = 1}},
         {",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":3,\"mscale\":1.0,\"mscale_all_dim\":0.5,"
          "\"truncate\":null}",
          ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":3,\"mscale\":1,\"mscale_all_dim\":0.5,"
@@ -461,6 +473,14 @@ static void malformed_configs_are_refused_by_field(void **unused)
          "field \"rope_parameters.factor\" must be a number of 1 or more"},
         {NULL, ",\"rope_parameters\":{\"rope_type\":\"yarn\"}", TIDE_ERROR_CORRUPT,
          "field \"rope_parameters.factor\" is missing, yarn positions need it"},
+        {NULL, ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":null}", TIDE_ERROR_CORRUPT,
+         "field \"rope_parameters.factor\" is missing, yarn positions need it"},
+        {NULL,
+         ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":null,\"original_max_position_embeddings\":"
+         "4097}",
+         TIDE_ERROR_CORRUPT, "field \"rope_parameters.factor\" is missing, yarn positions need it"},
+        {NULL, ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"original_max_position_embeddings\":1024}",
+         TIDE_ERROR_CORRUPT, "field \"rope_parameters.factor\" is missing, yarn positions need it"},
         {NULL, ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2,\"truncate\":1}",
          TIDE_ERROR_CORRUPT, "field \"rope_parameters.truncate\" must be true or false"},
         {NULL, ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":-1}", TIDE_ERROR_CORRUPT,

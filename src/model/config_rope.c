@@ -138,9 +138,30 @@ static tide_status check_untyped(const json_t *scaling, const char *within, cons
     return TIDE_OK;
 }
 
-static tide_status read_scaling(const json_t *scaling, const char *within, const char *origin,
-                                tide_rope *rope)
+/* YaRN's factor may be null, though not absent, where the original context is given: transformers then takes their ratio. */
+static void factor_of_contexts(const json_t *scaling, const tide_model_config *config, tide_rope *rope)
 {
+    const double factor = rope->original_context > 0 ? config->context / rope->original_context : 0;
+    if (rope->kind == TIDE_ROPE_YARN && json_is_null(json_object_get(scaling, "factor")) && factor >= 1)
+        rope->factor = factor;
+}
+
+static tide_status check_needed(const tide_rope *rope, const char *within, const char *origin)
+{
+    for (size_t i = 0; i < NUMBERS; i++) {
+        const rope_number *number = &numbers[i];
+        if (number->needed && number->kinds & KIND(rope->kind) &&
+            *(const double *)((const char *)rope + number->offset) == 0)
+            return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" is missing, %s positions need it",
+                             origin, within, number->key, kind_names[rope->kind]);
+    }
+    return TIDE_OK;
+}
+
+static tide_status read_scaling(const json_t *scaling, const char *within, const char *origin,
+                                tide_model_config *config)
+{
+    tide_rope *rope = &config->rope;
     if (!json_is_object(scaling))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%.*s\" must be an object", origin,
                          (int)strlen(within) - 1, within);
@@ -156,16 +177,26 @@ static tide_status read_scaling(const json_t *scaling, const char *within, const
             continue;
         *value = number->otherwise;
         status = read_number(scaling, within, number->key, number->least, origin, value);
-        if (status == TIDE_OK && number->needed && *value == 0)
-            status =
-                tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s%s\" is missing, %s positions need it",
-                          origin, within, number->key, kind_names[rope->kind]);
+    }
+    if (status == TIDE_OK) {
+        factor_of_contexts(scaling, config, rope);
+        status = check_needed(rope, within, origin);
     }
     if (status == TIDE_OK && rope->kind == TIDE_ROPE_LLAMA3 && !(rope->high_factor > rope->low_factor))
         status = tide_fail(TIDE_ERROR_CORRUPT,
                            "model %s: \"%shigh_freq_factor\" is %g, it must be above low_freq_factor, %g",
                            origin, within, rope->high_factor, rope->low_factor);
     return status;
+}
+
+/* 0 is to transformers what absent is. */
+static tide_status read_mscale(const json_t *scaling, const char *within, const char *key, const char *origin,
+                               double *value)
+{
+    const json_t *item = item_of(scaling, key);
+    if (json_is_number(item) && json_number_value(item) == 0)
+        return TIDE_OK;
+    return read_number(scaling, within, key, 0, origin, value);
 }
 
 static tide_status read_yarn(const json_t *scaling, const char *within, const char *origin,
@@ -180,9 +211,9 @@ static tide_status read_yarn(const json_t *scaling, const char *within, const ch
     rope->exact = truncate && json_is_false(truncate);
     if (rope->original_context == 0)
         rope->original_context = config->context;
-    tide_status status = read_number(scaling, within, "mscale", 0, origin, &mscale);
+    tide_status status = read_mscale(scaling, within, "mscale", origin, &mscale);
     if (status == TIDE_OK)
-        status = read_number(scaling, within, "mscale_all_dim", 0, origin, &mscale_all_dim);
+        status = read_mscale(scaling, within, "mscale_all_dim", origin, &mscale_all_dim);
     if (status == TIDE_OK && rope->attention_factor == 0)
         rope->attention_factor = tide_rope_yarn_attention(rope->factor, mscale, mscale_all_dim);
     return status;
@@ -215,7 +246,7 @@ tide_status tide_config_rope_read(const json_t *root, const char *origin, tide_m
     }
     if (status != TIDE_OK || !scaling)
         return status;
-    status = read_scaling(scaling, within, origin, &config->rope);
+    status = read_scaling(scaling, within, origin, config);
     if (status == TIDE_OK && one)
         status = read_number(scaling, within, "rope_theta", 1, origin, &config->rope.theta);
     if (status == TIDE_OK)
