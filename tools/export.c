@@ -7,43 +7,28 @@
 #include "src/checkpoint/folder.h"
 #include "tools/command.h"
 #include "tools/export_options.h"
+#include "tools/stop.h"
 #include "tools/train_report.h"
 #include "tools/units.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char command_name[] = "tidepool export";
 
-/* ---- signals ---- */
-
-static volatile sig_atomic_t signal_seen;
-
-static void on_signal(int number)
-{
-    signal_seen = number;
-}
-
-static void signals_install(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is told by who writes it */
-}
+/* ---- until it is stopped ---- */
 
 static int read_unless_stopped(void *context, int handle, uint64_t offset, void *buffer, size_t bytes,
                                size_t *done)
 {
-    return signal_seen ? ECANCELED : tide_files_posix()->read(context, handle, offset, buffer, bytes, done);
+    return tide_stop_wanted() ? ECANCELED
+                              : tide_files_posix()->read(context, handle, offset, buffer, bytes, done);
 }
 
 static int write_unless_stopped(void *context, int handle, const void *buffer, size_t bytes, size_t *done)
 {
-    return signal_seen ? ECANCELED : tide_files_posix()->write(context, handle, buffer, bytes, done);
+    return tide_stop_wanted() ? ECANCELED : tide_files_posix()->write(context, handle, buffer, bytes, done);
 }
 
 static tide_files files_unless_stopped(void)
@@ -56,8 +41,7 @@ static tide_files files_unless_stopped(void)
 
 static tide_status stopped_fail(const char *out)
 {
-    return tide_fail(TIDE_ERROR_IO, "stopped by %s: nothing is in %.900s",
-                     signal_seen == SIGINT ? "SIGINT" : "SIGTERM", out);
+    return tide_fail(TIDE_ERROR_IO, "stopped by %s: nothing is in %.900s", tide_stop_name(), out);
 }
 
 /* ---- the export ---- */
@@ -98,7 +82,7 @@ static tide_status run(const tide_export_settings *settings)
     tide_making_begin(&making, stderr);
     status = tide_export_checkpoint(&export, found.path);
     tide_making_end(&making);
-    if (status != TIDE_OK && signal_seen)
+    if (status != TIDE_OK && tide_stop_wanted())
         return stopped_fail(settings->out);
     if (status == TIDE_OK)
         printf("%s: the model of %s, in %s\n", settings->out, found.path,
@@ -113,7 +97,7 @@ int tide_command_export(int count, char *const *arguments)
         return TIDE_EXIT_OK;
     }
     tide_export_settings settings;
-    signals_install();
+    tide_stop_install();
     tide_status status = tide_options_parse(&tide_export_table, count, arguments, &settings, NULL);
     if (status == TIDE_OK)
         status = run(&settings);

@@ -20,6 +20,7 @@
 #include "tools/model_text.h"
 #include "tools/options.h"
 #include "tools/rates.h"
+#include "tools/stop.h"
 #include "tools/train_folder.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -28,14 +29,11 @@
 
 #include <assert.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char command_name[] = "tidepool train";
-
-static volatile sig_atomic_t signal_seen;
 
 /* Steps that wait for their counters: the last one, and one whose updates run on. */
 enum { WAITING_STEPS_MAX = 8, BYTES_VOCABULARY = 257 /* a byte, and an end of text */ };
@@ -60,22 +58,6 @@ typedef struct train_run {
     uint64_t lined; /* have their line */
     double unigram; /* entropy of the validation split, NAN if not known */
 } train_run;
-
-/* ---- signals ---- */
-
-static void on_signal(int number)
-{
-    signal_seen = number;
-}
-
-static void signals_install(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is told by who writes it */
-}
 
 /* ---- 1: the machine that the null device imitates ---- */
 
@@ -417,7 +399,7 @@ static tide_status steps_run(train_run *run)
 {
     const tide_train_state *state = tide_trainer_state(run->trainer);
     tide_status status = TIDE_OK;
-    while (status == TIDE_OK && state->step < run->settings.steps && signal_seen == 0) {
+    while (status == TIDE_OK && state->step < run->settings.steps && !tide_stop_wanted()) {
         status = step_run(run);
         if (status == TIDE_OK)
             status = between_steps(run);
@@ -451,9 +433,9 @@ static tide_status ending_save(train_run *run)
         return TIDE_OK;
     if (run->settings.checkpoint != NULL && step > 0 && run->saved_step != step)
         return save(run);
-    if (signal_seen != 0 && run->settings.checkpoint == NULL)
+    if (tide_stop_wanted() && run->settings.checkpoint == NULL)
         tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
-    else if (signal_seen != 0)
+    else if (tide_stop_wanted())
         tide_progress_line(&run->progress, "nothing was saved: %s",
                            step == 0 ? "no step is done" : "the newest checkpoint is of this step");
     return TIDE_OK;
@@ -477,12 +459,12 @@ static tide_status ending_run(train_run *run)
     tide_status status = steps_settle(run);
     if (status != TIDE_OK)
         return status;
-    if (signal_seen != 0)
-        tide_progress_line(&run->progress, "%s: stopped after step %llu",
-                           signal_seen == SIGINT ? "SIGINT" : "SIGTERM", (unsigned long long)step);
+    if (tide_stop_wanted())
+        tide_progress_line(&run->progress, "%s: stopped after step %llu", tide_stop_name(),
+                           (unsigned long long)step);
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
-    bool finished = signal_seen == 0 && tide_trainer_computes(run->trainer);
+    bool finished = !tide_stop_wanted() && tide_trainer_computes(run->trainer);
     if (status == TIDE_OK && finished && run->settings.export != NULL)
         status = export(run);
     else if (status == TIDE_OK && run->settings.export != NULL)
@@ -555,7 +537,7 @@ int tide_command_train(int count, char *const *arguments)
     tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
-    signals_install();
+    tide_stop_install();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);
     tide_progress_close(&run.progress);
