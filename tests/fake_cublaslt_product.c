@@ -332,8 +332,12 @@ static float *gather(const void *data, const layout *matrix, bool by_columns, ui
 static double dot(const float *a, const float *b, uint64_t count)
 {
     double sums[4] = {0};
-    for (uint64_t q = 0; q < count; q++)
-        sums[q % 4] += (double)a[q] * b[q];
+    uint64_t q = 0;
+    for (; q + 4 <= count; q += 4) /* the strands stay in registers */
+        for (uint64_t strand = 0; strand < 4; strand++)
+            sums[strand] += (double)a[q + strand] * b[q + strand];
+    for (uint64_t strand = 0; q < count; strand++, q++)
+        sums[strand] += (double)a[q] * b[q];
     return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
