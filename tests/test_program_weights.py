@@ -510,6 +510,23 @@ def export_ends(bench):
     kept = {path.name: path.read_text() for path in out.iterdir() if path.suffix != ".safetensors"} if out.is_dir() else None
     bench.tap.ok(run.status == 0 and kept == {**ALONG, "config.json": (model / "config.json").read_text().replace("float32", "bfloat16")},
                  "a run that goes on without the folder exports what the checkpoints have kept", run)
+    other = bench.folder / "ends-other"  # whose origin an earlier run left there, and no checkpoint
+    shutil.copytree(saved / "tidepool-origin", other / "tidepool-origin")
+    (other / "tidepool-origin" / "tokenizer.json").write_text("another's")
+    run = bench.run(*train(bench, model / "config.json", "--steps", 4, "--checkpoint", other, "--resume-from", saved / "step-3"))
+    bench.tap.ok(run.status == 0 and (other / "tidepool-origin" / "tokenizer.json").read_text() == ALONG["tokenizer.json"],
+                 "one that goes on elsewhere keeps what its checkpoint had kept, not what lay there", run)
+    mine, linked = bench.folder / "ends-mine", bench.folder / "ends-linked"
+    shutil.copytree(saved / "tidepool-origin", mine)
+    linked.mkdir()
+    (linked / "tidepool-origin").symlink_to(mine)
+    run = bench.run(*train(bench, model, "--checkpoint", linked))
+    bench.tap.ok(run.status == 0 and len(list(mine.iterdir())) == len(ALONG) + 1 and not (linked / "tidepool-origin").is_symlink(),
+                 "a link to a folder of one's own is replaced, and not what it leads to", run)
+    fresh = bench.folder / "ends-fresh"
+    wild = folder_write(bench.folder / "ends-wild", config, {**tensors_of(config, ["BF16"]), "x": ("F32", [1], bytes(4))})
+    one_line(bench, "a run that can't begin", 1, "tensor x", *train(bench, wild, "--checkpoint", fresh, "--export", fresh / "model"))
+    bench.tap.ok(not fresh.exists(), "leaves no folder, though the export was to lie in it")
     for name, part in (("step-9", "is a run's own"), (".tmp-3-1", "is a run's own"), ("tidepool-origin", "there already"),
                        ("step-2/x", "it would go with the checkpoint")):
         one_line(bench, f"export to {name} in the folder of checkpoints", 2, part, command=export(bench, saved, saved / name))

@@ -19,16 +19,23 @@ static const char command_name[] = "tidepool export";
 
 /* ---- until it is stopped ---- */
 
+static bool was_stopped; /* something was not read or written for that */
+
+static bool stops(void)
+{
+    was_stopped = was_stopped || tide_stop_wanted();
+    return was_stopped;
+}
+
 static int read_unless_stopped(void *context, int handle, uint64_t offset, void *buffer, size_t bytes,
                                size_t *done)
 {
-    return tide_stop_wanted() ? ECANCELED
-                              : tide_files_posix()->read(context, handle, offset, buffer, bytes, done);
+    return stops() ? ECANCELED : tide_files_posix()->read(context, handle, offset, buffer, bytes, done);
 }
 
 static int write_unless_stopped(void *context, int handle, const void *buffer, size_t bytes, size_t *done)
 {
-    return tide_stop_wanted() ? ECANCELED : tide_files_posix()->write(context, handle, buffer, bytes, done);
+    return stops() ? ECANCELED : tide_files_posix()->write(context, handle, buffer, bytes, done);
 }
 
 static tide_files files_unless_stopped(void)
@@ -82,7 +89,7 @@ static tide_status run(const tide_export_settings *settings)
     tide_making_begin(&making, stderr);
     status = tide_export_checkpoint(&export, found.path);
     tide_making_end(&making);
-    if (status != TIDE_OK && tide_stop_wanted())
+    if (status != TIDE_OK && was_stopped)
         return stopped_fail(settings->out);
     if (status == TIDE_OK)
         printf("%s: the model of %s, in %s\n", settings->out, found.path,

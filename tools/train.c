@@ -247,7 +247,7 @@ static tide_status origin_keep(const train_run *run)
     bool kept = false;
     if (folder == NULL || !tide_trainer_computes(run->trainer))
         return TIDE_OK;
-    if (tide_trainer_resumed_get(run->trainer)->resumed) {
+    if (tide_trainer_resumed_get(run->trainer)->resumed && !run->folder.elsewhere) {
         const tide_status status = tide_export_origin_kept(tide_files_posix(), folder, origin, &kept);
         if (status != TIDE_OK || kept || origin_of(run) == NULL)
             return status;
@@ -450,7 +450,17 @@ static tide_status export(train_run *run)
     if (status == TIDE_OK)
         tide_progress_line(&run->progress, "exported %s in %s", export.out,
                            tide_weights_dtype_name(export.dtype));
-    return status;
+    return status == TIDE_ERROR_ARGUMENT ? TIDE_ERROR_STATE
+                                         : status; /* values are wrong, not the command line */
+}
+
+/* The model that a save has failed to keep may still be exported, to another disk, say. */
+static tide_status export_in_spite(train_run *run, tide_status failure)
+{
+    char message[1024];
+    (void)snprintf(message, sizeof message, "%s", tide_message());
+    (void)export(run);
+    return tide_fail(failure, "%s", message);
 }
 
 static tide_status ending_run(train_run *run)
@@ -465,8 +475,8 @@ static tide_status ending_run(train_run *run)
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
     bool finished = !tide_stop_wanted() && tide_trainer_computes(run->trainer);
-    if (status == TIDE_OK && finished && run->settings.export != NULL)
-        status = export(run);
+    if (finished && run->settings.export != NULL)
+        status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
     else if (status == TIDE_OK && run->settings.export != NULL)
         tide_progress_line(&run->progress, "nothing was exported: the run is not done");
     if (status == TIDE_OK && finished && run->settings.eval_every != 0)
@@ -547,9 +557,9 @@ int tide_command_train(int count, char *const *arguments)
     }
     tide_trainer_destroy(run.trainer); /* what is still on its way is told before the trace is closed */
     exit_status = outputs_close(&run, exit_status);
+    tide_export_abandon(tide_files_posix(), &run.exporting); /* of a run that did not come to its end */
     if (exit_status != TIDE_EXIT_OK)
         folder_withdraw(&run);
-    tide_export_abandon(tide_files_posix(), &run.exporting); /* of a run that did not come to its end */
     tide_train_folder_close(&run.folder);
     tide_trace_destroy(run.trace);
     free(run.freeze);

@@ -183,7 +183,8 @@ static tide_status beside(const char *dir, const tide_export *export, uint64_t *
 }
 
 static tide_status room_refuse(const tide_train_settings *settings, const tide_trainer_options *options,
-                               const tide_checkpoint_saves *saves, uint64_t needed, uint64_t free_bytes)
+                               const tide_checkpoint_saves *saves, uint64_t needed, uint64_t free_bytes,
+                               bool shared)
 {
     char needs[TIDE_UNITS_TEXT_BYTES], has[TIDE_UNITS_TEXT_BYTES], one[TIDE_UNITS_TEXT_BYTES],
         count[TIDE_UNITS_TEXT_BYTES], keep_one[128], weights[128];
@@ -204,7 +205,7 @@ static tide_status room_refuse(const tide_train_settings *settings, const tide_t
                      "%s%sanother folder",
                      dir, tide_count_noun(saves->count, "save", count), tide_size_format(saves->bytes, one),
                      saves->keep, tide_size_format(needed, needs), tide_size_format(free_bytes, has),
-                     settings->export != NULL ? " beside what --export needs" : "", keep_one, weights);
+                     shared ? " beside what --export needs" : "", keep_one, weights);
 }
 
 static tide_status room_check(const tide_train_settings *settings, const tide_trainer_options *options,
@@ -225,7 +226,7 @@ static tide_status room_check(const tide_train_settings *settings, const tide_tr
     free_bytes -= at_most(beside_bytes, free_bytes);
     if (error != 0 || needed <= free_bytes)
         return TIDE_OK; /* where the system does not tell, a save will */
-    return room_refuse(settings, options, &saves, needed, free_bytes);
+    return room_refuse(settings, options, &saves, needed, free_bytes, beside_bytes > 0);
 }
 
 /* ---- is --export out of its way? ---- */
@@ -252,6 +253,7 @@ static tide_status origin_find(const tide_checkpoint_found *from, tide_train_fol
     if (!from->exists)
         return TIDE_OK;
     tide_folder_parent(from->path, dir);
+    folder->elsewhere = folder->path != NULL && !is_same(dir, folder->path);
     const tide_status status = tide_export_origin_kept(tide_files_posix(), dir, folder->origin, &kept);
     if (status != TIDE_OK || !kept)
         folder->origin[0] = '\0';

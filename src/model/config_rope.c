@@ -230,6 +230,18 @@ static tide_status check_partial(const json_t *object, const char *within, const
     return status;
 }
 
+/* transformers 4 passes over a theta in rope_scaling, and 5 takes it. */
+static tide_status check_theta(const json_t *scaling, const char *within, const char *origin, double theta)
+{
+    double other = theta;
+    const tide_status status = read_number(scaling, within, "rope_theta", 1, origin, &other);
+    if (status == TIDE_OK && other != theta)
+        return tide_fail(TIDE_ERROR_UNSUPPORTED,
+                         "model %s: field \"%srope_theta\" is %g, it must be rope_theta's %g or absent",
+                         origin, within, other, theta);
+    return status;
+}
+
 tide_status tide_config_rope_read(const json_t *root, const char *origin, tide_model_config *config)
 {
     const char *within = "rope_scaling.";
@@ -247,8 +259,9 @@ tide_status tide_config_rope_read(const json_t *root, const char *origin, tide_m
     if (status != TIDE_OK || !scaling)
         return status;
     status = read_scaling(scaling, within, origin, config);
-    if (status == TIDE_OK && one)
-        status = read_number(scaling, within, "rope_theta", 1, origin, &config->rope.theta);
+    if (status == TIDE_OK)
+        status = one ? read_number(scaling, within, "rope_theta", 1, origin, &config->rope.theta)
+                     : check_theta(scaling, within, origin, config->rope.theta);
     if (status == TIDE_OK)
         status = check_partial(scaling, within, origin);
     if (status == TIDE_OK && config->rope.kind == TIDE_ROPE_YARN)

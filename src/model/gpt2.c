@@ -96,7 +96,7 @@ static const tide_model_config presets[] = {
     PRESET("gpt2-xl", 48, 1600, 25, 1024, 50257),     {.family = NULL},
 };
 
-/* Masks of attention, and the tied head once more. */
+/* Masks of attention. */
 static const char *const ignored[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
 
 const tide_family tide_family_gpt2 = {

@@ -39,7 +39,7 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
  * attention's projection has a bias if queries, keys and values have. */
 void tide_llama_complete(tide_model_config *config);
 
-/* Buffers of old files, and a tied head once more. */
+/* Buffers of old files. */
 extern const char *const tide_llama_ignored[];
 
 #endif

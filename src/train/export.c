@@ -199,20 +199,12 @@ static tide_status fill(const tide_export *export, const char *path, const char 
                                   : tide_export_copy_along(export->files, export->origin, path, false);
 }
 
-tide_status tide_export_begin(const tide_export *export, tide_export_place *place)
+/* All but the weights. On failure nothing is left. */
+static tide_status prepare(const tide_export *export, tide_export_place *place)
 {
     char *config = NULL;
     size_t bytes = 0;
-    *place = (tide_export_place){.path = ""};
-    if (strlen(export->out) >= PATH_BYTES)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "export: the path %.200s... is too long", export->out);
-    tide_status status = name_check(export->files, export->out);
-    if (status == TIDE_OK)
-        status = place_check(export->files, export->out);
-    if (status == TIDE_OK)
-        status = tide_export_config(export, &config, &bytes);
-    if (status == TIDE_OK)
-        status = room_check(export);
+    tide_status status = tide_export_config(export, &config, &bytes);
     if (status == TIDE_OK)
         status = place_make(export, place);
     if (status == TIDE_OK)
@@ -221,6 +213,19 @@ tide_status tide_export_begin(const tide_export *export, tide_export_place *plac
     if (status != TIDE_OK)
         tide_export_abandon(export->files, place);
     return status;
+}
+
+tide_status tide_export_begin(const tide_export *export, tide_export_place *place)
+{
+    *place = (tide_export_place){.path = ""};
+    if (strlen(export->out) >= PATH_BYTES)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "export: the path %.200s... is too long", export->out);
+    tide_status status = name_check(export->files, export->out);
+    if (status == TIDE_OK)
+        status = place_check(export->files, export->out);
+    if (status == TIDE_OK)
+        status = room_check(export);
+    return status == TIDE_OK ? prepare(export, place) : status;
 }
 
 void tide_export_abandon(const tide_files *files, tide_export_place *place)
@@ -245,6 +250,31 @@ static tide_status weights_write(const tide_export *export, const char *path, ti
     return status;
 }
 
+static bool is_there(const tide_files *files, const tide_export_place *place)
+{
+    char config[PATH_BYTES];
+    int handle;
+    if (tide_export_path(place->path, TIDE_EXPORT_CONFIG_NAME, config) != TIDE_OK ||
+        files->open(files->context, config, &handle) != 0)
+        return false;
+    (void)files->close(files->context, handle);
+    return true;
+}
+
+/* Days after the beginning somebody may have tidied up, and the origin may be elsewhere: then a config.json is made. */
+static tide_status place_restore(const tide_export *export, tide_export_place *place)
+{
+    tide_export anew = *export;
+    if (is_there(export->files, place))
+        return TIDE_OK;
+    tide_export_abandon(export->files, place);
+    tide_status status = prepare(&anew, place);
+    if (status == TIDE_OK || anew.origin == NULL)
+        return status;
+    anew.origin = NULL;
+    return prepare(&anew, place);
+}
+
 /* Give it its name, unless somebody else has that by now. */
 static tide_status place_name(const tide_export *export, const tide_export_place *place)
 {
@@ -256,15 +286,17 @@ static tide_status place_name(const tide_export *export, const tide_export_place
     if (status == TIDE_OK)
         return TIDE_OK;
     (void)snprintf(message, sizeof message, "%s", tide_message());
-    return tide_fail(status, "%.500s; the model is whole in %.500s", message,
-                     named ? export->out : place->path);
+    return tide_fail(status == TIDE_ERROR_ARGUMENT ? TIDE_ERROR_STATE : status,
+                     "the model is whole in %.600s: %.400s", named ? export->out : place->path, message);
 }
 
 tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
                                void *context)
 {
     assert(place->path[0] != '\0');
-    tide_status status = weights_write(export, place->path, get, context);
+    tide_status status = place_restore(export, place);
+    if (status == TIDE_OK)
+        status = weights_write(export, place->path, get, context);
     if (status != TIDE_OK) {
         tide_export_abandon(export->files, place);
         return status;

@@ -1,7 +1,7 @@
 /* A model's folder as Hugging Face keeps one: config.json, weights (weights/writer.h), and what belongs to them from the folder
  * that the model began with, its tokenizer and settings of generation.
  *
- *     tide_export_begin      makes OUT.tmp-PID, with all but the weights: before a run trains
+ *     tide_export_begin      makes OUT.tmp-PID (or OUT.tmp-PID-N), with all but the weights: before a run trains
  *     tide_export_finish     the weights, everything synced, and the name OUT: when it has
  *     tide_export_abandon    instead: takes it away
  *
@@ -38,9 +38,9 @@ typedef struct tide_export_place {
  * config.json is of another model. CORRUPT, UNSUPPORTED (config.json), NO_MEMORY. On failure nothing is left. */
 TIDE_NODISCARD tide_status tide_export_begin(const tide_export *export, tide_export_place *place);
 
-/* Finish; `get` gives values as fp32 by the number of a tensor of the model. Statuses of tide_weights_write and of `get`: nothing is
- * left. IO, ARGUMENT (`out` is there by now): the weights are written, and the message says where they are whole. `place` is
- * nowhere afterwards. */
+/* Finish; `get` gives values as fp32 by the number of a tensor of the model. What was made at the beginning and is gone is made
+ * again. Statuses of that, of tide_weights_write and of `get`: nothing is left. IO, STATE (`out` is there by now): the weights are
+ * written, and the message says first where they are whole. `place` is nowhere afterwards. */
 TIDE_NODISCARD tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
                                               void *context);
 void tide_export_abandon(const tide_files *files, tide_export_place *place); /* also nowhere */

@@ -32,6 +32,8 @@ tide_status tide_export_origin_kept(const tide_files *files, const char *dir,
 static int old_remove(const tide_files *files, const char *dir, const char *old)
 {
     int error = files->sync_folder(files->context, dir);
+    if (error == 0 && files->remove_file(files->context, old) == 0)
+        return 0; /* it was a link to somebody's own folder */
     if (error == 0)
         error = tide_files_remove_folder(files, old);
     return error == ENOENT ? 0 : error;
