@@ -420,7 +420,7 @@ static const refusal malformed[] = {
     {NULL,
      ",\"rope_theta\":10000,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":500000}",
      TIDE_ERROR_UNSUPPORTED,
-     "\"rope_scaling.rope_theta\" is 500000, it must be rope_theta's 10000 or absent"},
+     "field \"rope_scaling.rope_theta\" is 500000, it must be rope_theta's 10000 or absent"},
     {NULL, ",\"num_key_value_heads\":3", TIDE_ERROR_CORRUPT,
      "num_attention_heads is 8, it must be a multiple of num_key_value_heads, which is 3"},
     {NULL, ",\"num_key_value_heads\":16", TIDE_ERROR_CORRUPT,
