@@ -65,7 +65,7 @@ static void budgets_chunks_prefetch_and_placement_never_change_a_bit(void **stat
             const outcome reference = train(&options, clip_norm);
             assert_true(reference.norms[0] > 0);
             /* The way of fp16 differs in waiting alone: a third of the variants. A sanitizer sees others of each. */
-            const int step = dtype == TIDE_DTYPE_FP16 ? 3 : (int)test_thin(5);
+            const int step = dtype == TIDE_DTYPE_FP16 ? 3 * (int)test_thin(4) : (int)test_thin(7);
             for (int variant = (2 * (int)dtype + clip) % step; variant < 12; variant += step) {
                 toy_options changed = options;
                 changed.device_share = (const double[]){0, 0.3, 0.6, 1}[variant % 4];

@@ -14,9 +14,9 @@
 
 enum { CASES = 350, ALL_EVENTS = 350 }; /* from so many on each event must have happened */
 #ifdef __SANITIZE_THREAD__
-enum { THIN = 6 };
+enum { THIN = 10 };
 #else
-enum { THIN = 3 };
+enum { THIN = 5 };
 #endif
 
 static uint32_t case_count;

@@ -1,20 +1,28 @@
-/* Under a sanitizer everything takes several times as long: of long lists of like cases such a build takes every n-th of those
- * that the plain build takes, unless TIDE_TEST_ALL is set (tools/campaign.sh).
+/* Of long lists of like cases the suite takes every n-th, and fewer where a sanitizer watches, under which everything takes several
+ * times as long; all of them where TIDE_TEST_ALL is set (tools/campaign.sh).
  */
 #ifndef TIDE_TESTS_TEST_THIN_H
 #define TIDE_TESTS_TEST_THIN_H
 
 #include <stdlib.h>
 
-/* How far it is from a case to the next: 1, or `n` where a sanitizer watches. */
-static inline unsigned test_thin(unsigned n)
+/* How far it is from a case to the next: `plain`, or `watched` where a sanitizer watches. */
+static inline unsigned test_every(unsigned plain, unsigned watched)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return getenv("TIDE_TEST_ALL") == NULL ? n : 1;
+    const unsigned n = watched;
+    (void)plain;
 #else
-    (void)n;
-    return 1;
+    const unsigned n = plain;
+    (void)watched;
 #endif
+    return getenv("TIDE_TEST_ALL") == NULL ? n : 1;
+}
+
+/* As far as that where a sanitizer watches alone. */
+static inline unsigned test_thin(unsigned n)
+{
+    return test_every(1, n);
 }
 
 /* The same for a test that runs once more for another family (TIDEPOOL_TEST_FAMILY): budgets, moves and faults know no family, and

@@ -113,9 +113,11 @@ static void compare_some_variants(tide_dtype dtype, double clip, unsigned first,
     track_free(&truth);
 }
 
+/* Of another family than GPT-2 the suite sees half of them. */
 static void compare_variants(tide_dtype dtype, double clip, unsigned first)
 {
-    compare_some_variants(dtype, clip, first, test_thin(2) * test_thin_family(2));
+    compare_some_variants(dtype, clip, first,
+                          strcmp(test_family(), "gpt2") == 0 ? test_thin(2) : test_every(2, 2));
 }
 
 static void no_variant_changes_a_bit_with_clipping(void **state)

@@ -101,7 +101,7 @@ static bool run_with_fault(const tide_trainer_options *options, uint64_t n, cons
     return met;
 }
 
-/* The first ones, then a sample of the many alike: from `first` on, one in 47. */
+/* The first ones, then a sample of the many alike: from `first` on, one in 47, here one in 94 or more. */
 static void faults_of_the_device_change_no_bit(const tide_trainer_options *options, uint64_t first)
 {
     track truth;
@@ -109,9 +109,10 @@ static void faults_of_the_device_change_no_bit(const tide_trainer_options *optio
     uint64_t n = 1, met = 0;
     while (run_with_fault(options, n, &truth)) {
         met++;
-        n = n < 8 ? n + 1 : n == 8 ? first : n + 47 * test_thin(6) * test_thin_family(2);
+        const uint64_t firsts = 8 / test_thin(2);
+        n = n < firsts ? n + 1 : n == firsts ? first : n + 47 * test_every(2, 6);
     }
-    assert_true(met > 15 / (test_thin(2) * test_thin_family(2)));
+    assert_true(met > 15 / test_every(2, 3));
     track_free(&truth);
 }
 
@@ -247,10 +248,9 @@ static void faults_in_an_evaluation_change_no_bit(double clip, uint64_t first)
     track truth;
     undisturbed(&options, &truth);
     uint32_t met = 0, torn = 0;
-    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &torn);
-         n += 11 * test_thin(6) * test_thin_family(2))
+    for (uint64_t n = first; evaluate_with_fault(&options, n, &truth, &torn); n += 11 * test_every(2, 6))
         met++;
-    assert_true(met > 10 / (test_thin(5) * test_thin_family(2)));
+    assert_true(met > 10 / test_every(2, 6));
     assert_true(torn <
                 met / 2); /* an evaluation writes nothing: only a fault in an update's own work tears */
     track_free(&truth);
