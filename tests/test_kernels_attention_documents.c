@@ -135,6 +135,12 @@ static void check_spoilt(const tide_kernels *kernels, tide_dtype dtype, attentio
     case_free(&c);
 }
 
+/* Of the documents spoilt one by one; see case_is_taken(). */
+static bool spoilt_is_taken(unsigned spoilt, tide_dtype dtype)
+{
+    return case_is_taken(spoilt == FIRST ? 0 : spoilt == SECOND ? 1 : 2, dtype);
+}
+
 /* Large numbers in every tensor of a document, and what forward then makes of it, change no bit of the documents before and
  * behind it. */
 static void check_loud(const tide_kernels *kernels, tide_dtype dtype)
@@ -142,7 +148,8 @@ static void check_loud(const tide_kernels *kernels, tide_dtype dtype)
     const size_t documents[] = {30, 75, 0};
     const attention_shape shape = {1, 100, 2, 1, 24, 0, false, documents};
     for (unsigned spoilt = FIRST; spoilt <= THIRD; spoilt <<= 1)
-        check_spoilt(kernels, dtype, shape, spoilt, 50.0);
+        if (spoilt_is_taken(spoilt, dtype))
+            check_spoilt(kernels, dtype, shape, spoilt, 50.0);
 }
 
 static void a_document_sees_nothing_of_the_others(void **state)
@@ -157,7 +164,8 @@ static void check_nan(const tide_kernels *kernels, tide_dtype dtype)
     const size_t documents[] = {128, 256, 0};
     const attention_shape shape = {1, 270, 1, 1, 24, 0, false, documents};
     for (unsigned spoilt = FIRST; spoilt <= THIRD; spoilt <<= 1)
-        check_spoilt(kernels, dtype, shape, spoilt, (double)NAN);
+        if (spoilt_is_taken(spoilt, dtype))
+            check_spoilt(kernels, dtype, shape, spoilt, (double)NAN);
 }
 
 static void a_nan_stays_in_the_tiles_of_its_document(void **state)

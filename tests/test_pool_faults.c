@@ -205,7 +205,7 @@ static void faults_of_any_kind(const toy_options *options, float clip, uint64_t 
 {
     uint64_t n = 1, tears = 0;
     while (!third_step_with_fault(options, clip, TIDE_FAULT_ANY, n, expected, &tears))
-        n += n < 40 / test_every(2, 20) ? 1 : 7 * test_every(2, 20);
+        n += n < 40 / test_every(2, 40) ? 1 : 7 * test_every(2, 40);
     print_message("%llu operations, %llu tears\n", (unsigned long long)n, (unsigned long long)tears);
     assert_true(n > 50);
 }
