@@ -23,8 +23,8 @@ if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
 fi
 if [ -z "$quick" ]; then
     whole=--full compared=--full sequences="1000000 1000000" mixtures="150 1000" stories="20000 1000000" fuzz_rounds=${1:-1000000} architectures=80,86,89,90,100,ptx100
-    sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_large pool_faults pool_random trainer_bits trainer_faults
-        trainer_frozen trainer_golden trainer_vocabulary"
+    sanitized="kernels_matmul kernels_matmul_long kernels_attention_long kernels_large pool pool_faults pool_fp16 pool_random
+        trainer_bits trainer_faults trainer_frozen trainer_golden trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents kernels_large adam"
     result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
@@ -86,6 +86,7 @@ fi
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
+[ -n "$quick" ] || run gpu_check tests/test_gpu_check.py "$program"
 [ -z "$fake" ] || run cuda_faults tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
 run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $stories
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures
@@ -102,8 +103,7 @@ export LSAN_OPTIONS ASAN_OPTIONS UBSAN_OPTIONS TSAN_OPTIONS
 for name in $sanitized; do
     run "sanitized_$name" env CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/test_$name"
 done
-# tools/test.sh leaves trainer_bits to this one, of trainer_faults Llama, all of which Qwen3 has, and of every family's what is
-# alike.
+# tools/test.sh leaves trainer_bits and trainer_golden to this one, and of trainer_faults Llama, all of which Qwen3 has.
 [ -n "$quick" ] || for family in llama qwen3; do
     for name in trainer_bits trainer_faults trainer_frozen; do
         run "sanitized_${name}_$family" env TIDEPOOL_TEST_FAMILY=$family CMOCKA_MESSAGE_OUTPUT=TAP \
@@ -117,8 +117,9 @@ run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-
 run fuzz_traces env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_traces"
 if [ -z "$quick" ]; then # tools/test.sh has run the slice of it
     build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_random
-    for name in pool pool_faults pool_random; do
+        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_mixed tests/test_pool_random \
+        tests/test_trainer_weights
+    for name in pool pool_faults pool_mixed pool_random trainer_weights; do
         run "threads_$name" env OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_$name"
     done
 fi

@@ -3,8 +3,8 @@
 #
 #   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
 #             toolkit also the CUDA module, as PTX (nothing of it runs without a GPU: those tests say so)
-#   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration); where the
-#             processor has no AVX-512, full has been just that, and it is not run again
+#   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration); not
+#             once more behind `full` where the processor has nothing beyond AVX2
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
 #   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and one test of each part passes
@@ -16,7 +16,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/packages.sh
 build=${TIDE_TEST_BUILD:-$PWD/build-test}
-logs=""
+logs="" full_ran=""
 started=$(date +%s)
 CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT
 
@@ -42,8 +42,8 @@ configure() { # LABEL OPTIONS...
     say "$label: building"
     tide_build_folder "$build/$label" || return 1
     if [ -f "$build/$label/build.ninja" ]; then verb=configure; else verb=setup; fi
-    # Lines for reports and no more for a debugger: an eighth of the time to build.
-    meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Ddebug=false -Dc_args=-g1 "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
+    # No debugger reads these builds; a sanitizer's report names lines.
+    meson $verb "$build/$label" -Dwerror=true -Dtests=enabled -Ddebug=false "$@" >"$build/$label.log" 2>&1 || { tail -n 20 "$build/$label.log"; return 1; }
 }
 
 compile() { # LABEL [TARGET ...]: ninja speaks only when it fails
@@ -91,10 +91,10 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
 # orderings away on purpose, so that its races are real. Nor the products once more with oneDNN held to AVX2: ours are
 # watched in either case, and oneDNN is not built with a sanitizer. The GPU's kernels on the CPU, whose shared memory and order are
-# watched in every configuration, and what is long, trainer_bits of every family, golden runs and kernels at large sizes, are left
-# to tools/campaign.sh.
+# watched in every configuration, and what is long, trainer_bits of every family, trainer_golden and kernels at large sizes, are left to
+# tools/campaign.sh.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_avx2|matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_avx2|matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # PyPI's perfetto reads what `tidepool trace perfetto` writes. Where it can't be had that test reads with a parser of its own alone.
 pypi_install() {
@@ -107,13 +107,13 @@ pypi_install() {
 
 run_full() {
     pypi_install
-    configure full -Dgpu_architectures=ptx90 && compile full && check full full . 3 || fail_count full
+    configure full -Dgpu_architectures=ptx90 && compile full && check full full . 3 && full_ran=yes || fail_count full
 }
 
 run_avx2() {
-    if ! grep -qm 1 avx512 /proc/cpuinfo; then
-        say "avx2: this processor has nothing beyond AVX2: full was that"
-        case " $wanted " in *" full "*) return ;; esac
+    if [ -n "$full_ran" ] && grep -q '^flags' /proc/cpuinfo && ! grep -qE '^flags.* (avx512f|avx_vnni)' /proc/cpuinfo; then
+        say "avx2: this processor has nothing beyond AVX2, full has run just that"
+        return
     fi
     [ -f "$build/full.built" ] || { configure full -Dgpu_architectures=ptx90 && compile full; } || { fail_count avx2; return; }
     ONEDNN_MAX_CPU_ISA=AVX2 check avx2 full '^(gpt2|gpt2_vocabulary|trainer|trainer_golden|trainer_bits(_[a-z0-9]+)?|trainer_fp16(_llama)?|trainer_vocabulary|kernels_matmul)$' 3
@@ -122,7 +122,7 @@ run_avx2() {
 run_sanitize() {
     # jemalloc would take malloc away from the sanitizer.
     configure sanitize -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled \
-        -Doptimization=1 '-Dgpu_architectures=[]' || { fail_count sanitize; return; }
+        -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 '-Dgpu_architectures=[]' || { fail_count sanitize; return; }
     pattern="^($(units sanitize)|$more_units)\$"
     compile sanitize $(programs_of sanitize "$pattern") || { fail_count sanitize; return; }
     LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0" \
@@ -131,8 +131,8 @@ run_sanitize() {
 }
 
 run_threads() {
-    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|room|pool|pool_calls|pool_gradients|pool_faults|pool_lock|pool_misuse|pool_mixed|pool_random|pool_stall|trace)$'
-    configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
+    pattern='^(offload_[a-z]+|offload_cuda_host|cuda_device|cuda_clock|cuda_guest|room|pool|pool_calls|pool_gradients|pool_faults|pool_lock|pool_misuse|pool_mixed|pool_random|pool_stall|trace|trainer_weights)$'
+    configure threads -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 -Dc_args=-g1 -Dcpp_args=-g1 \
         '-Dgpu_architectures=[]' && compile threads $(programs_of threads "$pattern") || { fail_count threads; return; }
     OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp history_size=4 halt_on_error=0 exitcode=66" \
         check threads threads "$pattern" 10
@@ -140,7 +140,8 @@ run_threads() {
 
 run_bare() {
     pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager(_pieces)?|pool(_states)?|data|program_(options|output|report|preset))$'
-    configure bare -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
+    # The kernels, too, are compiled at 2 here.
+    configure bare -Dc_args=-O2 -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
         -Dopenmp=disabled && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
     check bare bare "$pattern" 3
 }
