@@ -25,11 +25,4 @@ static inline unsigned test_thin(unsigned n)
     return test_every(1, n);
 }
 
-/* The same for a test that runs once more for another family (TIDEPOOL_TEST_FAMILY): budgets, moves and faults know no family, and
- * the first run has met all of them. */
-static inline unsigned test_thin_family(unsigned n)
-{
-    return getenv("TIDEPOOL_TEST_FAMILY") != NULL && getenv("TIDE_TEST_ALL") == NULL ? n : 1;
-}
-
 #endif
