@@ -6,6 +6,7 @@
  * marks) and allocates nothing after its second step. The rows of the table are a pairwise selection: every
  * two values of two columns meet in some row; tools/campaign.sh runs the full product.
  */
+#include "tests/small_model.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_rig.h"
 
