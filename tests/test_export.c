@@ -95,7 +95,7 @@ enum { ALONG = sizeof along / sizeof along[0], LEFT = sizeof left / sizeof left[
 /* A Hugging Face folder: config.json, what goes along, and what does not. */
 static void put_origin(sim_files *disk, const char *path, const char *config)
 {
-    char name[128];
+    char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
     make_folder(disk, path);
     snprintf(name, sizeof name, "%s/config.json", path);
     put(disk, name, config);
@@ -301,7 +301,7 @@ static void an_origin_that_cant_be_kept_is_refused(void **unused)
 
 static void assert_along(sim_files *disk, const char *path, size_t others)
 {
-    char name[128];
+    char name[TIDE_CHECKPOINT_PATH_BYTES + 64];
     for (size_t i = 0; i < ALONG; i++) {
         snprintf(name, sizeof name, "%s/%s", path, along[i][0]);
         assert_text(disk, name, along[i][1]);

@@ -6,7 +6,6 @@
  * marks) and allocates nothing after its second step. The rows of the table are a pairwise selection: every
  * two values of two columns meet in some row; tools/campaign.sh runs the full product.
  */
-#include "tests/small_model.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_rig.h"
 
@@ -114,11 +113,9 @@ static void compare_some_variants(tide_dtype dtype, double clip, unsigned first,
     track_free(&truth);
 }
 
-/* Of another family than GPT-2 the suite sees half of them. */
 static void compare_variants(tide_dtype dtype, double clip, unsigned first)
 {
-    compare_some_variants(dtype, clip, first,
-                          strcmp(test_family(), "gpt2") == 0 ? test_thin(2) : test_every(2, 2));
+    compare_some_variants(dtype, clip, first, test_every(2, 2));
 }
 
 static void no_variant_changes_a_bit_with_clipping(void **state)
