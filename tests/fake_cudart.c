@@ -189,7 +189,8 @@ void fake_sleep_us(uint64_t us)
 static void count_call(const char *name)
 {
     size_t i = 0;
-    while (i < FAKE_CALLS_MAX && fake.calls[i].name != NULL && strcmp(fake.calls[i].name, name) != 0)
+    while (i < FAKE_CALLS_MAX && fake.calls[i].name != NULL && fake.calls[i].name != name &&
+           strcmp(fake.calls[i].name, name) != 0)
         i++;
     if (i == FAKE_CALLS_MAX)
         abort(); /* a larger table, please */

@@ -114,6 +114,7 @@ class Bench:
     def __init__(self, program, full, device="host"):
         self.program = program
         self.device = device
+        self.model = "gpt2-nano"  # of runs that nano() describes
         self.full = full
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-test-"))
         self.tap = Tap()
@@ -422,6 +423,17 @@ def section_signals(bench):
     del options[at:at + 2]
     status, said = stop_at(bench, options, "step 5/", signal.SIGTERM)
     bench.tap.ok(status == 0 and "nothing was saved" in said, "without --checkpoint it says that nothing was saved", said)
+    options[options.index("--batch-tokens") + 1] = 65536  # of a step that takes seconds
+    for first, second in ((signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)):
+        process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   preexec_fn=die_with_parent)
+        begun = process.stdout.readline()
+        process.send_signal(first)
+        time.sleep(0.1)
+        process.send_signal(second)
+        said, error = process.communicate()
+        bench.tap.ok(begun and process.returncode == -second and "step 1/" not in said and error == "",
+                     f"{signal.Signals(second).name} after {signal.Signals(first).name} ends it at once", said + error)
 
 
 def section_crashes(bench):
@@ -466,7 +478,7 @@ def section_crashes(bench):
 # ---- files, memory, prediction ----
 
 def nano(bench, *options):
-    return ["--model", "gpt2-nano", "--data", bench.text, "--seq-len", 64, "--batch-tokens", 256, "--micro-batch", 2,
+    return ["--model", bench.model, "--data", bench.text, "--seq-len", 64, "--batch-tokens", 256, "--micro-batch", 2,
             "--eval-every", 0, "--sample", 0, *options]
 
 
@@ -753,7 +765,7 @@ def section_delays(bench):
 
 
 def nano_model_bytes(bench, dtype):
-    run = bench.run("--model", "gpt2-nano", "--device", "null", "--steps", 1, "--dtype", dtype, *MACHINE)
+    run = bench.run("--model", bench.model, "--device", "null", "--steps", 1, "--dtype", dtype, *MACHINE)
     found = re.search(r"model data +([0-9,]+) B", run.out)
     return int(found.group(1).replace(",", "")) if found else 0
 

@@ -3,13 +3,14 @@
 
 usage: test_program_compare.py PROGRAM      prints TAP
 """
+import json
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from test_program import Tap
+from test_program import Bench, Tap
 
 TOOL = Path(__file__).resolve().parent.parent / "tools/compare_programs.py"
 # The program, and then what FAULT does to what it said and wrote. `after(option)`: the option's value.
@@ -53,6 +54,8 @@ if "null" in sys.argv and "--metrics" in sys.argv:
 class Case:
     def __init__(self, program, folder):
         self.program, self.folder, self.tap = program, folder, Tap()
+        self.model = folder / "tiny.json"
+        self.model.write_text(json.dumps(Bench.tiny_config()))
 
     def stand_in(self, fault):
         path = self.folder / "stand-in"
@@ -61,8 +64,8 @@ class Case:
         return path
 
     def compare(self, new, *options):
-        seed = "--seed", "16"  # deals few checkpoints to both settings
-        return subprocess.run([sys.executable, TOOL, self.program, new, *seed, *map(str, options)], capture_output=True,
+        given = "--model", self.model, "--seed", 16  # deals few checkpoints to the setting
+        return subprocess.run([sys.executable, TOOL, self.program, *map(str, (new, *given, *options))], capture_output=True,
                               text=True, check=False)
 
     def expect(self, name, run, status, verdicts, *parts):

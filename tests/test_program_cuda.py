@@ -37,7 +37,7 @@ def check_info(bench):
                  gpu.get("granularity_bytes") == 2 * MIB and info["cuda"]["why_not"] == "",
                  "info lists the GPUs", run)
     rates = info["rates"]
-    bench.tap.ok(rates.get("device") == "cuda:0" and
+    bench.tap.ok(rates.get("device") == "cuda:0" and rates["threads"] == 1 and
                  all(rates[name] > 0 for name in ("bf16_flops_per_second", "fp16_flops_per_second", "fp32_flops_per_second",
                                                   "device_bytes_per_second", "adam_bytes_per_second", "h2d_bytes_per_second",
                                                   "d2h_bytes_per_second", "host_adam_bytes_per_second", "map_ns", "unmap_ns")),

@@ -527,6 +527,17 @@ def export_ends(bench):
     wild = folder_write(bench.folder / "ends-wild", config, {**tensors_of(config, ["BF16"]), "x": ("F32", [1], bytes(4))})
     one_line(bench, "a run that can't begin", 1, "tensor x", *train(bench, wild, "--checkpoint", fresh, "--export", fresh / "model"))
     bench.tap.ok(not fresh.exists(), "leaves no folder, though the export was to lie in it")
+    out, lost = bench.folder / "ends-spite", bench.folder / "ends-lost"
+    process = subprocess.Popen(bench.command(*train(bench, model, "--steps", 500, "--checkpoint", lost, "--export", out)),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    while "step 1/" not in process.stdout.readline():
+        assert process.poll() is None
+    shutil.rmtree(lost)
+    lost.write_text("no folder any more")
+    said, error = process.communicate()
+    bench.tap.ok(process.returncode == 1 and len(error.splitlines()) == 1 and str(lost) in error and f"exported {out} in BF16" in said and
+                 (out / "tokenizer.json").exists() and folder_read(out).keys() == folder_read(model).keys(),
+                 "a run whose last save fails exports all the same, and fails", said + error)
     for name, part in (("step-9", "is a run's own"), (".tmp-3-1", "is a run's own"), ("tidepool-origin", "there already"),
                        ("step-2/x", "it would go with the checkpoint")):
         one_line(bench, f"export to {name} in the folder of checkpoints", 2, part, command=export(bench, saved, saved / name))

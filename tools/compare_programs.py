@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Two builds of the program, one result: equal metrics, checkpoints and last words, and each goes on where the other stopped.
 
-usage: compare_programs.py OLD NEW [--full] [--first N] [--seed N]      prints TAP
+usage: compare_programs.py OLD NEW [--full] [--first N] [--seed N] [--model NAME|FILE]      prints TAP
 
-OLD and NEW train a small model under the same settings. To the last bit equal must be
+OLD and NEW train a small model (gpt2-nano) under the same settings. To the last bit equal must be
   - every field of the metrics' lines, but those that TIMES and MOVES name,
   - every file of every checkpoint (none of them holds a time),
   - what is said of validation losses, and the sample at the end;
@@ -218,8 +218,10 @@ def moves_differ(old, new):
 class Comparison:
     """The two programs (`sides`, OLD first), TAP, and sums of what they move."""
 
-    def __init__(self, old, new, seed):
+    def __init__(self, old, new, seed, model):
         self.sides = [campaign.Bench(program, full=False) for program in (old, new)]
+        for side in self.sides:
+            side.model = model
         self.sides[1].text = self.sides[0].text  # a resumed run wants its data
         self.seed, self.tap, self.failed = seed, campaign.Tap(), False
         self.moved, self.settings, self.moves_equal = [0, 0], 0, 0
@@ -275,13 +277,14 @@ def main():
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--first", type=int, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--model", default="gpt2-nano", metavar="NAME|FILE")
     arguments = parser.parse_args()
     for program in (arguments.old, arguments.new):
         if not (os.path.isfile(program) and os.access(program, os.X_OK)):
             parser.error(f"{program}: no program")
     if arguments.seed < 0 or (arguments.first is not None and arguments.first < 1):
         parser.error("--first is at least 1, --seed at least 0")
-    comparison = Comparison(os.path.abspath(arguments.old), os.path.abspath(arguments.new), arguments.seed)
+    comparison = Comparison(os.path.abspath(arguments.old), os.path.abspath(arguments.new), arguments.seed, arguments.model)
     try:
         for setting in settings(arguments.full, arguments.first, arguments.seed):
             comparison.compare(setting)

@@ -3,8 +3,8 @@
 #
 #   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
 #             toolkit also the CUDA module, as PTX (nothing of it runs without a GPU: those tests say so)
-#   avx2      model and trainer with oneDNN held to AVX2 (the kernels' tests hold it themselves, in every configuration); not
-#             once more behind `full` where the processor has nothing beyond AVX2
+#   avx2      products, model and trainer with oneDNN held to AVX2; not once more behind `full` where the processor has nothing
+#             beyond AVX2
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
 #   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and one test of each part passes
@@ -18,6 +18,9 @@ cd "$(dirname "$0")/.." || exit 1
 build=${TIDE_TEST_BUILD:-$PWD/build-test}
 logs="" full_ran=""
 started=$(date +%s)
+# Twice as many programs at once as there are processors (which nproc tells of threads where OMP_NUM_THREADS is set): many wait most of
+# their time, for teams and streams and sleeping parts. A third of the whole suite's time.
+at_once=$((2 * $(nproc)))
 CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT
 # Several programs share the processors: a team that spins at its end takes them from another (a tenth to a fifth of the time).
 OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY
@@ -67,13 +70,13 @@ for test in told["tests"]:
                 print(os.path.relpath(path, sys.argv[1]))' "$(realpath "$build/$1")" "$2" | sort -u
 }
 
+# In meson's order, by priority: it runs what it is given in the order in which it is given.
 tests_named() { # LABEL PATTERN: the names of tests that match
-    meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //; s/^tidepool://' | grep -E "$2" | sort -u
+    meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //; s/^tidepool://' | grep -E "$2" | awk '!seen[$0]++'
 }
 
-# Twice as many programs at once as there are processors: many wait most of their time, for teams and streams and sleeping parts (a
-# third of the whole suite's time). meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log
-# of an earlier run.
+# meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log of an earlier
+# run.
 check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     label=$1 folder=$2
     log=$build/$folder/meson-logs/$label.json
@@ -86,7 +89,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
     fi
     say "$label: $(echo "$names" | wc -l) test programs"
     # shellcheck disable=SC2086 # words are meant to split
-    meson test -C "$build/$folder" --no-rebuild -t "$4" --num-processes $((2 * $(nproc))) --logbase "$label" $names >"$build/$label.test.log" 2>&1
+    meson test -C "$build/$folder" --no-rebuild -t "$4" --num-processes "$at_once" --logbase "$label" $names >"$build/$label.test.log" 2>&1
     logs="$logs $label:$?=$log"
 }
 
@@ -96,7 +99,7 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # watched in every configuration, and what is long, trainer_bits of every family, golden and frozen runs and kernels at large sizes, are left to
 # tools/campaign.sh.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_avx2|matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
 # PyPI's perfetto reads what `tidepool trace perfetto` writes. Where it can't be had that test reads with a parser of its own alone.
 pypi_install() {

@@ -36,21 +36,28 @@ LANES_INLINE void tile_block(const tile_product *t, size_t i, size_t j, const si
     const float *b = t->b + j;
     float *c = t->c + i * t->c_row + j;
     const size_t a_row = t->a_row, a_column = t->a_column, b_row = t->b_row, c_row = t->c_row, k = t->k;
+#pragma GCC unroll 8 /* so that sums are registers in every build */
     for (size_t r = 0; r < rows; r++)
+#pragma GCC unroll 2
         for (size_t v = 0; v < vectors; v++)
             sum[r][v] =
                 t->accumulate ? lanes_load(c, r * c_row + v * LANES, TIDE_DTYPE_FP32) : lanes_all(0.0f);
     for (size_t p = 0; p < k; p++) {
         lanes b_part[TILE_VECTORS];
+#pragma GCC unroll 2
         for (size_t v = 0; v < vectors; v++)
             b_part[v] = lanes_load(b, p * b_row + v * LANES, TIDE_DTYPE_FP32);
+#pragma GCC unroll 8
         for (size_t r = 0; r < rows; r++) {
             const lanes spread = lanes_all(a[r * a_row + p * a_column]);
+#pragma GCC unroll 2
             for (size_t v = 0; v < vectors; v++)
                 sum[r][v] = lanes_fma(spread, b_part[v], sum[r][v]);
         }
     }
+#pragma GCC unroll 8
     for (size_t r = 0; r < rows; r++)
+#pragma GCC unroll 2
         for (size_t v = 0; v < vectors; v++)
             lanes_store(c, r * c_row + v * LANES, sum[r][v], TIDE_DTYPE_FP32);
 }

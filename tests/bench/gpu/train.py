@@ -156,7 +156,7 @@ def resident(bench):
     quick = bench.options.quick
     for model, sequences, micro_batch in [("gpt2-nano", 4, 4)] if quick else [("gpt2", 16, 16), ("gpt2-xl", 16, 16)]:
         layers, _, width = MODELS[model]
-        seq_len = 128 if quick else 1024
+        seq_len = 32 if quick else 1024
         run = bench.ours(model, sequences, micro_batch, "--recompute", "none", seq_len=seq_len, steps=6 if quick else 12)
         if run:
             bench.figure(f"{model}, resident: tokens a second", run["tokens_per_second"], "tokens/s",
@@ -174,7 +174,7 @@ def limits_of(run, link):
 
 def budget(bench):
     quick = bench.options.quick
-    model, sequences, micro_batch, seq_len = ("gpt2-nano", 4, 2, 128) if quick else ("gpt2-xl", 128, 16, 1024)
+    model, sequences, micro_batch, seq_len = ("gpt2-nano", 4, 2, 32) if quick else ("gpt2-xl", 128, 16, 1024)
     layers, _, width = MODELS[model]
     model_bytes = 14 * params_of(layers, width)
     link, runs = bench.link_rate(), []
@@ -197,7 +197,7 @@ def budget(bench):
 
 
 def largest(bench):
-    heads, width, sequences, micro_batch, seq_len = (4, 256, 4, 2, 128) if bench.options.quick else (48, 6144, 16, 4, 1024)
+    heads, width, sequences, micro_batch, seq_len = (4, 256, 4, 2, 32) if bench.options.quick else (48, 6144, 16, 4, 1024)
     trained = 0
     for layers in (2, 3) if bench.options.quick else (34, 36, 38):
         if trained and not bench.has_time():
