@@ -64,7 +64,7 @@ for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$
 }
 TRAIN = """case "$*" in
 *recompute*) behave resident ;; *nano*) behave budget ;; *.json*) behave largest ;; esac
-exec python3 -ISs "$STAND_IN_FOLDER/train.py" "$@" """
+exec python3 -IS "$STAND_IN_FOLDER/train.py" "$@" """
 TRAIN_PY = """import json, sys
 if sys.argv[1] == "info":
     print(json.dumps({"rates": {"h2d_bytes_per_second": 5e10, "d2h_bytes_per_second": 5e10}}))

@@ -423,17 +423,40 @@ def section_signals(bench):
     del options[at:at + 2]
     status, said = stop_at(bench, options, "step 5/", signal.SIGTERM)
     bench.tap.ok(status == 0 and "nothing was saved" in said, "without --checkpoint it says that nothing was saved", said)
-    options[options.index("--batch-tokens") + 1] = 65536  # of a step that takes seconds
     for first, second in ((signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT)):
-        process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   preexec_fn=die_with_parent)
-        begun = process.stdout.readline()
-        process.send_signal(first)
-        time.sleep(0.1)
-        process.send_signal(second)
-        said, error = process.communicate()
-        bench.tap.ok(begun and process.returncode == -second and "step 1/" not in said and error == "",
-                     f"{signal.Signals(second).name} after {signal.Signals(first).name} ends it at once", said + error)
+        second_signal(bench, first, second)
+
+
+def proc(process, file, pattern):
+    """What the kernel says of a process; "" once it is gone."""
+    try:
+        found = re.search(pattern, Path(f"/proc/{process.pid}/{file}").read_text())
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
+
+def second_signal(bench, first, second):
+    """The first one within a step of seconds, the second one when it has been seen."""
+    process = subprocess.Popen(bench.command("--model", "gpt2-nano", "--data", bench.text, "--steps", 2, "--batch-tokens", 32768,
+                                             "--eval-every", 0, "--sample", 0, "--chunk-size", "1MiB"),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+
+    def seconds():
+        return int(proc(process, "stat", r"\) (?:\S+ ){11}(\d+)") or 1 << 60) / os.sysconf("SC_CLK_TCK")
+
+    def is_caught():
+        return int(proc(process, "status", r"SigCgt:\s*(\w+)") or "0", 16) >> (second - 1) & 1
+    begun = process.stdout.readline() and seconds()  # the trainer is there, it begins to compute
+    while seconds() < begun + 0.3:
+        time.sleep(0.01)
+    process.send_signal(first)
+    while is_caught():
+        time.sleep(0.001)
+    process.send_signal(second)
+    said, error = process.stdout.read(), MADE.sub("", process.stderr.read())
+    bench.tap.ok(process.wait() == -second and "step 1/" not in said and error == "",
+                 f"{signal.Signals(second).name} after {signal.Signals(first).name} ends it at once", said + error)
 
 
 def section_crashes(bench):

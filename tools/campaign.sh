@@ -87,6 +87,7 @@ run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_rand
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"
 [ -n "$quick" ] || run gpu_check tests/test_gpu_check.py "$program"
+[ -z "$fake" ] || run on_cuda tests/test_program_on_cuda.py "$program" "$build/tests/cuda/fake" fake
 [ -z "$fake" ] || run cuda_faults tests/test_program_cuda_faults.py "$program" "$build/tests/cuda/fake"
 run pool_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_random" $stories
 run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mixtures

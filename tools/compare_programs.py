@@ -3,7 +3,8 @@
 
 usage: compare_programs.py OLD NEW [--full] [--first N] [--seed N] [--model NAME|FILE]      prints TAP
 
-OLD and NEW train a small model (gpt2-nano) under the same settings. To the last bit equal must be
+OLD and NEW train a small model (gpt2-nano; --model: one of a context of at least 64 tokens) under the same settings. To the last
+bit equal must be
   - every field of the metrics' lines, but those that TIMES and MOVES name,
   - every file of every checkpoint (none of them holds a time),
   - what is said of validation losses, and the sample at the end;

@@ -18,9 +18,9 @@ cd "$(dirname "$0")/.." || exit 1
 build=${TIDE_TEST_BUILD:-$PWD/build-test}
 logs="" full_ran=""
 started=$(date +%s)
-# Twice as many programs at once as there are processors (which nproc tells of threads where OMP_NUM_THREADS is set): many wait most of
-# their time, for teams and streams and sleeping parts. A third of the whole suite's time.
-at_once=$((2 * $(nproc)))
+# Twice as many programs at once as there are processors: many wait most of their time, for teams and streams and sleeping parts (a
+# third of the whole suite's time).
+at_once=$((2 * $(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)))
 CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT
 # Several programs share the processors: a team that spins at its end takes them from another (a tenth to a fifth of the time).
 OMP_WAIT_POLICY=passive; export OMP_WAIT_POLICY
@@ -94,10 +94,9 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 }
 
 # What a sanitizer watches: the tests in C. Not the program, which is tested as it is used; not pool_sites, which takes
-# orderings away on purpose, so that its races are real. Nor the products once more with oneDNN held to AVX2: ours are
-# watched in either case, and oneDNN is not built with a sanitizer. The GPU's kernels on the CPU, whose shared memory and order are
-# watched in every configuration, and what is long, trainer_bits of every family, golden and frozen runs and kernels at large sizes, are left to
-# tools/campaign.sh.
+# orderings away on purpose, so that its races are real. The GPU's kernels on the CPU, whose shared memory and order are watched in
+# every configuration, and what is long, trainer_bits of every family, golden and frozen runs and kernels at large sizes, are left
+# to tools/campaign.sh.
 more_units='program_options|program_output|program_report'
 units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
