@@ -13,12 +13,12 @@ static bool awaits_device(const tide_engine *engine)
 }
 
 /* What the engine enqueues it also sees to its end, unless a test has it see what is not there. (Zeros on the in stream need
- * nobody.) */
+ * nobody.) After a failure a wait may stand whose command was refused: whoever gives the step up waits for the device. */
 __attribute__((unused)) static bool device_owes_nothing(const tide_engine *engine)
 {
     tide_device_statistics device;
     engine->ground->device->ops->statistics(engine->ground->device, &device);
-    return engine->ground->options.skip_wait_site > 0 ||
+    return engine->ground->options.skip_wait_site > 0 || engine->monitor->failure != TIDE_OK ||
            (device.pending[TIDE_STREAM_OUT] == 0 && device.pending[TIDE_STREAM_HOST] == 0 &&
             device.pending[TIDE_STREAM_UPDATE] == 0);
 }
