@@ -447,11 +447,12 @@ def second_signal(bench, first, second):
 
     def is_caught():
         return int(proc(process, "status", r"SigCgt:\s*(\w+)") or "0", 16) >> (second - 1) & 1
-    begun = process.stdout.readline() and seconds()  # the trainer is there, it begins to compute
+    process.stdout.readline()
+    begun = seconds()  # the trainer is there, it begins to compute
     while seconds() < begun + 0.3:
         time.sleep(0.01)
     process.send_signal(first)
-    while is_caught():
+    while is_caught() and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(second)
     said, error = process.stdout.read(), MADE.sub("", process.stderr.read())
