@@ -209,8 +209,6 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     tide_status status = tide_stream_check(stream);
-    if (status == TIDE_OK)
-        status = tide_cuda_failure(cuda);
     if (status != TIDE_OK)
         return status;
     const tide_stream_point moment = moment_take(cuda, stream);

@@ -218,9 +218,7 @@ static tide_status event_check(const tide_host_device *device, tide_event event)
 static tide_status record_locked(tide_host_device *device, tide_event event, tide_stream stream)
 {
     tide_hazard_actor actor = 0;
-    tide_status status = tide_host_streams_failure(&device->streams);
-    if (status == TIDE_OK)
-        status = event_check(device, event);
+    tide_status status = event_check(device, event);
     if (status == TIDE_OK && device->hazard != NULL)
         status = host_actor(device, &actor);
     if (status != TIDE_OK)
