@@ -118,6 +118,8 @@ tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const tide_work *work, 
     entry->tag = work->tag;
     entry->meter = work->meter;
     entry->id = work->id;
+    entry->flops = work->flops;
+    entry->bytes = work->bytes;
     entry->is_wait = is_wait;
     entry->enqueued_ns = enqueued_ns;
     atomic_store(&entry->recorded, false);
@@ -160,7 +162,8 @@ static void entry_take(tide_cuda_clock *clock, uint64_t sequence, uint64_t end_n
     atomic_fetch_add(entry->is_wait ? &clock->wait_ns : &clock->busy_ns, end_ns - begin_ns);
     clock->end_ns = end_ns;
     const tide_observed observed = {clock->role,  entry->is_wait, entry->label, entry->tag,
-                                    entry->meter, entry->id,      begin_ns,     end_ns};
+                                    entry->meter, entry->id,      begin_ns,     end_ns,
+                                    entry->flops, entry->bytes};
     if (clock->observer != NULL)
         clock->observer(clock->observer_context, &observed);
     atomic_store(&clock->harvested, sequence);

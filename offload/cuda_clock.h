@@ -44,6 +44,7 @@ typedef struct tide_cuda_entry {
     uint64_t enqueued_ns;
     uint32_t tag, meter;
     uint64_t id;
+    double flops, bytes;
     bool is_wait;
     _Atomic bool recorded; /* an event stands behind this command: its passing rings the doorbell */
 } tide_cuda_entry;

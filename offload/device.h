@@ -112,9 +112,10 @@ typedef struct tide_observed {
     uint32_t tag, meter;
     uint64_t id;
     uint64_t begin_ns, end_ns; /* on its stream */
+    double flops, bytes;
 } tide_observed;
 
-/* Called after each command. On the stream's thread (null: inside the call that enqueues; cuda: inside any call, some
+/* Called after each command. On the stream's thread (null: inside any call in which time passes, or that enqueues; cuda: inside any call, some
  * time after the command has ended; a stream's commands one by one, in order); must not call the device. A wait that
  * held nothing up may go untold. */
 typedef void (*tide_device_observer)(void *context, const tide_observed *command);
@@ -135,6 +136,15 @@ enum {
     TIDE_FAULT_LAUNCH = 1u << 3,
     TIDE_FAULT_ANY = 0xfu,
 };
+
+/* Null device: what part of its speed alone a stream has while just the streams of a set (bit s: stream s) run commands; 0: all. */
+typedef struct tide_paces {
+    double of[TIDE_STREAM_COUNT][1u << TIDE_STREAM_COUNT];
+} tide_paces;
+
+/* Null device: how long this kernel takes, alone, in ns; negative: not known, the rates say. Must not call the device. */
+typedef double (*tide_kernel_time)(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
+                                   const void *arguments);
 
 typedef struct tide_device_options {
     uint64_t device_memory_bytes; /* hard budget of the DEVICE tier: slots and region */
@@ -162,6 +172,9 @@ typedef struct tide_device_options {
     double link_out_bytes_per_second; /* device to host; 0: as the other way */
     uint64_t map_ns;
     uint64_t unmap_ns; /* 0: as map_ns */
+    const tide_paces *paces; /* as long-lived as the device; NULL: no stream slows another */
+    tide_kernel_time kernel_time; /* NULL: by the rates */
+    void *kernel_time_context;
 
     tide_device_observer observer; /* may be NULL */
     void *observer_context;
@@ -320,8 +333,10 @@ struct tide_device {
 tide_status tide_device_host_open(const tide_device_options *options, tide_device **device);
 tide_status tide_device_null_open(const tide_device_options *options, tide_device **device);
 
-/* Let a null device imitate another machine from now on; what is enqueued already lasts as it did. Reads the rates and
- * the mapping costs of `machine`, nothing else. ARGUMENT, changing nothing, for a rate that is negative or not finite. */
+/* Let a null device imitate another machine from now on; what is enqueued already lasts as it did. Reads what
+ * options have for the null device alone, and the link's rate, nothing else of `machine`. ARGUMENT, changing nothing, for a rate that is negative or not finite. */
 tide_status tide_device_null_imitate(tide_device *device, const tide_device_options *machine);
+/* Let so many commands, waits and records stand on each of a null device's streams without more memory. NO_MEMORY. */
+tide_status tide_device_null_reserve(tide_device *device, uint32_t commands);
 
 #endif

@@ -35,11 +35,12 @@ typedef struct tide_command_name {
     const char *op; /* NULL: none */
     uint32_t tag, meter;
     uint64_t id;
+    double flops, bytes;
 } tide_command_name;
 
 static inline tide_command_name tide_command_name_of(const tide_work *work)
 {
-    return (tide_command_name){work->label, work->op, work->tag, work->meter, work->id};
+    return (tide_command_name){work->label, work->op, work->tag, work->meter, work->id, work->flops, work->bytes};
 }
 
 /* Call what a command runs, or launches on `native_stream`. The message of a failure begins with the command's name. */

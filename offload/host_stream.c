@@ -194,7 +194,9 @@ static void observe(const tide_host_stream *stream, const tide_host_command *com
                                     command->name.meter,
                                     command->name.id,
                                     begin_ns,
-                                    end_ns};
+                                    end_ns,
+                                    command->name.flops,
+                                    command->name.bytes};
     if (owner->observer != NULL)
         owner->observer(owner->observer_context, &observed);
 }

@@ -133,8 +133,8 @@ static uint64_t command_do(tide_lane *lane, const tide_lane_command *command, ti
     *status = tide_command_call(&command->name, TIDE_STREAM_HOST, NULL, command->run, command->arguments);
     const uint64_t end_ns = tide_host_now_ns();
     const tide_command_name *name = &command->name;
-    const tide_observed observed = {TIDE_STREAM_HOST, false,    name->label, name->tag,
-                                    name->meter,      name->id, begin_ns,    end_ns};
+    const tide_observed observed = {TIDE_STREAM_HOST, false,    name->label, name->tag,   name->meter,
+                                    name->id,         begin_ns, end_ns,      name->flops, name->bytes};
     if (options->observer != NULL)
         options->observer(options->observer_context, &observed);
     if (*status != TIDE_OK)

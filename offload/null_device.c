@@ -1,13 +1,9 @@
 /* The null device: no data, only accounting and a virtual clock. Plans and predictions run the very same
  * manager on it.
  *
- * Each stream is one number, its tail: when all that was enqueued so far will have ended.
- *
- *   command      begins at max(tail, now), lasts what the machine's rates say, its end is the new tail
- *   record       the event completes at max(tail, now)
- *   stream wait  the tail becomes at least the event's completion; the gap is the stream's wait
- *   now          moves in park() to the next completion, in event_wait() and synchronize() to what is waited
- *                for, and by what map() and unmap() cost, which keep the engine busy
+ * Streams are queues in virtual time (null_flow.h). A command lasts what the machine's rates say, or options.kernel_time, longer
+ * where streams beside it slow it (options.paces). The present moves in park() to the next record that passes, in event_wait() and
+ * synchronize() to what is waited for, and by what map() and unmap() cost, which keep the engine busy.
  *
  * Budgets, misuse and their messages are the host device's (device.c, mappings.c). Kernels are not called;
  * addresses are made up, where no user memory can be, so that a touch faults. A schedule gives the same times
@@ -31,7 +27,7 @@ static void null_statistics(tide_device *device, tide_device_statistics *statist
     statistics->maps = null->account.maps;
     statistics->unmaps = null->account.unmaps;
     for (int i = 0; i < TIDE_STREAM_COUNT; i++)
-        statistics->pending[i] = null->tail_ns[i] > null->clock.now_ns;
+        statistics->pending[i] = !tide_null_flow_is_idle(&null->flow, (tide_stream)i);
     (void)null_unlock(null, TIDE_OK);
 }
 
@@ -49,7 +45,8 @@ static void null_close(tide_device *device)
     if (device == NULL)
         return;
     tide_null_device *null = null_of(device);
-    tide_null_clock_destroy(&null->clock);
+    tide_null_flow_drain(&null->flow);
+    tide_null_flow_destroy(&null->flow);
     tide_account_destroy(&null->account);
     free(null);
 }
@@ -120,10 +117,21 @@ tide_status tide_device_null_imitate(tide_device *device, const tide_device_opti
     merged.host_bytes_per_second = machine->host_bytes_per_second;
     merged.map_ns = machine->map_ns;
     merged.unmap_ns = machine->unmap_ns;
+    merged.paces = machine->paces;
+    merged.kernel_time = machine->kernel_time;
+    merged.kernel_time_context = machine->kernel_time_context;
     const tide_status status = tide_device_options_check(&merged);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK) {
         null->options = merged;
+        null->flow.paces = merged.paces;
+    }
     return null_unlock(null, status);
+}
+
+tide_status tide_device_null_reserve(tide_device *device, uint32_t commands)
+{
+    tide_null_device *null = null_lock(device);
+    return null_unlock(null, tide_null_flow_reserve(&null->flow, commands));
 }
 
 tide_status tide_device_null_open(const tide_device_options *options, tide_device **device)
@@ -136,6 +144,10 @@ tide_status tide_device_null_open(const tide_device_options *options, tide_devic
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the null device (%zu bytes)", sizeof *null);
     tide_account_init(&null->account, &null_ops, &null_makers, options, NULL);
     null->options = *options;
+    null->flow.paces = options->paces;
+    null->flow.statistics = &null->statistics;
+    null->flow.observer = options->observer;
+    null->flow.observer_context = options->observer_context;
     null->counts.chunk_bytes = options->chunk_bytes;
     null->address_next = address_first;
     *device = &null->account.base;

@@ -4,7 +4,7 @@
 #define TIDE_OFFLOAD_NULL_DEVICE_H
 
 #include "offload/account.h"
-#include "offload/null_clock.h"
+#include "offload/null_flow.h"
 
 typedef struct tide_null_device {
     tide_account account; /* its lock guards all below */
@@ -13,8 +13,7 @@ typedef struct tide_null_device {
     tide_slot_counts counts;
     uint64_t address_next;
 
-    tide_null_clock clock;
-    uint64_t tail_ns[TIDE_STREAM_COUNT];
+    tide_null_flow flow;
     tide_device_statistics statistics;
 } tide_null_device;
 

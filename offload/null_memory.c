@@ -50,7 +50,7 @@ tide_status tide_null_event_create(tide_device *device, tide_event *event)
     tide_null_device *null = null_lock(device);
     tide_status status = tide_fault_count(&null->account.fault, TIDE_FAULT_MEMORY, "making an event");
     if (status == TIDE_OK)
-        status = tide_null_clock_add(&null->clock, event);
+        status = tide_null_flow_event(&null->flow, event);
     if (status == TIDE_OK)
         tide_ledger_commit(&null->account.ledgers[TIDE_TIER_DEVICE], 0);
     return null_unlock(null, status);
@@ -67,7 +67,7 @@ void *tide_null_slot_address(tide_device *device, tide_tier tier, uint32_t slot)
 
 static tide_status engine_busy(tide_null_device *null, uint64_t ns)
 {
-    tide_null_clock_advance(&null->clock, tide_null_clock_after(null->clock.now_ns, ns));
+    tide_null_flow_advance(&null->flow, ns);
     return TIDE_OK;
 }
 

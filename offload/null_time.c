@@ -20,30 +20,19 @@ static uint64_t longer(uint64_t a_ns, uint64_t b_ns)
 }
 
 /* A device kernel is bound by arithmetic or by memory; work on the host by memory. */
-static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, const tide_work *work)
+static uint64_t kernel_ns(const tide_null_device *null, tide_stream stream, const tide_work *work,
+                          tide_kernel fn, const void *arguments)
 {
     const tide_device_options *rates = &null->options;
+    const double known_ns = rates->kernel_time == NULL
+                                ? -1
+                                : rates->kernel_time(rates->kernel_time_context, stream, work, fn, arguments);
+    if (known_ns >= 0)
+        return duration_ns(known_ns, 1e9);
     if (stream == TIDE_STREAM_HOST)
         return duration_ns(work->bytes, rates->host_bytes_per_second);
     return longer(duration_ns(work->flops, rates->flops_per_second),
                   duration_ns(work->bytes, rates->device_bytes_per_second));
-}
-
-static void observe(const tide_null_device *null, const tide_observed *observed)
-{
-    const tide_device_options *options = &null->options;
-    if (options->observer != NULL)
-        options->observer(options->observer_context, observed);
-}
-
-static void stream_run(tide_null_device *null, tide_stream stream, const tide_work *work, uint64_t lasts_ns)
-{
-    uint64_t begin_ns = longer(null->tail_ns[stream], null->clock.now_ns);
-    null->tail_ns[stream] = tide_null_clock_after(begin_ns, lasts_ns);
-    null->statistics.busy_ns[stream] += lasts_ns;
-    null->statistics.commands[stream]++;
-    observe(null, &(tide_observed){stream, false, work->label, work->tag, work->meter, work->id, begin_ns,
-                                   null->tail_ns[stream]});
 }
 
 tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide_work *work, tide_kernel fn,
@@ -55,7 +44,8 @@ tide_status tide_null_launch(tide_device *device, tide_stream stream, const tide
     tide_null_device *null = null_lock(device);
     status = tide_fault_count(&null->account.fault, TIDE_FAULT_LAUNCH, work->label);
     if (status == TIDE_OK)
-        stream_run(null, stream, work, kernel_ns(null, stream, work));
+        status =
+            tide_null_flow_command(&null->flow, stream, work, kernel_ns(null, stream, work, fn, arguments));
     return null_unlock(null, status);
 }
 
@@ -72,9 +62,11 @@ static tide_status copy_run(tide_null_device *null, tide_stream stream, const ti
     tide_status status = tide_fault_count(&null->account.fault, TIDE_FAULT_COPY, work->label);
     if (status != TIDE_OK)
         return status;
-    *(to_device ? &null->statistics.h2d_bytes : &null->statistics.d2h_bytes) += bytes;
-    stream_run(null, stream, work, duration_ns((double)bytes, link_rate(null, to_device)));
-    return TIDE_OK;
+    status = tide_null_flow_command(&null->flow, stream, work,
+                                    duration_ns((double)bytes, link_rate(null, to_device)));
+    if (status == TIDE_OK)
+        *(to_device ? &null->statistics.h2d_bytes : &null->statistics.d2h_bytes) += bytes;
+    return status;
 }
 
 tide_status tide_null_copy_slot(tide_device *device, tide_stream stream, const tide_work *work,
@@ -107,7 +99,7 @@ tide_status tide_null_copy_bytes(tide_device *device, tide_stream stream, const 
 
 static tide_status event_check(const tide_null_device *null, tide_event event)
 {
-    return tide_event_check(event, null->clock.event_count);
+    return tide_event_check(event, null->flow.event_count);
 }
 
 tide_status tide_null_event_record(tide_device *device, tide_event event, tide_stream stream)
@@ -118,20 +110,8 @@ tide_status tide_null_event_record(tide_device *device, tide_event event, tide_s
     tide_null_device *null = null_lock(device);
     status = event_check(null, event);
     if (status == TIDE_OK)
-        tide_null_clock_record(&null->clock, event, stream,
-                               longer(null->tail_ns[stream], null->clock.now_ns));
+        status = tide_null_flow_record(&null->flow, stream, event);
     return null_unlock(null, status);
-}
-
-static void stream_hold(tide_null_device *null, tide_stream stream, uint64_t until_ns, tide_wait_site site,
-                        uint64_t id)
-{
-    uint64_t begin_ns = longer(null->tail_ns[stream], null->clock.now_ns);
-    if (until_ns <= begin_ns)
-        return;
-    null->tail_ns[stream] = until_ns;
-    null->statistics.wait_ns[stream] += until_ns - begin_ns;
-    observe(null, &(tide_observed){stream, true, "wait", site, 0, id, begin_ns, until_ns});
 }
 
 static tide_status stream_wait_locked(tide_null_device *null, tide_stream stream, tide_event event,
@@ -140,13 +120,12 @@ static tide_status stream_wait_locked(tide_null_device *null, tide_stream stream
     tide_status status = event_check(null, event);
     if (status != TIDE_OK)
         return status;
-    const tide_null_event *it = &null->clock.events[event - 1];
-    status = tide_stream_wait_check(stream, event, it->stream);
-    if (status != TIDE_OK)
-        return status;
-    null->statistics.waits[site]++;
-    stream_hold(null, stream, it->completion_ns, site, id);
-    return TIDE_OK;
+    status = tide_stream_wait_check(stream, event, null->flow.events[event - 1].stream);
+    if (status == TIDE_OK)
+        status = tide_null_flow_wait(&null->flow, stream, event, site, id);
+    if (status == TIDE_OK)
+        null->statistics.waits[site]++;
+    return status;
 }
 
 tide_status tide_null_stream_wait(tide_device *device, tide_stream stream, tide_event event,
@@ -170,7 +149,7 @@ tide_status tide_null_event_query(tide_device *device, tide_event event, tide_wa
     status = event_check(null, event);
     if (status == TIDE_OK) {
         null->statistics.waits[site]++;
-        *done = null->clock.events[event - 1].completion_ns <= null->clock.now_ns;
+        *done = tide_null_flow_passed(&null->flow, null->flow.events[event - 1]);
     }
     return null_unlock(null, status);
 }
@@ -184,7 +163,7 @@ tide_status tide_null_event_wait(tide_device *device, tide_event event, tide_wai
     status = event_check(null, event);
     if (status == TIDE_OK) {
         null->statistics.waits[site]++;
-        tide_null_clock_advance(&null->clock, null->clock.events[event - 1].completion_ns);
+        tide_null_flow_until(&null->flow, null->flow.events[event - 1]);
     }
     return null_unlock(null, status);
 }
@@ -194,21 +173,18 @@ tide_status tide_null_event_wait(tide_device *device, tide_event event, tide_wai
 uint64_t tide_null_doorbell(tide_device *device)
 {
     tide_null_device *null = null_lock(device);
-    uint64_t ticket = null->clock.doorbell;
+    uint64_t ticket = null->flow.doorbell;
     (void)null_unlock(null, TIDE_OK);
     return ticket;
 }
 
 tide_status tide_null_park(tide_device *device, uint64_t ticket, bool events)
 {
-    uint64_t next_ns;
     tide_null_device *null = null_lock(device);
     tide_status status = TIDE_OK;
-    if ((events ? null->clock.doorbell : null->clock.ringing) > ticket)
+    if ((events ? null->flow.doorbell : null->flow.ringing) > ticket)
         status = TIDE_OK;
-    else if (events && tide_null_clock_next(&null->clock, &next_ns))
-        tide_null_clock_advance(&null->clock, next_ns);
-    else
+    else if (!events || !tide_null_flow_next(&null->flow))
         status = tide_fail(TIDE_ERROR_STATE,
                            "parked with no completion to come: nothing would ever wake this thread");
     return null_unlock(null, status);
@@ -217,7 +193,7 @@ tide_status tide_null_park(tide_device *device, uint64_t ticket, bool events)
 void tide_null_ring(tide_device *device)
 {
     tide_null_device *null = null_lock(device);
-    null->clock.ringing = ++null->clock.doorbell;
+    null->flow.ringing = ++null->flow.doorbell;
     (void)null_unlock(null, TIDE_OK);
 }
 
@@ -230,9 +206,8 @@ tide_status tide_null_host_touch(tide_device *device, const tide_work *work)
 void tide_null_synchronize(tide_device *device)
 {
     tide_null_device *null = null_lock(device);
-    for (int i = 0; i < TIDE_STREAM_COUNT; i++)
-        tide_null_clock_advance(&null->clock, null->tail_ns[i]);
-    assert(tide_null_clock_is_valid(&null->clock));
+    tide_null_flow_drain(&null->flow);
+    assert(tide_null_flow_is_valid(&null->flow));
     (void)null_unlock(null, TIDE_OK);
 }
 
@@ -246,7 +221,7 @@ tide_status tide_null_never_failed(tide_device *device)
 uint64_t tide_null_now_ns(tide_device *device)
 {
     tide_null_device *null = null_lock(device);
-    uint64_t now_ns = null->clock.now_ns;
+    uint64_t now_ns = null->flow.now_ns;
     (void)null_unlock(null, TIDE_OK);
     return now_ns;
 }

@@ -1,5 +1,4 @@
 /* The null device: virtual times of schedules worked out by hand, and a clock that moves only when somebody waits. */
-#include "offload/null_clock.h"
 #include "test_offload_fixture.h"
 
 #include <inttypes.h>
@@ -80,12 +79,14 @@ static uint64_t now_ms(const fixture *it)
     return now_ns / MS;
 }
 
-static void assert_span(const span_log *log, int index, tide_stream stream, const char *label,
-                        uint64_t begin_ms, uint64_t end_ms)
+/* The n-th that was told of the stream. */
+static void assert_span(const span_log *log, int n, tide_stream stream, const char *label, uint64_t begin_ms,
+                        uint64_t end_ms)
 {
-    assert_true(index < log->count);
-    const span *it = &log->spans[index];
-    assert_int_equal(it->stream, stream);
+    const span *it = log->spans, *end = log->spans + log->count;
+    while (it < end && (it->stream != stream || n-- > 0))
+        it++;
+    assert_true(it < end);
     assert_string_equal(it->label, label);
     assert_int_equal(it->begin_ms, begin_ms);
     assert_int_equal(it->end_ms, end_ms);
@@ -101,9 +102,11 @@ static void kernel_lasts_what_the_slower_of_arithmetic_and_memory_takes(void **s
     launch(&it, TIDE_STREAM_COMPUTE, "arithmetic", 7e6, 1e6);
     launch(&it, TIDE_STREAM_COMPUTE, "memory", 1e6, 3e6);
     launch(&it, TIDE_STREAM_HOST, "adam", 9e9, 2e6);
+    assert_int_equal(log.count, 0);
+    it.ops->synchronize(it.device);
     assert_span(&log, 0, TIDE_STREAM_COMPUTE, "arithmetic", 0, 7);
     assert_span(&log, 1, TIDE_STREAM_COMPUTE, "memory", 7, 10);
-    assert_span(&log, 2, TIDE_STREAM_HOST, "adam", 0, 4);
+    assert_span(&log, 0, TIDE_STREAM_HOST, "adam", 0, 4);
     tide_device_statistics statistics;
     it.ops->statistics(it.device, &statistics);
     assert_int_equal(statistics.busy_ns[TIDE_STREAM_COMPUTE], 10 * MS);
@@ -149,9 +152,6 @@ static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
     assert_ok(tide_device_null_imitate(it.device, &machine));
     copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
     copy(&it, TIDE_STREAM_IN, TIDE_TIER_DEVICE);
-    assert_span(&log, 0, TIDE_STREAM_OUT, "copy", 0, 2);
-    assert_span(&log, 1, TIDE_STREAM_OUT, "copy", 2, 6);
-    assert_span(&log, 2, TIDE_STREAM_IN, "copy", 0, 2);
     assert_ok(it.ops->map(it.device, 0, place(&it, 2)));
     assert_int_equal(now_ms(&it), 1);
     assert_ok(it.ops->unmap(it.device, 0, place(&it, 2)));
@@ -159,7 +159,11 @@ static void each_way_of_the_link_and_of_a_mapping_has_its_own_cost(void **state)
     machine.host_bytes_per_second = -1;
     assert_int_equal(tide_device_null_imitate(it.device, &machine), TIDE_ERROR_ARGUMENT);
     launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6);
-    assert_span(&log, 3, TIDE_STREAM_HOST, "adam", 6, 8);
+    it.ops->synchronize(it.device);
+    assert_span(&log, 0, TIDE_STREAM_OUT, "copy", 0, 2);
+    assert_span(&log, 1, TIDE_STREAM_OUT, "copy", 2, 6);
+    assert_span(&log, 0, TIDE_STREAM_IN, "copy", 0, 2);
+    assert_span(&log, 0, TIDE_STREAM_HOST, "adam", 6, 8);
     fixture_close(&it);
 }
 
@@ -187,13 +191,14 @@ static void fetches_overlap_compute_as_worked_out_by_hand(void **state)
     }
     assert_ok(it.ops->stream_wait(it.device, TIDE_STREAM_OUT, it.events[2], SITE, 0));
     copy(&it, TIDE_STREAM_OUT, TIDE_TIER_HOST);
+    it.ops->synchronize(it.device);
     assert_span(&log, 0, TIDE_STREAM_IN, "copy", 1, 3);
     assert_span(&log, 1, TIDE_STREAM_IN, "copy", 3, 5);
-    assert_span(&log, 2, TIDE_STREAM_COMPUTE, "wait", 1, 3);
-    assert_span(&log, 3, TIDE_STREAM_COMPUTE, "block", 3, 8);
-    assert_span(&log, 4, TIDE_STREAM_COMPUTE, "block", 8, 13);
-    assert_span(&log, 5, TIDE_STREAM_OUT, "wait", 1, 8);
-    assert_span(&log, 6, TIDE_STREAM_OUT, "copy", 8, 10);
+    assert_span(&log, 0, TIDE_STREAM_COMPUTE, "wait", 1, 3);
+    assert_span(&log, 1, TIDE_STREAM_COMPUTE, "block", 3, 8);
+    assert_span(&log, 2, TIDE_STREAM_COMPUTE, "block", 8, 13);
+    assert_span(&log, 0, TIDE_STREAM_OUT, "wait", 1, 8);
+    assert_span(&log, 1, TIDE_STREAM_OUT, "copy", 8, 10);
     assert_int_equal(log.count, 7);
     tide_device_statistics statistics;
     it.ops->statistics(it.device, &statistics);
@@ -201,7 +206,6 @@ static void fetches_overlap_compute_as_worked_out_by_hand(void **state)
     assert_int_equal(statistics.waits[SITE], 3);
     assert_int_equal(statistics.h2d_bytes, 2 * CHUNK_BYTES);
     assert_int_equal(statistics.d2h_bytes, CHUNK_BYTES);
-    it.ops->synchronize(it.device);
     assert_int_equal(now_ms(&it), 13);
     fixture_close(&it);
 }
@@ -217,9 +221,9 @@ static void wait_captures_the_latest_record_at_the_time_of_the_call(void **state
     launch(&it, TIDE_STREAM_IN, "long", 50e6, 0);
     assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_IN));
     launch(&it, TIDE_STREAM_COMPUTE, "use", 1e6, 0);
-    assert_span(&log, 3, TIDE_STREAM_COMPUTE, "use", 2, 3);
     assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
     assert_int_equal(now_ms(&it), 52);
+    assert_span(&log, 1, TIDE_STREAM_COMPUTE, "use", 2, 3);
     fixture_close(&it);
 }
 
@@ -281,6 +285,7 @@ static void commands_after_a_pause_begin_now(void **state)
         assert_ok(it.ops->unmap(it.device, 0, place(&it, 2)));
     }
     launch(&it, TIDE_STREAM_OUT, "late", 1e6, 0);
+    it.ops->synchronize(it.device);
     assert_span(&log, 0, TIDE_STREAM_OUT, "late", 6, 7);
     fixture_close(&it);
 }
@@ -338,35 +343,101 @@ static void a_hundred_thousand_chunks_cost_little(void **state)
     fixture_close(&it);
 }
 
-/* --- the clock's heap against a plain search --- */
+/* --- streams that slow each other --- */
 
-static void clock_finds_the_earliest_completion_as_a_search_would(void **state)
+/*   compute   [alone 0-2: 2 of 6][half beside a copy 2-6: 2][alone 6-8: 2]
+ *   in            wait 0-2       [half 2-6: 2 ms of copying]
+ */
+static void streams_go_as_fast_as_what_runs_beside_them_lets_them(void **state)
 {
     (void)state;
-    enum { EVENTS = 100 };
-    tide_null_clock clock = {0};
-    uint64_t completions_ns[EVENTS + 1] = {0}, random = 5;
-    tide_event event;
-    for (int i = 0; i < EVENTS; i++)
-        assert_ok(tide_null_clock_add(&clock, &event));
-    for (int step = 0; step < 20000; step++) {
+    static tide_paces paces;
+    const unsigned both = 1u << TIDE_STREAM_COMPUTE | 1u << TIDE_STREAM_IN;
+    paces.of[TIDE_STREAM_COMPUTE][both] = paces.of[TIDE_STREAM_IN][both] = 0.5;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    tide_device_options machine = options_null(NULL);
+    machine.paces = &paces;
+    assert_ok(tide_device_null_imitate(it.device, &machine));
+    launch(&it, TIDE_STREAM_HOST, "adam", 0, 1e6); /* 2 ms, beside which nobody is slower */
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_HOST));
+    launch(&it, TIDE_STREAM_COMPUTE, "block", 6e6, 0);
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_int_equal(now_ms(&it), 2);
+    copy(&it, TIDE_STREAM_IN, TIDE_TIER_DEVICE);
+    assert_ok(it.ops->event_record(it.device, it.events[1], TIDE_STREAM_IN));
+    assert_ok(it.ops->event_wait(it.device, it.events[1], SITE));
+    assert_int_equal(now_ms(&it), 6);
+    it.ops->synchronize(it.device);
+    assert_span(&log, 0, TIDE_STREAM_IN, "copy", 2, 6);
+    assert_span(&log, 0, TIDE_STREAM_COMPUTE, "block", 0, 8);
+    fixture_close(&it);
+}
+
+static double time_of(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
+                      const void *arguments)
+{
+    assert_ptr_equal(context, "context");
+    assert_ptr_equal(fn, never_called);
+    assert_null(arguments);
+    return stream == TIDE_STREAM_COMPUTE ? work->flops : -1;
+}
+
+static void kernels_last_what_is_known_of_them(void **state)
+{
+    (void)state;
+    span_log log = {0};
+    fixture it = null_fixture(&log);
+    tide_device_options machine = options_null(NULL);
+    machine.kernel_time = time_of;
+    machine.kernel_time_context = "context";
+    assert_ok(tide_device_null_imitate(it.device, &machine));
+    launch(&it, TIDE_STREAM_COMPUTE, "known", 3.0 * MS, 1e9);
+    launch(&it, TIDE_STREAM_HOST, "unknown", 0, 1e6);
+    it.ops->synchronize(it.device);
+    assert_span(&log, 0, TIDE_STREAM_COMPUTE, "known", 0, 3);
+    assert_span(&log, 0, TIDE_STREAM_HOST, "unknown", 0, 2);
+    fixture_close(&it);
+}
+
+/* --- against streams whose times are worked out when something is enqueued --- */
+
+/* Where nothing slows anything an end is known at once: the later of the present and the end of what stands before, and what it
+ * lasts. */
+static void ends_are_those_that_are_worked_out_at_once(void **state)
+{
+    (void)state;
+    enum { EVENTS = 4, STEPS = 20000, STREAMS = TIDE_STREAM_HOST };
+    fixture it = null_fixture(NULL);
+    uint64_t tail_ms[STREAMS] = {0}, ends_ms[EVENTS] = {0}, now = 0, random = 5;
+    for (int step = 0; step < STEPS; step++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
-        event = 1 + (tide_event)(random >> 40) % EVENTS;
-        completions_ns[event] = clock.now_ns + (random >> 33) % 1000;
-        tide_null_clock_record(&clock, event, TIDE_STREAM_IN, completions_ns[event]);
-        if (step % 3 == 0) {
-            uint64_t earliest_ns = UINT64_MAX, found_ns = UINT64_MAX;
-            for (int i = 1; i <= EVENTS; i++)
-                if (completions_ns[i] > clock.now_ns && completions_ns[i] < earliest_ns)
-                    earliest_ns = completions_ns[i];
-            assert_int_equal(tide_null_clock_next(&clock, &found_ns), earliest_ns != UINT64_MAX);
-            assert_int_equal(found_ns, earliest_ns);
-            if (step % 2 == 0 && earliest_ns != UINT64_MAX)
-                tide_null_clock_advance(&clock, earliest_ns + random % 3);
+        const tide_stream stream = (tide_stream)((random >> 40) % STREAMS);
+        const unsigned event = (unsigned)(random >> 50) % EVENTS, lasts_ms = (unsigned)(random >> 33) % 9;
+        uint64_t *tail = &tail_ms[stream];
+        *tail = *tail > now ? *tail : now;
+        switch ((random >> 60) % 4) {
+        case 0:
+            launch(&it, stream, "x", 1e6 * lasts_ms, 0);
+            *tail += lasts_ms;
+            break;
+        case 1:
+            assert_ok(it.ops->event_record(it.device, it.events[event], stream));
+            ends_ms[event] = *tail;
+            break;
+        case 2:
+            assert_ok(it.ops->stream_wait(it.device, stream, it.events[event], SITE, 0));
+            *tail = *tail > ends_ms[event] ? *tail : ends_ms[event];
+            break;
+        default:
+            assert_ok(it.ops->event_wait(it.device, it.events[event], SITE));
+            now = now > ends_ms[event] ? now : ends_ms[event];
         }
-        assert_true(tide_null_clock_is_valid(&clock));
+        assert_int_equal(now_ms(&it), now);
+        for (int i = 0; i < EVENTS; i++)
+            assert_int_equal(is_done(&it, it.events[i]), ends_ms[i] <= now);
     }
-    tide_null_clock_destroy(&clock);
+    fixture_close(&it);
 }
 
 int main(void)
@@ -383,7 +454,9 @@ int main(void)
         cmocka_unit_test(commands_after_a_pause_begin_now),
         cmocka_unit_test(budgets_and_misplacing_are_refused_as_on_the_host_device),
         cmocka_unit_test(a_hundred_thousand_chunks_cost_little),
-        cmocka_unit_test(clock_finds_the_earliest_completion_as_a_search_would),
+        cmocka_unit_test(streams_go_as_fast_as_what_runs_beside_them_lets_them),
+        cmocka_unit_test(kernels_last_what_is_known_of_them),
+        cmocka_unit_test(ends_are_those_that_are_worked_out_at_once),
     };
     return cmocka_run_group_tests_name("null device", tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
-# What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills,
-# long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, the GPU's kernels compiled for
-# every architecture, and all cases of what tools/test.sh thins under sanitizers. Writes a dated result into docs/measurements/.
+# What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills, predictions against
+# real steps and memory, long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, the GPU's
+# kernels compiled for every architecture, and all cases of what tools/test.sh thins under sanitizers. Writes a dated result into
+# docs/measurements/.
 #
 # usage: tools/campaign.sh [--quick] [ROUNDS-OF-FUZZING]      default 1000000
 # TIDE_OLD_PROGRAM=FILE: another build of the program, an older one; every result is compared with its own (compare_programs.py).
@@ -49,7 +50,7 @@ has_target() { ninja -C "$1" -t targets all | grep -q "^$2:"; }
 
 tide_packages_install $TIDE_BUILD_PACKAGES $TIDE_TEST_PACKAGES || exit 1
 mkdir -p "$build" docs/measurements
-build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed \
+build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/test_manager_random tests/test_pool_mixed tests/test_forecast \
     tests/test_pool_random
 # Where there is a CUDA toolkit: the module, and the module of the tests.
 module="" fake=""
@@ -83,6 +84,10 @@ if [ -n "$old_program" ]; then
 else
     echo "| programs (TIDE_OLD_PROGRAM names no other build) | 0 | 0 | 1 | 0 |" >>"$build/rows"
 fi
+if [ -z "$quick" ]; then judged="$(dirname "$result")/plan-$(date -u +%Y-%m-%d).md"; else judged="$build/plan.md --quick"; fi
+run plan_check tools/plan_check.py "$program" $judged
+[ -n "$quick" ] || run program_plan tests/test_program_plan.py "$program" 500
+[ -n "$quick" ] || run forecast env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_forecast" 500
 run manager_random env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_manager_random" $sequences
 # It was compiled above, without a warning, as warnings are errors; it loads without a driver.
 [ -z "$module" ] || run architectures sh -c "text=\$($program info --device host) && ! echo \"\$text\" | grep -E 'no CUDA module|belongs to|loaded' && echo ok 1 - $architectures"

@@ -10,7 +10,7 @@ home folder of their own in FOLDER, whose .local/bin comes first in PATH. All ha
 that it ends in minutes and needs no GPU:
 
     --steps N                     becomes --steps 2; the demo makes 40 steps (TIDE_DEMO_STEPS)
-    --model gpt2 ...              gets --seq-len 128: without bf16 instructions 8,192 tokens take two cores five minutes a step
+    tidepool ... --model gpt2     gets --seq-len 128: without bf16 instructions 8,192 tokens take two cores five minutes a step
     meson setup                   builds the CUDA module for one architecture: the line's, or as PTX; tests by name need none
     tools/test.sh                 gets --list: the whole suite is what .ci/run has run before
     "# ... hours", "# ... figures"   gets --quick
@@ -18,7 +18,7 @@ that it ends in minutes and needs no GPU:
     "# ... needs a GPU"           may end in one line that says that there is no GPU, once its options have been read
     "# ... needs nvcc"            may end with words about nvcc where there is none, but not for its options
 
-The installed program is then called from another folder. It makes sure that it can fail (wrong options, a wrong
+What stands fenced behind a plan for a preset machine is what it prints, word for word. The installed program is then called from another folder. It makes sure that it can fail (wrong options, a wrong
 configuration, wrong lines for a GPU) and that no script under tools/ is one that neither CI nor these pages run. Prints TAP;
 the last line counts: "N passed, N failed". --keep leaves FOLDER.
 """
@@ -67,10 +67,18 @@ def commands(page):
     return found
 
 
+def shown(page, number):
+    """What stands fenced behind the command of that line, "" without."""
+    lines = page.read_text(encoding="utf-8").splitlines()[number:]
+    if len(lines) < 2 or lines[0].strip() or not lines[1].startswith("```"):
+        return ""
+    return "".join(line + "\n" for line in lines[2:lines.index("```", 2)])
+
+
 def adapted(command, comment):
     """What is run."""
     given = re.sub(r"--steps \d+", "--steps 2", command)
-    given = re.sub(r"(tidepool train\b.*--model gpt2)(?= )(?!.*--seq-len)", r"\1 --seq-len 128", given)
+    given = re.sub(r"(tidepool (?:train|tune|plan)\b.*--model gpt2)(?= )(?!.*--seq-len)", r"\1 --seq-len 128", given)
     if "meson setup" in given and "-Dgpu_architectures" not in given:
         architectures = "ptx90" if HAS_NVCC and "meson test" not in given else "[]"
         given = re.sub(r"(meson setup \S+)", rf"\1 '-Dgpu_architectures={architectures}'", given)
@@ -142,6 +150,8 @@ def check_pages(copy, pages, tap):
             began = time.monotonic()
             good, given, run = copy.works(command, comment)
             ran.append(given)
+            told = shown(page, number) if re.search(r"tidepool plan\b.*--machine \w", command) else ""
+            good = good and told in ("", run.stdout)
             tap.ok(good, f"{page.name}:{number}: {command} ({'' if given == command else 'as: ' + given + '; '}"
                          f"{time.monotonic() - began:.0f} s)", run)
     return ran

@@ -7,6 +7,8 @@
 
 enum { TIDE_EXIT_OK = 0, TIDE_EXIT_FAILURE = 1, TIDE_EXIT_USAGE = 2 };
 
+int tide_command_plan(int count, char *const *arguments);
+int tide_command_tune(int count, char *const *arguments);
 int tide_command_train(int count, char *const *arguments);
 int tide_command_trace(int count, char *const *arguments);
 int tide_command_checkpoint(int count, char *const *arguments);

@@ -7,7 +7,7 @@
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/info_options.h"
-#include "tools/rates.h"
+#include "src/forecast/rates.h"
 #include "tools/units.h"
 
 #include <math.h>

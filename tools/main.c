@@ -13,6 +13,8 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
+    {&tide_plan_page, tide_command_plan},
+    {&tide_tune_page, tide_command_tune},
     {&tide_train_page, tide_command_train},
     {&tide_trace_page, tide_command_trace},
     {&tide_checkpoint_page, tide_command_checkpoint},
@@ -93,7 +95,7 @@ static int output_check(int exit_status)
 int main(int count, char **arguments)
 {
     if (count < 2) {
-        fputs("tidepool: a command is missing (train, trace, checkpoint, export or info; see tidepool "
+        fputs("tidepool: a command is missing (plan, tune, train, trace, checkpoint, export or info; see tidepool "
               "--help)\n",
               stderr);
         return TIDE_EXIT_USAGE;

@@ -378,6 +378,14 @@ tide_status tide_options_parse(const tide_option_table *table, int count, char *
     return status;
 }
 
+bool tide_options_given(const tide_option_table *table, const bool *given, const char *name)
+{
+    for (size_t i = 0; i < table->count; i++)
+        if (table->options[i].name != NULL && strcmp(table->options[i].name, name) == 0)
+            return given[i];
+    return false;
+}
+
 const char *tide_option_table_name(const tide_option_table *table)
 {
     const char *blank = strrchr(table->command, ' ');

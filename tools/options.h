@@ -60,6 +60,9 @@ typedef struct tide_option_table {
     size_t count;
 } tide_option_table;
 
+/* Whether the option of that name was on the command line that tide_options_parse has read. */
+bool tide_options_given(const tide_option_table *table, const bool *given, const char *name);
+
 /* The command's last word: "train". */
 const char *tide_option_table_name(const tide_option_table *table);
 

@@ -5,14 +5,13 @@
  */
 #include "tools/trace_play.h"
 
+#include "src/pool/course.h"
 #include "tools/trace_slow.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS_MAX = 20, STEPS_LEAST = 4, EQUAL_STEPS = 3, SCRIPT_MAX = 1 << 22 };
-static const double equal_part = 1e-3;
+enum { STEPS_MOST = 20, EQUAL_STEPS = 3, SCRIPT_MAX = 1 << 22 };
 /* Flops a second and a nanosecond: so many that what the pool's own kernels declare is nothing beside
  * them. */
 static const double kernel_rate = 1e18, flops_per_ns = 1e9;
@@ -337,50 +336,23 @@ static tide_status step_play(const tide_trace_player *player, tide_pool *pool)
     return status == TIDE_OK ? tide_step_end(pool) : status;
 }
 
-static bool have_settled(const played *steps, uint32_t count)
-{
-    if (count < STEPS_LEAST)
-        return false;
-    for (uint32_t i = count - EQUAL_STEPS; i < count; i++)
-        if (fabs(steps[i].step - steps[i - 1].step) > equal_part * steps[i].step)
-            return false;
-    return true;
-}
-
-/* The last step if they have become alike, else the mean of the second half. */
-static void conclude(const played *steps, uint32_t count, played *mean)
-{
-    uint32_t first = have_settled(steps, count) ? count - 1 : count / 2;
-    double share = 1.0 / (count - first);
-    *mean = (played){0};
-    for (uint32_t i = first; i < count; i++) {
-        mean->step += share * steps[i].step;
-        mean->compute += share * steps[i].compute;
-        for (int tier = 0; tier < TIDE_TIER_COUNT; tier++)
-            mean->updates[tier] += share * steps[i].updates[tier];
-    }
-}
-
 static tide_status steps_play(const tide_trace_player *player, tide_pool *pool, played *mean)
 {
-    played steps[STEPS_MAX];
-    uint32_t count = 0;
+    tide_course course = {.enough = EQUAL_STEPS, .most = STEPS_MOST, .first = 1};
+    tide_pool_counters step;
     tide_status status = TIDE_OK;
-    for (int i = 0; i < STEPS_MAX && status == TIDE_OK && !have_settled(steps, count); i++) {
-        uint64_t number;
-        tide_pool_counters taken;
+    while (status == TIDE_OK && !tide_course_is_over(&course)) {
         status = step_play(player, pool);
-        while (status == TIDE_OK && count < STEPS_MAX && tide_pool_step_counters_take(pool, &number, &taken))
-            steps[count++] = (played){
-                taken.seconds,
-                taken.compute_seconds,
-                {[TIDE_TIER_DEVICE] = taken.adam_device_seconds, [TIDE_TIER_HOST] = taken.adam_host_seconds}};
+        tide_course_take(&course, pool);
     }
-    if (status == TIDE_OK && count < 2)
-        return tide_fail(TIDE_ERROR_UNSUPPORTED, "%s: its steps can't be played", player->model->path);
-    if (status == TIDE_OK)
-        conclude(steps, count, mean);
-    return status;
+    if (status != TIDE_OK)
+        return status;
+    tide_course_mean(&course, &step);
+    *mean =
+        (played){step.seconds,
+                 step.compute_seconds,
+                 {[TIDE_TIER_DEVICE] = step.adam_device_seconds, [TIDE_TIER_HOST] = step.adam_host_seconds}};
+    return TIDE_OK;
 }
 
 static tide_status change_play(tide_trace_player *player, const tide_trace_change *change, played *mean)

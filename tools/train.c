@@ -14,13 +14,14 @@
  * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
  * does: the newest complete checkpoint stands.
  */
+#include "src/forecast/rates.h"
 #include "src/train/metrics.h"
 #include "tools/command.h"
 #include "tools/export_options.h"
 #include "tools/model_text.h"
 #include "tools/options.h"
-#include "tools/rates.h"
 #include "tools/stop.h"
+#include "tools/train_auto.h"
 #include "tools/train_folder.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -495,6 +496,8 @@ static tide_status train(train_run *run)
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
         status = machine_fill(run);
+    if (status == TIDE_OK && run->settings.automatic)
+        status = tide_train_auto(&run->settings, &run->options);
     if (status == TIDE_OK)
         status = outputs_open(run);
     if (status == TIDE_OK)

@@ -23,10 +23,7 @@ bool tide_train_settings_predict(const tide_train_settings *settings)
 
 static bool was_given(const bool *given, const char *name)
 {
-    for (size_t i = 0; i < table->count; i++)
-        if (table->options[i].name != NULL && strcmp(table->options[i].name, name) == 0)
-            return given[i];
-    return false;
+    return tide_options_given(table, given, name);
 }
 
 static bool device_is_known(const char *device)
@@ -154,6 +151,10 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     if (status == TIDE_OK && settings->export != NULL && tide_train_settings_predict(settings))
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: --export needs a device that computes, not null");
+    if (status == TIDE_OK && settings->automatic && tide_train_settings_predict(settings))
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "tidepool train: --auto needs a device that computes, not null; tidepool tune predicts");
     if (status == TIDE_OK)
         status = needs_check(given, "--keep", "--checkpoint");
     if (status == TIDE_OK)
@@ -192,6 +193,10 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     if (status != TIDE_OK)
         return status;
     parsed.warmup_given = was_given(given, "--warmup");
+    parsed.chunk_given = was_given(given, "--chunk-size");
+    parsed.recompute_given = was_given(given, "--recompute");
+    parsed.placement_given = was_given(given, "--optimizer-placement");
+    parsed.prefetch_given = was_given(given, "--prefetch");
     parsed.machine_map_given = was_given(given, "--machine-map-us");
     parsed.machine_given = was_given(given, "--machine-flops") && was_given(given, "--machine-device-rate") &&
                            was_given(given, "--machine-host-rate") && parsed.machine_map_given &&
@@ -201,6 +206,59 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     if (status == TIDE_OK)
         *settings = parsed;
     return status;
+}
+
+/* A run of which nothing is said, as `tidepool train` would have it. */
+static tide_status run_default(char *model, tide_train_settings *run)
+{
+    char model_option[] = "--model", device_option[] = "--device", null[] = "null";
+    char *const arguments[] = {model_option, model, device_option, null};
+    return tide_train_settings_parse(4, arguments, run);
+}
+
+tide_status tide_train_settings_plan_check(const tide_train_settings *settings, const char *command)
+{
+    uint32_t ordinal;
+    const char *device = settings->device;
+    const bool is_gpu = tide_module_cuda_ordinal(device, &ordinal) == TIDE_OK;
+    if (strcmp(device, "auto") != 0 && strcmp(device, "host") != 0 && !is_gpu)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --device %s: must be one of auto, host, cuda:N", command,
+                         device);
+    if (is_gpu && settings->link_bytes_per_second > 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --link-bandwidth needs --device host: a GPU can't do that",
+                         command);
+    if ((settings->chunk_bytes & (settings->chunk_bytes - 1)) != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: --chunk-size: %llu bytes is no power of two", command,
+                         (unsigned long long)settings->chunk_bytes);
+    return TIDE_OK;
+}
+
+tide_status tide_train_settings_complete(tide_train_settings *settings)
+{
+    const tide_train_settings *given = settings;
+    tide_train_settings run;
+    const tide_status status = run_default((char *)(uintptr_t)given->model, &run);
+    if (status != TIDE_OK)
+        return status;
+    run.model = given->model;
+    run.batch_tokens = given->batch_tokens;
+    run.micro_batch = given->micro_batch;
+    run.seq_len = given->seq_len;
+    run.clip = given->clip;
+    run.dtype = given->dtype;
+    run.vocab_size = given->vocab_size;
+    run.freeze = given->freeze;
+    run.recompute = given->recompute;
+    run.device = given->device;
+    run.device_memory_bytes = given->device_memory_bytes;
+    run.host_memory_bytes = given->host_memory_bytes;
+    run.chunk_bytes = given->chunk_bytes;
+    run.prefetch = given->prefetch;
+    run.placement = given->placement;
+    run.link_bytes_per_second = given->link_bytes_per_second;
+    run.threads = given->threads;
+    *settings = run;
+    return TIDE_OK;
 }
 
 static tide_status model_open(const tide_train_settings *settings, tide_model_config *model)

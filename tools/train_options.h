@@ -38,6 +38,8 @@ typedef struct tide_train_settings {
     int placement; /* auto, host, device */
     double link_bytes_per_second;
     uint64_t threads;
+    bool automatic; /* choose what is not given of chunk size, recompute, placement and prefetch */
+    bool chunk_given, recompute_given, placement_given, prefetch_given;
 
     const char *metrics;
     const char *trace;
@@ -72,6 +74,13 @@ uint64_t tide_train_settings_trace_steps(const tide_train_settings *settings);
  */
 TIDE_NODISCARD tide_status tide_train_settings_parse(int count, char *const *arguments,
                                                      tide_train_settings *settings);
+
+/* Of another command's run, which says what changes memory and time and a device: all else as `tidepool train` has it. The model's
+ * folder is looked at. ARGUMENT. */
+TIDE_NODISCARD tide_status tide_train_settings_complete(tide_train_settings *settings);
+
+/* What such a command says of device, link and chunks. ARGUMENT: the message is complete, and names the command. */
+TIDE_NODISCARD tide_status tide_train_settings_plan_check(const tide_train_settings *settings, const char *command);
 
 /* The device meant: of "auto" the one that can do what is asked for, with the reason if that is no GPU (else ""). */
 void tide_train_settings_device(const tide_train_settings *settings, char name[TIDE_TARGET_NAME_BYTES],

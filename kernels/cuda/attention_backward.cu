@@ -25,6 +25,7 @@
  * shuffles than that costs loads, and K and V in shared memory as much again in fragments.
  */
 #include "kernels/cuda/attention.h"
+#include "kernels/gpu_sizes.h"
 
 template <typename T, int W> struct backward_plan {
     enum {
@@ -294,5 +295,5 @@ tide_status tide_cuda_attention_backward(void *stream, const void *arguments)
 
 size_t tide_cuda_attention_backward_workspace_bytes(const tide_attention_backward_args *shape)
 {
-    return (size_t)tide_align_up(shape->batch * shape->heads * shape->sequence_length * sizeof(float));
+    return tide_gpu_attention_backward_bytes(shape);
 }

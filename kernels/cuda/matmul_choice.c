@@ -1,6 +1,8 @@
 /* The rule, and reading what it goes by: see the header. */
 #include "kernels/cuda/matmul_choice.h"
 
+#include "kernels/gpu_sizes.h"
+
 #include <math.h>
 
 bool tide_cuda_matmul_declined(cublasStatus_t status)
@@ -56,7 +58,7 @@ bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *can
                              reduction == CUBLASLT_REDUCTION_SCHEME_NONE ||
                              reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     return candidate->state == CUBLAS_STATUS_SUCCESS &&
-           candidate->workspace_bytes <= TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES &&
+           candidate->workspace_bytes <= TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES &&
            (splits == 0 || splits == 1 || joins_right);
 }
 

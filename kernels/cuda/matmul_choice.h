@@ -34,8 +34,6 @@ enum { TIDE_CUDA_MATMUL_CANDIDATES = 8, TIDE_CUDA_MATMUL_PART_TERMS = 2048, TIDE
 
 #define TIDE_CUDA_MATMUL_NEARLY 0.8
 
-#define TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES (UINT64_C(32) << 20)
-
 /* What the library says of an algorithm; TIDE_CUDA_MATMUL_UNKNOWN where it does not. */
 typedef struct tide_cuda_matmul_candidate {
     cublasStatus_t state;      /* all that follows is said only of CUBLAS_STATUS_SUCCESS */

@@ -170,7 +170,7 @@ static cublasStatus_t layouts_create(tide_cuda_matmul_plan *plan)
 
 static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, const tide_matmul_args *shape)
 {
-    const uint64_t workspace_bytes = TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES;
+    const uint64_t workspace_bytes = TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES;
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = tide_cuda_matmul_row_alignment(shape->ldb, shape->in_dtype),
                    b = tide_cuda_matmul_row_alignment(shape->lda, shape->in_dtype);
@@ -320,12 +320,11 @@ tide_status tide_cuda_matmul_plan_create(cublasLtHandle_t library, const tide_ma
                                          tide_cuda_matmul_plan **result)
 {
     const bool wants_gelu = shape->gelu != TIDE_MATMUL_GELU_NONE;
-    const bool bias_widened = shape->has_bias && shape->in_dtype != shape->out_dtype;
     tide_cuda_matmul_plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return tide_cuda_matmul_fail(TIDE_ERROR_NO_MEMORY, shape, "no memory for its plan");
     plan->shape = *shape;
-    plan->bias_bytes = bias_widened ? tide_align_up(shape->n * sizeof(float)) : 0;
+    plan->bias_bytes = tide_gpu_matmul_bias_bytes(shape);
     plan->gelu_apart = wants_gelu && (shape->out_dtype == TIDE_DTYPE_FP32 || shape->ldc % AUX_MULTIPLE != 0);
     cublasStatus_t status = plan_build(library, plan);
     if (tide_cuda_matmul_declined(status) && has_aux(plan)) {

@@ -9,7 +9,7 @@
 #define TIDEPOOL_KERNELS_CUDA_MATMUL_PLAN_H
 
 #include "kernels/cuda/matmul_choice.h"
-#include "kernels/kernels.h"
+#include "kernels/gpu_sizes.h"
 
 #include <cublasLt.h>
 

@@ -49,6 +49,8 @@ void tide_journal_observe(void *context, const tide_observed *command)
     const uint32_t tag = command->tag, meter = command->meter;
     const uint64_t begin_ns = command->begin_ns, end_ns = command->end_ns;
     assert(!command->is_wait || tag < TIDE_WAIT_SITE_COUNT);
+    if (journal->watch != NULL)
+        journal->watch(journal->watch_context, command);
     if (command->stream == TIDE_STREAM_COMPUTE)
         tide_stalls_observe(&journal->stalls, stall_command(journal, tag, meter, command->is_wait), tag,
                             begin_ns, end_ns, tide_tracer_issued(&journal->tracer, command->id));

@@ -26,6 +26,8 @@ typedef struct tide_journal {
     tide_measure measure;
     tide_stalls stalls;
     tide_records records;
+    tide_device_observer watch; /* hears of all that the observer does; NULL: nobody */
+    void *watch_context;
 } tide_journal;
 
 

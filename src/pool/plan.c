@@ -220,6 +220,14 @@ static tide_status refuse_device(const tide_pool *pool, const tide_pool_plan *pl
         (unsigned long long)plan->region_bytes, (unsigned long long)plan->least_device_bytes, advice);
 }
 
+/* Whose memory it is, for a null device in its place, too. */
+static const char *device_told(const char *device)
+{
+    if (strncmp(device, "null:gpu:", strlen("null:gpu:")) == 0)
+        return "the GPU";
+    return strncmp(device, "null:", strlen("null:")) == 0 ? device + strlen("null:") : device;
+}
+
 /* A GPU may have less free than the budget allows: others use it, too. */
 static tide_status check_available(const tide_pool *pool, const tide_pool_plan *plan)
 {
@@ -230,7 +238,7 @@ static tide_status check_available(const tide_pool *pool, const tide_pool_plan *
         TIDE_ERROR_BUDGET,
         "device budget of %llu bytes is too large: %s has %llu bytes free, its context and a reserve of "
         "%llu bytes apart",
-        (unsigned long long)plan->device_memory_bytes, pool->ground.options.device,
+        (unsigned long long)plan->device_memory_bytes, device_told(pool->ground.options.device),
         (unsigned long long)pool->ground.target.available_bytes,
         (unsigned long long)TIDE_MODULE_RESERVE_BYTES);
 }

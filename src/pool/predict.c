@@ -15,6 +15,7 @@
  * makes more than a hundredth of the step, or all of compute together by more than a tenth; otherwise the last answer
  * stands. Nothing is allocated after create.
  */
+#include "src/pool/course.h"
 #include "src/pool/internal.h"
 
 #include <assert.h>
@@ -23,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLAYED_STEPS_MAX = 48, PERIOD_MAX = 8, EQUAL_STEPS = 8, SETTLING_STEPS = 12 };
-static const double equal_part = 1e-3, moved_part = 0.1, matters_part = 0.01;
+enum { EQUAL_STEPS = 8 };
+static const double moved_part = 0.1, matters_part = 0.01;
 
 /* --- the shadow --- */
 
@@ -41,6 +42,17 @@ static tide_status register_as(const tide_model *model, tide_pool *shadow)
     for (uint32_t i = 0; i < model->op_count && status == TIDE_OK; i++)
         status = tide_op_register(shadow, &model->ops[i].description, &number);
     return status;
+}
+
+/* What a step may enqueue on a stream: a few kernels, waits and records around an op, for each of its params and of its slices. */
+static uint32_t step_commands(const tide_model *model)
+{
+    uint64_t count = 64;
+    for (uint32_t i = 0; i < model->op_count; i++) {
+        const tide_op_description *op = &model->ops[i].description;
+        count += 8 + 4 * (uint64_t)op->param_count + (2 + 2 * (uint64_t)op->checkpoint_count) * op->slices;
+    }
+    return count < UINT32_MAX / 2 ? (uint32_t)count : UINT32_MAX / 2;
 }
 
 tide_status tide_predict_create(tide_pool *pool)
@@ -71,6 +83,8 @@ tide_status tide_predict_create(tide_pool *pool)
         status = register_as(&pool->model, predict->shadow);
     if (status == TIDE_OK)
         status = tide_pool_build(predict->shadow);
+    if (status == TIDE_OK)
+        status = tide_device_null_reserve(predict->shadow->ground.device, step_commands(&pool->model));
     if (status != TIDE_OK)
         tide_predict_destroy(predict);
     return status;
@@ -169,67 +183,25 @@ static tide_status play_step(const tide_pool *pool)
     return status == TIDE_OK ? tide_step_end(pool->predict.shadow) : status;
 }
 
-/* The course of the steps played. A plan may repeat after one step, or after a few that differ. */
-typedef struct course {
-    uint64_t first; /* number of the first step played: it lasts until the second begins, and records */
-    uint32_t count; /* of those after it */
-    double seconds[PLAYED_STEPS_MAX], stall_seconds[PLAYED_STEPS_MAX];
-} course;
-
-static bool is_equal(double a, double b)
-{
-    return fabs(a - b) <= equal_part * a;
-}
-
-/* After how many steps they repeat, 0 if they don't yet: twice seen, and long enough that it is no pause on the way. */
-static uint32_t course_period(const course *played)
-{
-    for (uint32_t period = 1; period <= PERIOD_MAX; period++) {
-        const uint32_t enough = 2 * period > EQUAL_STEPS ? 2 * period : EQUAL_STEPS;
-        uint32_t equal = 0;
-        while (equal < enough && equal + period < played->count &&
-               is_equal(played->seconds[played->count - 1 - equal],
-                        played->seconds[played->count - 1 - equal - period]))
-            equal++;
-        if (equal == enough)
-            return period;
-    }
-    return 0;
-}
-
-static tide_status play(const tide_pool *pool, course *played)
+static tide_status play(const tide_pool *pool, tide_course *played)
 {
     tide_pool *shadow = pool->predict.shadow;
-    *played = (course){.first = shadow->journal.tracer.step + 1};
-    for (int i = 0; i < PLAYED_STEPS_MAX && course_period(played) == 0; i++) {
-        const tide_status status = play_step(pool);
-        if (status != TIDE_OK)
-            return status;
-        uint64_t step;
-        tide_pool_counters counters;
-        while (tide_pool_step_counters_take(shadow, &step, &counters)) {
-            if (step <= played->first)
-                continue;
-            assert(played->count < PLAYED_STEPS_MAX);
-            played->seconds[played->count] = counters.seconds;
-            played->stall_seconds[played->count++] = counters.stall_seconds;
-        }
+    tide_status status = TIDE_OK;
+    *played = (tide_course){
+        .enough = EQUAL_STEPS, .most = TIDE_COURSE_STEPS_MAX, .first = shadow->journal.tracer.step + 1};
+    while (status == TIDE_OK && !tide_course_is_over(played)) {
+        status = play_step(pool);
+        tide_course_take(played, shadow);
     }
-    return TIDE_OK;
+    return status;
 }
 
-/* The mean step of the last period, or of all after some if there is none. */
-static void conclude(const course *played, tide_pool_prediction *answer)
+static void conclude(const tide_course *played, tide_pool_prediction *answer)
 {
-    const uint32_t period = course_period(played),
-                   count = period != 0 ? period : played->count - SETTLING_STEPS;
-    assert(played->count > SETTLING_STEPS || period != 0);
-    assert(count > 0 && count <= played->count);
-    answer->step_seconds = answer->stall_seconds = 0;
-    for (uint32_t i = played->count - count; i < played->count; i++) {
-        answer->step_seconds += played->seconds[i] / count;
-        answer->stall_seconds += played->stall_seconds[i] / count;
-    }
+    tide_pool_counters mean;
+    tide_course_mean(played, &mean);
+    answer->step_seconds = mean.seconds;
+    answer->stall_seconds = mean.stall_seconds;
     answer->times_played++;
 }
 
@@ -247,7 +219,7 @@ static tide_status play_anew(tide_pool *pool)
 {
     tide_predict *predict = &pool->predict;
     const tide_measure *measure = &pool->journal.measure;
-    course played = {0};
+    tide_course played;
     predict->answered = false;
     tide_status status = imitate(predict, measure);
     if (status == TIDE_OK)

@@ -1,14 +1,17 @@
 /* A device's name, looked up. The CPU's kernels need no preparing; a GPU's come with its module. */
 #include "src/pool/target.h"
 
+#include "kernels/gpu_sizes.h"
 #include "src/pool/internal.h"
+#include "src/pool/planned.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { CPU_CHUNK_BYTES_MIN = 256 * 1024, GPU_CHUNK_BYTES_MIN = 2 * 1024 * 1024 };
+enum { CPU_CHUNK_BYTES_MIN = 256 * 1024 };
 
 static tide_status find_gpu(const tide_module *module, uint32_t ordinal, tide_gpu *gpu)
 {
@@ -32,7 +35,8 @@ static tide_status find_gpu(const tide_module *module, uint32_t ordinal, tide_gp
 
 static uint64_t chunk_bytes_min(const tide_gpu *gpu)
 {
-    return gpu->granularity_bytes > GPU_CHUNK_BYTES_MIN ? gpu->granularity_bytes : GPU_CHUNK_BYTES_MIN;
+    return gpu->granularity_bytes > TIDE_GPU_CHUNK_BYTES_LEAST ? gpu->granularity_bytes
+                                                               : TIDE_GPU_CHUNK_BYTES_LEAST;
 }
 
 static tide_status find_cuda(const char *device, tide_target *target)
@@ -52,9 +56,34 @@ static tide_status find_cuda(const char *device, tide_target *target)
     return TIDE_OK;
 }
 
+static const char stands_for[] = "null:", planned_gpu[] = "null:gpu:";
+
+/* The null device in a GPU's place: one that is here, which is made ready, or one that is not. */
+static tide_status find_stand_in(const char *device, tide_target *target)
+{
+    const char *bytes = device + strlen(planned_gpu);
+    tide_target gpu = {.kernels = tide_kernels_planned_gpu(), .chunk_bytes_min = TIDE_GPU_CHUNK_BYTES_LEAST};
+    if (strncmp(device, planned_gpu, strlen(planned_gpu)) != 0) {
+        const tide_status status = find_cuda(device + strlen(stands_for), &gpu);
+        if (status != TIDE_OK)
+            return status;
+    } else if (*bytes == '\0' || strspn(bytes, "0123456789") != strlen(bytes)) {
+        return tide_fail(TIDE_ERROR_ARGUMENT, "unknown device %s; \"null:gpu:BYTES\" stands for a GPU",
+                         device);
+    } else {
+        gpu.available_bytes = strtoull(bytes, NULL, 10);
+    }
+    *target = (tide_target){.kernels = gpu.kernels,
+                            .chunk_bytes_min = gpu.chunk_bytes_min,
+                            .available_bytes = gpu.available_bytes};
+    return TIDE_OK;
+}
+
 tide_status tide_target_find(const char *device, tide_target *target)
 {
     const bool null = strcmp(device, "null") == 0;
+    if (strncmp(device, stands_for, strlen(stands_for)) == 0)
+        return find_stand_in(device, target);
     if (strncmp(device, "cuda:", 5) == 0)
         return find_cuda(device, target);
     if (!null && strcmp(device, "host") != 0)

@@ -5,6 +5,9 @@
  *     null   the CPU's, never called  offload/null_*        none
  *     cuda:N the module's             the module's          what the GPU has free, less a reserve
  *
+ * The null device plans for the host, or, named so, for a GPU, whose workspaces, least chunks and memory it then has:
+ * "null:cuda:N", one that is here, or "null:gpu:BYTES", one that has so much for slots and region (planned.h).
+ *
  * A pool asks at create, so that what needs the kernels (a model's workspaces) can be planned before anything is
  * allocated; seal opens the device.
  */

@@ -51,7 +51,8 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
     };
 }
 
-static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens)
+/* Without data the tokens are made up: all over the vocabulary, as in a text's embedding. */
+static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens, uint32_t vocab_size)
 {
     trainer->inputs = malloc(tokens * sizeof *trainer->inputs);
     trainer->targets = malloc(tokens * sizeof *trainer->targets);
@@ -59,7 +60,7 @@ static tide_status allocate_batch(tide_trainer *trainer, uint64_t tokens)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a batch of %llu tokens",
                          (unsigned long long)tokens);
     for (uint64_t i = 0; i < tokens; i++)
-        trainer->inputs[i] = trainer->targets[i] = 0;
+        trainer->inputs[i] = trainer->targets[i] = (int32_t)((i * 2654435761u & UINT32_MAX) % vocab_size);
     return TIDE_OK;
 }
 
@@ -110,7 +111,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     if (status == TIDE_OK)
         status = open_data(&resolved, &made->data);
     if (status == TIDE_OK)
-        status = allocate_batch(made, resolved.batch_tokens);
+        status = allocate_batch(made, resolved.batch_tokens, resolved.model.vocab_size);
     if (status == TIDE_OK)
         status = tide_trainer_build(&resolved, &made->pool, &made->model, &made->plan);
     if (status == TIDE_OK) {

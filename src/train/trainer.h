@@ -62,6 +62,9 @@ typedef struct tide_trainer_options {
      * the trainer's own. Budgets 0: see tide_trainer_plan. */
     tide_pool_options pool;
     uint64_t free_memory_bytes; /* what default budgets are shares of; 0: what the system says */
+    bool imitates;              /* null device: default budgets are those of the device that it stands for (src/pool/target.h); of the
+                                   host's memory free_memory_bytes, 0: as much as the run needs */
+    bool makes_up_tokens;       /* a device that computes needs no data: to find out how long a step takes */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
     const char *resume_from;    /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
     const char *weights;        /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
@@ -81,7 +84,7 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * needs beside the device budget in force (chosen or given), at most 80% of the free memory which that leaves,
  * and never raised: where even that is too little, create refuses. A GPU: device = what the run needs, at most
  * pool.device_available_bytes, never raised; host = what the run needs beside it, at most 80% of free memory. Null device:
- * what the run needs, both.
+ * what the run needs, both; where it imitates, as the device that it stands for.
  *
  * Free memory is what is available (offload/topology.h); for a GPU, whose host slots are touched as the machine grows, with
  * what the machine has and does not use yet (tide_room_most_bytes).

@@ -7,7 +7,8 @@
  * residuals, and one spare slot. What the device budget has left holds the activations of the last blocks, as
  * many as fit: the last ones, because their activations wait the shortest time for backward. Optimizer state
  * is not counted: it can be updated on the host while the device computes, recompute can't. A budget that
- * does not even hold the PARAM chunks keeps none.
+ * does not even hold the PARAM chunks keeps none. And no more are kept than both budgets together hold beside
+ * all else: a run that fits when it recomputes is never refused.
  *
  * Default budgets, where one memory serves both tiers (host device):
  *
@@ -113,6 +114,11 @@ static uint64_t at_most(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static uint64_t at_least(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Device bytes that ops use when `kept` blocks keep their activations, given the plan when none does. */
 static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept)
 {
@@ -123,6 +129,29 @@ static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_bloc
     const uint64_t spare = 1;
     return none_kept->region_bytes +
            (none_kept->chunks[TIDE_SPACE_PARAM] + checkpoint_chunks + spare) * chunk;
+}
+
+/* What a default host budget may be, beside a device budget; UINT64_MAX: what the run needs. */
+static uint64_t host_most(const free_memory *memory, uint64_t device_bytes)
+{
+    const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device_bytes;
+    if (memory->host_bytes == 0)
+        return UINT64_MAX;
+    return at_least((memory->host_bytes - at_most(shared, memory->host_bytes)) / 5 * 4, 1);
+}
+
+/* Whether both budgets together hold all chunks, and the one that is on its way. */
+static bool all_fits(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept,
+                     uint64_t device_bytes, uint64_t host_bytes)
+{
+    const uint64_t chunk = none_kept->chunk_bytes, spare = 1;
+    const uint64_t checkpoint_bytes =
+        none_kept->space_bytes[TIDE_SPACE_CHECKPOINT] + kept * saved_block_bytes;
+    const uint64_t chunks = none_kept->chunks[TIDE_SPACE_PARAM] + none_kept->chunks[TIDE_SPACE_STATE] +
+                            (checkpoint_bytes + chunk - 1) / chunk;
+    return device_bytes / 2 + host_bytes / 2 > UINT64_MAX / 4 ||
+           chunks + spare <= (device_bytes - at_most(none_kept->region_bytes, device_bytes)) / chunk +
+                                 (host_bytes - at_most(none_kept->buffer_bytes, host_bytes)) / chunk;
 }
 
 /* The most that a default device budget may be. */
@@ -146,16 +175,20 @@ static uint32_t reached_blocks(const tide_trainer_options *options, const model_
 }
 
 static tide_status kept_automatically(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                      uint64_t limit_bytes, const model_variant *variant, uint32_t *kept)
+                                      const free_memory *memory, const model_variant *variant, uint32_t *kept)
 {
+    uint64_t limit_bytes = device_limit(options, memory);
     tide_pool_plan none_kept;
     const tide_status status = plan_for(options, variant, &none_kept);
     if (status != TIDE_OK)
         return status;
     if (options->pool.device_memory_bytes == 0)
         limit_bytes = at_most(limit_bytes, none_kept.device_available_bytes);
+    const uint64_t host_bytes = options->pool.host_memory_bytes != 0 ? options->pool.host_memory_bytes
+                                                                     : host_most(memory, limit_bytes);
     uint32_t blocks = reached_blocks(options, variant);
-    while (blocks > 0 && device_need(&none_kept, saved_block_bytes, blocks) > limit_bytes)
+    while (blocks > 0 && (device_need(&none_kept, saved_block_bytes, blocks) > limit_bytes ||
+                          !all_fits(&none_kept, saved_block_bytes, blocks, limit_bytes, host_bytes)))
         blocks--;
     *kept = blocks;
     return TIDE_OK;
@@ -163,15 +196,14 @@ static tide_status kept_automatically(const tide_trainer_options *options, uint6
 
 /* The first blocks recompute, the last `kept` do not; of blocks that backward does not reach nothing is kept. */
 static tide_status choose_recompute(const tide_trainer_options *options, uint64_t saved_block_bytes,
-                                    uint64_t limit_bytes, const model_variant *variant)
+                                    const free_memory *memory, const model_variant *variant)
 {
     const uint32_t layers = options->model.layers;
     uint32_t kept = options->recompute == TIDE_RECOMPUTE_NONE ? reached_blocks(options, variant) : 0;
     for (uint32_t i = 0; i < layers; i++)
         variant->recompute[i] = true;
     if (options->recompute == TIDE_RECOMPUTE_AUTO) {
-        const tide_status status =
-            kept_automatically(options, saved_block_bytes, limit_bytes, variant, &kept);
+        const tide_status status = kept_automatically(options, saved_block_bytes, memory, variant, &kept);
         if (status != TIDE_OK)
             return status;
     }
@@ -181,11 +213,6 @@ static tide_status choose_recompute(const tide_trainer_options *options, uint64_
 }
 
 /* --- budgets --- */
-
-static uint64_t at_least(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
 
 /* A GPU's is the pool's own choice. Where host and device share a memory it is raised to what works. */
 static uint64_t default_device(const tide_pool_plan *plan, const free_memory *memory)
@@ -214,10 +241,8 @@ static tide_status choose_budgets(const tide_trainer_options *options, const fre
     status = tide_pool_plan_get(pool, device, &plan);
     if (status != TIDE_OK)
         return status;
-    const uint64_t shared = memory->device_bytes != UINT64_MAX ? 0 : device;
-    const uint64_t rest = memory->host_bytes - at_most(shared, memory->host_bytes);
-    if (host == 0)
-        host = at_least(at_most(plan.full_host_bytes, rest / 5 * 4), 1);
+    if (host == 0 && memory->host_bytes != 0)
+        host = at_most(plan.full_host_bytes, host_most(memory, device));
     return tide_pool_set_budgets(pool, device, host);
 }
 
@@ -333,6 +358,8 @@ static tide_status find_free_memory(const tide_trainer_options *options, free_me
     const bool shared = target.available_bytes == UINT64_MAX;
     const bool given =
         options->pool.host_memory_bytes != 0 && (options->pool.device_memory_bytes != 0 || !shared);
+    if (!given && !target.has_data && options->imitates)
+        memory->host_bytes = options->free_memory_bytes;
     if (given || !target.has_data)
         return TIDE_OK;
     memory->host_bytes =
@@ -391,7 +418,7 @@ tide_status tide_trainer_build(const tide_trainer_options *resolved, tide_pool *
     tide_trainer_plan made = describe(resolved, &variant, &memory);
     tide_pool *new_pool = NULL;
     tide_decoder *new_model = NULL;
-    status = choose_recompute(resolved, made.saved_block_bytes, device_limit(resolved, &memory), &variant);
+    status = choose_recompute(resolved, made.saved_block_bytes, &memory, &variant);
     if (status == TIDE_OK)
         status = build(resolved, &variant, &memory, &new_pool, &new_model);
     if (status != TIDE_OK)

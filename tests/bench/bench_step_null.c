@@ -9,7 +9,7 @@
 #include "tests/bench/bench.h"
 #include "tests/bench/bench_step.h"
 
-#include "offload/null_device.h"
+#include "src/pool/watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -47,7 +47,6 @@ static void add_point(null_session *it, uint64_t t_ns, tide_stream stream, int b
 static void observe(void *context, const tide_observed *command)
 {
     null_session *it = context;
-    tide_journal_observe(&it->pool->journal, command);
     if (!it->measuring)
         return;
     if (command->begin_ns == command->end_ns || command->is_wait)
@@ -117,10 +116,7 @@ static void open_session(null_session *it, const step_null_options *options)
     step_ok(tide_trainer_resolve(&wanted, &resolved), "null device");
     step_ok(tide_trainer_build(&resolved, &it->pool, &it->model, &plan), "null device");
     imitate(it->pool, options);
-    tide_null_device *null = null_lock(it->pool->ground.device);
-    null->options.observer = observe;
-    null->options.observer_context = it;
-    (void)null_unlock(null, TIDE_OK);
+    tide_pool_watch(it->pool, observe, it);
 }
 
 static tide_status never_called(void *stream, const void *arguments)
@@ -192,9 +188,12 @@ step_null_play step_null_played(const step_null_options *options)
     it.measuring = true;
     for (int i = 0; i < MEASURED_STEPS; i++)
         run_step(&it, options);
-    it.measuring = false;
     const uint64_t end_ns = ops->now_ns(it.pool->ground.device);
     const tide_device_statistics to = statistics_of(&it);
+    ops->synchronize(it.pool->ground.device); /* what is under way is told of once it has ended */
+    it.measuring = false;
+    if (it.count == 0)
+        bench_die("no command was told of in %d steps", MEASURED_STEPS);
     counts_of(options, &from, &to, options->params, &made.counts);
     made.counts.seconds = made.counts.median_seconds = (double)(end_ns - begin_ns) * 1e-9 / MEASURED_STEPS;
     idle_of(&it, begin_ns, end_ns, made.idle_seconds);

@@ -73,7 +73,7 @@ static void trial_time(const bench_gpu_rig *rig, trial *it)
 /* Why there is no time of it. */
 static void reason_tell(const char *name, const tide_cuda_matmul_candidate *one)
 {
-    const unsigned long long most_bytes = TIDE_CUDA_MATMUL_WORKSPACE_LIMIT_BYTES;
+    const unsigned long long most_bytes = TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES;
     if (one->state != CUBLAS_STATUS_SUCCESS)
         bench_missing(name, "us", "%s", cublasLtGetStatusName(one->state));
     else if (one->workspace_bytes > most_bytes)

@@ -7,7 +7,7 @@
  *
  * On the host device the operands of what is bound by memory fill the region from the start, beyond any cache.
  */
-#include "tools/rates.h"
+#include "src/forecast/rates.h"
 
 #include "kernels/costs.h"
 #include "offload/topology.h"
@@ -359,5 +359,28 @@ tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t ch
     const tide_status status = measure(&target, threads, &measured);
     if (status == TIDE_OK)
         *rates = measured;
+    return status;
+}
+
+tide_status tide_rates_host_adam(uint32_t threads, double *bytes_per_second)
+{
+    bench run = {.best_ns = UINT64_MAX};
+    const uint64_t chunk_bytes = chunk_bytes_most;
+    const tide_device_options options = {.host_memory_bytes = chunk_bytes,
+                                         .device_memory_bytes = chunk_bytes,
+                                         .chunk_bytes = chunk_bytes,
+                                         .threads = threads,
+                                         .observer = command_seen,
+                                         .observer_context = &run};
+    tide_status status = tide_device_host_open(&options, &run.device);
+    if (status != TIDE_OK)
+        return status;
+    const tide_device_ops *ops = run.device->ops;
+    status = ops->slots_create(run.device, TIDE_TIER_HOST, 1);
+    if (status == TIDE_OK)
+        status = ops->event_create(run.device, &run.event);
+    if (status == TIDE_OK)
+        status = host_adam_measure(&run, chunk_bytes, bytes_per_second);
+    ops->close(run.device);
     return status;
 }

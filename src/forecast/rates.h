@@ -1,7 +1,7 @@
 /* This machine's rates, measured through the same device table and kernels that training uses: what `tidepool
  * info` prints, and what the null device predicts with. About a second. */
-#ifndef TIDE_TOOLS_RATES_H
-#define TIDE_TOOLS_RATES_H
+#ifndef TIDE_FORECAST_RATES_H
+#define TIDE_FORECAST_RATES_H
 
 #include "tidepool/types.h"
 
@@ -23,5 +23,8 @@ typedef struct tide_rates {
  * device takes them, at most 64 MiB. ARGUMENT, NO_MEMORY, UNSUPPORTED, DEVICE. */
 TIDE_NODISCARD tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t chunk_bytes,
                                               tide_rates *rates);
+
+/* The host's AdamW alone, with so many threads: bytes a second. NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_rates_host_adam(uint32_t threads, double *bytes_per_second);
 
 #endif

@@ -1,0 +1,303 @@
+/* Each set of streams runs its loads for a while, all at once, and is looked at while all of them run:
+ *
+ *     compute      a product          in, out          copies of chunks, each with slots of its own
+ *     update       AdamW, device      host             AdamW, on the host
+ *
+ * A stream's pace is what of its load it gets done in that time, over what it does alone.
+ */
+#include "src/forecast/pace.h"
+
+#include "kernels/kernels.h"
+#include "src/pool/target.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum {
+    COMMANDS_MIN = 3,
+    COMMANDS_MAX = 48,
+    CHUNK_BYTES = 16 << 20,
+    SLOTS = 3,
+    REGION_BYTES = 512 << 20,
+    ROWS = 512,
+    WIDTH_LEAST = 1024,
+    WIDTH_MOST = 8192,
+    ADAM_ELEMENTS = CHUNK_BYTES / 16, /* value and state of one are 14 bytes */
+};
+
+static const double window_ns = 50e6, command_ns_least = 5e5;
+
+/* Commands of a stream, as the observer saw them. One thread writes, and is waited for. */
+typedef struct load {
+    uint32_t count;
+    double begin_ns[COMMANDS_MAX], end_ns[COMMANDS_MAX];
+    double alone_ns; /* from one command to the next, with nothing beside them */
+} load;
+
+typedef struct bench {
+    tide_device *device;
+    const tide_kernels *device_kernels;
+    tide_matmul_args product;
+    tide_adamw_segment segments[2]; /* device, host */
+    uint32_t object;
+    load loads[TIDE_STREAM_COUNT];
+} bench;
+
+static void command_seen(void *context, const tide_observed *command)
+{
+    bench *run = context;
+    load *of = &run->loads[command->stream];
+    if (command->is_wait || of->count == COMMANDS_MAX || strcmp(command->label, "load") != 0)
+        return;
+    of->begin_ns[of->count] = (double)command->begin_ns;
+    of->end_ns[of->count++] = (double)command->end_ns;
+}
+
+static tide_status launch(bench *run, tide_stream stream, tide_access access, tide_kernel kernel,
+                          const void *arguments, size_t bytes)
+{
+    const tide_work work = {.label = "load", .accesses = &access, .access_count = 1};
+    return run->device->ops->launch(run->device, stream, &work, kernel, arguments, bytes);
+}
+
+static tide_status command_add(bench *run, tide_stream stream)
+{
+    const tide_device_ops *ops = run->device->ops;
+    const tide_work copy = {.label = "load"};
+    const tide_adamw_args adam = {
+        .segments = &run->segments[stream == TIDE_STREAM_HOST], .segment_count = 1, .dtype = TIDE_DTYPE_BF16};
+    switch (stream) {
+    case TIDE_STREAM_COMPUTE:
+        return launch(run, stream, tide_writes(TIDE_OBJECT_REGION, run->object), run->device_kernels->matmul,
+                      &run->product, sizeof run->product);
+    case TIDE_STREAM_IN:
+        return ops->copy_slot(run->device, stream, &copy, TIDE_TIER_DEVICE, 0, 0, CHUNK_BYTES);
+    case TIDE_STREAM_OUT:
+        return ops->copy_slot(run->device, stream, &copy, TIDE_TIER_HOST, 1, 1, CHUNK_BYTES);
+    case TIDE_STREAM_UPDATE:
+        return launch(run, stream, tide_writes(TIDE_OBJECT_DEVICE_SLOT, 2), run->device_kernels->adamw, &adam,
+                      sizeof adam);
+    default:
+        assert(stream == TIDE_STREAM_HOST);
+        return launch(run, stream, tide_writes(TIDE_OBJECT_HOST_SLOT, 2), tide_kernels_cpu()->adamw, &adam,
+                      sizeof adam);
+    }
+}
+
+/* Enough commands that each stream has some left when the window is over, however slow it is beside the others. */
+static uint32_t commands_of(const load *of)
+{
+    const double count = of->alone_ns > 0 ? COMMANDS_MIN + window_ns / of->alone_ns : COMMANDS_MIN;
+    return count < COMMANDS_MAX ? (uint32_t)count : COMMANDS_MAX;
+}
+
+static tide_status set_run(bench *run, unsigned set)
+{
+    tide_status status = TIDE_OK;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
+        run->loads[stream].count = 0;
+    for (uint32_t i = 0; i < COMMANDS_MAX && status == TIDE_OK; i++)
+        for (int stream = 0; stream < TIDE_STREAM_COUNT && status == TIDE_OK; stream++)
+            if ((set & 1u << stream) != 0 && i < commands_of(&run->loads[stream]))
+                status = command_add(run, (tide_stream)stream);
+    run->device->ops->synchronize(run->device);
+    if (status == TIDE_OK)
+        status = run->device->ops->failure(run->device);
+    for (int stream = 0; stream < TIDE_STREAM_COUNT && status == TIDE_OK; stream++)
+        if ((set & 1u << stream) != 0 && run->loads[stream].count < COMMANDS_MIN)
+            status = tide_fail(TIDE_ERROR_INTERNAL, "measuring paces: the %s stream told of %u commands",
+                               tide_stream_name((tide_stream)stream), run->loads[stream].count);
+    return status;
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double most(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Commands that a stream got done between two times, with parts of the first and the last; a gap belongs to the command before. */
+static double done_between(const load *of, double begin_ns, double end_ns)
+{
+    double done = 0;
+    for (uint32_t i = 0; i + 1 < of->count; i++) {
+        const double lasted = of->begin_ns[i + 1] - of->begin_ns[i],
+                     inside = least(of->begin_ns[i + 1], end_ns) - most(of->begin_ns[i], begin_ns);
+        done += inside > 0 && lasted > 0 ? inside / lasted : 0;
+    }
+    return done;
+}
+
+/* Until the first stream begins its last command. */
+static void set_conclude(const bench *run, unsigned set, tide_paces *paces)
+{
+    double begin_ns = 0, end_ns = 1e300;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
+        const load *of = &run->loads[stream];
+        if ((set & 1u << stream) == 0)
+            continue;
+        begin_ns = most(begin_ns, of->begin_ns[0]);
+        end_ns = least(end_ns, of->begin_ns[of->count - 1]);
+    }
+    for (int stream = 0; stream < TIDE_STREAM_COUNT && end_ns > begin_ns; stream++) {
+        const load *of = &run->loads[stream];
+        if ((set & 1u << stream) != 0)
+            paces->of[stream][set] =
+                least(1, done_between(of, begin_ns, end_ns) * of->alone_ns / (end_ns - begin_ns));
+    }
+}
+
+static tide_status alone_measure(bench *run, int stream)
+{
+    load *of = &run->loads[stream];
+    tide_status status = TIDE_OK;
+    of->alone_ns = 0;
+    for (int round = 0; round < 2 && status == TIDE_OK; round++) { /* the first says how many */
+        status = set_run(run, 1u << stream);
+        if (status == TIDE_OK)
+            of->alone_ns = (of->begin_ns[of->count - 1] - of->begin_ns[0]) / (of->count - 1);
+    }
+    return status;
+}
+
+/* Products of the width that lasts long enough to be told from its launch. */
+static tide_status product_prepare(bench *run, char *region, size_t width)
+{
+    const size_t matrix = width * width * 2, rows = ROWS * width * 2;
+    size_t workspace = 0;
+    tide_matmul_args product = {.a = region,
+                                .b = region + rows,
+                                .c = region + rows + matrix,
+                                .workspace = region + 2 * rows + matrix,
+                                .m = ROWS,
+                                .n = width,
+                                .k = width,
+                                .lda = width,
+                                .ldb = width,
+                                .ldc = width,
+                                .in_dtype = TIDE_DTYPE_BF16,
+                                .out_dtype = TIDE_DTYPE_BF16};
+    const tide_status status = run->device_kernels->matmul_prepare(&product, &workspace);
+    if (status != TIDE_OK)
+        return status;
+    if (2 * rows + matrix + workspace > REGION_BYTES)
+        return tide_fail(TIDE_ERROR_INTERNAL, "measuring paces needs a workspace of %zu bytes", workspace);
+    product.workspace_bytes = workspace;
+    run->product = product;
+    return TIDE_OK;
+}
+
+static tide_status compute_measure(bench *run, char *region)
+{
+    tide_status status = TIDE_OK;
+    for (size_t width = WIDTH_LEAST; width <= WIDTH_MOST && status == TIDE_OK; width *= 2) {
+        status = product_prepare(run, region, width);
+        if (status == TIDE_OK)
+            status = alone_measure(run, TIDE_STREAM_COMPUTE);
+        if (run->loads[TIDE_STREAM_COMPUTE].alone_ns >= command_ns_least)
+            break;
+    }
+    return status;
+}
+
+static tide_adamw_segment segment_at(char *at)
+{
+    const size_t elements = ADAM_ELEMENTS;
+    return (tide_adamw_segment){.param = at,
+                                .elements = elements,
+                                .decays = true,
+                                .master = (float *)(void *)(at + 2 * elements),
+                                .momentum = (float *)(void *)(at + 6 * elements),
+                                .variance = (float *)(void *)(at + 10 * elements)};
+}
+
+static tide_status memory_make(bench *run, void **region)
+{
+    const tide_device_ops *ops = run->device->ops;
+    tide_status status = ops->slots_create(run->device, TIDE_TIER_DEVICE, SLOTS);
+    if (status == TIDE_OK)
+        status = ops->slots_create(run->device, TIDE_TIER_HOST, SLOTS);
+    if (status == TIDE_OK)
+        status = ops->region_create(run->device, REGION_BYTES, region);
+    if (status == TIDE_OK)
+        status = ops->region_object(run->device, "load", 0, REGION_BYTES, &run->object);
+    return status;
+}
+
+static const int streams[] = {TIDE_STREAM_COMPUTE, TIDE_STREAM_IN, TIDE_STREAM_OUT, TIDE_STREAM_UPDATE,
+                              TIDE_STREAM_HOST};
+
+/* Of products alone. */
+static double gap_mean(const load *of)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i + 1 < of->count; i++)
+        sum += of->begin_ns[i + 1] - of->end_ns[i];
+    return sum > 0 ? sum / (of->count - 1) : 0;
+}
+
+static tide_status bench_run(bench *run, tide_paces *paces, double *launch_ns)
+{
+    const tide_device_ops *ops = run->device->ops;
+    unsigned all = 0;
+    void *region = NULL;
+    tide_status status = memory_make(run, &region);
+    if (status != TIDE_OK)
+        return status;
+    run->segments[0] = segment_at(ops->slot_address(run->device, TIDE_TIER_DEVICE, 2));
+    run->segments[1] = segment_at(ops->slot_address(run->device, TIDE_TIER_HOST, 2));
+    for (int i = 0; i < SLOTS; i++)
+        memset(ops->slot_address(run->device, TIDE_TIER_HOST, (uint32_t)i), 0, CHUNK_BYTES);
+    for (uint32_t i = 0; i < SLOTS && status == TIDE_OK; i++)
+        status = ops->copy_slot(run->device, TIDE_STREAM_IN, &(tide_work){.label = "zero"}, TIDE_TIER_DEVICE,
+                                i, i, CHUNK_BYTES);
+    ops->synchronize(run->device);
+    if (status == TIDE_OK)
+        status = compute_measure(run, region);
+    *launch_ns = gap_mean(&run->loads[TIDE_STREAM_COMPUTE]);
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0] && status == TIDE_OK; i++) {
+        all |= 1u << streams[i];
+        if (streams[i] != TIDE_STREAM_COMPUTE)
+            status = alone_measure(run, streams[i]);
+    }
+    for (unsigned set = 1; set <= all && status == TIDE_OK; set++) {
+        if ((set & ~all) != 0 || (set & (set - 1)) == 0)
+            continue;
+        status = set_run(run, set);
+        if (status == TIDE_OK)
+            set_conclude(run, set, paces);
+    }
+    return status;
+}
+
+tide_status tide_pace_measure(const char *device, uint32_t threads, tide_paces *paces, double *launch_ns)
+{
+    static bench run; /* large */
+    tide_target target;
+    tide_paces measured = {0};
+    tide_status status = tide_target_find(device, &target);
+    if (status != TIDE_OK)
+        return status;
+    run = (bench){.device_kernels = target.kernels};
+    const tide_device_options options = {.device_memory_bytes = REGION_BYTES + SLOTS * (uint64_t)CHUNK_BYTES,
+                                         .host_memory_bytes = SLOTS * (uint64_t)CHUNK_BYTES,
+                                         .chunk_bytes = CHUNK_BYTES,
+                                         .threads = threads,
+                                         .observer = command_seen,
+                                         .observer_context = &run};
+    status = tide_target_open(&target, &options, &run.device);
+    if (status != TIDE_OK)
+        return status;
+    double gap_ns = 0;
+    status = bench_run(&run, &measured, &gap_ns);
+    run.device->ops->close(run.device);
+    if (status == TIDE_OK) {
+        *paces = measured;
+        *launch_ns = gap_ns;
+    }
+    return status;
+}

@@ -1,0 +1,245 @@
+/* A kernel's time: looked up once for each label, flops and bytes that come along, then kept.
+ *
+ * Paces are those that were measured, at the link's full speed. A link that is held back (an emulated one, by --link-bandwidth)
+ * takes only a part of what a copy alone would, so of its neighbours' slowing only that part counts, and of its own only what
+ * goes beyond the time that it waits.
+ */
+#include "src/forecast/platform.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ANSWERS = 8192 /* a power of two */ };
+
+typedef struct answer {
+    const char *label; /* compared by its address: labels are constants; NULL: free */
+    double flops, bytes, ns;
+    bool measured;
+} answer;
+
+struct tide_platform_clock {
+    const tide_platform *platform;
+    tide_dtype dtype;
+    double adam_rate, in_rate, out_rate;
+    tide_paces paces;
+    tide_platform_known known;
+    uint32_t answer_count;
+    answer answers[ANSWERS];
+};
+
+/* --- a kernel that was not measured --- */
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double seconds_at(double amount, double per_second)
+{
+    return per_second > 0 ? amount / per_second : 0;
+}
+
+static double roofline_ns(const tide_platform_clock *clock, const tide_work *work)
+{
+    const tide_platform *platform = clock->platform;
+    return 1e9 * larger(seconds_at(work->flops, platform->flops_per_second[clock->dtype]),
+                        seconds_at(work->bytes, platform->device_bytes_per_second));
+}
+
+/* How far apart two amounts are, in powers of e; an amount of 0 is far from any other. */
+static double distance(double a, double b)
+{
+    if (a == b)
+        return 0;
+    return a > 0 && b > 0 ? fabs(log(a / b)) : HUGE_VAL;
+}
+
+/* In proportion to operations, if it declares any, else to bytes. */
+static double scaled_ns(const tide_platform_kernel *from, const tide_work *work)
+{
+    if (from->flops > 0 && work->flops > 0)
+        return from->ns * work->flops / from->flops;
+    return from->bytes > 0 ? from->ns * work->bytes / from->bytes : from->ns;
+}
+
+static const tide_platform_kernel *nearest(const tide_platform *platform, const tide_work *work)
+{
+    const tide_platform_kernel *found = NULL;
+    double least = HUGE_VAL;
+    for (uint32_t i = 0; i < platform->kernel_count; i++) {
+        const tide_platform_kernel *kernel = &platform->kernels[i];
+        if (strncmp(kernel->label, work->label, TIDE_PLATFORM_LABEL_BYTES - 1) != 0)
+            continue;
+        const double far = distance(kernel->flops, work->flops) + distance(kernel->bytes, work->bytes);
+        if (found == NULL || far < least) {
+            found = kernel;
+            least = far;
+        }
+    }
+    return found;
+}
+
+static answer answer_make(const tide_platform_clock *clock, const tide_work *work)
+{
+    const tide_platform *platform = clock->platform;
+    const tide_platform_kernel *kernel =
+        tide_platform_kernel_find(platform, work->label, work->flops, work->bytes);
+    answer made = {work->label, work->flops, work->bytes, 0, kernel != NULL};
+    if (kernel == NULL)
+        kernel = nearest(platform, work);
+    if (made.measured)
+        made.ns = kernel->ns;
+    else
+        made.ns = kernel != NULL ? scaled_ns(kernel, work) : roofline_ns(clock, work);
+    made.ns += platform->launch_ns;
+    return made;
+}
+
+/* --- kept --- */
+
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static const answer *answer_of(tide_platform_clock *clock, const tide_work *work)
+{
+    const uint64_t mixed =
+        ((uintptr_t)work->label * UINT64_C(31) + bits_of(work->flops)) * UINT64_C(31) + bits_of(work->bytes);
+    uint64_t at = mixed * UINT64_C(0x9e3779b97f4a7c15) >> 51;
+    for (;; at++) {
+        answer *kept = &clock->answers[at % ANSWERS];
+        if (kept->label == work->label && kept->flops == work->flops && kept->bytes == work->bytes)
+            return kept;
+        if (kept->label != NULL)
+            continue;
+        *kept = answer_make(clock, work);
+        clock->answer_count++;
+        return kept;
+    }
+}
+
+/* tide_kernel_time. */
+static double kernel_ns(void *context, tide_stream stream, const tide_work *work, tide_kernel fn,
+                        const void *arguments)
+{
+    (void)fn, (void)arguments;
+    tide_platform_clock *clock = context;
+    if (stream == TIDE_STREAM_HOST)
+        return 1e9 * seconds_at(work->bytes, clock->adam_rate);
+    if (stream == TIDE_STREAM_UPDATE)
+        return 1e9 * seconds_at(work->bytes, clock->platform->device_adam_bytes_per_second) +
+               clock->platform->launch_ns;
+    if (clock->answer_count > ANSWERS / 2) { /* begin anew, lest a search grow long */
+        memset(clock->answers, 0, sizeof clock->answers);
+        clock->answer_count = 0;
+    }
+    const answer *found = answer_of(clock, work);
+    clock->known.seconds += found->ns * 1e-9;
+    clock->known.measured_seconds += found->measured ? found->ns * 1e-9 : 0;
+    return found->ns;
+}
+
+/* --- paces on a link that is held back --- */
+
+static double pace_of(const tide_paces *paces, int stream, unsigned set)
+{
+    const double pace = paces->of[stream][set];
+    return pace > 0 ? pace : 1;
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* Of the set's copies, those that are held back are under way, in earnest, for a part of the time only. */
+static double mixed_pace(const tide_paces *paces, int stream, unsigned set, double in_share, double out_share)
+{
+    const unsigned in = 1u << TIDE_STREAM_IN, out = 1u << TIDE_STREAM_OUT;
+    double pace = 0;
+    for (int with_in = 0; with_in < 2; with_in++)
+        for (int with_out = 0; with_out < 2; with_out++) {
+            const double p_in = with_in ? in_share : 1 - in_share,
+                         p_out = with_out ? out_share : 1 - out_share;
+            const unsigned present = (with_in ? set : set & ~in) & (with_out ? set : set & ~out);
+            pace += p_in * p_out * pace_of(paces, stream, present | 1u << stream);
+        }
+    return pace;
+}
+
+static void paces_fill(tide_platform_clock *clock)
+{
+    const tide_platform *platform = clock->platform;
+    const double in_share = platform->h2d_bytes_per_second > 0 && clock->in_rate > 0
+                                ? clock->in_rate / platform->h2d_bytes_per_second
+                                : 1,
+                 out_share = platform->d2h_bytes_per_second > 0 && clock->out_rate > 0
+                                 ? clock->out_rate / platform->d2h_bytes_per_second
+                                 : 1;
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
+        for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT; set++) {
+            if ((set & 1u << stream) == 0)
+                continue;
+            double pace = mixed_pace(&platform->paces, stream, set, in_share, out_share);
+            if (stream == TIDE_STREAM_IN)
+                pace = mixed_pace(&platform->paces, stream, set, 1, out_share) / in_share;
+            if (stream == TIDE_STREAM_OUT)
+                pace = mixed_pace(&platform->paces, stream, set, in_share, 1) / out_share;
+            clock->paces.of[stream][set] = least(pace, 1);
+        }
+}
+
+/* --- the clock --- */
+
+static double held_rate(double machine, double most)
+{
+    return most > 0 && (machine <= 0 || most < machine) ? most : machine;
+}
+
+tide_status tide_platform_clock_make(const tide_platform *platform, tide_dtype dtype, uint32_t threads,
+                                     double link_bytes_per_second, tide_platform_clock **clock)
+{
+    tide_platform_clock *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "machine: no memory to play on it (%zu bytes)", sizeof *made);
+    made->platform = platform;
+    made->dtype = dtype;
+    made->adam_rate = tide_platform_adam_rate(platform, threads);
+    made->in_rate = held_rate(platform->h2d_bytes_per_second, link_bytes_per_second);
+    made->out_rate = held_rate(platform->d2h_bytes_per_second, link_bytes_per_second);
+    paces_fill(made);
+    *clock = made;
+    return TIDE_OK;
+}
+
+void tide_platform_clock_free(tide_platform_clock *clock)
+{
+    free(clock);
+}
+
+tide_device_options tide_platform_clock_machine(const tide_platform_clock *clock)
+{
+    const tide_platform *platform = clock->platform;
+    return (tide_device_options){
+        .link_bytes_per_second = clock->in_rate,
+        .link_out_bytes_per_second = clock->out_rate,
+        .flops_per_second = platform->flops_per_second[clock->dtype],
+        .device_bytes_per_second = platform->device_bytes_per_second,
+        .host_bytes_per_second = clock->adam_rate,
+        .map_ns = (uint64_t)(platform->map_ns + 0.5),
+        .unmap_ns = (uint64_t)(platform->unmap_ns + 0.5),
+        .paces = &clock->paces,
+        .kernel_time = kernel_ns,
+        .kernel_time_context = (void *)(uintptr_t)clock,
+    };
+}
+
+tide_platform_known tide_platform_clock_known(const tide_platform_clock *clock)
+{
+    return clock->known;
+}

@@ -1,0 +1,382 @@
+/* A machine as JSON: one table of fields reads and writes, so that neither knows what the other doesn't. */
+#include "src/files/printable.h"
+#include "src/files/whole.h"
+#include "src/forecast/platform.h"
+#include "tide_config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if TIDE_HAVE_JANSSON
+#include <jansson.h>
+
+enum { FILE_BYTES_MOST = 64 << 20, VERSION = 1 };
+static const char format_name[] = "tidepool machine";
+
+typedef enum field_kind {
+    FIELD_TEXT,  /* TIDE_PLATFORM_TEXT_BYTES */
+    FIELD_WORD,  /* 16 bytes */
+    FIELD_BYTES, /* uint64_t */
+    FIELD_COUNT, /* uint32_t */
+    FIELD_REAL,  /* double, finite, at least 0 */
+} field_kind;
+
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    size_t offset;
+} field;
+
+#define AT(member) offsetof(tide_platform, member)
+
+static const field fields[] = {
+    {"name", FIELD_TEXT, AT(name)},
+    {"source", FIELD_TEXT, AT(source)},
+    {"device", FIELD_WORD, AT(device)},
+    {"threads", FIELD_COUNT, AT(threads)},
+    {"gpu_bytes", FIELD_BYTES, AT(gpu_bytes)},
+    {"memory_bytes", FIELD_BYTES, AT(memory_bytes)},
+    {"bf16_flops_per_second", FIELD_REAL, AT(flops_per_second[TIDE_DTYPE_BF16])},
+    {"fp16_flops_per_second", FIELD_REAL, AT(flops_per_second[TIDE_DTYPE_FP16])},
+    {"fp32_flops_per_second", FIELD_REAL, AT(flops_per_second[TIDE_DTYPE_FP32])},
+    {"device_bytes_per_second", FIELD_REAL, AT(device_bytes_per_second)},
+    {"device_adam_bytes_per_second", FIELD_REAL, AT(device_adam_bytes_per_second)},
+    {"h2d_bytes_per_second", FIELD_REAL, AT(h2d_bytes_per_second)},
+    {"d2h_bytes_per_second", FIELD_REAL, AT(d2h_bytes_per_second)},
+    {"map_ns", FIELD_REAL, AT(map_ns)},
+    {"unmap_ns", FIELD_REAL, AT(unmap_ns)},
+    {"launch_ns", FIELD_REAL, AT(launch_ns)},
+};
+
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+/* --- writing --- */
+
+static json_t *field_json(const tide_platform *platform, const field *of)
+{
+    const char *at = (const char *)platform + of->offset;
+    switch (of->kind) {
+    case FIELD_BYTES:
+        return json_integer((json_int_t)(*(const uint64_t *)(const void *)at & INT64_MAX));
+    case FIELD_COUNT:
+        return json_integer(*(const uint32_t *)(const void *)at);
+    case FIELD_REAL:
+        return json_real(*(const double *)(const void *)at);
+    default:
+        return json_string(at);
+    }
+}
+
+static int adams_write(const tide_platform *platform, json_t *root)
+{
+    json_t *list = json_array();
+    int failed = json_object_set_new(root, "host_adam", list);
+    for (uint32_t i = 0; i < platform->adam_count && failed == 0; i++)
+        failed =
+            json_array_append_new(list, json_pack("{s:i, s:f}", "threads", (int)platform->adams[i].threads,
+                                                  "bytes_per_second", platform->adams[i].bytes_per_second));
+    return failed;
+}
+
+/* A set of streams is an object of its streams' paces; one in which all go at full speed is left out. */
+static json_t *set_json(const tide_platform *platform, unsigned set)
+{
+    json_t *paces = json_object();
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++) {
+        const double pace = platform->paces.of[stream][set];
+        if ((set & 1u << stream) != 0 && json_object_set_new(paces, tide_stream_name((tide_stream)stream),
+                                                             json_real(pace > 0 ? pace : 1)) != 0) {
+            json_decref(paces);
+            return NULL;
+        }
+    }
+    return paces;
+}
+
+static bool has_paces(const tide_platform *platform, unsigned set)
+{
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
+        if ((set & 1u << stream) != 0 && platform->paces.of[stream][set] > 0)
+            return true;
+    return false;
+}
+
+static int paces_write(const tide_platform *platform, json_t *root)
+{
+    json_t *list = json_array();
+    int failed = json_object_set_new(root, "paces", list);
+    for (unsigned set = 0; set < 1u << TIDE_STREAM_COUNT && failed == 0; set++)
+        if (has_paces(platform, set))
+            failed = json_array_append_new(list, set_json(platform, set));
+    return failed;
+}
+
+static int kernels_write(const tide_platform *platform, json_t *root)
+{
+    json_t *list = json_array();
+    int failed = json_object_set_new(root, "kernels", list);
+    for (uint32_t i = 0; i < platform->kernel_count && failed == 0; i++) {
+        const tide_platform_kernel *kernel = &platform->kernels[i];
+        failed =
+            json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f}", "label", kernel->label, "flops",
+                                                  kernel->flops, "bytes", kernel->bytes, "ns", kernel->ns));
+    }
+    return failed;
+}
+
+/* NULL: no memory. */
+static char *platform_text(const tide_platform *platform, size_t *bytes)
+{
+    json_t *root = json_pack("{s:s, s:i}", "format", format_name, "version", VERSION);
+    const size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(17);
+    int failed = root == NULL;
+    char *text = NULL;
+    for (size_t i = 0; i < FIELDS && !failed; i++)
+        failed = json_object_set_new(root, fields[i].name, field_json(platform, &fields[i]));
+    if (!failed)
+        failed = adams_write(platform, root) || paces_write(platform, root) || kernels_write(platform, root);
+    *bytes = failed ? 0 : json_dumpb(root, NULL, 0, flags);
+    text = *bytes > 0 ? malloc(*bytes) : NULL;
+    if (text != NULL && json_dumpb(root, text, *bytes, flags) != *bytes) {
+        free(text);
+        text = NULL;
+    }
+    json_decref(root);
+    return text;
+}
+
+static tide_status write_failed(const char *path, int error)
+{
+    return tide_fail(error == ENOMEM ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_IO,
+                     "machine file %s: can't be written: %s", path, strerror(error));
+}
+
+/* Its folders. */
+static int folders_make(const tide_files *files, const char *path)
+{
+    char folder[TIDE_PLATFORM_PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        const int error = files->make_folder(files->context, folder);
+        if (error != 0 && error != EEXIST)
+            return error;
+        *slash = '/';
+    }
+    return 0;
+}
+
+tide_status tide_platform_write(const char *path, const tide_platform *platform)
+{
+    const tide_files *files = tide_files_posix();
+    char beside[TIDE_PLATFORM_PATH_BYTES];
+    size_t bytes = 0;
+    if (snprintf(beside, sizeof beside, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof beside)
+        return write_failed(path, ENAMETOOLONG);
+    char *text = platform_text(platform, &bytes);
+    if (text == NULL)
+        return write_failed(path, ENOMEM);
+    int error = folders_make(files, path);
+    if (error == 0)
+        error = tide_files_write_whole(files, beside, text, bytes);
+    if (error == 0) {
+        error = files->rename(files->context, beside, path);
+        if (error != 0)
+            (void)files->remove_file(files->context, beside);
+    }
+    free(text);
+    return error == 0 ? TIDE_OK : write_failed(path, error);
+}
+
+/* --- reading --- */
+
+static tide_status corrupt(const char *path, const char *what)
+{
+    return tide_fail(TIDE_ERROR_CORRUPT, "machine file %s: %s", path, what);
+}
+
+/* A number that can be a time, a rate or an amount. */
+static bool real_read(const json_t *object, const char *name, double *value)
+{
+    const json_t *member = json_object_get(object, name);
+    *value = json_number_value(member);
+    return json_is_number(member) && isfinite(*value) && *value >= 0;
+}
+
+/* Of at most `room` - 1 bytes, all of which can be shown. */
+static bool text_read(const json_t *object, const char *name, size_t room, char *value)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    if (text == NULL || strlen(text) >= room || strcmp(tide_printable(text).text, text) != 0)
+        return false;
+    memcpy(value, text, strlen(text) + 1);
+    return true;
+}
+
+static bool count_read(const json_t *object, const char *name, uint64_t most, uint64_t *value)
+{
+    const json_t *member = json_object_get(object, name);
+    const json_int_t count = json_integer_value(member);
+    *value = (uint64_t)count;
+    return json_is_integer(member) && count >= 0 && (uint64_t)count <= most;
+}
+
+static tide_status field_read(const json_t *root, const char *path, const field *of, tide_platform *platform)
+{
+    char *at = (char *)platform + of->offset;
+    uint64_t count = 0;
+    bool right = false;
+    if (of->kind == FIELD_REAL)
+        right = real_read(root, of->name, (double *)(void *)at);
+    else if (of->kind == FIELD_TEXT || of->kind == FIELD_WORD)
+        right = text_read(root, of->name,
+                          of->kind == FIELD_TEXT ? TIDE_PLATFORM_TEXT_BYTES : sizeof platform->device, at);
+    else
+        right = count_read(root, of->name, of->kind == FIELD_COUNT ? UINT32_MAX : INT64_MAX, &count);
+    if (!right)
+        return tide_fail(TIDE_ERROR_CORRUPT, "machine file %s: %s is missing, or is not what it should be",
+                         path, of->name);
+    if (of->kind == FIELD_BYTES)
+        *(uint64_t *)(void *)at = count;
+    if (of->kind == FIELD_COUNT)
+        *(uint32_t *)(void *)at = (uint32_t)count;
+    return TIDE_OK;
+}
+
+static tide_status adams_read(const json_t *root, const char *path, tide_platform *platform)
+{
+    const json_t *list = json_object_get(root, "host_adam");
+    const size_t count = json_array_size(list);
+    if (count == 0 || count > TIDE_PLATFORM_ADAMS_MAX)
+        return corrupt(path, "host_adam must be 1 to 12 rates");
+    for (size_t i = 0; i < count; i++) {
+        tide_platform_adam *adam = &platform->adams[i];
+        uint64_t threads = 0;
+        const json_t *entry = json_array_get(list, i);
+        if (!count_read(entry, "threads", UINT32_MAX, &threads) ||
+            !real_read(entry, "bytes_per_second", &adam->bytes_per_second) || threads == 0 ||
+            (i > 0 && threads <= platform->adams[i - 1].threads))
+            return corrupt(path, "host_adam must be rates by rising threads");
+        adam->threads = (uint32_t)threads;
+    }
+    platform->adam_count = (uint32_t)count;
+    return TIDE_OK;
+}
+
+static int stream_named(const char *name)
+{
+    for (int stream = 0; stream < TIDE_STREAM_COUNT; stream++)
+        if (strcmp(tide_stream_name((tide_stream)stream), name) == 0)
+            return stream;
+    return -1;
+}
+
+static bool set_read(json_t *entry, tide_platform *platform)
+{
+    const char *name;
+    json_t *pace;
+    unsigned set = 0;
+    json_object_foreach(entry, name, pace)
+    {
+        const int stream = stream_named(name);
+        if (stream < 0 || !json_is_number(pace) || !(json_number_value(pace) > 0) ||
+            json_number_value(pace) > 1)
+            return false;
+        set |= 1u << stream;
+    }
+    json_object_foreach(entry, name, pace) platform->paces.of[stream_named(name)][set] =
+        json_number_value(pace);
+    return set != 0;
+}
+
+static tide_status paces_read(const json_t *root, const char *path, tide_platform *platform)
+{
+    const json_t *list = json_object_get(root, "paces");
+    if (!json_is_array(list))
+        return corrupt(path, "paces must be an array");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!set_read(json_array_get(list, i), platform))
+            return corrupt(path, "paces must be objects of streams' paces above 0, at most 1");
+    return TIDE_OK;
+}
+
+static tide_status kernels_read(const json_t *root, const char *path, tide_platform *platform)
+{
+    const json_t *list = json_object_get(root, "kernels");
+    tide_status status = json_is_array(list) ? TIDE_OK : corrupt(path, "kernels must be an array");
+    for (size_t i = 0; i < json_array_size(list) && status == TIDE_OK; i++) {
+        const json_t *entry = json_array_get(list, i);
+        tide_platform_kernel kernel;
+        const bool right = text_read(entry, "label", sizeof kernel.label, kernel.label) &&
+                           real_read(entry, "flops", &kernel.flops) &&
+                           real_read(entry, "bytes", &kernel.bytes) && real_read(entry, "ns", &kernel.ns);
+        status = right ? tide_platform_kernel_set(platform, &kernel)
+                       : corrupt(path, "kernels must be objects of label, flops, bytes and ns");
+    }
+    return status;
+}
+
+static tide_status root_read(const json_t *root, const char *path, tide_platform *platform)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    tide_status status = TIDE_OK;
+    if (format == NULL || strcmp(format, format_name) != 0)
+        return corrupt(path, "it is no machine file: format must be \"tidepool machine\"");
+    if (json_integer_value(json_object_get(root, "version")) != VERSION)
+        return corrupt(path, "another version of the format; this program knows 1");
+    platform->measured = true;
+    for (size_t i = 0; i < FIELDS && status == TIDE_OK; i++)
+        status = field_read(root, path, &fields[i], platform);
+    if (status == TIDE_OK)
+        status = adams_read(root, path, platform);
+    if (status == TIDE_OK)
+        status = paces_read(root, path, platform);
+    return status == TIDE_OK ? kernels_read(root, path, platform) : status;
+}
+
+tide_status tide_platform_read(const char *path, tide_platform *platform)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const int error = tide_files_read_whole(tide_files_posix(), path, FILE_BYTES_MOST, &text, &bytes);
+    if (error != 0)
+        return tide_fail(error == ENOMEM ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_IO,
+                         "machine file %s: can't be read: %s", path, strerror(error));
+    json_error_t fault;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &fault);
+    free(text);
+    if (root == NULL)
+        return tide_fail(TIDE_ERROR_CORRUPT, "machine file %s: it is not sound JSON: %s", path,
+                         tide_printable(fault.text).text);
+    tide_platform made = {0};
+    const tide_status status = root_read(root, path, &made);
+    json_decref(root);
+    if (status == TIDE_OK)
+        *platform = made;
+    else
+        tide_platform_destroy(&made);
+    return status;
+}
+
+#else
+
+tide_status tide_platform_read(const char *path, tide_platform *platform)
+{
+    (void)platform;
+    return tide_fail(TIDE_ERROR_UNSUPPORTED, "machine file %s: this build has no jansson and can't read it",
+                     path);
+}
+
+tide_status tide_platform_write(const char *path, const tide_platform *platform)
+{
+    (void)platform;
+    return tide_fail(TIDE_ERROR_UNSUPPORTED, "machine file %s: this build has no jansson and can't write it",
+                     path);
+}
+
+#endif

@@ -1,0 +1,268 @@
+/* The part: two blocks and both ends, two micro-batches, so that gradients are made and added to. Its budgets hold all of it,
+ * so nothing moves; updates are waited for after each step, so that kernels run alone.
+ */
+#include "src/forecast/trial.h"
+
+#include "offload/topology.h"
+#include "src/forecast/forecast.h"
+#include "src/pool/watch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOCKS = 2,
+    CHUNK_BYTES_MOST = 4 << 20,
+    MICRO_BATCHES = 2,
+    STEPS_MOST = 1000,
+    SAMPLES = 2048,
+    SEEN_MAX = 512,
+    VOCABULARY_LEAST = 4096
+};
+
+static const double trial_seconds = 5, part_seconds_most = 20, memory_part = 0.6;
+
+/* One kind of kernel, and how long its last ones took. */
+typedef struct seen {
+    const char *label;
+    double flops, bytes;
+    uint32_t count; /* all of them */
+    float ns[SAMPLES];
+} seen;
+
+typedef struct trial {
+    pthread_mutex_t lock; /* guards the rest; one stream's thread and the caller's */
+    bool listening;
+    uint32_t count;
+    seen kinds[SEEN_MAX];
+} trial;
+
+static seen *kind_of(trial *run, const tide_observed *kernel)
+{
+    for (uint32_t i = 0; i < run->count; i++) {
+        seen *kind = &run->kinds[i];
+        if (kind->label == kernel->label && kind->flops == kernel->flops && kind->bytes == kernel->bytes)
+            return kind;
+    }
+    if (run->count == SEEN_MAX)
+        return NULL;
+    seen *kind = &run->kinds[run->count++];
+    *kind = (seen){.label = kernel->label, .flops = kernel->flops, .bytes = kernel->bytes};
+    return kind;
+}
+
+/* tide_device_observer. */
+static void kernel_seen(void *context, const tide_observed *kernel)
+{
+    trial *run = context;
+    if (kernel->is_wait || kernel->stream != TIDE_STREAM_COMPUTE)
+        return;
+    pthread_mutex_lock(&run->lock);
+    seen *kind = run->listening ? kind_of(run, kernel) : NULL;
+    if (kind != NULL)
+        kind->ns[kind->count++ % SAMPLES] = (float)(kernel->end_ns - kernel->begin_ns);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static int compare(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* The mean of the middle half: on a machine that others use, too, kernels are slow by spells of seconds. */
+static double middle_mean(seen *kind)
+{
+    const uint32_t kept = kind->count < SAMPLES ? kind->count : SAMPLES, out = kept / 4;
+    double sum = 0;
+    qsort(kind->ns, kept, sizeof kind->ns[0], compare);
+    for (uint32_t i = out; i < kept - out; i++)
+        sum += (double)kind->ns[i];
+    return sum / (kept - 2 * out);
+}
+
+static tide_status kinds_keep(trial *run, tide_platform *platform)
+{
+    tide_status status = TIDE_OK;
+    for (uint32_t i = 0; i < run->count && status == TIDE_OK; i++) {
+        seen *kind = &run->kinds[i];
+        tide_platform_kernel kernel = {
+            .flops = kind->flops, .bytes = kind->bytes, .ns = kind->count > 0 ? middle_mean(kind) : 0};
+        strncpy(kernel.label, kind->label, sizeof kernel.label - 1);
+        status = tide_platform_kernel_set(platform, &kernel);
+    }
+    return status;
+}
+
+/* --- the part --- */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Fewer blocks and tokens of the same shapes. Tensors frozen by a number are those of the first blocks: none are frozen here. */
+static tide_trainer_options part_of(const tide_trainer_options *whole, const tide_forecast *planned)
+{
+    tide_trainer_options part = *whole;
+    part.model.layers = least(part.model.layers, BLOCKS);
+    part.seq_len = planned->plan.seq_len;
+    part.micro_batch_sequences = planned->plan.micro_batch_sequences;
+    part.batch_tokens = (uint64_t)least(planned->plan.micro_batches, MICRO_BATCHES) *
+                        part.micro_batch_sequences * part.seq_len;
+    part.recompute = TIDE_RECOMPUTE_NONE;
+    part.freeze_count = 0;
+    part.weights = part.data = part.resume_dir = part.resume_from = NULL;
+    part.makes_up_tokens = true;
+    part.save_weights_only = false;
+    tide_forecast_plain(&part.pool);
+    part.pool.link_bytes_per_second = 0;
+    part.pool.device_memory_bytes = part.pool.host_memory_bytes = 0;
+    part.pool.placement = TIDE_PLACEMENT_AUTO;
+    if (part.pool.chunk_bytes > CHUNK_BYTES_MOST) /* kernels don't know; large ones leave much unused */
+        part.pool.chunk_bytes = CHUNK_BYTES_MOST;
+    return part;
+}
+
+/* The machine with all the memory that is asked for. */
+static tide_platform boundless(const tide_platform *platform)
+{
+    tide_platform all = *platform;
+    all.gpu_bytes = platform->gpu_bytes != 0 ? TIDE_FORECAST_ENOUGH_BYTES : 0;
+    all.is_here = false;
+    return all;
+}
+
+/* All there is, not what is free now: the same part is measured whenever it is asked for. */
+static uint64_t machine_memory_bytes(void)
+{
+    static tide_topology topology; /* large */
+    return tide_topology_read(&topology) == TIDE_OK ? topology.memory_bytes : UINT64_MAX;
+}
+
+/* Budgets with which all of the part stays on the device, and a vocabulary with which they can be had. */
+static tide_status part_fit(tide_trainer_options *part, const tide_platform *platform)
+{
+    const tide_platform all = boundless(platform);
+    const double most =
+        memory_part * (double)(platform->gpu_bytes != 0 ? platform->gpu_bytes : machine_memory_bytes());
+    tide_forecast planned;
+    for (;;) {
+        part->pool.device_memory_bytes = part->pool.host_memory_bytes = 0;
+        part->free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
+        const tide_status status = tide_forecast_memory(part, &all, &planned);
+        if (status != TIDE_OK)
+            return status;
+        part->pool.device_memory_bytes = planned.plan.pool.full_device_bytes;
+        part->pool.host_memory_bytes = planned.plan.pool.host_memory_bytes;
+        if ((double)(part->pool.device_memory_bytes + part->pool.host_memory_bytes) <= most)
+            return TIDE_OK;
+        if (part->model.vocab_size <= VOCABULARY_LEAST)
+            return tide_fail(
+                TIDE_ERROR_NO_MEMORY,
+                "measuring kernels needs %llu bytes for two blocks of %s, more than %.0f%% of what "
+                "there is here",
+                (unsigned long long)(part->pool.device_memory_bytes + part->pool.host_memory_bytes),
+                part->model.name, 100 * memory_part);
+        part->model.vocab_size =
+            part->model.vocab_size / 2 > VOCABULARY_LEAST ? part->model.vocab_size / 2 : VOCABULARY_LEAST;
+    }
+}
+
+static tide_status part_make(const tide_trainer_options *options, const tide_platform *platform,
+                             tide_trainer_options *part)
+{
+    const tide_platform all = boundless(platform);
+    tide_trainer_options whole = *options;
+    tide_forecast planned;
+    whole.pool.device_memory_bytes = whole.pool.host_memory_bytes = 0;
+    whole.free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
+    const tide_status status = tide_forecast_memory(&whole, &all, &planned);
+    if (status != TIDE_OK)
+        return status;
+    *part = part_of(options, &planned);
+    return part_fit(part, platform);
+}
+
+tide_status tide_trial_needed(const tide_trainer_options *options, const tide_platform *platform,
+                              bool *needed)
+{
+    static const double known_enough = 0.99;
+    const tide_platform all = boundless(platform);
+    tide_trainer_options part;
+    tide_forecast played;
+    tide_status status = part_make(options, platform, &part);
+    if (status == TIDE_OK)
+        status = tide_forecast_make(&part, &all, &played);
+    if (status == TIDE_OK)
+        *needed = played.measured_part < known_enough;
+    return status;
+}
+
+/* Enough of them: for five seconds, three at least, of long ones one. */
+static bool are_enough(uint32_t counted, double seconds)
+{
+    return counted >= (seconds > 2 * trial_seconds ? 1u : 3u) && seconds > trial_seconds;
+}
+
+static tide_status steps_run(trial *run, tide_trainer *trainer)
+{
+    tide_pool *pool = tide_trainer_pool(trainer);
+    uint64_t begin_ns = 0;
+    tide_status status = TIDE_OK;
+    for (uint32_t step = 0; step < STEPS_MOST && status == TIDE_OK; step++) {
+        if (step == 1) { /* the first records, and touches memory for the first time */
+            begin_ns = tide_pool_now_ns(pool);
+            pthread_mutex_lock(&run->lock);
+            run->listening = true;
+            pthread_mutex_unlock(&run->lock);
+        }
+        if (step > 1 && are_enough(step - 1, 1e-9 * (double)(tide_pool_now_ns(pool) - begin_ns)))
+            break;
+        status = tide_trainer_step(trainer, NULL);
+        if (status == TIDE_OK)
+            status = tide_pool_drain(pool);
+    }
+    return status;
+}
+
+/* A step of the part, by rates, must not take minutes. */
+static tide_status time_check(const tide_trainer_options *part, const tide_platform *platform)
+{
+    const tide_platform all = boundless(platform);
+    tide_forecast played;
+    tide_status status = tide_forecast_make(part, &all, &played);
+    if (status == TIDE_OK && played.step.seconds > part_seconds_most)
+        status = tide_fail(
+            TIDE_ERROR_UNSUPPORTED,
+            "two blocks of %s would take about %.0f s a step on this machine, of which the most is %.0f",
+            part->model.name, played.step.seconds, part_seconds_most);
+    return status;
+}
+
+tide_status tide_trial_run(const tide_trainer_options *options, tide_platform *platform)
+{
+    tide_trainer_options part;
+    tide_trainer *trainer = NULL;
+    trial *run = calloc(1, sizeof *run);
+    if (run == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory to measure kernels (%zu bytes)", sizeof *run);
+    pthread_mutex_init(&run->lock, NULL);
+    tide_status status = part_make(options, platform, &part);
+    if (status == TIDE_OK)
+        status = time_check(&part, platform);
+    part.pool.device = platform->device;
+    if (status == TIDE_OK)
+        status = tide_trainer_create(&part, &trainer);
+    if (status == TIDE_OK) {
+        tide_pool_watch(tide_trainer_pool(trainer), kernel_seen, run);
+        status = steps_run(run, trainer);
+    }
+    tide_trainer_destroy(trainer);
+    if (status == TIDE_OK)
+        status = kinds_keep(run, platform);
+    pthread_mutex_destroy(&run->lock);
+    free(run);
+    return status;
+}

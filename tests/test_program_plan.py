@@ -1,0 +1,547 @@
+#!/usr/bin/env python3
+"""`tidepool plan`, `tidepool tune` and `tidepool train --auto`: what they promise is what runs.
+
+usage: test_program_plan.py PROGRAM [CONFIGURATIONS]      prints TAP
+
+CONFIGURATIONS random runs of the nano models are planned, then run (12). Measured machines are kept in the bench's own folder.
+"""
+import json
+import os
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from xml.etree import ElementTree
+
+from test_program import MIB, OVERHEAD_BYTES, TIMEOUT_S, Bench, Run, die_with_parent, one_line, trajectory
+
+QUIET = ("--steps", 2, "--eval-every", 0, "--sample", 0)
+# A run that is measured once: the sizes of every other one on this machine, so that nothing is measured again.
+NANO = ("--model", "gpt2-nano", "--seq-len", 64, "--batch-tokens", 512)
+HOST = (*NANO, "--device", "host", "--chunk-size", "1MiB", "--device-memory", "24MiB", "--host-memory", "128MiB")
+CARD = ("--machine", "rtx4090")
+MARK = "   (another result: it changes what is computed)"
+LLAMA_8B = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+            "rope_theta": 500000.0, "tie_word_embeddings": False}
+
+
+def call(bench, *arguments):
+    return Run([bench.program, *map(str, arguments)])
+
+
+def plan(bench, *options):
+    return call(bench, "plan", *options)
+
+
+def plans(bench, *options):
+    """The run, and its lines of JSON."""
+    run = plan(bench, *options, "--json")
+    try:
+        return run, [json.loads(line) for line in run.out.splitlines()]
+    except ValueError:
+        return run, []
+
+
+def said(*parts):
+    """Runs and what was read of them, as a check's detail."""
+    return "\n".join(map(str, parts))
+
+
+def planned(bench, *options):
+    """The one plan as JSON; {} where there is none."""
+    run, lines = plans(bench, *options)
+    return lines[0] if len(lines) == 1 and run.err == "" and run.status == (not lines[0]["fits"]) else {}
+
+
+def with_option(options, option):
+    """The command line with what a plan proposes: an option replaces the one that is there, or is added."""
+    options, words = [str(word) for word in options], shlex.split(option)
+    for name in {word for word in words if word.startswith("--")}:
+        if name in options:
+            at = options.index(name)
+            del options[at:at + 2]
+    return options + words
+
+
+# ---- refusals ----
+
+def refused(bench, name, status, part, *arguments):
+    return one_line(bench, name, status, part, command=[bench.program, *map(str, arguments)])
+
+
+def usage_errors(bench):
+    gpt2, card = ("plan", "--model", "gpt2"), ("plan", "--model", "gpt2", *CARD)
+    for name, part, arguments in (
+            ("no model", "--model is required", ["plan"]),
+            ("no model, but accounting", "--model is required, or --params", ["plan", "--accounting", "zero"]),
+            ("a slip in an option", "--machin; did you mean --machine", [*gpt2, "--machin", "h100"]),
+            ("an option of train alone", "unknown option --steps", [*gpt2, "--steps", 2]),
+            ("an option twice", "twice", [*card, "--seq-len", 64, "--seq-len", 64]),
+            ("an unknown machine", "machine rtx9090: neither a file nor a preset .*rtx3090.*h200", [*gpt2, "--machine", "rtx9090"]),
+            ("an unknown variation", r"machine h100\+pcie6: neither", [*gpt2, "--machine", "h100+pcie6"]),
+            ("a device of a preset", "--device host and --machine rtx4090", [*card, "--device", "host"]),
+            ("an unknown device", "--device gpu: must be one of", [*gpt2, "--device", "gpu"]),
+            ("the null device", "--device null: must be one of", [*gpt2, "--device", "null"]),
+            ("the largest, compared", "--largest and --compare: give one", [*card, "--largest", "--compare", "1GiB"]),
+            ("the largest's accounting", "--largest and --accounting", [*card, "--largest", "--accounting", "zero"]),
+            ("budgets' accounting", "--compare and --accounting", [*card, "--compare", "1GiB", "--accounting", "zero"]),
+            ("params without accounting", "--params needs --accounting", [*gpt2, "--params", "7.5e9"]),
+            ("ranks without accounting", "--ranks 4 needs --accounting", [*gpt2, "--ranks", 4]),
+            ("no ranks", "--ranks 0", ["plan", "--accounting", "zero", "--params", "1e9", "--ranks", 0]),
+            ("params that are none", "--params lots", ["plan", "--accounting", "zero", "--params", "lots"]),
+            ("an unknown accounting", r"none\|zero\|tidepool\|patrickstar", ["plan", "--accounting", "deep"]),
+            ("a budget that is no size", "--compare x: must be sizes", [*card, "--compare", "8GiB,x"]),
+            ("a budget of nothing", "--compare 0: must be sizes", [*card, "--compare", "0"]),
+            ("an empty budget", "--compare : must be sizes", [*card, "--compare", "8GiB,"]),
+            ("a host budget of nothing", r"--compare 8GiB\+: must be sizes", [*card, "--compare", "8GiB+"]),
+            ("a chunk no power of two", "3145728 bytes is no power of two", [*card, "--chunk-size", "3MiB"]),
+            ("a chunk of nothing", "--chunk-size", [*card, "--chunk-size", 0]),
+            ("a chunk too small for a GPU", "chunk size 1048576 is too small", [*card, "--chunk-size", "1MiB"]),
+            ("a bad size of memory", "--ram plenty: not a size", [*card, "--ram", "plenty"]),
+            ("no memory", "--device-memory 0", [*card, "--device-memory", 0]),
+            ("an unknown recompute", r"auto\|none\|all", [*card, "--recompute", "some"]),
+            ("an unknown placement", r"auto\|host\|device", [*card, "--optimizer-placement", "disk"]),
+            ("prefetch neither on nor off", "--prefetch maybe", [*card, "--prefetch", "maybe"]),
+            ("a batch that does not divide", "batch of 100 tokens does not divide", [*card, "--batch-tokens", 100]),
+            ("micro-batches that do not divide", "micro", [*card, "--batch-tokens", 4096, "--micro-batch", 3]),
+            ("a sequence longer than the context", "1025", [*card, "--seq-len", 1025]),
+            ("tune: no model", "--model .* required", ["tune", *CARD, "--confirm", 0]),
+            ("tune: a slip", "did you mean --confirm", ["tune", "--model", "gpt2", *CARD, "--confirn", 0]),
+            ("tune: real steps of another machine", "--machine rtx4090 needs --confirm 0", ["tune", "--model", "gpt2", *CARD]),
+            ("tune: too many to confirm", "--confirm 21: out of range", ["tune", "--model", "gpt2", "--confirm", 21]),
+            ("tune: no steps", "--confirm-steps 0: out of range", ["tune", "--model", "gpt2", "--confirm-steps", 0]),
+            ("tune: an unknown device", "--device gpu: must be one of", ["tune", "--model", "gpt2", "--device", "gpu"]),
+            ("tune: a chunk no power of two", "no power of two", ["tune", "--model", "gpt2", "--chunk-size", "3MiB"]),
+            ("--auto on the null device", "--auto needs a device that computes", ["train", *NANO, "--device", "null", "--auto"])):
+        refused(bench, name, 2, part, *arguments)
+
+
+def file_errors(bench, machine):
+    """A machine file that is damaged or of another version, and models."""
+    whole, bad = json.loads(machine.read_text()), bench.folder / "bad.json"
+    for name, text in (("not JSON", "{"), ("empty", ""), ("not an object", "[1]"),
+                       ("of another version", json.dumps({**whole, "version": whole["version"] + 1})),
+                       ("of another format", json.dumps({**whole, "format": "tidepool checkpoint"})),
+                       ("a field is missing", json.dumps({key: value for key, value in whole.items() if key != "map_ns"})),
+                       ("a rate is text", json.dumps({**whole, "h2d_bytes_per_second": "fast"})),
+                       ("a rate is below nothing", json.dumps({**whole, "h2d_bytes_per_second": -1.0})),
+                       ("cut", machine.read_text()[:-40])):
+        bad.write_text(text)
+        refused(bench, "machine file: " + name, 1, "bad.json", "plan", *NANO, "--machine", bad)
+    refused(bench, "a folder for a machine", 1, "", "plan", *NANO, "--machine", bench.folder)
+    refused(bench, "no such model", 1, "gpt5", "plan", "--model", "gpt5", *CARD)
+    refused(bench, "a folder without a model", 1, "config.json", "plan", "--model", bench.folder, *CARD)
+    bad.write_text("{")
+    refused(bench, "an unreadable config.json", 1, "bad.json", "plan", "--model", bad, *CARD)
+    refused(bench, "a trained model whose batch does not divide", 2, "batch of 100 tokens does not divide",
+            "plan", "--model", bench.tiny, *CARD, "--batch-tokens", 100)
+    refused(bench, "tune: no such model", 1, "gpt5", "tune", "--model", "gpt5", *CARD, "--confirm", 0)
+
+
+# ---- figures ----
+
+def accounting(bench):
+    run = plan(bench, "--accounting", "zero", "--params", "7.5e9", "--ranks", 64)
+    bench.tap.ok(run.status == 0 and re.findall(r"([\d.]+) GB", run.out) == ["120.0", "31.4", "16.6", "1.9"],
+                 "ZeRO's published table of 7.5 B parameters on 64 ranks", run)
+    run = plan(bench, "--accounting", "zero", "--model", "llama-3.1-8b")
+    bench.tap.ok(run.status == 0 and re.findall(r"([\d.]+) GB", run.out) == ["128.5"] * 4,
+                 "of one rank every stage is the whole: 16 bytes a parameter", run)
+
+
+def seconds_text(seconds):
+    """As plans print them: three digits that count."""
+    if seconds <= 0:
+        return "0 s"
+    if seconds < 0.9995:
+        return f"{seconds * 1e3:.{2 if seconds < 0.00995 else 1 if seconds < 0.0995 else 0}f} ms"
+    return f"{seconds:.{2 if seconds < 9.995 else 1 if seconds < 99.95 else 0}f} s"
+
+
+def size_text(size):
+    step = 0
+    while size >= 1023.95 and step < 6:
+        size, step = size / 1024, step + 1
+    return f"{size:.{0 if step == 0 or size == int(size) else 1}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[step]}"
+
+
+def bytes_of(text, name):
+    """What the table of bytes says of a line."""
+    found = re.search(rf"^ +{name} +([\d,]+) B ", text, re.MULTILINE)
+    return int(found.group(1).replace(",", "")) if found else None
+
+
+def same_figures(bench, name, *options):
+    """Text and JSON of one plan."""
+    run, told = plan(bench, *options), planned(bench, *options)
+    if not bench.tap.ok(run.status == 0 and told.get("fits"), f"{name}: fits, as text and as JSON", run):
+        return
+    memory, step = told["memory"], told["step"]
+    lines = {"model data": memory["model_bytes"], "residual inputs": memory["residual_bytes"], "kept activations": memory["saved_bytes"],
+             "region": memory["region_bytes"], "device budget": memory["device_memory_bytes"], "host budget": memory["host_memory_bytes"],
+             "buffers": memory["buffer_bytes"], "workspace and accumulators": memory["workspace_bytes"],
+             "all spaces": sum(space["bytes"] for space in memory["spaces"]),
+             "slots": memory["device_slots"] * memory["chunk_bytes"], **{space["space"]: space["bytes"] for space in memory["spaces"]}}
+    bench.tap.ok(lines == {line: bytes_of(run.out, line) for line in lines}, f"{name}: bytes are the same, exactly", said(lines, run))
+    first = (f"a step takes about {seconds_text(step['seconds'])}, {step['tokens_per_second']:.0f} tokens/s; "
+             f"what bounds it: {step['bound']}\n")
+    bench.tap.ok(first in run.out, f"{name}: a step's seconds, tokens a second and what bounds it", said(first, run))
+    rows = [("compute", "compute_seconds", None), ("link to the device", "link_in_seconds", "h2d_bytes"),
+            ("link to the host", "link_out_seconds", "d2h_bytes"), ("optimizer on the host", "host_adam_seconds", None),
+            ("optimizer on the device", "device_adam_seconds", None), ("compute stands still", "stall_seconds", None)]
+    missing = [row for row, seconds, size in rows if not re.search(
+        rf"^  {row} +{re.escape(seconds_text(step[seconds]))} +{100 * step[seconds] / step['seconds']:.0f}%"
+        + (f" +{re.escape(size_text(step[size]))}$" if size else ""), run.out, re.MULTILINE)]
+    bench.tap.ok(missing == [], f"{name}: what is busy for how long", said(missing, run))
+    bench.tap.ok(abs(step["tokens"] / step["seconds"] / step["tokens_per_second"] - 1) < 1e-9 and
+                 max(step[seconds] for _, seconds, _ in rows[:5]) <= step["seconds"] * 1.000001 and
+                 abs(step["stall_seconds"] - sum(step[f"stall_{cause}_seconds"] for cause in "link room update norm map caller".split()))
+                 < 1e-6 * step["seconds"], f"{name}: seconds add up", step)
+    advice = "".join(f"  {100 * change['gain']:+5.0f}% tokens/s  {change['what']}{', ' if change['option'] else ''}{change['option']}: "
+                     f"{seconds_text(change['step_seconds'])} a step, {change['tokens_per_second']:.0f} tokens/s"
+                     f"{MARK if change['changes_bits'] else ''}\n" for change in told["changes"])
+    free = f"from {told['free_batch_tokens']:,} tokens a step on" if told["free_batch_tokens"] else "costs something in every batch"
+    bench.tap.ok(run.out.endswith((f"what would help most:\n{advice}" if advice else "nothing that was tried would help by a hundredth\n")) and
+                 free in run.out, f"{name}: the batch from which offloading is free, and what would help", said(advice, free, run))
+    gains = [change["gain"] for change in told["changes"]]
+    bench.tap.ok(gains == sorted(gains, reverse=True) and all(gain >= 0.01 for gain in gains), f"{name}: what helps most comes first", gains)
+    promises(bench, name, told, *options)
+
+
+def promises(bench, name, told, *options):
+    """What a plan proposes, applied to its command line, gives what was promised."""
+    for change in told["changes"]:
+        if change["option"] == "":
+            continue
+        after = planned(bench, *with_option(options, change["option"]))
+        tokens = after["step"]["tokens_per_second"] if after.get("fits") else 0
+        bench.tap.ok(f"{tokens:.0f}" == f"{change['tokens_per_second']:.0f}" and
+                     seconds_text(after["step"]["seconds"]) == seconds_text(change["step_seconds"]),
+                     f"{name}: {change['option']} gives what was promised", said(tokens, change))
+
+
+def figures(bench):
+    same_figures(bench, "gpt2 on an RTX 4090", "--model", "gpt2", *CARD, "--device-memory", "600MiB", "--chunk-size", "16MiB")
+    same_figures(bench, "gpt2-nano without prefetch", "--model", "gpt2-nano", "--machine", "rtx3090+2-sockets", "--device-memory", "64MiB",
+                 "--chunk-size", "4MiB", "--prefetch", "off", "--clip", 0, "--optimizer-placement", "host", "--recompute", "all")
+    same_figures(bench, "llama-nano, all resident", "--model", "llama-nano", "--machine", "h100", "--chunk-size", "2MiB")
+    same_figures(bench, "llama-nano with a batch below a micro-batch's tokens", "--model", "llama-nano", *CARD, "--seq-len", 64,
+                 "--batch-tokens", 256, "--device-memory", "56MiB", "--chunk-size", "2MiB")
+
+
+# ---- what does not fit ----
+
+def ways_out(bench, name, least, *options):
+    """Refused with ways out, `least` of them, of which each is enough by itself."""
+    run, lines = plans(bench, *options)
+    text = plan(bench, *options)
+    told = lines[0] if lines else {"fits": True, "ways_out": [], "refusal": ""}
+    ways = told.get("ways_out", [])
+    bench.tap.ok(run.status == 1 and text.status == 1 and told["fits"] is False and len(ways) >= least and run.err == text.err == "" and
+                 f"it does not fit: {told['refusal']}\n" in text.out, f"{name}: refused, with {least} ways out at least", said(run, text))
+    bench.tap.ok(all(f"  {way['what']}: {way['option']}{MARK if way['changes_bits'] else ''}\n" in text.out for way in ways),
+                 f"{name}: the same ways as text", text)
+    for way in ways:
+        after = plan(bench, *with_option(options, way["option"]))
+        bench.tap.ok(after.status == 0 and after.err == "", f"{name}: fits with {way['option']}", said(way, after))
+    return told
+
+
+def does_not_fit(bench, machine):
+    ways_out(bench, "gpt2-large on a small machine", 3, "--model", "gpt2-large", "--machine", "rtx3090", "--ram", "8GiB",
+             "--device-memory", "4GiB", "--chunk-size", "16MiB", "--seq-len", 256)
+    ways_out(bench, "micro-batches that were asked for", 1, "--model", "gpt2", "--machine", "rtx3090", "--seq-len", 512,
+             "--device-memory", "600MiB", "--micro-batch", 8, "--chunk-size", "16MiB")
+    for name, budgets in (("the device's", ("--device-memory", "5MiB", "--host-memory", "128MiB")),
+                          ("the host's", ("--device-memory", "24MiB", "--host-memory", "40MiB"))):
+        run = (*NANO, "--chunk-size", "1MiB", *budgets)
+        told = ways_out(bench, f"{name} budget", 1, *run, "--machine", machine)
+        real = call(bench, "train", *run, "--device", "null", "--steps", 1)
+        bench.tap.ok(real.status == 1 and real.err == f"tidepool train: {told['refusal']}\n", f"{name} budget: train refuses in the same words",
+                     said(told, real))
+
+
+# ---- several ----
+
+def asked_one_by_one(plan_json):
+    """What a row tells, too."""
+    return {key: value for key, value in plan_json.items() if key not in ("changes", "ways_out", "free_batch_tokens")}
+
+
+def compare(bench):
+    options = ("--model", "gpt2", *CARD, "--chunk-size", "16MiB", "--seq-len", 256)
+    budgets = (("600MiB", ()), ("1GiB+2GiB", ("--host-memory", "2GiB")), ("100MiB", ()), ("1GiB+64MiB", ("--host-memory", "64MiB")))
+    run, rows = plans(bench, *options, "--compare", ",".join(budget for budget, _ in budgets))
+    singles = [planned(bench, *options, "--device-memory", budget.split("+")[0], *host) for budget, host in budgets]
+    bench.tap.ok(run.status == 0 and [row["fits"] for row in rows] == [True, True, False, False], "a row for each budget", run)
+    bench.tap.ok([asked_one_by_one(row) for row in rows] == [asked_one_by_one(single) for single in singles],
+                 "rows equal single plans", said(rows, singles))
+    text = plan(bench, *options, "--compare", ",".join(budget for budget, _ in budgets))
+    lines = text.out.splitlines()[1:]
+    good = text.status == 0 and len(lines) == len(rows) == len(budgets)
+    for line, (budget, _), row in zip(lines, budgets, rows):
+        words = (budget, seconds_text(row["step"]["seconds"]), f"{row['step']['tokens_per_second']:.0f}", size_text(row["step"]["h2d_bytes"]),
+                 row["step"]["bound"]) if row["fits"] else (budget, "does not fit: " + row["refusal"])
+        good = good and line.startswith(budget + " ") and all(word in line for word in words)
+    bench.tap.ok(good, "and their text tells the same", said(text, rows))
+
+
+def largest(bench):
+    options = ("--seq-len", 512, "--batch-tokens", 4096, *CARD, "--ram", "64GiB", "--device-memory", "4GiB")
+    run, rows = plans(bench, "--model", "llama-3.1-8b", "--largest", *options)
+    names = [row["model"] for row in rows]
+    bench.tap.ok(run.status == 0 and names[:-1] == ["llama-nano", "llama-3.2-1b"] and all(row["fits"] for row in rows),
+                 "every smaller model of the family fits", run)
+    cut = re.fullmatch(r"llama-3\.1-8b, (\d+) of 32 blocks", names[-1] if names else "")
+    if not bench.tap.ok(cut is not None, "of the first that does not, the most blocks that do", run):
+        return
+    blocks, answers = int(cut.group(1)), []
+    for count in (blocks, blocks + 1):
+        path = bench.folder / f"blocks-{count}.json"
+        path.write_text(json.dumps({**LLAMA_8B, "num_hidden_layers": count}))
+        answers.append(planned(bench, "--model", path, *options))
+    bench.tap.ok(answers[0].get("fits") is True and {**asked_one_by_one(answers[0]), "model": names[-1]} == asked_one_by_one(rows[-1]),
+                 "it fits by itself, with the same figures", said(answers[0], rows[-1]))
+    bench.tap.ok(answers[1].get("fits") is False, "with one more block it does not", answers[1])
+    run = plan(bench, "--model", "llama-3.2-1b", "--largest", *options)
+    bench.tap.ok(run.status == 0 and [re.split("  +", line)[0] for line in run.out.splitlines()[1:]] == names,
+                 "any model of the family that has the context answers the same, as text too", said(names, run))
+    run = plan(bench, "--model", "llama", "--largest", *options)
+    bench.tap.ok(run.status == 0 and [re.split("  +", line)[0] for line in run.out.splitlines()[1:]] == names,
+                 "so does the family's name", run)
+    run = plan(bench, "--model", "gpt2", "--largest", *CARD, "--device-memory", "2MiB")
+    bench.tap.ok(run.status == 1 and run.out == "no model of the family gpt2 fits\n" and run.err == "", "nothing fits", run)
+
+
+# ---- this machine ----
+
+def timed(bench, *options):
+    begun = time.monotonic()
+    run = plan(bench, *options)
+    return run, time.monotonic() - begun
+
+
+def this_machine(bench):
+    """The kept machine file, measured; None where that failed."""
+    run, first_seconds = timed(bench, *HOST, "--json")
+    kept = sorted((bench.folder / "cache" / "tidepool").glob("*"))
+    bench.tap.ok(run.status == 0 and "measuring this machine, once" in run.err and "measuring the kernels of gpt2-nano" in run.err,
+                 "the first plan measures this machine, and says so", run)
+    if not bench.tap.ok(len(kept) == 1 and re.fullmatch(r"machine-host-\d+\.json", kept[0].name) and
+                        json.loads(kept[0].read_text())["device"] == "host", "and keeps that as valid JSON", kept):
+        return None
+    machine = kept[0]
+    again, seconds = timed(bench, *HOST, "--json")
+    bench.tap.ok(again.status == 0 and again.err == "" and again.out == run.out and seconds < first_seconds / 3,
+                 "the second says nothing, tells the same and takes less than a third", said(first_seconds, seconds, again, run))
+    options = [word for word in HOST if word not in ("--device", "host")]
+    of_file = planned(bench, *options, "--machine", machine)
+    bench.tap.ok({**of_file, "device": "host"} == json.loads(again.out), "its file as --machine gives the same plan", said(of_file, again))
+    return machine
+
+
+def measured_anew(bench, machine):
+    """Machines without a file that can be read, or kept. One after the other: they would disturb each other."""
+    text, empty = machine.read_text(), bench.folder / "nowhere"
+    machine.write_text(text[:len(text) // 2])
+    empty.mkdir()
+    command = [bench.program, "plan", *map(str, HOST), "--json"]
+    damaged = Run(command)
+    lines = damaged.err.splitlines()
+    bench.tap.ok(damaged.status == 0 and json.loads(damaged.out)["fits"] and "measuring this machine anew" in lines[0] and
+                 [machine.name in line for line in lines] == [True, False, False], "a damaged kept file is measured anew, with one line of warning", damaged)
+    again = plan(bench, *HOST, "--json")
+    bench.tap.ok(json.loads(machine.read_text())["device"] == "host" and again.err == "" and again.out == damaged.out, "and kept", again)
+    homeless = Run(["env", "-C", str(empty), "-u", "HOME", "-u", "XDG_CACHE_HOME", *command])
+    bench.tap.ok(homeless.status == 0 and json.loads(homeless.out)["measured"] and list(empty.iterdir()) == [] and
+                 "measuring this machine, once" in homeless.err, "without a home a machine is measured, and nothing left", homeless)
+    locked = Run(["env", "XDG_CACHE_HOME=/dev/null/cache", *command])
+    bench.tap.ok(locked.status == 0 and json.loads(locked.out)["fits"] and "what was measured is not kept" in locked.err,
+                 "in a folder that can't be, too, and it says that nothing is kept", locked)
+
+
+# ---- memory ----
+
+def budgets(machine, options, device, host):
+    """The same run, planned and trained."""
+    both = (*options, "--seq-len", 64, "--device-memory", device, "--host-memory", host)
+    return (*both, "--machine", machine), both
+
+
+def trained(bench, options):
+    return bench.run("--data", bench.text, *options, *QUIET)
+
+
+def beside(bench, machine):
+    """What the smallest model takes beside its own peaks."""
+    asked, run = budgets(machine, ("--model", bench.tiny, "--batch-tokens", 128, "--chunk-size", "1MiB"), 16 * MIB, 32 * MIB)
+    told, run = planned(bench, *asked), trained(bench, run)
+    bench.tap.ok(told.get("fits") and run.status == 0, "the smallest model runs", said(told, run))
+    return run.peak_bytes - told["memory"]["device_bytes_peak"] - told["memory"]["host_bytes_peak"]
+
+
+def configuration(generator):
+    options = ["--model", generator.choice(("gpt2-nano", "llama-nano")), "--chunk-size", generator.choice((1, 2, 4, 8)) * MIB // 4,
+               "--batch-tokens", 64 * generator.choice((1, 2, 3, 4, 6, 8))]
+    for name, values in (("--recompute", ("none", "all")), ("--optimizer-placement", ("host", "device")), ("--prefetch", ("off",)),
+                         ("--clip", (0,)), ("--dtype", ("fp32", "fp16"))):
+        if generator.random() < 0.3:
+            options += [name, generator.choice(values)]
+    return options, generator.randrange(6 * MIB, 32 * MIB), generator.randrange(45 * MIB, 110 * MIB)
+
+
+def memory_truth(bench, machine, count):
+    generator, smallest = random.Random(os.environ.get("TIDE_TEST_SEED", "7")), beside(bench, machine)
+    fitting = 0
+    for i in range(count):
+        options, device, host = configuration(generator)
+        asked, run = budgets(machine, options, device, host)
+        line, told = planned(bench, *asked), trained(bench, run)
+        name = f"run {i + 1}: {' '.join(map(str, options))} in {device} + {host} bytes"
+        if line.get("fits"):
+            fitting += 1
+            peaks = line["memory"]["device_bytes_peak"] + line["memory"]["host_bytes_peak"]
+            off = told.peak_bytes - peaks - smallest
+            bench.tap.ok(told.status == 0 and line["memory"]["device_bytes_peak"] <= device and line["memory"]["host_bytes_peak"] <= host and
+                         abs(off) <= OVERHEAD_BYTES, f"{name} is planned, and runs in that memory",
+                         f"VmHWM is {off / MIB:.1f} MiB off {(peaks + smallest) / MIB:.1f}\n{told}")
+        else:
+            bench.tap.ok(told.status == 1 and line.get("refusal") and told.err == f"tidepool train: {line['refusal']}\n",
+                         f"{name} is refused, by both", said(line, told))
+    bench.tap.ok(count < 12 or 0 < fitting < count, f"{fitting} of {count} fit")
+
+
+# ---- tune ----
+
+def best_of(run):
+    """The command that a search ends with, as words."""
+    found = re.search(r"^the best[^\n]*:\n  (tidepool train [^\n]*)\n", run.out, re.MULTILINE)
+    return shlex.split(found.group(1)) if found else ["none"]
+
+
+def best_runs(bench, name, words):
+    run = Run([bench.program, *words[1:], *map(str, QUIET)])
+    bench.tap.ok(words[:2] == ["tidepool", "train"] and run.status == 0 and "step 2/2" in run.out, f"{name}: the command that it tells runs", said(words, run))
+
+
+def circles(path):
+    """Of a plot, the marks of steps, of stalls and of real steps, without the legend's, and chunk sizes along the axis."""
+    root = ElementTree.parse(path).getroot()
+    space = root.tag[:root.tag.index("}") + 1]
+    marks = [(mark.get("class"), mark.get("r")) for mark in root.iter(space + "circle")]
+    sizes = [text.text for text in root.iter(space + "text") if re.fullmatch(r"[\d.]+ (KiB|MiB|GiB)", text.text or "")]
+    return marks.count(("step", "3")), marks.count(("stall", "3")), marks.count(("real", "6")), sizes
+
+
+def tune(bench):
+    picture = bench.folder / "chunks.svg"
+    asked = ("--model", "gpt2-nano", "--data", bench.text, "--device", "host", "--device-memory", "24MiB", "--batch-tokens", 512, "--seq-len", 64)
+    run = call(bench, "tune", *asked, "--confirm", 1, "--confirm-steps", 2, "--plot", picture)
+    bench.tap.ok(run.status == 0 and run.err == "" and len(re.findall(r"^\*? +[\d.]+ [KM]iB .* s +[\d.]+%$", run.out, re.MULTILINE)) >= 1 and
+                 "the best, in real steps:\n" in run.out, "tune confirms by real steps", run)
+    words = best_of(run)
+    bench.tap.ok(words[2:2 + len(asked)] == list(map(str, asked)), "its command begins as what was asked", words)
+    best_runs(bench, "tune", words)
+    steps, stalls, real, sizes = circles(picture)
+    table = {" ".join(size) for size in re.findall(r"^\*? +([\d.]+) ([KM]iB) ", run.out, re.MULTILINE)}
+    bench.tap.ok(steps == stalls == len(sizes) == len(set(sizes)) >= 2 and real == 1 and table <= set(sizes),
+                 "its plot is XML with a mark for each chunk size that fits", (steps, stalls, real, sizes, table))
+    predicted = int((re.search(r"^(\d+) choices predicted", run.out, re.MULTILINE) or [0, 0])[1])
+    shown, more = len(re.findall(r"^[* ] +[\d.]+ [KM]iB ", run.out, re.MULTILINE)), re.search(r"and (\d+) slower ones", run.out)
+    unfit = re.search(r"of which (\d+) would not fit", run.out)
+    bench.tap.ok(predicted == shown + int(more[1] if more else 0) + int(unfit[1] if unfit else 0), "and its table counts right", run)
+
+
+def tune_keeps(bench):
+    """What was given stays, and a path comes through a shell."""
+    text = bench.folder / "a reader's \"own\" text"
+    text.write_bytes(bench.text.read_bytes())
+    run = call(bench, "tune", "--model", "gpt2-nano", f"--data={text}", "--device", "host", "--device-memory", "24MiB", "--batch-tokens", 512,
+               "--seq-len", 64, "--freeze", "h.[0-1].*", "--prefetch", "off", "--recompute", "all", "--confirm", 0)
+    words = best_of(run)
+    bench.tap.ok(run.status == 0 and "the best by prediction:\n" in run.out and f"--data={text}" in words, "a path with blanks and quotes stays one", run)
+    pairs = {(name, value) for name, value in zip(words, words[1:])}
+    rows = re.findall(r"^[* ] +[\d.]+ [KM]iB  (\w+) \(6 of 6\) +\w+ +(\w+) ", run.out, re.MULTILINE)
+    bench.tap.ok({("--prefetch", "off"), ("--recompute", "all"), ("--freeze", "h.[0-1].*")} <= pairs and set(rows) == {("all", "off")},
+                 "what was given stays as it is, in every choice", said(words, rows, run))
+    bench.tap.ok("--confirm" not in words and len(words) == len({word for word in words if word.startswith("--")}) * 2 + 2 - 1,
+                 "nothing of the search itself is in the command, and nothing twice", words)
+    best_runs(bench, "a path with blanks", words)
+    run = call(bench, "tune", *NANO, *CARD, "--confirm", 0, "--chunk-size", "4MiB", "--optimizer-placement", "device", "--device-memory", "64MiB")
+    rows = re.findall(r"^[* ] +([\d.]+ [KM]iB) .*\) +(\w+) ", run.out, re.MULTILINE)
+    bench.tap.ok(run.status == 0 and set(rows) == {("4 MiB", "device")} and {"4MiB", "device"} <= set(best_of(run)),
+                 "a chunk size and a placement stay", said(rows, run))
+    refused_run = call(bench, "tune", *NANO, *CARD, "--confirm", 0, "--device-memory", "1MiB")
+    bench.tap.ok(refused_run.status == 1 and len(refused_run.err.splitlines()) == 1 and "tidepool tune: device budget of 1048576 bytes" in refused_run.err,
+                 "nothing fits: one line", refused_run)
+
+
+def tune_stops(bench):
+    """A search of many seconds, ended after two: it begins with what is predicted soonest."""
+    process = subprocess.Popen([bench.program, "tune", "--model", "llama-3.1-70b", "--machine", "h200", "--seq-len", "4096", "--confirm", "0"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    time.sleep(2)
+    early = process.poll()
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+    bench.tap.ok(early is None and process.returncode == 0 and err == "" and "SIGINT: this is what was found so far\n" in out and
+                 re.search(r"\n  tidepool train --model llama-3.1-70b --seq-len 4096 --data PATH .*--chunk-size \d+MiB", out),
+                 "SIGINT ends a long search with the best so far", f"exit status {process.returncode} after {time.monotonic() - begun:.1f} s\n{out}{err}")
+
+
+# ---- train --auto ----
+
+def automatic(bench):
+    run = (*NANO, "--data", bench.text, "--device-memory", "24MiB", "--host-memory", "128MiB", "--steps", 3, "--eval-every", 0, "--sample", 0)
+    plain, chosen, kept = (bench.folder / name for name in ("plain", "chosen", "kept"))
+    first = bench.run(*run, "--chunk-size", "512KiB", "--metrics", plain)
+    auto = bench.run(*run, "--auto", "--metrics", chosen)
+    lines = auto.out.splitlines()
+    bench.tap.ok(first.status == 0 and auto.status == 0 and auto.err == "" and sum(line.startswith("auto: ") for line in lines) == 2 and
+                 re.match(r"auto: chunks of \d+MiB, ", lines[0]) and re.match(r"auto: of \d+ choices ", lines[1]),
+                 "--auto tells its choice in two lines", auto)
+    size = re.match(r"auto: chunks of (\d+MiB)", auto.out)
+    bench.tap.ok(size and f"where every byte goes (chunks of {size[1]})" in auto.out, "and takes it", auto)
+    bench.tap.ok(first.status == auto.status == 0 and len(trajectory(plain)) == 3 and trajectory(chosen) == trajectory(plain), "to the same bits", auto)
+    auto = bench.run(*run, "--auto", "--chunk-size", "1MiB", "--prefetch", "off", "--recompute", "all", "--metrics", kept)
+    bench.tap.ok(auto.status == 0 and auto.out.startswith("auto: chunks of 1MiB, recompute all (6 of 6 blocks), ") and
+                 re.search(r"prefetch off\nauto: of [1-3] choices? ", auto.out) and "where every byte goes (chunks of 1MiB)" in auto.out and
+                 trajectory(kept) == trajectory(plain), "--auto keeps what was given, to the same bits", auto)
+
+
+def main(program, configurations=12):
+    bench = Bench(program, False)
+    os.environ["XDG_CACHE_HOME"] = str(bench.folder / "cache")
+    try:
+        usage_errors(bench)
+        bench.tap.ok(not (bench.folder / "cache").exists(), "what is refused is refused before anything is measured")
+        accounting(bench)
+        figures(bench)
+        compare(bench)
+        largest(bench)
+        tune_stops(bench)
+        machine = this_machine(bench)
+        if machine is not None:
+            file_errors(bench, machine)
+            does_not_fit(bench, machine)
+            memory_truth(bench, machine, int(configurations))
+            tune(bench)
+            tune_keeps(bench)
+            automatic(bench)
+            measured_anew(bench, machine)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

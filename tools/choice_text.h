@@ -1,0 +1,15 @@
+/* A way to run, in words and as options. */
+#ifndef TIDE_TOOLS_CHOICE_TEXT_H
+#define TIDE_TOOLS_CHOICE_TEXT_H
+
+#include "src/forecast/tune.h"
+
+#include <stdio.h>
+
+const char *tide_recompute_word(tide_recompute recompute);  /* "auto", "none", "all" */
+const char *tide_placement_word(tide_placement placement); /* "auto", "host", "device" */
+
+/* " --chunk-size 16MiB --recompute none": what differs from train's defaults, and always the chunk size. */
+void tide_choice_write(const tide_choice *choice, FILE *out);
+
+#endif

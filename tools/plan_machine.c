@@ -1,0 +1,117 @@
+#include "tools/plan_machine.h"
+
+#include "offload/room.h"
+#include "offload/topology.h"
+#include "src/forecast/forecast.h"
+#include "src/forecast/measure.h"
+#include "src/forecast/trial.h"
+#include "src/pool/target.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Chunks that rates are measured with: a machine has one file for all of them. */
+static const uint64_t measured_chunk_bytes = UINT64_C(64) << 20;
+
+/* Free now, of both; what the file says was then. */
+static void memory_ask(tide_platform *platform)
+{
+    tide_target target;
+    const bool shared = platform->gpu_bytes == 0;
+    if (!shared && tide_target_find(platform->device, &target) == TIDE_OK)
+        platform->gpu_bytes = target.available_bytes;
+    const uint64_t bytes =
+        shared ? tide_topology_available_bytes() : tide_room_most_bytes(tide_room_machine_system());
+    platform->memory_bytes = bytes != UINT64_MAX ? bytes : 0;
+}
+
+/* A failure that costs no more than what could not be done. */
+static void warn(const char *what)
+{
+    fprintf(stderr, "tidepool: %s: %s\n", what, tide_message());
+}
+
+/* The kept file, if it is of this machine as it is; else it is measured anew. */
+static tide_status rates_find(uint32_t threads, tide_plan_machine *machine, bool *changed)
+{
+    tide_platform *platform = &machine->platform;
+    if (tide_platform_path(machine->device, threads, machine->path) != TIDE_OK)
+        machine->path[0] = '\0';
+    if (machine->path[0] != '\0' && access(machine->path, F_OK) == 0) {
+        if (tide_platform_read(machine->path, platform) != TIDE_OK)
+            warn("measuring this machine anew");
+        else if (tide_platform_is_here(platform, machine->device, threads)) {
+            platform->is_here = true;
+            return TIDE_OK;
+        } else
+            tide_platform_destroy(platform);
+    }
+    fprintf(stderr, "measuring this machine, once: some seconds\n");
+    *changed = true;
+    return tide_platform_measure(machine->device, threads, measured_chunk_bytes, platform);
+}
+
+/* Kernels of the run's model, as far as they are not known yet. Without them the rates say. */
+static void kernels_find(const tide_trainer_options *options, tide_platform *platform, bool *changed)
+{
+    bool needed = false;
+    if (tide_trial_needed(options, platform, &needed) != TIDE_OK) {
+        warn("kernels are not measured");
+        return;
+    }
+    if (!needed)
+        return;
+    fprintf(stderr, "measuring the kernels of %s, once: some seconds\n", options->model.name);
+    if (tide_trial_run(options, platform) != TIDE_OK)
+        warn("kernels are not measured");
+    else
+        *changed = true;
+}
+
+static tide_status this_find(const tide_train_settings *run, const tide_trainer_options *options,
+                             tide_plan_machine *machine)
+{
+    bool changed = false;
+    machine->is_this = true;
+    tide_train_settings_device(run, machine->device, machine->no_gpu);
+    const tide_status status = rates_find((uint32_t)run->threads, machine, &changed);
+    if (status != TIDE_OK)
+        return status;
+    memory_ask(&machine->platform);
+    if (options != NULL)
+        kernels_find(options, &machine->platform, &changed);
+    if (changed && machine->path[0] != '\0' &&
+        tide_platform_write(machine->path, &machine->platform) != TIDE_OK)
+        warn("what was measured is not kept");
+    return TIDE_OK;
+}
+
+tide_status tide_plan_machine_find(const char *name, const tide_train_settings *run,
+                                   const tide_trainer_options *options, tide_plan_machine *machine)
+{
+    *machine = (tide_plan_machine){0};
+    if (strcmp(name, "this") == 0)
+        return this_find(run, options, machine);
+    if (strcmp(run->device, "auto") != 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "--device %s and --machine %s: a device is this machine's",
+                         run->device, name);
+    if (access(name, F_OK) != 0)
+        return tide_platform_preset(name, &machine->platform);
+    snprintf(machine->path, sizeof machine->path, "%s", name);
+    return tide_platform_read(name, &machine->platform);
+}
+
+void tide_plan_machine_memory(const tide_plan_machine *machine, uint64_t ram_bytes,
+                              tide_trainer_options *options)
+{
+    options->free_memory_bytes = ram_bytes != 0 ? ram_bytes : machine->platform.memory_bytes;
+    /* The emulated device shares the machine's memory; of an unknown size there is enough. */
+    if (machine->platform.gpu_bytes == 0 && options->free_memory_bytes == 0)
+        options->free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
+}
+
+void tide_plan_machine_free(tide_plan_machine *machine)
+{
+    tide_platform_destroy(&machine->platform);
+}
