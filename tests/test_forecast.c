@@ -1091,6 +1091,29 @@ static tide_forecast forecast_of(const tide_trainer_options *options, const tide
     return forecast;
 }
 
+/* Budgets that just hold the run that recomputes hold the one that may choose, too. */
+static void what_fits_when_it_recomputes_is_never_refused(void **state)
+{
+    (void)state;
+    const tide_platform any = {0};
+    uint32_t tried = 0;
+    for (uint64_t device = 12; device <= 28; device += 4) {
+        tide_trainer_options options = nano_options("gpt2-nano");
+        tide_forecast all, automatic;
+        options.pool.chunk_bytes = UINT64_C(1) << 20;
+        options.pool.device_memory_bytes = device << 20;
+        options.pool.host_memory_bytes = UINT64_C(1) << 40;
+        options.recompute = TIDE_RECOMPUTE_ALL;
+        assert_int_equal(tide_forecast_memory(&options, &any, &all), TIDE_OK);
+        options.pool.host_memory_bytes = all.plan.pool.least_host_bytes;
+        assert_int_equal(tide_forecast_memory(&options, &any, &all), TIDE_OK);
+        options.recompute = TIDE_RECOMPUTE_AUTO;
+        assert_int_equal(tide_forecast_memory(&options, &any, &automatic), TIDE_OK);
+        tried++;
+    }
+    assert_int_equal(tried, 5);
+}
+
 static void no_step_is_shorter_than_what_it_keeps_busy(void **state)
 {
     (void)state;
@@ -1550,6 +1573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(paces_are_the_machines_where_the_link_is_not_held_back),
         cmocka_unit_test(a_link_that_is_held_back_slows_others_by_its_part),
         cmocka_unit_test(memory_is_that_of_the_trainer_itself),
+        cmocka_unit_test(what_fits_when_it_recomputes_is_never_refused),
         cmocka_unit_test(no_step_is_shorter_than_what_it_keeps_busy),
         cmocka_unit_test(more_device_memory_slows_nothing),
         cmocka_unit_test(twice_the_flops_halve_what_is_resident),
