@@ -8,6 +8,7 @@
 #include "src/pool/watch.h"
 #include "tests/assert_ok.h"
 #include "tests/fuzz_text.h"
+#include "tests/test_thin.h"
 #include "tests/test_trainer_rig.h"
 #include "tide_config.h"
 #include "tools/accounting.h"
@@ -29,7 +30,7 @@
 
 enum { CONFIGURATIONS_USUAL = 30 };
 
-static unsigned long configurations = CONFIGURATIONS_USUAL;
+static unsigned long configurations;
 static uint64_t random_state = 1;
 
 static uint64_t draw(uint64_t sides)
@@ -1373,18 +1374,24 @@ static void the_search_stops_when_it_is_told_to(void **state)
     static tide_candidate candidates[TIDE_CANDIDATES_MAX];
     tide_platform platform;
     const tide_trainer_options options = options_on(0, &platform);
-    for (uint32_t most = 0; most < 5; most++) {
+    const tide_choice given = tide_choice_of(&options);
+    uint32_t before = 0, cut = 0;
+    for (uint32_t most = 0; most < 24; most++) { /* asked before each prediction and its steps */
         go_count calls = {.most = most};
         uint32_t count = 99;
         assert_ok(tide_tune(&options, &platform, &(tide_tune_options){.go_on = go_on, .context = &calls},
                             candidates, &count));
-        assert_true(count <= most && calls.calls == most + 1);
-        assert_int_equal(count, most);
+        assert_int_equal(calls.calls, most + 1);
+        assert_true(count == before || count == before + 1);
+        for (uint32_t i = 0; i < count; i++)
+            assert_true(!candidates[i].fits || candidates[i].forecast.steps_played > 0);
+        cut += count == before; /* within a prediction: it tells nothing */
+        before = count;
     }
+    assert_true(before >= 2 && cut > 2 * before);
     uint32_t count = 0;
     assert_ok(tide_tune(&options, &platform, &(tide_tune_options){.seconds_most = 1e-9}, candidates, &count));
     assert_int_equal(count, 1); /* the run as given */
-    const tide_choice given = tide_choice_of(&options);
     assert_true(is_choice(&candidates[0].choice, &given));
 }
 
@@ -1586,7 +1593,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(streams_keep_a_part_of_their_speed),
         cmocka_unit_test(published_tables_are_what_the_accounting_says),
     };
-    if (argc > 1)
-        configurations = strtoul(argv[1], NULL, 10);
+    configurations = argc > 1 ? strtoul(argv[1], NULL, 10) : CONFIGURATIONS_USUAL / test_thin(3);
     return cmocka_run_group_tests_name("forecast", tests, rig_set_up, rig_tear_down);
 }

@@ -35,9 +35,9 @@ MIB = 1 << 20
 # What a process needs beside its budgets: code and libraries, thread stacks, oneDNN's code and scratch. The same for every
 # model; measured: 15 to 17 MiB with gpt2-nano, 19 to 21 MiB with gpt2.
 OVERHEAD_BYTES = 64 * MIB
-# A machine for the null device.
-MACHINE = ("--machine-flops", "1e12", "--machine-device-rate", "50GB/s", "--machine-host-rate", "20GB/s", "--machine-map-us",
-           "100", "--link-bandwidth", "10GB/s")
+# Machines for the null device.
+MACHINES = Path(__file__).parent / "machines"
+MACHINE = ("--machine", MACHINES / "small.json")
 TIMEOUT_S = 60
 
 
@@ -191,7 +191,7 @@ def usage_errors(bench):
     one_line(bench, "missing data", 2, "--data .* required", "--model", bench.tiny)
     one_line(bench, "save without a folder", 2, "--save-every needs --checkpoint", *tiny, "--save-every", 1)
     one_line(bench, "resume without a folder", 2, "--resume needs --checkpoint", *tiny, "--resume")
-    one_line(bench, "machine rate on a real device", 2, "needs --device null", *tiny, "--machine-flops", "1e12")
+    one_line(bench, "a machine for a real device", 2, "--machine needs --device null", *tiny, *MACHINE)
     one_line(bench, "batch that does not divide", 2, "batch", *tiny, "--batch-tokens", 100)
     one_line(bench, "micro-batch that does not divide", 2, "micro", *tiny, "--batch-tokens", 256, "--micro-batch", 3)
     one_line(bench, "sequence longer than the context", 2, "65", *tiny, "--seq-len", 65)
@@ -615,8 +615,15 @@ def prediction_check(bench):
     again = bench.run(*options, "--metrics", bench.folder / "predicted2")
     bench.tap.ok(again.status == 0 and metrics_read(bench.folder / "predicted2") == rows,
                  "the same machine gives the same prediction", again)
-    run = bench.run("--model", "gpt2-nano", "--device", "null", "--steps", 2)
-    bench.tap.ok(run.status == 0 and "predicting for" in run.out, "without rates it measures this machine", run)
+    run = bench.run("--model", "gpt2-nano", "--device", "null", "--machine", "h100", "--steps", 2)
+    bench.tap.ok(run.status == 0 and re.search("^predicting for NVIDIA H100.*published", run.out, re.MULTILINE),
+                 "on a machine by published figures, too", run)
+    for name, status, part, given in (("an unknown machine", 2, "machine h999: neither a file nor a preset", ("--machine", "h999")),
+                                      ("a machine file that is not there", 2, "nowhere.json", ("--machine", "nowhere.json")),
+                                      ("a damaged machine file", 1, "text", ("--machine", bench.text)),
+                                      ("a GPU's link held back", 2, "--link-bandwidth needs the emulated device",
+                                       ("--machine", "h100", "--link-bandwidth", "1GB/s"))):
+        one_line(bench, name, status, part, "--model", "gpt2-nano", "--device", "null", "--steps", 1, *given)
 
 
 def accounting_check(bench):

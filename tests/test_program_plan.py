@@ -11,6 +11,7 @@ import random
 import re
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ QUIET = ("--steps", 2, "--eval-every", 0, "--sample", 0)
 NANO = ("--model", "gpt2-nano", "--seq-len", 64, "--batch-tokens", 512)
 HOST = (*NANO, "--device", "host", "--chunk-size", "1MiB", "--device-memory", "24MiB", "--host-memory", "128MiB")
 CARD = ("--machine", "rtx4090")
+# A prediction of 70 B in the smallest chunks takes twenty.
+STOPPED_SECONDS = 8
 MARK = "   (another result: it changes what is computed)"
 LLAMA_8B = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
             "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
@@ -344,24 +347,47 @@ def this_machine(bench):
     return machine
 
 
-def measured_anew(bench, machine):
+def measured_anew(bench, machine, whole):
     """Machines without a file that can be read, or kept. One after the other: they would disturb each other."""
     text, empty = machine.read_text(), bench.folder / "nowhere"
-    machine.write_text(text[:len(text) // 2])
-    empty.mkdir()
+    machine.unlink()
+    machine.mkdir()
     command = [bench.program, "plan", *map(str, HOST), "--json"]
     damaged = Run(command)
     lines = damaged.err.splitlines()
-    bench.tap.ok(damaged.status == 0 and json.loads(damaged.out)["fits"] and "measuring this machine anew" in lines[0] and
-                 [machine.name in line for line in lines] == [True, False, False], "a damaged kept file is measured anew, with one line of warning", damaged)
-    again = plan(bench, *HOST, "--json")
-    bench.tap.ok(json.loads(machine.read_text())["device"] == "host" and again.err == "" and again.out == damaged.out, "and kept", again)
+    bench.tap.ok(damaged.status == 0 and json.loads(damaged.out)["measured"] and "measuring this machine anew" in lines[0] and
+                 "what was measured is not kept" in lines[-1] and [machine.name in line for line in lines] == [True, False, False, True] and
+                 list(machine.iterdir()) == [], "a kept file that can't be read is measured anew; one that can't be replaced stays; a line for each",
+                 damaged)
+    machine.rmdir()
+    machine.write_text(text)
+    if not whole:
+        return
+    empty.mkdir()
     homeless = Run(["env", "-C", str(empty), "-u", "HOME", "-u", "XDG_CACHE_HOME", *command])
     bench.tap.ok(homeless.status == 0 and json.loads(homeless.out)["measured"] and list(empty.iterdir()) == [] and
                  "measuring this machine, once" in homeless.err, "without a home a machine is measured, and nothing left", homeless)
-    locked = Run(["env", "XDG_CACHE_HOME=/dev/null/cache", *command])
-    bench.tap.ok(locked.status == 0 and json.loads(locked.out)["fits"] and "what was measured is not kept" in locked.err,
-                 "in a folder that can't be, too, and it says that nothing is kept", locked)
+    machine.write_text(text[:len(text) // 2])
+    damaged = Run(command)
+    bench.tap.ok(damaged.status == 0 and json.loads(damaged.out)["fits"] and "measuring this machine anew" in damaged.err.splitlines()[0],
+                 "a damaged kept file is measured anew, with one line of warning", damaged)
+    again = plan(bench, *HOST, "--json")
+    bench.tap.ok(json.loads(machine.read_text())["device"] == "host" and again.err == "" and again.out == damaged.out, "and kept", again)
+
+
+def played(bench, machine):
+    """`tidepool train --device null` plays the very steps that a plan tells of."""
+    for name, options, on in (("this machine", HOST, ()), ("this machine's file", HOST, ("--machine", machine)),
+                              ("an RTX 4090", ("--model", "gpt2", "--seq-len", 256, "--device-memory", "600MiB", "--chunk-size", "16MiB"),
+                               (*CARD, "--ram", "16GiB"))):
+        options, metrics = [word for word in options if word not in ("--device", "host")], bench.folder / "played"
+        told = planned(bench, *options, *on)
+        run = call(bench, "train", *options, "--device", "null", *on, "--steps", 49, "--eval-every", 0, "--metrics", metrics)
+        rows = [json.loads(line) for line in metrics.read_text().splitlines()][12:-1] if run.status == 0 else []
+        off = [statistics.mean(row[of] for row in rows) / told["step"][what] - 1
+               for of, what in (("step_seconds", "seconds"), ("stall_seconds", "stall_seconds"), ("h2d_bytes", "h2d_bytes"))] if rows else [1]
+        bench.tap.ok(run.status == 0 and run.err == "" and max(map(abs, off)) < 0.01, f"{name}: the null device's steps are the plan's",
+                     said(off, told["step"], run))
 
 
 # ---- memory ----
@@ -481,7 +507,7 @@ def tune_keeps(bench):
 
 
 def tune_stops(bench):
-    """A search of many seconds, ended after two: it begins with what is predicted soonest."""
+    """A search of many seconds, ended after two: it begins with what is predicted soonest, and ends within a prediction."""
     process = subprocess.Popen([bench.program, "tune", "--model", "llama-3.1-70b", "--machine", "h200", "--seq-len", "4096", "--confirm", "0"],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
     time.sleep(2)
@@ -493,9 +519,10 @@ def tune_stops(bench):
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-    bench.tap.ok(early is None and process.returncode == 0 and err == "" and "SIGINT: this is what was found so far\n" in out and
+    seconds = time.monotonic() - begun
+    bench.tap.ok(early is None and process.returncode == 0 and seconds < STOPPED_SECONDS and err == "" and "SIGINT: this is what was found so far\n" in out and
                  re.search(r"\n  tidepool train --model llama-3.1-70b --seq-len 4096 --data PATH .*--chunk-size \d+MiB", out),
-                 "SIGINT ends a long search with the best so far", f"exit status {process.returncode} after {time.monotonic() - begun:.1f} s\n{out}{err}")
+                 "SIGINT ends a long search with the best so far", f"exit status {process.returncode} after {seconds:.1f} s\n{out}{err}")
 
 
 # ---- train --auto ----
@@ -537,7 +564,8 @@ def main(program, configurations=12):
             tune(bench)
             tune_keeps(bench)
             automatic(bench)
-            measured_anew(bench, machine)
+            played(bench, machine)
+            measured_anew(bench, machine, int(configurations) > 12)
     finally:
         bench.close()
     bench.tap.done()

@@ -13,12 +13,11 @@ import sys
 import time
 
 import trace_schema
-from test_program import MACHINE, MIB, Bench, die_with_parent, least_named
+from test_program import MACHINE, MACHINES, MIB, Bench, die_with_parent, least_named
 
 SCHEMA = trace_schema.Schema()
 GPT2_7B = {"model_type": "gpt2", "n_layer": 32, "n_embd": 4096, "n_head": 32, "n_positions": 1024, "vocab_size": 50257}
-BIG_MACHINE = ("--machine-flops", "1e14", "--machine-device-rate", "1500GB/s", "--machine-host-rate", "40GB/s", "--machine-map-us",
-               "100", "--link-bandwidth", "25GB/s")
+BIG_MACHINE = ("--machine", MACHINES / "large.json")
 # By move and whether it copied: where its chunk stands in both tiers while it is on the way.
 ON_THE_WAY = {("fetch", True): [("coming", "there"), ("stale", "there")], ("fetch", False): [("coming", "none")],
               ("evict", True): [("leaving", "coming")], ("evict", False): [("leaving", "there"), ("leaving", "none")],

@@ -22,8 +22,7 @@ OPEN_S, THREAD_OPEN_S, THREAD_ZOOM_S = 20, 2, 0.066
 
 # A machine with a link that is too slow for it, in virtual time.
 RECORDED = ("--device null --model gpt2-nano --chunk-size 1MiB --device-memory 20MiB --steps 14 --batch-tokens 1024 "
-            "--machine-flops 1e12 --machine-device-rate 50GB/s --machine-host-rate 20GB/s --machine-map-us 100 "
-            "--link-bandwidth 10GB/s")
+            f"--machine {Path(__file__).parent / 'machines/small.json'}")
 
 
 class Tap:

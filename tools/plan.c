@@ -26,36 +26,15 @@ typedef struct planning {
 
 /* ---- 1: run and machine ---- */
 
-/* What is left open and does not depend on memory, as the trainer decides it: with all the memory there could be. */
-static tide_status options_resolve(tide_trainer_options *options)
-{
-    const tide_platform any = {0};
-    tide_trainer_options roomy = *options;
-    tide_forecast forecast;
-    roomy.pool.device_memory_bytes = roomy.pool.host_memory_bytes = 0;
-    roomy.free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
-    const tide_status status = tide_forecast_memory(&roomy, &any, &forecast);
-    if (status != TIDE_OK)
-        return status;
-    options->seq_len = forecast.plan.seq_len;
-    options->batch_tokens = forecast.plan.batch_tokens;
-    options->micro_batch_sequences = forecast.plan.micro_batch_sequences;
-    return TIDE_OK;
-}
-
 static tide_status run_open(planning *run)
 {
     const tide_plan_settings *settings = &run->settings;
     const tide_train_settings *train = &settings->run;
     tide_status status = tide_train_settings_apply(train, "null", &run->options);
     if (status == TIDE_OK) /* before anything is measured: may the run be at all? */
-        status = options_resolve(&run->options);
+        status = tide_forecast_resolve(&run->options);
     if (status == TIDE_OK)
         status = tide_plan_machine_find(settings->machine, train, &run->options, &run->machine);
-    if (status == TIDE_OK && run->machine.platform.gpu_bytes != 0 && train->link_bytes_per_second > 0)
-        status = tide_fail(TIDE_ERROR_ARGUMENT,
-                           "%s: --link-bandwidth needs the emulated device: a GPU's link is as it is",
-                           command_name);
     if (status != TIDE_OK)
         return status;
     tide_plan_machine_memory(&run->machine, settings->ram_bytes, &run->options);

@@ -87,12 +87,8 @@ static tide_status this_find(const tide_train_settings *run, const tide_trainer_
     return TIDE_OK;
 }
 
-tide_status tide_plan_machine_find(const char *name, const tide_train_settings *run,
-                                   const tide_trainer_options *options, tide_plan_machine *machine)
+static tide_status other_find(const char *name, const tide_train_settings *run, tide_plan_machine *machine)
 {
-    *machine = (tide_plan_machine){0};
-    if (strcmp(name, "this") == 0)
-        return this_find(run, options, machine);
     if (strcmp(run->device, "auto") != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "--device %s and --machine %s: a device is this machine's",
                          run->device, name);
@@ -100,6 +96,18 @@ tide_status tide_plan_machine_find(const char *name, const tide_train_settings *
         return tide_platform_preset(name, &machine->platform);
     snprintf(machine->path, sizeof machine->path, "%s", name);
     return tide_platform_read(name, &machine->platform);
+}
+
+tide_status tide_plan_machine_find(const char *name, const tide_train_settings *run,
+                                   const tide_trainer_options *options, tide_plan_machine *machine)
+{
+    *machine = (tide_plan_machine){0};
+    const tide_status status =
+        strcmp(name, "this") == 0 ? this_find(run, options, machine) : other_find(name, run, machine);
+    if (status == TIDE_OK && machine->platform.gpu_bytes != 0 && run->link_bytes_per_second > 0)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "--link-bandwidth needs the emulated device: a GPU's link is as it is");
+    return status;
 }
 
 void tide_plan_machine_memory(const tide_plan_machine *machine, uint64_t ram_bytes,

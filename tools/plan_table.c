@@ -3,37 +3,23 @@
 #include "tools/plan_options.h"
 #include "tools/run_options.h"
 
-#define AT(field)  offsetof(tide_plan_settings, field)
-#define RUN(field) offsetof(tide_plan_settings, run.field)
+#define AT(field) offsetof(tide_plan_settings, field)
+#define RUN       AT(run)
 
 /* clang-format off */ /* one entry a paragraph */
 static const tide_option options[] = {
     {.help = "the run, as of tidepool train"},
-    {.name = "--model", .kind = TIDE_OPTION_TEXT, .offset = RUN(model), .metavar = "NAME|PATH",
+    {.name = "--model", .kind = TIDE_OPTION_TEXT, .offset = TIDE_RUN_AT(RUN, model), .metavar = "NAME|PATH",
      .words = TIDE_PRESETS,
      .help = TIDE_PRESETS ", or a Hugging Face folder (config.json, safetensors) of a GPT-2, Llama, Mistral, Qwen2 or Qwen3 to begin "
              "with; of a config.json by itself the sizes count, and initial values"},
-    TIDE_RUN_SEQ_LEN(RUN(seq_len)),
-    TIDE_RUN_VOCAB_SIZE(RUN(vocab_size)),
-    TIDE_RUN_DTYPE(RUN(dtype)),
-    TIDE_RUN_BATCH_TOKENS(RUN(batch_tokens)),
-    TIDE_RUN_MICRO_BATCH(RUN(micro_batch)),
-    TIDE_RUN_CLIP(RUN(clip)),
-    TIDE_RUN_FREEZE(RUN(freeze)),
-    TIDE_RUN_RECOMPUTE(RUN(recompute)),
+    TIDE_PLANNED_STEP(RUN),
 
     {.help = "memory and device"},
     TIDE_RUN_MACHINE(AT(machine)),
-    {.name = "--device", .kind = TIDE_OPTION_TEXT, .offset = RUN(device), .metavar = "auto|host|cuda:N", .value = "auto",
-     .help = "of this machine; auto: the first GPU that can be used, else host, the emulated device"},
     TIDE_RUN_RAM(AT(ram_bytes)),
-    TIDE_RUN_DEVICE_MEMORY(RUN(device_memory_bytes)),
-    TIDE_RUN_HOST_MEMORY(RUN(host_memory_bytes)),
-    TIDE_RUN_CHUNK_SIZE(RUN(chunk_bytes)),
-    TIDE_RUN_PREFETCH(RUN(prefetch)),
-    TIDE_RUN_OPTIMIZER_PLACEMENT(RUN(placement)),
-    TIDE_RUN_LINK_BANDWIDTH(RUN(link_bytes_per_second)),
-    TIDE_RUN_THREADS(RUN(threads)),
+    TIDE_PLANNED_DEVICE(RUN),
+    TIDE_PLANNED_CHOICE(RUN),
 
     {.help = "what is asked"},
     {.name = "--largest", .kind = TIDE_OPTION_FLAG, .offset = AT(largest),

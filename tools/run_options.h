@@ -107,4 +107,24 @@
      .value_help = "this machine's free memory; of another: what its file says, or what the run needs", \
      .help = "memory of the machine, of which a run takes 80% where no --host-memory is given"}
 
+/* What `tidepool plan` and `tidepool tune` ask of a run, whose tide_train_settings lie at `at`. */
+#define TIDE_RUN_AT(at, field) ((at) + offsetof(tide_train_settings, field))
+
+#define TIDE_PLANNED_STEP(at) \
+    TIDE_RUN_SEQ_LEN(TIDE_RUN_AT(at, seq_len)), TIDE_RUN_VOCAB_SIZE(TIDE_RUN_AT(at, vocab_size)), \
+        TIDE_RUN_DTYPE(TIDE_RUN_AT(at, dtype)), TIDE_RUN_BATCH_TOKENS(TIDE_RUN_AT(at, batch_tokens)), \
+        TIDE_RUN_MICRO_BATCH(TIDE_RUN_AT(at, micro_batch)), TIDE_RUN_CLIP(TIDE_RUN_AT(at, clip)), \
+        TIDE_RUN_FREEZE(TIDE_RUN_AT(at, freeze))
+
+#define TIDE_PLANNED_DEVICE(at) \
+    {.name = "--device", .kind = TIDE_OPTION_TEXT, .offset = TIDE_RUN_AT(at, device), .metavar = "auto|host|cuda:N", \
+     .value = "auto", .help = "of this machine; auto: the first GPU that can be used, else host, the emulated device"}, \
+        TIDE_RUN_DEVICE_MEMORY(TIDE_RUN_AT(at, device_memory_bytes)), \
+        TIDE_RUN_HOST_MEMORY(TIDE_RUN_AT(at, host_memory_bytes)), \
+        TIDE_RUN_LINK_BANDWIDTH(TIDE_RUN_AT(at, link_bytes_per_second)), TIDE_RUN_THREADS(TIDE_RUN_AT(at, threads))
+
+#define TIDE_PLANNED_CHOICE(at) \
+    TIDE_RUN_CHUNK_SIZE(TIDE_RUN_AT(at, chunk_bytes)), TIDE_RUN_RECOMPUTE(TIDE_RUN_AT(at, recompute)), \
+        TIDE_RUN_OPTIMIZER_PLACEMENT(TIDE_RUN_AT(at, placement)), TIDE_RUN_PREFETCH(TIDE_RUN_AT(at, prefetch))
+
 #endif

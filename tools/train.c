@@ -1,6 +1,6 @@
 /* tidepool train: from a command line to a trained model.
  *
- *   1. command line -> device and trainer options; machine rates for the null device
+ *   1. command line -> device and trainer options; the machine that the null device plays on
  *   2. outputs that could fail are tried before anything is trained: checkpoint folder, metrics, trace
  *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
  *   4. step by step: evaluation, save; a signal ends the loop after the step
@@ -14,7 +14,6 @@
  * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
  * does: the newest complete checkpoint stands.
  */
-#include "src/forecast/rates.h"
 #include "src/train/metrics.h"
 #include "tools/command.h"
 #include "tools/export_options.h"
@@ -24,6 +23,7 @@
 #include "tools/train_auto.h"
 #include "tools/train_folder.h"
 #include "tools/train_options.h"
+#include "tools/train_predict.h"
 #include "tools/train_report.h"
 #include "tools/train_trace.h"
 #include "tools/units.h"
@@ -52,6 +52,7 @@ typedef struct train_run {
     tide_progress progress;
     tide_train_folder folder;
     tide_export_place exporting;
+    tide_train_prediction prediction;               /* on the null device */
     uint64_t first_step;                            /* done before this run */
     uint64_t saved_step;                            /* newest checkpoint made or found, UINT64_MAX: none */
     tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
@@ -59,43 +60,6 @@ typedef struct train_run {
     uint64_t lined; /* have their line */
     double unigram; /* entropy of the validation split, NAN if not known */
 } train_run;
-
-/* ---- 1: the machine that the null device imitates ---- */
-
-static double given_or(double given, double measured)
-{
-    return given > 0 ? given : measured;
-}
-
-static tide_status machine_fill(train_run *run)
-{
-    const tide_train_settings *settings = &run->settings;
-    tide_pool_options *pool = &run->options.pool;
-    tide_rates rates = {0};
-    char flops[32], device[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES], link[TIDE_UNITS_TEXT_BYTES];
-    if (!settings->machine_given) {
-        char measured[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
-        tide_target_choose(pool->chunk_bytes, measured, reason);
-        tide_status status = tide_rates_measure(measured, pool->threads, pool->chunk_bytes, &rates);
-        if (status != TIDE_OK)
-            return status;
-    }
-    pool->machine.flops_per_second = given_or(settings->machine_flops, rates.flops_per_second[pool->dtype]);
-    pool->machine.device_bytes_per_second =
-        given_or(settings->machine_device_rate, rates.device_bytes_per_second);
-    pool->machine.host_bytes_per_second =
-        given_or(settings->machine_host_rate, rates.host_adam_bytes_per_second);
-    pool->machine.map_ns = settings->machine_map_given ? settings->machine_map_us * 1000 : rates.map_ns;
-    pool->machine.unmap_ns = settings->machine_map_given ? 0 : rates.unmap_ns;
-    pool->link_bytes_per_second = given_or(settings->link_bytes_per_second, rates.h2d_bytes_per_second);
-    snprintf(flops, sizeof flops, "%.3g", pool->machine.flops_per_second);
-    printf("predicting for %s FLOP/s, device memory %s/s, host memory %s/s, link %s/s, %.0f us a map\n",
-           flops, tide_size_format((uint64_t)pool->machine.device_bytes_per_second, device),
-           tide_size_format((uint64_t)pool->machine.host_bytes_per_second, host),
-           tide_size_format((uint64_t)pool->link_bytes_per_second, link),
-           (double)pool->machine.map_ns / 1000);
-    return TIDE_OK;
-}
 
 /* ---- 2: outputs ---- */
 
@@ -190,8 +154,11 @@ static void device_print(const train_run *run)
 static tide_status trace_begin(train_run *run)
 {
     tide_gpu gpu;
+    const char *machine = gpu_find(run, &gpu) ? gpu.name : NULL;
+    if (tide_train_settings_predict(&run->settings))
+        machine = run->prediction.machine.platform.name;
     return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
-                                  gpu_find(run, &gpu) ? gpu.name : NULL);
+                                  machine);
 }
 
 static void pinning_print(const train_run *run)
@@ -208,7 +175,7 @@ static void run_print(const train_run *run)
     char sizes[TIDE_MODEL_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES],
         sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     printf("%s: %s\n", model->name, tide_model_text(model, sizes));
-    printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", options->pool.device,
+    printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", run->device,
            tide_dtype_name(options->pool.dtype), (unsigned long long)options->seed,
            tide_count_noun(options->steps, "step", steps),
            tide_count_noun(plan->batch_tokens, "token", tokens),
@@ -263,6 +230,8 @@ static tide_status trainer_open(train_run *run)
     tide_making_begin(&run->making, stderr);
     tide_status status = tide_trainer_create(&run->options, &run->trainer);
     tide_making_end(&run->making);
+    if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
+        status = tide_train_predict_begin(&run->prediction, run->trainer);
     if (status == TIDE_OK)
         status = tide_train_folder_begin(&run->folder, stdout);
     if (status == TIDE_OK)
@@ -495,7 +464,7 @@ static tide_status train(train_run *run)
     tide_train_settings_device(&run->settings, run->device, run->no_gpu);
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
-        status = machine_fill(run);
+        status = tide_train_predict_open(&run->settings, &run->options, &run->prediction);
     if (status == TIDE_OK && run->settings.automatic)
         status = tide_train_auto(&run->settings, &run->options);
     if (status == TIDE_OK)
@@ -559,6 +528,7 @@ int tide_command_train(int count, char *const *arguments)
         lines_rescue(&run);
     }
     tide_trainer_destroy(run.trainer); /* what is still on its way is told before the trace is closed */
+    tide_train_predict_close(&run.prediction);
     exit_status = outputs_close(&run, exit_status);
     tide_export_abandon(tide_files_posix(), &run.exporting); /* of a run that did not come to its end */
     if (exit_status != TIDE_EXIT_OK)

@@ -68,8 +68,7 @@ static tide_status needs_check(const bool *given, const char *option, const char
 
 static tide_status device_check(const tide_train_settings *settings, const bool *given)
 {
-    static const char *const null_only[] = {"--machine-flops", "--machine-device-rate", "--machine-host-rate",
-                                            "--machine-map-us"};
+    static const char *const null_only[] = {"--machine", "--ram"};
     if (!device_is_known(settings->device))
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: --device %s: must be one of auto, host, null, cuda:N",
@@ -197,10 +196,6 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     parsed.recompute_given = was_given(given, "--recompute");
     parsed.placement_given = was_given(given, "--optimizer-placement");
     parsed.prefetch_given = was_given(given, "--prefetch");
-    parsed.machine_map_given = was_given(given, "--machine-map-us");
-    parsed.machine_given = was_given(given, "--machine-flops") && was_given(given, "--machine-device-rate") &&
-                           was_given(given, "--machine-host-rate") && parsed.machine_map_given &&
-                           was_given(given, "--link-bandwidth");
     weights_defaults(&parsed, given);
     status = settings_check(&parsed, given);
     if (status == TIDE_OK)

@@ -54,12 +54,8 @@ typedef struct tide_train_settings {
     uint64_t eval_every;
     uint64_t sample;
 
-    double machine_flops;
-    double machine_device_rate;
-    double machine_host_rate;
-    uint64_t machine_map_us;
-    bool machine_given; /* all of the machine's rates stand on the command line */
-    bool machine_map_given;
+    const char *machine; /* that the null device plays on: "this", a file, a preset */
+    uint64_t ram_bytes;  /* 0: not given */
 
     bool checks;
     uint64_t delays;

@@ -64,9 +64,11 @@ static void word_write(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-static bool is_chosen(const char *name)
+/* What the choice says, or the search alone asks. */
+static bool is_left_out(const char *name)
 {
-    return strcmp(name, "--chunk-size") == 0 || strcmp(name, "--recompute") == 0 ||
+    return strcmp(name, "--machine") == 0 || strcmp(name, "--ram") == 0 ||
+           strcmp(name, "--chunk-size") == 0 || strcmp(name, "--recompute") == 0 ||
            strcmp(name, "--optimizer-placement") == 0 || strcmp(name, "--prefetch") == 0;
 }
 
@@ -93,7 +95,7 @@ void tide_tune_command_write(int count, char *const *arguments, const tide_candi
         const tide_option *option = option_named(table, arguments[i]);
         const bool apart = option != NULL && strchr(arguments[i], '=') == NULL && i + 1 < count;
         if (option != NULL && option_named(&tide_train_table, option->name) != NULL &&
-            !is_chosen(option->name)) {
+            !is_left_out(option->name)) {
             word_write(arguments[i], out);
             if (apart)
                 word_write(arguments[i + 1], out);

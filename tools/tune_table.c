@@ -3,34 +3,20 @@
 #include "tools/run_options.h"
 #include "tools/tune_options.h"
 
-#define AT(field)  offsetof(tide_tune_settings, field)
-#define RUN(field) offsetof(tide_tune_settings, run.field)
+#define AT(field) offsetof(tide_tune_settings, field)
+#define RUN       AT(run)
 
 /* clang-format off */ /* one entry a paragraph */
 static const tide_option options[] = {
     {.help = "the run, as of tidepool train"},
-    TIDE_RUN_MODEL(RUN(model)),
-    {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = RUN(data), .metavar = "PATH", .value_help = "tokens are made up",
+    TIDE_RUN_MODEL(TIDE_RUN_AT(RUN, model)),
+    {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = TIDE_RUN_AT(RUN, data), .metavar = "PATH", .value_help = "tokens are made up",
      .help = "what the steps that confirm train on, as of tidepool train"},
-    TIDE_RUN_SEQ_LEN(RUN(seq_len)),
-    TIDE_RUN_VOCAB_SIZE(RUN(vocab_size)),
-    TIDE_RUN_DTYPE(RUN(dtype)),
-    TIDE_RUN_BATCH_TOKENS(RUN(batch_tokens)),
-    TIDE_RUN_MICRO_BATCH(RUN(micro_batch)),
-    TIDE_RUN_CLIP(RUN(clip)),
-    TIDE_RUN_FREEZE(RUN(freeze)),
-    {.name = "--device", .kind = TIDE_OPTION_TEXT, .offset = RUN(device), .metavar = "auto|host|cuda:N", .value = "auto",
-     .help = "auto: the first GPU that can be used, else host, the emulated device"},
-    TIDE_RUN_DEVICE_MEMORY(RUN(device_memory_bytes)),
-    TIDE_RUN_HOST_MEMORY(RUN(host_memory_bytes)),
-    TIDE_RUN_LINK_BANDWIDTH(RUN(link_bytes_per_second)),
-    TIDE_RUN_THREADS(RUN(threads)),
+    TIDE_PLANNED_STEP(RUN),
+    TIDE_PLANNED_DEVICE(RUN),
 
     {.help = "what is searched; one that is given stays as it is"},
-    TIDE_RUN_CHUNK_SIZE(RUN(chunk_bytes)),
-    TIDE_RUN_RECOMPUTE(RUN(recompute)),
-    TIDE_RUN_OPTIMIZER_PLACEMENT(RUN(placement)),
-    TIDE_RUN_PREFETCH(RUN(prefetch)),
+    TIDE_PLANNED_CHOICE(RUN),
 
     {.help = "the search"},
     TIDE_RUN_MACHINE(AT(machine)),

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { EQUAL_STEPS = 4, DEVICE_BYTES = 40 };
+enum { EQUAL_STEPS = 4 };
 
 const char *tide_resource_name(tide_resource resource)
 {
@@ -24,16 +24,23 @@ void tide_forecast_plain(tide_pool_options *pool)
     pool->delay_max_us = pool->skip_wait_site = 0;
 }
 
+void tide_forecast_device(const tide_platform *platform, char device[TIDE_FORECAST_DEVICE_BYTES])
+{
+    if (platform->gpu_bytes == 0)
+        snprintf(device, TIDE_FORECAST_DEVICE_BYTES, "null");
+    else if (platform->is_here)
+        snprintf(device, TIDE_FORECAST_DEVICE_BYTES, "null:%s", platform->device);
+    else
+        snprintf(device, TIDE_FORECAST_DEVICE_BYTES, "null:gpu:%llu",
+                 (unsigned long long)platform->gpu_bytes);
+}
+
 /* The run's options, but on the null device, and with nothing that a prediction must not touch. */
 static tide_trainer_options options_of(const tide_trainer_options *run, const tide_platform *platform,
-                                       char device[DEVICE_BYTES])
+                                       char device[TIDE_FORECAST_DEVICE_BYTES])
 {
     tide_trainer_options options = *run;
-    snprintf(device, DEVICE_BYTES, "null");
-    if (platform->gpu_bytes != 0 && platform->is_here)
-        snprintf(device, DEVICE_BYTES, "null:%s", platform->device);
-    else if (platform->gpu_bytes != 0)
-        snprintf(device, DEVICE_BYTES, "null:gpu:%llu", (unsigned long long)platform->gpu_bytes);
+    tide_forecast_device(platform, device);
     options.data = NULL;
     options.resume_dir = options.resume_from = NULL;
     options.imitates = true;
@@ -75,13 +82,21 @@ static void conclude(const tide_course *played, const tide_platform_clock *clock
     forecast->measured_part = known.seconds > 0 ? known.measured_seconds / known.seconds : 0;
 }
 
-static tide_status play(tide_trainer *trainer, const tide_platform_clock *clock, tide_forecast *forecast)
+typedef struct asking {
+    bool (*go_on)(void *context); /* NULL: nobody is asked */
+    void *context;
+} asking;
+
+static tide_status play(tide_trainer *trainer, const tide_platform_clock *clock, const asking *asks,
+                        tide_forecast *forecast)
 {
     tide_pool *pool = tide_trainer_pool(trainer);
     tide_course played = {.enough = EQUAL_STEPS, .most = TIDE_COURSE_STEPS_MAX, .first = 1};
     const tide_device_options machine = tide_platform_clock_machine(clock);
     tide_status status = tide_pool_imitate(pool, &machine);
     while (status == TIDE_OK && !tide_course_is_over(&played)) {
+        if (asks->go_on != NULL && !asks->go_on(asks->context))
+            return tide_fail(TIDE_ERROR_STATE, "a prediction was ended before its steps repeated");
         status = tide_trainer_step(trainer, NULL);
         tide_course_take(&played, pool);
     }
@@ -93,7 +108,7 @@ static tide_status play(tide_trainer *trainer, const tide_platform_clock *clock,
 tide_status tide_forecast_memory(const tide_trainer_options *run, const tide_platform *platform,
                                  tide_forecast *forecast)
 {
-    char device[DEVICE_BYTES];
+    char device[TIDE_FORECAST_DEVICE_BYTES];
     const tide_trainer_options options = options_of(run, platform, device);
     tide_trainer *trainer = NULL;
     const tide_status status = tide_trainer_create(&options, &trainer);
@@ -105,10 +120,26 @@ tide_status tide_forecast_memory(const tide_trainer_options *run, const tide_pla
     return TIDE_OK;
 }
 
-tide_status tide_forecast_make(const tide_trainer_options *run, const tide_platform *platform,
-                               tide_forecast *forecast)
+tide_status tide_forecast_resolve(tide_trainer_options *options)
 {
-    char device[DEVICE_BYTES];
+    const tide_platform any = {0};
+    tide_trainer_options roomy = *options;
+    tide_forecast forecast;
+    roomy.pool.device_memory_bytes = roomy.pool.host_memory_bytes = 0;
+    roomy.free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
+    const tide_status status = tide_forecast_memory(&roomy, &any, &forecast);
+    if (status != TIDE_OK)
+        return status;
+    options->seq_len = forecast.plan.seq_len;
+    options->batch_tokens = forecast.plan.batch_tokens;
+    options->micro_batch_sequences = forecast.plan.micro_batch_sequences;
+    return TIDE_OK;
+}
+
+static tide_status make(const tide_trainer_options *run, const tide_platform *platform, const asking *asks,
+                        tide_forecast *forecast)
+{
+    char device[TIDE_FORECAST_DEVICE_BYTES];
     const tide_trainer_options options = options_of(run, platform, device);
     tide_platform_clock *clock = NULL;
     tide_trainer *trainer = NULL;
@@ -119,11 +150,23 @@ tide_status tide_forecast_make(const tide_trainer_options *run, const tide_platf
         status = tide_trainer_create(&options, &trainer);
     if (status == TIDE_OK) {
         plan_take(trainer, &made);
-        status = play(trainer, clock, &made);
+        status = play(trainer, clock, asks, &made);
     }
     tide_trainer_destroy(trainer);
     tide_platform_clock_free(clock);
     if (status == TIDE_OK)
         *forecast = made;
     return status;
+}
+
+tide_status tide_forecast_make(const tide_trainer_options *run, const tide_platform *platform,
+                               tide_forecast *forecast)
+{
+    return make(run, platform, &(asking){0}, forecast);
+}
+
+tide_status tide_forecast_make_while(const tide_trainer_options *run, const tide_platform *platform,
+                                     bool (*go_on)(void *context), void *context, tide_forecast *forecast)
+{
+    return make(run, platform, &(asking){go_on, context}, forecast);
 }

@@ -13,6 +13,8 @@
 /* More memory than any run needs: where a machine's is not known, or not to matter. */
 #define TIDE_FORECAST_ENOUGH_BYTES (UINT64_C(1) << 60)
 
+enum { TIDE_FORECAST_DEVICE_BYTES = 40 };
+
 /* What a step uses of a machine. */
 typedef enum tide_resource {
     TIDE_RESOURCE_COMPUTE = 0,
@@ -42,11 +44,22 @@ typedef struct tide_forecast {
 TIDE_NODISCARD tide_status tide_forecast_make(const tide_trainer_options *options, const tide_platform *platform,
                                               tide_forecast *forecast);
 
+/* The null device that has its memory and workspaces. */
+void tide_forecast_device(const tide_platform *platform, char device[TIDE_FORECAST_DEVICE_BYTES]);
+
 /* Without callbacks, and checks and delays that only slow a run. */
 void tide_forecast_plain(tide_pool_options *pool);
+
+/* The same as long as `go_on` says so, which is asked between steps; STATE once it says no. */
+TIDE_NODISCARD tide_status tide_forecast_make_while(const tide_trainer_options *options, const tide_platform *platform,
+                                                    bool (*go_on)(void *context), void *context, tide_forecast *forecast);
 
 /* The same without a step played: memory alone; `step` and what follows are zero. */
 TIDE_NODISCARD tide_status tide_forecast_memory(const tide_trainer_options *options, const tide_platform *platform,
                                                 tide_forecast *forecast);
+
+/* What a run leaves open and no memory decides, as the trainer decides it: sequence length, batch, micro-batch. Its budgets and
+ * memory are not looked at. Statuses of tide_forecast_memory. */
+TIDE_NODISCARD tide_status tide_forecast_resolve(tide_trainer_options *options);
 
 #endif

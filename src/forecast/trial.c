@@ -97,20 +97,15 @@ static tide_status kinds_keep(trial *run, tide_platform *platform)
 
 /* --- the part --- */
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Fewer blocks and tokens of the same shapes. Tensors frozen by a number are those of the first blocks: none are frozen here. */
-static tide_trainer_options part_of(const tide_trainer_options *whole, const tide_forecast *planned)
+static tide_trainer_options part_of(const tide_trainer_options *whole)
 {
     tide_trainer_options part = *whole;
-    part.model.layers = least(part.model.layers, BLOCKS);
-    part.seq_len = planned->plan.seq_len;
-    part.micro_batch_sequences = planned->plan.micro_batch_sequences;
-    part.batch_tokens = (uint64_t)least(planned->plan.micro_batches, MICRO_BATCHES) *
-                        part.micro_batch_sequences * part.seq_len;
+    const uint64_t micro_batch_tokens = (uint64_t)whole->micro_batch_sequences * whole->seq_len;
+    if (part.model.layers > BLOCKS)
+        part.model.layers = BLOCKS;
+    if (part.batch_tokens > MICRO_BATCHES * micro_batch_tokens)
+        part.batch_tokens = MICRO_BATCHES * micro_batch_tokens;
     part.recompute = TIDE_RECOMPUTE_NONE;
     part.freeze_count = 0;
     part.weights = part.data = part.resume_dir = part.resume_from = NULL;
@@ -173,15 +168,11 @@ static tide_status part_fit(tide_trainer_options *part, const tide_platform *pla
 static tide_status part_make(const tide_trainer_options *options, const tide_platform *platform,
                              tide_trainer_options *part)
 {
-    const tide_platform all = boundless(platform);
     tide_trainer_options whole = *options;
-    tide_forecast planned;
-    whole.pool.device_memory_bytes = whole.pool.host_memory_bytes = 0;
-    whole.free_memory_bytes = TIDE_FORECAST_ENOUGH_BYTES;
-    const tide_status status = tide_forecast_memory(&whole, &all, &planned);
+    const tide_status status = tide_forecast_resolve(&whole);
     if (status != TIDE_OK)
         return status;
-    *part = part_of(options, &planned);
+    *part = part_of(&whole);
     return part_fit(part, platform);
 }
 

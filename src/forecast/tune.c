@@ -16,8 +16,7 @@ typedef struct tuning {
     const tide_tune_options *how;
     tide_candidate *candidates;
     uint32_t count, total;
-    double begun;        /* of the clock */
-    double last_seconds; /* of the last prediction: chunks half as large take up to twice as long */
+    double begun; /* of the clock */
     bool is_over;
     char refusal[MESSAGE_BYTES]; /* of the run as given */
 } tuning;
@@ -45,12 +44,13 @@ static double now_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static bool may_go_on(tuning *of)
+/* Asked before each prediction, and between its steps. */
+static bool may_go_on(void *context)
 {
+    tuning *of = context;
     const tide_tune_options *how = of->how;
-    const double spent = now_seconds() - of->begun, next = 2 * of->last_seconds;
     if (of->count == TIDE_CANDIDATES_MAX ||
-        (how->seconds_most > 0 && of->count > 0 && spent + next > how->seconds_most))
+        (how->seconds_most > 0 && of->count > 0 && now_seconds() - of->begun > how->seconds_most))
         of->is_over = true;
     if (!of->is_over && how->go_on != NULL && !how->go_on(how->context, of->count, of->total))
         of->is_over = true;
@@ -95,10 +95,10 @@ static tide_status try(tuning *of, const tide_choice *choice)
     tide_status status = tide_forecast_memory(&options, of->platform, &made.forecast);
     if (status == TIDE_OK && was_played(of, choice, &made.forecast))
         return TIDE_OK;
-    const double begun = now_seconds();
     if (status == TIDE_OK)
-        status = tide_forecast_make(&options, of->platform, &made.forecast);
-    of->last_seconds = now_seconds() - begun;
+        status = tide_forecast_make_while(&options, of->platform, may_go_on, of, &made.forecast);
+    if (of->is_over) /* before its end: it tells nothing */
+        return TIDE_OK;
     if (status != TIDE_OK && status != TIDE_ERROR_BUDGET)
         return status;
     if (of->count == 0 && status != TIDE_OK)

@@ -28,8 +28,9 @@ enum { TIDE_CANDIDATES_MAX = 96 };
 
 typedef struct tide_tune_options {
     bool keep_chunk, keep_recompute, keep_placement, keep_prefetch; /* as the run has it */
-    double seconds_most;                                            /* of search; 0: no limit */
-    /* Called before each prediction, `total` is a guess; false ends the search with what there is. May be NULL. */
+    double seconds_most;                                            /* of search, once one is predicted; 0: no limit */
+    /* Called before each prediction and between its steps, `total` is a guess; false ends the search with what there is. May be
+     * NULL. */
     bool (*go_on)(void *context, uint32_t done, uint32_t total);
     void *context;
 } tide_tune_options;
