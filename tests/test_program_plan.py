@@ -482,6 +482,15 @@ def tune(bench):
     bench.tap.ok(predicted == shown + int(more[1] if more else 0) + int(unfit[1] if unfit else 0), "and its table counts right", run)
 
 
+def tune_confirms(bench):
+    run = call(bench, "tune", *HOST, "--confirm", 1, "--confirm-steps", 1, "--json")
+    told = json.loads(run.out) if run.status == 0 else {"choices": [], "best": None}
+    real = [i for i, choice in enumerate(told["choices"]) if choice.get("real_step_seconds") is not None]
+    bench.tap.ok(run.status == 0 and run.err == "" and real == [told["best"]] == [0] and
+                 0 <= told["choices"][0]["real_stall_seconds"] < told["choices"][0]["real_step_seconds"],
+                 "as JSON the choice that was confirmed has its real step", run)
+
+
 def tune_keeps(bench):
     """What was given stays, and a path comes through a shell."""
     text = bench.folder / "a reader's \"own\" text"
@@ -504,6 +513,35 @@ def tune_keeps(bench):
     refused_run = call(bench, "tune", *NANO, *CARD, "--confirm", 0, "--device-memory", "1MiB")
     bench.tap.ok(refused_run.status == 1 and len(refused_run.err.splitlines()) == 1 and "tidepool tune: device budget of 1048576 bytes" in refused_run.err,
                  "nothing fits: one line", refused_run)
+
+
+ROW = r"^([* ]) +([\d.]+ [KM]iB)  (\w+) \((\d+) of \d+\) +(\w+) +(on|off) +([\d.e+-]+) s +(\d+) +([\d.]+)%  $"
+
+
+def row_of(choice, best):
+    """A choice of JSON as a row of the table has it."""
+    return ("*" if best else " ", size_text(choice["chunk_bytes"]), choice["recompute"], str(choice["recomputed_blocks"]),
+            choice["optimizer_placement"], "on" if choice["prefetch"] else "off", f"{choice['step_seconds']:.4g}",
+            f"{choice['tokens_per_second']:.0f}", f"{100 * choice['stall_seconds'] / choice['step_seconds']:.1f}")
+
+
+def tune_json(bench):
+    """One object, with what the text tells."""
+    asked = ("tune", "--model", "gpt2", *CARD, "--seq-len", 256, "--device-memory", "800MiB", "--confirm", 0, "--recompute", "none")
+    run, text = call(bench, *asked, "--json"), call(bench, *asked)
+    told = json.loads(run.out) if run.status == 0 else {"choices": []}
+    fitting = [choice for choice in told["choices"] if choice["fits"]]
+    rows = re.findall(ROW, text.out, re.MULTILINE)
+    more = re.search(r"and (\d+) slower ones", text.out)
+    bench.tap.ok(run.err == text.err == "" and len(rows) >= 6 and len(rows) + int(more[1] if more else 0) == len(fitting) and
+                 rows == [row_of(choice, i == told["best"]) for i, choice in enumerate(fitting)][:len(rows)] and
+                 f"{len(told['choices'])} choices predicted, of which {len(told['choices']) - len(fitting)} would not fit\n" in text.out,
+                 "tune as JSON: every choice, as the text has it", said(run, text))
+    others = "".join(f"  {100 * other['gain']:+5.0f}% tokens/s  {other['what']}: {other['option']}\n" for other in told.get("other_results", []))
+    bench.tap.ok(others and shlex.split(told["command"]) == best_of(text) and text.out.endswith("is chosen):\n" + others) and
+                 told["stopped"] is False and told["measured"] is False, "and its command, and what changes results", said(run, text))
+    run = call(bench, "tune", "--model", "gpt2", *CARD, "--confirm", 0, "--device-memory", "1MiB", "--json")
+    bench.tap.ok(run.status == 1 and run.out == "" and len(run.err.splitlines()) == 1, "nothing fits: one line in place of JSON", run)
 
 
 def tune_stops(bench):
@@ -555,6 +593,7 @@ def main(program, configurations=12):
         figures(bench)
         compare(bench)
         largest(bench)
+        tune_json(bench)
         tune_stops(bench)
         machine = this_machine(bench)
         if machine is not None:
@@ -562,6 +601,7 @@ def main(program, configurations=12):
             does_not_fit(bench, machine)
             memory_truth(bench, machine, int(configurations))
             tune(bench)
+            tune_confirms(bench)
             tune_keeps(bench)
             automatic(bench)
             played(bench, machine)

@@ -14,6 +14,7 @@
 #include "tools/plan_machine.h"
 #include "tools/stop.h"
 #include "tools/tune_confirm.h"
+#include "tools/tune_json.h"
 #include "tools/tune_options.h"
 #include "tools/tune_plot.h"
 #include "tools/units.h"
@@ -145,6 +146,15 @@ static tide_status confirm(tuning *run)
 
 /* ---- 4: what was found ---- */
 
+static void head_print(const tuning *run)
+{
+    if (run->machine.no_gpu[0] != '\0')
+        printf("auto takes the host: %s\n", run->machine.no_gpu);
+    printf("%s on %s; %s\n", run->options.model.name, run->machine.platform.name,
+           run->machine.platform.source);
+    fflush(stdout);
+}
+
 static void row_print(const tuning *run, uint32_t index)
 {
     const tide_candidate *candidate = &run->candidates[index];
@@ -182,28 +192,34 @@ static void table_print(const tuning *run)
         printf("  ... and %u slower ones\n", fitting - shown);
 }
 
-static void best_print(const tuning *run, int count, char *const *arguments)
+/* The command that trains as the best does; NULL: no memory. */
+static char *command_of(const tuning *run, int count, char *const *arguments)
 {
-    const tide_candidate *best = &run->candidates[run->best];
-    printf("the best%s:\n  ", run->confirmed[run->best].steps > 0 ? ", in real steps" : " by prediction");
-    tide_tune_command_write(count, arguments, best, run->settings.ram_bytes != 0 || !run->machine.is_this,
-                            stdout);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    if (out == NULL)
+        return NULL;
+    tide_tune_command_write(count, arguments, &run->candidates[run->best],
+                            run->settings.ram_bytes != 0 || !run->machine.is_this, out);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
-/* With the best choice, what would be faster with another result. */
-static void apart_print(const tuning *run)
+static void found_print(const tide_tuned *found, const tuning *run)
 {
-    const tide_candidate *best = &run->candidates[run->best];
-    tide_trainer_options options = run->options;
-    tide_proposal proposals[TIDE_PROPOSALS];
-    tide_choice_apply(&best->choice, &options);
-    const uint32_t count =
-        tide_plan_other_results(&options, &run->machine.platform, &best->forecast, proposals);
-    if (count > 0)
+    if (found->stopped)
+        printf("%s: this is what was found so far\n", tide_stop_name());
+    table_print(run);
+    printf("the best%s:\n  %s\n", run->confirmed[run->best].steps > 0 ? ", in real steps" : " by prediction",
+           found->command);
+    if (found->other_count > 0)
         printf("faster, with another result (nothing of this is chosen):\n");
-    for (uint32_t i = 0; i < count; i++)
-        printf("  %+5.0f%% tokens/s  %s: %s\n", 100 * proposals[i].gain, proposals[i].what,
-               proposals[i].option);
+    for (uint32_t i = 0; i < found->other_count; i++)
+        printf("  %+5.0f%% tokens/s  %s: %s\n", 100 * found->others[i].gain, found->others[i].what,
+               found->others[i].option);
 }
 
 static int compare(const void *a, const void *b)
@@ -235,19 +251,41 @@ static tide_status plot(const tuning *run)
     return tide_tune_plot(run->settings.plot, title, points, count);
 }
 
-static tide_status found_print(const tuning *run, int count, char *const *arguments)
+/* With the best choice, what would be faster with another result. */
+static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSALS])
 {
-    if (run->count == 0 || !run->candidates[0].fits) {
-        printf("%s: nothing was found yet\n", tide_stop_wanted() ? tide_stop_name() : "stopped");
-        return TIDE_OK;
-    }
-    if (tide_stop_wanted())
-        printf("%s: this is what was found so far\n", tide_stop_name());
-    table_print(run);
-    best_print(run, count, arguments);
-    if (!tide_stop_wanted())
-        apart_print(run);
-    return run->settings.plot != NULL ? plot(run) : TIDE_OK;
+    const tide_candidate *best = &run->candidates[run->best];
+    tide_trainer_options options = run->options;
+    tide_choice_apply(&best->choice, &options);
+    return tide_plan_other_results(&options, &run->machine.platform, &best->forecast, others);
+}
+
+static tide_status found_tell(const tuning *run, int count, char *const *arguments)
+{
+    const bool fits = run->count > 0 && run->candidates[0].fits, stopped = tide_stop_wanted();
+    tide_proposal others[TIDE_PROPOSALS];
+    char *command = fits ? command_of(run, count, arguments) : NULL;
+    const tide_tuned found = {.model = run->options.model.name,
+                              .machine = &run->machine,
+                              .stopped = stopped,
+                              .candidates = run->candidates,
+                              .confirmed = run->confirmed,
+                              .count = run->count,
+                              .best = run->best,
+                              .command = command,
+                              .others = others,
+                              .other_count = fits && !stopped ? others_find(run, others) : 0};
+    tide_status status = TIDE_OK;
+    if (fits && command == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a command");
+    if (run->settings.json)
+        status = tide_tune_print_json(&found, stdout);
+    else if (fits)
+        found_print(&found, run);
+    else
+        printf("%s: nothing was found yet\n", stopped ? tide_stop_name() : "stopped");
+    free(command);
+    return status == TIDE_OK && fits && run->settings.plot != NULL ? plot(run) : status;
 }
 
 /* Before anything is searched: may the plot be written? Nothing is made yet. */
@@ -273,15 +311,12 @@ static tide_status tune(tuning *run, int count, char *const *arguments)
         status = run_open(run);
     if (status != TIDE_OK)
         return status;
-    if (run->machine.no_gpu[0] != '\0')
-        printf("auto takes the host: %s\n", run->machine.no_gpu);
-    printf("%s on %s; %s\n", run->options.model.name, run->machine.platform.name,
-           run->machine.platform.source);
-    fflush(stdout);
+    if (!run->settings.json)
+        head_print(run);
     status = search(run);
     if (status == TIDE_OK && run->settings.confirm > 0)
         status = confirm(run);
-    return status == TIDE_OK ? found_print(run, count, arguments) : status;
+    return status == TIDE_OK ? found_tell(run, count, arguments) : status;
 }
 
 int tide_command_tune(int count, char *const *arguments)

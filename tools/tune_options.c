@@ -110,5 +110,4 @@ void tide_tune_command_write(int count, char *const *arguments, const tide_candi
         budget_write(count, arguments, "--host-memory", candidate->forecast.plan.pool.host_memory_bytes, out);
     }
     tide_choice_write(&candidate->choice, out);
-    fputc('\n', out);
 }

@@ -12,6 +12,7 @@ typedef struct tide_tune_settings {
     uint64_t ram_bytes; /* 0: not given */
     uint64_t confirm, confirm_steps;
     const char *plot; /* NULL: none */
+    bool json;
 } tide_tune_settings;
 
 extern const tide_option_table tide_tune_table;

@@ -27,6 +27,7 @@ static const tide_option options[] = {
      .value = "4", .help = "real steps each, after two that are not counted"},
     {.name = "--plot", .kind = TIDE_OPTION_TEXT, .offset = AT(plot), .metavar = "FILE.svg", .value_help = "none",
      .help = "draw step time and stall against chunk size"},
+    {.name = "--json", .kind = TIDE_OPTION_FLAG, .offset = AT(json), .help = "one line of JSON: every choice, the best, its command"},
 };
 /* clang-format on */
 
