@@ -616,7 +616,7 @@ def prediction_check(bench):
     bench.tap.ok(again.status == 0 and metrics_read(bench.folder / "predicted2") == rows,
                  "the same machine gives the same prediction", again)
     run = bench.run("--model", "gpt2-nano", "--device", "null", "--machine", "h100", "--steps", 2)
-    bench.tap.ok(run.status == 0 and re.search("^predicting for NVIDIA H100.*published", run.out, re.MULTILINE),
+    bench.tap.ok(run.status == 0 and re.search("^predicting for H100 SXM, .*; published figures, not measured$", run.out, re.MULTILINE),
                  "on a machine by published figures, too", run)
     for name, status, part, given in (("an unknown machine", 2, "machine h999: neither a file nor a preset", ("--machine", "h999")),
                                       ("a machine file that is not there", 2, "nowhere.json", ("--machine", "nowhere.json")),

@@ -4,9 +4,10 @@
 # kernels compiled for every architecture, and all cases of what tools/test.sh thins under sanitizers. Writes a dated result into
 # docs/measurements/.
 #
-# usage: tools/campaign.sh [--quick] [ROUNDS-OF-FUZZING]      default 1000000
+# usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING]      default 1000000
 # TIDE_OLD_PROGRAM=FILE: another build of the program, an older one; every result is compared with its own (compare_programs.py).
 # --quick takes a slice of each part, in minutes, to see that the campaign itself works; its result stays in the build folder.
+# --only runs these parts alone, named as in the result's table, which then has no others.
 # Build folders: build-test/campaign* (TIDE_TEST_BUILD to move them). Exit status 1 if anything failed, 2 for usage.
 # shellcheck disable=SC2086 # words are meant to split
 set -u
@@ -18,8 +19,10 @@ program=$build/tools/tidepool
 
 quick=""
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
-if [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
-    echo "tools/campaign.sh: what is '$*'? (usage: tools/campaign.sh [--quick] [ROUNDS-OF-FUZZING])" >&2
+only=""
+[ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
+if [ "$only" = ,, ] || [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
+    echo "tools/campaign.sh: what is '$*'? (usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING])" >&2
     exit 2
 fi
 if [ -z "$quick" ]; then
@@ -34,6 +37,10 @@ else
     whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
 fi
+
+wants() { # PATTERN of parts' names
+    [ -z "$only" ] || echo "$only" | grep -qE ",($1),"
+}
 
 build_in() { # FOLDER OPTION... -- TARGET...
     folder=$1; shift
@@ -54,12 +61,13 @@ build_in "$build" -Dgpu_architectures="$architectures" -- tools/tidepool tests/t
     tests/test_pool_random
 # Where there is a CUDA toolkit: the module, and the module of the tests.
 module="" fake=""
-if has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
-if has_target "$build" tests/cuda/fake/libtidepool_cuda.so; then fake=tests/cuda/fake/libtidepool_cuda.so; fi
+if wants "architectures|gpu_check" && has_target "$build" kernels/cuda/libtidepool_cuda.so; then module=kernels/cuda/libtidepool_cuda.so; fi
+if wants ".*cuda.*|.*_on_cpu" && has_target "$build" tests/cuda/fake/libtidepool_cuda.so; then fake=tests/cuda/fake/libtidepool_cuda.so; fi
 [ -z "$module$fake" ] || ninja -C "$build" $module $fake >"$build.log" 2>&1 || { tail -n 40 "$build.log"; exit 1; }
 
 run() { # NAME COMMAND...: TAP into a log, counted
     name=$1; shift
+    wants "$name" || return 0
     echo "== $name"
     began=$(date +%s)
     "$@" >"$build/$name.tap" 2>"$build/$name.err"
@@ -81,7 +89,7 @@ done
 if [ -n "$old_program" ]; then
     run programs tools/compare_programs.py "$old_program" "$program" $compared
     grep '^# moves: equal' "$build/programs.tap"
-else
+elif wants programs; then
     echo "| programs (TIDE_OLD_PROGRAM names no other build) | 0 | 0 | 1 | 0 |" >>"$build/rows"
 fi
 if [ -z "$quick" ]; then judged="$(dirname "$result")/plan-$(date -u +%Y-%m-%d).md"; else judged="$build/plan.md --quick"; fi
@@ -99,8 +107,8 @@ run pool_mixed env CMOCKA_MESSAGE_OUTPUT=TAP "$build/tests/test_pool_mixed" $mix
 # A fuzzer is deterministic: longer means more rounds, under ASan and UBSan. It prints TAP. The GPU's kernels on the CPU are what
 # tools/test.sh does not compile with a sanitizer.
 [ -n "$fake" ] || on_cpu=""
-build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-    '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
+! wants '(sanitized|fuzz)_[a-z0-9_]+' || build_in "$build-sanitize" -Db_sanitize=address,undefined -Db_lundef=false \
+    -Djemalloc=disabled -Doptimization=1 '-Dgpu_architectures=[]' -- tests/fuzz_files tests/fuzz_traces $(printf 'tests/test_%s ' $sanitized) \
     $([ -z "$on_cpu" ] || printf 'tests/cuda/test_%s_cuda_on_cpu ' $on_cpu)
 LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp print_suppressions=0"
 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0; UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
@@ -121,7 +129,7 @@ for name in $on_cpu; do
 done
 run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_files"
 run fuzz_traces env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_traces"
-if [ -z "$quick" ]; then # tools/test.sh has run the slice of it
+if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh has run the slice of it
     build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
         '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_mixed tests/test_pool_random \
         tests/test_trainer_weights
@@ -129,6 +137,9 @@ if [ -z "$quick" ]; then # tools/test.sh has run the slice of it
         run "threads_$name" env OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_$name"
     done
 fi
+for name in $(echo "$only" | tr , ' '); do
+    grep -q "^| $name[ (]" "$build/rows" || { echo "tools/campaign.sh: there is no part $name" >&2; total_failed=$((total_failed + 1)); }
+done
 {
     echo "# Campaign of $(date -u +%Y-%m-%d)"
     echo
