@@ -147,6 +147,7 @@ const tide_page tide_train_page = {
                 "Train the last two blocks of gpt2 and the norm behind them:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --freeze 'w?e.weight' --freeze 'h.[0-9].*'\n\n"
-                "Predict a run on this machine, without data or the memory for it:\n\n"
-                "    tidepool train --model gpt2-xl --device null --device-memory 4GiB --steps 5",
+                "See where every chunk of an 8 B model would be on a GPU, without either:\n\n"
+                "    tidepool train --model llama-3.1-8b --seq-len 4096 --device null --machine rtx4090 \\\n"
+                "        --ram 128GiB --steps 4 --trace 8b.trace",
 };
