@@ -166,7 +166,8 @@ static tide_status enqueue(tide_null_flow *flow, tide_stream stream, const tide_
     queue->end++;
     flow->records += entry->is_record;
     *entry_at(queue, queue->end) = *entry;
-    settle(flow);
+    if (queue->end == queue->passed + 1) /* else its head is what it was */
+        settle(flow);
     return TIDE_OK;
 }
 
