@@ -115,6 +115,7 @@ class Bench:
         self.program = program
         self.device = device
         self.model = "gpt2-nano"  # of runs that nano() describes
+        self.machine = MACHINE  # of runs on the null device
         self.full = full
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-test-"))
         self.tap = Tap()
@@ -731,7 +732,7 @@ def budget_options(bench, choice, options, model_bytes):
 def full_bytes(bench, options):
     """A device budget that holds everything: what the plan says, and a tenth for the rounding of what it prints."""
     plan = options[:options.index("--checks")]
-    run = bench.run(*plan, "--device", "null", *MACHINE)
+    run = bench.run(*plan, "--device", "null", *bench.machine)
     found = re.search(r"everything resident with ([0-9.]+ \w+)", run.out)
     return int(1.1 * size_bytes(found.group(1))) if found else 1
 
@@ -796,7 +797,7 @@ def section_delays(bench):
 
 
 def nano_model_bytes(bench, dtype):
-    run = bench.run("--model", bench.model, "--device", "null", "--steps", 1, "--dtype", dtype, *MACHINE)
+    run = bench.run("--model", bench.model, "--device", "null", "--steps", 1, "--dtype", dtype, *bench.machine)
     found = re.search(r"model data +([0-9,]+) B", run.out)
     return int(found.group(1).replace(",", "")) if found else 0
 

@@ -24,6 +24,7 @@ QUIET = ("--steps", 2, "--eval-every", 0, "--sample", 0)
 NANO = ("--model", "gpt2-nano", "--seq-len", 64, "--batch-tokens", 512)
 HOST = (*NANO, "--device", "host", "--chunk-size", "1MiB", "--device-memory", "24MiB", "--host-memory", "128MiB")
 CARD = ("--machine", "rtx4090")
+PLAYED = ("--model", "gpt2-nano", "--device", "null")
 # A prediction of 70 B in the smallest chunks takes twenty.
 STOPPED_SECONDS = 8
 MARK = "   (another result: it changes what is computed)"
@@ -347,7 +348,19 @@ def this_machine(bench):
     return machine
 
 
-def measured_anew(bench, machine, whole):
+def nothing_measured(bench):
+    """What is refused whatever the machine is refused in one line, before this one is measured."""
+    for name, status, part, arguments in (
+            ("train: a sequence that is too long", 2, "sequence length 99999", ("train", *PLAYED, "--seq-len", 99999)),
+            ("train: a batch that does not divide", 2, "batch of 100 tokens does not divide", ("train", *PLAYED, "--batch-tokens", 100)),
+            ("train: a pattern that freezes nothing", 2, "nothing", ("train", *PLAYED, "--freeze", "nothing*")),
+            ("train: metrics that can't be written", 1, "nowhere/m", ("train", *PLAYED, "--metrics", bench.folder / "nowhere/m")),
+            ("tune: a pattern that freezes nothing", 2, "nothing", ("tune", "--model", "gpt2-nano", "--freeze", "nothing*")),
+            ("tune: a sequence that is too long", 2, "sequence length 99999", ("tune", "--model", "gpt2-nano", "--seq-len", 99999))):
+        refused(bench, name, status, part, *arguments)
+
+
+def measured_anew(bench, machine):
     """Machines without a file that can be read, or kept. One after the other: they would disturb each other."""
     text, empty = machine.read_text(), bench.folder / "nowhere"
     machine.unlink()
@@ -361,7 +374,7 @@ def measured_anew(bench, machine, whole):
                  damaged)
     machine.rmdir()
     machine.write_text(text)
-    if not whole:
+    if "TIDE_TEST_ALL" not in os.environ:  # each measures for ten seconds
         return
     empty.mkdir()
     homeless = Run(["env", "-C", str(empty), "-u", "HOME", "-u", "XDG_CACHE_HOME", *command])
@@ -373,6 +386,9 @@ def measured_anew(bench, machine, whole):
                  "a damaged kept file is measured anew, with one line of warning", damaged)
     again = plan(bench, *HOST, "--json")
     bench.tap.ok(json.loads(machine.read_text())["device"] == "host" and again.err == "" and again.out == damaged.out, "and kept", again)
+    locked = Run(["env", "XDG_CACHE_HOME=/dev/null/cache", *command])
+    bench.tap.ok(locked.status == 0 and json.loads(locked.out)["fits"] and "what was measured is not kept" in locked.err,
+                 "in a folder that can't be, too, and it says that nothing is kept", locked)
 
 
 def played(bench, machine):
@@ -380,14 +396,19 @@ def played(bench, machine):
     for name, options, on in (("this machine", HOST, ()), ("this machine's file", HOST, ("--machine", machine)),
                               ("an RTX 4090", ("--model", "gpt2", "--seq-len", 256, "--device-memory", "600MiB", "--chunk-size", "16MiB"),
                                (*CARD, "--ram", "16GiB"))):
-        options, metrics = [word for word in options if word not in ("--device", "host")], bench.folder / "played"
+        options = [word for word in options if word not in ("--device", "host")]
+        metrics, trace = bench.folder / "played", bench.folder / "played.trace"
         told = planned(bench, *options, *on)
-        run = call(bench, "train", *options, "--device", "null", *on, "--steps", 49, "--eval-every", 0, "--metrics", metrics)
+        run = call(bench, "train", *options, "--device", "null", *on, "--steps", 49, "--eval-every", 0, "--metrics", metrics, "--trace", trace)
         rows = [json.loads(line) for line in metrics.read_text().splitlines()][12:-1] if run.status == 0 else []
         off = [statistics.mean(row[of] for row in rows) / told["step"][what] - 1
                for of, what in (("step_seconds", "seconds"), ("stall_seconds", "stall_seconds"), ("h2d_bytes", "h2d_bytes"))] if rows else [1]
         bench.tap.ok(run.status == 0 and run.err == "" and max(map(abs, off)) < 0.01, f"{name}: the null device's steps are the plan's",
                      said(off, told["step"], run))
+        head = [json.loads(line) for line in trace.read_text().splitlines()[:30]] if run.status == 0 else [{}]
+        rates = [[row[rate] for rate in ("flops_per_second", "device_bytes_per_second", "host_bytes_per_second", "link_bytes_per_second")]
+                 for row in head if row.get("table") == "machine"]
+        bench.tap.ok(head[0].get("device") == "null" and len(rates) == 1 and min(rates[0]) > 0, f"{name}: a trace tells its rates", head[0])
 
 
 # ---- memory ----
@@ -540,6 +561,13 @@ def tune_json(bench):
     others = "".join(f"  {100 * other['gain']:+5.0f}% tokens/s  {other['what']}: {other['option']}\n" for other in told.get("other_results", []))
     bench.tap.ok(others and shlex.split(told["command"]) == best_of(text) and text.out.endswith("is chosen):\n" + others) and
                  told["stopped"] is False and told["measured"] is False, "and its command, and what changes results", said(run, text))
+    run = call(bench, "tune", "--json", *asked[1:])
+    bench.tap.ok(run.status == 0 and json.loads(run.out) == told, "wherever --json stands", run)
+    long, odd = "x" * 100000, os.fsdecode(b"caf\xe9.txt")
+    run = call(bench, *asked, "--chunk-size", "16MiB", "--data", long, "--json")
+    bench.tap.ok(run.status == 0 and f"--data {long} " in json.loads(run.out)["command"], "a long path is whole")
+    run = Run([os.fsencode(word) for word in map(str, (bench.program, *asked, "--chunk-size", "16MiB", "--data", odd, "--json"))])
+    bench.tap.ok(run.status == 0 and "caf\ufffd.txt" in json.loads(run.out)["command"], "what is no UTF-8 is replaced", run)
     run = call(bench, "tune", "--model", "gpt2", *CARD, "--confirm", 0, "--device-memory", "1MiB", "--json")
     bench.tap.ok(run.status == 1 and run.out == "" and len(run.err.splitlines()) == 1, "nothing fits: one line in place of JSON", run)
 
@@ -588,6 +616,7 @@ def main(program, configurations=12):
     os.environ["XDG_CACHE_HOME"] = str(bench.folder / "cache")
     try:
         usage_errors(bench)
+        nothing_measured(bench)
         bench.tap.ok(not (bench.folder / "cache").exists(), "what is refused is refused before anything is measured")
         accounting(bench)
         figures(bench)
@@ -605,7 +634,7 @@ def main(program, configurations=12):
             tune_keeps(bench)
             automatic(bench)
             played(bench, machine)
-            measured_anew(bench, machine, int(configurations) > 12)
+            measured_anew(bench, machine)
     finally:
         bench.close()
     bench.tap.done()

@@ -42,7 +42,7 @@ def fits(text):
     """On a screen: what was too long for it is marked, and nothing ends with blanks."""
     lines = [line for line in text.splitlines() if not line.startswith("advice")]
     return len(lines) <= LINES_MOST and all(
-        len(line) < COLUMNS_MOST or len(line) == COLUMNS_MOST and "..." in line for line in lines
+        len(line) < COLUMNS_MOST or len(line) == COLUMNS_MOST and re.search(r"(\w\.\.\.|until \w+ of \d+, \w+)$", line) for line in lines
     ) and not re.search(" $", text, re.M)
 
 

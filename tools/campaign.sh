@@ -21,6 +21,12 @@ quick=""
 [ "${1:-}" != --quick ] || { quick=yes; shift; }
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
+known="identity crashes files delays programs plan_check program_plan forecast manager_random architectures gpu_check on_cuda
+    cuda_faults pool_random pool_mixed fuzz_files fuzz_traces"
+for part in $(echo "$only" | tr , ' '); do
+    echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
+        { echo "tools/campaign.sh: no part $part ($(echo $known), sanitized_TEST, threads_TEST)" >&2; exit 2; }
+done
 if [ "$only" = ,, ] || [ $# -gt 1 ] || ! echo "${1:-1}" | grep -qx '[1-9][0-9]*'; then
     echo "tools/campaign.sh: what is '$*'? (usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING])" >&2
     exit 2
@@ -31,7 +37,7 @@ if [ -z "$quick" ]; then
         trainer_bits trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents kernels_large adam"
-    result=docs/measurements/campaign-$(date -u +%Y-%m-%d).md
+    result=docs/measurements/campaign$([ -z "$only" ] || echo -parts)-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
     whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
@@ -138,10 +144,10 @@ if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh has run the 
     done
 fi
 for name in $(echo "$only" | tr , ' '); do
-    grep -q "^| $name[ (]" "$build/rows" || { echo "tools/campaign.sh: there is no part $name" >&2; total_failed=$((total_failed + 1)); }
+    grep -q "^| $name[ (]" "$build/rows" || { echo "tools/campaign.sh: $name does not run here, or not so" >&2; total_failed=$((total_failed + 1)); }
 done
 {
-    echo "# Campaign of $(date -u +%Y-%m-%d)"
+    echo "# Campaign of $(date -u +%Y-%m-%d)$([ -z "$only" ] || echo ", some parts")"
     echo
     echo "Commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown). $(nproc) cores: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)."
     echo

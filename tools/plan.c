@@ -31,10 +31,10 @@ static tide_status run_open(planning *run)
     const tide_plan_settings *settings = &run->settings;
     const tide_train_settings *train = &settings->run;
     tide_status status = tide_train_settings_apply(train, "null", &run->options);
-    if (status == TIDE_OK) /* before anything is measured: may the run be at all? */
-        status = tide_forecast_resolve(&run->options);
     if (status == TIDE_OK)
         status = tide_plan_machine_find(settings->machine, train, &run->options, &run->machine);
+    if (status == TIDE_OK)
+        status = tide_forecast_resolve(&run->options);
     if (status != TIDE_OK)
         return status;
     tide_plan_machine_memory(&run->machine, settings->ram_bytes, &run->options);
@@ -45,8 +45,10 @@ static tide_status run_open(planning *run)
 
 static tide_plan plan_of(const planning *run)
 {
-    return (tide_plan){
-        .options = &run->options, .platform = &run->machine.platform, .device = run->machine.device};
+    return (tide_plan){.options = &run->options,
+                       .platform = &run->machine.platform,
+                       .device = run->machine.device,
+                       .no_gpu = run->machine.no_gpu};
 }
 
 /* BUDGET is an answer; what else fails is a failure. */

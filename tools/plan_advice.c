@@ -2,6 +2,7 @@
 
 #include "kernels/gpu_sizes.h"
 #include "src/model/family.h"
+#include "tools/stop.h"
 #include "tools/units.h"
 
 #include <stdio.h>
@@ -51,11 +52,18 @@ static void keep(search *of, const tide_proposal *proposal)
     of->best[place] = *proposal;
 }
 
+static bool goes_on(void *context)
+{
+    (void)context;
+    return !tide_stop_wanted();
+}
+
 static void try(search *of, variant *changed)
 {
     tide_forecast forecast;
     tide_proposal *proposal = &changed->proposal;
-    if (tide_forecast_make(&changed->options, &changed->platform, &forecast) != TIDE_OK ||
+    if (tide_forecast_make_while(&changed->options, &changed->platform, goes_on, NULL, &forecast) !=
+            TIDE_OK ||
         forecast.step.seconds <= 0)
         return;
     proposal->step_seconds = forecast.step.seconds;

@@ -15,7 +15,8 @@ typedef struct tide_proposal {
 } tide_proposal;
 
 /* The changes that give the most tokens a second, the best first, if each gives a hundredth at least. `given` is the forecast of
- * the run as it is. What can't be tried is left out. Returns how many. */
+ * the run as it is. What can't be tried is left out, and what is left when a stop is
+ * wanted (stop.h). Returns how many. */
 uint32_t tide_plan_changes(const tide_trainer_options *options, const tide_platform *platform,
                            const tide_forecast *given, tide_proposal best[TIDE_PROPOSALS]);
 

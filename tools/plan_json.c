@@ -97,6 +97,7 @@ tide_status tide_plan_print_json(const tide_plan *plan, FILE *out)
     tide_json_text(&line, "source", plan->platform->source);
     tide_json_bool(&line, "measured", plan->platform->measured);
     tide_json_text(&line, "device", plan->device);
+    tide_json_text(&line, "no_gpu", plan->no_gpu);
     tide_json_bool(&line, "fits", plan->fits);
     if (plan->fits) {
         memory_json(&line, &plan->forecast);

@@ -75,12 +75,15 @@ static tide_status this_find(const tide_train_settings *run, const tide_trainer_
     bool changed = false;
     machine->is_this = true;
     tide_train_settings_device(run, machine->device, machine->no_gpu);
-    const tide_status status = rates_find((uint32_t)run->threads, machine, &changed);
+    tide_trainer_options whole = *options;
+    tide_status status =
+        tide_forecast_resolve(&whole); /* before anything is measured: may the run be at all? */
+    if (status == TIDE_OK)
+        status = rates_find((uint32_t)run->threads, machine, &changed);
     if (status != TIDE_OK)
         return status;
     memory_ask(&machine->platform);
-    if (options != NULL)
-        kernels_find(options, &machine->platform, &changed);
+    kernels_find(options, &machine->platform, &changed);
     if (changed && machine->path[0] != '\0' &&
         tide_platform_write(machine->path, &machine->platform) != TIDE_OK)
         warn("what was measured is not kept");

@@ -11,6 +11,7 @@ typedef struct tide_plan {
     const tide_trainer_options *options;
     const tide_platform *platform;
     const char *device;   /* of this machine; "" of another */
+    const char *no_gpu;   /* why it is the host; "" otherwise */
     bool fits;
     char refusal[1024];   /* if not */
     tide_forecast forecast;

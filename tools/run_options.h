@@ -78,8 +78,8 @@
 
 #define TIDE_RUN_LINK_BANDWIDTH(at) \
     {.name = "--link-bandwidth", .kind = TIDE_OPTION_RATE, .offset = (at), \
-     .metavar = "SIZE/s", .least = 1000, .most = TIDE_SIZE_MOST, .value_help = "no limit; null: as measured", \
-     .help = "host device: slow copies down to this, each way, to imitate PCIe"}
+     .metavar = "SIZE/s", .least = 1000, .most = TIDE_SIZE_MOST, .value_help = "no limit", \
+     .help = "copies of the emulated device are at most so fast, each way, to imitate PCIe; auto takes that device then"}
 
 #define TIDE_RUN_THREADS(at) \
     {.name = "--threads", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "N", .least = 1, \

@@ -1,6 +1,8 @@
 /* Tokens of a line: see trace_scan.h. */
 #include "tools/trace_scan.h"
 
+#include "src/files/utf8.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -285,24 +287,10 @@ bool tide_scan_bool(tide_trace_scan *scan, const char *name)
 
 /* ---- texts ---- */
 
-/* Bytes of the UTF-8 letter at `at`, 0 if it is none (too long, half of a pair, beyond 10FFFF). A zero
- * ends the line, so nothing behind it is looked at. */
-static size_t letter_bytes(const unsigned char *at)
+/* Bytes of the letter at `at` that may stand in a text; 0: it may not. */
+static size_t letter_bytes(const char *at)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (at[0] < 0x80)
-        return at[0] >= 0x20 ? 1 : 0;
-    size_t bytes = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
-    uint32_t letter = at[0] & (0xffu >> (bytes + 1));
-    if (at[0] < 0xc2 || at[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < bytes; i++) {
-        if ((at[i] & 0xc0u) != 0x80u)
-            return 0;
-        letter = letter << 6 | (at[i] & 0x3fu);
-    }
-    bool sound = letter >= least[bytes] && letter <= 0x10ffff && !(letter >= 0xd800 && letter <= 0xdfff);
-    return sound ? bytes : 0;
+    return (unsigned char)*at >= 0x20 ? tide_utf8_letter_bytes(at) : 0;
 }
 
 static bool hex_read(const char *at, uint32_t *value)
@@ -360,7 +348,7 @@ tide_scanned tide_scan_raw(tide_trace_scan *scan, const char *name)
     }
     const char *at = scan->at + 1;
     for (size_t bytes = 1; *at != '"' && bytes > 0; at += bytes)
-        bytes = *at == '\\' ? escape_bytes(at, &letter) : letter_bytes((const unsigned char *)at);
+        bytes = *at == '\\' ? escape_bytes(at, &letter) : letter_bytes(at);
     if (*at != '"' || at >= scan->end) {
         refuse_value(scan, name, "a text in UTF-8, as JSON escapes it");
         return none;

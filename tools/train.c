@@ -1,7 +1,8 @@
 /* tidepool train: from a command line to a trained model.
  *
- *   1. command line -> device and trainer options; the machine that the null device plays on
- *   2. outputs that could fail are tried before anything is trained: checkpoint folder, metrics, trace
+ *   1. command line -> device and trainer options
+ *   2. outputs that could fail are tried before anything is measured or trained: checkpoint folder, metrics, trace;
+ *      then the machine that the null device plays on, or what --auto chooses
  *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
  *   4. step by step: evaluation, save; a signal ends the loop after the step
  *   5. last lines, summary, save, evaluation, sample
@@ -463,12 +464,12 @@ static tide_status train(train_run *run)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the patterns of --freeze");
     tide_train_settings_device(&run->settings, run->device, run->no_gpu);
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
+    if (status == TIDE_OK)
+        status = outputs_open(run);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))
         status = tide_train_predict_open(&run->settings, &run->options, &run->prediction);
     if (status == TIDE_OK && run->settings.automatic)
         status = tide_train_auto(&run->settings, &run->options);
-    if (status == TIDE_OK)
-        status = outputs_open(run);
     if (status == TIDE_OK)
         status = trainer_open(run);
     if (status != TIDE_OK)

@@ -87,7 +87,7 @@ static const tide_option options[] = {
      .value = "64",
      .help = "tokens of text to make at the end; 0: none; of a --model DIR none where not given"},
 
-    {.help = "--device null: the machine to predict for, as of tidepool plan"},
+    {.help = "--device null: the machine to predict for, as of tidepool plan; of this one the device that auto takes"},
     TIDE_RUN_MACHINE(AT(machine)),
     TIDE_RUN_RAM(AT(ram_bytes)),
 
@@ -134,6 +134,7 @@ const tide_page tide_train_page = {
                 "2\ta command line that makes no sense; one line on standard error says what would",
     .environment =
         "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for first\n"
+        "XDG_CACHE_HOME\twhere measured machines are kept; see tidepool-plan(1)\n"
         "TIDEPOOL_LOG\tmatmul: tell on standard error which algorithm a GPU takes for each product",
     .files = "DIR/step-N/\ta checkpoint after step N, in the folder of --checkpoint: model.safetensors holds "
              "the params, "

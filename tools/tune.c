@@ -5,7 +5,7 @@
  *   3. real steps of the best few
  *   4. table, command, what would change results, plot
  *
- * A signal ends 2 or 3; 4 is made of what there is.
+ * A signal ends 2, 3, and of 4 the search for what would change results; the rest is made of what there is.
  */
 #include "offload/module.h"
 #include "tools/choice_text.h"
@@ -215,6 +215,13 @@ static void found_print(const tide_tuned *found, const tuning *run)
     table_print(run);
     printf("the best%s:\n  %s\n", run->confirmed[run->best].steps > 0 ? ", in real steps" : " by prediction",
            found->command);
+    fflush(stdout); /* the rest takes a while */
+}
+
+static void others_print(const tide_tuned *found)
+{
+    if (found->stopped)
+        printf("%s: not all that has another result was tried\n", tide_stop_name());
     if (found->other_count > 0)
         printf("faster, with another result (nothing of this is chosen):\n");
     for (uint32_t i = 0; i < found->other_count; i++)
@@ -260,32 +267,44 @@ static uint32_t others_find(const tuning *run, tide_proposal others[TIDE_PROPOSA
     return tide_plan_other_results(&options, &run->machine.platform, &best->forecast, others);
 }
 
+/* Before anything that fits was found. */
+static tide_status nothing_tell(const tuning *run, const tide_tuned *found)
+{
+    if (run->settings.json)
+        return tide_tune_print_json(found, stdout);
+    printf("%s: nothing was found yet\n", found->stopped ? tide_stop_name() : "stopped");
+    return TIDE_OK;
+}
+
 static tide_status found_tell(const tuning *run, int count, char *const *arguments)
 {
-    const bool fits = run->count > 0 && run->candidates[0].fits, stopped = tide_stop_wanted();
     tide_proposal others[TIDE_PROPOSALS];
-    char *command = fits ? command_of(run, count, arguments) : NULL;
-    const tide_tuned found = {.model = run->options.model.name,
-                              .machine = &run->machine,
-                              .stopped = stopped,
-                              .candidates = run->candidates,
-                              .confirmed = run->confirmed,
-                              .count = run->count,
-                              .best = run->best,
-                              .command = command,
-                              .others = others,
-                              .other_count = fits && !stopped ? others_find(run, others) : 0};
-    tide_status status = TIDE_OK;
-    if (fits && command == NULL)
+    tide_tuned found = {.model = run->options.model.name,
+                        .machine = &run->machine,
+                        .stopped = tide_stop_wanted(),
+                        .candidates = run->candidates,
+                        .confirmed = run->confirmed,
+                        .count = run->count,
+                        .best = run->best,
+                        .others = others};
+    if (run->count == 0 || !run->candidates[0].fits)
+        return nothing_tell(run, &found);
+    char *command = command_of(run, count, arguments);
+    if (command == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a command");
+    found.command = command;
+    if (!run->settings.json)
+        found_print(&found, run);
+    const bool was_stopped = found.stopped;
+    found.other_count = was_stopped ? 0 : others_find(run, others);
+    found.stopped = tide_stop_wanted();
+    tide_status status = TIDE_OK;
     if (run->settings.json)
         status = tide_tune_print_json(&found, stdout);
-    else if (fits)
-        found_print(&found, run);
-    else
-        printf("%s: nothing was found yet\n", stopped ? tide_stop_name() : "stopped");
+    else if (!was_stopped)
+        others_print(&found);
     free(command);
-    return status == TIDE_OK && fits && run->settings.plot != NULL ? plot(run) : status;
+    return status == TIDE_OK && run->settings.plot != NULL ? plot(run) : status;
 }
 
 /* Before anything is searched: may the plot be written? Nothing is made yet. */

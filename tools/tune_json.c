@@ -4,8 +4,10 @@
 #include "tools/choice_text.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { JSON_BYTES = 65536 };
+enum { CHOICE_BYTES = 640, BYTES_BESIDE = 16384, ESCAPED_BYTES = 6 };
 
 static void choice_json(tide_json_line *line, const tide_candidate *candidate, const tide_confirmed *real)
 {
@@ -43,18 +45,18 @@ static void others_json(tide_json_line *line, const tide_tuned *tuned)
     tide_json_close(line, ']');
 }
 
-tide_status tide_tune_print_json(const tide_tuned *tuned, FILE *out)
+static bool tuned_json(const tide_tuned *tuned, char *text, size_t bytes)
 {
-    static char text[JSON_BYTES];
     const tide_platform *platform = &tuned->machine->platform;
     tide_json_line line;
-    tide_json_begin(&line, text, sizeof text);
+    tide_json_begin(&line, text, bytes);
     tide_json_open(&line, NULL, '{');
     tide_json_text(&line, "model", tuned->model);
     tide_json_text(&line, "machine", platform->name);
     tide_json_text(&line, "source", platform->source);
     tide_json_bool(&line, "measured", platform->measured);
     tide_json_text(&line, "device", tuned->machine->device);
+    tide_json_text(&line, "no_gpu", tuned->machine->no_gpu);
     tide_json_bool(&line, "stopped", tuned->stopped);
     tide_json_open(&line, "choices", '[');
     for (uint32_t i = 0; i < tuned->count; i++)
@@ -66,8 +68,20 @@ tide_status tide_tune_print_json(const tide_tuned *tuned, FILE *out)
         others_json(&line, tuned);
     }
     tide_json_close(&line, '}');
-    if (!tide_json_end(&line))
-        return tide_fail(TIDE_ERROR_INTERNAL, "%d bytes are too few for a search", JSON_BYTES);
-    fputs(text, out);
-    return TIDE_OK;
+    return tide_json_end(&line);
+}
+
+tide_status tide_tune_print_json(const tide_tuned *tuned, FILE *out)
+{
+    const size_t bytes = BYTES_BESIDE + tuned->count * (size_t)CHOICE_BYTES +
+                         ESCAPED_BYTES * (tuned->command != NULL ? strlen(tuned->command) : 0);
+    char *text = malloc(bytes);
+    if (text == NULL)
+        return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for a search as JSON (%zu bytes)", bytes);
+    const bool whole = tuned_json(tuned, text, bytes);
+    if (whole)
+        fputs(text, out);
+    free(text);
+    return whole ? TIDE_OK
+                 : tide_fail(TIDE_ERROR_INTERNAL, "%zu bytes are too few for a search as JSON", bytes);
 }

@@ -21,7 +21,7 @@ typedef struct tide_tuned {
     uint32_t other_count;
 } tide_tuned;
 
-/* One line. INTERNAL: it is too long. */
+/* One line. NO_MEMORY; INTERNAL: it is too long. */
 TIDE_NODISCARD tide_status tide_tune_print_json(const tide_tuned *tuned, FILE *out);
 
 #endif

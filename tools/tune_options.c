@@ -93,7 +93,8 @@ void tide_tune_command_write(int count, char *const *arguments, const tide_candi
     fputs("tidepool train", out);
     for (int i = 0; i < count; i++) {
         const tide_option *option = option_named(table, arguments[i]);
-        const bool apart = option != NULL && strchr(arguments[i], '=') == NULL && i + 1 < count;
+        const bool apart = option != NULL && option->kind != TIDE_OPTION_FLAG &&
+                           strchr(arguments[i], '=') == NULL && i + 1 < count;
         if (option != NULL && option_named(&tide_train_table, option->name) != NULL &&
             !is_left_out(option->name)) {
             word_write(arguments[i], out);

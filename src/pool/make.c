@@ -109,8 +109,9 @@ static tide_status options_complete(const tide_pool_options *given, tide_pool_op
         status = tide_target_find(options->device, target);
     if (status == TIDE_OK && options->chunk_bytes < target->chunk_bytes_min)
         status = tide_fail(TIDE_ERROR_ARGUMENT,
-                           "pool: device %s: chunk size %llu is too small, it must be at least %llu bytes",
-                           options->device, (unsigned long long)options->chunk_bytes,
+                           "pool: chunk size %llu is too small for %s, it must be at least %llu bytes",
+                           (unsigned long long)options->chunk_bytes,
+                           tide_target_is_null(options->device) ? "a GPU" : options->device,
                            (unsigned long long)target->chunk_bytes_min);
     assert(status != TIDE_OK || (options->chunk_bytes & (options->chunk_bytes - 1)) == 0);
     options->staging_bytes = (options->staging_bytes + 2 * TIDE_ALIGNMENT_BYTES - 1) /

@@ -79,6 +79,12 @@ static tide_status find_stand_in(const char *device, tide_target *target)
     return TIDE_OK;
 }
 
+bool tide_target_is_null(const char *device)
+{
+    return device != NULL &&
+           (strcmp(device, "null") == 0 || strncmp(device, stands_for, strlen(stands_for)) == 0);
+}
+
 tide_status tide_target_find(const char *device, tide_target *target)
 {
     const bool null = strcmp(device, "null") == 0;

@@ -33,6 +33,9 @@ typedef struct tide_target {
  * module, driver or VMM; NO_MEMORY, DEVICE. */
 TIDE_NODISCARD tide_status tide_target_find(const char *device, tide_target *target);
 
+/* Is this the device that computes nothing, whatever it stands for? NULL is not. */
+bool tide_target_is_null(const char *device);
+
 /* Open it. As tide_device_host_open; whatever options.threads_set is, the process's own is taken. */
 TIDE_NODISCARD tide_status tide_target_open(const tide_target *target, const tide_device_options *options,
                                             tide_device **device);

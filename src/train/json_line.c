@@ -1,6 +1,8 @@
 /* JSON text, piece by piece: see json_line.h. */
 #include "src/train/json_line.h"
 
+#include "src/files/utf8.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,21 +36,33 @@ static bool is_plain(char letter)
     return (unsigned char)letter >= 0x20 && letter != '"' && letter != '\\';
 }
 
+/* Letters that stand as they are. */
+static size_t plain_bytes(const char *text)
+{
+    size_t bytes = 0, letter;
+    while (is_plain(text[bytes]) && (letter = tide_utf8_letter_bytes(text + bytes)) > 0)
+        bytes += letter;
+    return bytes;
+}
+
+/* What is no UTF-8, of a path say, is replaced: JSON can't hold it. */
+static void append_escaped(tide_json_line *line, unsigned char byte)
+{
+    char escaped[8];
+    snprintf(escaped, sizeof escaped, byte < 0x20 ? "\\u%04x" : byte < 0x80 ? "\\%c" : "\\ufffd", byte);
+    append_text(line, escaped);
+}
+
 static void append_quoted(tide_json_line *line, const char *text)
 {
     append(line, "\"", 1);
-    while (*text != '\0') {
-        size_t plain = 0;
-        while (is_plain(text[plain]))
-            plain++;
+    for (;;) {
+        const size_t plain = plain_bytes(text);
         append(line, text, plain);
         text += plain;
         if (*text == '\0')
             break;
-        char escaped[8];
-        const unsigned char byte = (unsigned char)*text++;
-        snprintf(escaped, sizeof escaped, byte < 0x20 ? "\\u%04x" : "\\%c", byte);
-        append_text(line, escaped);
+        append_escaped(line, (unsigned char)*text++);
     }
     append(line, "\"", 1);
 }

@@ -1,6 +1,7 @@
 /* A trainer made, filled with values, and taken apart. What it does between is in trainer_step.c. */
 #include "src/train/trainer_internal.h"
 
+#include "src/pool/target.h"
 #include "src/state/loss_scale.h"
 
 #include <stdlib.h>
@@ -105,7 +106,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->save_weights_only = resolved.save_weights_only;
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
-    made->computes = !tide_trainer_device_is_null(resolved.pool.device);
+    made->computes = !tide_target_is_null(resolved.pool.device);
     tide_trainer_weights *weights = NULL;
     status = find_values(made, &resolved, &weights);
     if (status == TIDE_OK)

@@ -34,9 +34,6 @@ struct tide_trainer {
     int32_t *inputs, *targets; /* [batch_tokens] each: the batch on its way to the region */
 };
 
-/* Is this the device that computes nothing? */
-bool tide_trainer_device_is_null(const char *device);
-
 /* Fill in defaults and refuse what can't be: ARGUMENT as tide_trainer_create says. Reads no data. */
 TIDE_NODISCARD tide_status tide_trainer_resolve(const tide_trainer_options *options,
                                                 tide_trainer_options *resolved);

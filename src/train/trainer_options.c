@@ -1,6 +1,7 @@
 /* Options: their defaults, what is filled in where nothing was chosen, and what is refused whatever the memory. */
 #include "src/train/trainer_internal.h"
 
+#include "src/pool/target.h"
 #include "src/state/loss_scale.h"
 
 #include <assert.h>
@@ -36,11 +37,6 @@ void tide_trainer_options_default(tide_trainer_options *options)
     assert(preset == TIDE_OK);
     (void)preset;
     tide_pool_options_default(&options->pool);
-}
-
-bool tide_trainer_device_is_null(const char *device)
-{
-    return device && (strcmp(device, "null") == 0 || strncmp(device, "null:", strlen("null:")) == 0);
 }
 
 /* The most sequences that divide the batch and hold no more than 512 tokens: enough rows to keep matrix
@@ -211,7 +207,7 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
         status = resolve_sequence(&made);
     if (status == TIDE_OK)
         status = resolve_batch(&made);
-    if (status == TIDE_OK && !made.data && !made.makes_up_tokens && !tide_trainer_device_is_null(made.pool.device))
+    if (status == TIDE_OK && !made.data && !made.makes_up_tokens && !tide_target_is_null(made.pool.device))
         status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");
     if (status != TIDE_OK)
         return status;
