@@ -54,6 +54,33 @@ static void a_json_line_quotes_text_and_keeps_every_digit(void **state)
     assert_true(strtod(strstr(text, "0.3"), NULL) == value);
 }
 
+static void what_is_no_utf8_is_replaced(void **state)
+{
+    static const struct {
+        const char *text, *json;
+    } texts[] = {
+        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x8a",
+         "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x8c\x8a"},        /* whole letters */
+        {"\xe9.txt", "\\ufffd.txt"},                          /* Latin-1 */
+        {"a\xc3", "a\\ufffd"},                                /* cut */
+        {"\xc0\xaf", "\\ufffd\\ufffd"},                       /* a slash, too long */
+        {"\xe0\x80\xaf", "\\ufffd\\ufffd\\ufffd"},            /* the same in three */
+        {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"},            /* half of a pair */
+        {"\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd"}, /* beyond 10FFFF */
+        {"\x80\xff", "\\ufffd\\ufffd"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char text[128], wanted[128];
+        tide_json_line line;
+        tide_json_begin(&line, text, sizeof text);
+        tide_json_text(&line, NULL, texts[i].text);
+        assert_true(tide_json_end(&line));
+        snprintf(wanted, sizeof wanted, "\"%s\"\n", texts[i].json);
+        assert_string_equal(text, wanted);
+    }
+}
+
 static void a_json_line_too_long_is_never_complete(void **state)
 {
     char text[16];
@@ -177,6 +204,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_json_line_quotes_text_and_keeps_every_digit),
+        cmocka_unit_test(what_is_no_utf8_is_replaced),
         cmocka_unit_test(a_json_line_too_long_is_never_complete),
         cmocka_unit_test(a_metrics_line_joins_report_and_counters),
         cmocka_unit_test(metrics_of_a_killed_run_are_continued_at_a_whole_line),
