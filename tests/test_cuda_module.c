@@ -262,7 +262,7 @@ static void a_pool_that_a_gpu_cant_have_is_refused_by_name(void **state)
         body create;
         const char *says;
     } cases[] = {
-        {"", create_small_chunks, "argument: pool: device cuda:0: chunk size 1048576 is too small"},
+        {"", create_small_chunks, "argument: pool: chunk size 1048576 is too small for cuda:0"},
         {"", create_gpu_7, "argument: device cuda:7: there is no such GPU; the driver sees 2"},
         {"no-gpu", create, "unsupported: device cuda:0: the driver sees no GPU"},
         {"no-driver", create, "unsupported: no driver on purpose"},
