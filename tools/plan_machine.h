@@ -14,8 +14,8 @@ typedef struct tide_plan_machine {
 } tide_plan_machine;
 
 /* `name`: "this", a file, or a preset; of this machine the device that `run` means, as it trains. What is measured, and what could not be
- * measured or kept, is told on stderr; kernels of the run that `options` describe are measured with it. ARGUMENT, statuses of measuring and reading,
- * and of this machine, before anything is measured, what refuses the run whatever its memory. */
+ * measured or kept, is told on stderr; kernels of the run that `options` describe are measured with it. ARGUMENT, statuses of
+ * measuring and reading, and of this machine, before anything is measured, what refuses the run whatever its memory. */
 TIDE_NODISCARD tide_status tide_plan_machine_find(const char *name, const tide_train_settings *run, const tide_trainer_options *options,
                                                   tide_plan_machine *machine);
 /* What default budgets of a run on it are shares of: `ram_bytes` where given, else what is free here, or what the file says. */

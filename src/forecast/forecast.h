@@ -44,12 +44,6 @@ typedef struct tide_forecast {
 TIDE_NODISCARD tide_status tide_forecast_make(const tide_trainer_options *options, const tide_platform *platform,
                                               tide_forecast *forecast);
 
-/* The null device that has its memory and workspaces. */
-void tide_forecast_device(const tide_platform *platform, char device[TIDE_FORECAST_DEVICE_BYTES]);
-
-/* Without callbacks, and checks and delays that only slow a run. */
-void tide_forecast_plain(tide_pool_options *pool);
-
 /* The same as long as `go_on` says so, which is asked between steps; STATE once it says no. */
 TIDE_NODISCARD tide_status tide_forecast_make_while(const tide_trainer_options *options, const tide_platform *platform,
                                                     bool (*go_on)(void *context), void *context, tide_forecast *forecast);
@@ -61,5 +55,11 @@ TIDE_NODISCARD tide_status tide_forecast_memory(const tide_trainer_options *opti
 /* What a run leaves open and no memory decides, as the trainer decides it: sequence length, batch, micro-batch. Its budgets and
  * memory are not looked at. Statuses of tide_forecast_memory. */
 TIDE_NODISCARD tide_status tide_forecast_resolve(tide_trainer_options *options);
+
+/* The null device that stands for this machine's: with its memory and its kernels' workspaces. */
+void tide_forecast_device(const tide_platform *platform, char device[TIDE_FORECAST_DEVICE_BYTES]);
+
+/* Without callbacks, and checks and delays that only slow a run. */
+void tide_forecast_plain(tide_pool_options *pool);
 
 #endif

@@ -33,15 +33,19 @@ static void append_text(tide_json_line *line, const char *text)
 
 static bool is_plain(char letter)
 {
-    return (unsigned char)letter >= 0x20 && letter != '"' && letter != '\\';
+    return (unsigned char)letter >= 0x20 && (unsigned char)letter < 0x80 && letter != '"' && letter != '\\';
 }
 
 /* Letters that stand as they are. */
 static size_t plain_bytes(const char *text)
 {
     size_t bytes = 0, letter;
-    while (is_plain(text[bytes]) && (letter = tide_utf8_letter_bytes(text + bytes)) > 0)
+    do {
+        while (is_plain(text[bytes]))
+            bytes++;
+        letter = (unsigned char)text[bytes] < 0x80 ? 0 : tide_utf8_letter_bytes(text + bytes);
         bytes += letter;
+    } while (letter > 0);
     return bytes;
 }
 
