@@ -4,8 +4,10 @@
 #include "tools/page.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct command {
     const tide_page *page; /* has its name */
@@ -92,10 +94,24 @@ static int output_check(int exit_status)
     return TIDE_EXIT_FAILURE;
 }
 
+/* A standard stream that was closed at start is taken, by a descriptor that can't be written to: else the next file that is
+ * opened would have its number, and what is printed would go into it. */
+static void standard_streams_take(void)
+{
+    int taken;
+    do
+        taken = open("/dev/null", O_RDONLY);
+    while (taken >= 0 && taken <= STDERR_FILENO);
+    if (taken > STDERR_FILENO)
+        (void)close(taken);
+}
+
 int main(int count, char **arguments)
 {
+    standard_streams_take();
     if (count < 2) {
-        fputs("tidepool: a command is missing (plan, tune, train, trace, checkpoint, export or info; see tidepool "
+        fputs("tidepool: a command is missing (plan, tune, train, trace, checkpoint, export or info; see "
+              "tidepool "
               "--help)\n",
               stderr);
         return TIDE_EXIT_USAGE;

@@ -1,14 +1,26 @@
-/* SIGINT and SIGTERM, as the user's wish that the command come to an end. The first one is noted here; a second one ends the
- * process at once. */
+/* Signals that ask something of a command: to come to an end, or to save.
+ *
+ *   INT, TERM        end; the second one ends the process at once
+ *   HUP, XCPU        end, too: a terminal that closed, processor time that is used up. Neither ever ends the process at once:
+ *                    both are sent again and again. A HUP that was ignored at start (nohup) stays ignored
+ *   USR1, USR2       save now and go on: what batch systems send some time before they kill
+ *   PIPE, XFSZ       whoever writes gets the error
+ */
 #ifndef TIDE_TOOLS_STOP_H
 #define TIDE_TOOLS_STOP_H
 
 #include <stdbool.h>
 
-/* Note them from here on. A file that may not grow (SIGXFSZ) is told by who writes it. */
+/* Note the signals that ask for the end from here on. */
 void tide_stop_install(void);
 
 bool tide_stop_wanted(void);
-const char *tide_stop_name(void); /* "SIGINT" or "SIGTERM", where it is wanted */
+const char *tide_stop_name(void); /* of the first one, "SIGINT", where it is wanted */
+
+/* Note also the signals that ask for a save, and survive a reader that left. */
+void tide_stop_install_run(void);
+
+/* The name of a signal that has asked for a save since the last call, "SIGUSR1"; NULL: none has. */
+const char *tide_stop_save_take(void);
 
 #endif

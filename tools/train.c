@@ -12,8 +12,8 @@
  * evaluation, a save or a sample the pool is drained, which ends the step's share: their time and moves are
  * in no step's line.
  *
- * SIGINT and SIGTERM only set a flag; a second one ends the process at once, which costs no more than a crash
- * does: the newest complete checkpoint stands.
+ * Signals only set flags (tools/stop.h). A run that has begun is never lost to its outputs: one that can't be written is told,
+ * and the run goes on. A run that fails otherwise saves its last complete step before it ends.
  */
 #include "src/train/metrics.h"
 #include "tools/command.h"
@@ -26,6 +26,7 @@
 #include "tools/train_options.h"
 #include "tools/train_predict.h"
 #include "tools/train_report.h"
+#include "tools/train_saves.h"
 #include "tools/train_trace.h"
 #include "tools/units.h"
 
@@ -53,9 +54,9 @@ typedef struct train_run {
     tide_progress progress;
     tide_train_folder folder;
     tide_export_place exporting;
-    tide_train_prediction prediction;               /* on the null device */
+    tide_train_prediction prediction; /* on the null device */
+    tide_train_saves saves;
     uint64_t first_step;                            /* done before this run */
-    uint64_t saved_step;                            /* newest checkpoint made or found, UINT64_MAX: none */
     tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
     uint64_t reported;
     uint64_t lined; /* have their line */
@@ -114,7 +115,7 @@ static tide_status outputs_open(train_run *run)
 static void folder_withdraw(const train_run *run)
 {
     const tide_files *files = tide_files_posix();
-    if (run->folder.made && run->saved_step == UINT64_MAX &&
+    if (run->folder.made && run->saves.saved_step == TIDE_TRAIN_UNSAVED &&
         tide_export_keep_origin(files, run->settings.checkpoint, NULL) == TIDE_OK)
         (void)files->remove_folder(files->context, run->settings.checkpoint);
 }
@@ -249,35 +250,37 @@ static tide_status trainer_open(train_run *run)
     if (status == TIDE_OK && run->trace != NULL)
         status = trace_begin(run);
     run->first_step = tide_trainer_state(run->trainer)->step;
-    run->saved_step = tide_trainer_resumed_get(run->trainer)->resumed ? run->first_step : UINT64_MAX;
     fflush(stdout);
-    return status;
+    return status == TIDE_OK ? tide_train_saves_begin(&run->saves, &run->settings, &run->options,
+                                                      run->trainer, &run->progress)
+                             : status;
 }
 
 /* ---- 4: steps ---- */
 
 /* A step's line, on the console and in the metrics: both halves are there. */
-static tide_status step_line(train_run *run, const tide_trainer_report *report,
-                             const tide_pool_counters *counters)
+static void step_line(train_run *run, const tide_trainer_report *report, const tide_pool_counters *counters)
 {
     const uint64_t tokens = tide_trainer_plan_get(run->trainer)->batch_tokens;
+    bool reader_left;
     tide_progress_step(&run->progress, report, counters);
     if (run->trace != NULL)
         tide_trace_step(run->trace, report, tokens, counters);
-    return run->metrics == NULL ? TIDE_OK : tide_metrics_step(run->metrics, report, tokens, counters);
+    if (run->metrics == NULL || tide_metrics_step(run->metrics, report, tokens, counters) == TIDE_OK)
+        return;
+    if (tide_metrics_lost(run->metrics, &reader_left) == 1)
+        tide_progress_warn(&run->progress, "%s; the run goes on without it", tide_message());
 }
 
 /* Write the lines of the steps whose last update has ended, oldest first; the pool keeps 8 of them, so this is
  * called every step. Counters without a report are a step's that failed. */
-static tide_status counters_take(train_run *run)
+static void counters_take(train_run *run)
 {
-    tide_status status = TIDE_OK;
     uint64_t step;
     tide_pool_counters counters;
-    while (status == TIDE_OK && run->lined < run->reported &&
+    while (run->lined < run->reported &&
            tide_pool_step_counters_take(tide_trainer_pool(run->trainer), &step, &counters))
-        status = step_line(run, &run->waiting[run->lined++ % WAITING_STEPS_MAX], &counters);
-    return status;
+        step_line(run, &run->waiting[run->lined++ % WAITING_STEPS_MAX], &counters);
 }
 
 static tide_status step_run(train_run *run)
@@ -287,14 +290,17 @@ static tide_status step_run(train_run *run)
     if (status != TIDE_OK)
         return status;
     run->reported++;
-    return counters_take(run);
+    counters_take(run);
+    return TIDE_OK;
 }
 
 /* End the last step's share of the counters here: what follows is no step's. */
 static tide_status steps_settle(train_run *run)
 {
-    tide_status status = tide_pool_drain(tide_trainer_pool(run->trainer));
-    return status == TIDE_OK ? counters_take(run) : status;
+    const tide_status status = tide_pool_drain(tide_trainer_pool(run->trainer));
+    if (status == TIDE_OK)
+        counters_take(run);
+    return status;
 }
 
 /* What a model that knows only how often each token comes would reach: the mark to beat. */
@@ -328,26 +334,21 @@ static tide_status evaluate(train_run *run)
     return TIDE_OK;
 }
 
-static tide_status save(train_run *run)
-{
-    tide_checkpoint_saved saved;
-    char size[TIDE_UNITS_TEXT_BYTES];
-    const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
-    tide_status status =
-        tide_trainer_save(run->trainer, run->settings.checkpoint, (unsigned)run->settings.keep, &saved);
-    tide_pool_trace_work(tide_trainer_pool(run->trainer), "save", begin_ns);
-    if (status != TIDE_OK)
-        return status;
-    run->saved_step = tide_trainer_state(run->trainer)->step;
-    tide_progress_line(&run->progress, "saved %s (%s)", saved.path, tide_size_format(saved.bytes, size));
-    if (saved.warning[0] != '\0')
-        tide_progress_line(&run->progress, "warning: %s", saved.warning);
-    return TIDE_OK;
-}
-
 static bool is_due(uint64_t every, uint64_t step)
 {
     return every != 0 && step % every == 0;
+}
+
+/* Whether a signal has asked for a save that can be made. */
+static bool save_asked(train_run *run)
+{
+    const char *signal_name = tide_stop_save_take();
+    if (signal_name != NULL && run->settings.checkpoint == NULL)
+        tide_progress_line(&run->progress, "%s: nothing was saved: there is no --checkpoint", signal_name);
+    else if (signal_name != NULL && !tide_train_saves_pending(&run->saves))
+        tide_progress_line(&run->progress, "%s: nothing was saved: the newest checkpoint is of this step",
+                           signal_name);
+    return signal_name != NULL && tide_train_saves_pending(&run->saves);
 }
 
 /* What is due after a step. */
@@ -357,12 +358,13 @@ static tide_status between_steps(train_run *run)
     uint64_t step = tide_trainer_state(run->trainer)->step;
     bool computes = tide_trainer_computes(run->trainer), last = step == settings->steps;
     bool evaluate_now = computes && !last && is_due(settings->eval_every, step);
-    bool save_now = computes && settings->checkpoint != NULL && is_due(settings->save_every, step);
+    bool save_due = is_due(settings->save_every, step) && tide_train_saves_pending(&run->saves);
+    bool save_now = save_asked(run) || save_due;
     tide_status status = evaluate_now || save_now ? steps_settle(run) : TIDE_OK;
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);
     if (status == TIDE_OK && save_now)
-        status = save(run);
+        status = tide_train_save(&run->saves);
     return status;
 }
 
@@ -402,8 +404,8 @@ static tide_status ending_save(train_run *run)
     uint64_t step = tide_trainer_state(run->trainer)->step;
     if (!tide_trainer_computes(run->trainer))
         return TIDE_OK;
-    if (run->settings.checkpoint != NULL && step > 0 && run->saved_step != step)
-        return save(run);
+    if (tide_train_saves_pending(&run->saves))
+        return tide_train_save_last(&run->saves);
     if (tide_stop_wanted() && run->settings.checkpoint == NULL)
         tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
     else if (tide_stop_wanted())
@@ -482,20 +484,40 @@ static tide_status train(train_run *run)
     return status == TIDE_OK ? ending_run(run) : status;
 }
 
-/* After the failure has been told: steps that did finish get their lines, as far as the pool still can. */
-static void lines_rescue(train_run *run)
+/* After the failure has been told: steps that did finish get their lines, and the last of them is saved, as far as the pool
+ * still can. Not after a loss or norm that is no number: what such a step leaves is worth less than the checkpoint that --keep
+ * would remove for it. */
+static void steps_rescue(train_run *run, tide_status failure)
 {
-    if (run->trainer == NULL || run->lined == run->reported)
+    if (run->trainer == NULL || run->progress.out == NULL)
         return;
-    if (steps_settle(run) != TIDE_OK)
-        (void)counters_take(run);
+    if (run->lined != run->reported && steps_settle(run) != TIDE_OK)
+        counters_take(run);
+    if (failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
+        tide_train_save_last(&run->saves) != TIDE_OK)
+        tide_progress_warn(&run->progress, "%s", tide_message());
     tide_progress_close(&run->progress);
+}
+
+/* A line at the end for metrics that were lost on the way. */
+static bool metrics_arrived(const train_run *run)
+{
+    bool reader_left = false;
+    char lines[TIDE_UNITS_TEXT_BYTES];
+    const uint64_t lost = run->metrics != NULL ? tide_metrics_lost(run->metrics, &reader_left) : 0;
+    if (lost == 0 || reader_left)
+        return true;
+    fprintf(stderr, "%s: metrics file %s: %s could not be written\n", command_name, run->settings.metrics,
+            tide_count_noun(lost, "line", lines));
+    return false;
 }
 
 /* Closing can fail too (a full disk shows itself late). One failure, one line: what is lost beside a failure
  * goes unsaid. */
 static int outputs_close(train_run *run, int exit_status)
 {
+    if (!tide_progress_arrived(&run->progress) || !metrics_arrived(run))
+        exit_status = TIDE_EXIT_FAILURE;
     uint64_t dropped = 0;
     char events[TIDE_UNITS_TEXT_BYTES];
     tide_status status = tide_trace_finish(run->trace, &dropped);
@@ -512,7 +534,7 @@ static int outputs_close(train_run *run, int exit_status)
 
 int tide_command_train(int count, char *const *arguments)
 {
-    train_run run = {.unigram = NAN, .saved_step = UINT64_MAX};
+    train_run run = {.unigram = NAN, .saves.saved_step = TIDE_TRAIN_UNSAVED};
     if (tide_options_asked(count, arguments, "--help") || tide_options_asked(count, arguments, "-h")) {
         tide_train_help(stdout);
         return TIDE_EXIT_OK;
@@ -520,13 +542,13 @@ int tide_command_train(int count, char *const *arguments)
     tide_status status = tide_train_settings_parse(count, arguments, &run.settings);
     if (status != TIDE_OK)
         return tide_command_failed(command_name, status);
-    tide_stop_install();
+    tide_stop_install_run();
     int exit_status = TIDE_EXIT_OK;
     status = train(&run);
     tide_progress_close(&run.progress);
     if (status != TIDE_OK) {
         exit_status = tide_command_failed(command_name, status);
-        lines_rescue(&run);
+        steps_rescue(&run, status);
     }
     tide_trainer_destroy(run.trainer); /* what is still on its way is told before the trace is closed */
     tide_train_predict_close(&run.prediction);

@@ -1,6 +1,7 @@
 /* The checkpoint folder of `tidepool train`, before anything is trained.
  *
- *   1  make the folder, make a file in it and remove it: what can't be written is found now, not at the first save
+ *   1  make the folder, make a file in it and remove it: what can't be written is found now, not at the first save. Lock it: the
+ *      saves of two runs would stand in each other's way
  *   2  find the checkpoint to begin from; what the folder holds beside it must not be another run's, or later and sound
  *   3  play the run's saves through, and compare the room that they need with what is free
  *
@@ -17,8 +18,10 @@
 #include "tools/units.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +46,22 @@ static tide_status folder_probe(const tide_files *files, const char *dir, bool *
     if (error != 0)
         return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be written: %s", dir, strerror(error));
     *folder_made = made;
+    return TIDE_OK;
+}
+
+/* The lock ends with the process, however that ends. Where a file system has no locks (some that are shared), there is none. */
+static tide_status folder_lock(const char *dir, tide_train_folder *folder)
+{
+    const int descriptor = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0)
+        return tide_fail(TIDE_ERROR_IO, "--checkpoint %s: can't be opened: %s", dir, strerror(errno));
+    if (flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        (void)close(descriptor);
+        return tide_fail(TIDE_ERROR_STATE,
+                         "--checkpoint %s: another run saves to it now; take another folder, or wait", dir);
+    }
+    folder->locked = true;
+    folder->lock = descriptor;
     return TIDE_OK;
 }
 
@@ -274,6 +293,8 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
     if (saves)
         status = folder_probe(tide_files_posix(), settings->checkpoint, &folder->made);
     if (status == TIDE_OK && saves)
+        status = folder_lock(settings->checkpoint, folder);
+    if (status == TIDE_OK && saves)
         status = export_check(settings, export);
     if (status == TIDE_OK)
         status = held_check(settings, folder, &from);
@@ -333,6 +354,9 @@ tide_status tide_train_folder_advise(const tide_train_settings *settings, tide_s
 
 void tide_train_folder_close(tide_train_folder *folder)
 {
+    if (folder->locked)
+        (void)close(folder->lock); /* nothing was written through it */
+    folder->locked = false;
     free(folder->damaged);
     folder->damaged = NULL;
     folder->damaged_count = 0;

@@ -8,6 +8,8 @@
 
 typedef struct tide_train_folder {
     bool made;         /* it did not exist */
+    bool locked;       /* by `lock`, a descriptor of the folder */
+    int lock;
     const char *path;  /* --checkpoint's; set where `damaged` is */
     uint64_t *damaged; /* [damaged_count]: steps after that of --resume-from */
     size_t damaged_count;
@@ -15,7 +17,7 @@ typedef struct tide_train_folder {
     char origin[TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
 } tide_train_folder;
 
-/* Without --resume and --resume-from the folder must hold no checkpoint: this run's would be older, or of another run. With
+/* No other run of this host may save to the folder until it is closed. Without --resume and --resume-from the folder must hold no checkpoint: this run's would be older, or of another run. With
  * --resume-from it must be the folder of that checkpoint, or hold none; and what is later there must be damaged, which reads
  * every byte of it. Room must be there for every checkpoint that the run makes, beside what --keep removes and what
  * `export` (NULL: none) needs on the same disk; and that must not have a name in the folder that runs use.

@@ -157,6 +157,8 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     if (status == TIDE_OK)
         status = needs_check(given, "--keep", "--checkpoint");
     if (status == TIDE_OK)
+        status = needs_check(given, "--save-patience", "--checkpoint");
+    if (status == TIDE_OK)
         status = needs_check(given, "--save", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--trace-steps", "--trace");

@@ -47,6 +47,7 @@ typedef struct tide_train_settings {
     const char *checkpoint;
     uint64_t save_every;
     uint64_t keep;
+    uint64_t save_patience; /* seconds */
     int save; /* all, weights */
     bool resume;
     const char *resume_from; /* NULL: not given */

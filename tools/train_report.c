@@ -6,8 +6,11 @@
 #include "offload/module.h"
 #include "tools/units.h"
 
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -248,6 +251,32 @@ void tide_report_pinning(const tide_pinning_times *times, FILE *out)
 
 /* ---- lines ---- */
 
+static const char progress_command[] = "tidepool train";
+
+/* A pipe, a socket or a terminal with nobody at its other end. */
+static bool reader_left(int descriptor)
+{
+    struct pollfd output = {.fd = descriptor, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/* Send a line out. What can't be written is dropped here, lest it come out later as a part of another line. */
+static void line_end(tide_progress *progress)
+{
+    errno = 0;
+    const bool failed_before = ferror(progress->out) != 0;
+    if (fflush(progress->out) == 0 && !failed_before)
+        return;
+    const int error = errno;
+    __fpurge(progress->out);
+    clearerr(progress->out);
+    if (progress->lost++ > 0)
+        return;
+    progress->reader_left = reader_left(fileno(progress->out));
+    fprintf(stderr, "%s: standard output can't be written%s%s; the run goes on without it\n",
+            progress_command, error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
+}
+
 enum { BAR_CELLS = 40 };
 
 static void bar_clear(tide_progress *progress)
@@ -268,7 +297,6 @@ static void bar_draw(tide_progress *progress, uint64_t step, double step_seconds
     cells[BAR_CELLS] = '\0';
     fprintf(progress->out, "[%s] %llu/%llu, about %.0f s left", cells, (unsigned long long)step,
             (unsigned long long)progress->steps, step_seconds * (double)(progress->steps - step));
-    fflush(progress->out);
     progress->bar_shown = true;
 }
 
@@ -280,6 +308,7 @@ void tide_progress_begin(tide_progress *progress, FILE *out, const tide_trainer 
                                 .scales = tide_trainer_state(trainer)->dtype == TIDE_DTYPE_FP16,
                                 .steps = tide_trainer_state(trainer)->steps,
                                 .step_tokens = tide_trainer_plan_get(trainer)->batch_tokens};
+    line_end(progress); /* what was said before the first step */
 }
 
 enum { STALL_TEXT_BYTES = 128 };
@@ -348,7 +377,7 @@ void tide_progress_step(tide_progress *progress, const tide_trainer_report *repo
     sum_add(progress, counters);
     step_print(progress, report, counters);
     bar_draw(progress, report->step, progress->sum.seconds / (double)progress->lines);
-    fflush(progress->out);
+    line_end(progress);
 }
 
 void tide_progress_line(tide_progress *progress, const char *format, ...)
@@ -359,7 +388,20 @@ void tide_progress_line(tide_progress *progress, const char *format, ...)
     vfprintf(progress->out, format, arguments);
     va_end(arguments);
     fputc('\n', progress->out);
-    fflush(progress->out);
+    line_end(progress);
+}
+
+void tide_progress_warn(tide_progress *progress, const char *format, ...)
+{
+    va_list arguments;
+    bar_clear(progress);
+    if (progress->out != NULL)
+        fflush(progress->out);
+    fprintf(stderr, "%s: ", progress_command);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
 }
 
 void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan)
@@ -384,9 +426,19 @@ void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan)
 
 void tide_progress_close(tide_progress *progress)
 {
-    if (progress->bar_shown)
+    if (progress->bar_shown) {
         fputc('\n', progress->out);
+        line_end(progress);
+    }
     progress->bar_shown = false;
+}
+
+bool tide_progress_arrived(const tide_progress *progress)
+{
+    if (progress->lost == 0 || progress->reader_left)
+        return true;
+    fprintf(stderr, "%s: standard output could not be written whole\n", progress_command);
+    return false;
 }
 
 /* ---- what takes seconds at start ---- */

@@ -17,9 +17,12 @@ TIDE_NODISCARD tide_status tide_report_plan(const tide_trainer_plan *plan, FILE 
  * Nothing where nothing was pinned. */
 void tide_report_pinning(const tide_pinning_times *times, FILE *out);
 
-/* Lines of a run. On a terminal a progress bar stands below the last line. */
+/* Lines of a run. On a terminal a progress bar stands below the last line. No line that can't be written ends a run: the first
+ * one is told on standard error, and the next one is tried again. */
 typedef struct tide_progress {
     FILE *out;
+    uint64_t lost;    /* lines that could not be written */
+    bool reader_left; /* when the first of them was lost */
     bool terminal;
     bool bar_shown;
     bool computes;  /* false on the null device: no loss */
@@ -37,10 +40,14 @@ void tide_progress_step(tide_progress *progress, const tide_trainer_report *repo
                         const tide_pool_counters *counters);
 /* Any other line: printf's arguments, without the newline. */
 void tide_progress_line(tide_progress *progress, const char *format, ...) TIDE_PRINTF(2, 3);
+/* A line on standard error, "tidepool train: ..." */
+void tide_progress_warn(tide_progress *progress, const char *format, ...) TIDE_PRINTF(2, 3);
 /* Take the bar away and print what the steps with a line came to: the sums of their lines. */
 void tide_progress_end(tide_progress *progress, const tide_pool_plan *plan);
 /* Leave the terminal with nothing half-written on it. Also before tide_progress_begin, on zeros. */
 void tide_progress_close(tide_progress *progress);
+/* Whether all lines were written, or nobody reads them any more. If not, a line on standard error says so. */
+bool tide_progress_arrived(const tide_progress *progress);
 
 /* ---- what takes seconds at start ---- */
 

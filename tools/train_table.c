@@ -65,13 +65,16 @@ static const tide_option options[] = {
      .value = "8",
      .help = "the trace keeps the warm-up and the last N steps, or all"},
     {.name = "--checkpoint", .kind = TIDE_OPTION_TEXT, .offset = AT(checkpoint), .metavar = "DIR",
-     .help = "save here at the end and on SIGINT or SIGTERM"},
+     .help = "save here at the end, on SIGINT, SIGTERM and SIGHUP, and on SIGUSR1 while the run goes on"},
     {.name = "--save-every", .kind = TIDE_OPTION_COUNT, .offset = AT(save_every), .metavar = "N",
      .least = 1, .most = 1e12, .value_help = "at the end only",
      .help = "save every N steps"},
     {.name = "--keep", .kind = TIDE_OPTION_COUNT, .offset = AT(keep), .metavar = "K", .most = 1000000,
      .value = "2",
      .help = "how many checkpoints stay; 0: all"},
+    {.name = "--save-patience", .kind = TIDE_OPTION_COUNT, .offset = AT(save_patience), .metavar = "SECONDS",
+     .most = 1e9, .value = "600",
+     .help = "how long the last save is tried again where there is no room, say"},
     {.name = "--save", .kind = TIDE_OPTION_CHOICE, .offset = AT(save), .metavar = "all|weights", .value = "all",
      .help = "what a checkpoint holds; weights: no moments, a third of the bytes, and no run goes on from it to the last bit"},
     {.name = "--resume", .kind = TIDE_OPTION_FLAG, .offset = AT(resume),
@@ -126,11 +129,17 @@ const tide_page tide_train_page = {
                    "least that works. Then it prints how training goes: loss, tokens a second, for how much "
                    "of the time compute stood "
                    "still and what for, and what was moved.\n\n"
-                   "SIGINT and SIGTERM finish the step, save if --checkpoint is given, and end the run with "
-                   "exit status 0; the same "
-                   "signal once more ends it at once.",
-    .statuses = "0\tthe run is done, or a signal ended it between two steps\n"
-                "1\ta failure; one line on standard error tells it\n"
+                   "SIGINT, SIGTERM, SIGHUP and SIGXCPU finish the step, save if --checkpoint is given, and end the run "
+                   "with exit status 0; a second SIGINT or SIGTERM ends it at once. A SIGHUP that is ignored at start, as "
+                   "under nohup, stays ignored. SIGUSR1 and SIGUSR2, which batch systems send before they end a job, "
+                   "save after the step, and the run goes on.\n\n"
+                   "A run is not lost to its outputs. Where standard output, --metrics or a save can't be written, a line on "
+                   "standard error says so and the run goes on: the next line and the next save are tried again. The "
+                   "last save is tried again for as long as --save-patience says. A run that fails otherwise, "
+                   "because its data was changed under it, say, saves its last complete step before it ends.",
+    .statuses = "0\tthe run is done, or a signal ended it between two steps; a reader of its output that left is no failure\n"
+                "1\ta failure; one line on standard error tells it. Also where the run is done and lines of standard output "
+                "or --metrics, or its last save, could not be written\n"
                 "2\ta command line that makes no sense; one line on standard error says what would",
     .environment =
         "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for first\n"

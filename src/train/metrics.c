@@ -17,6 +17,8 @@ enum { TAIL_BYTES = TIDE_METRICS_LINE_BYTES };
 
 struct tide_metrics {
     tide_output_file file;
+    uint64_t lost;    /* lines */
+    bool reader_left; /* when the first of them was lost */
     char line[TIDE_METRICS_LINE_BYTES];
 };
 
@@ -109,29 +111,48 @@ bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const
     return complete;
 }
 
-static tide_status bytes_write(tide_metrics *metrics, const char *text, size_t bytes)
+/* 0 or an errno; *wrote: bytes that went out. */
+static int bytes_write(int descriptor, const char *text, size_t bytes, size_t *wrote)
 {
-    while (bytes > 0) {
-        ssize_t wrote = write(metrics->file.descriptor, text, bytes);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return tide_output_file_failed(&metrics->file, "can't be written", errno);
-        text += wrote;
-        bytes -= (size_t)wrote;
+    *wrote = 0;
+    while (*wrote < bytes) {
+        const ssize_t done = write(descriptor, text + *wrote, bytes - *wrote);
+        if (done < 0 && errno != EINTR)
+            return errno;
+        *wrote += done > 0 ? (size_t)done : 0;
     }
-    return TIDE_OK;
+    return 0;
+}
+
+/* Take the written part of a lost line out of a regular file again. */
+static void part_remove(int descriptor, size_t wrote)
+{
+    const off_t end = lseek(descriptor, 0, SEEK_CUR);
+    if (wrote > 0 && end >= (off_t)wrote && ftruncate(descriptor, end - (off_t)wrote) == 0)
+        (void)lseek(descriptor, end - (off_t)wrote, SEEK_SET); /* within the file: it can't fail */
 }
 
 tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report, uint64_t tokens,
                               const tide_pool_counters *counters)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, wrote = 0;
     assert(metrics->file.begun);
     bool complete = tide_metrics_line(report, tokens, counters, metrics->line, &bytes);
     assert(complete && "29 numbers of at most 24 characters and their names fit");
     (void)complete;
-    return bytes_write(metrics, metrics->line, bytes);
+    const int error = bytes_write(metrics->file.descriptor, metrics->line, bytes, &wrote);
+    if (error == 0)
+        return TIDE_OK;
+    part_remove(metrics->file.descriptor, wrote);
+    metrics->reader_left = metrics->lost == 0 ? error == EPIPE : metrics->reader_left;
+    metrics->lost++;
+    return tide_output_file_failed(&metrics->file, "can't be written", error);
+}
+
+uint64_t tide_metrics_lost(const tide_metrics *metrics, bool *reader_left)
+{
+    *reader_left = metrics->reader_left;
+    return metrics->lost;
 }
 
 tide_status tide_metrics_close(tide_metrics *metrics)

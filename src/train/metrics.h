@@ -36,9 +36,13 @@ enum { TIDE_METRICS_LINE_BYTES = 2048 };
 bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const tide_pool_counters *counters,
                        char text[TIDE_METRICS_LINE_BYTES], size_t *bytes);
 
-/* Write a step's line, in one write. `tokens` are the step's own. IO. */
+/* Write a step's line, in one write. `tokens` are the step's own. IO: this line is lost. A regular file still holds whole lines
+ * only, and the next call tries again. */
 TIDE_NODISCARD tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *report,
                                              uint64_t tokens, const tide_pool_counters *counters);
+
+/* Lines that could not be written. *reader_left: the first of them because nobody reads the pipe any more. */
+uint64_t tide_metrics_lost(const tide_metrics *metrics, bool *reader_left);
 
 /* Close the file; without a begin it is as it was before open. NULL is allowed. IO if the last bytes could not
  * be written. */

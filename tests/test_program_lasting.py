@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""A run lasts: whatever it can't write, whoever stops reading it, whichever signal comes, what it has trained is saved.
+
+usage: test_program_lasting.py PROGRAM FILE_FAULTS      prints TAP
+FILE_FAULTS is the library of preload/, which makes calls on files fail by rules.
+"""
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+from test_program import MADE, TIMEOUT_S, Bench, Run, die_with_parent, metrics_read, weights
+
+ENDLESS = 1000000  # steps: a run that ends because it is asked to
+LAST = 6           # step of a run that comes to its end
+
+
+class Lasting(Bench):
+    def __init__(self, program, faults):
+        super().__init__(program, False)
+        self.faults = faults
+        self.runs = 0
+
+    def options(self, steps, *more):
+        return ["--model", self.tiny, "--data", self.text, "--steps", steps, "--batch-tokens", 128, "--seq-len", 32, "--eval-every", 0,
+                "--sample", 0, "--chunk-size", "256KiB", *more]
+
+    def new(self, name):
+        self.runs += 1
+        return self.folder / f"{name}-{self.runs}"
+
+    def start(self, *options, faults=None, stdout=subprocess.PIPE, limits=die_with_parent, **more):
+        """A run in the background, line by line."""
+        environment = dict(os.environ)
+        if faults is not None:
+            environment.update(LD_PRELOAD=self.faults, TIDE_FILE_FAULTS=str(faults))
+        return subprocess.Popen(self.command(*options), stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=limits,
+                                env=environment, **more)
+
+
+def until(lines, mark):
+    """What is said up to a line with `mark`; all of it if there is none."""
+    said = []
+    for line in lines:
+        said.append(line)
+        if mark in line:
+            break
+    return "".join(said)
+
+
+def ended(process):
+    """What else it says, and its exit status."""
+    try:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        err += f"killed after {TIMEOUT_S} s\n"
+    return process.returncode, out, MADE.sub("", err)
+
+
+def steps_in(folder):
+    """Saved in a folder, hidden names too: nothing else may be there."""
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def rules(bench, *lines):
+    path = bench.new("rules")
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+# ---- readers that leave ----
+
+def readers(bench):
+    saved, metrics = bench.new("saved"), bench.new("metrics")
+    process = bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", metrics))
+    first = process.stdout.readline()
+    process.stdout.close()
+    err = process.stderr.read()
+    status = process.wait(TIMEOUT_S)
+    bench.tap.ok(first != "" and status == 0 and steps_in(saved) == [f"step-{LAST}"] and len(metrics_read(metrics)) == LAST,
+                 "a reader that leaves after a line: the run comes to its end, saves and exits 0", f"{status}\n{err}")
+    lines = MADE.sub("", err).splitlines()
+    bench.tap.ok(len(lines) == 1 and "standard output can't be written" in lines[0] and "goes on without it" in lines[0],
+                 "and says once that output is lost", err)
+
+    saved = bench.new("saved")
+    process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
+    until(process.stdout, "step 2/")
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    status = process.wait(TIMEOUT_S)
+    bench.tap.ok(status == 0 and len(steps_in(saved)) == 1, "Ctrl-C that ends both readers, too: saved, status 0",
+                 f"{status} {steps_in(saved)}")
+
+    saved = bench.new("saved")
+    reader, writer = os.pipe()
+    process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved, "--metrics", f"/dev/fd/{writer}"), pass_fds=[writer],
+                          stdout=subprocess.DEVNULL)
+    os.close(writer)
+    os.read(reader, 1)
+    os.close(reader)
+    said = until(process.stderr, "metrics file")
+    process.send_signal(signal.SIGTERM)
+    status, _, err = ended(process)
+    bench.tap.ok(status == 0 and len(steps_in(saved)) == 1 and "Broken pipe; the run goes on without it" in said and err == "",
+                 "a reader of the metrics that leaves: one line, saved, status 0", f"{status}\n{said}{err}")
+
+
+def full_outputs(bench):
+    saved, metrics = bench.new("saved"), bench.new("metrics")
+    options = bench.options(LAST, "--checkpoint", saved, "--metrics", metrics)
+    with open("/dev/full", "wb") as full:
+        status, _, err = ended(bench.start(*options, stdout=full))
+    bench.tap.ok(status == 1 and steps_in(saved) == [f"step-{LAST}"] and len(metrics_read(metrics)) == LAST and
+                 len(err.splitlines()) == 2 and "goes on without it" in err and err.endswith("standard output could not be written whole\n"),
+                 "standard output on a full disk: said, the run comes to its end and saves, status 1", f"{status}\n{err}")
+
+    def closed():
+        die_with_parent()
+        os.close(1)
+    saved, metrics = bench.new("saved"), bench.new("metrics")
+    process = bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", metrics), stdout=None, limits=closed)
+    status, _, err = ended(process)
+    bench.tap.ok(status == 1 and steps_in(saved) == [f"step-{LAST}"] and len(metrics_read(metrics)) == LAST and "standard output" in err,
+                 "standard output that was closed: no other file is written in its place", f"{status}\n{err}")
+
+    # Of the third line a half is written; with it two more are lost, and the sixth is written again.
+    saved, metrics = bench.new("saved"), bench.new("metrics")
+    faults = rules(bench, f"half 1 3 3 {metrics.name}", f"write {errno.ENOSPC} 4 6 {metrics.name}")
+    status, out, err = ended(bench.start(*bench.options(8, "--checkpoint", saved, "--metrics", metrics), faults=faults))
+    lines = err.splitlines()
+    bench.tap.ok(status == 1 and steps_in(saved) == ["step-8"] and len(lines) == 2 and "No space left" in lines[0] and
+                 "goes on without it" in lines[0] and "3 lines could not be written" in lines[1],
+                 "metrics on a full disk: said once and at the end, all saved, status 1", f"{status}\n{out}{err}")
+    bench.tap.ok(metrics.read_text().endswith("}\n") and [row["step"] for row in metrics_read(metrics)] == [1, 2, 6, 7, 8],
+                 "and the file holds whole lines", metrics.read_text())
+
+
+# ---- signals ----
+
+def ends(bench):
+    for number in (signal.SIGHUP, signal.SIGXCPU):
+        saved = bench.new("saved")
+        process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
+        until(process.stdout, "step 2/")
+        process.send_signal(number)
+        process.send_signal(number)  # a closed terminal's comes twice
+        status, out, err = ended(process)
+        name = signal.Signals(number).name
+        bench.tap.ok(status == 0 and f"{name}: stopped after step" in out and len(steps_in(saved)) == 1 and err == "",
+                     f"{name} finishes the step, saves and exits 0", f"{status}\n{out[-2000:]}{err}")
+
+    def nohup():
+        die_with_parent()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    saved = bench.new("saved")
+    process = bench.start(*bench.options(50, "--checkpoint", saved), limits=nohup)
+    until(process.stdout, "step 2/")
+    process.send_signal(signal.SIGHUP)
+    status, out, err = ended(process)
+    bench.tap.ok(status == 0 and steps_in(saved) == ["step-50"], "under nohup SIGHUP stays ignored", f"{status}\n{out[-2000:]}{err}")
+
+    def cpu_second():
+        die_with_parent()
+        resource.setrlimit(resource.RLIMIT_CPU, (1, 60))
+    saved = bench.new("saved")
+    status, out, err = ended(bench.start(*bench.options(ENDLESS, "--checkpoint", saved), limits=cpu_second))
+    bench.tap.ok(status == 0 and "SIGXCPU: stopped" in out and len(steps_in(saved)) == 1,
+                 "processor time that is used up (ulimit -t) ends it as well", f"{status}\n{out[-2000:]}{err}")
+
+
+def asks(bench):
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        name = signal.Signals(number).name
+        saved = bench.new("saved")
+        process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
+        until(process.stdout, "step 2/")
+        process.send_signal(number)
+        said = until(process.stdout, "saved ")
+        more = until(process.stdout, "step ")  # it goes on
+        process.send_signal(signal.SIGTERM)
+        status, out, err = ended(process)
+        bench.tap.ok(status == 0 and "saved " in said and "step " in more and "SIGTERM: stopped" in out and len(steps_in(saved)) == 2,
+                     f"{name} saves, and the run goes on", f"{status}\n{said[-1000:]}{more}{out[-1000:]}{err}")
+    process = bench.start(*bench.options(ENDLESS))
+    until(process.stdout, "step 2/")
+    process.send_signal(signal.SIGUSR1)
+    said = until(process.stdout, "SIGUSR1")
+    more = until(process.stdout, "step ")
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    bench.tap.ok(status == 0 and "SIGUSR1: nothing was saved: there is no --checkpoint" in said and "step " in more and err == "",
+                 "without --checkpoint SIGUSR1 makes one line", f"{status}\n{said[-1000:]}{out[-1000:]}{err}")
+
+
+# ---- saves that fail ----
+
+REFUSALS = (("no room", f"write {errno.ENOSPC}", "No space left"), ("a quota", f"write {errno.EDQUOT}", "quota"),
+            ("a disk that fails to sync", f"fsync {errno.EIO}", "Input/output"), ("a disk that was made read-only", f"mkdir {errno.EROFS}", "Read-only"),
+            ("a stale handle", f"open {errno.ESTALE}", "Stale"), ("a rename that fails", f"rename {errno.EIO}", "Input/output"))
+
+
+def failing_saves(bench):
+    whole = bench.new("saved")
+    status, out, err = ended(bench.start(*bench.options(LAST, "--checkpoint", whole)))
+    bench.tap.ok(status == 0, "the undisturbed run", f"{status}\n{out}{err}")
+    for name, rule, told in REFUSALS:
+        saved = bench.new("saved")
+        faults = rules(bench, f"{rule} 1 1000000 {saved.name}/.tmp-4-")
+        options = bench.options(LAST, "--checkpoint", saved, "--save-every", 2, "--keep", 0)
+        status, out, err = ended(bench.start(*options, faults=faults))
+        lines = err.splitlines()
+        bench.tap.ok(status == 0 and steps_in(saved) == ["step-2", "step-6"] and len(lines) == 1 and told in lines[0] and
+                     f"{saved}/step-2 is kept, and the run goes on" in lines[0] and weights(saved, LAST) == weights(whole, LAST),
+                     f"{name} at a save in the middle: said, the run goes on, status 0", f"{status} {steps_in(saved)}\n{out}{err}")
+
+
+def last_saves(bench):
+    saved = bench.new("saved")
+    faults = rules(bench, f"write {errno.ENOSPC} 1 1000000 {saved.name}/.tmp-{LAST}-")
+    process = bench.start(*bench.options(LAST, "--checkpoint", saved, "--save-every", 2), faults=faults)
+    said = until(process.stderr, "tried again")
+    faults.unlink()
+    status, out, err = ended(process)
+    bench.tap.ok(status == 0 and f"step-{LAST}" in steps_in(saved) and "step-4 is kept; tried again for 600 s (--save-patience)" in said,
+                 "a last save without room waits until there is some, status 0", f"{status} {steps_in(saved)}\n{out}{said}{err}")
+    for kept in (True, False):
+        saved = bench.new("saved")
+        faults = rules(bench, f"write {errno.ENOSPC} 1 1000000 {saved.name}/.tmp-{LAST}-")
+        every = ("--save-every", 4) if kept else ()
+        status, out, err = ended(bench.start(*bench.options(LAST, "--checkpoint", saved, *every, "--save-patience", 1), faults=faults))
+        lines = err.splitlines()
+        words = f"step {LAST} is not saved, " + (f"{saved}/step-4 is kept" if kept else "no checkpoint was made before")
+        bench.tap.ok(status == 1 and steps_in(saved) == (["step-4"] if kept else []) and len(lines) == 2 and words in lines[1],
+                     f"patience that ends: status 1, {'what is kept' if kept else 'that nothing is kept'}", f"{status} {steps_in(saved)}\n{out}{err}")
+    saved = bench.new("saved")
+    faults = rules(bench, f"write {errno.ENOSPC} 1 1000000 {saved.name}/.tmp-{LAST}-")
+    process = bench.start(*bench.options(LAST, "--checkpoint", saved), faults=faults)
+    said = until(process.stderr, "tried again")
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    bench.tap.ok(status == 1 and f"step {LAST} is not saved" in err, "a signal ends the patience", f"{status}\n{out}{said}{err}")
+
+
+# ---- other disasters ----
+
+def deleted_folder(bench):
+    saved = bench.new("saved")
+    process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
+    until(process.stdout, "step 2/")
+    shutil.rmtree(saved)
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    bench.tap.ok(status == 0 and len(steps_in(saved)) == 1, "a checkpoint folder that was deleted is made again",
+                 f"{status} {steps_in(saved)}\n{out[-1000:]}{err}")
+
+
+def read_only(bench):
+    """A disk that is remounted read-only by the system, as after an error, and mended."""
+    mount, said = bench.new("mount"), bench.new("said")
+    mount.mkdir()
+    probe = subprocess.run(["unshare", "-rm", "true"], stderr=subprocess.DEVNULL, check=False) if shutil.which("unshare") else None
+    if probe is None or probe.returncode != 0:
+        bench.tap.skip("a disk that is remounted read-only", "mounting is not allowed here")
+        return
+    inner = (f'mount -t tmpfs -o size=64m tmpfs "{mount}" || exit 9; timeout -s KILL {TIMEOUT_S} "$@" 2> "{said}" & run=$!; '
+             f'until test -d "{mount}/saved/step-20"; do sleep 0.01; done; until mount -o remount,ro "{mount}" 2> /dev/null; do sleep 0.01; done; '
+             f'until grep -q "goes on to its next save" "{said}"; do sleep 0.01; done; mount -o remount,rw "{mount}"; '
+             f'kill -TERM $run; wait $run; status=$?; ls -A "{mount}/saved" >&2; exit $status')
+    options = bench.options(ENDLESS, "--save-every", 20, "--checkpoint", mount / "saved")
+    run = Run(["unshare", "-rm", "sh", "-c", inner, "sh", *bench.command(*options)])
+    names = run.err.split()
+    bench.tap.ok(run.status == 0 and "Read-only" in said.read_text() and names and all(name.startswith("step-") for name in names),
+                 "a disk that is remounted read-only, and mended: the run goes on and saves", f"{run.status}\n{run.out[-1000:]}{run.err}{said.read_text()[:2000]}")
+
+
+def second_run(bench):
+    saved = bench.new("saved")
+    process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved))
+    until(process.stdout, "step 2/")
+    second = Run(bench.command(*bench.options(LAST, "--checkpoint", saved, "--resume")))
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    bench.tap.ok(second.status == 1 and len(second.err.splitlines()) == 1 and "another run saves to it now" in second.err,
+                 "a second run on the folder is refused", second)
+    bench.tap.ok(status == 0 and len(steps_in(saved)) == 1, "and the first is undisturbed", f"{status}\n{out[-1000:]}{err}")
+
+
+def clock_back(bench):
+    whole, saved = bench.new("saved"), bench.new("saved")
+    metrics = bench.new("metrics"), bench.new("metrics")
+    ended(bench.start(*bench.options(LAST, "--checkpoint", whole, "--metrics", metrics[0])))
+    os.environ["TIDE_CLOCK_BACK"] = "1"
+    trace = bench.new("trace")
+    status, out, err = ended(bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", metrics[1], "--trace", trace),
+                                         faults=bench.folder / "no-rules"))
+    del os.environ["TIDE_CLOCK_BACK"]
+    rows = metrics_read(metrics[1])
+    bench.tap.ok(status == 0 and err == "" and weights(saved, LAST) == weights(whole, LAST) and all(row["step_seconds"] > 0 for row in rows),
+                 "a clock that is set back at every look changes nothing", f"{status}\n{out}{err}")
+
+
+def main():
+    bench = Lasting(*sys.argv[1:])
+    try:
+        for part in (readers, full_outputs, ends, asks, failing_saves, last_saves, deleted_folder, read_only, second_run, clock_back):
+            part(bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main()
