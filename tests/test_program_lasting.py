@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 from test_program import MADE, TIMEOUT_S, Bench, Run, die_with_parent, metrics_read, weights
 
@@ -37,8 +38,12 @@ class Lasting(Bench):
         environment = dict(os.environ)
         if faults is not None:
             environment.update(LD_PRELOAD=self.faults, TIDE_FILE_FAULTS=str(faults))
-        return subprocess.Popen(self.command(*options), stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=limits,
-                                env=environment, **more)
+        process = subprocess.Popen(self.command(*options), stdout=stdout, stderr=subprocess.PIPE, text=True, preexec_fn=limits,
+                                   env=environment, **more)
+        watchdog = threading.Timer(TIMEOUT_S, process.kill)  # of a run that waits for ever
+        watchdog.daemon = True
+        watchdog.start()
+        return process
 
 
 def until(lines, mark):
