@@ -353,11 +353,14 @@ static void shards(void **unused)
 {
     (void)unused;
     char path[] = "/tmp/tidepool-fuzz-XXXXXX";
-    char sound[2][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {{0}}; /* of uint16 and of uint32 tokens */
+    enum { NARROW, WIDE, HEADERLESS, KINDS };
+    char sound[KINDS][TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40] = {{0}}; /* of uint16, of uint32, without a header */
+    static const size_t sound_bytes[KINDS] = {TIDE_DATA_SHARD_HEADER_BYTES + 2 * 40,
+                                              TIDE_DATA_SHARD_HEADER_BYTES + 4 * 40, 4 * 40};
     const uint32_t headers[2][3] = {{TIDE_DATA_SHARD_MAGIC, TIDE_DATA_SHARD_VERSION, 40},
                                     {TIDE_DATA_WIDE_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_VERSION, 40}};
     fuzz run;
-    unsigned accepted[2] = {0}, refused = 0;
+    unsigned accepted[KINDS] = {0}, refused = 0;
     for (int wide = 0; wide < 2; wide++)
         memcpy(sound[wide], headers[wide], sizeof headers[wide]);
     int descriptor = mkstemp(path);
@@ -366,14 +369,16 @@ static void shards(void **unused)
         tide_data_options options = {.path = path, .vocab_size = 256, .seq_len = 4};
         tide_data *data = NULL;
         int32_t inputs[16], targets[16];
-        const bool wide = round / 4 % 2 == 1;
-        fuzz_mutate(&run, round, sound[wide], sizeof sound[wide] - (wide ? 0 : 2 * 40));
+        const uint64_t kind = round / 4 % KINDS;
+        fuzz_mutate(&run, round, sound[kind], sound_bytes[kind]);
+        if (kind == HEADERLESS)
+            options.encoding = fuzz_draw(&run, 2) == 0 ? TIDE_DATA_ENCODING_U16 : TIDE_DATA_ENCODING_U32;
         if (round % 4 == 1) /* aim at the fields */
             run.text[fuzz_draw(&run, 12)] = (char)fuzz_draw(&run, 256);
         assert_int_equal(ftruncate(descriptor, 0), 0);
         assert_int_equal(pwrite(descriptor, run.text, run.bytes, 0), run.bytes);
         tide_status status = tide_data_open(&options, &data);
-        accepted[wide] += status == TIDE_OK;
+        accepted[kind] += status == TIDE_OK;
         refused += status != TIDE_OK;
         if (status != TIDE_OK) {
             assert_refusal(status);
@@ -387,7 +392,7 @@ static void shards(void **unused)
     }
     close(descriptor);
     unlink(path);
-    assert_true(accepted[0] > 0 && accepted[1] > 0 && refused > 0);
+    assert_true(accepted[NARROW] > 0 && accepted[WIDE] > 0 && accepted[HEADERLESS] > 0 && refused > 0);
 }
 
 int main(void)

@@ -2,25 +2,32 @@
  *
  *     shard 0      | s0 | s1 | s2 |tail|          stride seq_len; a sequence's last target is the next one's first
  *     shard 1      | s3 | s4 |t|                  token; sequences never cross shards
- *     sequences    0 ............ training | validation (the last 5%, at least one)
+ *     sequences    0 ............ training | validation
+ *
+ * Validation sequences come from files of their own, which then stand behind the training files, or are the
+ * last 5% of the training files' sequences, at least one.
  *
  * Order. Position p = step x sequences + i of the training stream belongs to epoch p / T and is sequence
- * permutation(seed, epoch)[p mod T], T being the number of training sequences. The permutation is a function,
- * not a table (random.c), so memory does not grow with the data and step 10^6 costs what step 0 costs.
+ * permutation(seed, epoch)[p mod T], T being the number of training sequences. The permutation is a
+ * function, not a table (random.c), so memory does not grow with the data and step 10^6 costs what step 0
+ * costs.
  *
  * Vocabulary. Every batch is checked while it is copied, always: the copy touches each token anyway, the
- * check is one maximum a token, and it also holds when the file is changed under the map after open. A check
- * of everything at open only would read a 20 GB set from disk before step 1 and still prove nothing about
- * step 2. But a wrong vocabulary should not surface in the middle of a long run, so open checks the first 512
- * MiB (0.1 s when cached): the mistake is systematic and shows there.
+ * check is one maximum a token, and it also holds when the file is changed after open. A check of everything
+ * at open only would read a 20 GB set from disk before step 1 and still prove nothing about step 2. But a
+ * wrong vocabulary should not surface in the middle of a long run, so open checks the first 512 MiB (0.3 s
+ * when cached): the mistake is systematic and shows there.
+ *
+ * Changed files. Another process may write to a file while a run reads it. A resumed run could not repeat a
+ * batch that mixes old and new content, so data.c verifies a file after each sequence that it read from it.
  */
 #include "src/data/data.h"
 
 #include "src/data/random.h"
+#include "src/data/shard_folder.h"
 #include "src/data/token_file.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -29,10 +36,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define FINGERPRINT_WHOLE_BYTES  (64ull << 20)
-#define FINGERPRINT_WINDOW_BYTES 4096ull
-
-enum { FINGERPRINT_WINDOWS = 64, COUNTED_AT_ONCE = 1024 };
+enum { COUNTED_AT_ONCE = 1024 };
 
 typedef struct data_shard {
     tide_token_file file;
@@ -43,6 +47,9 @@ typedef struct data_shard {
 struct tide_data {
     data_shard *shards;
     size_t shard_count;
+    size_t training_shards; /* they stand first; the others are for validation, none where 5% is held out */
+    tide_data_split split;
+    uint64_t fingerprint;
     uint32_t vocab_size;
     uint32_t seq_len;
     uint64_t seed;
@@ -59,8 +66,12 @@ bool tide_data_is_valid(const tide_data *data)
     for (size_t i = 0; i < data->shard_count; i++) {
         if (data->shards[i].first_sequence != sequences)
             return false;
+        if (i == data->training_shards && data->training_sequences != sequences)
+            return false;
         sequences += data->shards[i].sequences;
     }
+    if ((data->split == TIDE_DATA_SPLIT_HELD_OUT) != (data->training_shards == data->shard_count))
+        return false;
     return data->validation_sequences > 0 &&
            data->training_sequences + data->validation_sequences == sequences;
 }
@@ -71,6 +82,8 @@ static tide_status options_check(const tide_data_options *options)
 {
     if (options->path == NULL || options->path[0] == '\0')
         return tide_fail(TIDE_ERROR_ARGUMENT, "data: the path is empty");
+    if (options->eval_path != NULL && options->eval_path[0] == '\0')
+        return tide_fail(TIDE_ERROR_ARGUMENT, "validation data: the path is empty");
     if (options->seq_len == 0 || options->seq_len > INT32_MAX)
         return tide_fail(TIDE_ERROR_ARGUMENT, "data %s: a sequence length of %u is not in 1 .. %d",
                          options->path, options->seq_len, INT32_MAX);
@@ -81,7 +94,7 @@ static tide_status options_check(const tide_data_options *options)
 }
 
 /* Append one file. The caller closes what was appended when a later one fails. */
-static tide_status shard_append(tide_data *data, const char *path)
+static tide_status shard_append(tide_data *data, const char *path, tide_data_encoding encoding)
 {
     data_shard *grown = realloc(data->shards, (data->shard_count + 1) * sizeof *grown);
     if (grown == NULL)
@@ -89,82 +102,108 @@ static tide_status shard_append(tide_data *data, const char *path)
                          data->shard_count + 1);
     data->shards = grown;
     data_shard shard = {0};
-    tide_status status = tide_token_file_open(path, &shard.file);
+    tide_status status = tide_token_file_open(path, encoding, &shard.file);
     if (status != TIDE_OK)
         return status;
     data->shards[data->shard_count++] = shard;
     return TIDE_OK;
 }
 
-static int is_shard_name(const struct dirent *entry)
-{
-    size_t length = strlen(entry->d_name);
-    return length > 4 && entry->d_name[0] != '.' && strcmp(entry->d_name + length - 4, ".bin") == 0;
-}
-
-/* Bytewise, not by locale: the order of the shards must be the same for everybody. */
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static tide_status entry_append(tide_data *data, const char *folder, const char *name)
+static tide_status entry_append(tide_data *data, const char *folder, const char *name,
+                                tide_data_encoding encoding)
 {
     char path[4096];
     int length = snprintf(path, sizeof path, "%s/%s", folder, name);
     if (length < 0 || (size_t)length >= sizeof path)
         return tide_fail(TIDE_ERROR_ARGUMENT, "data %s/%s: the path is longer than %zu bytes", folder, name,
                          sizeof path - 1);
-    return shard_append(data, path);
+    return shard_append(data, path, encoding);
 }
 
-static tide_status folder_append(tide_data *data, const char *folder)
+/* Of a split folder the files for training or for validation, of another all. */
+static tide_status folder_append(tide_data *data, const char *path, bool validation,
+                                 tide_data_encoding encoding, bool *is_split)
 {
-    struct dirent **entries = NULL;
-    int count = scandir(folder, &entries, is_shard_name, by_name);
-    if (count < 0)
-        return tide_fail(TIDE_ERROR_IO, "data %s: the folder can't be read: %s", folder, strerror(errno));
-    tide_status status = TIDE_OK;
-    if (count == 0)
-        status = tide_fail(TIDE_ERROR_CORRUPT, "data %s: the folder holds no *.bin token shards", folder);
-    for (int i = 0; i < count; i++) {
-        if (status == TIDE_OK)
-            status = entry_append(data, folder, entries[i]->d_name);
-        free(entries[i]);
-    }
-    free(entries);
+    tide_shard_folder folder;
+    tide_status status = tide_shard_folder_open(path, &folder);
+    if (status != TIDE_OK)
+        return status;
+    for (size_t i = 0; i < folder.count && status == TIDE_OK; i++)
+        if (!folder.is_split || tide_shard_folder_validates(&folder, i) == validation)
+            status = entry_append(data, path, folder.entries[i]->d_name, encoding);
+    *is_split = folder.is_split;
+    tide_shard_folder_close(&folder);
     return status;
 }
 
-static tide_status files_open(tide_data *data, const char *path)
+static tide_status files_append(tide_data *data, const char *path, bool validation,
+                                tide_data_encoding encoding, bool *is_split)
 {
     struct stat about;
     if (stat(path, &about) != 0)
         return tide_fail(TIDE_ERROR_IO, "data %s: can't be found: %s", path, strerror(errno));
-    return S_ISDIR(about.st_mode) ? folder_append(data, path) : shard_append(data, path);
+    *is_split = false;
+    return S_ISDIR(about.st_mode) ? folder_append(data, path, validation, encoding, is_split)
+                                  : shard_append(data, path, encoding);
 }
 
-static tide_status format_check(const tide_data *data, const char *path)
+static tide_status files_open(tide_data *data, const tide_data_options *options)
 {
-    if (data->shards[0].file.format == TIDE_DATA_FORMAT_BYTES && data->vocab_size < 256)
+    bool is_split;
+    tide_status status = files_append(data, options->path, false, options->encoding, &is_split);
+    if (status != TIDE_OK)
+        return status;
+    data->training_shards = data->shard_count;
+    if (options->eval_path != NULL)
+        data->split = TIDE_DATA_SPLIT_GIVEN;
+    else if (is_split)
+        data->split = TIDE_DATA_SPLIT_NAMED;
+    else
+        return TIDE_OK;
+    const char *validation = options->eval_path != NULL ? options->eval_path : options->path;
+    return files_append(data, validation, true, options->encoding, &is_split);
+}
+
+static bool is_text(const data_shard *shard)
+{
+    return shard->file.format == TIDE_DATA_FORMAT_BYTES;
+}
+
+static tide_status format_check(const tide_data *data, const tide_data_options *options)
+{
+    const data_shard *first = &data->shards[0], *last = &data->shards[data->shard_count - 1];
+    if (is_text(first) && data->vocab_size < 256)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
-            "data %s: text is read as bytes and needs a vocabulary of at least 256, the model's is %u", path,
-            data->vocab_size);
+            "data %s: text is read as bytes and needs a vocabulary of at least 256, the model's is %u",
+            options->path, data->vocab_size);
+    if (is_text(first) != is_text(last))
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "validation data %s: it is %s, and the training data %s is %s: both must be of one kind",
+            options->eval_path, is_text(last) ? "text" : "token ids", options->path,
+            is_text(first) ? "text" : "token ids");
     return TIDE_OK;
 }
 
-/* Share the files out into sequences and those into training and validation. */
-static tide_status sequences_lay_out(tide_data *data, const char *path)
+/* Share files [begin, end) out into sequences that follow `first`; returns how many. */
+static uint64_t shards_lay_out(tide_data *data, size_t begin, size_t end, uint64_t first)
 {
-    uint64_t sequences = 0;
-    for (size_t i = 0; i < data->shard_count; i++) {
+    uint64_t next = first;
+    for (size_t i = begin; i < end; i++) {
         data_shard *shard = &data->shards[i];
-        shard->first_sequence = sequences;
+        shard->first_sequence = next;
         shard->sequences = (shard->file.token_count - 1) / data->seq_len;
-        sequences += shard->sequences;
+        next += shard->sequences;
         data->tokens += shard->file.token_count;
     }
+    return next - first;
+}
+
+/* Of the training data where nothing else is for validation. */
+static tide_status sequences_hold_out(tide_data *data, const char *path)
+{
+    const uint64_t sequences = data->training_sequences;
     if (sequences < 2)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "data %s: %llu tokens are too few: one training and one validation sequence of %u "
@@ -177,6 +216,83 @@ static tide_status sequences_lay_out(tide_data *data, const char *path)
     data->training_sequences = sequences - data->validation_sequences;
     return TIDE_OK;
 }
+
+static tide_status sequences_lay_out(tide_data *data, const tide_data_options *options)
+{
+    data->training_sequences = shards_lay_out(data, 0, data->training_shards, 0);
+    if (data->split == TIDE_DATA_SPLIT_HELD_OUT)
+        return sequences_hold_out(data, options->path);
+    data->validation_sequences =
+        shards_lay_out(data, data->training_shards, data->shard_count, data->training_sequences);
+    const bool trains = data->training_sequences > 0;
+    const char *path = trains && options->eval_path != NULL ? options->eval_path : options->path;
+    if (!trains || data->validation_sequences == 0)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "data %s: no file for %s has the %llu tokens of a sequence of %u", path,
+                         trains ? "validation" : "training", 1ull + data->seq_len, data->seq_len);
+    return TIDE_OK;
+}
+
+/* ---- fingerprint ---- */
+
+static uint64_t fingerprint_begin(const data_shard *first, size_t shards)
+{
+    const uint64_t hash = tide_hash_u64(0x7469646564617461u, (uint64_t)first->file.format);
+    return tide_hash_u64(hash, shards);
+}
+
+/* All sequences train: another order than that of the same files with a part of them held out. */
+static uint64_t fingerprint_all_train(uint64_t hash)
+{
+    return tide_hash_u64(hash, 1);
+}
+
+static tide_status fingerprint_make(tide_data *data)
+{
+    uint64_t hash = fingerprint_begin(&data->shards[0], data->training_shards), apart = 0;
+    tide_status status = TIDE_OK;
+    for (size_t i = 0; i < data->shard_count && status == TIDE_OK; i++)
+        status =
+            tide_token_file_fingerprint(&data->shards[i].file, i < data->training_shards ? &hash : &apart);
+    data->fingerprint = data->split == TIDE_DATA_SPLIT_HELD_OUT ? hash : fingerprint_all_train(hash);
+    return status;
+}
+
+uint64_t tide_data_fingerprint(const tide_data *data)
+{
+    return data->fingerprint;
+}
+
+/* Of a split folder's files as if there were no split: all, in name order, a part of them held out. */
+static tide_status fingerprint_unsplit(const tide_data *data, uint64_t *hash)
+{
+    const data_shard *training = data->shards, *end = data->shards + data->shard_count;
+    const data_shard *first_validation = training + data->training_shards, *validation = first_validation;
+    tide_status status = TIDE_OK;
+    *hash = fingerprint_begin(training, data->shard_count);
+    while (status == TIDE_OK && (training < first_validation || validation < end)) {
+        const bool is_training =
+            validation == end ||
+            (training < first_validation && strcmp(training->file.path, validation->file.path) < 0);
+        status = tide_token_file_hash(is_training ? &training++->file : &validation++->file, hash);
+    }
+    return status;
+}
+
+tide_status tide_data_was_split_otherwise(const tide_data *data, uint64_t fingerprint, bool *was)
+{
+    const data_shard *last = &data->shards[data->training_shards - 1];
+    uint64_t unsplit = 0;
+    *was = fingerprint == (data->split == TIDE_DATA_SPLIT_HELD_OUT ? fingerprint_all_train(data->fingerprint)
+                                                                   : last->file.hash_behind);
+    if (*was || data->split != TIDE_DATA_SPLIT_NAMED)
+        return TIDE_OK;
+    const tide_status status = fingerprint_unsplit(data, &unsplit);
+    *was = status == TIDE_OK && fingerprint == unsplit;
+    return status;
+}
+
+/* ---- opening, all of it ---- */
 
 static tide_status vocabulary_check(const tide_data *data)
 {
@@ -205,13 +321,15 @@ tide_status tide_data_open(const tide_data_options *options, tide_data **data)
     opened->vocab_size = options->vocab_size;
     opened->seq_len = options->seq_len;
     opened->seed = options->seed;
-    status = files_open(opened, options->path);
+    status = files_open(opened, options);
     if (status == TIDE_OK)
-        status = format_check(opened, options->path);
+        status = format_check(opened, options);
     if (status == TIDE_OK)
-        status = sequences_lay_out(opened, options->path);
+        status = sequences_lay_out(opened, options);
     if (status == TIDE_OK)
         status = vocabulary_check(opened);
+    if (status == TIDE_OK)
+        status = fingerprint_make(opened);
     if (status != TIDE_OK) {
         tide_data_close(opened);
         return status;
@@ -234,7 +352,9 @@ void tide_data_close(tide_data *data)
 tide_data_counts tide_data_count(const tide_data *data)
 {
     return (tide_data_counts){.format = data->shards[0].file.format,
-                              .shards = data->shard_count,
+                              .split = data->split,
+                              .shards = data->training_shards,
+                              .validation_shards = data->shard_count - data->training_shards,
                               .tokens = data->tokens,
                               .training_sequences = data->training_sequences,
                               .validation_sequences = data->validation_sequences,
@@ -245,7 +365,7 @@ tide_data_counts tide_data_count(const tide_data *data)
 
 /* The shard that holds a sequence: the last one that begins at or before it. A shard of no sequences begins
  * where the next one does, so "the last" skips it. */
-static const data_shard *sequence_shard(const tide_data *data, uint64_t sequence)
+static data_shard *sequence_shard(const tide_data *data, uint64_t sequence)
 {
     size_t low = 0, high = data->shard_count;
     while (high - low > 1) {
@@ -255,19 +375,26 @@ static const data_shard *sequence_shard(const tide_data *data, uint64_t sequence
         else
             high = middle;
     }
-    const data_shard *shard = &data->shards[low];
+    data_shard *shard = &data->shards[low];
     assert(sequence - shard->first_sequence < shard->sequences);
     return shard;
 }
 
-static tide_status sequence_copy(const tide_data *data, uint64_t sequence, int32_t *inputs, int32_t *targets)
+/* After a read that came to `status`: that the file was changed is the reason of all that is wrong. */
+static tide_status file_verify(data_shard *shard, tide_status status)
 {
-    const data_shard *shard = sequence_shard(data, sequence);
+    const tide_status verified = tide_token_file_verify(&shard->file);
+    return verified != TIDE_OK ? verified : status;
+}
+
+static tide_status sequence_copy(tide_data *data, uint64_t sequence, int32_t *inputs, int32_t *targets)
+{
+    data_shard *shard = sequence_shard(data, sequence);
     uint64_t first = (sequence - shard->first_sequence) * data->seq_len;
     tide_status status = tide_token_file_copy(&shard->file, first, data->seq_len, data->vocab_size, inputs);
-    if (status != TIDE_OK)
-        return status;
-    return tide_token_file_copy(&shard->file, first + 1, data->seq_len, data->vocab_size, targets);
+    if (status == TIDE_OK)
+        status = tide_token_file_copy(&shard->file, first + 1, data->seq_len, data->vocab_size, targets);
+    return file_verify(shard, status);
 }
 
 static tide_status position_check(uint64_t batch, uint32_t sequences)
@@ -280,7 +407,7 @@ static tide_status position_check(uint64_t batch, uint32_t sequences)
     return TIDE_OK;
 }
 
-tide_status tide_data_batch(const tide_data *data, uint64_t step, uint32_t sequences, int32_t *inputs,
+tide_status tide_data_batch(tide_data *data, uint64_t step, uint32_t sequences, int32_t *inputs,
                             int32_t *targets)
 {
     tide_status status = position_check(step, sequences);
@@ -301,8 +428,8 @@ tide_status tide_data_batch(const tide_data *data, uint64_t step, uint32_t seque
     return status;
 }
 
-tide_status tide_data_validation_batch(const tide_data *data, uint64_t index, uint32_t sequences,
-                                       int32_t *inputs, int32_t *targets)
+tide_status tide_data_validation_batch(tide_data *data, uint64_t index, uint32_t sequences, int32_t *inputs,
+                                       int32_t *targets)
 {
     tide_status status = position_check(index, sequences);
     for (uint32_t i = 0; i < sequences && status == TIDE_OK; i++) {
@@ -313,38 +440,12 @@ tide_status tide_data_validation_batch(const tide_data *data, uint64_t index, ui
     return status;
 }
 
-/* ---- what the data is ---- */
+/* ---- what validation losses are compared with ---- */
 
-static uint64_t content_hash(uint64_t hash, const tide_token_file *file)
+/* Count the targets of one validation sequence. */
+static tide_status targets_count(tide_data *data, uint64_t sequence, uint64_t *counts)
 {
-    const uint8_t *content = file->tokens;
-    uint64_t bytes = file->token_count * file->token_bytes;
-    if (bytes <= FINGERPRINT_WHOLE_BYTES)
-        return tide_hash_bytes(hash, content, (size_t)bytes);
-    for (uint64_t window = 0; window < FINGERPRINT_WINDOWS - 1; window++) {
-        uint64_t at = (bytes - FINGERPRINT_WINDOW_BYTES) / (FINGERPRINT_WINDOWS - 1) * window;
-        hash = tide_hash_bytes(hash, content + at, (size_t)FINGERPRINT_WINDOW_BYTES);
-    }
-    return tide_hash_bytes(hash, content + bytes - FINGERPRINT_WINDOW_BYTES,
-                           (size_t)FINGERPRINT_WINDOW_BYTES);
-}
-
-uint64_t tide_data_fingerprint(const tide_data *data)
-{
-    uint64_t hash = tide_hash_u64(0x7469646564617461u, (uint64_t)data->shards[0].file.format);
-    hash = tide_hash_u64(hash, data->shard_count);
-    for (size_t i = 0; i < data->shard_count; i++) {
-        hash = tide_hash_u64(hash, data->shards[i].file.token_count);
-        hash = content_hash(hash, &data->shards[i].file);
-    }
-    return hash;
-}
-
-/* Count the targets of one validation sequence, in copies: what is checked in the map may be another token a moment later,
- * and have no counter. */
-static tide_status targets_count(const tide_data *data, uint64_t sequence, uint64_t *counts)
-{
-    const data_shard *shard = sequence_shard(data, sequence);
+    data_shard *shard = sequence_shard(data, sequence);
     const uint64_t first = (sequence - shard->first_sequence) * data->seq_len + 1;
     int32_t tokens[COUNTED_AT_ONCE];
     tide_status status = TIDE_OK;
@@ -354,7 +455,7 @@ static tide_status targets_count(const tide_data *data, uint64_t sequence, uint6
         for (uint64_t i = 0; i < part && status == TIDE_OK; i++)
             counts[tokens[i]]++;
     }
-    return status;
+    return file_verify(shard, status);
 }
 
 static double counts_entropy(const uint64_t *counts, uint32_t vocab_size, double total)
@@ -368,7 +469,7 @@ static double counts_entropy(const uint64_t *counts, uint32_t vocab_size, double
     return nats;
 }
 
-tide_status tide_data_unigram_entropy(const tide_data *data, double *nats)
+tide_status tide_data_unigram_entropy(tide_data *data, double *nats)
 {
     uint64_t *counts = calloc(data->vocab_size, sizeof *counts);
     if (counts == NULL)

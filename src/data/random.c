@@ -134,19 +134,31 @@ uint64_t tide_hash_u64(uint64_t hash, uint64_t value)
 
 /* One multiplication for eight bytes; the finalizer of the last word and of the length spreads what it left.
  */
-uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count)
+uint64_t tide_hash_words(uint64_t hash, const void *bytes, size_t count)
 {
-    const uint8_t *at = bytes;
-    size_t left = count;
-    for (; left >= 8; left -= 8, at += 8) {
+    assert(count % 8 == 0);
+    for (const uint8_t *at = bytes, *end = at + count; at < end; at += 8) {
         uint64_t word = 0;
         for (int i = 7; i >= 0; i--)
             word = word << 8 | at[i];
         hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
         hash ^= hash >> 32;
     }
+    return hash;
+}
+
+uint64_t tide_hash_end(uint64_t hash, const void *bytes, size_t count, uint64_t total)
+{
+    const uint8_t *at = bytes;
     uint64_t tail = 0;
-    for (size_t i = left; i > 0; i--)
+    const size_t in_words = count / 8 * 8;
+    hash = tide_hash_words(hash, bytes, in_words);
+    for (size_t i = count; i > in_words; i--)
         tail = tail << 8 | at[i - 1];
-    return tide_hash_u64(tide_hash_u64(hash, tail), count);
+    return tide_hash_u64(tide_hash_u64(hash, tail), total);
+}
+
+uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count)
+{
+    return tide_hash_end(hash, bytes, count, count);
 }

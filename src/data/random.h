@@ -45,6 +45,11 @@ uint64_t tide_permutation_at(const tide_permutation *permutation, uint64_t index
 /* A 64-bit hash of bytes (not cryptographic), chained by `hash`; start with any constant. Independent of byte
  * order. */
 uint64_t tide_hash_bytes(uint64_t hash, const void *bytes, size_t count);
+
+/* The same in pieces: each piece but the last is a multiple of 8 bytes, the last one comes with the total. */
+uint64_t tide_hash_words(uint64_t hash, const void *bytes, size_t count);
+uint64_t tide_hash_end(uint64_t hash, const void *bytes, size_t count, uint64_t total);
+
 uint64_t tide_hash_u64(uint64_t hash, uint64_t value);
 
 #endif

@@ -1,15 +1,23 @@
-/* One mapped file of tokens.
+/* One open file of tokens.
  *
  *     text     every byte is a token
  *     shard    | magic | version | count | 253 x unused | token 0 | token 1 | ...      (llm.c)
  *              '----------- 256 x int32 --------------' '-- uint16 or uint32 --'
+ *     u16, u32 | token 0 | token 1 | ...                                               (nanoGPT)
  *
- * Magic and version say how wide a token is: 20240520, 1 (GPT-2's vocabulary): uint16; 20240801, 7 (Llama 3's): uint32.
- * A folder may hold both. All integers are little-endian and read byte by byte, so the host's order does not matter
- * (compilers make one load of it). The count is taken as unsigned: llm.c writes an int32, so its own shards end at
- * half as many tokens as ours.
+ * Magic and version say how wide a token is: 20240520, 1 (GPT-2's vocabulary): uint16; 20240801, 7 (Llama
+ * 3's): uint32. A folder may hold both. All integers are little-endian and read byte by byte, so the host's
+ * order does not matter (compilers make one load of it). The count is taken as unsigned: llm.c writes an
+ * int32, so its own shards end at half as many tokens as ours.
+ *
+ * Tokens are read by pread, not through a map: a file that another process truncates ends a map's reader
+ * with SIGBUS, and a read of it returns fewer bytes. (A batch of 8 sequences takes 20 us of processor time,
+ * of 4096 tokens each 85 us; by a map 6 and 60.) The descriptor stays open, so a file that is unlinked or
+ * replaced by another of its name is read on as it was.
  */
 #include "src/data/token_file.h"
+
+#include "src/data/random.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -17,13 +25,26 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define HASH_WHOLE_BYTES  (64ull << 20)
+#define HASH_WINDOW_BYTES 4096ull
+
+enum { HASH_WINDOWS = 64, PIECE_BYTES = 8192 /* read at once; of the stack */ };
 
 static uint32_t load_u32(const uint8_t *bytes)
 {
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+static uint32_t load_token(const uint8_t *bytes, uint32_t token_bytes, size_t index)
+{
+    const uint8_t *at = bytes + token_bytes * index;
+    if (token_bytes == 1)
+        return at[0];
+    return token_bytes == 2 ? (uint32_t)at[0] | (uint32_t)at[1] << 8 : load_u32(at);
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -31,6 +52,29 @@ static bool ends_with(const char *text, const char *end)
     size_t text_length = strlen(text), end_length = strlen(end);
     return text_length >= end_length && strcmp(text + text_length - end_length, end) == 0;
 }
+
+static tide_status read_at(const tide_token_file *file, uint64_t at, void *bytes, size_t count)
+{
+    uint8_t *to = bytes;
+    while (count > 0) {
+        const ssize_t got = pread(file->descriptor, to, count, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return tide_fail(TIDE_ERROR_IO, "data %s: can't be read at byte %llu: %s", file->path,
+                             (unsigned long long)at, strerror(errno));
+        if (got == 0)
+            return tide_fail(TIDE_ERROR_CORRUPT,
+                             "data %s: it ends at byte %llu, and had %llu bytes when it was opened",
+                             file->path, (unsigned long long)at, (unsigned long long)file->file_bytes);
+        to += got;
+        at += (uint64_t)got;
+        count -= (size_t)got;
+    }
+    return TIDE_OK;
+}
+
+/* ---- opening ---- */
 
 /* A format of shards. */
 typedef struct shard_kind {
@@ -42,105 +86,158 @@ static const shard_kind shard_kinds[] = {
     {TIDE_DATA_WIDE_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_VERSION, 4},
 };
 
-/* By the magic; NULL: it is none's. */
-static const shard_kind *find_shard_kind(const tide_token_file *file)
+enum { HEADER_FIELDS_BYTES = 12 };
+
+/* What a shard's header says; zeros where the file is shorter. */
+typedef struct shard_header {
+    const shard_kind *kind; /* by the magic; NULL: it is none's */
+    uint32_t magic, version, count;
+    uint64_t need_bytes; /* of the file, where the kind is known */
+} shard_header;
+
+static tide_status read_header(const tide_token_file *file, shard_header *header)
 {
-    for (size_t i = 0; i < sizeof shard_kinds / sizeof shard_kinds[0] && file->map_bytes >= 4; i++) {
-        if (load_u32(file->map) == shard_kinds[i].magic)
-            return &shard_kinds[i];
-    }
-    return NULL;
+    uint8_t bytes[HEADER_FIELDS_BYTES] = {0};
+    const size_t count = file->file_bytes < sizeof bytes ? (size_t)file->file_bytes : sizeof bytes;
+    const tide_status status = read_at(file, 0, bytes, count);
+    if (status != TIDE_OK)
+        return status;
+    *header = (shard_header){
+        .magic = load_u32(bytes), .version = load_u32(bytes + 4), .count = load_u32(bytes + 8)};
+    for (size_t i = 0; i < sizeof shard_kinds / sizeof shard_kinds[0]; i++)
+        if (header->magic == shard_kinds[i].magic)
+            header->kind = &shard_kinds[i];
+    if (header->kind != NULL)
+        header->need_bytes =
+            TIDE_DATA_SHARD_HEADER_BYTES + (uint64_t)header->kind->token_bytes * header->count;
+    return TIDE_OK;
 }
 
-static tide_status read_shard_header(tide_token_file *file)
+static tide_status take_shard(tide_token_file *file, const shard_header *header)
 {
-    if (file->map_bytes < TIDE_DATA_SHARD_HEADER_BYTES)
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "data %s: %zu bytes are too few for a shard's header of %d bytes", file->path,
-                         file->map_bytes, TIDE_DATA_SHARD_HEADER_BYTES);
-    const shard_kind *kind = find_shard_kind(file);
-    uint32_t version = load_u32(file->map + 4), count = load_u32(file->map + 8);
+    const shard_kind *kind = header->kind;
     if (kind == NULL)
+        return tide_fail(
+            TIDE_ERROR_CORRUPT,
+            "data %s: a *.bin file must be a token shard with magic %d (uint16 tokens) or %d "
+            "(uint32), this one has %u; if it is tokens without a header, as nanoGPT writes them, "
+            "say --data-format u16 (or u32)",
+            file->path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_MAGIC, header->magic);
+    if (file->file_bytes < TIDE_DATA_SHARD_HEADER_BYTES)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "data %s: a *.bin file must be a token shard with magic %d (uint16 tokens) or %d "
-                         "(uint32), this one has %u",
-                         file->path, TIDE_DATA_SHARD_MAGIC, TIDE_DATA_WIDE_SHARD_MAGIC, load_u32(file->map));
-    if (version != kind->version)
+                         "data %s: %llu bytes are too few for a shard's header of %d bytes", file->path,
+                         (unsigned long long)file->file_bytes, TIDE_DATA_SHARD_HEADER_BYTES);
+    if (header->version != kind->version)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "data %s: shard version %u; with magic %u only version %u (uint%u tokens) is known",
-                         file->path, version, kind->magic, kind->version, 8 * kind->token_bytes);
-    uint64_t need_bytes = TIDE_DATA_SHARD_HEADER_BYTES + (uint64_t)kind->token_bytes * count;
-    if (need_bytes != file->map_bytes)
+                         file->path, header->version, kind->magic, kind->version, 8 * kind->token_bytes);
+    if (header->need_bytes != file->file_bytes)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "data %s: the header says %u tokens, so %llu bytes, but the file has %zu bytes",
-                         file->path, count, (unsigned long long)need_bytes, file->map_bytes);
-    if (count == 0)
+                         "data %s: the header says %u tokens, so %llu bytes, but the file has %llu bytes",
+                         file->path, header->count, (unsigned long long)header->need_bytes,
+                         (unsigned long long)file->file_bytes);
+    if (header->count == 0)
         return tide_fail(TIDE_ERROR_CORRUPT, "data %s: the shard is empty, its header says 0 tokens",
                          file->path);
     file->format = TIDE_DATA_FORMAT_SHARDS;
-    file->tokens = file->map + TIDE_DATA_SHARD_HEADER_BYTES;
-    file->token_count = count;
+    file->first_byte = TIDE_DATA_SHARD_HEADER_BYTES;
+    file->token_count = header->count;
     file->token_bytes = kind->token_bytes;
     return TIDE_OK;
 }
 
-static tide_status read_layout(tide_token_file *file)
+/* Tokens from the first byte to the last. */
+static void take_all(tide_token_file *file, tide_data_format format, uint32_t token_bytes)
 {
-    if (ends_with(file->path, ".bin") || find_shard_kind(file) != NULL)
-        return read_shard_header(file);
-    file->format = TIDE_DATA_FORMAT_BYTES;
-    file->tokens = file->map;
-    file->token_count = file->map_bytes;
-    file->token_bytes = 1;
+    file->format = format;
+    file->first_byte = 0;
+    file->token_count = file->file_bytes / token_bytes;
+    file->token_bytes = token_bytes;
+}
+
+static tide_status take_headerless(tide_token_file *file, const shard_header *header, uint32_t token_bytes)
+{
+    const bool is_shard = header->kind != NULL && header->version == header->kind->version &&
+                          header->need_bytes == file->file_bytes;
+    if (is_shard)
+        return tide_fail(
+            TIDE_ERROR_CORRUPT,
+            "data %s: it is a token shard with a header, so not --data-format u%u: leave that out",
+            file->path, 8 * token_bytes);
+    if (file->file_bytes % token_bytes != 0)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "data %s: its %llu bytes are no whole number of uint%u tokens (--data-format u%u)",
+                         file->path, (unsigned long long)file->file_bytes, 8 * token_bytes, 8 * token_bytes);
+    take_all(file, TIDE_DATA_FORMAT_HEADERLESS, token_bytes);
     return TIDE_OK;
 }
 
-/* Map the whole file; the mapping outlives the descriptor. */
-static tide_status map_file(tide_token_file *file)
+static tide_status read_layout(tide_token_file *file, tide_data_encoding encoding)
 {
+    shard_header header;
+    const tide_status status = read_header(file, &header);
+    if (status != TIDE_OK)
+        return status;
+    if (encoding != TIDE_DATA_ENCODING_AUTO)
+        return take_headerless(file, &header, encoding == TIDE_DATA_ENCODING_U16 ? 2 : 4);
+    if (ends_with(file->path, ".bin") || header.kind != NULL)
+        return take_shard(file, &header);
+    take_all(file, TIDE_DATA_FORMAT_BYTES, 1);
+    return TIDE_OK;
+}
+
+static tide_status refuse_open(const char *path)
+{
+    struct rlimit limit;
+    const int error = errno;
+    if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        return tide_fail(TIDE_ERROR_IO,
+                         "data %s: can't be opened: every shard stays open, and this process may open %llu "
+                         "files: raise that limit (ulimit -n), or join shards",
+                         path, (unsigned long long)limit.rlim_cur);
+    return tide_fail(TIDE_ERROR_IO, "data %s: can't be opened: %s", path, strerror(error));
+}
+
+static tide_status open_descriptor(tide_token_file *file)
+{
+    struct stat about;
     tide_status status = TIDE_OK;
     /* O_NONBLOCK: a fifo is refused below instead of waiting for its writer. */
-    int descriptor = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int descriptor = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0)
-        return tide_fail(TIDE_ERROR_IO, "data %s: can't be opened: %s", file->path, strerror(errno));
-    struct stat about;
+        return refuse_open(file->path);
     if (fstat(descriptor, &about) != 0)
         status = tide_fail(TIDE_ERROR_IO, "data %s: can't be examined: %s", file->path, strerror(errno));
     else if (!S_ISREG(about.st_mode))
         status = tide_fail(TIDE_ERROR_IO, "data %s: neither a file nor a folder of *.bin shards", file->path);
     else if (about.st_size == 0)
         status = tide_fail(TIDE_ERROR_CORRUPT, "data %s: the file is empty", file->path);
-    if (status != TIDE_OK)
-        goto close_descriptor;
-    size_t bytes = (size_t)about.st_size;
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (map == MAP_FAILED) {
-        status = tide_fail(TIDE_ERROR_IO, "data %s: its %zu bytes can't be mapped: %s", file->path, bytes,
-                           strerror(errno));
-        goto close_descriptor;
+    if (status != TIDE_OK) {
+        close(descriptor); /* opened for reading: nothing can be lost */
+        return status;
     }
-    file->map = map;
-    file->map_bytes = bytes;
-close_descriptor:
-    close(descriptor); /* opened for reading: nothing can be lost */
-    return status;
+    file->descriptor = descriptor;
+    file->file_bytes = (uint64_t)about.st_size;
+    file->modified = about.st_mtim;
+    file->changed = about.st_ctim;
+    return TIDE_OK;
 }
 
-tide_status tide_token_file_open(const char *path, tide_token_file *file)
+tide_status tide_token_file_open(const char *path, tide_data_encoding encoding, tide_token_file *file)
 {
     tide_token_file opened = {.path = strdup(path)};
     if (opened.path == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "data %s: no memory for its path", path);
-    tide_status status = map_file(&opened);
+    tide_status status = open_descriptor(&opened);
     if (status != TIDE_OK)
         goto free_path;
-    status = read_layout(&opened);
+    status = read_layout(&opened, encoding);
     if (status != TIDE_OK)
-        goto unmap;
+        goto close_descriptor;
     *file = opened;
     return TIDE_OK;
-unmap:
-    munmap((void *)opened.map, opened.map_bytes);
+close_descriptor:
+    close(opened.descriptor);
 free_path:
     free(opened.path);
     return status;
@@ -148,55 +245,134 @@ free_path:
 
 void tide_token_file_close(tide_token_file *file)
 {
-    munmap((void *)file->map, file->map_bytes);
+    close(file->descriptor);
     free(file->path);
     *file = (tide_token_file){0};
 }
 
-/* Whether no token the format can hold is outside the vocabulary. */
-static bool cannot_be_outside(const tide_token_file *file, uint32_t vocab_size)
-{
-    return vocab_size >= 1ull << 8 * file->token_bytes;
-}
+/* ---- tokens ---- */
 
-/* Some token of the range is outside: find the first and say so. */
-static tide_status refuse_outside(const tide_token_file *file, uint64_t first, uint64_t count,
+/* Some token of the piece, which begins at token `first`, is outside: find the first and say so. */
+static tide_status refuse_outside(const tide_token_file *file, const uint8_t *piece, uint64_t first,
                                   uint32_t vocab_size)
 {
-    uint64_t position = first;
-    while (position < first + count - 1 && tide_token_file_at(file, position) < vocab_size)
-        position++;
+    size_t at = 0;
+    while (load_token(piece, file->token_bytes, at) < vocab_size)
+        at++;
     return tide_fail(TIDE_ERROR_CORRUPT, "data %s: token %u at position %llu is outside the vocabulary of %u",
-                     file->path, tide_token_file_at(file, position), (unsigned long long)position,
+                     file->path, load_token(piece, file->token_bytes, at), (unsigned long long)(first + at),
                      vocab_size);
+}
+
+/* `tokens` NULL: check alone. What is checked is what was read: another process may change the file at any
+ * time. */
+static tide_status read_tokens(const tide_token_file *file, uint64_t first, uint64_t count,
+                               uint32_t vocab_size, int32_t *tokens)
+{
+    uint8_t piece[PIECE_BYTES];
+    assert(first <= file->token_count && count <= file->token_count - first);
+    for (uint64_t done = 0, part; done < count; done += part) {
+        const uint64_t most = PIECE_BYTES / file->token_bytes, at = first + done;
+        uint32_t highest = 0;
+        part = count - done < most ? count - done : most;
+        const tide_status status =
+            read_at(file, file->first_byte + file->token_bytes * at, piece, (size_t)part * file->token_bytes);
+        if (status != TIDE_OK)
+            return status;
+        for (size_t i = 0; i < part; i++) {
+            const uint32_t token = load_token(piece, file->token_bytes, i);
+            highest = token > highest ? token : highest;
+            if (tokens != NULL)
+                tokens[done + i] = (int32_t)token;
+        }
+        if (highest >= vocab_size)
+            return refuse_outside(file, piece, at, vocab_size);
+    }
+    return TIDE_OK;
 }
 
 tide_status tide_token_file_check(const tide_token_file *file, uint64_t first, uint64_t count,
                                   uint32_t vocab_size)
 {
-    assert(first <= file->token_count && count <= file->token_count - first);
-    if (cannot_be_outside(file, vocab_size))
-        return TIDE_OK;
-    uint32_t highest = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t token = tide_token_file_at(file, first + i);
-        highest = token > highest ? token : highest;
-    }
-    return highest < vocab_size ? TIDE_OK : refuse_outside(file, first, count, vocab_size);
+    const bool any_token_is_inside = vocab_size >= 1ull << 8 * file->token_bytes;
+    return any_token_is_inside ? TIDE_OK : read_tokens(file, first, count, vocab_size, NULL);
 }
 
-/* What is checked is the copy, not the map: another process may change the file in between. */
 tide_status tide_token_file_copy(const tide_token_file *file, uint64_t first, uint64_t count,
                                  uint32_t vocab_size, int32_t *tokens)
 {
-    assert(first <= file->token_count && count <= file->token_count - first);
-    uint32_t highest = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        uint32_t token = tide_token_file_at(file, first + i);
-        highest = token > highest ? token : highest;
-        tokens[i] = (int32_t)token;
+    return read_tokens(file, first, count, vocab_size, tokens);
+}
+
+/* ---- is it what it was? ---- */
+
+/* Chain with `count` bytes of the content from `at` on, as tide_hash_bytes would with all of them at once. */
+static tide_status hash_range(const tide_token_file *file, uint64_t at, uint64_t count, uint64_t *hash)
+{
+    uint8_t piece[PIECE_BYTES];
+    for (uint64_t done = 0;; done += PIECE_BYTES) {
+        const bool last = count - done <= PIECE_BYTES;
+        const size_t part = last ? (size_t)(count - done) : PIECE_BYTES;
+        const tide_status status = read_at(file, file->first_byte + at + done, piece, part);
+        if (status != TIDE_OK)
+            return status;
+        *hash = last ? tide_hash_end(*hash, piece, part, count) : tide_hash_words(*hash, piece, part);
+        if (last)
+            return TIDE_OK;
     }
-    if (highest < vocab_size)
+}
+
+tide_status tide_token_file_hash(const tide_token_file *file, uint64_t *hash)
+{
+    const uint64_t bytes = file->token_count * file->token_bytes;
+    const uint64_t windows = bytes <= HASH_WHOLE_BYTES ? 1 : HASH_WINDOWS;
+    const uint64_t window_bytes = bytes <= HASH_WHOLE_BYTES ? bytes : HASH_WINDOW_BYTES;
+    tide_status status = TIDE_OK;
+    uint64_t made = tide_hash_u64(*hash, file->token_count);
+    for (uint64_t i = 0; i < windows && status == TIDE_OK; i++) {
+        const bool last = i == windows - 1;
+        const uint64_t at = last ? bytes - window_bytes : (bytes - window_bytes) / (HASH_WINDOWS - 1) * i;
+        status = hash_range(file, at, window_bytes, &made);
+    }
+    if (status == TIDE_OK)
+        *hash = made;
+    return status;
+}
+
+tide_status tide_token_file_fingerprint(tide_token_file *file, uint64_t *hash)
+{
+    file->hash_before = *hash;
+    const tide_status status = tide_token_file_hash(file, hash);
+    file->hash_behind = *hash;
+    return status;
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+tide_status tide_token_file_verify(tide_token_file *file)
+{
+    static const char advice[] = "a data file must stay as it is while a run reads it";
+    struct stat now;
+    uint64_t hash = file->hash_before;
+    if (fstat(file->descriptor, &now) != 0)
+        return tide_fail(TIDE_ERROR_IO, "data %s: can't be examined: %s", file->path, strerror(errno));
+    if ((uint64_t)now.st_size != file->file_bytes)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "data %s: it had %llu bytes when it was opened and has %llu now; %s", file->path,
+                         (unsigned long long)file->file_bytes, (unsigned long long)now.st_size, advice);
+    if (same_time(now.st_mtim, file->modified) && same_time(now.st_ctim, file->changed))
         return TIDE_OK;
-    return refuse_outside(file, first, count, vocab_size);
+    const tide_status status = tide_token_file_hash(file, &hash);
+    if (status == TIDE_OK && hash != file->hash_behind)
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "data %s: its %llu bytes are not the content that it had when it was opened; %s",
+                         file->path, (unsigned long long)file->file_bytes, advice);
+    if (status == TIDE_OK) {
+        file->modified = now.st_mtim;
+        file->changed = now.st_ctim;
+    }
+    return status;
 }

@@ -1,0 +1,26 @@
+/* A folder of shards: its *.bin files in name order, and which of them are for validation. */
+#ifndef TIDE_DATA_SHARD_FOLDER_H
+#define TIDE_DATA_SHARD_FOLDER_H
+
+#include "tidepool/status.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct tide_shard_folder {
+    struct dirent **entries; /* sorted bytewise, not by locale: the order must be the same for everybody */
+    size_t count;            /* at least 1 */
+    bool is_split;           /* every name has the word train or the word val, and both occur */
+} tide_shard_folder;
+
+/* IO; CORRUPT: no *.bin, or in a split folder a name that says neither or both. On failure *folder is
+ * unchanged. */
+TIDE_NODISCARD tide_status tide_shard_folder_open(const char *path, tide_shard_folder *folder);
+
+void tide_shard_folder_close(tide_shard_folder *folder);
+
+/* Entry `index` is for validation: its folder is split, and its name says val. */
+bool tide_shard_folder_validates(const tide_shard_folder *folder, size_t index);
+
+#endif
