@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 typedef struct command {
@@ -106,6 +107,16 @@ static void standard_streams_take(void)
         (void)close(taken);
 }
 
+/* A run keeps every shard of its data open. Where the limit can't be raised it stays, and what it forbids is told then. */
+static void open_files_raise(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int count, char **arguments)
 {
     standard_streams_take();
@@ -116,5 +127,6 @@ int main(int count, char **arguments)
               stderr);
         return TIDE_EXIT_USAGE;
     }
+    open_files_raise();
     return output_check(command_run(count, arguments));
 }
