@@ -209,6 +209,38 @@ static char *pinning_line(const tide_pinning_times *times)
     return text;
 }
 
+static void assert_data_line(const tide_data_counts *counts, const char *eval_data, const char *wanted)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    tide_report_data(counts, "book", eval_data, out);
+    fclose(out);
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static void where_validation_comes_from_is_one_line_with_counts(void **state)
+{
+    (void)state;
+    tide_data_counts counts = {.shards = 1, .training_sequences = 95, .validation_sequences = 5};
+    assert_data_line(&counts, NULL, "held out for validation: 5 of 100 sequences, the last 5%\n");
+    counts.training_sequences = counts.validation_sequences = 1;
+    assert_data_line(&counts, NULL, "held out for validation: 1 of 2 sequences, the last one\n");
+    counts = (tide_data_counts){.split = TIDE_DATA_SPLIT_NAMED,
+                                .shards = 8,
+                                .validation_shards = 1,
+                                .training_sequences = 100,
+                                .validation_sequences = 1};
+    assert_data_line(
+        &counts, NULL,
+        "validation: 1 sequence in 1 file named val; training: 100 sequences in 8 files named train\n");
+    counts.split = TIDE_DATA_SPLIT_GIVEN;
+    assert_data_line(&counts, "other",
+                     "validation: 1 sequence in other; training: 100 sequences in book, none held out\n");
+}
+
 static void what_pinning_took_is_one_line_for_people_and_programs(void **state)
 {
     (void)state;
@@ -240,6 +272,7 @@ int main(void)
         cmocka_unit_test(frozen_params_are_named_with_their_count_and_bytes),
         cmocka_unit_test(every_byte_forgotten_or_counted_twice_is_refused),
         cmocka_unit_test(what_takes_long_at_start_gets_a_line_each),
+        cmocka_unit_test(where_validation_comes_from_is_one_line_with_counts),
         cmocka_unit_test(what_pinning_took_is_one_line_for_people_and_programs),
         cmocka_unit_test(a_budget_that_its_parts_pass_is_refused),
         cmocka_unit_test(a_stall_names_its_causes_of_half_a_percent_and_more),

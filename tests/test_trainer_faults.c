@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -279,14 +280,19 @@ static void write_token(const char *path, long index, uint16_t token)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Of 80 sequences the last 4 validate; 76 train, all of them in every batch. */
-static tide_trainer_options shard_options(char path[96])
+static void tokens_write(const char *path)
 {
     int32_t tokens[SHARD_TOKENS];
-    snprintf(path, 96, "%s/tokens.bin", folder);
     for (int i = 0; i < SHARD_TOKENS; i++)
         tokens[i] = i * i % 251;
     shard_write(path, tokens, SHARD_TOKENS);
+}
+
+/* Of 80 sequences the last 4 validate; 76 train, all of them in every batch. */
+static tide_trainer_options shard_options(char path[96])
+{
+    snprintf(path, 96, "%s/tokens.bin", folder);
+    tokens_write(path);
     tide_trainer_options options = small_options(path, TIDE_DTYPE_BF16);
     options.model.layers = 2;
     options.batch_tokens = 32 * 76;
@@ -337,6 +343,45 @@ static void a_token_that_goes_bad_stops_an_evaluation_and_nothing_else(void **st
 {
     (void)state;
     a_token_that_goes_bad_stops(evaluate, SHARD_TOKENS - 40);
+}
+
+/* After step 2 the data file is truncated, then written anew in place. Meanwhile the trainer can be saved. */
+static void a_file_cut_short_stops(tide_status (*action)(tide_trainer *), const char *name)
+{
+    char path[96], saved[96], sizes[96];
+    const tide_trainer_options options = shard_options(path);
+    track truth, made = {0};
+    undisturbed(&options, &truth);
+    tide_trainer *trainer;
+    ok(tide_trainer_create(&options, &trainer));
+    track_steps(trainer, 2, &made);
+    assert_int_equal(truncate(path, 2000), 0);
+    assert_int_equal(action(trainer), TIDE_ERROR_CORRUPT);
+    snprintf(sizes, sizeof sizes, "tokens.bin: it had %d bytes when it was opened and has 2000 now",
+             TIDE_DATA_SHARD_HEADER_BYTES + 2 * SHARD_TOKENS);
+    assert_non_null(strstr(tide_message(), sizes));
+    assert_int_equal(tide_trainer_state(trainer)->step, 2);
+    snprintf(saved, sizeof saved, "%s/cut-%s", folder, name);
+    ok(tide_trainer_save(trainer, saved, 0, NULL));
+    tokens_write(path);
+    track_steps(trainer, STEPS, &made);
+    track_values(trainer, &made);
+    track_compare(&truth, &made, "after a file that was cut short");
+    track_free(&made);
+    track_free(&truth);
+    tide_trainer_destroy(trainer);
+}
+
+static void a_file_cut_short_stops_the_step_and_nothing_else(void **state)
+{
+    (void)state;
+    a_file_cut_short_stops(step, "step");
+}
+
+static void a_file_cut_short_stops_an_evaluation_and_nothing_else(void **state)
+{
+    (void)state;
+    a_file_cut_short_stops(evaluate, "evaluation");
 }
 
 /* --- gradients --- */
@@ -426,6 +471,8 @@ int main(void)
         cmocka_unit_test(faults_in_an_evaluation_change_no_bit_without_clipping),
         cmocka_unit_test(a_token_that_goes_bad_stops_the_step_and_nothing_else),
         cmocka_unit_test(a_token_that_goes_bad_stops_an_evaluation_and_nothing_else),
+        cmocka_unit_test(a_file_cut_short_stops_the_step_and_nothing_else),
+        cmocka_unit_test(a_file_cut_short_stops_an_evaluation_and_nothing_else),
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(ten_skipped_steps_in_a_row_end_the_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_a_run_without_clipping),

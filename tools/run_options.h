@@ -10,6 +10,12 @@
     "gpt2-nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-nano, llama-3.2-1b, llama-3.1-8b, "            \
     "llama-3.1-70b, qwen2.5-7b, qwen3-8b, qwen3-32b"
 
+#define TIDE_RUN_DATA_FORMAT(at) \
+    {.name = "--data-format", .kind = TIDE_OPTION_CHOICE, .offset = (at), .metavar = "auto|u16|u32", \
+     .value = "auto", \
+     .help = "auto: a *.bin or what begins as one is a shard in llm.c's formats, all else text; u16, u32: tokens without a header, as " \
+             "nanoGPT's *.bin"}
+
 #define TIDE_RUN_SEQ_LEN(at) \
     {.name = "--seq-len", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "N", .least = 1, \
      .most = 16777216, .value_help = "the model's context; of a folder at most 4096", \

@@ -60,7 +60,7 @@ typedef struct train_run {
     tide_trainer_report waiting[WAITING_STEPS_MAX]; /* [n % MAX] for n in [lined, reported) */
     uint64_t reported;
     uint64_t lined; /* have their line */
-    double unigram; /* entropy of the validation split, NAN if not known */
+    double unigram; /* entropy of the validation split, the mark to beat; NAN if not known yet */
 } train_run;
 
 /* ---- 2: outputs ---- */
@@ -169,6 +169,15 @@ static void pinning_print(const train_run *run)
     tide_report_pinning(&times, stdout);
 }
 
+static void data_print(const train_run *run)
+{
+    const tide_data *data = tide_trainer_data(run->trainer);
+    if (data == NULL)
+        return;
+    const tide_data_counts counts = tide_data_count(data);
+    tide_report_data(&counts, run->settings.data, run->settings.eval_data, stdout);
+}
+
 static void run_print(const train_run *run)
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
@@ -192,6 +201,7 @@ static void run_print(const train_run *run)
         printf(", loss scale %g%s", tide_trainer_state(run->trainer)->loss_scale,
                options->loss_scale == 0 ? " (dynamic)" : "");
     printf("\n");
+    data_print(run);
     if (run->freeze[0] != '\0')
         printf("frozen: tensors named %s\n", run->freeze);
     const char *folder =
@@ -303,31 +313,16 @@ static tide_status steps_settle(train_run *run)
     return status;
 }
 
-/* What a model that knows only how often each token comes would reach: the mark to beat. */
-static double unigram_entropy(const train_run *run)
-{
-    const tide_data_options options = {.path = run->settings.data,
-                                       .vocab_size = run->options.model.vocab_size,
-                                       .seq_len = tide_trainer_plan_get(run->trainer)->seq_len,
-                                       .seed = run->options.seed};
-    tide_data *data = NULL;
-    double nats = NAN;
-    if (tide_data_open(&options, &data) == TIDE_OK && tide_data_unigram_entropy(data, &nats) != TIDE_OK)
-        nats = NAN;
-    tide_data_close(data);
-    return nats;
-}
-
 static tide_status evaluate(train_run *run)
 {
     double loss = 0;
     const uint64_t begin_ns = tide_pool_now_ns(tide_trainer_pool(run->trainer));
     tide_status status = tide_trainer_evaluate(run->trainer, &loss);
     tide_pool_trace_work(tide_trainer_pool(run->trainer), "evaluate", begin_ns);
+    if (status == TIDE_OK && isnan(run->unigram))
+        status = tide_data_unigram_entropy(tide_trainer_data(run->trainer), &run->unigram);
     if (status != TIDE_OK)
         return status;
-    if (isnan(run->unigram))
-        run->unigram = unigram_entropy(run);
     tide_progress_line(
         &run->progress, "validation after step %llu: loss %.4f, perplexity %.2f (unigram entropy %.4f)",
         (unsigned long long)tide_trainer_state(run->trainer)->step, loss, exp(loss), run->unigram);

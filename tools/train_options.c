@@ -140,6 +140,10 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
     if (status == TIDE_OK)
         status = loss_scale_of(settings, &scale);
     if (status == TIDE_OK)
+        status = needs_check(given, "--eval-data", "--data");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--data-format", "--data");
+    if (status == TIDE_OK)
         status = needs_check(given, "--save-every", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--resume", "--checkpoint");
@@ -294,6 +298,8 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
                                       tide_trainer_options *result)
 {
     static const tide_recompute recomputes[] = {TIDE_RECOMPUTE_AUTO, TIDE_RECOMPUTE_NONE, TIDE_RECOMPUTE_ALL};
+    static const tide_data_encoding encodings[] = {TIDE_DATA_ENCODING_AUTO, TIDE_DATA_ENCODING_U16,
+                                                   TIDE_DATA_ENCODING_U32};
     tide_trainer_options filled;
     tide_trainer_options_default(&filled);
     tide_status status = model_open(settings, &filled.model);
@@ -302,6 +308,8 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     if (status != TIDE_OK)
         return status;
     filled.data = settings->data;
+    filled.eval_data = settings->eval_data;
+    filled.data_encoding = encodings[settings->data_format];
     filled.steps = settings->steps;
     filled.batch_tokens = settings->batch_tokens;
     filled.seq_len = (uint32_t)settings->seq_len;

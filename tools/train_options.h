@@ -14,6 +14,8 @@ typedef struct tide_train_settings {
     const char *model;
     bool from_weights; /* --model names a folder: the run begins with its weights */
     const char *data;
+    const char *eval_data; /* NULL: not given */
+    int data_format;       /* auto, u16, u32 */
     uint64_t steps;
     uint64_t batch_tokens;
     uint64_t micro_batch;

@@ -225,6 +225,31 @@ tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out)
     return TIDE_OK;
 }
 
+void tide_report_data(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out)
+{
+    char trained[TIDE_UNITS_TEXT_BYTES], validated[TIDE_UNITS_TEXT_BYTES], all[TIDE_UNITS_TEXT_BYTES],
+        files[TIDE_UNITS_TEXT_BYTES], validation_files[TIDE_UNITS_TEXT_BYTES];
+    const uint64_t training = counts->training_sequences, validation = counts->validation_sequences;
+    tide_count_noun(training, "sequence", trained);
+    tide_count_noun(validation, "sequence", validated);
+    switch (counts->split) {
+    case TIDE_DATA_SPLIT_HELD_OUT:
+        fprintf(out, "held out for validation: %llu of %s, the last %s\n", (unsigned long long)validation,
+                tide_count_noun(training + validation, "sequence", all),
+                training + validation < 100 / TIDE_DATA_VALIDATION_PERCENT ? "one" : "5%");
+        return;
+    case TIDE_DATA_SPLIT_NAMED:
+        fprintf(out, "validation: %s in %s named val; training: %s in %s named train\n", validated,
+                tide_count_noun(counts->validation_shards, "file", validation_files), trained,
+                tide_count_noun(counts->shards, "file", files));
+        return;
+    case TIDE_DATA_SPLIT_GIVEN:
+        fprintf(out, "validation: %s in %s; training: %s in %s, none held out\n", validated, eval_data,
+                trained, data);
+        return;
+    }
+}
+
 /* What all threads together did in `sum_ns` of all of them. */
 static const char *rate_format(const tide_pinning_times *times, uint64_t sum_ns,
                                char text[TIDE_UNITS_TEXT_BYTES])

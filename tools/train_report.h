@@ -12,6 +12,10 @@
  * the plan is wrong and nothing must be trained on it. */
 TIDE_NODISCARD tide_status tide_report_plan(const tide_trainer_plan *plan, FILE *out);
 
+/* One line: how many sequences validate and train, and where both are. `data` and `eval_data` (may be NULL) are
+ * the paths that the user gave. */
+void tide_report_data(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out);
+
 /* "pinned 100 GiB of host memory in 12.31 s with 16 threads (touched at 9.1 GiB/s, registered at 20 GiB/s)": rates of all threads
  * together, each as if they did nothing else; ", waited 2.05 s" each for the machine's memory to grow, where they did.
  * Nothing where nothing was pinned. */

@@ -12,7 +12,12 @@ static const tide_option options[] = {
     TIDE_RUN_MODEL(AT(model)),
     {.name = "--data", .kind = TIDE_OPTION_TEXT, .offset = AT(data), .metavar = "PATH",
      .value_help = "none; needed unless --device null",
-     .help = "a text file (its bytes are the tokens), a shard in llm.c's formats (uint16 or uint32 tokens), or a folder of shards (*.bin)"},
+     .help = "a text file (its bytes are the tokens), a shard in llm.c's formats (uint16 or uint32 tokens), or a folder of shards (*.bin), "
+             "of which files named val beside others named train are the validation data"},
+    TIDE_RUN_DATA_FORMAT(AT(data_format)),
+    {.name = "--eval-data", .kind = TIDE_OPTION_TEXT, .offset = AT(eval_data), .metavar = "PATH",
+     .value_help = "files named val, or else the last 5% of --data, held out",
+     .help = "validation data, a file or a folder as of --data; then all of --data is trained on"},
     TIDE_RUN_SEQ_LEN(AT(seq_len)),
     TIDE_RUN_VOCAB_SIZE(AT(vocab_size)),
     TIDE_RUN_DTYPE(AT(dtype)),
@@ -129,6 +134,10 @@ const tide_page tide_train_page = {
                    "least that works. Then it prints how training goes: loss, tokens a second, for how much "
                    "of the time compute stood "
                    "still and what for, and what was moved.\n\n"
+                   "In a folder of shards files with the word val in their names beside others with the word train "
+                   "(web_train_000001.bin, web_val_000000.bin; train.bin, val.bin) are the validation data, unless "
+                   "--eval-data names other; without either the last 5% of the sequences are held out. The run says "
+                   "which. A data file that is changed while a run reads it ends the run with status 1.\n\n"
                    "SIGINT, SIGTERM, SIGHUP and SIGXCPU finish the step, save if --checkpoint is given, and end the run "
                    "with exit status 0; a second SIGINT or SIGTERM ends it at once. A SIGHUP that is ignored at start, as "
                    "under nohup, stays ignored. SIGUSR1 and SIGUSR2, which batch systems send before they end a job, "
@@ -151,6 +160,8 @@ const tide_page tide_train_page = {
     .examples = "A quarter of the model data on the device:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --device-memory 400MiB --chunk-size 16MiB --steps 200\n\n"
+                "nanoGPT's train.bin and val.bin:\n\n"
+                "    tidepool train --model gpt2 --data data/openwebtext --data-format u16\n\n"
                 "Save every 100 steps, and continue after whatever ended the run:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --checkpoint run --save-every 100 --resume\n\n"

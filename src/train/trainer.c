@@ -14,6 +14,8 @@ static tide_status open_data(const tide_trainer_options *options, tide_data **da
     if (!options->data)
         return TIDE_OK;
     const tide_data_options of_data = {.path = options->data,
+                                       .eval_path = options->eval_data,
+                                       .encoding = options->data_encoding,
                                        .vocab_size = options->model.vocab_size,
                                        .seq_len = options->seq_len,
                                        .seed = options->seed};
@@ -163,6 +165,11 @@ bool tide_trainer_computes(const tide_trainer *trainer)
 tide_data_format tide_trainer_data_format(const tide_trainer *trainer)
 {
     return trainer->data ? tide_data_count(trainer->data).format : TIDE_DATA_FORMAT_SHARDS;
+}
+
+tide_data *tide_trainer_data(tide_trainer *trainer)
+{
+    return trainer->data;
 }
 
 const tide_trainer_resumed *tide_trainer_resumed_get(const tide_trainer *trainer)

@@ -42,6 +42,8 @@ typedef enum tide_recompute {
 typedef struct tide_trainer_options {
     tide_model_config model;
     const char *data;               /* path; NULL is allowed on the null device */
+    const char *eval_data;          /* path; NULL: files named val, or part of data is held out: data.h */
+    tide_data_encoding data_encoding; /* of both */
     uint64_t steps;                 /* where the run and its schedule end */
     uint64_t batch_tokens;          /* of the global batch; 0: 8 sequences */
     uint32_t seq_len;               /* 0: the model's context; with weights at most 4096 */
@@ -151,6 +153,9 @@ bool tide_trainer_computes(const tide_trainer *trainer);
 /* What its tokens come from; SHARDS without data. */
 tide_data_format tide_trainer_data_format(const tide_trainer *trainer);
 
+/* The trainer's data, which the caller may read between two calls of the trainer; NULL without data. */
+tide_data *tide_trainer_data(tide_trainer *trainer);
+
 /* What create found to resume from. */
 typedef struct tide_trainer_resumed {
     bool resumed;               /* false: none to resume from was named, or resume_dir has none; training starts at step 0 */
@@ -179,13 +184,14 @@ typedef struct tide_trainer_report {
 /* One training step; updates may still run when it returns. The step's share of the counters comes from
  * tide_pool_step_counters_take: the pool counts its training steps from 1 since create.
  *   NONFINITE  as tide_step_result_get: training can't go on
- *   CORRUPT    a token of the data; nothing is torn
+ *   CORRUPT    a token of the data, or a data file that was changed; nothing is torn
+ *   IO         a data file can't be read; nothing is torn
  *   others     the step was aborted: it can be repeated, with the same bits, unless the pool is torn
  * *report is set on success only. `report` may be NULL. */
 TIDE_NODISCARD tide_status tide_trainer_step(tide_trainer *trainer, tide_trainer_report *report);
 
-/* Mean loss over the first eval_batches batches of the validation split, forward only. STATE on the null
- * device. */
+/* Mean loss over the first eval_batches batches of the validation split, forward only. CORRUPT and IO of the
+ * data, as a step. STATE on the null device. */
 TIDE_NODISCARD tide_status tide_trainer_evaluate(tide_trainer *trainer, double *loss);
 
 typedef struct tide_sample_options {

@@ -2,6 +2,7 @@
  * ranges, so any budget and chunk size reads what any other wrote. */
 #include "src/train/trainer_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,9 +144,34 @@ tide_status tide_trainer_find(tide_trainer *trainer, const tide_trainer_options 
                                        : TIDE_OK;
 }
 
+/* Keep the mismatch's message, and say so where the run and the checkpoint split the same data differently. */
+static tide_status explain_split(const tide_trainer *trainer, const char *path, tide_status mismatch)
+{
+    static const char *const here[] = {
+        [TIDE_DATA_SPLIT_HELD_OUT] = "holds out its last 5% for validation",
+        [TIDE_DATA_SPLIT_NAMED] =
+            "takes the files called val for validation and trains on those called train alone",
+        [TIDE_DATA_SPLIT_GIVEN] = "has validation data of its own and trains on all of it",
+    };
+    char message[1024];
+    tide_train_state saved;
+    bool was = false;
+    snprintf(message, sizeof message, "%s", tide_message());
+    if (trainer->data == NULL || tide_checkpoint_peek(trainer->files, path, &saved) != TIDE_OK ||
+        tide_data_was_split_otherwise(trainer->data, saved.data_fingerprint, &was) != TIDE_OK || !was)
+        return tide_fail(mismatch, "%s", message);
+    return tide_fail(mismatch, "%s (it is the same data: this run %s, that one %s)", message,
+                     here[tide_data_count(trainer->data).split],
+                     tide_data_count(trainer->data).split == TIDE_DATA_SPLIT_HELD_OUT
+                         ? "had validation data of its own"
+                         : "held out the last 5% of it");
+}
+
 tide_status tide_trainer_load(tide_trainer *trainer)
 {
-    const tide_status status = load_found(trainer, &trainer->resumed.from);
+    tide_status status = load_found(trainer, &trainer->resumed.from);
+    if (status == TIDE_ERROR_MISMATCH)
+        status = explain_split(trainer, trainer->resumed.from.path, status);
     trainer->resumed.resumed = status == TIDE_OK;
     return status;
 }
