@@ -510,6 +510,14 @@ def tune_confirms(bench):
     bench.tap.ok(run.status == 0 and run.err == "" and real == [told["best"]] == [0] and
                  0 <= told["choices"][0]["real_stall_seconds"] < told["choices"][0]["real_step_seconds"],
                  "as JSON the choice that was confirmed has its real step", run)
+    ids = bench.folder / "ids"
+    ids.write_bytes(bytes(2 * 20000))
+    run = call(bench, "tune", *HOST, "--data", ids, "--data-format", "u16", "--confirm", 1, "--confirm-steps", 1)
+    bench.tap.ok(run.status == 0 and run.err == "" and f"--data {ids} --data-format u16" in run.out, "tune trains on its --data", run)
+    ids.unlink()
+    run = call(bench, "tune", *HOST, "--data", ids, "--data-format", "u16", "--confirm", 1, "--confirm-steps", 1)
+    bench.tap.ok(run.status == 1 and run.err.endswith(f"tidepool tune: data {ids}: can't be found: No such file or directory\n"),
+                 "and on nothing else", run)
 
 
 def tune_keeps(bench):

@@ -242,6 +242,8 @@ tide_status tide_train_settings_complete(tide_train_settings *settings)
     if (status != TIDE_OK)
         return status;
     run.model = given->model;
+    run.data = given->data;
+    run.data_format = given->data_format;
     run.batch_tokens = given->batch_tokens;
     run.micro_batch = given->micro_batch;
     run.seq_len = given->seq_len;
