@@ -1,6 +1,7 @@
 /* The system calls behind slots, places and the region; what may be called when is checked by the callers. */
 #include "offload/host_memory.h"
 
+#include "base/write_error.h"
 #include "offload/topology.h"
 
 #include <assert.h>
@@ -99,7 +100,7 @@ static tide_status file_fill(int memfd, void *own, uint64_t bytes, uint64_t chun
         touch_makes_pages(own, bytes, chunk_bytes) ? 0 : posix_fallocate(memfd, 0, (off_t)bytes);
     if (error != 0)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: the system has no %" PRIu64 " bytes: %s", bytes,
-                         strerror(error));
+                         tide_write_error(error));
     return tide_host_extent_touch("device slots", own, bytes, how);
 }
 
@@ -117,7 +118,7 @@ static tide_status slots_fill(int memfd, uint64_t bytes, uint64_t chunk_bytes, c
         status = file_fill(memfd, base, bytes, chunk_bytes, how);
     else
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "device slots: %" PRIu64 " bytes could not be mapped: %s",
-                           bytes, strerror(errno));
+                           bytes, tide_write_error(errno));
     if (status != TIDE_OK) {
         tide_host_extent_destroy(base, bytes);
         return status;

@@ -1,10 +1,12 @@
 /* tidepool: trains models larger than GPU memory. Chooses the subcommand; each has a file of its own. */
+#include "base/write_error.h"
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/page.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -91,7 +93,7 @@ static int output_check(int exit_status)
     if (exit_status != TIDE_EXIT_OK || !(lost_before || lost_now))
         return exit_status;
     fprintf(stderr, "tidepool: standard output could not be written%s%s\n", lost_now ? ": " : "",
-            lost_now ? strerror(errno) : "");
+            lost_now ? tide_write_error(errno) : "");
     return TIDE_EXIT_FAILURE;
 }
 
@@ -128,5 +130,6 @@ int main(int count, char **arguments)
         return TIDE_EXIT_USAGE;
     }
     open_files_raise();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is told by who writes it */
     return output_check(command_run(count, arguments));
 }

@@ -40,7 +40,6 @@ void tide_stop_install(void)
     install(SIGXCPU, on_end);
     if (!is_ignored(SIGHUP))
         install(SIGHUP, on_end);
-    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 void tide_stop_install_run(void)

@@ -4,7 +4,7 @@
  *   HUP, XCPU        end, too: a terminal that closed, processor time that is used up. Neither ever ends the process at once:
  *                    both are sent again and again. A HUP that was ignored at start (nohup) stays ignored
  *   USR1, USR2       save now and go on: what batch systems send some time before they kill
- *   PIPE, XFSZ       whoever writes gets the error
+ *   PIPE             whoever writes gets the error, as of XFSZ, which main ignores in every command
  */
 #ifndef TIDE_TOOLS_STOP_H
 #define TIDE_TOOLS_STOP_H

@@ -10,6 +10,7 @@
  *
  * A text stands in the file once, in the packet that first needs it ("interned"); packets then say its number.
  */
+#include "base/write_error.h"
 #include "chunk/array.h"
 #include "tools/protobuf.h"
 #include "tools/timeline_internal.h"
@@ -477,5 +478,5 @@ free_points:
     tide_protobuf_free(&w.packet);
     if (timeline->failed)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the timeline");
-    return told ? TIDE_OK : tide_fail(TIDE_ERROR_IO, "can't be written: %s", strerror(error));
+    return told ? TIDE_OK : tide_fail(TIDE_ERROR_IO, "can't be written: %s", tide_write_error(error));
 }

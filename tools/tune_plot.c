@@ -1,5 +1,6 @@
 #include "tools/tune_plot.h"
 
+#include "base/write_error.h"
 #include "tools/units.h"
 
 #include <errno.h>
@@ -132,7 +133,7 @@ tide_status tide_tune_plot(const char *path, const char *title, const tide_tune_
 {
     canvas of = {.out = fopen(path, "we"), .points = points, .count = count};
     if (of.out == NULL)
-        return tide_fail(TIDE_ERROR_IO, "plot %s: can't be written: %s", path, strerror(errno));
+        return tide_fail(TIDE_ERROR_IO, "plot %s: can't be written: %s", path, tide_write_error(errno));
     for (uint32_t i = 0; i < count; i++)
         of.most = fmax(of.most, fmax(points[i].step_seconds, points[i].real_step_seconds));
     of.most = of.most > 0 ? 1.08 * of.most : 1;
@@ -144,6 +145,6 @@ tide_status tide_tune_plot(const char *path, const char *title, const tide_tune_
     legend_draw(&of);
     const bool failed = ferror(of.out) != 0;
     if (fclose(of.out) != 0 || failed)
-        return tide_fail(TIDE_ERROR_IO, "plot %s: can't be written: %s", path, strerror(errno));
+        return tide_fail(TIDE_ERROR_IO, "plot %s: can't be written: %s", path, tide_write_error(errno));
     return TIDE_OK;
 }

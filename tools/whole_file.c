@@ -1,5 +1,7 @@
 #include "tools/whole_file.h"
 
+#include "base/write_error.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,7 +14,7 @@ enum { SUFFIX_BYTES = 32 };
 
 static tide_status failed(const char *path, const char *what, int error)
 {
-    return tide_fail(TIDE_ERROR_IO, "%s: %s: %s", path, what, strerror(error));
+    return tide_fail(TIDE_ERROR_IO, "%s: %s: %s", path, what, tide_write_error(error));
 }
 
 static bool is_regular_or_absent(const char *path)

@@ -19,6 +19,7 @@
  */
 #include "src/checkpoint/checkpoint.h"
 
+#include "base/write_error.h"
 #include "src/checkpoint/crc32c.h"
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
@@ -62,7 +63,7 @@ typedef struct file_writer {
 static tide_status writer_fail(const file_writer *writer, const char *what, int error)
 {
     return tide_fail(TIDE_ERROR_IO, "checkpoint %.800s: can't be %s at byte %" PRIu64 ": %s", writer->path,
-                     what, writer->bytes, strerror(error));
+                     what, writer->bytes, tide_write_error(error));
 }
 
 static tide_status writer_open(const saving *save, const char *name, file_writer *writer)

@@ -1,4 +1,5 @@
 /* A machine as JSON: one table of fields reads and writes, so that neither knows what the other doesn't. */
+#include "base/write_error.h"
 #include "src/files/printable.h"
 #include "src/files/whole.h"
 #include "src/forecast/platform.h"
@@ -153,7 +154,7 @@ static char *platform_text(const tide_platform *platform, size_t *bytes)
 static tide_status write_failed(const char *path, int error)
 {
     return tide_fail(error == ENOMEM ? TIDE_ERROR_NO_MEMORY : TIDE_ERROR_IO,
-                     "machine file %s: can't be written: %s", path, strerror(error));
+                     "machine file %s: can't be written: %s", path, tide_write_error(error));
 }
 
 /* Its folders. */

@@ -1,6 +1,7 @@
 /* What belongs to a model besides its weights. */
 #include "src/train/export_internal.h"
 
+#include "base/write_error.h"
 #include "src/checkpoint/folder.h"
 #include "src/files/whole.h"
 
@@ -40,7 +41,7 @@ tide_status tide_export_read_fail(const char *path, int most, const char *what, 
 
 tide_status tide_export_folder_fail(const char *path, const char *what, int error)
 {
-    return tide_fail(TIDE_ERROR_IO, "%.900s can't be %s: %s", path, what, strerror(error));
+    return tide_fail(TIDE_ERROR_IO, "%.900s can't be %s: %s", path, what, tide_write_error(error));
 }
 
 typedef struct copying {
@@ -76,8 +77,9 @@ static tide_status file_copy(const copying *it, const char *name)
         return tide_export_read_fail(from, COPY_MAX_BYTES, "a tokenizer's file; move it away", error);
     error = tide_files_write_whole(it->files, to, text, bytes);
     free(text);
-    return error == 0 ? TIDE_OK
-                      : tide_fail(TIDE_ERROR_IO, "export: %.900s can't be written: %s", to, strerror(error));
+    return error == 0
+               ? TIDE_OK
+               : tide_fail(TIDE_ERROR_IO, "export: %.900s can't be written: %s", to, tide_write_error(error));
 }
 
 static int name_visit(void *visitor, const char *name)

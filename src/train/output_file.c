@@ -1,6 +1,8 @@
 /* O_EXCL tells whether open made the file: only such a file may be removed again. */
 #include "src/train/output_file.h"
 
+#include "base/write_error.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +13,7 @@
 
 tide_status tide_output_file_failed(const tide_output_file *file, const char *what, int error)
 {
-    return tide_fail(TIDE_ERROR_IO, "%s %s: %s: %s", file->kind, file->path, what, strerror(error));
+    return tide_fail(TIDE_ERROR_IO, "%s %s: %s: %s", file->kind, file->path, what, tide_write_error(error));
 }
 
 /* Of a pipe that is open for reading, too, we would be a reader ourselves: when the other one leaves, writing would wait for ever

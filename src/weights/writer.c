@@ -4,6 +4,7 @@
  * The buffer holds a part of a tensor as fp32 and, behind that, rounded. */
 #include "src/weights/writer.h"
 
+#include "base/write_error.h"
 #include "kernels/cpu/team.h"
 #include "src/files/printable.h"
 #include "src/weights/convert.h"
@@ -38,7 +39,7 @@ typedef struct writing {
 
 static tide_status write_fail(const char *path, const char *what, int error)
 {
-    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be %s: %s", path, what, strerror(error));
+    return tide_fail(TIDE_ERROR_IO, "weights %.600s: can't be %s: %s", path, what, tide_write_error(error));
 }
 
 static tide_status write_all(const writing *it, int handle, const char *path, const void *bytes, size_t count)
