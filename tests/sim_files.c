@@ -59,7 +59,7 @@ typedef struct sim_node {
 } sim_node;
 
 typedef struct sim_handle {
-    bool open, writing;
+    bool open, writing, locked;
     int node;
 } sim_handle;
 
@@ -352,6 +352,30 @@ static int sim_close(void *context, int handle)
     return begin(sim);
 }
 
+static bool is_locked(const sim_files *sim, int node)
+{
+    for (int i = 0; i < HANDLES_MAX; i++)
+        if (sim->handles[i].open && sim->handles[i].locked && sim->handles[i].node == node)
+            return true;
+    return false;
+}
+
+static int sim_lock(void *context, const char *path, bool create, int *handle)
+{
+    sim_files *sim = context;
+    int node;
+    int error = create ? add_name(sim, path, false, &node) : begin(sim);
+    if (error == 0 && !create)
+        error = lookup(sim, path, &node);
+    if (error == 0 && is_locked(sim, node))
+        error = EWOULDBLOCK;
+    if (error != 0)
+        return error;
+    handle_new(sim, node, false, handle);
+    sim->handles[*handle].locked = true;
+    return 0;
+}
+
 static int sim_sync_folder(void *context, const char *path)
 {
     sim_files *sim = context;
@@ -466,6 +490,7 @@ static sim_files *sim_bare(void)
                               .size = sim_size,
                               .sync = sim_sync,
                               .close = sim_close,
+                              .lock = sim_lock,
                               .sync_folder = sim_sync_folder,
                               .rename = sim_rename,
                               .make_folder = sim_make_folder,

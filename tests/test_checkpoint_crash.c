@@ -222,6 +222,68 @@ static void a_killed_saves_folder_is_cleaned_by_the_next_save(void **unused)
     sim_files_free(disk);
 }
 
+static int temporary_visit(void *visitor, const char *name)
+{
+    *(unsigned *)visitor += strncmp(name, ".tmp-", 5) == 0;
+    return 0;
+}
+
+/* Folders and locks. */
+static unsigned temporary_names(const sim_files *disk)
+{
+    const tide_files *files = sim_files_table(disk);
+    unsigned count = 0;
+    assert_int_equal(files->list(files->context, "ckpt", temporary_visit, &count), 0);
+    return count;
+}
+
+static void what_a_kill_at_any_instant_left_goes_with_the_next_save(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_with(1, 2);
+    schedule plan = {.before = disk, .step = 3, .keep = 2, .oldest = 1};
+    unsigned syncs, left = 0;
+    const unsigned operations = save_operations(&plan, &syncs);
+    for (unsigned kill = 0; kill <= operations; kill++) {
+        bool returned;
+        sim_files *killed = save_until(&plan, kill, NEVER, &returned);
+        sim_files *found = sim_files_after_kill(killed);
+        left += temporary_names(found) > 0;
+        assert_int_equal(save_small(sim_files_table(found), "ckpt", 4, 2, NULL), TIDE_OK);
+        assert_int_equal(temporary_names(found), 0);
+        sim_files_free(found);
+        sim_files_free(killed);
+    }
+    assert_true(left > 10);
+    sim_files_free(disk);
+}
+
+/* Of machines that share the disk: a process number says nothing there, a lock does. */
+static void a_lock_tells_a_living_save_from_a_dead_one(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_with(1, 1);
+    const tide_files *files = sim_files_table(disk);
+    int held, dead;
+    assert_int_equal(files->lock(files->context, "ckpt/.tmp-9-7.lock", true, &held), 0);
+    assert_int_equal(files->make_folder(files->context, "ckpt/.tmp-9-7"), 0);
+    assert_int_equal(files->lock(files->context, "ckpt/.tmp-9-5000.lock", true, &dead), 0);
+    assert_int_equal(files->make_folder(files->context, "ckpt/.tmp-9-5000"), 0);
+    assert_int_equal(files->make_folder(files->context, "ckpt/.tmp-8-5000"),
+                     0); /* without a lock: the number decides */
+    assert_int_equal(files->close(files->context, dead), 0);
+    assert_false(files->process_is_alive(files->context, 7));
+    assert_true(files->process_is_alive(files->context, 5000));
+    assert_int_equal(save_small(files, "ckpt", 2, 0, NULL), TIDE_OK);
+    assert_true(sim_files_exists(disk, "ckpt/.tmp-9-7") && sim_files_exists(disk, "ckpt/.tmp-9-7.lock"));
+    assert_true(sim_files_exists(disk, "ckpt/.tmp-8-5000"));
+    assert_int_equal(temporary_names(disk), 3);
+    assert_int_equal(files->close(files->context, held), 0);
+    assert_int_equal(save_small(files, "ckpt", 3, 0, NULL), TIDE_OK);
+    assert_int_equal(temporary_names(disk), 1);
+    sim_files_free(disk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +293,8 @@ int main(void)
         cmocka_unit_test(a_kill_and_then_a_cut_keep_the_promise),
         cmocka_unit_test(the_sync_before_a_stale_removal_is_needed),
         cmocka_unit_test(a_killed_saves_folder_is_cleaned_by_the_next_save),
+        cmocka_unit_test(what_a_kill_at_any_instant_left_goes_with_the_next_save),
+        cmocka_unit_test(a_lock_tells_a_living_save_from_a_dead_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
  *
  *     DIR/step-100        complete, always
  *     DIR/step-200
- *     DIR/.tmp-300-4711   being written, or being taken away, by process 4711
+ *     DIR/.tmp-300-4711        being written, or being taken away, by process 4711
+ *     DIR/.tmp-300-4711.lock   while it is being written (files/owner.h)
  *
  * Taking a checkpoint away is where the promise "a folder called step-N is complete" is easiest to break: if
  * its files went first, or the rename to .tmp-N-PID were not yet on disk when they went, a power cut would
@@ -10,13 +11,14 @@
  * may stem from exactly such a rename by a process that died before its sync, so those are synced before
  * removal as well.
  *
- * Whether a .tmp folder is stale is asked of the operating system, by process id. One with our own id is
- * stale too: we are not saving at this moment, and in a container every run may have the same id. (A folder
- * shared between machines defeats this; one process writes to a folder.)
+ * A .tmp folder is stale when its owner is gone, which its lock tells, on whatever machine the owner was. One
+ * that is being taken away has no lock: its process id decides, and two machines that take it away at once do
+ * each other no harm.
  */
 #include "src/checkpoint/folder.h"
 
 #include "src/checkpoint/manifest.h"
+#include "src/files/owner.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -59,12 +61,17 @@ static bool step_name_parse(const char *name, uint64_t *step)
     return number_parse(&name, '\0', step);
 }
 
+/* The name of a .tmp folder, or of its lock. */
 static bool tmp_name_parse(const char *name, tide_folder_stale *tmp)
 {
-    if (strncmp(name, ".tmp-", 5) != 0)
+    char folder[64];
+    const size_t length = strlen(name), suffix = strlen(TIDE_OWNER_SUFFIX);
+    const bool locks = length > suffix && strcmp(name + length - suffix, TIDE_OWNER_SUFFIX) == 0;
+    if (strncmp(name, ".tmp-", 5) != 0 || length - 5 >= sizeof folder)
         return false;
-    name += 5;
-    return number_parse(&name, '-', &tmp->step) && number_parse(&name, '\0', &tmp->process_id);
+    snprintf(folder, sizeof folder, "%.*s", (int)(locks ? length - 5 - suffix : length - 5), name + 5);
+    const char *at = folder;
+    return number_parse(&at, '-', &tmp->step) && number_parse(&at, '\0', &tmp->process_id);
 }
 
 static void path_format(char path[TIDE_CHECKPOINT_PATH_BYTES], const char *format, ...) TIDE_PRINTF(2, 3);
@@ -152,22 +159,29 @@ static bool has_manifest(const tide_folder *folder, uint64_t step)
     return error != ENOENT && error != ENOTDIR;
 }
 
+/* Once, though its lock is there beside it. */
+static int stale_visit(tide_folder *folder, const tide_folder_stale *tmp)
+{
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    for (size_t i = 0; i < folder->stale_count; i++)
+        if (folder->stale[i].step == tmp->step && folder->stale[i].process_id == tmp->process_id)
+            return 0;
+    tide_folder_tmp_path(folder, tmp->step, tmp->process_id, path);
+    if (!tide_owner_is_gone(folder->files, path, tmp->process_id))
+        return 0;
+    return append((void **)&folder->stale, &folder->stale_count, tmp, sizeof *tmp);
+}
+
 static int visit_name(void *visitor, const char *name)
 {
     tide_folder *folder = visitor;
-    const tide_files *files = folder->files;
     uint64_t step;
     tide_folder_stale tmp;
     if (step_name_parse(name, &step) && has_manifest(folder, step))
         return append((void **)&folder->steps, &folder->step_count, &step, sizeof step);
     if (step_name_parse(name, &step))
         return append((void **)&folder->remains, &folder->remain_count, &step, sizeof step);
-    if (!tmp_name_parse(name, &tmp))
-        return 0;
-    bool ours = tmp.process_id == files->process_id(files->context);
-    if (!ours && files->process_is_alive(files->context, tmp.process_id))
-        return 0;
-    return append((void **)&folder->stale, &folder->stale_count, &tmp, sizeof tmp);
+    return tmp_name_parse(name, &tmp) ? stale_visit(folder, &tmp) : 0;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -261,9 +275,25 @@ tide_status tide_folder_remove_tmp(const tide_folder *folder, uint64_t step, uin
         error = remove_contents(files, path);
     if (error == 0)
         error = files->remove_folder(files->context, path);
-    if (error != 0)
+    if (error != 0 && error != ENOENT)
         return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be removed: %s", path, strerror(error));
     return TIDE_OK;
+}
+
+tide_status tide_folder_remove_stale(const tide_folder *folder, const tide_folder_stale *stale)
+{
+    const tide_files *files = folder->files;
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    int lock;
+    tide_folder_tmp_path(folder, stale->step, stale->process_id, path);
+    if (tide_owner_inherit(files, path, stale->process_id, false, &lock) != 0)
+        return TIDE_OK; /* another process has taken it over */
+    const tide_status status = tide_folder_remove_tmp(folder, stale->step, stale->process_id, true);
+    if (status == TIDE_OK)
+        tide_owner_release(files, path, lock);
+    else
+        tide_owner_leave(files, lock);
+    return status;
 }
 
 tide_status tide_folder_remove_step(const tide_folder *folder, uint64_t step)

@@ -18,7 +18,7 @@ typedef struct tide_folder {
     uint64_t *remains; /* of those without: left by an interrupted removal or copy, never a checkpoint; newest
                           first */
     size_t remain_count;
-    tide_folder_stale *stale; /* .tmp-STEP-PID of processes that are gone, or of this one's forerunner */
+    tide_folder_stale *stale; /* .tmp-STEP-PID, or its lock alone, of processes that are gone */
     size_t stale_count;
 } tide_folder;
 
@@ -42,9 +42,15 @@ void tide_folder_parent(const char *path, char parent[TIDE_CHECKPOINT_PATH_BYTES
 void tide_folder_file_path(const char *step_path, const char *name, char path[TIDE_CHECKPOINT_PATH_BYTES]);
 
 /* Take a .tmp-STEP-PID folder away with the files in it. With `was_named`, it may have borne the name step-N
- * in a past that a power cut could bring back, so the folder is synced first. IO names what is left. */
+ * in a past that a power cut could bring back, so the folder is synced first. One that is gone is no failure.
+ * IO names what is left. */
 TIDE_NODISCARD tide_status tide_folder_remove_tmp(const tide_folder *folder, uint64_t step,
                                                   uint64_t process_id, bool was_named);
+
+/* Take what a process has left away with its lock, unless another process owns it by now. IO names what is
+ * left. */
+TIDE_NODISCARD tide_status tide_folder_remove_stale(const tide_folder *folder,
+                                                    const tide_folder_stale *stale);
 
 /* Take step-N away: renamed to .tmp-N-<own pid>, then as above. */
 TIDE_NODISCARD tide_status tide_folder_remove_step(const tide_folder *folder, uint64_t step);

@@ -2,7 +2,7 @@
  *
  *   1  list DIR, create it if it is missing, refuse if a checkpoint of this step or a later one is there
  *   2  remove what dead processes left half-written, and a step-N without a manifest in the new one's place
- *   3  make DIR/.tmp-STEP-PID
+ *   3  make DIR/.tmp-STEP-PID, and before it its lock, which goes when the save ends
  *   4  write the three tensor files side by side, sync and close them; then the manifest, which knows their sizes
  *      and checksums
  *   5  sync the .tmp folder: the names of its files
@@ -24,6 +24,7 @@
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/safetensors.h"
+#include "src/files/owner.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -247,8 +248,7 @@ static void remove_stale(const saving *save, tide_checkpoint_saved *saved)
             warn(saved);
     }
     for (size_t i = 0; i < folder->stale_count; i++) {
-        const tide_folder_stale *stale = &folder->stale[i];
-        if (tide_folder_remove_tmp(folder, stale->step, stale->process_id, true) != TIDE_OK)
+        if (tide_folder_remove_stale(folder, &folder->stale[i]) != TIDE_OK)
             warn(saved);
     }
 }
@@ -265,8 +265,9 @@ static tide_status make_durable(const saving *save, const char *path)
     return tide_folder_sync_parent(&save->folder, !save->created_folder);
 }
 
-/* Steps 3 to 7, each undone by the label below it. The message is that of the failure, not of the undoing. */
-static tide_status write_checkpoint(saving *save, const char *path, tide_checkpoint_saved *saved)
+/* Steps 3 to 7 behind the lock, each undone by the label below it. The message is that of the failure, not of
+ * the undoing. */
+static tide_status write_locked(saving *save, const char *path, tide_checkpoint_saved *saved)
 {
     const tide_files *files = save->files;
     bool was_named = false;
@@ -297,6 +298,18 @@ remove_tmp:
     if (tide_folder_remove_tmp(&save->folder, save->manifest.state.step, files->process_id(files->context),
                                was_named) != TIDE_OK)
         return tide_fail(status, "%s", message); /* the next save removes what is left */
+    return status;
+}
+
+static tide_status write_checkpoint(saving *save, const char *path, tide_checkpoint_saved *saved)
+{
+    int lock;
+    const int error = tide_owner_claim(save->files, save->tmp_path, &lock);
+    if (error != 0)
+        return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be locked: %s", save->tmp_path,
+                         strerror(error));
+    const tide_status status = write_locked(save, path, saved);
+    tide_owner_release(save->files, save->tmp_path, lock);
     return status;
 }
 

@@ -30,6 +30,10 @@ typedef struct tide_files {
     int (*size)(void *context, int handle, uint64_t *bytes);
     int (*sync)(void *context, int handle); /* the file's data and size survive a power cut afterwards */
     int (*close)(void *context, int handle);
+    /* Lock a file for as long as the handle is open, which its process's end closes too. With `create` `path`
+     * is a new file (EEXIST), locked where the file system has locks. Without, EWOULDBLOCK: another handle
+     * has it locked; ENOENT; any other error: that can't be told. */
+    int (*lock)(void *context, const char *path, bool create, int *handle);
 
     /* Names. */
     int (*sync_folder)(void *context, const char *path); /* the names in it survive a power cut afterwards */
@@ -42,7 +46,7 @@ typedef struct tide_files {
     /* Bytes that may still be written where `path` lies. */
     int (*room)(void *context, const char *path, uint64_t *bytes);
 
-    /* Processes: whose .tmp folders are stale. */
+    /* Processes: whose temporary folders are stale (owner.h). */
     uint64_t (*process_id)(void *context);
     bool (*process_is_alive)(void *context, uint64_t process_id);
 } tide_files;

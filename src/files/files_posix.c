@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -90,6 +91,56 @@ static int posix_close(void *context, int handle)
     (void)context;
     /* Never repeated: after EINTR Linux has closed it already. */
     return close(handle) == 0 || errno == EINTR ? 0 : errno;
+}
+
+static int lock_descriptor(int handle, int operation)
+{
+    int result;
+    do {
+        result = flock(handle, operation);
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+/* A name that its file has no more, since somebody removed it between our open and our lock, is no lock. */
+static bool is_named(int handle)
+{
+    struct stat about;
+    return fstat(handle, &about) != 0 || about.st_nlink > 0;
+}
+
+/* Whoever looks whether a new file is locked has it locked for that instant, or removes it: we wait, and
+ * create it again. */
+static int lock_created(const char *path, int *handle)
+{
+    for (;;) {
+        const int error = open_descriptor(path, O_RDWR | O_CREAT | O_EXCL, handle);
+        if (error != 0)
+            return error;
+        if (lock_descriptor(*handle, LOCK_EX) != 0 || is_named(*handle))
+            return 0; /* without locks the process number counts */
+        (void)close(*handle);
+    }
+}
+
+static int posix_lock(void *context, const char *path, bool create, int *handle)
+{
+    (void)context;
+    int found = -1;
+    if (create)
+        return lock_created(path, handle);
+    int error = open_descriptor(path, O_RDWR | O_NONBLOCK, &found);
+    if (error != 0)
+        return error;
+    error = lock_descriptor(found, LOCK_EX | LOCK_NB);
+    if (error == 0 && !is_named(found))
+        error = ENOENT;
+    if (error != 0) {
+        (void)close(found);
+        return error;
+    }
+    *handle = found;
+    return 0;
 }
 
 static int posix_sync_folder(void *context, const char *path)
@@ -183,6 +234,7 @@ const tide_files *tide_files_posix(void)
         .size = posix_size,
         .sync = posix_sync,
         .close = posix_close,
+        .lock = posix_lock,
         .sync_folder = posix_sync_folder,
         .rename = posix_rename,
         .make_folder = posix_make_folder,
