@@ -151,7 +151,7 @@ def metrics_read(path):
 
 
 def trajectory(path):
-    """What must be equal to the last bit: the last line of each step (a resumed run repeats the lost ones)."""
+    """What must be equal to the last bit: the line of each step."""
     return {line["step"]: (line["loss"], line["grad_norm"], line["lr"], line["skipped"]) for line in metrics_read(path)}
 
 
@@ -366,7 +366,7 @@ def full_disk(bench, options):
     run = Run(bench.command(*nano(bench, "--chunk-size", "1MiB", "--device-memory", "16MiB", "--steps", 2, "--save-every", 1,
                                   "--checkpoint", mount / "saved", "--save-patience", 0)), limits=limit)
     lines = run.err.splitlines()
-    bench.tap.ok(run.status == 1 and len(lines) == 3 and all("model.safetensors: can't be written" in line for line in lines) and
+    bench.tap.ok(run.status == 1 and len(lines) == 3 and all("model.safetensors: can't be written" in line and "file-size limit (ulimit -f)" in line for line in lines) and
                  "step 2 is not saved, no checkpoint was made before" in lines[-1] and "step 2/2" in run.out,
                  "a file that can't grow while saving: each save says so, the run goes on to its end, status 1", run)
     bench.tap.ok(not any(path.is_file() for path in mount.rglob("*")), "nothing is left behind by it", run)
@@ -501,6 +501,7 @@ def section_crashes(bench):
     bench.tap.ok(run.status == 0, "the killed run goes on to its end", run)
     bench.tap.ok(steps in trajectory(metrics2) and trajectory(metrics2).items() <= trajectory(metrics).items(),
                  "every loss and norm written is the undisturbed run's", run)
+    bench.tap.ok([line["step"] for line in metrics_read(metrics2)] == list(range(1, steps + 1)), "each step has one line in the metrics", run)
     bench.tap.ok(weights(saved2, steps) == weights(saved, steps), "the final weights and optimizer state are too")
     bench.tap.ok(not list(saved2.glob(".tmp-*")), "no half-written checkpoint is left", list(saved2.iterdir()))
 

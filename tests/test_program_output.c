@@ -2,12 +2,16 @@
 #include "src/train/json_line.h"
 #include "src/train/metrics.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -130,7 +134,7 @@ static char *lines_write(const tide_trainer_report *reports, int count)
 {
     tide_metrics *metrics = NULL;
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
-    assert_int_equal(tide_metrics_begin(metrics, false), TIDE_OK);
+    assert_int_equal(tide_metrics_begin(metrics, false, 0), TIDE_OK);
     for (int i = 0; i < count; i++) {
         assert_int_equal(tide_metrics_step(metrics, &reports[i], 100, &all_counters), TIDE_OK);
         assert_int_equal(count_of(file_text(), "\n"), i + 1); /* before the file is closed */
@@ -169,11 +173,149 @@ static void metrics_of_a_killed_run_are_continued_at_a_whole_line(void **state)
     (void)state;
     file_fill("{\"step\":1}\n{\"step\":2,\"lo");
     assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
-    assert_int_equal(tide_metrics_begin(metrics, true), TIDE_OK);
+    assert_int_equal(tide_metrics_begin(metrics, true, 1), TIDE_OK);
     assert_string_equal(file_text(), "{\"step\":1}\n");
     assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     assert_int_equal(strncmp(file_text(), "{\"step\":1}\n{\"step\":2,\"loss\":", 28), 0);
+}
+
+/* The file `name` continued behind a step. */
+static void metrics_continue(const char *name, uint64_t step)
+{
+    tide_metrics *metrics = NULL;
+    const tide_trainer_report report = {.step = step + 1};
+    assert_int_equal(tide_metrics_open(name, &metrics), TIDE_OK);
+    assert_int_equal(tide_metrics_begin(metrics, true, step), TIDE_OK);
+    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK);
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+}
+
+/* What the file holds before the line that metrics_continue adds. */
+static void assert_kept(const char *kept, uint64_t step)
+{
+    char line[64];
+    const char *text = file_text();
+    snprintf(line, sizeof line, "{\"step\":%llu,\"loss\":0,", (unsigned long long)step + 1);
+    if (strncmp(text, kept, strlen(kept)) != 0 || strncmp(text + strlen(kept), line, strlen(line)) != 0)
+        fail_msg("%.300s\nnot\n%s%s", text, kept, line);
+    assert_int_equal(count_of(text + strlen(kept), "\n"), 1);
+}
+
+static const char steps_1_to_4[] = "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":2}\n"
+                                   "{\"step\":3,\"loss\":2}\n{\"step\":4,\"loss\":2}\n";
+
+static ino_t inode_of(const char *name)
+{
+    struct stat about;
+    assert_int_equal(lstat(name, &about), 0);
+    return about.st_ino;
+}
+
+/* In place, so that who follows the file goes on following it, and a full disk does not matter. */
+static void steps_behind_the_checkpoint_are_cut(void **state)
+{
+    (void)state;
+    for (size_t step = 0; step <= 5; step++) {
+        const size_t line = strlen(steps_1_to_4) / 4;
+        char kept[sizeof steps_1_to_4] = "";
+        file_fill(steps_1_to_4);
+        const ino_t inode = inode_of(path);
+        memcpy(kept, steps_1_to_4, line * (step < 4 ? step : 4));
+        metrics_continue(path, step);
+        assert_kept(kept, step);
+        assert_int_equal(inode_of(path), inode);
+    }
+    file_fill("{\"step\":18446744073709551615}\n{\"step\":10}\n{\"step\":9}\n");
+    metrics_continue(path, UINT64_MAX - 1);
+    assert_kept("{\"step\":10}\n{\"step\":9}\n", UINT64_MAX - 1);
+}
+
+/* Also between lines that go, of any length, and of a step in another writer's words. */
+static void lines_that_are_no_steps_stay(void **state)
+{
+    static char text[300000], kept[300000], noise[100000];
+    (void)state;
+    memset(noise, 'x', sizeof noise - 1);
+    snprintf(text, sizeof text,
+             "# mine\n{\"step\":1}\n{\"step\": 7}\n%s\n{\"step\":2}\n\n{\"steps\":9}\n{\"a\":1,\"step\":9}\n"
+             "{\"step\":3}\n{\"step\":4,\"lo",
+             noise);
+    snprintf(kept, sizeof kept,
+             "# mine\n{\"step\":1}\n%s\n{\"step\":2}\n\n{\"steps\":9}\n{\"a\":1,\"step\":9}\n", noise);
+    file_fill(text);
+    assert_int_equal(chmod(path, 0640), 0);
+    metrics_continue(path, 2);
+    assert_kept(kept, 2);
+    struct stat about;
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0640);
+}
+
+static void a_link_still_leads_to_the_file(void **state)
+{
+    char name[64];
+    (void)state;
+    snprintf(name, sizeof name, "%s-link", path);
+    assert_int_equal(symlink(path, name), 0);
+    file_fill("{\"step\":1}\n{\"step\":3}\n# mine\n");
+    const ino_t link = inode_of(name);
+    metrics_continue(name, 1);
+    assert_kept("{\"step\":1}\n# mine\n", 1);
+    assert_int_equal(inode_of(name), link);
+    assert_int_equal(unlink(name), 0);
+}
+
+/* The console's file, which others write to through the same descriptor, and a pipe. */
+static void standard_output_and_pipes_are_left_alone(void **state)
+{
+    char part[16] = "";
+    int ends[2];
+    (void)state;
+    file_fill("a line\n{\"step\":3}\ncut");
+    fflush(stdout);
+    const int was = dup(STDOUT_FILENO), descriptor = open(path, O_RDWR | O_APPEND);
+    assert_true(was >= 0 && descriptor >= 0 && dup2(descriptor, STDOUT_FILENO) >= 0);
+    tide_metrics *metrics = NULL;
+    const bool good = tide_metrics_open("/dev/stdout", &metrics) == TIDE_OK &&
+                      tide_metrics_begin(metrics, true, 1) == TIDE_OK &&
+                      tide_metrics_close(metrics) == TIDE_OK;
+    assert_true(dup2(was, STDOUT_FILENO) >= 0);
+    close(was);
+    close(descriptor);
+    assert_true(good);
+    assert_string_equal(file_text(), "a line\n{\"step\":3}\ncut");
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "{\"step\":3}\n", 11), 11);
+    snprintf(part, sizeof part, "/dev/fd/%d", ends[1]);
+    metrics_continue(part, 1);
+    assert_int_equal(read(ends[0], part, 11), 11);
+    assert_int_equal(strncmp(part, "{\"step\":3}\n", 11), 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* A rewrite that can't be made leaves every line. */
+static void a_rewrite_that_fails_leaves_the_lines(void **state)
+{
+    static const char text[] = "{\"step\":3}\n# a line that stays\n";
+    struct rlimit limit, small;
+    tide_metrics *metrics = NULL;
+    (void)state;
+    file_fill(text);
+    assert_int_equal(tide_metrics_open(path, &metrics), TIDE_OK);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    small = (struct rlimit){.rlim_cur = 5, .rlim_max = limit.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const tide_status status = tide_metrics_begin(metrics, true, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(status, TIDE_ERROR_IO);
+    assert_non_null(
+        strstr(tide_message(),
+               "can't be written anew: File too large for this process's file-size limit (ulimit -f)"));
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    assert_string_equal(file_text(), text);
 }
 
 static void metrics_that_cannot_be_written_are_refused(void **state)
@@ -208,6 +350,11 @@ int main(void)
         cmocka_unit_test(a_json_line_too_long_is_never_complete),
         cmocka_unit_test(a_metrics_line_joins_report_and_counters),
         cmocka_unit_test(metrics_of_a_killed_run_are_continued_at_a_whole_line),
+        cmocka_unit_test(steps_behind_the_checkpoint_are_cut),
+        cmocka_unit_test(lines_that_are_no_steps_stay),
+        cmocka_unit_test(a_link_still_leads_to_the_file),
+        cmocka_unit_test(standard_output_and_pipes_are_left_alone),
+        cmocka_unit_test(a_rewrite_that_fails_leaves_the_lines),
         cmocka_unit_test(metrics_that_cannot_be_written_are_refused),
         cmocka_unit_test(a_file_of_a_run_that_does_not_begin_stays_as_it_was),
     };

@@ -96,7 +96,7 @@ static void run_open(run *r, double clip)
     options.pool.trace = tide_trace_record;
     options.pool.trace_context = r->trace;
     ok(tide_trainer_create(&options, &r->trainer));
-    ok(tide_metrics_begin(r->metrics, false));
+    ok(tide_metrics_begin(r->metrics, false, 0));
     begin_trace(r, &options.pool);
 }
 

@@ -235,6 +235,13 @@ static tide_status origin_keep(const train_run *run)
     return tide_export_keep_origin(tide_files_posix(), folder, origin_of(run));
 }
 
+/* The lines of steps that this run takes again go; what the null device predicts takes none again. */
+static tide_status metrics_begin(train_run *run)
+{
+    const uint64_t step = tide_train_settings_predict(&run->settings) ? UINT64_MAX : run->first_step;
+    return tide_metrics_begin(run->metrics, run->settings.resume || run->settings.resume_from, step);
+}
+
 static tide_status trainer_open(train_run *run)
 {
     run->options.pool.progress = tide_making_show;
@@ -255,11 +262,11 @@ static tide_status trainer_open(train_run *run)
     run_print(run);
     resumed_print(run);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
+    run->first_step = tide_trainer_state(run->trainer)->step;
     if (status == TIDE_OK && run->metrics != NULL)
-        status = tide_metrics_begin(run->metrics, run->settings.resume || run->settings.resume_from);
+        status = metrics_begin(run);
     if (status == TIDE_OK && run->trace != NULL)
         status = trace_begin(run);
-    run->first_step = tide_trainer_state(run->trainer)->step;
     fflush(stdout);
     return status == TIDE_OK ? tide_train_saves_begin(&run->saves, &run->settings, &run->options,
                                                       run->trainer, &run->progress)

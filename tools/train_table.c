@@ -63,7 +63,7 @@ static const tide_option options[] = {
 
     {.help = "output"},
     {.name = "--metrics", .kind = TIDE_OPTION_TEXT, .offset = AT(metrics), .metavar = "FILE",
-     .help = "write a JSON line a step; with --resume it is continued"},
+     .help = "write a JSON line a step; with --resume the file is continued, without the lines of steps behind the checkpoint"},
     {.name = "--trace", .kind = TIDE_OPTION_TEXT, .offset = AT(trace), .metavar = "FILE",
      .help = "write what happens to every chunk, for tidepool trace"},
     {.name = "--trace-steps", .kind = TIDE_OPTION_TEXT, .offset = AT(trace_steps), .metavar = "all|N",

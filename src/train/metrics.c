@@ -2,6 +2,7 @@
 #include "src/train/metrics.h"
 
 #include "src/train/json_line.h"
+#include "src/train/metrics_trim.h"
 #include "src/train/output_file.h"
 
 #include <assert.h>
@@ -10,10 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-enum { TAIL_BYTES = TIDE_METRICS_LINE_BYTES };
 
 struct tide_metrics {
     tide_output_file file;
@@ -21,28 +19,6 @@ struct tide_metrics {
     bool reader_left; /* when the first of them was lost */
     char line[TIDE_METRICS_LINE_BYTES];
 };
-
-/* Cut off what follows the last newline: the half line of a run that was killed. */
-static tide_status tail_repair(tide_metrics *metrics)
-{
-    char tail[TAIL_BYTES];
-    struct stat about;
-    if (fstat(metrics->file.descriptor, &about) != 0)
-        return tide_output_file_failed(&metrics->file, "can't be examined", errno);
-    if (!S_ISREG(about.st_mode) || about.st_size == 0)
-        return TIDE_OK;
-    off_t start = about.st_size > TAIL_BYTES ? about.st_size - TAIL_BYTES : 0;
-    ssize_t got = pread(metrics->file.descriptor, tail, (size_t)(about.st_size - start), start);
-    if (got < 0)
-        return tide_output_file_failed(&metrics->file, "can't be read", errno);
-    while (got > 0 && tail[got - 1] != '\n')
-        got--;
-    if (start + got < about.st_size && ftruncate(metrics->file.descriptor, start + got) != 0)
-        return tide_output_file_failed(&metrics->file, "its cut-off last line can't be removed", errno);
-    if (lseek(metrics->file.descriptor, 0, SEEK_END) < 0)
-        return tide_output_file_failed(&metrics->file, "its end can't be found", errno);
-    return TIDE_OK;
-}
 
 tide_status tide_metrics_open(const char *path, tide_metrics **metrics)
 {
@@ -59,10 +35,10 @@ tide_status tide_metrics_open(const char *path, tide_metrics **metrics)
     return TIDE_OK;
 }
 
-tide_status tide_metrics_begin(tide_metrics *metrics, bool append)
+tide_status tide_metrics_begin(tide_metrics *metrics, bool append, uint64_t step)
 {
     tide_status status = tide_output_file_begin(&metrics->file, append);
-    return status == TIDE_OK && append ? tail_repair(metrics) : status;
+    return status == TIDE_OK && append ? tide_metrics_trim(&metrics->file, step) : status;
 }
 
 static void stalls_add(tide_json_line *line, const tide_pool_counters *counters)

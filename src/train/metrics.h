@@ -12,7 +12,7 @@
  * were; the peaks are the run's so far. The predictions were made when the step began. A number that is not
  * finite is null: on the null device loss and norm, and the predictions of steps that have none.
  *
- * Nothing is allocated after open. One thread.
+ * Nothing is allocated after begin. One thread.
  */
 #ifndef TIDE_TRAIN_METRICS_H
 #define TIDE_TRAIN_METRICS_H
@@ -26,9 +26,9 @@ typedef struct tide_metrics tide_metrics;
  * for another reason has lost nothing. IO names the path; NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_metrics_open(const char *path, tide_metrics **metrics);
 
-/* Before the first line: empty the file, or with `append` continue it; a last line that a crash cut off is
- * removed then. Once. IO. */
-TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append);
+/* Before the first line: empty the file, or with `append` continue it behind `step`'s line (metrics_trim.h).
+ * Once. IO, NO_MEMORY. */
+TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append, uint64_t step);
 
 enum { TIDE_METRICS_LINE_BYTES = 2048 };
 

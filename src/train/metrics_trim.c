@@ -1,0 +1,168 @@
+/* Two passes over the lines. The first finds where the cut begins and whether a line behind it stays. If none
+ * does, the file is made shorter: that needs no space on a full disk. Otherwise the lines that stay are
+ * written to a new file beside it, which takes its name. */
+#include "src/train/metrics_trim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct trimming {
+    tide_output_file *file;
+    uint64_t step;
+    FILE *in; /* the file, from its begin */
+    char *line;
+    size_t capacity;
+    off_t kept_bytes; /* before the first line that goes */
+    bool mixed;       /* a line behind it stays */
+} trimming;
+
+static bool is_standard_stream(const struct stat *about)
+{
+    struct stat stream;
+    for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++)
+        if (fstat(descriptor, &stream) == 0 && stream.st_dev == about->st_dev &&
+            stream.st_ino == about->st_ino)
+            return true;
+    return false;
+}
+
+/* Is it cut? Lines begin as tide_metrics_line writes them. */
+static bool goes(const char *line, ssize_t bytes, uint64_t step)
+{
+    uint64_t number;
+    return line[bytes - 1] != '\n' || (sscanf(line, "{\"step\": %" SCNu64, &number) == 1 && number > step);
+}
+
+static tide_status read_failed(const trimming *it)
+{
+    return errno == ENOMEM
+               ? tide_fail(TIDE_ERROR_NO_MEMORY, "metrics file %s: no memory for a line", it->file->path)
+               : tide_output_file_failed(it->file, "can't be read", errno);
+}
+
+/* The next line; *bytes 0: there is none. */
+static tide_status line_read(trimming *it, ssize_t *bytes)
+{
+    errno = 0;
+    *bytes = getline(&it->line, &it->capacity, it->in);
+    if (*bytes >= 0)
+        return TIDE_OK;
+    *bytes = 0;
+    return feof(it->in) && !ferror(it->in) ? TIDE_OK : read_failed(it);
+}
+
+static tide_status cut_find(trimming *it, bool *found)
+{
+    ssize_t bytes;
+    tide_status status = line_read(it, &bytes);
+    for (; status == TIDE_OK && bytes > 0; status = line_read(it, &bytes)) {
+        const bool cut = goes(it->line, bytes, it->step);
+        it->mixed = it->mixed || (*found && !cut);
+        *found = *found || cut;
+        if (!*found)
+            it->kept_bytes += bytes;
+    }
+    return status;
+}
+
+static tide_status lines_copy(trimming *it, FILE *out)
+{
+    ssize_t bytes;
+    rewind(it->in);
+    tide_status status = line_read(it, &bytes);
+    for (; status == TIDE_OK && bytes > 0; status = line_read(it, &bytes))
+        if (!goes(it->line, bytes, it->step) && fwrite(it->line, 1, (size_t)bytes, out) != (size_t)bytes)
+            return tide_output_file_failed(it->file, "can't be written anew", errno);
+    if (status == TIDE_OK && (fflush(out) != 0 || fsync(fileno(out)) != 0))
+        status = tide_output_file_failed(it->file, "can't be written anew", errno);
+    return status;
+}
+
+/* The new file's descriptor becomes the output's. */
+static tide_status replace(trimming *it, FILE *out, const char *made, const char *target)
+{
+    struct stat about;
+    const int descriptor = it->file->descriptor;
+    if (fstat(descriptor, &about) != 0 || fchmod(fileno(out), about.st_mode & 07777) != 0)
+        return tide_output_file_failed(it->file, "its mode can't be kept", errno);
+    if (fchown(fileno(out), about.st_uid, about.st_gid) != 0 && errno != EPERM)
+        return tide_output_file_failed(it->file, "its owner can't be kept", errno);
+    const tide_status status = lines_copy(it, out);
+    if (status != TIDE_OK)
+        return status;
+    if (rename(made, target) != 0 || dup3(fileno(out), descriptor, O_CLOEXEC) < 0)
+        return tide_output_file_failed(it->file, "can't be replaced", errno);
+    return TIDE_OK;
+}
+
+/* What stands behind a link is replaced, not the link. */
+static tide_status rewrite(trimming *it)
+{
+    static const char suffix[] = ".tmp-XXXXXX";
+    char *target = realpath(it->file->path, NULL);
+    char *made = target != NULL ? malloc(strlen(target) + sizeof suffix) : NULL;
+    tide_status status;
+    if (made == NULL) {
+        status = read_failed(it);
+        free(target);
+        return status;
+    }
+    (void)sprintf(made, "%s%s", target, suffix);
+    const int descriptor = mkostemp(made, O_CLOEXEC);
+    FILE *out = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
+    if (out == NULL)
+        status = tide_output_file_failed(it->file, "can't be written anew beside itself", errno);
+    else
+        status = replace(it, out, made, target);
+    if (descriptor >= 0 && status != TIDE_OK)
+        (void)unlink(made);
+    if (out != NULL)
+        (void)fclose(out); /* all of it is synced */
+    else if (descriptor >= 0)
+        (void)close(descriptor);
+    free(made);
+    free(target);
+    return status;
+}
+
+static tide_status trim(trimming *it)
+{
+    bool found = false;
+    tide_status status = cut_find(it, &found);
+    if (status == TIDE_OK && found && it->mixed)
+        status = rewrite(it);
+    else if (status == TIDE_OK && found && ftruncate(it->file->descriptor, it->kept_bytes) != 0)
+        status = tide_output_file_failed(it->file, "the lines behind the checkpoint can't be removed", errno);
+    if (status == TIDE_OK && lseek(it->file->descriptor, 0, SEEK_END) < 0)
+        status = tide_output_file_failed(it->file, "its end can't be found", errno);
+    return status;
+}
+
+tide_status tide_metrics_trim(tide_output_file *file, uint64_t step)
+{
+    struct stat about;
+    if (fstat(file->descriptor, &about) != 0)
+        return tide_output_file_failed(file, "can't be examined", errno);
+    if (!S_ISREG(about.st_mode) || is_standard_stream(&about))
+        return TIDE_OK;
+    const int copy = dup(file->descriptor);
+    trimming it = {.file = file, .step = step, .in = copy >= 0 ? fdopen(copy, "r") : NULL};
+    tide_status status = TIDE_OK;
+    if (it.in == NULL) {
+        status = read_failed(&it);
+        if (copy >= 0)
+            (void)close(copy);
+        return status;
+    }
+    rewind(it.in);
+    status = trim(&it);
+    (void)fclose(it.in); /* opened for reading: nothing can be lost */
+    free(it.line);
+    return status;
+}
