@@ -45,6 +45,7 @@ typedef struct machine_info {
     gpu_list gpus;
     const tide_cpu_info *cpu;
     tide_rates rates;
+    char no_rates[TIDE_TARGET_REASON_BYTES]; /* why nothing was measured; "": it was */
 } machine_info;
 
 /* "5.3.0", or "" without it. Asking keeps the linker from dropping a library that only replaces malloc. */
@@ -156,7 +157,10 @@ static void rates_print(const tide_rates *rates)
 static void people_print(const machine_info *info)
 {
     machine_print(info);
-    rates_print(&info->rates);
+    if (info->no_rates[0] == '\0')
+        rates_print(&info->rates);
+    else
+        printf("not measured: products, memory, link; %s\n", info->no_rates);
     printf("built with ");
     for (size_t i = 0; i < FEATURES; i++)
         printf("%s%s %s", i == 0 ? "" : ", ", features[i].name, features[i].built ? "yes" : "no");
@@ -235,8 +239,14 @@ static void kernels_json(tide_json_line *line, const tide_cpu_info *cpu)
     tide_json_close(line, '}');
 }
 
-static void rates_json(tide_json_line *line, const tide_rates *rates)
+static void rates_json(tide_json_line *line, const machine_info *info)
 {
+    const tide_rates *rates = &info->rates;
+    tide_json_text(line, "rates_why_not", info->no_rates);
+    if (info->no_rates[0] != '\0') {
+        tide_json_null(line, "rates");
+        return;
+    }
     tide_json_open(line, "rates", '{');
     tide_json_text(line, "device", rates->device);
     tide_json_count(line, "threads", rates->threads);
@@ -273,7 +283,7 @@ static tide_status json_print(const machine_info *info)
     tide_json_close(&line, ']');
     gpus_json(&line, &info->gpus);
     kernels_json(&line, info->cpu);
-    rates_json(&line, &info->rates);
+    rates_json(&line, info);
     tide_json_open(&line, "built_with", '{');
     for (size_t i = 0; i < FEATURES; i++)
         tide_json_bool(&line, features[i].name, features[i].built);
@@ -287,7 +297,8 @@ static tide_status json_print(const machine_info *info)
     return TIDE_OK;
 }
 
-/* A GPU that "auto" does not take is told of where all of them are. */
+/* A GPU that "auto" does not take is told of where all of them are. Too little memory to measure in is a fact
+ * of this machine. */
 static tide_status rates_measure(const tide_info_settings *settings, machine_info *info)
 {
     char chosen[TIDE_TARGET_NAME_BYTES], reason[TIDE_TARGET_REASON_BYTES];
@@ -301,7 +312,12 @@ static tide_status rates_measure(const tide_info_settings *settings, machine_inf
             snprintf(info->gpus.why, sizeof info->gpus.why, "%s", reason);
         device = chosen;
     }
-    return tide_rates_measure(device, (uint32_t)settings->threads, CHUNK_BYTES, &info->rates);
+    const tide_status status =
+        tide_rates_measure(device, (uint32_t)settings->threads, CHUNK_BYTES, &info->rates);
+    if (status != TIDE_ERROR_NO_MEMORY)
+        return status;
+    snprintf(info->no_rates, sizeof info->no_rates, "%s", tide_message());
+    return TIDE_OK;
 }
 
 int tide_command_info(int count, char *const *arguments)
