@@ -499,7 +499,33 @@ static void names_that_runs_take_away_are_refused(void **unused)
 
 /* ---- the two ends of a run ---- */
 
-/* Whatever they are: a killed export's, or a person's. */
+static sim_files *reference(bool origin)
+{
+    sim_files *disk = disk_new(origin);
+    assert_ok(export_run(disk));
+    return disk;
+}
+
+/* A lock that can't be removed stays without its folder, which costs nothing. */
+static void remove_lone_lock(sim_files *disk)
+{
+    const tide_files *files = sim_files_table(disk);
+    if (sim_files_exists(disk, "out.tmp-1000.lock") && !sim_files_exists(disk, "out.tmp-1000"))
+        assert_int_equal(files->remove_file(files->context, "out.tmp-1000.lock"), 0);
+}
+
+/* Nothing but the run and its folder, a temporary folder and its lock. */
+static void assert_nothing_left_but(const sim_files *disk, const char *temporary)
+{
+    char lock[64];
+    names list;
+    snprintf(lock, sizeof lock, "%.50s.lock", temporary);
+    assert_true(names_in(disk, "", &list));
+    assert_int_equal(list.count, 4);
+    assert_true(sim_files_exists(disk, temporary) && sim_files_exists(disk, lock));
+}
+
+/* Without a lock beside them nobody has claimed them: a person's, say. */
 static void others_folders_of_like_names_stay(void **unused)
 {
     (void)unused;
@@ -515,6 +541,113 @@ static void others_folders_of_like_names_stay(void **unused)
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(count_in(disk, others[i]), 1);
     assert_nothing_left(disk, 6);
+    sim_files_free(disk);
+}
+
+static tide_status export_begin_ones(const sim_files *disk, const tide_model_config *of,
+                                     tide_export_place *place)
+{
+    tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
+    to.model = of;
+    to.origin = "hf";
+    return tide_export_begin(&to, place);
+}
+
+/* However often a run is killed, its last folder alone is left, and the next begin removes that. */
+static void what_dead_processes_left_goes_at_the_next_begin(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true);
+    const tide_model_config of = model();
+    tide_export_place place;
+    for (unsigned kill = 0; kill < 6; kill++) {
+        assert_ok(export_begin_ones(disk, &of, &place));
+        assert_nothing_left_but(disk, place.path);
+        sim_files *after = sim_files_after_kill(disk);
+        sim_files_free(disk);
+        disk = after;
+    }
+    assert_true(sim_files_exists(disk, "out.tmp-1005/config.json"));
+    assert_ok(export_run(disk));
+    assert_nothing_left(disk, 3);
+    sim_files_free(disk);
+}
+
+/* A kill before any operation of an export leaves what the next one removes. */
+static void what_a_kill_at_any_instant_left_goes(void **unused)
+{
+    (void)unused;
+    sim_files *before = disk_new(true), *truth = reference(true);
+    const unsigned operations = sim_files_operations(truth) - sim_files_operations(before);
+    for (unsigned kill = 0; kill < operations; kill++) {
+        sim_files *disk = sim_files_clone(before);
+        sim_files_stop(disk, kill);
+        (void)export_run(disk);
+        sim_files *after = sim_files_after_kill(disk);
+        if (!sim_files_exists(after, "out"))
+            assert_ok(export_run(after));
+        remove_lone_lock(after); /* killed between name and release */
+        assert_true(is_same(after, "out", truth, "out"));
+        assert_nothing_left(after, 3);
+        sim_files_free(after);
+        sim_files_free(disk);
+    }
+    sim_files_free(before);
+    sim_files_free(truth);
+}
+
+/* A lock that is held proves its owner alive on another machine, where its number says nothing here; a lock
+ * that is free proves it gone, though its number is a living process's by now. */
+static void a_lock_tells_the_living_from_the_dead(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true);
+    const tide_files *files = sim_files_table(disk);
+    int held, dead;
+    assert_int_equal(files->lock(files->context, "out.tmp-7.lock", true, &held), 0);
+    assert_int_equal(files->lock(files->context, "out.tmp-5000.lock", true, &dead), 0);
+    assert_int_equal(files->close(files->context, dead), 0);
+    assert_false(files->process_is_alive(files->context, 7));
+    assert_true(files->process_is_alive(files->context, 5000));
+    make_folder(disk, "out.tmp-7");
+    make_folder(disk, "out.tmp-5000");
+    put(disk, "out.tmp-5000/config.json", "{}");
+    assert_ok(export_run(disk));
+    assert_true(sim_files_exists(disk, "out.tmp-7") && sim_files_exists(disk, "out.tmp-7.lock"));
+    assert_false(sim_files_exists(disk, "out.tmp-5000") || sim_files_exists(disk, "out.tmp-5000.lock"));
+    assert_int_equal(files->close(files->context, held), 0);
+    sim_files_free(disk);
+}
+
+static int no_locks(void *context, const char *path, bool create, int *handle)
+{
+    const tide_files *files = sim_files_table(context);
+    return create ? files->create(context, path, handle) : ENOLCK;
+}
+
+/* Where the file system has no locks the process number decides. */
+static void without_locks_the_number_decides(void **unused)
+{
+    (void)unused;
+    sim_files *disk = disk_new(true);
+    const tide_files *files = sim_files_table(disk);
+    tide_files lockless = *files;
+    static const char *const names_of[] = {"out.tmp-7", "out.tmp-5000"};
+    lockless.lock = no_locks;
+    for (size_t i = 0; i < 2; i++) {
+        char lock[32];
+        snprintf(lock, sizeof lock, "%s.lock", names_of[i]);
+        make_folder(disk, names_of[i]);
+        put(disk, lock, "");
+    }
+    assert_false(files->process_is_alive(files->context, 7));
+    assert_true(files->process_is_alive(files->context, 5000));
+    tide_export to = export_to(disk, "out", TIDE_WEIGHTS_BF16);
+    to.files = &lockless;
+    assert_ok(tide_export_checkpoint(&to, "run/step-3"));
+    assert_false(sim_files_exists(disk, "out.tmp-7") || sim_files_exists(disk, "out.tmp-7.lock"));
+    assert_true(sim_files_exists(disk, "out.tmp-5000") && sim_files_exists(disk, "out.tmp-5000.lock"));
+    assert_nothing_left(disk, 5);
     sim_files_free(disk);
 }
 
@@ -552,6 +685,129 @@ static void what_goes_along_is_there_before_the_run(void **unused)
     assert_true(is_same(disk, "out", truth, "out"));
     sim_files_free(disk);
     sim_files_free(truth);
+}
+
+/* ---- a restart of a run that is done ---- */
+
+static tide_status get_twos(void *context, size_t tensor, uint64_t first, uint64_t count, float *values)
+{
+    (void)context;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = tensor == 3 && first + i == 1 ? 1.0078125F : 1;
+    return TIDE_OK;
+}
+
+/* One byte more. */
+static void put_longer(sim_files *disk, const char *path)
+{
+    size_t bytes = 0;
+    const unsigned char *content = sim_files_bytes(disk, path, &bytes);
+    const tide_files *files = sim_files_table(disk);
+    char *longer = calloc(1, bytes + 1);
+    memcpy(longer, content, bytes);
+    assert_int_equal(files->remove_file(files->context, path), 0);
+    assert_int_equal(tide_files_write_whole(files, path, longer, bytes + 1), 0);
+    free(longer);
+}
+
+/* Begin where `out` may be there, and finish. */
+static tide_status export_again(const sim_files *disk, tide_export *to, tide_weights_get get)
+{
+    tide_export_place place;
+    to->files = sim_files_table(disk);
+    to->may_be_there = true;
+    const tide_status status = tide_export_begin(to, &place);
+    return status == TIDE_OK ? tide_export_finish(to, &place, get, NULL) : status;
+}
+
+static void a_folder_that_is_the_same_is_taken_as_done(void **unused)
+{
+    (void)unused;
+    for (int sharded = 0; sharded < 2; sharded++) {
+        sim_files *disk = disk_new(true);
+        const tide_model_config of = model();
+        tide_export to = export_of(disk, &of);
+        to.max_shard_bytes = sharded ? 1200 : 0;
+        assert_ok(tide_export_write(&to, get_ones, NULL));
+        put(disk, "out/README.md", "mine"); /* what an export does not write does not count */
+        sim_files *truth = sim_files_clone(disk);
+        assert_ok(export_again(disk, &to, get_ones));
+        assert_true(is_same(disk, "out", truth, "out"));
+        assert_nothing_left(disk, 3);
+        to.may_be_there = false;
+        assert_int_equal(tide_export_write(&to, get_ones, NULL), TIDE_ERROR_ARGUMENT);
+        sim_files_free(truth);
+        sim_files_free(disk);
+    }
+}
+
+/* Another value of one tensor, every byte that is another one, a file that lacks or ends early. Nothing is
+ * overwritten. */
+static void a_folder_that_differs_is_refused_and_stays(void **unused)
+{
+    (void)unused;
+    static const char *const files_of[] = {"out/config.json", "out/tokenizer.json", "out/model.safetensors"};
+    const tide_model_config of = model();
+    sim_files *before = disk_new(true);
+    tide_export to = export_of(before, &of);
+    assert_ok(tide_export_write(&to, get_ones, NULL));
+    sim_files *disk = sim_files_clone(before);
+    assert_int_equal(export_again(disk, &to, get_twos), TIDE_ERROR_ARGUMENT);
+    assert_message_has(
+        "export out: it is there already, and this run would not write out/model.safetensors so");
+    assert_true(is_same(disk, "out", before, "out"));
+    sim_files_free(disk);
+    for (size_t i = 0; i < 3; i++) {
+        size_t bytes = 0;
+        sim_files_bytes(before, files_of[i], &bytes);
+        for (size_t at = 0; at < bytes + 2; at += 1 + (at < bytes ? bytes / 40 : 0)) {
+            disk = sim_files_clone(before);
+            if (at < bytes)
+                sim_files_bytes(disk, files_of[i], &bytes)[at] ^= 1;
+            else if (at == bytes)
+                sim_files_truncate(disk, files_of[i], bytes - 1);
+            else
+                assert_int_equal(to.files->remove_file(sim_files_table(disk)->context, files_of[i]), 0);
+            sim_files *damaged = sim_files_clone(disk);
+            assert_int_equal(export_again(disk, &to, get_ones), TIDE_ERROR_ARGUMENT);
+            assert_message_has("it is there already");
+            assert_true(is_same(disk, "out", damaged, "out"));
+            assert_nothing_left(disk, 3);
+            sim_files_free(damaged);
+            sim_files_free(disk);
+        }
+    }
+    disk = sim_files_clone(before);
+    put_longer(disk, "out/model.safetensors");
+    assert_int_equal(export_again(disk, &to, get_ones), TIDE_ERROR_ARGUMENT);
+    sim_files_free(disk);
+    sim_files_free(before);
+}
+
+/* A comparison that can't be made is a failure, not a success; nothing changes. */
+static void every_fault_of_a_comparison_fails_and_changes_nothing(void **unused)
+{
+    (void)unused;
+    const tide_model_config of = model();
+    sim_files *before = disk_new(true);
+    tide_export to = export_of(before, &of);
+    unsigned failed = 0;
+    bool met = true;
+    assert_ok(tide_export_write(&to, get_ones, NULL));
+    for (unsigned operation = 0; met; operation++) {
+        sim_files *disk = sim_files_clone(before);
+        sim_files_fault(disk, SIM_FAULT_EIO, operation);
+        const tide_status status = export_again(disk, &to, get_ones);
+        met = sim_files_fault_met(disk);
+        sim_files_heal(disk);
+        failed += status != TIDE_OK;
+        assert_true(status == TIDE_OK || status == TIDE_ERROR_IO);
+        assert_true(is_same(disk, "out", before, "out"));
+        assert_nothing_left(disk, 3);
+        sim_files_free(disk);
+    }
+    assert_true(failed > 20);
+    sim_files_free(before);
 }
 
 /* Somebody tidies up while the run trains, and the origin may be gone, too: then there is a config.json, which is made. */
@@ -732,13 +988,6 @@ static void depths_see_as_far_as_they_say(void **unused)
 
 /* ---- faults ---- */
 
-static sim_files *reference(bool origin)
-{
-    sim_files *disk = disk_new(origin);
-    assert_ok(export_run(disk));
-    return disk;
-}
-
 /* Of an export that failed: nothing, unless its weights were complete. Then the message says where all of it is. */
 static void assert_nothing_lost(sim_files *disk, sim_files *truth)
 {
@@ -771,6 +1020,7 @@ static void every_fault_of_an_operation_leaves_all_or_nothing(void **unused)
             sim_files_heal(disk);
             failed += status != TIDE_OK;
             assert_true(met || status == TIDE_OK);
+            remove_lone_lock(disk);
             if (status == TIDE_OK && !is_same(disk, "out", truth, "out"))
                 fail_msg("operation %u: success without the folder", operation);
             if (status == TIDE_OK)
@@ -902,8 +1152,8 @@ static void a_fault_at_the_end_and_then_a_cut_leave_it_whole_or_absent(void **un
     cut_truth = reference(true);
     sim_files *before = disk_new(true);
     const unsigned operations = sim_files_operations(cut_truth) - sim_files_operations(before);
-    for (unsigned fault = operations - 4; fault < operations - 1;
-         fault++) /* the last is the checkpoint's close */
+    /* the last are the lock's removal and close, and the checkpoint's close */
+    for (unsigned fault = operations - 6; fault < operations - 3; fault++)
         for (unsigned cut = fault + 1; cut < operations + 20; cut++) {
             sim_files *disk = sim_files_clone(before);
             sim_files_fault(disk, SIM_FAULT_EIO, fault);
@@ -1164,6 +1414,13 @@ int main(void)
         cmocka_unit_test(every_lack_of_memory_leaves_nothing),
         cmocka_unit_test(a_power_cut_leaves_the_folder_whole_or_absent),
         cmocka_unit_test(others_folders_of_like_names_stay),
+        cmocka_unit_test(what_dead_processes_left_goes_at_the_next_begin),
+        cmocka_unit_test(what_a_kill_at_any_instant_left_goes),
+        cmocka_unit_test(a_lock_tells_the_living_from_the_dead),
+        cmocka_unit_test(without_locks_the_number_decides),
+        cmocka_unit_test(a_folder_that_is_the_same_is_taken_as_done),
+        cmocka_unit_test(a_folder_that_differs_is_refused_and_stays),
+        cmocka_unit_test(every_fault_of_a_comparison_fails_and_changes_nothing),
         cmocka_unit_test(what_goes_along_is_there_before_the_run),
         cmocka_unit_test(what_went_meanwhile_is_made_again),
         cmocka_unit_test(what_cant_go_along_is_refused_before_the_run),

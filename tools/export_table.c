@@ -54,7 +54,8 @@ const tide_page tide_export_page = {
         "(tidepool train --model DIR), which it keeps in the folder of its checkpoints under the "
         "name `tidepool-origin`. "
         "It is there whole or not at all. Every byte of the weights is checked first. SIGINT and "
-        "SIGTERM end the command with status 1 and leave nothing; what is killed leaves OUT.tmp-PID.",
+        "SIGTERM end the command with status 1 and leave nothing; what is killed leaves OUT.tmp-PID, "
+        "which the next export to OUT removes.",
     .statuses = "0\tdone\n"
                 "1\tthe checkpoint is damaged, or there is none, or another failure; one line on standard "
                 "error tells it\n"

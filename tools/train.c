@@ -88,7 +88,8 @@ static tide_export export_of(train_run *run)
 
 static tide_status export_open(train_run *run)
 {
-    const tide_export export = export_of(run);
+    tide_export export = export_of(run);
+    export.may_be_there = run->settings.resume && run->folder.finished; /* a restart of a run that is done */
     return run->settings.export != NULL ? tide_export_begin(&export, &run->exporting) : TIDE_OK;
 }
 
@@ -96,6 +97,8 @@ static tide_status outputs_open(train_run *run)
 {
     const tide_train_settings *settings = &run->settings;
     const tide_export export = export_of(run);
+    if (settings->export != NULL)
+        tide_export_tidy(export.files, export.out); /* before anything asks how much is free there */
     tide_status status = tide_train_folder_check(settings, &run->options,
                                                  settings->export != NULL ? &export : NULL, &run->folder);
     if (status == TIDE_OK)
@@ -419,14 +422,18 @@ static tide_status ending_save(train_run *run)
 static tide_status export(train_run *run)
 {
     const tide_export export = export_of(run);
+    const bool compares = run->exporting.is_there;
     tide_making_begin(&run->making, stderr);
     const tide_status status = tide_trainer_export(run->trainer, &export, &run->exporting);
     tide_making_end(&run->making);
-    if (status == TIDE_OK)
+    if (status == TIDE_OK && compares)
+        tide_progress_line(&run->progress, "%s is there already, and is this run's model: nothing to export",
+                           export.out);
+    else if (status == TIDE_OK)
         tide_progress_line(&run->progress, "exported %s in %s", export.out,
                            tide_weights_dtype_name(export.dtype));
-    return status == TIDE_ERROR_ARGUMENT ? TIDE_ERROR_STATE
-                                         : status; /* values are wrong, not the command line */
+    return status == TIDE_ERROR_ARGUMENT && !compares ? TIDE_ERROR_STATE
+                                                      : status; /* values are wrong, not the command line */
 }
 
 /* The model that a save has failed to keep may still be exported, to another disk, say. */

@@ -300,6 +300,7 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
         status = held_check(settings, folder, &from);
     if (status == TIDE_OK)
         status = origin_find(&from, folder);
+    folder->finished = from.exists && from.step >= settings->steps;
     if (status == TIDE_OK && saves)
         status = room_check(settings, options, export, from.step);
     return status;

@@ -13,6 +13,7 @@ typedef struct tide_train_folder {
     const char *path;  /* --checkpoint's; set where `damaged` is */
     uint64_t *damaged; /* [damaged_count]: steps after that of --resume-from */
     size_t damaged_count;
+    bool finished;  /* the checkpoint to go on from is of the run's last step */
     bool elsewhere; /* the checkpoint to go on from lies in another folder than `path` */
     char origin[TIDE_CHECKPOINT_PATH_BYTES]; /* what the checkpoint to go on from has kept (export.h); "": nothing */
 } tide_train_folder;

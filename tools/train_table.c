@@ -87,7 +87,7 @@ static const tide_option options[] = {
     {.name = "--resume-from", .kind = TIDE_OPTION_TEXT, .offset = AT(resume_from), .metavar = "DIR/step-N",
      .help = "continue from this very checkpoint; later ones in --checkpoint must be damaged, and are set aside as step-M.damaged"},
     {.name = "--export", .kind = TIDE_OPTION_TEXT, .offset = AT(export), .metavar = "DIR",
-     .help = "write the model into this new folder at the end, as tidepool export does; not where a signal ends the run"},
+     .help = "write the model into this new folder at the end, as tidepool export does; not where a signal ends the run. A run that is done, started again with --resume, takes its own export as done"},
     {.name = "--eval-every", .kind = TIDE_OPTION_COUNT, .offset = AT(eval_every), .metavar = "N",
      .most = 1e12, .value = "100",
      .help = "validation loss every N steps and at the end; 0: never"},

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = TIDE_CHECKPOINT_PATH_BYTES, TEMPORARIES_MAX = 100 };
+enum { PATH_BYTES = TIDE_CHECKPOINT_PATH_BYTES };
 
 tide_weights_dtype tide_export_dtype_of(tide_dtype dtype)
 {
@@ -26,29 +26,17 @@ tide_weights_dtype tide_export_dtype_of(tide_dtype dtype)
                                       : TIDE_WEIGHTS_F32;
 }
 
-static size_t length_without_slashes(const char *path)
-{
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    return length;
-}
-
 /* ---- 1: may it be there? ---- */
-
-/* The last name of a path, without the slashes behind it. */
-static void name_of(const char *path, char name[PATH_BYTES])
-{
-    const size_t end = length_without_slashes(path);
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    (void)snprintf(name, PATH_BYTES, "%.*s", (int)(end - begin), path + begin);
-}
 
 static int same_visit(void *visitor, const char *name)
 {
     return strcmp(visitor, name) == 0 ? EEXIST : 0;
+}
+
+static tide_status there_fail(const char *out)
+{
+    return tide_fail(TIDE_ERROR_ARGUMENT, "export %.900s: it is there already; name a folder that is not",
+                     out);
 }
 
 /* Is there anything under this name, be it a link that leads nowhere? */
@@ -60,14 +48,13 @@ static tide_status name_check(const tide_files *files, const char *out)
     if (error == 0)
         (void)files->close(files->context, handle);
     tide_folder_parent(out, parent);
-    name_of(out, name);
+    tide_export_name_of(out, name);
     if (error == ENOENT && files->list(files->context, parent, same_visit, name) == EEXIST)
         error = 0;
     if (error == ENOENT)
         return TIDE_OK;
     if (error == 0 || error == EISDIR)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "export %.900s: it is there already; name a folder that is not",
-                         out);
+        return there_fail(out);
     return tide_fail(TIDE_ERROR_IO, "export %.900s: can't be looked at: %s", out, strerror(error));
 }
 
@@ -75,7 +62,7 @@ bool tide_export_is_runs_own(const char *out)
 {
     uint64_t step;
     char name[PATH_BYTES];
-    name_of(out, name);
+    tide_export_name_of(out, name);
     return tide_folder_step_of(name, &step) || strcmp(name, TIDE_EXPORT_ORIGIN_NAME) == 0 ||
            strncmp(name, ".tmp-", 5) == 0;
 }
@@ -163,29 +150,6 @@ static tide_status room_check(const tide_export *export)
 
 /* ---- 2: begin ---- */
 
-/* A new folder beside its place. What bears such a name already is not ours to judge: a number more is a new name. */
-static tide_status place_make(const tide_export *export, tide_export_place *place)
-{
-    const int length = (int)length_without_slashes(export->out);
-    const uint64_t process = export->files->process_id(export->files->context);
-    int error = EEXIST;
-    for (unsigned number = 0; error == EEXIST && number < TEMPORARIES_MAX; number++) {
-        char more[16] = "";
-        if (number > 0)
-            (void)snprintf(more, sizeof more, "-%u", number);
-        if ((size_t)snprintf(place->path, PATH_BYTES, "%.*s.tmp-%" PRIu64 "%s", length, export->out, process,
-                             more) >= PATH_BYTES)
-            error = ENAMETOOLONG;
-        else
-            error = export->files->make_folder(export->files->context, place->path);
-    }
-    if (error == 0)
-        return TIDE_OK;
-    const tide_status status = tide_export_folder_fail(place->path, "made", error);
-    place->path[0] = '\0';
-    return status;
-}
-
 static tide_status fill(const tide_export *export, const char *path, const char *config, size_t bytes)
 {
     char config_path[PATH_BYTES];
@@ -206,12 +170,41 @@ static tide_status prepare(const tide_export *export, tide_export_place *place)
     size_t bytes = 0;
     tide_status status = tide_export_config(export, &config, &bytes);
     if (status == TIDE_OK)
-        status = place_make(export, place);
+        status = tide_export_place_make(export, place);
     if (status == TIDE_OK)
         status = fill(export, place->path, config, bytes);
     free(config);
     if (status != TIDE_OK)
         tide_export_abandon(export->files, place);
+    return status;
+}
+
+/* Of a comparison that ended with `status`. */
+static tide_status same_end(const tide_export *export, const tide_export_same *same, tide_status status)
+{
+    if (!same->differs)
+        return status;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "export %.400s: it is there already, and this run would not write %.500s so; name a "
+                     "folder that is not",
+                     export->out, same->path);
+}
+
+/* All but the weights of a folder that is there: another model's is refused before this one is loaded. */
+static tide_status there_begin(const tide_export *export, tide_export_place *place)
+{
+    tide_export_same same;
+    tide_export compared = *export;
+    char *config = NULL;
+    size_t bytes = 0;
+    tide_status status = tide_export_config(export, &config, &bytes);
+    if (status != TIDE_OK)
+        return status;
+    tide_export_same_begin(export->files, &same);
+    compared.files = &same.files;
+    status = same_end(export, &same, fill(&compared, export->out, config, bytes));
+    free(config);
+    place->is_there = status == TIDE_OK;
     return status;
 }
 
@@ -221,18 +214,15 @@ tide_status tide_export_begin(const tide_export *export, tide_export_place *plac
     if (strlen(export->out) >= PATH_BYTES)
         return tide_fail(TIDE_ERROR_ARGUMENT, "export: the path %.200s... is too long", export->out);
     tide_status status = name_check(export->files, export->out);
+    if (status == TIDE_ERROR_ARGUMENT && export->may_be_there)
+        return there_begin(export, place);
     if (status == TIDE_OK)
         status = place_check(export->files, export->out);
     if (status == TIDE_OK)
+        tide_export_tidy(export->files, export->out);
+    if (status == TIDE_OK)
         status = room_check(export);
     return status == TIDE_OK ? prepare(export, place) : status;
-}
-
-void tide_export_abandon(const tide_files *files, tide_export_place *place)
-{
-    if (place->path[0] != '\0')
-        (void)tide_files_remove_folder(files, place->path);
-    place->path[0] = '\0';
 }
 
 /* ---- 3: finish ---- */
@@ -290,9 +280,23 @@ static tide_status place_name(const tide_export *export, const tide_export_place
                      "the model is whole in %.600s: %.400s", named ? export->out : place->path, message);
 }
 
+static tide_status there_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
+                                void *context)
+{
+    tide_export_same same;
+    tide_export compared = *export;
+    tide_export_same_begin(export->files, &same);
+    compared.files = &same.files;
+    const tide_status status = weights_write(&compared, export->out, get, context);
+    place->is_there = false;
+    return same_end(export, &same, status);
+}
+
 tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
                                void *context)
 {
+    if (place->is_there)
+        return there_finish(export, place, get, context);
     assert(place->path[0] != '\0');
     tide_status status = place_restore(export, place);
     if (status == TIDE_OK)
@@ -302,7 +306,7 @@ tide_status tide_export_finish(const tide_export *export, tide_export_place *pla
         return status;
     }
     status = place_name(export, place);
-    place->path[0] = '\0';
+    tide_export_place_release(export->files, place);
     return status;
 }
 

@@ -5,7 +5,8 @@
  *     tide_export_finish     the weights, everything synced, and the name OUT: when it has
  *     tide_export_abandon    instead: takes it away
  *
- * OUT is there whole or not at all. What a killed process leaves is OUT.tmp-PID.
+ * OUT is there whole or not at all. What a killed process leaves is OUT.tmp-PID and its lock: the next begin
+ * removes them.
  */
 #ifndef TIDE_TRAIN_EXPORT_H
 #define TIDE_TRAIN_EXPORT_H
@@ -24,6 +25,7 @@ typedef struct tide_export {
     const char *origin;             /* a folder with a config.json of this model, and what goes along; NULL: config.json is made */
     tide_weights_dtype dtype;
     uint64_t max_shard_bytes; /* 0: no limit */
+    bool may_be_there;        /* `out` may be there if it is what this export writes, to the byte */
     tide_progress_callback progress; /* told "weights"; or NULL */
     void *progress_context;
 } tide_export;
@@ -31,19 +33,28 @@ typedef struct tide_export {
 /* Where an export is being made; "": nowhere. */
 typedef struct tide_export_place {
     char path[TIDE_CHECKPOINT_PATH_BYTES];
+    int lock;      /* its owner's */
+    bool is_there; /* nowhere, since `out` is there: finish compares */
 } tide_export_place;
 
-/* Begin. ARGUMENT: `out` is there, or too long, or is where a run takes things away: a name of its own in a folder of checkpoints,
- * or inside a checkpoint. IO: its parent can't be written, or has no room; a file of origin can't be read. MISMATCH: origin's
- * config.json is of another model. CORRUPT, UNSUPPORTED (config.json), NO_MEMORY. On failure nothing is left. */
+/* Begin. What dead processes left beside `out` goes. ARGUMENT: `out` is there (and is not what may be there:
+ * its config.json or what goes along differs), or too long, or is where a run takes things away: a name of
+ * its own in a folder of checkpoints, or inside a checkpoint. IO: its parent can't be written, or has no
+ * room; a file of origin can't be read. MISMATCH: origin's config.json is of another model. CORRUPT,
+ * UNSUPPORTED (config.json), NO_MEMORY. On failure nothing is left. */
 TIDE_NODISCARD tide_status tide_export_begin(const tide_export *export, tide_export_place *place);
 
-/* Finish; `get` gives values as fp32 by the number of a tensor of the model. What was made at the beginning and is gone is made
- * again. Statuses of that, of tide_weights_write and of `get`: nothing is left. IO, STATE (`out` is there by now): the weights are
- * written, and the message says first where they are whole. `place` is nowhere afterwards. */
+/* Finish; `get` gives values as fp32 by the number of a tensor of the model. What was made at the beginning
+ * and is gone is made again. Of an `out` that is there the weights are compared: ARGUMENT, they differ.
+ * Statuses of that, of tide_weights_write and of `get`: nothing is left. IO, STATE (`out` is there by now):
+ * the weights are written, and the message says first where they are whole. `place` is nowhere afterwards. */
 TIDE_NODISCARD tide_status tide_export_finish(const tide_export *export, tide_export_place *place, tide_weights_get get,
                                               void *context);
 void tide_export_abandon(const tide_files *files, tide_export_place *place); /* also nowhere */
+
+/* Remove the temporary folders of `out` whose owners are gone: begin does it, too. One that can't be removed
+ * stays, and those behind it. */
+void tide_export_tidy(const tide_files *files, const char *out);
 
 /* Begin and finish. */
 TIDE_NODISCARD tide_status tide_export_write(const tide_export *export, tide_weights_get get, void *context);

@@ -1,5 +1,6 @@
-/* What the parts of an export share: export.c is above, export_config.c (config.json), export_along.c (what else goes along) and
- * export_origin.c (what a run keeps) are beneath. */
+/* What the parts of an export share: export.c is above; export_config.c (config.json), export_along.c (what
+ * else goes along), export_origin.c (what a run keeps), export_place.c (the temporary folder) and
+ * export_same.c (comparison) are beneath. */
 #ifndef TIDE_TRAIN_EXPORT_INTERNAL_H
 #define TIDE_TRAIN_EXPORT_INTERNAL_H
 
@@ -10,6 +11,27 @@
 /* The text of config.json, so many bytes and a zero, which the caller frees. IO, NO_MEMORY, UNSUPPORTED (no jansson), ARGUMENT (a
  * path too long), and of an origin's CORRUPT, UNSUPPORTED, MISMATCH (another model's). */
 TIDE_NODISCARD tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes);
+
+/* The last name of a path, without the slashes behind it. */
+void tide_export_name_of(const char *path, char name[TIDE_CHECKPOINT_PATH_BYTES]);
+
+/* Make OUT.tmp-PID, or OUT.tmp-PID-N, and own it. IO. */
+TIDE_NODISCARD tide_status tide_export_place_make(const tide_export *export, tide_export_place *place);
+
+/* It has its name, or a person is to have it: own it no longer. `place` is nowhere afterwards. */
+void tide_export_place_release(const tide_files *files, tide_export_place *place);
+
+/* A comparison of an export with what is there. */
+typedef struct tide_export_same {
+    tide_files files; /* to export to: what is created is compared */
+    const tide_files *under;
+    int created; /* the file that is being compared */
+    uint64_t at; /* so many of its bytes are the same */
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    bool differs; /* the file at `path` */
+} tide_export_same;
+
+void tide_export_same_begin(const tide_files *files, tide_export_same *same);
 
 /* ARGUMENT: too long. */
 TIDE_NODISCARD tide_status tide_export_path(const char *folder, const char *name,

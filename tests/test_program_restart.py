@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""A run that was killed and is started again: what it left, what it had done already, its metrics; limits that a shell sets.
+
+usage: test_program_restart.py PROGRAM      prints TAP
+"""
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+
+from test_program import MIB, Bench, Run, die_with_parent, metrics_read, one_line
+
+
+def tiny(bench, *options):
+    return ["--model", bench.tiny, "--data", bench.text, "--batch-tokens", 128, "--eval-every", 0, "--sample", 0,
+            "--chunk-size", "256KiB", *options]
+
+
+def but(options, **changes):
+    """The options with other values."""
+    options = list(options)
+    for name, value in changes.items():
+        options[options.index(f"--{name}") + 1] = value
+    return options
+
+
+def contents(folder):
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino) for path in folder.iterdir()}
+
+
+def started(bench, mark, *options):
+    """A run that has said `mark`, and goes on."""
+    process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent)
+    said = ""
+    for line in process.stdout:
+        said += line
+        if mark in line:
+            return process
+    bench.tap.ok(False, f"a run that says {mark}", said)
+    return process
+
+
+def killed(process):
+    process.kill()
+    process.communicate()
+
+
+def temporary(bench, out):
+    return sorted(path.name for path in bench.folder.glob(out.name + ".tmp-*"))
+
+
+def names_of(out, *processes):
+    return sorted(name for process in processes for name in (f"{out.name}.tmp-{process.pid}", f"{out.name}.tmp-{process.pid}.lock"))
+
+
+def kills(bench):
+    """What kills leave beside an export."""
+    out = bench.folder / "killed"
+    endless = tiny(bench, "--steps", 1000000, "--export", out)
+    left = []
+    for _ in range(6):
+        process = started(bench, "step 1/", *endless)
+        left.append(temporary(bench, out) == names_of(out, process))
+        killed(process)
+        left.append(temporary(bench, out) == names_of(out, process))
+    bench.tap.ok(all(left), "of 6 runs that are killed the last one's folder alone is left", left)
+    living, dead = started(bench, "step 1/", *endless), started(bench, "step 1/", *endless)
+    bench.tap.ok(temporary(bench, out) == names_of(out, living, dead), "two living runs have a folder each", temporary(bench, out))
+    killed(dead)
+    third = started(bench, "step 1/", *endless)
+    bench.tap.ok(temporary(bench, out) == names_of(out, living, third), "what the killed one left goes, the living one's stays",
+                 temporary(bench, out))
+    killed(living)
+    killed(third)
+    run = bench.run(*tiny(bench, "--steps", 1, "--export", out))
+    bench.tap.ok(run.status == 0 and out.is_dir() and not temporary(bench, out), "a run that ends leaves its model, and nothing else", run)
+
+
+def done_already(bench):
+    """The command of a run that is done, once more: with its export, and with another's in its place."""
+    out, saved = bench.folder / "done", bench.folder / "done-saved"
+    options = tiny(bench, "--steps", 3, "--checkpoint", saved, "--resume", "--export", out)
+    killed(started(bench, "exported ", *but(options, sample=20000)))
+    was = contents(out)
+    run = bench.run(*options)
+    bench.tap.ok(run.status == 0 and run.err == "" and contents(out) == was and
+                 len(re.findall(rf"^{out} is there already, and is this run's model: nothing to export$", run.out, re.MULTILINE)) == 1,
+                 "killed after its export: the same command takes that as done, says so, and ends with 0", run)
+    without = [option for option in options if option != "--resume"]
+    one_line(bench, "without --resume", 1, "already holds .*step-3; add --resume", *without)
+    for what, make in (("another seed's model", ("--seed", 7, "--steps", 3)), ("the model of an earlier step", ("--steps", 2))):
+        mine, other = out.rename(bench.folder / "mine"), bench.folder / "other"
+        run = bench.run(*tiny(bench, *make, "--export", other))
+        other.rename(out)
+        was = contents(out)
+        run = one_line(bench, f"{what} in its place", 2, "it is there already, and this run would not write .*/model.safetensors so", *options)
+        bench.tap.ok(contents(out) == was, f"{what} stays", run)
+        out.rename(bench.folder / ("another-" + make[0][2:]))
+        mine.rename(out)
+    run = one_line(bench, "more steps", 2, "it is there already; name a folder", *but(options, steps=4))
+    bench.tap.ok("step 4/" not in run.out and not (saved / "step-4").exists(), "are not taken", run)
+    config = out / "config.json"
+    config.write_text(config.read_text().replace('"n_head": 4', '"n_head": 2'))
+    run = one_line(bench, "another config.json", 2, "would not write .*/config.json so", *options)
+    bench.tap.ok("resumed from" not in run.out, "is met before anything is loaded", run)
+    (bench.folder / "empty").mkdir()
+    one_line(bench, "an empty folder", 2, "would not write .*/empty/config.json so", *but(options, export=bench.folder / "empty"))
+    bench.tap.ok(not list((bench.folder / "empty").iterdir()) and not list(bench.folder.glob("*.tmp-*")), "and nothing is left")
+
+
+def metrics_go_on(bench):
+    """The file of a run that was killed behind its checkpoint: lines of steps that are taken again, half a line, and a person's."""
+    undisturbed, metrics, saved = bench.folder / "undisturbed.jsonl", bench.folder / "metrics.jsonl", bench.folder / "metrics-saved"
+    bench.run(*tiny(bench, "--steps", 8, "--metrics", undisturbed))
+    link = bench.folder / "link.jsonl"
+    link.symlink_to(metrics.name)
+    options = tiny(bench, "--checkpoint", saved, "--metrics", link, "--resume")
+    bench.run(*options, "--steps", 8, "--save-every", 5)
+    lines = metrics.read_text().splitlines(keepends=True)
+    bench.tap.ok(len(lines) == 8 and link.is_symlink(), "metrics through a link", lines)
+    for number in (8, 6, 7):
+        for path in (saved / f"step-{number}").glob("*"):
+            path.unlink()
+    (saved / "step-8").rmdir()
+    metrics.write_text("# mine\n" + "".join(lines) + "# mine, too\n" + lines[7][:40])
+    metrics.chmod(0o640)
+    run = bench.run(*options, "--steps", 8)
+    text = metrics.read_text().splitlines()
+    steps = [json.loads(line) for line in text if not line.startswith("#")]
+    bench.tap.ok(run.status == 0 and "resumed from" in run.out and [line["step"] for line in steps] == list(range(1, 9)) and
+                 [line for line in text if line.startswith("#")] == ["# mine", "# mine, too"],
+                 "when the run goes on each step has one line, and others stay", run)
+    bench.tap.ok([line["loss"] for line in steps] == [line["loss"] for line in metrics_read(undisturbed)] and
+                 metrics.stat().st_mode & 0o777 == 0o640 and link.is_symlink() and not list(bench.folder.glob("metrics.jsonl.*")),
+                 "with the undisturbed run's losses, in the file that the link leads to, with its mode", text)
+    was = metrics.read_text()
+    run = bench.run(*tiny(bench, "--checkpoint", saved, "--metrics", metrics, "--resume", "--steps", 8))
+    bench.tap.ok(run.status == 0 and metrics.read_text() == was, "a run that is done changes no line", run)
+    run = bench.run(*tiny(bench, "--metrics", metrics, "--steps", 2))
+    bench.tap.ok(run.status == 0 and [line["step"] for line in metrics_read(metrics)] == [1, 2], "one that begins anew has lines of its own alone", run)
+    metrics.write_text("".join(lines))
+    run = bench.run(*tiny(bench, "--metrics", metrics, "--steps", 2, "--resume", "--checkpoint", bench.folder / "metrics-none"))
+    bench.tap.ok(run.status == 0 and [line["step"] for line in metrics_read(metrics)] == [1, 2],
+                 "so has one with --resume that finds no checkpoint", run)
+
+
+def limited(size):
+    """ulimit -f"""
+    def limit():
+        die_with_parent()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    return limit
+
+
+def file_size_limit(bench):
+    """A file-size limit is named wherever a file may not grow. Device slots are a file in memory, which counts too."""
+    named, page = r"file-size limit \(ulimit -f\)", limited(4096)
+    nano = ["--model", "gpt2-nano", "--batch-tokens", 64, "--seq-len", 64, "--eval-every", 0, "--sample", 0]
+    real = [*nano, "--data", bench.text, "--steps", 1, "--chunk-size", "256KiB", "--device-memory", "9MiB"]
+    for what, option, limit, options in (
+            ("metrics", "--metrics", page, [*nano, "--device", "null", *bench.machine, "--steps", 30]),
+            ("a trace", "--trace", page, [*nano, "--device", "null", *bench.machine, "--steps", 3]),
+            ("device slots", "--metrics", page, real),
+            ("a checkpoint", "--checkpoint", limited(9 * MIB), real), ("an export", "--export", limited(9 * MIB), real)):
+        path = bench.folder / f"limited{option}-{what[:3]}"
+        run = Run(bench.command(*options, option, path), limits=limit)
+        bench.tap.ok(run.status == 1 and re.search(named, run.err) is not None and not path.is_dir() and not temporary(bench, path),
+                     f"{what}: status 1, the limit is named, no part is left", run)
+    shutil.copy(bench.text, bench.folder / "limited-out")
+    with open(bench.folder / "limited-out", "ab") as out:
+        done = subprocess.run([bench.program, "plan", "--help"], stdout=out, stderr=subprocess.PIPE, text=True, preexec_fn=page, check=False)
+    bench.tap.ok(done.returncode == 1 and re.search(f"standard output could not be written: .*{named}", done.stderr) is not None,
+                 "standard output, of any command: the same", done)
+
+
+def little_memory(bench):
+    def limit():
+        die_with_parent()
+        resource.setrlimit(resource.RLIMIT_AS, (300 * MIB, 300 * MIB))
+    if Run([bench.program, "--version"], limits=limit).status != 0:
+        bench.tap.skip("info on little memory", "this build needs more to start")
+        return
+    command = [bench.program, "info", "--device", "host"]
+    run = Run(command, limits=limit)
+    bench.tap.ok(run.status == 0 and run.err == "" and re.search("^not measured: products, memory, link; .", run.out, re.MULTILINE) is not None and
+                 "processor " in run.out and "built with" in run.out, "info on little memory tells what it could not measure, and the rest", run)
+    run = Run([*command, "--json"], limits=limit)
+    told = json.loads(run.out) if run.status == 0 else {}
+    bench.tap.ok(told.get("rates", "") is None and told["rates_why_not"] != "" and told["machine"]["processors"] > 0, "so does --json", run)
+
+
+def main(program):
+    bench = Bench(program, False)
+    try:
+        kills(bench)
+        done_already(bench)
+        metrics_go_on(bench)
+        file_size_limit(bench)
+        little_memory(bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
