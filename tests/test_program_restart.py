@@ -88,6 +88,10 @@ def done_already(bench):
     bench.tap.ok(run.status == 0 and run.err == "" and contents(out) == was and
                  len(re.findall(rf"^{out} is there already, and is this run's model: nothing to export$", run.out, re.MULTILINE)) == 1,
                  "killed after its export: the same command takes that as done, says so, and ends with 0", run)
+    light = but([*options, "--save", "weights"], checkpoint=bench.folder / "light-saved", export=bench.folder / "light")
+    runs = [bench.run(*light) for _ in range(2)]
+    bench.tap.ok([run.status for run in runs] == [0, 0] and "light is there already, and is this run's model" in runs[1].out,
+                 "so does a run that saves weights alone, which nothing is left to go on from", runs[1])
     without = [option for option in options if option != "--resume"]
     one_line(bench, "without --resume", 1, "already holds .*step-3; add --resume", *without)
     for what, make in (("another seed's model", ("--seed", 7, "--steps", 3)), ("the model of an earlier step", ("--steps", 2))):

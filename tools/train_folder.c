@@ -148,7 +148,7 @@ static tide_status held_check(const tide_train_settings *settings, tide_train_fo
     const tide_status status = tide_checkpoint_newest(files, settings->checkpoint, from);
     if (status == TIDE_OK && from->exists && !settings->resume)
         return refuse_used(settings->checkpoint, from->path);
-    if (status == TIDE_OK && from->weights_only)
+    if (status == TIDE_OK && from->weights_only && from->step < settings->steps) /* where steps are left */
         return tide_fail(TIDE_ERROR_STATE,
                          "--resume: %.900s holds weights alone, and --resume goes on to the last bit; "
                          "--resume-from %.900s begins "
