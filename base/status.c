@@ -1,6 +1,8 @@
 /* The thread's last message: one fixed buffer per thread, so that reporting "no memory" needs none. */
 #include "tidepool/status.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -22,6 +24,7 @@ tide_status tide_fail(tide_status status, const char *format, ...)
     if (format != NULL)
         (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    tide_text_make_printable(text); /* it may quote a file, or a path */
     (void)snprintf(message, sizeof message, "%s", text);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Lines, and the events among them: see trace_read.h. */
 #include "tools/trace_read.h"
 
+#include "base/text.h"
 #include "src/train/trace_fields.h"
 
 #include <assert.h>
@@ -75,6 +76,7 @@ const char *tide_trace_text(tide_trace_reader *reader, const char *name)
         return "";
     }
     tide_scan_text_write(raw, text);
+    tide_text_make_printable(text); /* an escape may stand for a control character */
     return text;
 }
 

@@ -1,6 +1,8 @@
 /* See trace_text.h. */
 #include "tools/trace_text.h"
 
+#include "base/text.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -97,9 +99,7 @@ void tide_text_print(tide_text_line *line, size_t columns, FILE *out)
     size_t end = strlen(line->text);
     while (end > 0 && line->text[end - 1] == ' ')
         line->text[--end] = '\0';
-    for (char *at = line->text; *at != '\0'; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
+    tide_text_make_printable(line->text);
     fprintf(out, "%s\n", line->text);
     *line = (tide_text_line){.length = 0};
 }

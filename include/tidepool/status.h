@@ -46,7 +46,7 @@ TIDE_API const char *tide_status_name(tide_status status);
  * NULL. */
 TIDE_API const char *tide_message(void);
 
-/* Write this thread's failure message (truncated to 1023 bytes) and return `status`. For tidepool itself and
+/* Write this thread's failure message (truncated to 1023 bytes, a '?' in each control character's place) and return `status`. For tidepool itself and
  * for callbacks that report a failure to it. */
 TIDE_API tide_status tide_fail(tide_status status, const char *format, ...) TIDE_PRINTF(2, 3);
 
