@@ -185,10 +185,12 @@ static tide_status header_check(loading *load, tide_value value)
     uint64_t header_bytes = 0;
     for (int i = TIDE_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
         header_bytes = header_bytes << 8 | length[i];
-    if (header_bytes > TIDE_SAFETENSORS_HEADER_MAX_BYTES || header_bytes > reader->bytes - sizeof length)
+    const uint64_t most = (load->tensors->count + 1) * (uint64_t)TIDE_SAFETENSORS_ENTRY_MAX_BYTES;
+    if (header_bytes > most || header_bytes > reader->bytes - sizeof length)
         return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %.900s: a header of %" PRIu64 " bytes in a file of %" PRIu64,
-                         reader->path, header_bytes, reader->bytes);
+                         "checkpoint %.900s: a header of %" PRIu64 " bytes in a file of %" PRIu64
+                         ", of %zu tensors it has at most %" PRIu64,
+                         reader->path, header_bytes, reader->bytes, load->tensors->count, most);
     char *text = malloc((size_t)header_bytes + 1);
     if (text == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY,

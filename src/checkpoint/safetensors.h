@@ -9,7 +9,11 @@
 
 #include "src/checkpoint/checkpoint.h"
 
-enum { TIDE_SAFETENSORS_LENGTH_BYTES = 8, TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20 };
+enum {
+    TIDE_SAFETENSORS_LENGTH_BYTES = 8,
+    TIDE_SAFETENSORS_HEADER_MAX_BYTES = 64 << 20,
+    TIDE_SAFETENSORS_ENTRY_MAX_BYTES = 2048, /* of a tensor: a name of 255 bytes, all escaped, and its numbers */
+};
 
 /* Is the tensor in that value's file? All are in MASTER's, the frozen ones in no other. */
 static inline bool tide_checkpoint_tensor_has(const tide_checkpoint_tensor *tensor, tide_value value)

@@ -220,9 +220,17 @@ static tide_status file_text(const tide_files *files, const tide_weights_file *f
     return TIDE_OK;
 }
 
-static tide_status header_length(const tide_files *files, const tide_weights_file *file,
-                                 uint64_t *header_bytes)
+/* Bytes of JSON that describe the model's tensors at most. */
+static uint64_t json_most(const opening *it)
 {
+    const uint64_t most =
+        TIDE_WEIGHTS_HEADER_FREE_BYTES + (uint64_t)TIDE_WEIGHTS_HEADER_ENTRY_BYTES * it->names->count;
+    return most < TIDE_WEIGHTS_HEADER_MAX_BYTES ? most : TIDE_WEIGHTS_HEADER_MAX_BYTES;
+}
+
+static tide_status header_length(const opening *it, const tide_weights_file *file, uint64_t *header_bytes)
+{
+    const tide_files *files = it->weights->files;
     unsigned char raw[TIDE_WEIGHTS_LENGTH_BYTES];
     uint64_t length = 0;
     if (file->bytes < sizeof raw)
@@ -243,6 +251,11 @@ static tide_status header_length(const tide_files *files, const tide_weights_fil
                          "weights %.600s: not a safetensors file, its header would have %" PRIu64
                          " bytes, at most %d may be",
                          file->path, length, TIDE_WEIGHTS_HEADER_MAX_BYTES);
+    if (length > json_most(it))
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "weights %.600s: its header would have %" PRIu64
+                         " bytes, of a model of %zu tensors at most %" PRIu64 " may be",
+                         file->path, length, it->names->count, json_most(it));
     if (length > file->bytes - sizeof raw)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "weights %.600s: truncated, its header needs %" PRIu64
@@ -258,7 +271,7 @@ static tide_status file_take(const opening *it, const tide_weights_file *file, c
     tide_weights_header header;
     uint64_t header_bytes = 0;
     char *text = NULL;
-    tide_status status = header_length(files, file, &header_bytes);
+    tide_status status = header_length(it, file, &header_bytes);
     if (status == TIDE_OK)
         status = file_text(files, file, TIDE_WEIGHTS_LENGTH_BYTES, (size_t)header_bytes, &text);
     if (status != TIDE_OK)
@@ -335,9 +348,11 @@ static tide_status index_take(opening *it, tide_weights_file *file)
     tide_weights_index index = {0};
     char *text = NULL;
     tide_status status = TIDE_OK;
-    if (file->bytes > TIDE_WEIGHTS_HEADER_MAX_BYTES)
-        status = tide_fail(TIDE_ERROR_CORRUPT, "weights %.600s: it has %" PRIu64 " bytes, at most %d may be",
-                           file->path, file->bytes, TIDE_WEIGHTS_HEADER_MAX_BYTES);
+    if (file->bytes > json_most(it))
+        status = tide_fail(TIDE_ERROR_CORRUPT,
+                           "weights %.600s: it has %" PRIu64
+                           " bytes, of a model of %zu tensors at most %" PRIu64 " may be",
+                           file->path, file->bytes, it->names->count, json_most(it));
     if (status == TIDE_OK)
         status = file_text(files, file, 0, (size_t)file->bytes, &text);
     if (status == TIDE_OK)

@@ -8,7 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TIDE_WEIGHTS_RANK_MAX = 2, TIDE_WEIGHTS_HEADER_MAX_BYTES = 100000000 /* as safetensors itself has it */ };
+/* A header takes 13 times its bytes in memory, and 90 ns a byte, to be understood: no more of it is read than a model of so many
+ * tensors can need. An entry has some 150 bytes and a name, of 255 bytes each of which may be an escape of 6; what is said beside
+ * the tensors ("__metadata__") has some 100 bytes, and has been seen with some 100 KB. */
+enum {
+    TIDE_WEIGHTS_RANK_MAX = 2,
+    TIDE_WEIGHTS_HEADER_MAX_BYTES = 100000000, /* as safetensors itself has it */
+    TIDE_WEIGHTS_HEADER_ENTRY_BYTES = 2048,
+    TIDE_WEIGHTS_HEADER_FREE_BYTES = 4 << 20,
+};
 
 #define TIDE_WEIGHTS_SINGLE_NAME "model.safetensors"
 #define TIDE_WEIGHTS_INDEX_NAME  "model.safetensors.index.json"
