@@ -15,7 +15,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct cgroup_version {
@@ -25,47 +24,37 @@ typedef struct cgroup_version {
 } cgroup_version;
 
 static const cgroup_version versions[] = {
-    {"::", "/sys/fs/cgroup", "memory.max", "memory.current", "\ninactive_file "},
+    {"::", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
     {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-     "\ntotal_inactive_file "},
+     "total_inactive_file "},
 };
 
-/* A group's file; `text` starts with a newline, so that a key can be told from the end of a longer one. */
-static bool group_read(const char *group, const char *file, char text[TIDE_SYSTEM_TEXT_BYTES + 1])
+/* The number behind `key` in a group's file. The file's name stands behind the group's meanwhile. */
+static bool group_read(char group[PATH_MAX], const char *file, const char *key, uint64_t *number)
 {
-    char path[PATH_MAX];
-    const int length = snprintf(path, sizeof path, "%s/%s", group, file);
-    text[0] = '\n';
-    return length < (int)sizeof path && tide_system_text_read(path, text + 1);
+    const size_t length = strlen(group);
+    const int more = snprintf(group + length, PATH_MAX - length, "/%s", file);
+    const bool read = length + (size_t)more < PATH_MAX && tide_system_number_read(group, key, number);
+    group[length] = '\0';
+    return read;
 }
 
-/* Without a limit the word is "max", or in version 1 a number beyond any memory. */
-static uint64_t group_available(const cgroup_version *version, const char *group)
+/* Without a limit the word is "max", which is no number, or in version 1 a number beyond any memory. */
+static uint64_t group_available(const cgroup_version *version, char group[PATH_MAX])
 {
-    char text[TIDE_SYSTEM_TEXT_BYTES + 1];
-    if (!group_read(group, version->limit, text) || strncmp(text + 1, "max", 3) == 0)
+    uint64_t limit, used, idle = 0;
+    if (!group_read(group, version->limit, "", &limit) || !group_read(group, version->used, "", &used))
         return UINT64_MAX;
-    const uint64_t limit = strtoull(text + 1, NULL, 10);
-    if (!group_read(group, version->used, text))
-        return UINT64_MAX;
-    uint64_t used = strtoull(text + 1, NULL, 10);
-    const char *idle = group_read(group, "memory.stat", text) ? strstr(text, version->idle) : NULL;
-    const uint64_t idle_bytes = idle != NULL ? strtoull(idle + strlen(version->idle), NULL, 10) : 0;
-    used -= idle_bytes < used ? idle_bytes : used;
+    (void)group_read(group, "memory.stat", version->idle, &idle);
+    used -= idle < used ? idle : used;
     return used < limit ? limit - used : 0;
 }
 
-/* Of the group and all above it. `path` begins with a slash. */
-static uint64_t groups_available(const cgroup_version *version, const char *root, const char *path,
-                                 int path_length)
+/* Of the group, whose path begins with a slash, and all above it up to the top one, whose path has so many bytes. */
+static uint64_t groups_available(const cgroup_version *version, char group[PATH_MAX], size_t top)
 {
-    char group[PATH_MAX];
     uint64_t least = UINT64_MAX;
-    const int top = snprintf(group, sizeof group, "%s%s", root, version->folder);
-    const int length = snprintf(group, sizeof group, "%s%s%.*s", root, version->folder, path_length, path);
-    if (length >= (int)sizeof group)
-        return UINT64_MAX;
-    for (char *end = group + length; end != NULL && end >= group + top; end = strrchr(group, '/')) {
+    for (char *end = group + strlen(group); end != NULL && end >= group + top; end = strrchr(group, '/')) {
         *end = '\0';
         const uint64_t available = group_available(version, group);
         least = available < least ? available : least;
@@ -73,31 +62,48 @@ static uint64_t groups_available(const cgroup_version *version, const char *root
     return least;
 }
 
-/* The version's line of "number:controllers:path" lines, from the path on; NULL if there is none. A memory controller
+/* What a "number:controllers:path" line says of the version: its path; NULL if it says nothing. A memory controller
  * mounted together with others would have their names beside it, and another folder: nobody's default, passed over. */
-static const char *path_find(const char *text, const char *line)
+static const char *path_find(const char *line, const cgroup_version *version)
 {
-    for (const char *at = text; at != NULL && *at != '\0'; at = strchr(at, '\n'), at += at != NULL) {
-        const char *colon = strchr(at, ':');
-        if (colon != NULL && strncmp(colon, line, strlen(line)) == 0 && colon[strlen(line)] == '/')
-            return colon + strlen(line);
+    const char *colon = strchr(line, ':');
+    const size_t length = strlen(version->line);
+    return colon != NULL && strncmp(colon, version->line, length) == 0 && colon[length] == '/'
+               ? colon + length
+               : NULL;
+}
+
+/* `group` has the line of the process's groups, and then their paths. */
+static uint64_t line_available(const char *root, char group[PATH_MAX])
+{
+    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+        const char *path = path_find(group, &versions[i]);
+        if (path == NULL)
+            continue;
+        const size_t length = strlen(path) + 1, of_root = strlen(root),
+                     of_folder = strlen(versions[i].folder);
+        if (of_root + of_folder + length > PATH_MAX)
+            return UINT64_MAX;
+        memmove(group + of_root + of_folder, path, length);
+        memcpy(group, root, of_root);
+        memcpy(group + of_root, versions[i].folder, of_folder);
+        return groups_available(&versions[i], group, of_root + of_folder);
     }
-    return NULL;
+    return UINT64_MAX;
 }
 
 uint64_t tide_cgroup_available_bytes(const char *root)
 {
-    char path[PATH_MAX], text[TIDE_SYSTEM_TEXT_BYTES];
+    char group[PATH_MAX];
+    tide_system_lines lines;
     uint64_t least = UINT64_MAX;
-    const int length = snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    if (length >= (int)sizeof path || !tide_system_text_read(path, text))
+    const int length = snprintf(group, sizeof group, "%s/proc/self/cgroup", root);
+    if (length >= (int)sizeof group || !tide_system_lines_open(group, &lines))
         return UINT64_MAX;
-    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
-        const char *found = path_find(text, versions[i].line);
-        if (found == NULL)
-            continue;
-        const uint64_t available = groups_available(&versions[i], root, found, (int)strcspn(found, "\n"));
+    while (tide_system_lines_next(&lines, group, sizeof group)) {
+        const uint64_t available = line_available(root, group);
         least = available < least ? available : least;
     }
+    tide_system_lines_close(&lines);
     return least;
 }

@@ -11,6 +11,7 @@
 #include "tide_config.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
@@ -69,33 +70,34 @@ static bool is_trusted(const char *folder)
     return stat(folder, &about) == 0 && (about.st_uid == 0 || about.st_uid == geteuid());
 }
 
-/* Folders to look in, in order; "" where there is none. */
-static void list_folders(char folders[FOLDERS][PATH_BYTES])
+/* The folders to look in, in order; "" where there is none. One at a time: a caller's stack may be small. */
+static void folder_at(int which, char folder[PATH_BYTES])
 {
-    memset(folders, 0, sizeof(char[FOLDERS][PATH_BYTES]));
-    const char *named = getenv("TIDEPOOL_MODULES");
-    snprintf(folders[0], PATH_BYTES, "%s", named != NULL ? named : "");
+    static const char *const from_own[FOLDERS] = {
+        NULL, ".", TIDE_LIBRARY_FROM_PROGRAM,
+        "../kernels/cuda", /* in a build folder: programs and library lie one deep */
+        NULL};
     char own[PATH_BYTES];
-    if (own_file(own) && strrchr(own, '/') != NULL) {
-        *strrchr(own, '/') = 0;
-        seen_from(own, ".", folders[1]);
-        seen_from(own, TIDE_LIBRARY_FROM_PROGRAM, folders[2]);
-        seen_from(own, "../kernels/cuda",
-                  folders[3]); /* in a build folder: programs and library lie one deep */
-        if (!is_trusted(folders[3]))
-            folders[3][0] = 0;
-    }
-    snprintf(folders[4], PATH_BYTES, "%s", TIDE_LIBRARY_FOLDER);
+    const char *named = which == 0 ? getenv("TIDEPOOL_MODULES") : which == 4 ? TIDE_LIBRARY_FOLDER : NULL;
+    snprintf(folder, PATH_BYTES, "%s", named != NULL ? named : "");
+    if (from_own[which] == NULL || !own_file(own) || strrchr(own, '/') == NULL)
+        return;
+    *strrchr(own, '/') = 0;
+    seen_from(own, from_own[which], folder);
+    if (which == 3 && !is_trusted(folder))
+        folder[0] = 0;
 }
 
-/* The first file that is there. */
+/* The first file that is there; one that can't be looked at is: loading it tells why. */
 static bool find(char path[PATH_BYTES])
 {
-    char folders[FOLDERS][PATH_BYTES];
-    list_folders(folders);
     for (int i = 0; i < FOLDERS; i++) {
-        const int length = snprintf(path, PATH_BYTES, "%s/" FILE_NAME, folders[i]);
-        if (folders[i][0] != 0 && length < PATH_BYTES && access(path, F_OK) == 0)
+        folder_at(i, path);
+        const size_t length = strlen(path);
+        if (length == 0 || length + sizeof "/" FILE_NAME > PATH_BYTES)
+            continue;
+        memcpy(path + length, "/" FILE_NAME, sizeof "/" FILE_NAME);
+        if (access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR))
             return true;
     }
     return false;
@@ -103,12 +105,11 @@ static bool find(char path[PATH_BYTES])
 
 static tide_status is_nowhere(void)
 {
-    char folders[FOLDERS][PATH_BYTES], list[TEXT_BYTES] = "";
-    list_folders(folders);
+    char folder[PATH_BYTES], list[TEXT_BYTES] = "";
     size_t used = 0;
     for (int i = 0; i < FOLDERS && used < sizeof list; i++) {
-        const int length =
-            folders[i][0] == 0 ? 0 : snprintf(list + used, sizeof list - used, "%s, ", folders[i]);
+        folder_at(i, folder);
+        const int length = folder[0] == 0 ? 0 : snprintf(list + used, sizeof list - used, "%s, ", folder);
         used += (size_t)length;
     }
     return tide_fail(TIDE_ERROR_UNSUPPORTED,

@@ -2,7 +2,8 @@
 #include "offload/system_text.h"
 
 #include <fcntl.h>
-#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 bool tide_system_text_read(const char *path, char text[TIDE_SYSTEM_TEXT_BYTES])
@@ -19,4 +20,60 @@ bool tide_system_text_read(const char *path, char text[TIDE_SYSTEM_TEXT_BYTES])
     text[length] = '\0';
     (void)close(fd); /* read only */
     return got >= 0 && length > 0;
+}
+
+bool tide_system_lines_open(const char *path, tide_system_lines *lines)
+{
+    lines->at = lines->filled = 0;
+    lines->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    return lines->descriptor >= 0;
+}
+
+/* A failure to read ends the file. */
+static bool piece_read(tide_system_lines *lines)
+{
+    const ssize_t got = read(lines->descriptor, lines->piece, sizeof lines->piece);
+    lines->at = 0;
+    lines->filled = got > 0 ? (size_t)got : 0;
+    return got > 0;
+}
+
+bool tide_system_lines_next(tide_system_lines *lines, char *line, size_t room)
+{
+    size_t length = 0;
+    bool any = false;
+    while (lines->at < lines->filled || piece_read(lines)) {
+        const char letter = lines->piece[lines->at++];
+        any = true;
+        if (letter == '\n')
+            break;
+        if (length < room - 1)
+            line[length++] = letter;
+    }
+    line[length] = '\0';
+    return any;
+}
+
+void tide_system_lines_close(tide_system_lines *lines)
+{
+    (void)close(lines->descriptor); /* read only */
+}
+
+bool tide_system_number_read(const char *path, const char *key, uint64_t *number)
+{
+    tide_system_lines lines;
+    char line[96], *end = line;
+    const size_t length = strlen(key);
+    if (!tide_system_lines_open(path, &lines))
+        return false;
+    while (end == line && tide_system_lines_next(&lines, line, sizeof line)) {
+        if (strncmp(line, key, length) != 0)
+            continue;
+        const uint64_t read = strtoull(line + length, &end, 10);
+        if (end == line + length)
+            break;
+        *number = read;
+    }
+    tide_system_lines_close(&lines);
+    return end > line + length;
 }

@@ -30,18 +30,17 @@ static uint64_t kib_find(const char *text, const char *key)
 
 static uint64_t meminfo_bytes(const char *root, const char *key)
 {
-    char path[PATH_MAX], text[TEXT_BYTES];
+    char path[PATH_MAX];
+    uint64_t number;
     (void)snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    return tide_system_text_read(path, text) ? kib_find(text, key) : 0;
+    return tide_system_number_read(path, key, &number) ? number * KIB : 0;
 }
 
 uint64_t tide_topology_available_bytes(void)
 {
-    char text[TEXT_BYTES];
-    const char key[] = "MemAvailable:";
-    const bool known = tide_system_text_read("/proc/meminfo", text) && strstr(text, key) != NULL;
-    const uint64_t machine = known ? kib_find(text, key) : UINT64_MAX,
-                   groups = tide_cgroup_available_bytes("");
+    uint64_t number;
+    const bool known = tide_system_number_read("/proc/meminfo", "MemAvailable:", &number);
+    const uint64_t machine = known ? number * KIB : UINT64_MAX, groups = tide_cgroup_available_bytes("");
     return machine < groups ? machine : groups;
 }
 
@@ -65,10 +64,15 @@ static uint64_t present_bytes(const char *root)
 static bool has_plug(const char *root)
 {
     enum { DEVICES = 64, VIRTIO_MEM = 24 };
-    char path[PATH_MAX], text[TEXT_BYTES];
+    char path[PATH_MAX], line[32] = "";
+    tide_system_lines lines;
     for (int i = 0; i < DEVICES; i++) {
         (void)snprintf(path, sizeof path, "%s/sys/bus/virtio/devices/virtio%d/device", root, i);
-        if (tide_system_text_read(path, text) && strtoul(text, NULL, 16) == VIRTIO_MEM)
+        if (!tide_system_lines_open(path, &lines))
+            continue;
+        const bool is_read = tide_system_lines_next(&lines, line, sizeof line);
+        tide_system_lines_close(&lines);
+        if (is_read && strtoul(line, NULL, 16) == VIRTIO_MEM)
             return true;
     }
     return false;
