@@ -165,6 +165,11 @@ tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_forma
     while (number < layout->class_count && !is_same(&layout->classes[number].format, format))
         number++;
     const bool is_new = number == layout->class_count;
+    if (number == TIDE_CLASSES_MAX && name != NULL && !layout->sealed)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "param %s: its state is of one kind too many; a model's params have at most %d, "
+                         "frozen ones are one",
+                         name, TIDE_CLASSES_MAX);
     tide_status status = is_new ? tide_layout_add_class(layout, format, &number) : TIDE_OK;
     if (status == TIDE_OK)
         status = tide_layout_add_param(layout, number, name, elements, param);

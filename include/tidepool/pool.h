@@ -86,15 +86,16 @@ typedef struct tide_pool_options {
     uint64_t chunk_bytes;    /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
     tide_dtype dtype;        /* of all params */
     uint64_t nonmodel_bytes; /* of the region, for you (tide_region) */
-    uint64_t staging_bytes;  /* host buffer for tide_write and tide_read; 0: 1 MiB */
+    uint64_t staging_bytes;  /* host buffer for tide_write and tide_read, at most 1 TiB; 0: 1 MiB */
     bool prefetch;
     bool predict; /* make ready for tide_pool_predict at seal; otherwise its first call allocates */
-    tide_placement placement;
+    tide_placement placement;     /* never DEVICE with `update` */
     uint32_t threads;             /* of kernels and of the host optimizer, at most TIDE_THREADS_MAX; 0: one per core, of the
                                      optimizer beside a GPU two fewer, at least one */
     double link_bytes_per_second; /* throttle of copies, each way; null: the link's rate. Finite; 0: no limit */
     tide_machine machine;         /* null device only */
-    tide_update_callback update;  /* NULL: the built-in AdamW */
+    tide_update_callback update;  /* NULL: the built-in AdamW. It runs on the host, whatever AUTO would choose; with
+                                     TIDE_PLACEMENT_DEVICE create refuses it, ARGUMENT */
     void *update_context;
     tide_trace_callback trace; /* may be NULL */
     void *trace_context;

@@ -145,6 +145,20 @@ static tide_status access_locked(tide_pool *pool, const range *asked)
 
 /* --- the caller's --- */
 
+static tide_status refuse_value(const range *asked, const tide_pool_param *param)
+{
+    static const char *const names[TIDE_VALUE_COUNT] = {"PARAM", "MASTER", "MOMENTUM", "VARIANCE"};
+    if ((unsigned)asked->value >= TIDE_VALUE_COUNT)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s: there is no value %d", asked->call, param->name,
+                         (int)asked->value);
+    if (asked->value == TIDE_VALUE_PARAM)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s: PARAM is not set itself, set MASTER",
+                         asked->call, param->name);
+    return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s has no %s to be %s%s", asked->call, param->name,
+                     names[asked->value], asked->set ? "set" : "read",
+                     param->of_class.frozen ? ": it is frozen" : "");
+}
+
 static tide_status check(const tide_pool *pool, const range *asked)
 {
     if (asked->param >= pool->model.param_count)
@@ -158,8 +172,7 @@ static tide_status check(const tide_pool *pool, const range *asked)
     const bool is_state =
         asked->value >= TIDE_VALUE_MASTER && asked->value - TIDE_VALUE_MASTER < param->of_class.state.planes;
     if (!is_state && (asked->value != TIDE_VALUE_PARAM || (asked->set && !param->of_class.frozen)))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "%s: param %s has no value %d to be %s", asked->call,
-                         param->name, (int)asked->value, asked->set ? "set" : "read");
+        return refuse_value(asked, param);
     return tide_pool_sealed(pool, asked->call);
 }
 
