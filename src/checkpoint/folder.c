@@ -146,8 +146,9 @@ static int append(void **items, size_t *count, const void *item, size_t item_byt
     return 0;
 }
 
-/* A manifest that can't be opened for another reason is there: whoever wants it gets to know why. */
-static bool has_manifest(const tide_folder *folder, uint64_t step)
+/* 0, or why it can't be opened: ENOENT says that there is none, ENOTDIR that step-N is no folder. With any other it is there:
+ * whoever wants it gets to know why. */
+static int manifest_open(const tide_folder *folder, uint64_t step)
 {
     char step_path[TIDE_CHECKPOINT_PATH_BYTES], path[TIDE_CHECKPOINT_PATH_BYTES];
     int handle;
@@ -156,7 +157,17 @@ static bool has_manifest(const tide_folder *folder, uint64_t step)
     int error = folder->files->open(folder->files->context, path, &handle);
     if (error == 0)
         folder->files->close(folder->files->context, handle); /* read only: nothing can be lost */
-    return error != ENOENT && error != ENOTDIR;
+    return error;
+}
+
+static int append_step(tide_folder *folder, uint64_t step)
+{
+    const int error = manifest_open(folder, step);
+    if (error == ENOTDIR)
+        return append((void **)&folder->plain, &folder->plain_count, &step, sizeof step);
+    if (error == ENOENT)
+        return append((void **)&folder->remains, &folder->remain_count, &step, sizeof step);
+    return append((void **)&folder->steps, &folder->step_count, &step, sizeof step);
 }
 
 /* Once, though its lock is there beside it. */
@@ -177,10 +188,8 @@ static int visit_name(void *visitor, const char *name)
     tide_folder *folder = visitor;
     uint64_t step;
     tide_folder_stale tmp;
-    if (step_name_parse(name, &step) && has_manifest(folder, step))
-        return append((void **)&folder->steps, &folder->step_count, &step, sizeof step);
     if (step_name_parse(name, &step))
-        return append((void **)&folder->remains, &folder->remain_count, &step, sizeof step);
+        return append_step(folder, step);
     return tmp_name_parse(name, &tmp) ? stale_visit(folder, &tmp) : 0;
 }
 
@@ -214,6 +223,8 @@ tide_status tide_folder_open(const tide_files *files, const char *path, tide_fol
         qsort(folder->steps, folder->step_count, sizeof *folder->steps, newest_first);
     if (error == 0 && folder->remain_count > 0)
         qsort(folder->remains, folder->remain_count, sizeof *folder->remains, newest_first);
+    if (error == 0 && folder->plain_count > 0)
+        qsort(folder->plain, folder->plain_count, sizeof *folder->plain, newest_first);
     if (error == 0 || error == ENOENT)
         return TIDE_OK;
     tide_folder_close(folder);
@@ -226,10 +237,26 @@ void tide_folder_close(tide_folder *folder)
 {
     free(folder->steps);
     free(folder->remains);
+    free(folder->plain);
     free(folder->stale);
-    folder->steps = folder->remains = NULL;
+    folder->steps = folder->remains = folder->plain = NULL;
     folder->stale = NULL;
-    folder->step_count = folder->remain_count = folder->stale_count = 0;
+    folder->step_count = folder->remain_count = folder->plain_count = folder->stale_count = 0;
+}
+
+tide_status tide_folder_way_check(const tide_folder *folder, uint64_t first, uint64_t last)
+{
+    char path[TIDE_CHECKPOINT_PATH_BYTES];
+    for (size_t i = folder->plain_count; i-- > 0;) {
+        if (folder->plain[i] < first || folder->plain[i] > last)
+            continue;
+        tide_folder_step_path(folder, folder->plain[i], path);
+        return tide_fail(
+            TIDE_ERROR_STATE,
+            "checkpoint %.900s: it is no folder, and in the way of that step's checkpoint; move it away",
+            path);
+    }
+    return TIDE_OK;
 }
 
 /* ---- taking away ---- */

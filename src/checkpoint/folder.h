@@ -18,6 +18,8 @@ typedef struct tide_folder {
     uint64_t *remains; /* of those without: left by an interrupted removal or copy, never a checkpoint; newest
                           first */
     size_t remain_count;
+    uint64_t *plain; /* of its step-N that are no folders: in the way of a checkpoint, and not ours to move; newest first */
+    size_t plain_count;
     tide_folder_stale *stale; /* .tmp-STEP-PID, or its lock alone, of processes that are gone */
     size_t stale_count;
 } tide_folder;
@@ -26,6 +28,9 @@ typedef struct tide_folder {
  * empty). */
 TIDE_NODISCARD tide_status tide_folder_open(const tide_files *files, const char *path, tide_folder *folder);
 void tide_folder_close(tide_folder *folder);
+
+/* Whether checkpoints of the steps from `first` to `last` can get their names. STATE: one is taken by what is no folder. */
+TIDE_NODISCARD tide_status tide_folder_way_check(const tide_folder *folder, uint64_t first, uint64_t last);
 
 /* Paths inside the folder; they fit, open saw to that. */
 void tide_folder_step_path(const tide_folder *folder, uint64_t step, char path[TIDE_CHECKPOINT_PATH_BYTES]);

@@ -223,7 +223,7 @@ static tide_status prepare_folder(saving *save, uint64_t step)
                          " can't be saved there: resume from it or take another folder",
                          folder->path, folder->steps[0], step);
     if (folder->exists)
-        return TIDE_OK;
+        return tide_folder_way_check(folder, step, step);
     int error = save->files->make_folder(save->files->context, folder->path);
     if (error != 0)
         return tide_fail(TIDE_ERROR_IO, "checkpoint folder %.900s: can't be created: %s", folder->path,
