@@ -47,16 +47,17 @@ static tide_status look(const view *it, const char *path, bool quick, tide_check
     return status;
 }
 
+/* A manifest that can't be opened is there: looking at it tells why. */
 static bool is_checkpoint(const view *it, const char *path)
 {
     char manifest[TIDE_CHECKPOINT_PATH_BYTES + 32];
     uint64_t step;
     int handle;
     snprintf(manifest, sizeof manifest, "%s/manifest.json", path);
-    const bool has_manifest = it->files->open(it->files->context, manifest, &handle) == 0;
-    if (has_manifest)
+    const int error = it->files->open(it->files->context, manifest, &handle);
+    if (error == 0)
         it->files->close(it->files->context, handle);
-    return has_manifest || tide_folder_step_of(path, &step);
+    return !tide_files_is_absent(error) || tide_folder_step_of(path, &step);
 }
 
 static bool has_step(const tide_folder *folder, uint64_t step)

@@ -2,11 +2,13 @@
 
 #include "offload/room.h"
 #include "offload/topology.h"
+#include "src/files/files.h"
 #include "src/forecast/forecast.h"
 #include "src/forecast/measure.h"
 #include "src/forecast/trial.h"
 #include "src/pool/target.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,13 +34,19 @@ static void warn(const char *what)
     fprintf(stderr, "tidepool: %s: %s\n", what, tide_message());
 }
 
+/* What can't be looked at is there: reading it tells why. */
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0 || !tide_files_is_absent(errno);
+}
+
 /* The kept file, if it is of this machine as it is; else it is measured anew. */
 static tide_status rates_find(uint32_t threads, tide_plan_machine *machine, bool *changed)
 {
     tide_platform *platform = &machine->platform;
     if (tide_platform_path(machine->device, threads, machine->path) != TIDE_OK)
         machine->path[0] = '\0';
-    if (machine->path[0] != '\0' && access(machine->path, F_OK) == 0) {
+    if (machine->path[0] != '\0' && is_there(machine->path)) {
         if (tide_platform_read(machine->path, platform) != TIDE_OK)
             warn("measuring this machine anew");
         else if (tide_platform_is_here(platform, machine->device, threads)) {
@@ -95,7 +103,7 @@ static tide_status other_find(const char *name, const tide_train_settings *run, 
     if (strcmp(run->device, "auto") != 0)
         return tide_fail(TIDE_ERROR_ARGUMENT, "--device %s and --machine %s: a device is this machine's",
                          run->device, name);
-    if (access(name, F_OK) != 0)
+    if (!is_there(name))
         return tide_platform_preset(name, &machine->platform);
     snprintf(machine->path, sizeof machine->path, "%s", name);
     return tide_platform_read(name, &machine->platform);

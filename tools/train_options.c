@@ -5,7 +5,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { DELAY_MAX_US = 200 };
 
@@ -175,19 +174,20 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
 }
 
 /* What is usual for a model that has been trained before, where nothing else is asked for. */
-static void weights_defaults(tide_train_settings *settings, const bool given[TIDE_OPTIONS_MAX])
+static tide_status weights_defaults(tide_train_settings *settings, const bool given[TIDE_OPTIONS_MAX])
 {
-    struct stat about;
-    settings->from_weights = !tide_model_is_preset(settings->model) && stat(settings->model, &about) == 0 &&
-                             S_ISDIR(about.st_mode);
-    if (!settings->from_weights)
-        return;
+    tide_status status = TIDE_OK;
+    if (!tide_model_is_preset(settings->model))
+        status = tide_model_is_folder(settings->model, &settings->from_weights);
+    if (status != TIDE_OK || !settings->from_weights)
+        return status;
     if (!was_given(given, "--lr"))
         settings->lr = 1e-5;
     if (!was_given(given, "--weight-decay"))
         settings->weight_decay = 0;
     if (!was_given(given, "--sample"))
         settings->sample = 0;
+    return TIDE_OK;
 }
 
 tide_status tide_train_settings_parse(int count, char *const *arguments, tide_train_settings *settings)
@@ -202,8 +202,9 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     parsed.recompute_given = was_given(given, "--recompute");
     parsed.placement_given = was_given(given, "--optimizer-placement");
     parsed.prefetch_given = was_given(given, "--prefetch");
-    weights_defaults(&parsed, given);
-    status = settings_check(&parsed, given);
+    status = weights_defaults(&parsed, given);
+    if (status == TIDE_OK)
+        status = settings_check(&parsed, given);
     if (status == TIDE_OK)
         *settings = parsed;
     return status;

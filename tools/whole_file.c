@@ -1,6 +1,7 @@
 #include "tools/whole_file.h"
 
 #include "base/write_error.h"
+#include "src/files/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,17 +18,20 @@ static tide_status failed(const char *path, const char *what, int error)
     return tide_fail(TIDE_ERROR_IO, "%s: %s: %s", path, what, tide_write_error(error));
 }
 
-static bool is_regular_or_absent(const char *path)
+/* Whether a new file is to take the path's place; 0, or an errno value. */
+static int is_replaced(const char *path, bool *replaced)
 {
     struct stat about;
-    return stat(path, &about) != 0 || S_ISREG(about.st_mode);
+    const int error = stat(path, &about) == 0 ? 0 : errno;
+    *replaced = error != 0 || S_ISREG(about.st_mode);
+    return tide_files_is_absent(error) ? 0 : error;
 }
 
-/* What stands behind a link is replaced, not the link. NULL: no memory. */
+/* What stands behind a link is replaced, not the link. NULL: errno says why. */
 static char *target_path(const char *path)
 {
     char *target = realpath(path, NULL);
-    return target != NULL ? target : strdup(path);
+    return target != NULL || !tide_files_is_absent(errno) ? target : strdup(path);
 }
 
 /* Where a stream's bytes go. stdio forgets why a write failed: this does not. */
@@ -119,11 +123,18 @@ static void file_free(tide_whole_file *file)
 
 tide_status tide_whole_file_open(const char *path, tide_whole_file *file)
 {
-    tide_whole_file opened = {.named = strdup(path), .path = target_path(path)};
-    tide_status status = opened.named == NULL || opened.path == NULL
+    bool replaced = false;
+    int error = is_replaced(path, &replaced);
+    if (error != 0)
+        return failed(path, "can't be written", error);
+    tide_whole_file opened = {.path = target_path(path)};
+    error = opened.path == NULL ? errno : 0;
+    opened.named = strdup(path);
+    tide_status status = error == ENOMEM || opened.named == NULL
                              ? tide_fail(TIDE_ERROR_NO_MEMORY, "%s: no memory for its name", path)
-                         : is_regular_or_absent(path) ? beside_open(&opened)
-                                                      : at_once_open(&opened);
+                         : error != 0 ? failed(path, "can't be written", error)
+                         : replaced   ? beside_open(&opened)
+                                      : at_once_open(&opened);
     if (status == TIDE_OK) {
         *file = opened;
         return TIDE_OK;

@@ -12,7 +12,7 @@
 
 static tide_status reader_fail(const tide_reader *reader, const char *what, int error)
 {
-    if (error == ENOENT)
+    if (tide_files_is_absent(error))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %.900s: the file is missing", reader->path);
     return tide_fail(TIDE_ERROR_IO, "checkpoint %.900s: can't be %s: %s", reader->path, what,
                      strerror(error));

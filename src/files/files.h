@@ -7,9 +7,17 @@
 #ifndef TIDE_FILES_FILES_H
 #define TIDE_FILES_FILES_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Whether an errno value says that nothing is there. No other does: a disk that fails, or a folder that may not be searched, says
+ * nothing about what is there. */
+static inline bool tide_files_is_absent(int error)
+{
+    return error == ENOENT || error == ENOTDIR;
+}
 
 /* Called once a name, "." and ".." excluded, in no order. A non-zero return ends the listing and is returned.
  */

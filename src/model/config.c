@@ -1,6 +1,8 @@
 /* Models by name: presets, and the way to a config.json (config_json.c). */
 #include "src/model/family.h"
 
+#include "src/files/files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -106,7 +108,9 @@ static tide_status descriptor_open(int descriptor, const char *path, tide_model_
     if (text == NULL)
         status = tide_fail(TIDE_ERROR_NO_MEMORY, "model %s: no memory for %d bytes", path,
                            CONFIG_FILE_MAX_BYTES + 1);
-    else if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode))
+    else if (fstat(descriptor, &about) != 0)
+        status = tide_fail(TIDE_ERROR_IO, "model %s: can't be looked at: %s", path, strerror(errno));
+    else if (!S_ISREG(about.st_mode))
         status = tide_fail(TIDE_ERROR_IO,
                            "model %s: not a file; name a preset, a config.json or the folder of one", path);
     else
@@ -143,10 +147,14 @@ static tide_status folder_open(const char *folder, tide_model_config *config)
     return status;
 }
 
-static bool is_folder(const char *path)
+tide_status tide_model_is_folder(const char *model, bool *is_folder)
 {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    const int error = stat(model, &about) == 0 ? 0 : errno;
+    if (error != 0 && !tide_files_is_absent(error))
+        return tide_fail(TIDE_ERROR_IO, "model %s: can't be looked at: %s", model, strerror(error));
+    *is_folder = error == 0 && S_ISDIR(about.st_mode);
+    return TIDE_OK;
 }
 
 static tide_status file_open(const char *path, tide_model_config *config)
@@ -160,9 +168,14 @@ static tide_status file_open(const char *path, tide_model_config *config)
 tide_status tide_model_config_open(const char *model, tide_model_config *config)
 {
     const tide_model_config *preset = preset_named(model);
-    if (!preset)
-        return is_folder(model) ? folder_open(model, config) : file_open(model, config);
-    *config = *preset;
-    tide_model_config_complete(config);
-    return TIDE_OK;
+    bool is_folder = false;
+    if (preset != NULL) {
+        *config = *preset;
+        tide_model_config_complete(config);
+        return TIDE_OK;
+    }
+    const tide_status status = tide_model_is_folder(model, &is_folder);
+    if (status != TIDE_OK)
+        return status;
+    return is_folder ? folder_open(model, config) : file_open(model, config);
 }

@@ -68,6 +68,9 @@ const char *tide_model_shape_name(const tide_model_config *config);
 
 bool tide_model_is_preset(const char *name);
 
+/* Whether `model`, which is no preset, is a folder; what is not there is none. IO: that can't be found out. */
+TIDE_NODISCARD tide_status tide_model_is_folder(const char *model, bool *is_folder);
+
 /* The n-th preset's name, NULL past the last. */
 const char *tide_model_preset_name(size_t index);
 

@@ -67,38 +67,48 @@ bool tide_export_is_runs_own(const char *out)
            strncmp(name, ".tmp-", 5) == 0;
 }
 
-static bool holds_checkpoints(const tide_files *files, const char *path)
+static tide_status holds_checkpoints(const tide_files *files, const char *path, bool *holds)
 {
     tide_folder folder;
-    if (tide_folder_open(files, path, &folder) != TIDE_OK)
-        return false;
-    const bool holds = folder.step_count > 0;
+    const tide_status status = tide_folder_open(files, path, &folder);
+    if (status != TIDE_OK)
+        return status;
+    *holds = folder.step_count > 0;
     tide_folder_close(&folder);
-    return holds;
+    return TIDE_OK;
 }
 
-static bool is_checkpoint(const tide_files *files, const char *path)
+static tide_status is_checkpoint(const tide_files *files, const char *path, bool *is)
 {
     char manifest[PATH_BYTES];
     int handle;
     uint64_t step;
-    if (!tide_folder_step_of(path, &step) ||
-        tide_export_path(path, TIDE_MANIFEST_NAME, manifest) != TIDE_OK ||
-        files->open(files->context, manifest, &handle) != 0)
-        return false;
-    (void)files->close(files->context, handle);
-    return true;
+    if (!tide_folder_step_of(path, &step) || tide_export_path(path, TIDE_MANIFEST_NAME, manifest) != TIDE_OK)
+        return TIDE_OK;
+    const int error = files->open(files->context, manifest, &handle);
+    if (error == 0)
+        (void)files->close(files->context, handle);
+    else if (!tide_files_is_absent(error))
+        return tide_export_folder_fail(manifest, "opened", error);
+    *is = error == 0;
+    return TIDE_OK;
 }
 
 /* Runs take away what bears their names in a folder of checkpoints, and checkpoints go with all that is in them. */
 static tide_status place_check(const tide_files *files, const char *out)
 {
     char parent[PATH_BYTES];
+    bool inside = false, beside = false;
     tide_folder_parent(out, parent);
-    if (is_checkpoint(files, parent))
+    tide_status status = is_checkpoint(files, parent, &inside);
+    if (status == TIDE_OK && tide_export_is_runs_own(out))
+        status = holds_checkpoints(files, parent, &beside);
+    if (status != TIDE_OK)
+        return status;
+    if (inside)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "export %.900s: it would go with the checkpoint that it lies in", out);
-    if (tide_export_is_runs_own(out) && holds_checkpoints(files, parent))
+    if (beside)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "export %.900s: that name in a folder of checkpoints is a run's own; take another",
                          out);
