@@ -393,10 +393,10 @@ def refused_exports(bench):
     model = folder_write(bench.folder / "exports", llama_config("llama"), tensors_of(llama_config("llama"), ["F32"]))
     there, saved = bench.folder / "there", bench.folder / "exports-saved"
     there.mkdir()
-    for what, out, status, part in (("a folder that is there", there, 2, "there already"), ("a file", bench.text, 2, "there already"),
+    for what, out, status, part in (("a folder that is there", there, 2, "there already"), ("the data", bench.text, 2, "that is --data itself"),
                                     ("a folder in none", bench.folder / "none" / "out", 1, "none"),
                                     ("a folder in a file", bench.text / "out", 1, "text/out"),
-                                    ("the checkpoints' own", saved, 2, "there already"),
+                                    ("the checkpoints' own", saved, 2, "that is --checkpoint itself"),
                                     ("a checkpoint's", saved / "step-9", 2, "step-9: that name in a folder of checkpoints is a run's own"),
                                     ("the origin's", f"{saved}/tidepool-origin//", 2, "tidepool-origin//: that name .* is a run's own"),
                                     ("a temporary one's", saved / ".tmp-x", 2, ".tmp-x: that name .* is a run's own")):

@@ -2,6 +2,7 @@
 #include "tools/trace.h"
 
 #include "tools/command.h"
+#include "tools/file_use.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -62,12 +63,8 @@ int tide_trace_read_or_tell(const char *command, const char *path, tide_trace_mo
 
 tide_status tide_trace_output_check(const char *command, const char *file, const char *out)
 {
-    bool is_part = false;
-    tide_status status = tide_trace_model_has_file(file, out, &is_part);
-    if (status != TIDE_OK || !is_part)
-        return status;
-    return tide_fail(TIDE_ERROR_ARGUMENT, "%s: -o %s: that is the trace itself; name another file", command,
-                     out);
+    const tide_file_use read = {"the trace", file, TIDE_FILE_TRACE}, write = {"-o", out, TIDE_FILE_PLAIN};
+    return tide_file_uses_check(command, &read, 1, &write, 1);
 }
 
 int tide_command_trace(int count, char *const *arguments)

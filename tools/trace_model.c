@@ -7,6 +7,7 @@
  */
 #include "tools/trace_model.h"
 
+#include "src/files/files.h"
 #include "tools/trace_read.h"
 
 #include <assert.h>
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECE_BYTES = 1 << 16, LINE_BYTES_MAX = 1 << 26, LAST_LINE_BYTES_MAX = 256, SEGMENT_DIGITS_MAX = 19 };
@@ -172,7 +172,7 @@ static tide_status segment_add(segment_list *list, uint64_t number, const char *
     return TIDE_OK;
 }
 
-/* The segments that lie beside `path`. A folder that can't be listed has none. */
+/* The segments that lie beside `path`. */
 static tide_status segments_find(const char *path, segment_list *list)
 {
     const char *slash = strrchr(path, '/');
@@ -182,10 +182,17 @@ static tide_status segments_find(const char *path, segment_list *list)
                                    : strdup(".");
     tide_status status = folder == NULL ? no_memory(path) : TIDE_OK;
     DIR *directory = folder != NULL ? opendir(folder) : NULL;
+    if (folder != NULL && directory == NULL && !tide_files_is_absent(errno))
+        status = file_failed(folder, "can't be listed");
     free(folder);
-    for (struct dirent *entry;
-         directory != NULL && status == TIDE_OK && (entry = readdir(directory)) != NULL;) {
+    while (directory != NULL && status == TIDE_OK) {
         uint64_t number = 0;
+        errno = 0;
+        const struct dirent *entry = readdir(directory);
+        if (entry == NULL) {
+            status = errno == 0 ? TIDE_OK : file_failed(path, "its folder can't be listed");
+            break;
+        }
         if (segment_number(entry->d_name, base, &number))
             status = segment_add(list, number, path);
     }
@@ -203,32 +210,6 @@ static tide_status segment_read(const char *path, uint64_t number, tide_trace_re
         return no_memory(path);
     tide_status status = file_read(name, false, reader);
     free(name);
-    return status;
-}
-
-static bool is_file(const char *path, const struct stat *other)
-{
-    struct stat about;
-    return stat(path, &about) == 0 && about.st_dev == other->st_dev && about.st_ino == other->st_ino;
-}
-
-tide_status tide_trace_model_has_file(const char *path, const char *other, bool *has)
-{
-    struct stat about;
-    segment_list list = {0};
-    *has = false;
-    if (stat(other, &about) != 0) /* nothing is there that could be lost */
-        return TIDE_OK;
-    tide_status status = segments_find(path, &list);
-    *has = is_file(path, &about);
-    for (size_t i = 0; i < list.count && status == TIDE_OK && !*has; i++) {
-        char *name = NULL;
-        if (asprintf(&name, "%s.step-%" PRIu64, path, list.numbers[i]) < 0)
-            status = no_memory(path);
-        else
-            *has = is_file(name, &about), free(name);
-    }
-    free(list.numbers);
     return status;
 }
 

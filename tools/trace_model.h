@@ -118,10 +118,6 @@ typedef struct tide_trace_model {
 /* IO: the file can't be read; ARGUMENT: what is wrong with it; NO_MEMORY. `*model` is set on success only. */
 TIDE_NODISCARD tide_status tide_trace_model_read(const char *path, tide_trace_model **model);
 
-/* Whether `other` is a file of the trace: `path` itself or a segment that lies beside it, by whatever name or link.
- * NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_trace_model_has_file(const char *path, const char *other, bool *has);
-
 void tide_trace_model_free(tide_trace_model *model); /* NULL: allowed */
 
 /* The setting's value, NULL if the run had none of the name. */

@@ -1,8 +1,8 @@
 /* tidepool train: from a command line to a trained model.
  *
  *   1. command line -> device and trainer options
- *   2. outputs that could fail are tried before anything is measured or trained: checkpoint folder, metrics, trace;
- *      then the machine that the null device plays on, or what --auto chooses
+ *   2. outputs must be neither inputs nor each other; those that could fail are tried before anything is measured or trained:
+ *      checkpoint folder, metrics, trace; then the machine that the null device plays on, or what --auto chooses
  *   3. create the trainer; print where every byte goes; only now empty the old metrics and trace
  *   4. step by step: evaluation, save; a signal ends the loop after the step
  *   5. last lines, summary, save, evaluation, sample
@@ -22,6 +22,7 @@
 #include "tools/options.h"
 #include "tools/stop.h"
 #include "tools/train_auto.h"
+#include "tools/train_files.h"
 #include "tools/train_folder.h"
 #include "tools/train_options.h"
 #include "tools/train_predict.h"
@@ -475,6 +476,8 @@ static tide_status train(train_run *run)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "no memory for the patterns of --freeze");
     tide_train_settings_device(&run->settings, run->device, run->no_gpu);
     tide_status status = tide_train_settings_apply(&run->settings, run->device, &run->options);
+    if (status == TIDE_OK)
+        status = tide_train_files_check(&run->settings);
     if (status == TIDE_OK)
         status = outputs_open(run);
     if (status == TIDE_OK && tide_train_settings_predict(&run->settings))

@@ -1,8 +1,9 @@
 /* The checkpoint folder of `tidepool train`, before anything is trained.
  *
- *   1  make the folder, make a file in it and remove it: what can't be written is found now, not at the first save. Lock it: the
- *      saves of two runs would stand in each other's way
- *   2  find the checkpoint to begin from; what the folder holds beside it must not be another run's, or later and sound
+ *   1  refuse a folder that is a checkpoint itself, or has the place of one; make the folder, make a file in it and remove it: what
+ *      can't be written is found now, not at the first save. Lock it: the saves of two runs would stand in each other's way
+ *   2  find the checkpoint to begin from; what the folder holds beside it must not be another run's, or later and sound, or
+ *      have a later checkpoint's name and be no folder
  *   3  play the run's saves through, and compare the room that they need with what is free
  *
  * With --resume-from a later checkpoint is never lost: a sound one ends the run here, a damaged one is renamed, and that only
@@ -14,6 +15,7 @@
 #include "src/checkpoint/folder.h"
 #include "src/checkpoint/room.h"
 #include "src/train/export.h"
+#include "tools/file_use.h"
 #include "tools/train_report.h"
 #include "tools/units.h"
 
@@ -26,6 +28,58 @@
 #include <unistd.h>
 
 /* ---- 1: can it be written? ---- */
+
+/* Does a folder of checkpoints hold `path`, called step-N? `run`: that folder. */
+static tide_status is_in_run(const char *path, char run[TIDE_CHECKPOINT_PATH_BYTES], bool *is)
+{
+    tide_folder held;
+    tide_folder_parent(path, run);
+    const tide_status status = tide_folder_open(tide_files_posix(), run, &held);
+    if (status != TIDE_OK)
+        return status;
+    *is = held.step_count > 0;
+    tide_folder_close(&held);
+    return TIDE_OK;
+}
+
+static tide_status itself_refuse(const char *dir, const char *path, const char *run, bool is_whole)
+{
+    char from[TIDE_CHECKPOINT_PATH_BYTES] = "";
+    if (run == NULL)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "--checkpoint %.400s: that is a checkpoint itself; to go on from it, give --resume-from "
+            "%.400s and another folder as --checkpoint",
+            dir, dir);
+    if (is_whole)
+        snprintf(from, sizeof from, "; from that one, --resume-from %.250s --checkpoint %.250s", path, run);
+    return tide_fail(
+        TIDE_ERROR_ARGUMENT,
+        "--checkpoint %.250s: that is the place of one checkpoint; to go on from the newest, give "
+        "--checkpoint %.250s --resume%s",
+        dir, run, from);
+}
+
+/* A checkpoint in a folder's place: what was saved inside would go with it. */
+static tide_status itself_check(const char *dir)
+{
+    char run[TIDE_CHECKPOINT_PATH_BYTES];
+    tide_train_state state;
+    uint64_t step;
+    bool is_step = false;
+    if (strlen(dir) + 64 > sizeof run)
+        return TIDE_OK; /* whoever makes it says so */
+    const tide_status peeked = tide_checkpoint_peek(tide_files_posix(), dir, &state);
+    if (peeked == TIDE_ERROR_IO || peeked == TIDE_ERROR_NO_MEMORY)
+        return peeked;
+    char *real = tide_folder_step_of(dir, &step) ? NULL : realpath(dir, NULL);
+    const char *path = real != NULL && tide_folder_step_of(real, &step) ? real : dir;
+    tide_status status = tide_folder_step_of(path, &step) ? is_in_run(path, run, &is_step) : TIDE_OK;
+    if (status == TIDE_OK && (is_step || peeked == TIDE_OK))
+        status = itself_refuse(dir, path, is_step ? run : NULL, peeked == TIDE_OK);
+    free(real);
+    return status;
+}
 
 static tide_status folder_probe(const tide_files *files, const char *dir, bool *folder_made)
 {
@@ -66,13 +120,6 @@ static tide_status folder_lock(const char *dir, tide_train_folder *folder)
 }
 
 /* ---- 2: does what it holds stand in the way? ---- */
-
-static bool is_same(const char *a, const char *b)
-{
-    struct stat at_a, at_b;
-    return stat(a, &at_a) == 0 && stat(b, &at_b) == 0 && at_a.st_dev == at_b.st_dev &&
-           at_a.st_ino == at_b.st_ino;
-}
 
 static tide_status refuse_used(const char *dir, const char *held)
 {
@@ -124,8 +171,10 @@ static tide_status later_checks(const tide_train_settings *settings, const tide_
     tide_status status = tide_folder_open(tide_files_posix(), settings->checkpoint, &held);
     if (status != TIDE_OK)
         return status;
+    bool same = false;
     tide_folder_step_path(&held, from->step, own);
-    if (held.step_count > 0 && !is_same(own, from->path)) {
+    status = tide_file_is_same(own, from->path, &same);
+    if (status == TIDE_OK && held.step_count > 0 && !same) {
         tide_folder_step_path(&held, held.steps[0], path);
         status = refuse_used(settings->checkpoint, path);
     }
@@ -155,6 +204,18 @@ static tide_status held_check(const tide_train_settings *settings, tide_train_fo
                          "with zero moments",
                          from->path, from->path);
     return settings->resume ? tide_train_folder_advise(settings, status) : status;
+}
+
+/* Checkpoints of the steps after `from` need their names. */
+static tide_status way_check(const tide_train_settings *settings, uint64_t from)
+{
+    tide_folder held;
+    tide_status status = tide_folder_open(tide_files_posix(), settings->checkpoint, &held);
+    if (status != TIDE_OK)
+        return status;
+    status = tide_folder_way_check(&held, from + 1, settings->steps);
+    tide_folder_close(&held);
+    return status;
 }
 
 /* ---- 3: is there room? ---- */
@@ -196,9 +257,12 @@ static tide_status beside(const char *dir, const tide_export *export, uint64_t *
     if (export == NULL || strlen(export->out) >= sizeof parent)
         return TIDE_OK;
     tide_folder_parent(export->out, parent);
-    if (stat(dir, &at_dir) != 0 || stat(parent, &at_export) != 0 || at_dir.st_dev != at_export.st_dev)
-        return TIDE_OK;
-    return tide_export_bytes(export, bytes);
+    if (stat(dir, &at_dir) != 0 || stat(parent, &at_export) != 0)
+        return tide_files_is_absent(errno)
+                   ? TIDE_OK
+                   : tide_fail(TIDE_ERROR_IO, "--checkpoint %.900s, --export: can't be looked at: %s", dir,
+                               strerror(errno));
+    return at_dir.st_dev == at_export.st_dev ? tide_export_bytes(export, bytes) : TIDE_OK;
 }
 
 static tide_status room_refuse(const tide_train_settings *settings, const tide_trainer_options *options,
@@ -256,9 +320,11 @@ static tide_status export_check(const tide_train_settings *settings, const tide_
     char parent[TIDE_CHECKPOINT_PATH_BYTES];
     if (export == NULL || strlen(export->out) >= sizeof parent)
         return TIDE_OK;
+    bool same = false;
     tide_folder_parent(export->out, parent);
-    if (!tide_export_is_runs_own(export->out) || !is_same(parent, settings->checkpoint))
-        return TIDE_OK;
+    const tide_status status = tide_file_is_same(parent, settings->checkpoint, &same);
+    if (status != TIDE_OK || !same || !tide_export_is_runs_own(export->out))
+        return status;
     return tide_fail(TIDE_ERROR_ARGUMENT,
                      "--export %.900s: that name in a folder of checkpoints is a run's own; take another",
                      export->out);
@@ -268,12 +334,15 @@ static tide_status export_check(const tide_train_settings *settings, const tide_
 static tide_status origin_find(const tide_checkpoint_found *from, tide_train_folder *folder)
 {
     char dir[TIDE_CHECKPOINT_PATH_BYTES];
-    bool kept = false;
+    bool kept = false, same = false;
     if (!from->exists)
         return TIDE_OK;
     tide_folder_parent(from->path, dir);
-    folder->elsewhere = folder->path != NULL && !is_same(dir, folder->path);
-    const tide_status status = tide_export_origin_kept(tide_files_posix(), dir, folder->origin, &kept);
+    tide_status status = folder->path != NULL ? tide_file_is_same(dir, folder->path, &same) : TIDE_OK;
+    if (status != TIDE_OK)
+        return status;
+    folder->elsewhere = folder->path != NULL && !same;
+    status = tide_export_origin_kept(tide_files_posix(), dir, folder->origin, &kept);
     if (status != TIDE_OK || !kept)
         folder->origin[0] = '\0';
     return status;
@@ -291,6 +360,8 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
         return TIDE_OK;
     folder->path = settings->checkpoint;
     if (saves)
+        status = itself_check(settings->checkpoint);
+    if (status == TIDE_OK && saves)
         status = folder_probe(tide_files_posix(), settings->checkpoint, &folder->made);
     if (status == TIDE_OK && saves)
         status = folder_lock(settings->checkpoint, folder);
@@ -298,6 +369,8 @@ tide_status tide_train_folder_check(const tide_train_settings *settings, const t
         status = export_check(settings, export);
     if (status == TIDE_OK)
         status = held_check(settings, folder, &from);
+    if (status == TIDE_OK && saves)
+        status = way_check(settings, from.step);
     if (status == TIDE_OK)
         status = origin_find(&from, folder);
     folder->finished = from.exists && from.step >= settings->steps;

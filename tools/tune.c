@@ -10,6 +10,7 @@
 #include "offload/module.h"
 #include "tools/choice_text.h"
 #include "tools/command.h"
+#include "tools/file_use.h"
 #include "tools/plan_advice.h"
 #include "tools/plan_machine.h"
 #include "tools/stop.h"
@@ -310,7 +311,15 @@ static tide_status found_tell(const tuning *run, int count, char *const *argumen
 /* Before anything is searched: may the plot be written? Nothing is made yet. */
 static tide_status plot_check(const tide_tune_settings *settings)
 {
-    const char *path = settings->plot;
+    const char *path = settings->plot, *model = settings->run.model;
+    const tide_file_use reads[] = {{"--data", settings->run.data, TIDE_FILE_DATA},
+                                   {"--model", tide_model_is_preset(model) ? NULL : model, TIDE_FILE_MODEL},
+                                   {"--machine", settings->machine, TIDE_FILE_PLAIN}},
+                        write = {"--plot", path, TIDE_FILE_PLAIN};
+    const tide_status status =
+        tide_file_uses_check(command_name, reads, sizeof reads / sizeof reads[0], &write, 1);
+    if (status != TIDE_OK)
+        return status;
     if (path == NULL || access(path, W_OK) == 0)
         return TIDE_OK;
     const int why = errno;

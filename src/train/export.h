@@ -72,6 +72,9 @@ TIDE_NODISCARD tide_status tide_export_checkpoint(const tide_export *export, con
 /* The dtype of a checkpoint's run; of a config.json's "torch_dtype". */
 tide_weights_dtype tide_export_dtype_of(tide_dtype dtype);
 
+/* Does a file of this name go along with a model? */
+bool tide_export_goes_along(const char *name, bool config_too);
+
 /* Keep in `dir`, a folder of checkpoints that this process alone writes to, what an export of them copies from `origin`, as
  * dir/tidepool-origin, in place of what an earlier run left there; with origin NULL nothing is left. A power cut or a failure
  * leaves under that name the earlier one, the new one or none, whole. STATE: there is something that no run has kept there; it

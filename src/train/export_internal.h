@@ -43,9 +43,6 @@ TIDE_NODISCARD tide_status tide_export_read_fail(const char *path, int most, con
 /* That `what` can't be done with the folder or file. */
 TIDE_NODISCARD tide_status tide_export_folder_fail(const char *path, const char *what, int error);
 
-/* Does a file of this name go along with a model? */
-bool tide_export_goes_along(const char *name, bool config_too);
-
 /* Copy what goes along, each file synced, into `to`, which has none of it. IO, NO_MEMORY, ARGUMENT. On failure part of it is
  * there. */
 TIDE_NODISCARD tide_status tide_export_copy_along(const tide_files *files, const char *from, const char *to,
