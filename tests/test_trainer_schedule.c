@@ -1,4 +1,4 @@
-#include "src/train/lr_schedule.h"
+#include "src/state/lr_schedule.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -10,7 +10,7 @@
 #include "src/train/trainer_internal.h"
 
 #include "src/state/loss_scale.h"
-#include "src/train/lr_schedule.h"
+#include "src/state/lr_schedule.h"
 
 #include <math.h>
 #include <stdio.h>

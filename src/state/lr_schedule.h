@@ -6,8 +6,8 @@
  *     floor/           \___
  *         0  warmup      steps
  */
-#ifndef TIDE_TRAIN_LR_SCHEDULE_H
-#define TIDE_TRAIN_LR_SCHEDULE_H
+#ifndef TIDE_STATE_LR_SCHEDULE_H
+#define TIDE_STATE_LR_SCHEDULE_H
 
 #include <stdint.h>
 

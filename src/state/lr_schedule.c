@@ -2,7 +2,7 @@
  * that are exactly 0 or 1 at the ends, so that the ends are reached exactly: lr * W / W and
  * lr_min + (lr - lr_min) can miss lr in their last bit. The arithmetic is float64; the optimizer rounds it
  * once. */
-#include "src/train/lr_schedule.h"
+#include "src/state/lr_schedule.h"
 
 #include <math.h>
 
