@@ -33,7 +33,8 @@ static const tide_option options[] = {
     TIDE_RUN_MICRO_BATCH(AT(micro_batch)),
     {.name = "--lr", .kind = TIDE_OPTION_REAL, .offset = AT(lr), .metavar = "X", .most = 1000,
      .value = "6e-4",
-     .help = "learning rate after warm-up; a cosine takes it down to a tenth; of a --model DIR 1e-5 where not given"},
+     .help = "learning rate after warm-up; a cosine takes it down to a tenth; of a --model DIR 1e-5 where not given; 0: "
+             "no step moves a param"},
     {.name = "--warmup", .kind = TIDE_OPTION_COUNT, .offset = AT(warmup), .metavar = "N", .most = 1e12,
      .value_help = "a tenth of the steps, at most 100",
      .help = "steps of linear warm-up"},

@@ -111,7 +111,7 @@ static tide_status check_loss_scale(const tide_trainer_options *options)
 
 static tide_status check_numbers(const tide_trainer_options *options)
 {
-    tide_status status = check_number("learning rate", options->lr, options->lr > 0, "above 0");
+    tide_status status = check_number("learning rate", options->lr, options->lr >= 0, "0 or more");
     if (status == TIDE_OK)
         status = check_number("weight decay", options->weight_decay, options->weight_decay >= 0, "0 or more");
     if (status == TIDE_OK)
