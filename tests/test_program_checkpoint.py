@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 
-from test_program import TENSOR_FILES, Bench, Run, one_line, trajectory, weights
+from test_program import TENSOR_FILES, Bench, Run, metrics_read, one_line, trajectory, weights
 
 
 def tiny(bench, *options):
@@ -81,6 +81,74 @@ def refusals(bench, whole):
     bench.tap.ok(done.status == 0 and names(other) == ["step-8"], "another folder takes what is saved", done)
     done = bench.run(*tiny(bench, "--steps", 8), "--resume-from", whole / "step-4")
     bench.tap.ok(done.status == 0 and "resumed from" in done.out, "without --checkpoint nothing is saved", done)
+
+
+def new_data(bench):
+    """--new-data keeps params, moments and step, and takes other data from its first batch on. In fp32, where an exported folder
+    holds the very params of the last checkpoint: so the truth is a run that begins with that folder on the other data."""
+    old, new, folder, other = (bench.folder / f"new-data-{name}" for name in ("old", "new", "folder", "text"))
+    other.write_bytes(bench.text.read_bytes()[::-1])
+    fp32, every = ("--dtype", "fp32"), ("--save-every", 2, "--keep", 0, "--dtype", "fp32")
+    on_other = [other if option == bench.text else option for option in tiny(bench)]
+    first = bench.run(*tiny(bench, "--steps", 4, "--checkpoint", old, "--export", folder, *every))
+    bench.tap.ok(first.status == 0 and names(old) == ["step-2", "step-4"], "a run on one text", first)
+    goes_on = [*on_other, "--steps", 8, "--resume-from", old / "step-4"]
+    one_line(bench, "another text is refused, and the option that takes it named", 1,
+             "data_fingerprint 0x.*must be equal; .*give --resume-from and the checkpoint with --new-data", *goes_on, *fp32)
+    one_line(bench, "with --resume too", 1, "data_fingerprint 0x.*--new-data", *on_other, "--steps", 8, "--checkpoint", old, "--resume",
+             *every)
+    one_line(bench, "--new-data without --resume-from", 2, "--new-data needs --resume-from", *tiny(bench, "--steps", 8, "--new-data"))
+
+    truth, looked, whole, again = (bench.folder / f"new-data-{name}.jsonl" for name in ("truth", "looked", "whole", "again"))
+    at_rest = ("--lr", 0, *fp32)
+    bench.run(*[folder if option == bench.tiny else option for option in on_other], "--steps", 4, "--metrics", truth, *at_rest)
+    run = bench.run(*goes_on, *at_rest, "--new-data", "--metrics", looked)
+    expected = [(line["loss"], line["grad_norm"]) for line in metrics_read(truth)]
+    found = [(line["loss"], line["grad_norm"]) for line in metrics_read(looked)]
+    bench.tap.ok(run.status == 0 and len(found) == 4 and found == expected, "its batches are the first ones of the other text",
+                 (expected, found))
+    run = bench.run(*goes_on, "--new-data", "--checkpoint", new, "--metrics", whole, *every)
+    bench.tap.ok(run.status == 0 and f"new data: the order of {other} begins with step 5\n" in run.out and
+                 "resumed from" in run.out and names(new) == ["step-6", "step-8"], "and the run's head says so", run)
+    bits = weights(new, 8)
+    shutil.rmtree(new / "step-8")
+    run = bench.run(*on_other, "--steps", 8, "--checkpoint", new, "--resume", "--metrics", again, *every)
+    bench.tap.ok(run.status == 0 and weights(new, 8) == bits and
+                 trajectory(again) == {step: line for step, line in trajectory(whole).items() if step > 6},
+                 "a later --resume of it goes on to the last bit", run)
+    look = Run([bench.program, "checkpoint", str(new)])
+    said = json.loads(Run([bench.program, "checkpoint", str(new), "--json"]).out)
+    bench.tap.ok("taken new after step 4" in look.out and said["looked_at"]["data_first_step"] == 4,
+                 "tidepool checkpoint tells since when", look)
+    one_line(bench, "the text before is another one now", 1, "data_fingerprint", *tiny(bench, "--steps", 8, "--resume-from", new / "step-6",
+                                                                                      *fp32))
+    run = bench.run(*tiny(bench, "--steps", 9, "--resume-from", new / "step-6", "--new-data", "--checkpoint", bench.folder / "third", *every))
+    manifest = json.loads((bench.folder / "third" / "step-9" / "manifest.json").read_text())
+    bench.tap.ok(run.status == 0 and manifest["state"]["data_first_step"] == 6, "which may be taken anew in its turn", run)
+
+
+def unknown_state(bench, whole):
+    """A later tidepool's checkpoint is refused by what this one does not know, and is no damaged one."""
+    saved = bench.folder / "unknown"
+    shutil.copytree(whole, saved)
+    manifest = saved / "step-8" / "manifest.json"
+    head, text = manifest.read_text()[:21], manifest.read_text()[21:]
+    text = text.replace('"state": {', '"state": {\n  "moe_balance": 0.5,')
+    manifest.write_text(head[:11] + f"{crc32c(text.encode()):08x}" + head[19:] + text)
+    one_line(bench, "a field of the state that is not known", 1, 'step-8(/manifest.json)?: this tidepool does not know training state '
+             'field "moe_balance"', *tiny(bench, "--steps", 9, "--checkpoint", saved, "--resume"))
+    one_line(bench, "and it is not set aside as damaged", 1, "step-8 is later and not damaged", *tiny(
+        bench, "--steps", 9, "--checkpoint", saved, "--resume-from", saved / "step-6"))
+    bench.tap.ok(names(saved) == names(whole), "the folder is as it was", names(saved))
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
 
 
 def room(bench):
@@ -174,6 +242,8 @@ def main(program):
     try:
         resumes_from(bench, whole)
         refusals(bench, whole)
+        new_data(bench)
+        unknown_state(bench, whole)
         room(bench)
         small_disk(bench)
         looks(bench, whole)

@@ -250,20 +250,35 @@ static void another_model_is_refused_by_its_field(void **unused)
     assert_mismatch(&gpt2, &other, "model.layer_norm_epsilon 1.0000001e-05, this run has 1e-06");
 }
 
-/* Every key once missing and once of another type; NULL for `value`: missing. */
-static void assert_malformed(const tide_train_state *state, const char *key, json_t *value, const char *what)
+/* With `key` set to `value`, or without it: NULL. */
+static void assert_refused(const tide_train_state *state, const char *key, json_t *value, tide_status status,
+                           const char *what)
 {
     tide_train_state found = {.step = 77};
     char line[512];
     json_t *object = to_json(state);
     assert_int_equal(value ? json_object_set_new(object, key, value) : json_object_del(object, key), 0);
-    assert_int_equal(tide_train_state_from_json(object, "there", &found), TIDE_ERROR_CORRUPT);
+    assert_int_equal(tide_train_state_from_json(object, "there", &found), status);
     snprintf(line, sizeof line, "checkpoint there: %s", what);
     assert_string_equal(tide_message(), line);
     assert_int_equal(found.step, 77);
     json_decref(object);
 }
 
+static void assert_malformed(const tide_train_state *state, const char *key, json_t *value, const char *what)
+{
+    assert_refused(state, key, value, TIDE_ERROR_CORRUPT, what);
+}
+
+static void assert_unknown(const tide_train_state *state, const char *key, json_t *value)
+{
+    char line[256];
+    snprintf(line, sizeof line,
+             "this tidepool does not know training state field \"%s\"; a later one may have written it", key);
+    assert_refused(state, key, value, TIDE_ERROR_UNSUPPORTED, line);
+}
+
+/* Every key once missing and once of another type. */
 static void every_key_must_be_there_and_well_formed(void **unused)
 {
     (void)unused;
@@ -303,11 +318,60 @@ static void what_makes_no_model_is_refused(void **unused)
     assert_malformed(&scaled, "model.rope_factor", json_real(0), no_model);
     assert_malformed(&scaled, "model.rope_low_freq_factor", json_real(4.3), no_model);
     assert_malformed(&scaled, "model.rope_original_context", json_real(-1), no_model);
-    assert_malformed(&plain, "model.rope_factor", json_real(2),
-                     "the training state has 35 fields instead of 34");
-    const tide_train_state gpt2 = state_of("gpt2", NULL);
-    assert_malformed(&gpt2, "model.kv_heads", json_integer(8),
-                     "the training state has 26 fields instead of 25");
+}
+
+static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
+{
+    (void)unused;
+    const tide_train_state plain = state_of("llama", &ropes[0]), gpt2 = state_of("gpt2", NULL);
+    assert_unknown(&plain, "model.rope_factor", json_real(2)); /* of no such model */
+    assert_unknown(&gpt2, "model.kv_heads", json_integer(8));
+    assert_unknown(&gpt2, "lr_max", json_real(1));
+    assert_unknown(&gpt2, "", json_null());
+    assert_refused(
+        &gpt2, "\x1b[2J\n", json_true(), TIDE_ERROR_UNSUPPORTED,
+        "this tidepool does not know training state field \"?[2J?\"; a later one may have written it");
+}
+
+/* ---- fields that earlier checkpoints lack ---- */
+
+#define LATER_KEYS "data_first_step "
+
+static tide_train_state state_with_all(void)
+{
+    tide_train_state state = state_of("gpt2", NULL);
+    state.data_first_step = 7;
+    return state;
+}
+
+static void a_later_field_is_written_where_it_is_not_the_default(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_with_all();
+    assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS LATER_KEYS);
+    assert_comes_back(&state, "all later fields");
+}
+
+static void a_later_field_that_is_absent_has_its_default(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_with_all();
+    tide_train_state found = {.step = 77};
+    json_t *object = to_json(&state);
+    assert_int_equal(json_object_del(object, "data_first_step"), 0);
+    assert_int_equal(tide_train_state_from_json(object, "there", &found), TIDE_OK);
+    assert_int_equal(found.data_first_step, 0);
+    json_decref(object);
+}
+
+static void a_later_field_must_be_well_formed(void **unused)
+{
+    (void)unused;
+    const tide_train_state state = state_with_all();
+    assert_malformed(&state, "data_first_step", json_integer(-1),
+                     "training state field \"data_first_step\" is malformed");
+    assert_malformed(&state, "data_first_step", json_integer(10), /* behind the steps done */
+                     "the training state describes no valid model");
 }
 
 static void a_state_is_written_whole_or_not_at_all(void **unused)
@@ -336,6 +400,10 @@ int main(void)
         cmocka_unit_test(another_model_is_refused_by_its_field),
         cmocka_unit_test(every_key_must_be_there_and_well_formed),
         cmocka_unit_test(what_makes_no_model_is_refused),
+        cmocka_unit_test(a_field_that_is_not_known_is_refused_by_its_name),
+        cmocka_unit_test(a_later_field_is_written_where_it_is_not_the_default),
+        cmocka_unit_test(a_later_field_that_is_absent_has_its_default),
+        cmocka_unit_test(a_later_field_must_be_well_formed),
         cmocka_unit_test(a_state_is_written_whole_or_not_at_all),
     };
     sim_memory_take_jansson();

@@ -183,6 +183,8 @@ static void state_print(const tide_checkpoint_check *check)
     printf("  %-16s %llu tokens in sequences of %llu, %llu in a micro-batch, seed %llu\n", "batch",
            (unsigned long long)state->batch_tokens, (unsigned long long)state->seq_len,
            (unsigned long long)state->micro_batch_sequences, (unsigned long long)state->seed);
+    if (state->data_first_step > 0)
+        printf("  %-16s taken new after step %llu\n", "data", (unsigned long long)state->data_first_step);
     printf("  %-16s lr %g to %g, warm-up %llu, weight decay %g, clip %g, betas %g and %g, epsilon %g\n",
            "optimizer", state->lr, state->lr_min, (unsigned long long)state->warmup_steps,
            state->weight_decay, state->clip, state->beta1, state->beta2, state->epsilon);
@@ -266,6 +268,7 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_count(line, "seq_len", state->seq_len);
     tide_json_count(line, "micro_batch_sequences", state->micro_batch_sequences);
     tide_json_count(line, "seed", state->seed);
+    tide_json_count(line, "data_first_step", state->data_first_step);
     tide_json_count(line, "warmup_steps", state->warmup_steps);
     tide_json_real(line, "lr", state->lr);
     tide_json_real(line, "lr_min", state->lr_min);

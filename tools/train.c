@@ -136,6 +136,9 @@ static void resumed_print(const train_run *run)
         return;
     }
     printf("resumed from %s\n", resumed->from.path);
+    if (run->settings.new_data)
+        printf("new data: the order of %s begins with step %llu\n", run->settings.data,
+               (unsigned long long)resumed->from.step + 1);
     for (unsigned i = 0; i < resumed->changes.count; i++)
         printf("changed since: %s\n", resumed->changes.lines[i]);
 }

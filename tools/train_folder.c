@@ -416,6 +416,10 @@ tide_status tide_train_folder_advise(const tide_train_settings *settings, tide_s
     tide_checkpoint_found earlier;
     static const char is_checkpoints[] = "checkpoint ";
     snprintf(message, sizeof message, "%s", tide_message());
+    if (status == TIDE_ERROR_MISMATCH && strstr(message, "data_fingerprint") != NULL)
+        return tide_fail(
+            status, "%.900s; to go on with other data, give --resume-from and the checkpoint with --new-data",
+            message);
     if (status != TIDE_ERROR_CORRUPT || !settings->resume || settings->checkpoint == NULL ||
         strncmp(message, is_checkpoints, strlen(is_checkpoints)) != 0)
         return status;

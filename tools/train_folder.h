@@ -31,7 +31,8 @@ TIDE_NODISCARD tide_status tide_train_folder_check(const tide_train_settings *se
 /* The checkpoint is loaded: set the damaged later ones aside, and say so. IO. */
 TIDE_NODISCARD tide_status tide_train_folder_begin(const tide_train_folder *folder, FILE *out);
 
-/* `status`; where it is of a damaged checkpoint that --resume found, with an earlier one named behind its message. */
+/* `status`. Of a damaged checkpoint that --resume found its message then names an earlier one; of other data
+ * than the checkpoint's, the option that takes it. */
 tide_status tide_train_folder_advise(const tide_train_settings *settings, tide_status status);
 
 void tide_train_folder_close(tide_train_folder *folder);

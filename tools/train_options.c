@@ -146,6 +146,8 @@ static tide_status settings_check(const tide_train_settings *settings, const boo
         status = needs_check(given, "--save-every", "--checkpoint");
     if (status == TIDE_OK)
         status = needs_check(given, "--resume", "--checkpoint");
+    if (status == TIDE_OK)
+        status = needs_check(given, "--new-data", "--resume-from");
     if (status == TIDE_OK && settings->resume && settings->resume_from != NULL)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "tidepool train: --resume takes the newest checkpoint and --resume-from the one "
@@ -330,6 +332,7 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.save_weights_only = settings->save != 0;
     filled.weights = settings->from_weights ? settings->model : NULL;
     filled.resume_from = tide_train_settings_predict(settings) ? NULL : settings->resume_from;
+    filled.new_data = settings->new_data;
     pool_options_fill(settings, device, &filled.pool);
     *result = filled;
     return TIDE_OK;

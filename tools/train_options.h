@@ -53,6 +53,7 @@ typedef struct tide_train_settings {
     int save; /* all, weights */
     bool resume;
     const char *resume_from; /* NULL: not given */
+    bool new_data;
     const char *export;      /* NULL: not given */
     uint64_t eval_every;
     uint64_t sample;

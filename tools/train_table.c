@@ -87,6 +87,8 @@ static const tide_option options[] = {
      .help = "continue from the newest checkpoint in --checkpoint, if there is one"},
     {.name = "--resume-from", .kind = TIDE_OPTION_TEXT, .offset = AT(resume_from), .metavar = "DIR/step-N",
      .help = "continue from this very checkpoint; later ones in --checkpoint must be damaged, and are set aside as step-M.damaged"},
+    {.name = "--new-data", .kind = TIDE_OPTION_FLAG, .offset = AT(new_data),
+     .help = "with --resume-from: its params, moments and step go on with other --data, from that data's beginning"},
     {.name = "--export", .kind = TIDE_OPTION_TEXT, .offset = AT(export), .metavar = "DIR",
      .help = "write the model into this new folder at the end, as tidepool export does; not where a signal ends the run. A run that is done, started again with --resume, takes its own export as done"},
     {.name = "--eval-every", .kind = TIDE_OPTION_COUNT, .offset = AT(eval_every), .metavar = "N",
@@ -166,6 +168,9 @@ const tide_page tide_train_page = {
                 "Save every 100 steps, and continue after whatever ended the run:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --checkpoint run --save-every 100 --resume\n\n"
+                "Go on with other data, from its beginning:\n\n"
+                "    tidepool train --model gpt2 --data more.txt --steps 12000 \\\n"
+                "        --resume-from run/step-8000 --new-data --checkpoint other\n\n"
                 "Train the last two blocks of gpt2 and the norm behind them:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --freeze 'w?e.weight' --freeze 'h.[0-9].*'\n\n"

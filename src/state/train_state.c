@@ -4,9 +4,15 @@
  * seed and fingerprint use all 64 bits, more than a JSON integer has in most readers, and are hexadecimal
  * strings; doubles are printed with 17 digits, which give the same double back. What only fp16 has is only written with
  * it: checkpoints of other dtypes look as they did before there was fp16.
+ *
+ * Fields come as tidepool grows. One that the first checkpoints lack is LATER: where it is absent it has its
+ * default, and it is written only where it has another value. So every earlier checkpoint loads, and a run
+ * that uses nothing new writes what earlier programs read. A field that this program does not know is refused
+ * by its name: leaving it out would continue another run.
  */
 #include "src/state/train_state.h"
 
+#include "src/files/printable.h"
 #include "src/model/config_rope.h"
 #include "src/state/loss_scale.h"
 #include "src/state/train_state_json.h"
@@ -45,13 +51,20 @@ typedef struct state_field {
     field_rule rule;
     size_t offset;
     field_owner owner;
+    bool has_default; /* its value in `defaults` stands where it is absent */
 } state_field;
 
 #define OWNED(name, member, kind, rule, owner)                                                               \
     {                                                                                                        \
-        name, kind, rule, offsetof(tide_train_state, member), owner                                          \
+        name, kind, rule, offsetof(tide_train_state, member), owner, false                                   \
     }
 #define FIELD(name, member, kind, rule) OWNED(name, member, kind, rule, ALL)
+#define LATER(name, member, kind, rule)                                                                      \
+    {                                                                                                        \
+        name, kind, rule, offsetof(tide_train_state, member), ALL, true                                      \
+    }
+
+static const tide_train_state defaults = {.data_first_step = 0};
 
 static const state_field fields[] = {
     FIELD("step", step, COUNT64, PROGRESS),
@@ -101,6 +114,7 @@ static const state_field fields[] = {
     OWNED("loss_scale", loss_scale, REAL, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
+    LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
@@ -229,7 +243,8 @@ static bool loss_scale_is_valid(const tide_train_state *state)
 
 bool tide_train_state_is_valid(const tide_train_state *state)
 {
-    bool valid = tide_model_config_is_valid(&state->model) && loss_scale_is_valid(state);
+    bool valid = tide_model_config_is_valid(&state->model) && loss_scale_is_valid(state) &&
+                 state->data_first_step <= state->step;
     for (size_t i = 0; i < FIELDS; i++)
         valid = valid && field_is_valid(state, &fields[i]);
     return valid;
@@ -295,12 +310,18 @@ static json_t *field_to_json(const tide_train_state *state, const state_field *f
     return json_string(text);
 }
 
+static bool field_is_written(const state_field *field, const tide_train_state *state)
+{
+    return field_exists(field, state) &&
+           !(field->has_default && field_bits(state, field) == field_bits(&defaults, field));
+}
+
 json_t *tide_train_state_to_json(const tide_train_state *state)
 {
     assert(tide_train_state_is_valid(state));
     json_t *object = json_object();
     for (size_t i = 0; i < FIELDS && object != NULL; i++) {
-        if (!field_exists(&fields[i], state))
+        if (!field_is_written(&fields[i], state))
             continue;
         if (json_object_set_new(object, fields[i].name, field_to_json(state, &fields[i])) != 0) {
             json_decref(object);
@@ -378,26 +399,50 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
     return false;
 }
 
+/* Whether a state like this one has a field of that name. */
+static bool name_is_known(const char *name, const tide_train_state *state)
+{
+    for (size_t i = 0; i < FIELDS; i++)
+        if (strcmp(fields[i].name, name) == 0 && field_exists(&fields[i], state))
+            return true;
+    return false;
+}
+
+static tide_status refuse_unknown(const json_t *object, const tide_train_state *state, const char *where)
+{
+    json_t *members = (json_t *)(uintptr_t)object; /* jansson's iterator is not const */
+    const char *name;
+    json_t *value;
+    json_object_foreach(members, name, value)
+    {
+        if (!name_is_known(name, state))
+            return tide_fail(
+                TIDE_ERROR_UNSUPPORTED,
+                "checkpoint %s: this tidepool does not know training state field \"%s\"; a later one "
+                "may have written it",
+                where, tide_printable(name).text);
+    }
+    return TIDE_OK;
+}
+
 tide_status tide_train_state_from_json(const json_t *object, const char *where, tide_train_state *state)
 {
-    tide_train_state parsed;
-    size_t expected = 0;
-    memset(&parsed, 0, sizeof parsed);
+    tide_train_state parsed = defaults;
     if (json_object_get(object, "model.family") == NULL) /* as in the first checkpoints */
         parsed.model.family = tide_model_family_find("gpt2");
     for (size_t i = 0; i < FIELDS; i++) {
         if (!field_exists(&fields[i], &parsed))
             continue;
-        expected++;
         const json_t *item = json_object_get(object, fields[i].name);
+        if (item == NULL && fields[i].has_default)
+            continue;
         if (item == NULL || !field_from_json(item, &fields[i], &parsed))
             return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: training state field \"%s\" is %s", where,
                              fields[i].name, item == NULL ? "missing" : "malformed");
     }
-    if (json_object_size(object) != expected)
-        return tide_fail(TIDE_ERROR_CORRUPT,
-                         "checkpoint %s: the training state has %zu fields instead of %zu", where,
-                         json_object_size(object), expected);
+    const tide_status status = refuse_unknown(object, &parsed, where);
+    if (status != TIDE_OK)
+        return status;
     tide_model_config_complete(&parsed.model);
     if (!tide_train_state_is_valid(&parsed))
         return tide_fail(TIDE_ERROR_CORRUPT, "checkpoint %s: the training state describes no valid model",

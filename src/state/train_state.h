@@ -12,8 +12,9 @@
 
 typedef struct tide_train_state {
     /* Progress: restored from the checkpoint, never compared. */
-    uint64_t step;   /* steps done; also the data position and the sampler's: the next batch is batch(step) */
-    uint64_t tokens; /* tokens trained on */
+    uint64_t step;            /* steps done; the next batch is the data's batch(step - data_first_step) */
+    uint64_t data_first_step; /* step whose batch is the data's first: 0, or where a run took new data */
+    uint64_t tokens;          /* tokens trained on */
     uint64_t adam_step; /* updates done: steps without the skipped ones; the bias correction's exponent */
     uint64_t skipped;   /* steps skipped for a non-finite norm */
     double loss_scale;  /* of the next step; fp16 only, else 0, as the next two */

@@ -106,6 +106,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
     made->progress = resolved.pool.progress;
     made->progress_context = resolved.pool.progress_context;
     made->save_weights_only = resolved.save_weights_only;
+    made->new_data = resolved.new_data;
     made->eval_batches = resolved.eval_batches;
     made->predicts = resolved.pool.predict;
     made->computes = !tide_target_is_null(resolved.pool.device);

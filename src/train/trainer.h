@@ -69,6 +69,7 @@ typedef struct tide_trainer_options {
     bool makes_up_tokens;       /* a device that computes needs no data: to find out how long a step takes */
     const char *resume_dir;     /* NULL: initial values; else the newest checkpoint in it, if there is one */
     const char *resume_from;    /* NULL; or this very checkpoint (DIR/step-N), whatever resume_dir has */
+    bool new_data; /* resume_from's params, moments and step go on with other data, from its first batch on */
     const char *weights;        /* NULL: initial values; else a folder of Hugging Face weights of this model, where no checkpoint is
                                    resumed; the null device reads nothing */
     bool save_weights_only;     /* tide_trainer_save saves no moments */
@@ -129,7 +130,8 @@ typedef struct tide_trainer_plan {
  *                or micro-batch, a sequence longer than the context, a pattern to freeze that no param has or
  *                that leaves none to train, ...)
  *   IO, CORRUPT  the data (a token outside the vocabulary, too short, ...), the weights, or the checkpoint to resume from
- *   MISMATCH     the checkpoint is of another model, data set, seed or batch, or the weights are of another model
+ *   MISMATCH     the checkpoint is of another model, data set (but with new_data), seed or batch, or the weights are
+ *                of another model
  *   BUDGET       as tide_pool_seal says; where the batch's activations are the reason it also names the
  *                largest batch that fits
  *   NO_MEMORY, UNSUPPORTED, DEVICE

@@ -28,6 +28,7 @@ struct tide_trainer {
     uint32_t eval_batches;
     bool computes;
     bool save_weights_only;
+    bool new_data;
     bool predicts;                   /* its reports tell what the pool predicts */
     tide_progress_callback progress; /* the pool's; or NULL */
     void *progress_context;

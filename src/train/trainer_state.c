@@ -106,9 +106,10 @@ tide_status tide_trainer_save(tide_trainer *trainer, const char *dir, unsigned k
 }
 
 /* What a checkpoint knows and the options do not. */
-static void take_progress(tide_train_state *state, const tide_train_state *loaded)
+static void take_progress(tide_train_state *state, const tide_train_state *loaded, bool new_data)
 {
     state->step = loaded->step;
+    state->data_first_step = new_data ? loaded->step : loaded->data_first_step;
     state->tokens = loaded->tokens;
     state->adam_step = loaded->adam_step;
     state->skipped = loaded->skipped;
@@ -118,20 +119,36 @@ static void take_progress(tide_train_state *state, const tide_train_state *loade
     state->loss_scale_good_steps = loaded->loss_scale_good_steps;
 }
 
+/* What the checkpoint's state has to agree with: this run's, in which new data is not looked at. */
+static tide_status state_to_meet(const tide_trainer *trainer, const tide_checkpoint_found *found,
+                                 tide_train_state *current)
+{
+    tide_train_state saved;
+    *current = trainer->state;
+    if (!trainer->new_data)
+        return TIDE_OK;
+    const tide_status status = tide_checkpoint_peek(trainer->files, found->path, &saved);
+    if (status == TIDE_OK)
+        current->data_fingerprint = saved.data_fingerprint;
+    return status;
+}
+
 static tide_status load_found(tide_trainer *trainer, const tide_checkpoint_found *found)
 {
     tensor_list list;
-    tide_status status = trainer_tensors(trainer, &list);
+    tide_train_state current, loaded;
+    tide_status status = state_to_meet(trainer, found, &current);
+    if (status == TIDE_OK)
+        status = trainer_tensors(trainer, &list);
     if (status != TIDE_OK)
         return status;
-    tide_train_state loaded;
-    status = tide_checkpoint_load(trainer->files, found->path, &trainer->state, &list.tensors, write_values,
+    status = tide_checkpoint_load(trainer->files, found->path, &current, &list.tensors, write_values,
                                   tell_loaded, trainer, &loaded, &trainer->resumed.changes);
     tensor_list_free(&list);
     if (status == TIDE_OK)
         status = tide_update_count_set(trainer->pool, loaded.adam_step);
     if (status == TIDE_OK)
-        take_progress(&trainer->state, &loaded);
+        take_progress(&trainer->state, &loaded, trainer->new_data);
     return status;
 }
 

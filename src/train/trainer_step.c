@@ -1,8 +1,9 @@
 /* One step after another: a batch by step number, the model's ops, the optimizer's result.
  *
- * The number of steps done is all there is of position: the batch, the learning rate and the random numbers are functions of
- * it. (In fp16 the loss scale is another: it moves when a step has been made, never when one failed.) So a step that failed
- * and was aborted can be repeated, and a resumed run goes on as if it had never stopped.
+ * The number of steps done is all there is of position: the batch, the learning rate and the random numbers
+ * are functions of it. (Where new data was taken at a resume, its batches count from there. In fp16 the loss
+ * scale is another position: it moves when a step has been made, never when one failed.) So a step that
+ * failed and was aborted can be repeated, and a resumed run goes on as if it had never stopped.
  *
  * The loss is read after the step's end has been queued: by then the norm's kernels and, without clipping,
  * the updates are on their way, and the read waits for compute alone.
@@ -79,8 +80,9 @@ static tide_status next_batch(tide_trainer *trainer)
     if (!trainer->data)
         return TIDE_OK;
     const uint64_t begin_ns = tide_pool_now_ns(trainer->pool);
-    const tide_status status = tide_data_batch(
-        trainer->data, trainer->state.step, trainer->plan.batch_sequences, trainer->inputs, trainer->targets);
+    const tide_status status =
+        tide_data_batch(trainer->data, trainer->state.step - trainer->state.data_first_step,
+                        trainer->plan.batch_sequences, trainer->inputs, trainer->targets);
     tide_pool_trace_work(trainer->pool, "data", begin_ns);
     return status;
 }
