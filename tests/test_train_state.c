@@ -335,12 +335,14 @@ static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
 
 /* ---- fields that earlier checkpoints lack ---- */
 
-#define LATER_KEYS "data_first_step "
+#define LATER_KEYS "data_first_step schedule decay_steps "
 
 static tide_train_state state_with_all(void)
 {
     tide_train_state state = state_of("gpt2", NULL);
     state.data_first_step = 7;
+    state.schedule = TIDE_LR_WSD;
+    state.decay_steps = 100;
     return state;
 }
 
@@ -348,30 +350,58 @@ static void a_later_field_is_written_where_it_is_not_the_default(void **unused)
 {
     (void)unused;
     const tide_train_state state = state_with_all();
+    tide_train_state one = state_of("gpt2", NULL);
     assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS LATER_KEYS);
     assert_comes_back(&state, "all later fields");
+    one.schedule = TIDE_LR_CONSTANT;
+    assert_keys(&one, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS "schedule ");
+    for (int shape = 0; shape < TIDE_LR_SHAPES; shape++) {
+        one.schedule = (tide_lr_shape)shape;
+        assert_comes_back(&one, tide_lr_shape_name(one.schedule));
+    }
 }
 
 static void a_later_field_that_is_absent_has_its_default(void **unused)
 {
     (void)unused;
     const tide_train_state state = state_with_all();
-    tide_train_state found = {.step = 77};
-    json_t *object = to_json(&state);
-    assert_int_equal(json_object_del(object, "data_first_step"), 0);
-    assert_int_equal(tide_train_state_from_json(object, "there", &found), TIDE_OK);
-    assert_int_equal(found.data_first_step, 0);
-    json_decref(object);
+    static const char *const keys[] = {"data_first_step", "schedule", "decay_steps"};
+    for (size_t i = 0; i < 3; i++) {
+        tide_train_state found = {.step = 77};
+        json_t *object = to_json(&state);
+        assert_int_equal(json_object_del(object, keys[i]), 0);
+        assert_int_equal(tide_train_state_from_json(object, "there", &found), TIDE_OK);
+        assert_int_equal(found.data_first_step, i == 0 ? 0 : 7);
+        assert_int_equal(found.schedule, i == 1 ? TIDE_LR_COSINE : TIDE_LR_WSD);
+        assert_int_equal(found.decay_steps, i == 2 ? 0 : 100);
+        json_decref(object);
+    }
 }
 
 static void a_later_field_must_be_well_formed(void **unused)
 {
     (void)unused;
     const tide_train_state state = state_with_all();
+    assert_malformed(&state, "schedule", json_string("step"),
+                     "training state field \"schedule\" is malformed");
+    assert_malformed(&state, "schedule", json_integer(1), "training state field \"schedule\" is malformed");
+    assert_malformed(&state, "decay_steps", json_real(1),
+                     "training state field \"decay_steps\" is malformed");
     assert_malformed(&state, "data_first_step", json_integer(-1),
                      "training state field \"data_first_step\" is malformed");
     assert_malformed(&state, "data_first_step", json_integer(10), /* behind the steps done */
                      "the training state describes no valid model");
+}
+
+static void another_schedule_is_taken_and_named(void **unused)
+{
+    (void)unused;
+    const tide_train_state cosine = state_of("gpt2", NULL), wsd = state_with_all();
+    tide_train_changes changes;
+    assert_int_equal(tide_train_state_compare(&cosine, &wsd, "there", &changes), TIDE_OK);
+    assert_int_equal(changes.count, 2);
+    assert_string_equal(changes.lines[0], "schedule cosine -> wsd");
+    assert_string_equal(changes.lines[1], "decay_steps 0 -> 100");
 }
 
 static void a_state_is_written_whole_or_not_at_all(void **unused)
@@ -404,6 +434,7 @@ int main(void)
         cmocka_unit_test(a_later_field_is_written_where_it_is_not_the_default),
         cmocka_unit_test(a_later_field_that_is_absent_has_its_default),
         cmocka_unit_test(a_later_field_must_be_well_formed),
+        cmocka_unit_test(another_schedule_is_taken_and_named),
         cmocka_unit_test(a_state_is_written_whole_or_not_at_all),
     };
     sim_memory_take_jansson();

@@ -59,6 +59,96 @@ static void both_ends_are_reached_to_the_last_bit(void **state)
     }
 }
 
+static tide_lr_schedule shaped(tide_lr_shape shape, uint64_t decay_steps)
+{
+    tide_lr_schedule made = schedule;
+    made.shape = shape;
+    made.decay_steps = decay_steps;
+    return made;
+}
+
+/* What PyTorch's schedulers, and transformers' for wsd, define in closed form, over the steps that
+ * lr_schedule.h names. `step` is behind warm-up. */
+static double closed_form(const tide_lr_schedule *of, uint64_t step)
+{
+    const double warmup = (double)of->warmup_steps, steps = (double)of->steps, at = (double)step;
+    const double most = steps - 1 - warmup, last = fmin(at - warmup, most), range = of->lr - of->lr_min;
+    const double stable = steps - 1 - warmup - (double)of->decay_steps;
+    switch (of->shape) {
+    case TIDE_LR_COSINE: /* CosineAnnealingLR(T_max=most, eta_min=lr_min) */
+        return of->lr_min + range * (1 + cos(acos(-1.0) * last / most)) / 2;
+    case TIDE_LR_LINEAR: /* LinearLR(start_factor=1, end_factor=lr_min / lr, total_iters=most) */
+        return of->lr * (1 + (of->lr_min / of->lr - 1) * last / most);
+    case TIDE_LR_CONSTANT: /* ConstantLR(factor=1) */
+        return of->lr;
+    case TIDE_LR_WSD: /* get_wsd_schedule(num_decay_steps=decay_steps, decay_type="linear") */
+        if (at < warmup + stable)
+            return of->lr;
+        return of->lr_min + range * fmax(0, 1 - (at - warmup - stable) / (double)of->decay_steps);
+    }
+    return NAN;
+}
+
+static void every_shape_is_what_its_name_means_to_pytorch(void **state)
+{
+    (void)state;
+    for (int shape = 0; shape < TIDE_LR_SHAPES; shape++)
+        for (uint64_t warmup = 0; warmup <= 10; warmup += 5)
+            for (uint64_t decay = 1; decay <= 90; decay++) {
+                tide_lr_schedule of = shaped((tide_lr_shape)shape, decay);
+                of.warmup_steps = warmup;
+                for (uint64_t step = warmup; step < 120; step++) {
+                    const double is = tide_lr_schedule_at(&of, step), right = closed_form(&of, step);
+                    if (!(fabs(is - right) < 1e-15))
+                        fail_msg("%s, warm-up %d, decay %d, step %d: %.17g, not %.17g",
+                                 tide_lr_shape_name(of.shape), (int)warmup, (int)decay, (int)step, is, right);
+                }
+            }
+}
+
+static void all_shapes_warm_up_in_the_same_steps(void **state)
+{
+    (void)state;
+    for (int shape = 0; shape < TIDE_LR_SHAPES; shape++) {
+        const tide_lr_schedule of = shaped((tide_lr_shape)shape, 20);
+        for (uint64_t step = 0; step < 10; step++)
+            assert_true(tide_lr_schedule_at(&of, step) == tide_lr_schedule_at(&schedule, step));
+    }
+}
+
+static void wsd_is_stable_and_then_falls_by_equal_steps_to_the_floor(void **state)
+{
+    (void)state;
+    const tide_lr_schedule of = shaped(TIDE_LR_WSD, 18);
+    for (uint64_t step = 10; step < 101 - 18; step++)
+        assert_true(tide_lr_schedule_at(&of, step) == 1e-3);
+    for (uint64_t step = 101 - 18; step < 101; step++)
+        assert_true(fabs(tide_lr_schedule_at(&of, step - 1) - tide_lr_schedule_at(&of, step) - 5e-5) < 1e-18);
+    assert_true(tide_lr_schedule_at(&of, 100) == 1e-4);
+    assert_true(tide_lr_schedule_at(&of, UINT64_MAX) == 1e-4);
+}
+
+static void a_decay_may_take_all_that_warm_up_leaves(void **state)
+{
+    (void)state;
+    const tide_lr_schedule whole = {
+        .shape = TIDE_LR_WSD, .lr = 1, .lr_min = 0, .warmup_steps = 0, .decay_steps = 4, .steps = 4};
+    const tide_lr_schedule none = {
+        .shape = TIDE_LR_WSD, .lr = 1, .lr_min = 0.5, .warmup_steps = 4, .decay_steps = 0, .steps = 2};
+    for (uint64_t step = 0; step < 4; step++)
+        assert_true(tide_lr_schedule_at(&whole, step) == 0.75 - 0.25 * (double)step);
+    assert_true(tide_lr_schedule_at(&none, 1) == 0.5); /* of warm-up */
+}
+
+static void a_constant_rate_has_no_end(void **state)
+{
+    (void)state;
+    const tide_lr_schedule of = shaped(TIDE_LR_CONSTANT, 0);
+    assert_true(tide_lr_schedule_at(&of, 10) == 1e-3);
+    assert_true(tide_lr_schedule_at(&of, 100) == 1e-3);
+    assert_true(tide_lr_schedule_at(&of, UINT64_MAX) == 1e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -67,6 +157,11 @@ int main(void)
         cmocka_unit_test(steps_beyond_the_run_stay_at_the_floor),
         cmocka_unit_test(short_runs_divide_by_nothing),
         cmocka_unit_test(both_ends_are_reached_to_the_last_bit),
+        cmocka_unit_test(every_shape_is_what_its_name_means_to_pytorch),
+        cmocka_unit_test(all_shapes_warm_up_in_the_same_steps),
+        cmocka_unit_test(wsd_is_stable_and_then_falls_by_equal_steps_to_the_floor),
+        cmocka_unit_test(a_decay_may_take_all_that_warm_up_leaves),
+        cmocka_unit_test(a_constant_rate_has_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

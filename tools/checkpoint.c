@@ -185,9 +185,10 @@ static void state_print(const tide_checkpoint_check *check)
            (unsigned long long)state->micro_batch_sequences, (unsigned long long)state->seed);
     if (state->data_first_step > 0)
         printf("  %-16s taken new after step %llu\n", "data", (unsigned long long)state->data_first_step);
-    printf("  %-16s lr %g to %g, warm-up %llu, weight decay %g, clip %g, betas %g and %g, epsilon %g\n",
-           "optimizer", state->lr, state->lr_min, (unsigned long long)state->warmup_steps,
-           state->weight_decay, state->clip, state->beta1, state->beta2, state->epsilon);
+    printf("  %-16s lr %g to %g, %s, warm-up %llu, weight decay %g, clip %g, betas %g and %g, epsilon %g\n",
+           "optimizer", state->lr, state->lr_min, tide_lr_shape_name(state->schedule),
+           (unsigned long long)state->warmup_steps, state->weight_decay, state->clip, state->beta1,
+           state->beta2, state->epsilon);
     if (state->dtype == TIDE_DTYPE_FP16)
         printf("  %-16s %g%s\n", "loss scale", state->loss_scale,
                state->loss_scale_fixed == 0 ? " (dynamic)" : "");
@@ -269,7 +270,9 @@ static void state_json(tide_json_line *line, const tide_checkpoint_check *check)
     tide_json_count(line, "micro_batch_sequences", state->micro_batch_sequences);
     tide_json_count(line, "seed", state->seed);
     tide_json_count(line, "data_first_step", state->data_first_step);
+    tide_json_text(line, "schedule", tide_lr_shape_name(state->schedule));
     tide_json_count(line, "warmup_steps", state->warmup_steps);
+    tide_json_count(line, "decay_steps", state->decay_steps);
     tide_json_real(line, "lr", state->lr);
     tide_json_real(line, "lr_min", state->lr_min);
     tide_json_real(line, "weight_decay", state->weight_decay);

@@ -199,15 +199,7 @@ static void run_print(const train_run *run)
            tide_count_noun(plan->batch_tokens, "token", tokens),
            tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,
            tide_count_noun(plan->micro_batches, "micro-batch", parts));
-    if (plan->warmup_steps == 0)
-        printf("lr %g without warm-up", options->lr);
-    else
-        printf("lr %g after %s of warm-up", options->lr, tide_count_noun(plan->warmup_steps, "step", steps));
-    printf(", weight decay %g, clip %g", options->weight_decay, options->clip);
-    if (options->pool.dtype == TIDE_DTYPE_FP16)
-        printf(", loss scale %g%s", tide_trainer_state(run->trainer)->loss_scale,
-               options->loss_scale == 0 ? " (dynamic)" : "");
-    printf("\n");
+    tide_report_optimizer(tide_trainer_state(run->trainer), stdout);
     data_print(run);
     if (run->freeze[0] != '\0')
         printf("frozen: tensors named %s\n", run->freeze);

@@ -200,6 +200,7 @@ tide_status tide_train_settings_parse(int count, char *const *arguments, tide_tr
     if (status != TIDE_OK)
         return status;
     parsed.warmup_given = was_given(given, "--warmup");
+    parsed.lr_min_given = was_given(given, "--min-lr");
     parsed.chunk_given = was_given(given, "--chunk-size");
     parsed.recompute_given = was_given(given, "--recompute");
     parsed.placement_given = was_given(given, "--optimizer-placement");
@@ -319,7 +320,10 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.batch_tokens = settings->batch_tokens;
     filled.seq_len = (uint32_t)settings->seq_len;
     filled.micro_batch_sequences = (uint32_t)settings->micro_batch;
+    filled.schedule = (tide_lr_shape)settings->schedule;
     filled.lr = settings->lr;
+    filled.lr_min = settings->lr_min_given ? settings->lr_min : TIDE_TRAINER_LR_MIN_DEFAULT;
+    filled.decay_steps = settings->decay_steps;
     filled.weight_decay = settings->weight_decay;
     filled.clip = settings->clip;
     filled.warmup_steps = settings->warmup_given ? settings->warmup : TIDE_TRAINER_WARMUP_DEFAULT;

@@ -20,7 +20,11 @@ typedef struct tide_train_settings {
     uint64_t batch_tokens;
     uint64_t micro_batch;
     uint64_t seq_len;
+    int schedule; /* tide_lr_shape */
     double lr;
+    double lr_min;
+    bool lr_min_given;
+    uint64_t decay_steps; /* 0: not given */
     double weight_decay;
     double clip;
     uint64_t warmup;

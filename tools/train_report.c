@@ -250,6 +250,36 @@ void tide_report_data(const tide_data_counts *counts, const char *data, const ch
     }
 }
 
+/* ---- how it is trained ---- */
+
+static void schedule_print(const tide_train_state *state, FILE *out)
+{
+    char warmup[TIDE_UNITS_TEXT_BYTES], decay[TIDE_UNITS_TEXT_BYTES];
+    const char *shape = tide_lr_shape_name(state->schedule);
+    if (state->warmup_steps == 0)
+        fprintf(out, "lr %g without warm-up", state->lr);
+    else
+        fprintf(out, "lr %g after %s of warm-up", state->lr,
+                tide_count_noun(state->warmup_steps, "step", warmup));
+    if (state->schedule == TIDE_LR_CONSTANT)
+        fprintf(out, ", then %s", shape);
+    else if (state->schedule == TIDE_LR_WSD)
+        fprintf(out, ", then %s: constant, down to %g in the last %s", shape, state->lr_min,
+                tide_count_noun(state->decay_steps, "step", decay));
+    else
+        fprintf(out, ", then %s to %g", shape, state->lr_min);
+}
+
+void tide_report_optimizer(const tide_train_state *state, FILE *out)
+{
+    schedule_print(state, out);
+    fprintf(out, ", weight decay %g, clip %g", state->weight_decay, state->clip);
+    if (state->dtype == TIDE_DTYPE_FP16)
+        fprintf(out, ", loss scale %g%s", state->loss_scale,
+                state->loss_scale_fixed == 0 ? " (dynamic)" : "");
+    fputc('\n', out);
+}
+
 /* What all threads together did in `sum_ns` of all of them. */
 static const char *rate_format(const tide_pinning_times *times, uint64_t sum_ns,
                                char text[TIDE_UNITS_TEXT_BYTES])

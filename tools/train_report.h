@@ -16,6 +16,10 @@ TIDE_NODISCARD tide_status tide_report_plan(const tide_trainer_plan *plan, FILE 
  * the paths that the user gave. */
 void tide_report_data(const tide_data_counts *counts, const char *data, const char *eval_data, FILE *out);
 
+/* "lr 0.0006 after 20 steps of warm-up, then cosine to 6e-05, weight decay 0.1, clip 1"; betas and epsilon
+ * where they are not the default. */
+void tide_report_optimizer(const tide_train_state *state, FILE *out);
+
 /* "pinned 100 GiB of host memory in 12.31 s with 16 threads (touched at 9.1 GiB/s, registered at 20 GiB/s)": rates of all threads
  * together, each as if they did nothing else; ", waited 2.05 s" each for the machine's memory to grow, where they did.
  * Nothing where nothing was pinned. */

@@ -33,8 +33,16 @@ static const tide_option options[] = {
     TIDE_RUN_MICRO_BATCH(AT(micro_batch)),
     {.name = "--lr", .kind = TIDE_OPTION_REAL, .offset = AT(lr), .metavar = "X", .most = 1000,
      .value = "6e-4",
-     .help = "learning rate after warm-up; a cosine takes it down to a tenth; of a --model DIR 1e-5 where not given; 0: "
-             "no step moves a param"},
+     .help = "learning rate after warm-up; of a --model DIR 1e-5 where not given; 0: no step moves a param"},
+    {.name = "--schedule", .kind = TIDE_OPTION_CHOICE, .offset = AT(schedule),
+     .metavar = "cosine|linear|constant|wsd", .value = "cosine",
+     .help = "the learning rate after warm-up: down to --min-lr along a cosine or linearly, as it is, or as it is "
+             "and linearly down in the last --decay-steps"},
+    {.name = "--min-lr", .kind = TIDE_OPTION_REAL, .offset = AT(lr_min), .metavar = "X", .most = 1000,
+     .value_help = "a tenth of --lr", .help = "learning rate of the last step; not with --schedule constant"},
+    {.name = "--decay-steps", .kind = TIDE_OPTION_COUNT, .offset = AT(decay_steps), .metavar = "N", .least = 1,
+     .most = 1e12, .value_help = "a tenth of the steps",
+     .help = "of --schedule wsd: the last ones, in which the learning rate goes down"},
     {.name = "--warmup", .kind = TIDE_OPTION_COUNT, .offset = AT(warmup), .metavar = "N", .most = 1e12,
      .value_help = "a tenth of the steps, at most 100",
      .help = "steps of linear warm-up"},
@@ -168,9 +176,15 @@ const tide_page tide_train_page = {
                 "Save every 100 steps, and continue after whatever ended the run:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --checkpoint run --save-every 100 --resume\n\n"
+                "Keep the learning rate up for as long as it goes, and finish from any checkpoint:\n\n"
+                "    tidepool train --model gpt2 --data book.txt --steps 8000 \\\n"
+                "        --schedule constant --checkpoint stable --save-every 1000 --keep 0\n"
+                "    tidepool train --model gpt2 --data book.txt --steps 9000 \\\n"
+                "        --schedule wsd --decay-steps 1000 \\\n"
+                "        --resume-from stable/step-8000 --checkpoint finished\n\n"
                 "Go on with other data, from its beginning:\n\n"
                 "    tidepool train --model gpt2 --data more.txt --steps 12000 \\\n"
-                "        --resume-from run/step-8000 --new-data --checkpoint other\n\n"
+                "        --resume-from stable/step-8000 --new-data --checkpoint other\n\n"
                 "Train the last two blocks of gpt2 and the norm behind them:\n\n"
                 "    tidepool train --model gpt2 --data book.txt \\\n"
                 "        --freeze 'w?e.weight' --freeze 'h.[0-9].*'\n\n"

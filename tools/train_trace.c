@@ -43,8 +43,10 @@ static void add_switch(settings_list *list, const char *name, bool value)
 
 /* Named as the options are. */
 static void fill(settings_list *list, const tide_train_settings *from, const tide_trainer_options *options,
-                 const tide_trainer_plan *plan, const char *freeze)
+                 const tide_trainer *trainer, const char *freeze)
 {
+    const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
+    const tide_train_state *state = tide_trainer_state(trainer);
     static const char *const recomputes[] = {"auto", "none", "all"}, *const placements[] = {"auto", "host",
                                                                                             "device"};
     add(list, "model", options->model.name);
@@ -55,7 +57,10 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
     add_count(list, "micro-batch", plan->micro_batch_sequences);
     add_count(list, "steps", options->steps);
     add_count(list, "seed", options->seed);
-    add_real(list, "lr", options->lr);
+    add(list, "schedule", tide_lr_shape_name(state->schedule));
+    add_real(list, "lr", state->lr);
+    add_real(list, "min-lr", state->lr_min);
+    add_count(list, "decay-steps", state->decay_steps);
     add_real(list, "weight-decay", options->weight_decay);
     add_real(list, "clip", options->clip);
     add(list, "freeze", freeze);
@@ -83,7 +88,7 @@ tide_status tide_train_trace_begin(tide_trace *trace, const tide_train_settings 
 {
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
     settings_list list = {.count = 0};
-    fill(&list, settings, options, plan, freeze);
+    fill(&list, settings, options, trainer, freeze);
     const tide_trace_head head = {.version = TIDE_VERSION,
                                   .settings = list.settings,
                                   .setting_count = list.count,

@@ -28,7 +28,7 @@
 #include <jansson.h>
 #endif
 
-typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, FLAG, DTYPE, FAMILY, ROPE } field_kind;
+typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, FLAG, DTYPE, FAMILY, ROPE, SCHEDULE } field_kind;
 
 /* What a resume does with a value that differs from the run's. */
 typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
@@ -64,7 +64,7 @@ typedef struct state_field {
         name, kind, rule, offsetof(tide_train_state, member), ALL, true                                      \
     }
 
-static const tide_train_state defaults = {.data_first_step = 0};
+static const tide_train_state defaults = {.data_first_step = 0, .schedule = TIDE_LR_COSINE, .decay_steps = 0};
 
 static const state_field fields[] = {
     FIELD("step", step, COUNT64, PROGRESS),
@@ -115,6 +115,8 @@ static const state_field fields[] = {
     OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
+    LATER("schedule", schedule, SCHEDULE, HYPERPARAMETER),
+    LATER("decay_steps", decay_steps, COUNT64, HYPERPARAMETER),
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
@@ -163,6 +165,8 @@ static uint64_t field_bits(const tide_train_state *state, const state_field *fie
         return (uint64_t) * (const tide_dtype *)at;
     if (field->kind == ROPE)
         return (uint64_t) * (const tide_rope_kind *)at;
+    if (field->kind == SCHEDULE)
+        return (uint64_t) * (const tide_lr_shape *)at;
     if (field->kind == FLAG)
         return *(const bool *)at;
     memcpy(&bits, at, sizeof bits);
@@ -217,6 +221,9 @@ static void field_text(const tide_train_state *state, const state_field *field, 
     case ROPE:
         snprintf(text, VALUE_TEXT_BYTES, "%s", tide_rope_kind_name((tide_rope_kind)bits));
         return;
+    case SCHEDULE:
+        snprintf(text, VALUE_TEXT_BYTES, "%s", tide_lr_shape_name((tide_lr_shape)bits));
+        return;
     }
 }
 
@@ -229,6 +236,8 @@ static bool field_is_valid(const tide_train_state *state, const state_field *fie
         return isfinite(field_real(state, field));
     if (field->kind == ROPE)
         return bits < TIDE_ROPE_KINDS;
+    if (field->kind == SCHEDULE)
+        return bits < TIDE_LR_SHAPES;
     return field->kind != DTYPE || bits <= TIDE_DTYPE_FP16;
 }
 
@@ -370,6 +379,17 @@ static bool rope_from_text(const char *text, tide_rope_kind *kind)
     return false;
 }
 
+static bool schedule_from_text(const char *text, tide_lr_shape *shape)
+{
+    for (int candidate = 0; candidate < TIDE_LR_SHAPES; candidate++) {
+        if (text != NULL && strcmp(text, tide_lr_shape_name((tide_lr_shape)candidate)) == 0) {
+            *shape = (tide_lr_shape)candidate;
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool field_from_json(const json_t *item, const state_field *field, tide_train_state *state)
 {
     void *at = (char *)state + field->offset;
@@ -395,6 +415,8 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
         return family_from_text(json_string_value(item), (const tide_family **)at);
     case ROPE:
         return rope_from_text(json_string_value(item), (tide_rope_kind *)at);
+    case SCHEDULE:
+        return schedule_from_text(json_string_value(item), (tide_lr_shape *)at);
     }
     return false;
 }

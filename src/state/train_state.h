@@ -6,6 +6,7 @@
 #define TIDE_STATE_TRAIN_STATE_H
 
 #include "src/model/config.h"
+#include "src/state/lr_schedule.h"
 #include "tidepool/types.h"
 
 #include <stdint.h>
@@ -31,9 +32,11 @@ typedef struct tide_train_state {
 
     /* Hyperparameters: another value is taken, and named. */
     uint64_t steps; /* where the run and its schedule end */
+    tide_lr_shape schedule;
     uint64_t warmup_steps;
-    double lr;     /* at the end of warm-up */
-    double lr_min; /* at the end of the cosine */
+    uint64_t decay_steps; /* of the schedule wsd; else 0 */
+    double lr;            /* at the end of warm-up */
+    double lr_min;        /* at the run's last step; of a constant schedule: lr */
     double weight_decay;
     double clip; /* 0: no clipping */
     double beta1;

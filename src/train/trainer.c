@@ -6,9 +6,6 @@
 
 #include <stdlib.h>
 
-/* The floor of the cosine: a tenth of the learning rate. */
-static const double lr_floor_share = 0.1;
-
 static tide_status open_data(const tide_trainer_options *options, tide_data **data)
 {
     if (!options->data)
@@ -41,9 +38,11 @@ static tide_train_state state_at_start(const tide_trainer_options *options, cons
         .micro_batch_sequences = options->micro_batch_sequences,
         .dtype = options->pool.dtype,
         .steps = options->steps,
+        .schedule = options->schedule,
         .warmup_steps = options->warmup_steps,
+        .decay_steps = options->decay_steps,
         .lr = options->lr,
-        .lr_min = options->lr * lr_floor_share,
+        .lr_min = options->lr_min,
         .weight_decay = options->weight_decay,
         .clip = options->clip,
         .beta1 = options->beta1,

@@ -9,9 +9,10 @@
  *
  * Arithmetic. Loss is the mean cross entropy over all tokens of the batch, in nats. AdamW with betas 0.9 and
  * 0.95, epsilon 1e-8 and decoupled weight decay 0.1 on matrices and embeddings (none on biases and norms),
- * the usual choice since GPT-3; global-norm clipping at 1.0; linear warm-up, then a cosine down to a tenth of
- * the learning rate. In fp16 the gradients carry a loss scale (loss_scale.h), which the optimizer takes out exactly.
- * Nothing of this depends on budgets, chunk size, recompute or placement.
+ * the usual choice since GPT-3; global-norm clipping at 1.0; linear warm-up, then a cosine (or another shape,
+ * lr_schedule.h) down to a tenth of the learning rate. In fp16 the gradients carry a loss scale
+ * (loss_scale.h), which the optimizer takes out exactly. Nothing of this depends on budgets, chunk size,
+ * recompute or placement.
  *
  * On the null device nothing is computed: there is no loss, no norm, nothing to evaluate, sample or save.
  *
@@ -38,6 +39,8 @@ typedef enum tide_recompute {
 
 /* Warm-up of a tenth of the run, at most 100 steps. */
 #define TIDE_TRAINER_WARMUP_DEFAULT UINT64_MAX
+/* A tenth of the learning rate; of a constant schedule all of it. */
+#define TIDE_TRAINER_LR_MIN_DEFAULT (-1.0)
 
 typedef struct tide_trainer_options {
     tide_model_config model;
@@ -49,12 +52,15 @@ typedef struct tide_trainer_options {
     uint32_t seq_len;               /* 0: the model's context; with weights at most 4096 */
     uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 512 tokens, at
                                        least 1 */
-    double lr;                      /* at the end of warm-up */
+    tide_lr_shape schedule;
+    double lr;     /* at the end of warm-up; 0: nothing is learnt */
+    double lr_min; /* at the last step, or TIDE_TRAINER_LR_MIN_DEFAULT; a constant schedule has none */
     double weight_decay;
     double clip; /* global gradient norm; 0: no clipping, updates run during backward */
     double beta1, beta2, epsilon;
     double loss_scale;     /* fp16 only: a power of two from 1 to 2^24 that stays; 0: dynamic (loss_scale.h) */
     uint64_t warmup_steps; /* or TIDE_TRAINER_WARMUP_DEFAULT */
+    uint64_t decay_steps;  /* of the schedule wsd; 0: a tenth of the run, at least 1 */
     uint64_t seed;         /* of initial values, data order and samples */
     tide_recompute recompute;
     const char *const *freeze; /* [freeze_count] patterns (fnmatch) of the files' names of tensors that are not trained */
@@ -76,8 +82,9 @@ typedef struct tide_trainer_options {
     const tide_files *files;    /* of checkpoints; NULL: POSIX */
 } tide_trainer_options;
 
-/* gpt2-nano, 1000 steps, batch, sequence and micro-batch 0, lr 6e-4, decay 0.1, clip 1, default warm-up, seed
- * 1, recompute auto, 16 evaluation batches, tide_pool_options_default. data is NULL. */
+/* gpt2-nano, 1000 steps, batch, sequence and micro-batch 0, cosine, lr 6e-4 and default floor, weight decay
+ * 0.1, clip 1, default warm-up, seed 1, recompute auto, 16 evaluation batches, tide_pool_options_default.
+ * data is NULL. */
 void tide_trainer_options_default(tide_trainer_options *options);
 
 /* Where every byte goes, fixed at create.

@@ -16,13 +16,18 @@ enum {
     DEFAULT_WARMUP_STEPS = 100,
     WEIGHTS_SEQUENCE_MOST = 4096, /* contexts of 131072 are for others than a first try */
     DEFAULT_WARMUP_SHARE = 10,    /* of the run: a tenth */
+    DEFAULT_DECAY_SHARE = 10,
 };
+
+static const double default_lr_min_share = 0.1;
 
 void tide_trainer_options_default(tide_trainer_options *options)
 {
     *options = (tide_trainer_options){
         .steps = 1000,
+        .schedule = TIDE_LR_COSINE,
         .lr = 6e-4,
+        .lr_min = TIDE_TRAINER_LR_MIN_DEFAULT,
         .weight_decay = 0.1,
         .clip = 1.0,
         .beta1 = 0.9,
@@ -50,10 +55,14 @@ static uint32_t default_micro_batch(uint32_t batch_sequences, uint32_t seq_len)
     return 1;
 }
 
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint64_t default_warmup(uint64_t steps)
 {
-    const uint64_t share = steps / DEFAULT_WARMUP_SHARE;
-    return share < DEFAULT_WARMUP_STEPS ? share : DEFAULT_WARMUP_STEPS;
+    return least_of(steps / DEFAULT_WARMUP_SHARE, DEFAULT_WARMUP_STEPS);
 }
 
 static tide_status resolve_sequence(tide_trainer_options *options)
@@ -96,6 +105,53 @@ static tide_status check_number(const char *name, double value, bool right, cons
     if (isfinite(value) && right)
         return TIDE_OK;
     return tide_fail(TIDE_ERROR_ARGUMENT, "%s %g: it must be %s", name, value, what);
+}
+
+static tide_status resolve_floor(tide_trainer_options *options)
+{
+    const bool is_constant = options->schedule == TIDE_LR_CONSTANT;
+    if (options->lr_min == TIDE_TRAINER_LR_MIN_DEFAULT) {
+        options->lr_min = is_constant ? options->lr : options->lr * default_lr_min_share;
+        return TIDE_OK;
+    }
+    if (is_constant)
+        return tide_fail(TIDE_ERROR_ARGUMENT,
+                         "minimum learning rate %g: a constant schedule has none, leave it out",
+                         options->lr_min);
+    if (options->lr_min >= 0 && options->lr_min <= options->lr)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "minimum learning rate %g: it must be from 0 to the learning rate, %g", options->lr_min,
+                     options->lr);
+}
+
+/* After warm-up, which fills the run at most. */
+static tide_status resolve_decay(tide_trainer_options *options)
+{
+    const uint64_t left = options->steps - least_of(options->warmup_steps, options->steps);
+    const uint64_t share = options->steps / DEFAULT_DECAY_SHARE;
+    if (options->schedule != TIDE_LR_WSD) {
+        if (options->decay_steps == 0)
+            return TIDE_OK;
+        return tide_fail(TIDE_ERROR_ARGUMENT, "decay of %llu steps: the schedule %s has none, wsd has",
+                         (unsigned long long)options->decay_steps, tide_lr_shape_name(options->schedule));
+    }
+    if (options->decay_steps == 0)
+        options->decay_steps = least_of(share > 0 ? share : 1, left);
+    if (options->decay_steps <= left)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_ARGUMENT,
+                     "decay of %llu steps: of %llu steps %llu are left after %llu of warm-up",
+                     (unsigned long long)options->decay_steps, (unsigned long long)options->steps,
+                     (unsigned long long)left, (unsigned long long)options->warmup_steps);
+}
+
+static tide_status resolve_schedule(tide_trainer_options *options)
+{
+    if (options->warmup_steps == TIDE_TRAINER_WARMUP_DEFAULT)
+        options->warmup_steps = default_warmup(options->steps);
+    const tide_status status = resolve_floor(options);
+    return status == TIDE_OK ? resolve_decay(options) : status;
 }
 
 static tide_status check_loss_scale(const tide_trainer_options *options)
@@ -207,12 +263,12 @@ tide_status tide_trainer_resolve(const tide_trainer_options *options, tide_train
         status = resolve_sequence(&made);
     if (status == TIDE_OK)
         status = resolve_batch(&made);
+    if (status == TIDE_OK)
+        status = resolve_schedule(&made);
     if (status == TIDE_OK && !made.data && !made.makes_up_tokens && !tide_target_is_null(made.pool.device))
         status = tide_fail(TIDE_ERROR_ARGUMENT, "no data to train on (only the null device needs none)");
     if (status != TIDE_OK)
         return status;
-    if (made.warmup_steps == TIDE_TRAINER_WARMUP_DEFAULT)
-        made.warmup_steps = default_warmup(made.steps);
     if (!made.files)
         made.files = tide_files_posix();
     *resolved = made;

@@ -11,7 +11,6 @@
 #include "src/train/trainer_internal.h"
 
 #include "src/state/loss_scale.h"
-#include "src/state/lr_schedule.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,8 +39,12 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
 
 static double learning_rate(const tide_train_state *state)
 {
-    const tide_lr_schedule schedule = {
-        .lr = state->lr, .lr_min = state->lr_min, .warmup_steps = state->warmup_steps, .steps = state->steps};
+    const tide_lr_schedule schedule = {.shape = state->schedule,
+                                       .lr = state->lr,
+                                       .lr_min = state->lr_min,
+                                       .warmup_steps = state->warmup_steps,
+                                       .decay_steps = state->decay_steps,
+                                       .steps = state->steps};
     return tide_lr_schedule_at(&schedule, state->step);
 }
 

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""What the optimizer is told: schedules of the learning rate, and a rate of 0.
+
+usage: test_program_optimizer.py PROGRAM      prints TAP
+
+The truth is worked out here, in float64: the schedules from their definitions.
+"""
+import json
+import math
+import sys
+
+from test_program import Bench, Run, metrics_read, one_line, weights
+
+STEPS = 20
+
+
+def tiny(bench, *options):
+    return ["--model", bench.tiny, "--data", bench.text, "--batch-tokens", 128, "--eval-every", 0, "--sample", 0, "--chunk-size", "256KiB",
+            *options]
+
+
+# ---- schedules ----
+
+def rate(shape, step, lr, floor, warmup, decay=0):
+    """Of step `step`, counted from 1, of STEPS."""
+    if step <= warmup:
+        return lr * step / warmup
+    done = (step - 1 - warmup) / (STEPS - 1 - warmup)
+    if shape == "cosine":
+        return floor + (lr - floor) * (1 + math.cos(math.pi * done)) / 2
+    if shape == "linear":
+        return floor + (lr - floor) * (1 - done)
+    if shape == "constant":
+        return lr
+    return lr if step <= STEPS - decay else floor + (lr - floor) * (STEPS - step) / decay
+
+
+def schedules(bench):
+    """Every step's rate in the metrics, by default, with a floor and with a warm-up; and the head's words."""
+    cases = [  # options, shape, lr, floor, warm-up, decay; what the head says behind the warm-up
+        ((), "cosine", 6e-4, 6e-5, 2, 0, "then cosine to 6e-05, "),
+        (("--min-lr", 1e-5, "--warmup", 0), "cosine", 6e-4, 1e-5, 0, 0, "then cosine to 1e-05, "),
+        (("--schedule", "linear"), "linear", 6e-4, 6e-5, 2, 0, "then linear to 6e-05, "),
+        (("--schedule", "linear", "--min-lr", 0, "--lr", 1e-3), "linear", 1e-3, 0, 2, 0, "then linear to 0, "),
+        (("--schedule", "constant"), "constant", 6e-4, 6e-4, 2, 0, "then constant, "),
+        (("--schedule", "wsd"), "wsd", 6e-4, 6e-5, 2, 2, "then wsd: constant, down to 6e-05 in the last 2 steps, "),
+        (("--schedule", "wsd", "--decay-steps", 15, "--min-lr", 0, "--warmup", 5), "wsd", 6e-4, 0, 5, 15,
+         "then wsd: constant, down to 0 in the last 15 steps, "),
+    ]
+    for number, (options, shape, lr, floor, warmup, decay, said) in enumerate(cases):
+        metrics = bench.folder / f"schedule-{number}"
+        run = bench.run(*tiny(bench, "--steps", STEPS, "--metrics", metrics, *options))
+        found = [line["lr"] for line in metrics_read(metrics)]
+        expected = [rate(shape, step, lr, floor, warmup, decay) for step in range(1, STEPS + 1)]
+        bench.tap.ok(run.status == 0 and said in run.out and len(found) == STEPS and
+                     all(abs(a - b) <= 1e-12 * lr for a, b in zip(found, expected)),
+                     " ".join(map(str, ("schedule", *options))), (run, expected, found))
+
+
+def refusals(bench):
+    one_line(bench, "an unknown schedule", 2, r"must be one of cosine\|linear\|constant\|wsd", *tiny(bench, "--schedule", "step"))
+    one_line(bench, "a floor of a constant rate", 2, "minimum learning rate 0.0001: a constant schedule has none, leave it out",
+             *tiny(bench, "--schedule", "constant", "--min-lr", 1e-4))
+    one_line(bench, "a floor above the rate", 2, "minimum learning rate 0.1: it must be from 0 to the learning rate, 0.0006",
+             *tiny(bench, "--min-lr", 0.1))
+    one_line(bench, "a decay of another schedule", 2, "decay of 5 steps: the schedule cosine has none, wsd has", *tiny(bench, "--decay-steps", 5))
+    one_line(bench, "a decay that does not fit", 2, "decay of 99 steps: of 100 steps 90 are left after 10 of warm-up",
+             *tiny(bench, "--steps", 100, "--schedule", "wsd", "--decay-steps", 99))
+    for name, value in (("--min-lr", -1), ("--lr", -1)):
+        one_line(bench, f"{name} {value}", 2, f"{name} {value}: out of range", *tiny(bench, name, value))
+
+
+def goes_on(bench):
+    """A stable rate, whose end is decided later: the decay of a checkpoint is the run that had been told so at first."""
+    whole, saved = bench.folder / "whole", bench.folder / "stable"
+    wsd = ("--warmup", 2, "--schedule", "wsd", "--decay-steps", 4)
+    bench.run(*tiny(bench, "--steps", 12, "--checkpoint", whole, *wsd))
+    bench.run(*tiny(bench, "--steps", 8, "--checkpoint", saved, "--warmup", 2, "--schedule", "constant"))
+    run = bench.run(*tiny(bench, "--steps", 12, "--checkpoint", saved, "--resume", *wsd))
+    bench.tap.ok(run.status == 0 and "changed since: schedule constant -> wsd\n" in run.out and
+                 "changed since: decay_steps 0 -> 4\n" in run.out and "changed since: lr_min 0.0006 -> 5.9" in run.out,
+                 "another schedule is taken at a resume, and named", run)
+    bench.tap.ok(weights(saved, 12) == weights(whole, 12), "and ends with the bits of the run that had it from the first step")
+    look = Run([bench.program, "checkpoint", str(saved)])
+    said = json.loads(Run([bench.program, "checkpoint", str(saved), "--json"]).out)["looked_at"]
+    bench.tap.ok("lr 0.0006 to 6e-05, wsd, warm-up 2" in look.out and said["schedule"] == "wsd" and said["decay_steps"] == 4,
+                 "tidepool checkpoint tells it", look)
+
+
+def looks_at_the_loss(bench):
+    """A learning rate of 0: losses come, and no param moves, whatever the weight decay."""
+    saved, metrics = bench.folder / "at-rest", bench.folder / "at-rest-metrics"
+    run = bench.run(*tiny(bench, "--steps", 4, "--save-every", 1, "--keep", 0, "--lr", 0, "--weight-decay", 0.5, "--checkpoint", saved,
+                          "--metrics", metrics))
+    params = {(saved / f"step-{step}" / "model.safetensors").read_bytes() for step in (1, 2, 3, 4)}
+    lines = metrics_read(metrics)
+    bench.tap.ok(run.status == 0 and len(params) == 1 and len(lines) == 4 and
+                 all(line["lr"] == 0 and math.isfinite(line["loss"]) for line in lines), "--lr 0 changes no param", run)
+
+
+def main(program):
+    bench = Bench(program, False)
+    try:
+        schedules(bench)
+        refusals(bench)
+        goes_on(bench)
+        looks_at_the_loss(bench)
+    finally:
+        bench.close()
+    bench.tap.done()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
