@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""What the optimizer is told: schedules of the learning rate, and a rate of 0.
+"""What the optimizer is told: schedules of the learning rate, betas, epsilon and a rate of 0.
 
 usage: test_program_optimizer.py PROGRAM      prints TAP
 
-The truth is worked out here, in float64: the schedules from their definitions.
+The truth is worked out here, in float64: the schedules from their definitions, AdamW from the moments and params that
+checkpoints hold before and after each step.
 """
 import json
 import math
+import struct
 import sys
 
 from test_program import Bench, Run, metrics_read, one_line, weights
@@ -66,7 +68,7 @@ def refusals(bench):
     one_line(bench, "a decay of another schedule", 2, "decay of 5 steps: the schedule cosine has none, wsd has", *tiny(bench, "--decay-steps", 5))
     one_line(bench, "a decay that does not fit", 2, "decay of 99 steps: of 100 steps 90 are left after 10 of warm-up",
              *tiny(bench, "--steps", 100, "--schedule", "wsd", "--decay-steps", 99))
-    for name, value in (("--min-lr", -1), ("--lr", -1)):
+    for name, value in (("--beta1", 1), ("--beta1", -0.1), ("--beta2", 1), ("--eps", 0), ("--lr", -1)):
         one_line(bench, f"{name} {value}", 2, f"{name} {value}: out of range", *tiny(bench, name, value))
 
 
@@ -87,6 +89,61 @@ def goes_on(bench):
                  "tidepool checkpoint tells it", look)
 
 
+# ---- AdamW ----
+
+def values(checkpoint, file, name):
+    data = (checkpoint / f"{file}.safetensors").read_bytes()
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    first, end = json.loads(data[8:start])[name]["data_offsets"]
+    return struct.unpack(f"<{(end - first) // 4}f", data[start + first:start + end])
+
+
+def fp32(value):
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def adamw_errors(before, after, step, lr, betas, eps, decay):
+    """How far `after`, of step `step` from 1, is from AdamW's step from `before`, in its tolerances; 1 is too far. Each is a list of
+    (param, momentum, variance). The gradient is what the momentum has taken in."""
+    (beta1, beta2), worst, tiny_bits = betas, 0, 2.0 ** -21
+    for (w, m, v), (w_after, m_after, v_after) in zip(before, after):
+        gradient = (m_after - beta1 * m) / (1 - beta1)
+        gradient_slack = tiny_bits * (abs(m_after) + abs(beta1 * m)) / (1 - beta1)
+        v_right = beta2 * v + (1 - beta2) * gradient ** 2
+        v_slack = (1 - beta2) * (2 * abs(gradient) + gradient_slack) * gradient_slack + tiny_bits * v_right + 1e-30
+        change = lr * (m_after / (1 - beta1 ** step)) / (math.sqrt(v_after / (1 - beta2 ** step)) + eps)
+        w_right = w - lr * decay * w - change
+        worst = max(worst, abs(v_after - v_right) / v_slack, abs(w_after - w_right) / (tiny_bits * (abs(w) + abs(change)) + 1e-30))
+    return worst
+
+
+def adamw(bench):
+    """Three steps with other betas and another epsilon, updated on the host and on the device."""
+    lr, beta1, beta2, eps, decay = 1e-2, 0.8, 0.7, 1e-2, 0.05
+    options = ("--steps", 3, "--save-every", 1, "--keep", 0, "--lr", lr, "--warmup", 0, "--schedule", "constant", "--weight-decay", decay,
+               "--beta1", beta1, "--beta2", beta2, "--eps", eps)
+    start = bench.folder / "adamw-start"
+    bench.run(*tiny(bench, "--steps", 1, "--lr", 0, "--checkpoint", start))
+    tensors = {"h.0.mlp.c_fc.weight": decay, "h.1.mlp.c_proj.bias": 0, "wpe.weight": decay}
+    saved = {}
+    for place in ("host", "device"):
+        saved[place] = bench.folder / f"adamw-{place}"
+        run = bench.run(*tiny(bench, "--optimizer-placement", place, "--checkpoint", saved[place], *options))
+        bench.tap.ok(run.status == 0 and ", betas 0.8 and 0.7, epsilon 0.01, clip 1" in run.out, f"betas and epsilon, updates on the {place}", run)
+        for name, its_decay in tensors.items():
+            first = values(start / "step-1", "model", name)
+            before, errors = list(zip(first, [0] * len(first), [0] * len(first))), []
+            for step in (1, 2, 3):
+                at = saved[place] / f"step-{step}"
+                after = list(zip(*(values(at, file, name) for file in ("model", "momentum", "variance"))))
+                errors.append(adamw_errors(before, after, step, fp32(lr), (fp32(beta1), fp32(beta2)), fp32(eps), fp32(its_decay)))
+                before = after
+            bench.tap.ok(any(m != 0 for _, m, _ in before) and max(errors) < 1, f"{name} takes AdamW's three steps", errors)
+    bench.tap.ok(weights(saved["host"], 3) == weights(saved["device"], 3), "to the same bits on both sides")
+    run = bench.run(*tiny(bench, "--steps", 1))
+    bench.tap.ok(run.status == 0 and "weight decay 0.1, clip 1\n" in run.out, "the usual ones are not told", run)
+
+
 def looks_at_the_loss(bench):
     """A learning rate of 0: losses come, and no param moves, whatever the weight decay."""
     saved, metrics = bench.folder / "at-rest", bench.folder / "at-rest-metrics"
@@ -104,6 +161,7 @@ def main(program):
         schedules(bench)
         refusals(bench)
         goes_on(bench)
+        adamw(bench)
         looks_at_the_loss(bench)
     finally:
         bench.close()

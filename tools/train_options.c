@@ -325,6 +325,9 @@ tide_status tide_train_settings_apply(const tide_train_settings *settings, const
     filled.lr_min = settings->lr_min_given ? settings->lr_min : TIDE_TRAINER_LR_MIN_DEFAULT;
     filled.decay_steps = settings->decay_steps;
     filled.weight_decay = settings->weight_decay;
+    filled.beta1 = settings->beta1;
+    filled.beta2 = settings->beta2;
+    filled.epsilon = settings->epsilon;
     filled.clip = settings->clip;
     filled.warmup_steps = settings->warmup_given ? settings->warmup : TIDE_TRAINER_WARMUP_DEFAULT;
     filled.seed = settings->seed;

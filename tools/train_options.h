@@ -26,6 +26,7 @@ typedef struct tide_train_settings {
     bool lr_min_given;
     uint64_t decay_steps; /* 0: not given */
     double weight_decay;
+    double beta1, beta2, epsilon;
     double clip;
     uint64_t warmup;
     bool warmup_given;

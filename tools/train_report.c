@@ -272,8 +272,15 @@ static void schedule_print(const tide_train_state *state, FILE *out)
 
 void tide_report_optimizer(const tide_train_state *state, FILE *out)
 {
+    tide_trainer_options usual;
+    tide_trainer_options_default(&usual);
     schedule_print(state, out);
-    fprintf(out, ", weight decay %g, clip %g", state->weight_decay, state->clip);
+    fprintf(out, ", weight decay %g", state->weight_decay);
+    if (state->beta1 != usual.beta1 || state->beta2 != usual.beta2)
+        fprintf(out, ", betas %g and %g", state->beta1, state->beta2);
+    if (state->epsilon != usual.epsilon)
+        fprintf(out, ", epsilon %g", state->epsilon);
+    fprintf(out, ", clip %g", state->clip);
     if (state->dtype == TIDE_DTYPE_FP16)
         fprintf(out, ", loss scale %g%s", state->loss_scale,
                 state->loss_scale_fixed == 0 ? " (dynamic)" : "");

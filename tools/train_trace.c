@@ -62,6 +62,9 @@ static void fill(settings_list *list, const tide_train_settings *from, const tid
     add_real(list, "min-lr", state->lr_min);
     add_count(list, "decay-steps", state->decay_steps);
     add_real(list, "weight-decay", options->weight_decay);
+    add_real(list, "beta1", state->beta1);
+    add_real(list, "beta2", state->beta2);
+    add_real(list, "eps", state->epsilon);
     add_real(list, "clip", options->clip);
     add(list, "freeze", freeze);
     add(list, "recompute", recomputes[from->recompute]);

@@ -165,6 +165,12 @@ static tide_status check_loss_scale(const tide_trainer_options *options)
                         "a power of two from 1 to 16777216, or 0 (dynamic)");
 }
 
+/* The optimizer takes fp32, which knows nothing between 0.99999994 and 1. */
+static bool is_beta(double value)
+{
+    return value >= 0 && (float)value < 1;
+}
+
 static tide_status check_numbers(const tide_trainer_options *options)
 {
     tide_status status = check_number("learning rate", options->lr, options->lr >= 0, "0 or more");
@@ -173,13 +179,12 @@ static tide_status check_numbers(const tide_trainer_options *options)
     if (status == TIDE_OK)
         status = check_number("clip", options->clip, options->clip >= 0, "0 (no clipping) or more");
     if (status == TIDE_OK)
-        status =
-            check_number("beta1", options->beta1, options->beta1 >= 0 && options->beta1 < 1, "in [0, 1)");
+        status = check_number("beta1", options->beta1, is_beta(options->beta1), "in [0, 1), as fp32 too");
+    if (status == TIDE_OK)
+        status = check_number("beta2", options->beta2, is_beta(options->beta2), "in [0, 1), as fp32 too");
     if (status == TIDE_OK)
         status =
-            check_number("beta2", options->beta2, options->beta2 >= 0 && options->beta2 < 1, "in [0, 1)");
-    if (status == TIDE_OK)
-        status = check_number("epsilon", options->epsilon, options->epsilon > 0, "above 0");
+            check_number("epsilon", options->epsilon, (float)options->epsilon > 0, "above 0, as fp32 too");
     if (status == TIDE_OK)
         status = check_loss_scale(options);
     if (status == TIDE_OK && options->steps == 0)
