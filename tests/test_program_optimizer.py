@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the optimizer is told: schedules of the learning rate, betas, epsilon and a rate of 0.
+"""What the optimizer is told: schedules of the learning rate, betas, epsilon, a rate of 0; and gradients that are not finite.
 
 usage: test_program_optimizer.py PROGRAM      prints TAP
 
@@ -8,6 +8,7 @@ checkpoints hold before and after each step.
 """
 import json
 import math
+import re
 import struct
 import sys
 
@@ -155,6 +156,37 @@ def looks_at_the_loss(bench):
                  all(line["lr"] == 0 and math.isfinite(line["loss"]) for line in lines), "--lr 0 changes no param", run)
 
 
+# ---- not finite ----
+
+def not_finite(bench):
+    """Without clipping such a gradient ends the run. The line names the param and what can be done about it."""
+    wild = [*tiny(bench, "--steps", 50), "--lr", 1000]
+    run = one_line(bench, "a rate that explodes without clipping", 1, r"step \d+: the gradient of param \S+ is not finite; without clipping updates "
+                   r"had begun, so that params are undefined \(the pool is torn\); a lower --lr may help, or --clip 1, which skips such steps$", *wild, "--clip", 0)
+    bench.tap.ok("(unknown)" not in run.err, "the param has a name", run.err)
+    run = one_line(bench, "with checkpoints", 1, r"; the checkpoint of step \d+ stands, to go on from$", *wild, "--clip", 0, "--checkpoint",
+                   bench.folder / "wild", "--save-every", 1)
+    step, stands = (int(number) for number in re.findall(r"step (\d+)", run.err)) if run.status == 1 else (0, 0)
+    bench.tap.ok(step == stands + 1 and (bench.folder / "wild" / f"step-{stands}").is_dir(), "which is there", run)
+
+
+def not_finite_from_the_first(bench):
+    """A folder whose weights hold a NaN: no learning rate is to blame."""
+    folder = bench.folder / "nan"
+    bench.run(*tiny(bench, "--steps", 1, "--dtype", "fp32", "--export", folder))
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    names = json.loads(data[8:start])
+    name = next(name for name in names if name.endswith("h.1.mlp.c_fc.weight"))
+    first = start + names[name]["data_offsets"][0]
+    data[first:first + 4] = struct.pack("<f", math.nan)
+    (folder / "model.safetensors").write_bytes(data)
+    options = ["--model", folder, *tiny(bench)[2:], "--steps", 20, "--dtype", "fp32"]
+    for clip, part in ((0, "without clipping updates had begun"), (1, "ten steps in a row were skipped")):
+        one_line(bench, f"a weight that is not finite, --clip {clip}", 1, rf"the gradient of param \S+ is not finite; {part}.*; no update was made "
+                 f"before: look for values that are not finite, or far too large, in {folder}$", *options, "--clip", clip)
+
+
 def main(program):
     bench = Bench(program, False)
     try:
@@ -163,6 +195,8 @@ def main(program):
         goes_on(bench)
         adamw(bench)
         looks_at_the_loss(bench)
+        not_finite(bench)
+        not_finite_from_the_first(bench)
     finally:
         bench.close()
     bench.tap.done()

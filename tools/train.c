@@ -299,12 +299,42 @@ static void counters_take(train_run *run)
         step_line(run, &run->waiting[run->lined++ % WAITING_STEPS_MAX], &counters);
 }
 
+/* Where this run's params are from; NULL: they are initial values. */
+static const char *beginning_of(const train_run *run)
+{
+    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
+    return resumed->resumed ? resumed->from.path : run->options.weights;
+}
+
+/* Of gradients that are not finite: what may be the cause, and what helps. As long as no update was made the
+ * learning rate has no part in it. */
+static tide_status nonfinite_advise(const train_run *run, tide_status status)
+{
+    char message[1024], kept[96] = "";
+    if (status != TIDE_ERROR_NONFINITE)
+        return status;
+    snprintf(message, sizeof message, "%s", tide_message());
+    const uint64_t last = run->reported - 1;
+    const bool updated =
+        run->reported > 0 && run->waiting[last % WAITING_STEPS_MAX].skipped_in_row < run->reported;
+    if (!updated && beginning_of(run) != NULL)
+        return tide_fail(status,
+                         "%.600s; no update was made before: look for values that are not finite, or far too "
+                         "large, in %.300s",
+                         message, beginning_of(run));
+    if (run->saved_step != UINT64_MAX)
+        snprintf(kept, sizeof kept, "; the checkpoint of step %llu stands, to go on from",
+                 (unsigned long long)run->saved_step);
+    return tide_fail(status, "%.700s; a lower --lr may help%s%s", message,
+                     run->settings.clip > 0 ? "" : ", or --clip 1, which skips such steps", kept);
+}
+
 static tide_status step_run(train_run *run)
 {
     assert(run->reported - run->lined < WAITING_STEPS_MAX);
     tide_status status = tide_trainer_step(run->trainer, &run->waiting[run->reported % WAITING_STEPS_MAX]);
     if (status != TIDE_OK)
-        return status;
+        return nonfinite_advise(run, status);
     run->reported++;
     counters_take(run);
     return TIDE_OK;

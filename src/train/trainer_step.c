@@ -29,8 +29,11 @@ tide_status tide_trainer_abort(tide_trainer *trainer, tide_status status)
     char message[MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", tide_message());
     const tide_status aborted = tide_step_abort(trainer->pool);
-    if (aborted == TIDE_OK)
-        return tide_fail(status, "%s", message);
+    if (aborted == TIDE_OK || (aborted == TIDE_ERROR_STATE && status == TIDE_ERROR_NONFINITE))
+        return tide_fail(status, "%s", message); /* what is not finite says itself that the pool is torn */
+    if (aborted == TIDE_ERROR_STATE)
+        return tide_fail(status, "%s (updates had begun: params are undefined until a checkpoint is loaded)",
+                         message);
     return tide_fail(status, "%s (and the step could not be given up: %s)", message,
                      tide_status_name(aborted));
 }
@@ -114,7 +117,10 @@ static tide_status measure_step(tide_trainer *trainer, tide_trainer_report *repo
     if (!trainer->computes)
         return TIDE_OK;
     const tide_status status = tide_decoder_loss(trainer->model, &report->loss);
-    return status == TIDE_OK ? tide_step_result_get(trainer->pool, result) : status;
+    /* Where updates had begun any call fails for what is not finite; this one names the param. */
+    if (status == TIDE_OK || status == TIDE_ERROR_NONFINITE)
+        return tide_step_result_get(trainer->pool, result);
+    return status;
 }
 
 static void finish_step(tide_trainer *trainer, const tide_step_result *result, tide_trainer_report *report)
