@@ -322,9 +322,9 @@ static tide_status nonfinite_advise(const train_run *run, tide_status status)
                          "%.600s; no update was made before: look for values that are not finite, or far too "
                          "large, in %.300s",
                          message, beginning_of(run));
-    if (run->saved_step != UINT64_MAX)
+    if (run->saves.saved_step != TIDE_TRAIN_UNSAVED)
         snprintf(kept, sizeof kept, "; the checkpoint of step %llu stands, to go on from",
-                 (unsigned long long)run->saved_step);
+                 (unsigned long long)run->saves.saved_step);
     return tide_fail(status, "%.700s; a lower --lr may help%s%s", message,
                      run->settings.clip > 0 ? "" : ", or --clip 1, which skips such steps", kept);
 }

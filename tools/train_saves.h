@@ -18,11 +18,10 @@ typedef struct tide_train_saves {
     const tide_train_settings *settings;
     tide_trainer *trainer;
     tide_progress *progress;
-    uint64_t bytes; /* of a checkpoint */
-    uint64_t
-        saved_step; /* of the newest checkpoint that the run made or went on from; or TIDE_TRAIN_UNSAVED */
-    bool given_up; /* the last save has failed for good */
-    char kept[TIDE_CHECKPOINT_PATH_BYTES]; /* its path; "": none */
+    uint64_t bytes;      /* of a checkpoint */
+    uint64_t saved_step; /* of the newest one that the run made or went on from; or TIDE_TRAIN_UNSAVED */
+    bool given_up;       /* the last save has failed for good */
+    char kept[TIDE_CHECKPOINT_PATH_BYTES]; /* the path of that newest one; "": there is none */
 } tide_train_saves;
 
 /* The trainer is created. ARGUMENT, NO_MEMORY, UNSUPPORTED. Settings, trainer and progress outlive it. */
