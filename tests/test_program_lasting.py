@@ -6,6 +6,7 @@ FILE_FAULTS is the library of preload/, which makes calls on files fail by rules
 """
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
@@ -274,7 +275,7 @@ def read_only(bench):
     if probe is None or probe.returncode != 0:
         bench.tap.skip("a disk that is remounted read-only", "mounting is not allowed here")
         return
-    inner = (f'mount -t tmpfs -o size=64m tmpfs "{mount}" || exit 9; timeout -s KILL {TIMEOUT_S} "$@" 2> "{said}" & run=$!; '
+    inner = (f'mount -t tmpfs -o size=64m tmpfs "{mount}" || exit 9; setpriv --pdeathsig KILL "$@" 2> "{said}" & run=$!; '
              f'until test -d "{mount}/saved/step-20"; do sleep 0.01; done; until mount -o remount,ro "{mount}" 2> /dev/null; do sleep 0.01; done; '
              f'until grep -q "goes on to its next save" "{said}"; do sleep 0.01; done; mount -o remount,rw "{mount}"; '
              f'kill -TERM $run; wait $run; status=$?; ls -A "{mount}/saved" >&2; exit $status')
@@ -283,6 +284,29 @@ def read_only(bench):
     names = run.err.split()
     bench.tap.ok(run.status == 0 and "Read-only" in said.read_text() and names and all(name.startswith("step-") for name in names),
                  "a disk that is remounted read-only, and mended: the run goes on and saves", f"{run.status}\n{run.out[-1000:]}{run.err}{said.read_text()[:2000]}")
+
+
+def changed_data(bench):
+    """The data file is truncated in place, or another text is written over it, while a run reads it."""
+    size = bench.text.stat().st_size
+    for name, change, told in (("truncated", lambda path: os.truncate(path, size // 2), f"{size} bytes .* {size // 2} now"),
+                               ("overwritten", lambda path: path.write_bytes(b"x" * size), "content")):
+        saved, data = bench.new("saved"), bench.new("data")
+        shutil.copy(bench.text, data)
+        options = bench.options(ENDLESS, "--checkpoint", saved)
+        options[options.index("--data") + 1] = data
+        process = bench.start(*options)
+        until(process.stdout, "step 2/")
+        change(data)
+        status, out, err = ended(process)
+        lines = err.splitlines()
+        bench.tap.ok(status == 1 and len(lines) == 1 and data.name in lines[0] and re.search(told, lines[0]) and len(steps_in(saved)) == 1 and
+                     f"saved {saved}/{steps_in(saved)[0]}" in out, f"data that is {name}: status 1, one line, saved", f"{status}\n{out[-1000:]}{err}")
+        shutil.copy(bench.text, data)
+        step = int(steps_in(saved)[0].removeprefix("step-")) if steps_in(saved) else 0
+        options[options.index("--steps") + 1] = step + 1
+        again = Run(bench.command(*options, "--resume"))
+        bench.tap.ok(step > 1 and again.status == 0 and f"step-{step + 1}" in steps_in(saved), "and goes on when the data is as it was", again)
 
 
 def second_run(bench):
@@ -314,7 +338,7 @@ def clock_back(bench):
 def main():
     bench = Lasting(*sys.argv[1:])
     try:
-        for part in (readers, full_outputs, ends, asks, failing_saves, last_saves, deleted_folder, read_only, second_run, clock_back):
+        for part in (readers, full_outputs, ends, asks, failing_saves, last_saves, deleted_folder, read_only, changed_data, second_run, clock_back):
             part(bench)
     finally:
         bench.close()

@@ -167,7 +167,7 @@ def file_size_limit(bench):
             ("metrics", "--metrics", page, [*nano, "--device", "null", *bench.machine, "--steps", 30]),
             ("a trace", "--trace", page, [*nano, "--device", "null", *bench.machine, "--steps", 3]),
             ("device slots", "--metrics", page, real),
-            ("a checkpoint", "--checkpoint", limited(9 * MIB), real), ("an export", "--export", limited(9 * MIB), real)):
+            ("a checkpoint", "--checkpoint", limited(9 * MIB), [*real, "--save-patience", 0]), ("an export", "--export", limited(9 * MIB), real)):
         path = bench.folder / f"limited{option}-{what[:3]}"
         run = Run(bench.command(*options, option, path), limits=limit)
         bench.tap.ok(run.status == 1 and re.search(named, run.err) is not None and not path.is_dir() and not temporary(bench, path),
