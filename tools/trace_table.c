@@ -123,9 +123,11 @@ const tide_page tide_trace_page = {
     .title = "what the trace of a run tells: where the time went, what moved and why",
     .tables = tables,
     .table_count = sizeof tables / sizeof tables[0],
-    .description = "A run of `tidepool train --trace FILE` writes what happens to every chunk: where it is, "
-                   "what moves it, and what compute waits for. These commands read such a file. One that is "
-                   "damaged, or none, is told in one line, with the number of the line that is wrong.",
+    .description =
+        "A run of `tidepool train --trace FILE` writes what happens to every chunk: where it is, "
+        "what moves it, and what compute waits for. These commands read such a file. One that is "
+        "damaged, or none, is told in one line, with the number of the line that is wrong; control "
+        "characters in its names show as question marks.",
     .statuses = "0\tdone\n"
                 "1\ta failure, or a file that is no trace; one line on standard error tells it\n"
                 "2\ta command line that makes no sense; one line on standard error says what would\n"

@@ -87,7 +87,7 @@ static const tide_option options[] = {
      .value = "8",
      .help = "the trace keeps the warm-up and the last N steps, or all"},
     {.name = "--checkpoint", .kind = TIDE_OPTION_TEXT, .offset = AT(checkpoint), .metavar = "DIR",
-     .help = "save here at the end, on SIGINT, SIGTERM and SIGHUP, and on SIGUSR1 while the run goes on"},
+     .help = "save here (the folder that holds step-N, not one of them) at the end, on SIGINT, SIGTERM and SIGHUP, and on SIGUSR1 while the run goes on"},
     {.name = "--save-every", .kind = TIDE_OPTION_COUNT, .offset = AT(save_every), .metavar = "N",
      .least = 1, .most = 1e12, .value_help = "at the end only",
      .help = "save every N steps"},
@@ -164,7 +164,10 @@ const tide_page tide_train_page = {
                    "A run is not lost to its outputs. Where standard output, --metrics or a save can't be written, a line on "
                    "standard error says so and the run goes on: the next line and the next save are tried again. The "
                    "last save is tried again for as long as --save-patience says. A run that fails otherwise, "
-                   "because its data was changed under it, say, saves its last complete step before it ends.",
+                   "because its data was changed under it, say, saves its last complete step before it ends.\n\n"
+                   "No output may be an input (data, a shard, a file of the model or of a checkpoint, by whatever name or "
+                   "link) or another output: that is refused before anything is opened for writing. /dev/null and pipes "
+                   "may be given twice.",
     .statuses = "0\tthe run is done, or a signal ended it between two steps; a reader of its output that left is no failure\n"
                 "1\ta failure; one line on standard error tells it. Also where the run is done and lines of standard output "
                 "or --metrics, or its last save, could not be written\n"
