@@ -697,6 +697,12 @@ static tide_status get_twos(void *context, size_t tensor, uint64_t first, uint64
     return TIDE_OK;
 }
 
+static void remove_file(sim_files *disk, const char *path)
+{
+    const tide_files *files = sim_files_table(disk);
+    assert_int_equal(files->remove_file(files->context, path), 0);
+}
+
 /* One byte more. */
 static void put_longer(sim_files *disk, const char *path)
 {
@@ -705,7 +711,7 @@ static void put_longer(sim_files *disk, const char *path)
     const tide_files *files = sim_files_table(disk);
     char *longer = calloc(1, bytes + 1);
     memcpy(longer, content, bytes);
-    assert_int_equal(files->remove_file(files->context, path), 0);
+    remove_file(disk, path);
     assert_int_equal(tide_files_write_whole(files, path, longer, bytes + 1), 0);
     free(longer);
 }
@@ -767,7 +773,7 @@ static void a_folder_that_differs_is_refused_and_stays(void **unused)
             else if (at == bytes)
                 sim_files_truncate(disk, files_of[i], bytes - 1);
             else
-                assert_int_equal(to.files->remove_file(sim_files_table(disk)->context, files_of[i]), 0);
+                remove_file(disk, files_of[i]);
             sim_files *damaged = sim_files_clone(disk);
             assert_int_equal(export_again(disk, &to, get_ones), TIDE_ERROR_ARGUMENT);
             assert_message_has("it is there already");

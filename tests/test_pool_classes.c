@@ -153,9 +153,34 @@ static void a_pool_has_eight_formats_and_what_is_refused_is_none_of_them(void **
         assert_ok(register_one(pool, name, 10, &of[i]));
     }
     assert_int_equal(register_one(pool, "p8", 10, &of[8]), TIDE_ERROR_ARGUMENT);
-    assert_non_null(strstr(tide_message(), "8"));
+    assert_non_null(strstr(tide_message(), "param p8: its state is of one kind too many"));
+    assert_non_null(strstr(tide_message(), "at most 8"));
     assert_ok(register_one(pool, "p8", 10, &of[3]));
     assert_int_equal(plan_of(pool).chunks[TIDE_SPACE_PARAM], 8);
+    tide_pool_destroy(pool);
+}
+
+static void refuse_set(tide_pool *pool, tide_param param, tide_value value, const char *words)
+{
+    const float zeros[4] = {0};
+    assert_int_equal(tide_param_set(pool, param, value, 0, 4, zeros), TIDE_ERROR_ARGUMENT);
+    if (strstr(tide_message(), words) == NULL)
+        fail_msg("\"%s\" is not about %s", tide_message(), words);
+}
+
+static void a_value_that_a_param_has_not_is_named(void **state)
+{
+    (void)state;
+    tide_pool *pool = pool_of(TIDE_DTYPE_BF16, false);
+    float values[4];
+    assert_ok(register_one(pool, "f", 10, &frozen));
+    assert_ok(register_one(pool, "h", 10, &half));
+    refuse_set(pool, 0, TIDE_VALUE_MASTER, "param f has no MASTER to be set: it is frozen");
+    refuse_set(pool, 1, TIDE_VALUE_VARIANCE, "param h has no VARIANCE to be set");
+    refuse_set(pool, 1, TIDE_VALUE_PARAM, "param h: PARAM is not set itself, set MASTER");
+    refuse_set(pool, 1, (tide_value)7, "param h: there is no value 7");
+    assert_int_equal(tide_param_get(pool, 0, TIDE_VALUE_MOMENTUM, 0, 4, values), TIDE_ERROR_ARGUMENT);
+    assert_non_null(strstr(tide_message(), "param f has no MOMENTUM to be read: it is frozen"));
     tide_pool_destroy(pool);
 }
 
@@ -201,6 +226,7 @@ int main(void)
         cmocka_unit_test(params_share_chunks_with_their_like),
         cmocka_unit_test(nothing_to_train_is_nothing_to_seal),
         cmocka_unit_test(classes_that_no_pool_knows_are_refused),
+        cmocka_unit_test(a_value_that_a_param_has_not_is_named),
         cmocka_unit_test(who_is_frozen_is_not_named_for_what_a_trained_param_did),
         cmocka_unit_test(a_pool_has_eight_formats_and_what_is_refused_is_none_of_them),
     };

@@ -14,6 +14,7 @@ tide_status tide_train_files_check(const tide_train_settings *settings)
         tide_folder_parent(from, run);
     const tide_file_use reads[] = {
         {"--data", settings->data, TIDE_FILE_DATA},
+        {"--eval-data", settings->eval_data, TIDE_FILE_DATA},
         {"--model", tide_model_is_preset(settings->model) ? NULL : settings->model, TIDE_FILE_MODEL},
         {"--machine", settings->machine, TIDE_FILE_PLAIN},
         {"--checkpoint", settings->checkpoint, TIDE_FILE_RUN},
