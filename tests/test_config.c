@@ -101,9 +101,31 @@ static void optional_fields_may_be_absent_or_spelled_the_old_way(void **unused)
     (void)unused;
     assert_int_equal(parse_changed("\"n_positions\":128,", ""), TIDE_OK);
     assert_int_equal(parse_changed("\"n_ctx\":128,", ""), TIDE_OK);
+    assert_int_equal(parse_changed("\"n_positions\":128,\"n_ctx\":128,", ""), TIDE_OK);
     assert_int_equal(parse_changed("\"n_inner\":null", "\"n_inner\":256"), TIDE_OK);
     assert_int_equal(parse_changed(",\"tie_word_embeddings\":true", ""), TIDE_OK);
     assert_int_equal(parse_changed("\"layer_norm_epsilon\":1e-05,", ""), TIDE_OK);
+}
+
+/* transformers' GPT2Config: 1024 positions, dropout of 0.1 wherever no other is said. */
+static void absent_fields_are_transformers_defaults(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":1000,"
+        "\"embd_pdrop\":0.0,\"resid_pdrop\":0.25}";
+    tide_model_config config;
+    assert_int_equal(parse(text, &config), TIDE_OK);
+    assert_int_equal(config.context, 1024);
+    assert_true(config.context_assumed);
+    assert_true(config.attention_dropout == 0.1 && config.embedding_dropout == 0);
+    assert_true(config.residual_dropout == 0.25);
+    assert_int_equal(parse(good_json, &config), TIDE_OK);
+    assert_true(config.embedding_dropout == 0.1);
+    assert_false(config.context_assumed);
+    config = preset("gpt2");
+    assert_true(config.attention_dropout == 0 && config.embedding_dropout == 0 &&
+                config.residual_dropout == 0);
 }
 
 static void malformed_configs_are_refused_by_field(void **unused)
@@ -126,6 +148,10 @@ static void malformed_configs_are_refused_by_field(void **unused)
     assert_refused("1e-05", "-1", TIDE_ERROR_CORRUPT, "layer_norm_epsilon");
     assert_refused("true", "1", TIDE_ERROR_CORRUPT, "\"tie_word_embeddings\" must be true");
     assert_refused("null", "\"x\"", TIDE_ERROR_CORRUPT, "\"n_inner\" must be a whole number");
+    assert_refused("\"resid_pdrop\":0.1", "\"resid_pdrop\":1.5", TIDE_ERROR_CORRUPT,
+                   "\"resid_pdrop\" must be a number from 0 to 1");
+    assert_refused("\"resid_pdrop\":0.1", "\"attn_pdrop\":\"0.1\"", TIDE_ERROR_CORRUPT,
+                   "\"attn_pdrop\" must be a number from 0 to 1");
 }
 
 static void other_networks_are_refused_by_field(void **unused)
@@ -370,6 +396,7 @@ int main(void)
         cmocka_unit_test(presets_have_their_published_sizes),
         cmocka_unit_test(a_hugging_face_config_is_read),
         cmocka_unit_test(optional_fields_may_be_absent_or_spelled_the_old_way),
+        cmocka_unit_test(absent_fields_are_transformers_defaults),
         cmocka_unit_test(malformed_configs_are_refused_by_field),
         cmocka_unit_test(other_networks_are_refused_by_field),
         cmocka_unit_test(an_unknown_model_names_the_presets),

@@ -142,10 +142,43 @@ static void what_is_absent_means_what_it_means_to_transformers(void **unused)
     assert_int_equal(config.kv_heads, 8);
     assert_int_equal(parse_absent("mistral", "4096", &config),
                      TIDE_OK); /* the window has as many positions */
-    assert_int_equal(parse_absent("mistral", "4097", &config), TIDE_ERROR_UNSUPPORTED);
-    assert_string_equal(tide_message(),
-                        "model my.json: field \"sliding_window\" is missing, which means 4096, only null or "
-                        "max_position_embeddings (4097) or more is built");
+    assert_int_equal(config.window, 0);
+    assert_int_equal(parse_absent("mistral", "4097", &config), TIDE_OK);
+    assert_int_equal(config.window, 4096);
+}
+
+/* transformers 5's classes: LlamaConfig 2048, MistralConfig 4096 * 32, Qwen2Config and Qwen3Config 32768. */
+static void positions_that_are_absent_are_transformers_default(void **unused)
+{
+    (void)unused;
+    static const uint32_t contexts[FAMILIES] = {2048, 131072, 32768, 32768};
+    for (size_t i = 0; i < FAMILIES; i++) {
+        char text[TEXT_BYTES];
+        tide_model_config config;
+        write_text(text, families[i], "");
+        memcpy(strstr(text, "max_position"), "some_numbers", strlen("max_position"));
+        assert_int_equal(tide_model_config_parse(text, strlen(text), "my.json", &config), TIDE_OK);
+        assert_int_equal(config.context, contexts[i]);
+        assert_true(config.context_assumed);
+        assert_false(read_config(families[i], "").context_assumed);
+        memcpy(strstr(text, "some_numbers"), "max_position", strlen("max_position"));
+        memcpy(strstr(text, "4096"), "null", 4);
+        assert_int_equal(tide_model_config_parse(text, strlen(text), "my.json", &config), TIDE_ERROR_CORRUPT);
+        assert_string_equal(tide_message(),
+                            "model my.json: field \"max_position_embeddings\" must be a whole "
+                            "number in 1 .. 16777216");
+    }
+}
+
+static void dropout_is_known_and_not_done(void **unused)
+{
+    (void)unused;
+    for (size_t f = 0; f < FAMILIES; f++) {
+        assert_true(read_config(families[f], "").attention_dropout == 0);
+        const tide_model_config config = read_config(families[f], ",\"attention_dropout\":0.25");
+        assert_true(config.attention_dropout == 0.25);
+        assert_true(config.residual_dropout == 0 && config.embedding_dropout == 0);
+    }
 }
 
 /* Where a family has such a field; where it has none, it is passed over as transformers does. */
@@ -166,6 +199,32 @@ static void biases_are_the_familys_and_the_configs(void **unused)
     }
 }
 
+/* As transformers has it (masking_utils.py: a position sees those above itself less the window), a window of fewer than the 4096
+ * positions hides some where a sequence is longer; which families have one in which layers is in config_window.c. */
+static void a_window_that_some_layer_uses_is_known(void **unused)
+{
+    (void)unused;
+    static const char *const upper[] = {
+        ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":2",
+        ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":-1,\"layer_types\":null",
+        (",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":3,\"layer_types\":"
+         "[\"full_attention\",\"full_attention\",\"sliding_attention\"]"),
+    };
+    static const char *const all[] = {",\"sliding_window\":64",
+                                      ",\"sliding_window\":64,\"use_sliding_window\":false",
+                                      (",\"sliding_window\":64,\"layer_types\":"
+                                       "[\"full_attention\",\"full_attention\",\"full_attention\"]")};
+    for (size_t i = 0; i < sizeof upper / sizeof upper[0]; i++)
+        for (size_t f = 2; f < FAMILIES; f++)
+            assert_int_equal(read_config(families[f], upper[i]).window, 64);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        assert_int_equal(read_config("mistral", all[i]).window, 64);
+    assert_int_equal(read_config("mistral", ",\"sliding_window\":4095").window, 4095);
+    assert_int_equal(read_config("mistral", ",\"sliding_window\":4096").window, 0);
+    assert_int_equal(read_config("llama", ",\"sliding_window\":64").window,
+                     0); /* which Llama's does not read */
+}
+
 /* A window of upper layers, where there are three layers and 4096 positions: transformers has none in any of these. */
 static void a_window_that_no_layer_uses_may_be_there(void **unused)
 {
@@ -184,7 +243,7 @@ static void a_window_that_no_layer_uses_may_be_there(void **unused)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         for (size_t f = 2; f < FAMILIES; f++)
-            (void)read_config(families[f], texts[i]);
+            assert_int_equal(read_config(families[f], texts[i]).window, 0);
 }
 
 static void what_is_not_used_may_be_there(void **unused)
@@ -329,10 +388,6 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
     static const refusal of_a_family[] = {
         {"bert", "", TIDE_ERROR_UNSUPPORTED,
          "field \"model_type\" is \"bert\", only gpt2, llama, mistral, qwen2, qwen3 are built"},
-        {"mistral", ",\"sliding_window\":4095", TIDE_ERROR_UNSUPPORTED,
-         "field \"sliding_window\" is 4095, only null or max_position_embeddings (4096) or more is built"},
-        {"mistral", ",\"sliding_window\":1,\"layer_types\":[" THREE_FULL "]", TIDE_ERROR_UNSUPPORTED,
-         "field \"sliding_window\" is 1, only null or max_position_embeddings (4096) or more is built"},
         {"mistral", ",\"sliding_window\":0", TIDE_ERROR_CORRUPT,
          "field \"sliding_window\" must be null or a whole number of 1 or more"},
         {"mistral", ",\"sliding_window\":\"all\"", TIDE_ERROR_CORRUPT,
@@ -383,24 +438,21 @@ static void other_networks_are_refused_by_field_and_value(void **unused)
 }
 
 /* Of three layers and 4096 positions. */
-static void windows_of_upper_layers_are_refused_where_they_are_used(void **unused)
+static void malformed_windows_of_upper_layers_are_refused(void **unused)
 {
     (void)unused;
     static const refusal of_both[] = {
-        {NULL, ",\"use_sliding_window\":true,\"sliding_window\":4095,\"max_window_layers\":2",
-         TIDE_ERROR_UNSUPPORTED,
-         "field \"use_sliding_window\" is true, only false is built where max_window_layers (2) is below "
-         "num_hidden_layers (3) and sliding_window (4095) below max_position_embeddings (4096)"},
+        /* transformers finds no size of the window (masking_utils.py) */
         {NULL,
-         ",\"use_sliding_window\":true,\"sliding_window\":4095,\"max_window_layers\":-1,\"layer_types\":null",
-         TIDE_ERROR_UNSUPPORTED,
-         "field \"use_sliding_window\" is true, only false is built where max_window_layers (-1) is below "
-         "num_hidden_layers (3) and sliding_window (4095) below max_position_embeddings (4096)"},
-        {NULL,
-         ",\"use_sliding_window\":true,\"sliding_window\":4095,\"max_window_layers\":3,"
+         ",\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":3,"
          "\"layer_types\":[\"full_attention\",\"full_attention\",\"sliding_attention\"]",
          TIDE_ERROR_UNSUPPORTED,
          "field \"layer_types\" is \"sliding_attention\", only \"full_attention\" is built"},
+        {NULL,
+         ",\"use_sliding_window\":true,\"sliding_window\":64,\"layer_types\":[\"full_attention\","
+         "\"full_attention\",\"chunked_attention\"]",
+         TIDE_ERROR_UNSUPPORTED,
+         "field \"layer_types\" is \"chunked_attention\", only \"full_attention\" is built"},
         {NULL, ",\"use_sliding_window\":true,\"sliding_window\":-5", TIDE_ERROR_CORRUPT,
          "field \"sliding_window\" must be null or a whole number of 1 or more"},
         {NULL, ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":null",
@@ -425,6 +477,8 @@ static const refusal malformed[] = {
      "num_attention_heads is 8, it must be a multiple of num_key_value_heads, which is 3"},
     {NULL, ",\"num_key_value_heads\":16", TIDE_ERROR_CORRUPT,
      "num_attention_heads is 8, it must be a multiple of num_key_value_heads, which is 16"},
+    {NULL, ",\"attention_dropout\":-0.1", TIDE_ERROR_CORRUPT,
+     "field \"attention_dropout\" must be a number from 0 to 1"},
     {NULL, ",\"num_key_value_heads\":0", TIDE_ERROR_CORRUPT,
      "field \"num_key_value_heads\" is 0, it must be in 1 .. 1024"},
     {NULL, ",\"head_dim\":9", TIDE_ERROR_CORRUPT,
@@ -578,7 +632,6 @@ static void needed_fields_are_checked(void **unused)
                                             {"intermediate_size", "1048576"},
                                             {"num_hidden_layers", "1024"},
                                             {"num_attention_heads", "1024"},
-                                            {"max_position_embeddings", "16777216"},
                                             {"vocab_size", "16777216"}};
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         char piece[64], instead[128], line[256];
@@ -768,11 +821,14 @@ int main(void)
         cmocka_unit_test(absent_and_null_fields_have_the_familys_values),
         cmocka_unit_test(what_is_absent_means_what_it_means_to_transformers),
         cmocka_unit_test(biases_are_the_familys_and_the_configs),
+        cmocka_unit_test(positions_that_are_absent_are_transformers_default),
+        cmocka_unit_test(dropout_is_known_and_not_done),
+        cmocka_unit_test(a_window_that_some_layer_uses_is_known),
         cmocka_unit_test(a_window_that_no_layer_uses_may_be_there),
         cmocka_unit_test(what_is_not_used_may_be_there),
         cmocka_unit_test(kinds_of_positions_are_read_in_either_form),
         cmocka_unit_test(other_networks_are_refused_by_field_and_value),
-        cmocka_unit_test(windows_of_upper_layers_are_refused_where_they_are_used),
+        cmocka_unit_test(malformed_windows_of_upper_layers_are_refused),
         cmocka_unit_test(malformed_configs_are_refused_by_field),
         cmocka_unit_test(text_of_a_config_is_quoted_without_control_characters),
         cmocka_unit_test(swish_is_silu),

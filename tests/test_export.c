@@ -208,7 +208,8 @@ static void a_config_is_made_where_there_was_none(void **unused)
                 "  \"scale_attn_by_inverse_layer_idx\": false,\n  \"reorder_and_upcast_attn\": false,\n"
                 "  \"add_cross_attention\": false,\n  \"n_layer\": 1,\n  \"n_embd\": 8,\n  \"n_head\": 2,\n"
                 "  \"n_positions\": 4,\n  \"n_ctx\": 4,\n  \"vocab_size\": 11,\n  \"n_inner\": 32,\n  "
-                "\"layer_norm_epsilon\": 1e-5,\n"
+                "\"layer_norm_epsilon\": 1e-5,\n  \"attn_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0,\n"
+                "  \"resid_pdrop\": 0.0,\n"
                 "  \"torch_dtype\": \"bfloat16\"\n}\n");
     assert_int_equal(count_in(disk, "out"), 2);
     sim_files_free(disk);

@@ -372,7 +372,6 @@ def refused_folders(bench):
          index(lambda places: places.update({"lm_head.weight": next(file for file in places.values() if file != places["lm_head.weight"])}))),
         ("a shard that is missing", "model-00002-of-00002", index(lambda places: None, "model-00002-of-00002.safetensors")),
         ("another vocabulary", "embed_tokens", changed(vocab_size=300)),
-        ("a sliding window", "sliding_window", changed(model_type="mistral", sliding_window=16)),
         ("a tied head of other values", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(encode("BF16", values_of("x", VOCABULARY * WIDTH)))),
         ("one whose last value is another", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(same[:-1] + b"\x7b")),
         ("one of another shape", r"lm_head.weight has shape \[1, 1\]", tied_to(b"\0\0", [1, 1])),

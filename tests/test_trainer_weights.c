@@ -422,6 +422,33 @@ static void sequences_are_at_most_4096_where_none_are_asked_for(void **state)
     assert_int_equal(sequence_of(4095, "weights"), 4095);
 }
 
+/* A sliding window hides nothing of a sequence that is not longer. */
+static void sequences_fit_into_the_models_window(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t window, asked, is;
+        const char *weights;
+    } cases[] = {{2048, 0, 2048, "weights"}, {2048, 0, 2048, NULL},     {4097, 0, 4096, "weights"},
+                 {4097, 0, 4097, NULL},      {2048, 1024, 1024, NULL},  {2048, 2048, 2048, "weights"},
+                 {2048, 2049, 0, NULL},      {2048, 4096, 0, "weights"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tide_trainer_options resolved, options = options_of("llama", TIDE_DTYPE_BF16, cases[i].weights);
+        options.model.context = 8192;
+        options.model.window = cases[i].window;
+        options.seq_len = cases[i].asked;
+        options.batch_tokens = 0;
+        const tide_status status = tide_trainer_resolve(&options, &resolved);
+        assert_int_equal(status, cases[i].is != 0 ? TIDE_OK : TIDE_ERROR_ARGUMENT);
+        if (status == TIDE_OK)
+            assert_int_equal(resolved.seq_len, cases[i].is);
+        else
+            assert_non_null(strstr(tide_message(),
+                                   "the model's attention has a sliding window of 2048 positions, "
+                                   "only sequences of 2048 and less"));
+    }
+}
+
 /* ---- out again ---- */
 
 static void assert_same_file(const char *one, const char *other, const char *name)
@@ -537,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_to_resume_counts_before_weights),
         cmocka_unit_test(the_null_device_reads_nothing),
         cmocka_unit_test(sequences_are_at_most_4096_where_none_are_asked_for),
+        cmocka_unit_test(sequences_fit_into_the_models_window),
         cmocka_unit_test(an_import_is_exported_as_it_was),
         cmocka_unit_test(a_trainer_exports_what_its_checkpoint_does),
     };

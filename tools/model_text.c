@@ -1,8 +1,7 @@
 #include "tools/model_text.h"
 
+#include "src/model/family.h"
 #include "tools/units.h"
-
-#include <stdio.h>
 
 const char *tide_model_text(const tide_model_config *config, char text[TIDE_MODEL_TEXT_BYTES])
 {
@@ -19,4 +18,36 @@ const char *tide_model_text(const tide_model_config *config, char text[TIDE_MODE
              tide_count_noun(config->heads, "head", heads), of, keys, mlp, config->context,
              config->vocab_size);
     return text;
+}
+
+/* transformers' own fine-tuning drops; its answers, and this training, do not. */
+static void dropout_note(const tide_model_config *config, FILE *out)
+{
+    const char *between = "transformers would train this model with dropout (";
+    for (size_t i = 0; i < config->family->field_count; i++) {
+        const tide_config_field *field = &config->family->fields[i];
+        const double rate =
+            field->kind == TIDE_FIELD_RATE ? *(const double *)((const char *)config + field->offset) : 0;
+        if (rate == 0)
+            continue;
+        fprintf(out, "%s%s %g", between, field->key, rate);
+        between = ", ";
+    }
+    if (between[0] == ',')
+        fprintf(out, "); tidepool trains without\n");
+}
+
+void tide_model_notes(const tide_model_config *config, FILE *out)
+{
+    const char *family = tide_model_family_name(config->family);
+    if (config->context_assumed)
+        fprintf(out, "config.json has no %s: it is %u, transformers' default for %s\n",
+                tide_model_config_field(config->family, offsetof(tide_model_config, context))->key,
+                config->context, family);
+    if (config->window != 0)
+        fprintf(out,
+                "attention has a sliding window of %u positions: sequences are at most that long, which "
+                "need none\n",
+                config->window);
+    dropout_note(config, out);
 }

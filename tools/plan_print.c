@@ -39,6 +39,7 @@ static void head_print(const tide_plan *plan, FILE *out)
     const tide_model_config *model = &plan->options->model;
     char text[TIDE_MODEL_TEXT_BYTES], memory[TIDE_UNITS_TEXT_BYTES], host[TIDE_UNITS_TEXT_BYTES];
     fprintf(out, "%s: %s\n", model->name, tide_model_text(model, text));
+    tide_model_notes(model, out);
     fprintf(out, "machine: %s", platform->name);
     if (plan->device[0] != '\0')
         fprintf(out, ", device %s", plan->device);

@@ -18,7 +18,7 @@
 
 #define TIDE_RUN_SEQ_LEN(at) \
     {.name = "--seq-len", .kind = TIDE_OPTION_COUNT, .offset = (at), .metavar = "N", .least = 1, \
-     .most = 16777216, .value_help = "the model's context; of a folder at most 4096", \
+     .most = 16777216, .value_help = "the model's context, at most its sliding window; of a folder at most 4096", \
      .help = "tokens of a sequence"}
 
 #define TIDE_RUN_VOCAB_SIZE(at) \

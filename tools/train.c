@@ -193,6 +193,7 @@ static void run_print(const train_run *run)
     char sizes[TIDE_MODEL_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES],
         sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
     printf("%s: %s\n", model->name, tide_model_text(model, sizes));
+    tide_model_notes(model, stdout);
     printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", run->device,
            tide_dtype_name(options->pool.dtype), (unsigned long long)options->seed,
            tide_count_noun(options->steps, "step", steps),

@@ -48,6 +48,11 @@ typedef struct tide_model_config {
     bool output_bias;    /* attention's projection, */
     bool mlp_bias;       /* and the MLP's layers */
     tide_rope rope;
+
+    /* Of config.json; presets have none of it. */
+    uint32_t window; /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are built */
+    bool context_assumed; /* it has no field of `context`, which is transformers' default */
+    double attention_dropout, residual_dropout, embedding_dropout; /* asked for, and not done */
 } tide_model_config;
 
 /* A preset's name (tide_model_preset_name), or else the path of a Hugging Face config.json of a family that is built, or of a

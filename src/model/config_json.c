@@ -1,7 +1,7 @@
 /* config.json, read and written by the families' tables of fields.
  *
  * It is refused whenever it asks for a network that is not the one built here; what only tells other software about
- * generation, dropout or tokens is passed over.
+ * generation or tokens is passed over. Dropout is read to be told of: nothing here drops anything.
  */
 #include "src/model/config_json.h"
 
@@ -92,6 +92,18 @@ static tide_status read_switch(const json_t *item, const char *origin, const tid
 }
 
 /* Another name of the same function? */
+/* transformers' layers of dropout take the same range. */
+static tide_status read_rate(const json_t *item, const char *origin, const tide_config_field *field,
+                             double *value)
+{
+    const double found = json_number_value(item);
+    if (!json_is_number(item) || !(found >= 0 && found <= 1))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a number from 0 to 1", origin,
+                         field->key);
+    *value = found;
+    return TIDE_OK;
+}
+
 static bool is_same_word(const char *found, const char *word)
 {
     return strcmp(found, word) == 0 || (strcmp(found, "swish") == 0 && strcmp(word, "silu") == 0);
@@ -131,6 +143,8 @@ static tide_status read_field(const json_t *root, const char *origin, const tide
     switch (field->kind) {
     case TIDE_FIELD_REAL:
         return read_real(item, origin, field, at);
+    case TIDE_FIELD_RATE:
+        return read_rate(item, origin, field, at);
     case TIDE_FIELD_WORD:
         return read_word(item, origin, field->key, field->word);
     case TIDE_FIELD_NOTHING:
@@ -156,6 +170,19 @@ static tide_status refuse_type(const json_t *type, const char *origin)
                          origin, names);
     return tide_fail(TIDE_ERROR_UNSUPPORTED, "model %s: field \"model_type\" is \"%s\", only %s are built",
                      origin, tide_printable(json_string_value(type)).text, names);
+}
+
+/* Where transformers has a default: absent is told of, and null is no number there either. */
+static tide_status check_context(const json_t *root, const char *origin, tide_model_config *config)
+{
+    const tide_config_field *field =
+        tide_model_config_field(config->family, offsetof(tide_model_config, context));
+    config->context_assumed = !json_object_get(root, field->key) &&
+                              (!field->legacy_key || !json_object_get(root, field->legacy_key));
+    if (config->context != 0)
+        return TIDE_OK;
+    return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be a whole number in 1 .. %u", origin,
+                     field->key, field->most);
 }
 
 /* GPT-2's MLP has four widths, whatever asks for it. */
@@ -185,7 +212,9 @@ static tide_status read_config(const json_t *root, const char *origin, tide_mode
     for (size_t i = 0; i < family->field_count && status == TIDE_OK; i++)
         status = read_field(root, origin, &family->fields[i], config);
     if (status == TIDE_OK)
-        status = tide_config_window_check(root, origin, config);
+        status = check_context(root, origin, config);
+    if (status == TIDE_OK)
+        status = tide_config_window_read(root, origin, config);
     if (status == TIDE_OK && family->rotary)
         status = tide_config_rope_read(root, origin, config);
     if (status != TIDE_OK)
@@ -223,8 +252,10 @@ tide_status tide_model_config_parse(const char *text, size_t bytes, const char *
 
 /* ---- writing ---- */
 
-static bool is_written(const tide_config_field *field)
+static bool is_written(const tide_config_field *field, const tide_family *family)
 {
+    if (field->kind == TIDE_FIELD_RATE)
+        return *(const double *)((const char *)&family->defaults + field->offset) != 0;
     return field->kind != TIDE_FIELD_NOTHING && field->kind != TIDE_FIELD_NO_COUNT &&
            field->kind != TIDE_FIELD_NOT_FALSE;
 }
@@ -238,6 +269,8 @@ static json_t *field_to_json(const tide_config_field *field, const tide_model_co
         return json_integer(*(const uint32_t *)at);
     case TIDE_FIELD_REAL:
         return json_real(*(const double *)at);
+    case TIDE_FIELD_RATE:
+        return json_real(0);
     case TIDE_FIELD_FLAG:
         return json_boolean(*(const bool *)at);
     case TIDE_FIELD_TRUE:
@@ -266,7 +299,7 @@ json_t *tide_model_config_to_json(const tide_model_config *config, const char *d
     bool whole = root && set(root, "architectures", json_pack("[s]", family->architecture)) &&
                  set(root, "model_type", json_string(family->name));
     for (size_t i = 0; whole && i < family->field_count; i++)
-        if (is_written(&family->fields[i]))
+        if (is_written(&family->fields[i], family))
             whole = set(root, family->fields[i].key, field_to_json(&family->fields[i], config)) &&
                     (!family->fields[i]
                           .legacy_key || /* which older readers look for, llama.cpp's converter among them */

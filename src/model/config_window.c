@@ -1,8 +1,9 @@
-/* Does a config.json ask for a window of attention that some layer would use? None is built.
+/* The window of attention that some layer of a config.json uses. None is built: sequences that fit into it need none, and whoever
+ * knows how long they are checks that (src/train/trainer_options.c).
  *
- * As transformers reads it: a window of as many positions as the model has is none, since no position is outside; layer_types says
- * which layers have the window; where it is absent, Mistral's all do, and Qwen's from max_window_layers on, if use_sliding_window.
- * Mistral's do whatever layer_types says. */
+ * As transformers reads it: a position sees itself and the window - 1 before it, so that a window of as many positions as the model
+ * has is none; layer_types says which layers have the window; where it is absent, Mistral's all do, and Qwen's from
+ * max_window_layers on, if use_sliding_window. Mistral's do whatever layer_types says. */
 #include "src/model/config_window.h"
 
 #include "src/files/printable.h"
@@ -68,51 +69,47 @@ static tide_status check_types(const json_t *types, const char *origin, uint32_t
                      origin, json_array_size(types), layers);
 }
 
-static tide_status refuse_all(const json_t *root, const char *origin, json_int_t positions, uint32_t context)
+static bool has_sliding(const json_t *types)
 {
-    return tide_fail(
-        TIDE_ERROR_UNSUPPORTED,
-        "model %s: field \"sliding_window\" is %s%lld, only null or max_position_embeddings (%u) or more is "
-        "built",
-        origin, json_object_get(root, "sliding_window") ? "" : "missing, which means ", (long long)positions,
-        context);
+    for (size_t i = 0; i < json_array_size(types); i++)
+        if (strcmp(json_string_value(json_array_get(types, i)), "sliding_attention") == 0)
+            return true;
+    return false;
 }
 
-static tide_status check_upper(const json_t *root, const char *origin, json_int_t positions,
-                               const tide_model_config *config)
+/* Without layer_types: has some layer the window? */
+static tide_status read_upper(const json_t *root, const char *origin, uint32_t layers, bool *sliding)
 {
     const json_t *item = json_object_get(root, "max_window_layers");
     if (item && !json_is_integer(item))
         return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"max_window_layers\" must be a whole number",
                          origin);
-    const json_int_t first = item ? json_integer_value(item) : LAYERS_OTHERWISE;
-    if (first >= (json_int_t)config->layers)
-        return TIDE_OK;
-    return tide_fail(
-        TIDE_ERROR_UNSUPPORTED,
-        "model %s: field \"use_sliding_window\" is true, only false is built where max_window_layers (%lld) "
-        "is below num_hidden_layers (%u) and sliding_window (%lld) below max_position_embeddings (%u)",
-        origin, (long long)first, config->layers, (long long)positions, config->context);
+    *sliding = (item ? json_integer_value(item) : LAYERS_OTHERWISE) < (json_int_t)layers;
+    return TIDE_OK;
 }
 
-tide_status tide_config_window_check(const json_t *root, const char *origin, const tide_model_config *config)
+tide_status tide_config_window_read(const json_t *root, const char *origin, tide_model_config *config)
 {
     const tide_window kind = config->family->window;
     const json_t *types = json_object_get(root, "layer_types");
     json_int_t positions = 0;
-    bool use = kind == TIDE_WINDOW_ALL;
+    bool use = kind == TIDE_WINDOW_ALL, sliding = use;
     tide_status status = kind == TIDE_WINDOW_UPPER ? read_use(root, origin, &use) : TIDE_OK;
     if (status == TIDE_OK && use)
         status = read_positions(root, origin, &positions);
     const bool hides = positions > 0 && positions < (json_int_t)config->context;
     const bool typed = kind != TIDE_WINDOW_UNREAD && types && !json_is_null(types);
     if (status == TIDE_OK && typed)
-        status = check_types(types, origin, config->layers, positions > 0 && !hides);
-    if (status != TIDE_OK || !hides)
-        return status;
-    if (kind == TIDE_WINDOW_ALL)
-        return refuse_all(root, origin, positions, config->context);
-    return typed ? TIDE_OK : check_upper(root, origin, positions, config);
+        status = check_types(types, origin, config->layers, positions > 0);
+    if (status == TIDE_OK && hides && kind == TIDE_WINDOW_UPPER) {
+        if (typed)
+            sliding = has_sliding(types);
+        else
+            status = read_upper(root, origin, config->layers, &sliding);
+    }
+    if (status == TIDE_OK && hides && sliding)
+        config->window = (uint32_t)positions;
+    return status;
 }
 
 #endif

@@ -62,8 +62,7 @@ uint64_t tide_model_dimension(const tide_model_config *config, tide_dimension di
 
 /* ---- checks ---- */
 
-/* The field that goes to this place, as people know it. */
-static const tide_config_field *field_at(const tide_family *family, size_t offset)
+const tide_config_field *tide_model_config_field(const tide_family *family, size_t offset)
 {
     for (size_t i = 0; i < family->field_count; i++)
         if (family->fields[i].kind == TIDE_FIELD_SIZE && family->fields[i].offset == offset)
@@ -74,7 +73,7 @@ static const tide_config_field *field_at(const tide_family *family, size_t offse
 /* What it is called where nothing in a config.json is: GPT-2's width of a head. */
 static const char *key_of(const tide_model_config *config, size_t offset, const char *otherwise)
 {
-    const tide_config_field *field = field_at(config->family, offset);
+    const tide_config_field *field = tide_model_config_field(config->family, offset);
     return field ? field->key : otherwise;
 }
 
@@ -120,7 +119,8 @@ static const char *fault_of(const tide_model_config *config, char *text, size_t 
         snprintf(text, bytes, "%s is %u, it must be in 1 .. %u", field->key, value, field->most);
         return text;
     }
-    if (!field_at(config->family, offsetof(tide_model_config, head_width)) || config->head_width == 0) {
+    if (!tide_model_config_field(config->family, offsetof(tide_model_config, head_width)) ||
+        config->head_width == 0) {
         if (config->width % config->heads != 0) {
             snprintf(text, bytes, "%s is %u, it must be a multiple of %s, which is %u",
                      key_of(config, offsetof(tide_model_config, width), "width"), config->width,

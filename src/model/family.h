@@ -80,6 +80,7 @@ typedef enum tide_field_kind {
     TIDE_FIELD_NOTHING,   /* only null is built; not written */
     TIDE_FIELD_NO_COUNT,  /* the same, or 0 */
     TIDE_FIELD_WINDOW,    /* config_window.h's; written as what means no window */
+    TIDE_FIELD_RATE,      /* double at `offset`, 0 to 1: of dropout; written as 0, where absent it would be another */
 } tide_field_kind;
 
 /* What of config.json says which layers' attention sees no more than a window of positions. */
@@ -131,6 +132,9 @@ extern const tide_family tide_family_qwen3;
 
 /* Every family there is; NULL past the last. */
 const tide_family *tide_model_family_at(size_t index);
+
+/* The field that goes to this place of a config, as people know it; NULL: none. */
+const tide_config_field *tide_model_config_field(const tide_family *family, size_t offset);
 
 /* The length that a dimension has in a model. */
 uint64_t tide_model_dimension(const tide_model_config *config, tide_dimension dimension);

@@ -55,7 +55,7 @@ static const tide_role_entry roles[] = {
      .init = TIDE_INIT_RULE_BIAS},
 };
 
-/* The dropout fields are passed over: tidepool trains without dropout. n_inner: null, or what complete() makes of it. */
+/* n_inner: null, or what complete() makes of it. */
 static const tide_config_field fields[] = {
     {.key = "activation_function", .kind = TIDE_FIELD_WORD, .word = "gelu_new"},
     {.key = "tie_word_embeddings", .kind = TIDE_FIELD_TRUE},
@@ -69,10 +69,13 @@ static const tide_config_field fields[] = {
     {"n_layer", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, layers), 1024, NULL},
     {"n_embd", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, width), 65536, NULL},
     {"n_head", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, heads), 1024, NULL},
-    {"n_positions", "n_ctx", TIDE_FIELD_SIZE, true, offsetof(tide_model_config, context), 1048576, NULL},
+    {"n_positions", "n_ctx", TIDE_FIELD_SIZE, false, offsetof(tide_model_config, context), 1048576, NULL},
     {"vocab_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, vocab_size), 16777216, NULL},
     {"n_inner", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, mlp_width), 1048576, NULL},
     {"layer_norm_epsilon", NULL, TIDE_FIELD_REAL, false, offsetof(tide_model_config, norm_epsilon), 0, NULL},
+    {.key = "attn_pdrop", .kind = TIDE_FIELD_RATE, .offset = offsetof(tide_model_config, attention_dropout)},
+    {.key = "embd_pdrop", .kind = TIDE_FIELD_RATE, .offset = offsetof(tide_model_config, embedding_dropout)},
+    {.key = "resid_pdrop", .kind = TIDE_FIELD_RATE, .offset = offsetof(tide_model_config, residual_dropout)},
 };
 
 static void complete(tide_model_config *config)
@@ -111,7 +114,11 @@ const tide_family tide_family_gpt2 = {
     .role_count = sizeof roles / sizeof roles[0],
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
-    .defaults = {.norm_epsilon = 1e-5},
+    .defaults = {.context = 1024,
+                 .norm_epsilon = 1e-5,
+                 .attention_dropout = 0.1,
+                 .embedding_dropout = 0.1,
+                 .residual_dropout = 0.1},
     .mlp_widths = 4,
     .stored_in_out = true,
     .complete = complete,

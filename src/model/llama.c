@@ -141,6 +141,6 @@ const tide_family tide_family_llama = {
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .window = TIDE_WINDOW_TYPES,
-    .defaults = {.norm_epsilon = 1e-6, .rope = {.theta = 10000}},
+    .defaults = {.context = 2048, .norm_epsilon = 1e-6, .rope = {.theta = 10000}},
     .complete = tide_llama_complete,
 };

@@ -18,8 +18,9 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
     {"num_key_value_heads", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, kv_heads), 1024, NULL},            \
     {"head_dim", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, head_width), 4096, NULL},                     \
     {"intermediate_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, mlp_width), 1048576, NULL},           \
-    {"max_position_embeddings", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, context), 16777216, NULL},      \
+    {"max_position_embeddings", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, context), 16777216, NULL},     \
     {"vocab_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, vocab_size), 16777216, NULL},                \
+    {.key = "attention_dropout", .kind = TIDE_FIELD_RATE, .offset = offsetof(tide_model_config, attention_dropout)},     \
     {"rms_norm_eps", NULL, TIDE_FIELD_REAL, false, offsetof(tide_model_config, norm_epsilon), 0, NULL},                  \
     {"tie_word_embeddings", NULL, TIDE_FIELD_FLAG, false, offsetof(tide_model_config, tied), 0, NULL},                   \
     {.key = "num_experts", .kind = TIDE_FIELD_NO_COUNT},                                                                 \

@@ -18,6 +18,6 @@ const tide_family tide_family_mistral = {
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .window = TIDE_WINDOW_ALL,
-    .defaults = {.norm_epsilon = 1e-6, .kv_heads = 8, .rope = {.theta = 10000}},
+    .defaults = {.context = 4096 * 32, .norm_epsilon = 1e-6, .kv_heads = 8, .rope = {.theta = 10000}},
     .complete = tide_llama_complete,
 };

@@ -36,6 +36,6 @@ const tide_family tide_family_qwen2 = {
     .fields = fields,
     .field_count = sizeof fields / sizeof fields[0],
     .window = TIDE_WINDOW_UPPER,
-    .defaults = {.norm_epsilon = 1e-6, .kv_heads = 32, .rope = {.theta = 10000}},
+    .defaults = {.context = 32768, .norm_epsilon = 1e-6, .kv_heads = 32, .rope = {.theta = 10000}},
     .complete = complete,
 };

@@ -49,7 +49,7 @@ typedef struct tide_trainer_options {
     tide_data_encoding data_encoding; /* of both */
     uint64_t steps;                 /* where the run and its schedule end */
     uint64_t batch_tokens;          /* of the global batch; 0: 8 sequences */
-    uint32_t seq_len;               /* 0: the model's context; with weights at most 4096 */
+    uint32_t seq_len;               /* 0: the model's context, at most its window; with weights at most 4096 */
     uint32_t micro_batch_sequences; /* 0: the most that divide the batch and hold at most 512 tokens, at
                                        least 1 */
     tide_lr_shape schedule;

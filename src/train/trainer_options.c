@@ -67,12 +67,22 @@ static uint64_t default_warmup(uint64_t steps)
 
 static tide_status resolve_sequence(tide_trainer_options *options)
 {
-    const uint32_t context = options->model.context, weights_most = WEIGHTS_SEQUENCE_MOST;
-    if (options->seq_len == 0)
+    const uint32_t context = options->model.context, window = options->model.window;
+    const uint32_t weights_most = WEIGHTS_SEQUENCE_MOST;
+    if (options->seq_len == 0) {
         options->seq_len = options->weights && context > weights_most ? weights_most : context;
-    if (options->seq_len > options->model.context)
+        if (window != 0 && options->seq_len > window)
+            options->seq_len = window;
+    }
+    if (options->seq_len > context)
         return tide_fail(TIDE_ERROR_ARGUMENT, "sequence length %u: the model's context is %u",
-                         options->seq_len, options->model.context);
+                         options->seq_len, context);
+    if (window != 0 && options->seq_len > window)
+        return tide_fail(
+            TIDE_ERROR_ARGUMENT,
+            "sequence length %u: the model's attention has a sliding window of %u positions, only "
+            "sequences of %u and less, which need none, are built",
+            options->seq_len, window, window);
     return TIDE_OK;
 }
 
