@@ -367,6 +367,31 @@ static void assert_values(sim_files *disk, const char *path, tide_weights_dtype 
     tide_weight_list_free(&list);
 }
 
+/* The checkpoint has the family's usual names, and remembers that the folder's were the others. */
+static void a_folders_names_come_out_again(void **unused)
+{
+    (void)unused;
+    static const char *const cases[][4] = {
+        {"gpt2", "\"transformer.wte.weight\"", "\"transformer.h.0.ln_1.bias\"", "\"h.0.ln_1.bias\""},
+        {"llama", "\"embed_tokens.weight\"", "\"layers.0.mlp.up_proj.weight\"", "\"model.norm.weight\""}};
+    for (size_t i = 0; i < 2; i++) {
+        tide_model_config of = model_of_family(cases[i][0], 1, 8, 2, 4, 11);
+        char header[4096];
+        size_t bytes;
+        sim_files *disk = sim_files_new();
+        of.names_otherwise = true;
+        put_checkpoint(disk, &of);
+        assert_ok(export_run(disk));
+        const unsigned char *file = sim_files_bytes(disk, "out/model.safetensors", &bytes);
+        snprintf(header, sizeof header, "%.*s", (int)(bytes - 8), file + 8);
+        assert_non_null(strstr(header, cases[i][1]));
+        assert_non_null(strstr(header, cases[i][2]));
+        assert_null(strstr(header, cases[i][3]));
+        assert_true(i == 0 || of.tied || strstr(header, "\"lm_head.weight\"") != NULL);
+        sim_files_free(disk);
+    }
+}
+
 static void masters_are_rounded_once(void **unused)
 {
     (void)unused;
@@ -1409,6 +1434,7 @@ int main(void)
         cmocka_unit_test(an_origin_that_cant_be_kept_is_refused),
         cmocka_unit_test(the_tokenizers_files_go_along_and_no_others),
         cmocka_unit_test(a_given_origin_counts_before_the_kept_one),
+        cmocka_unit_test(a_folders_names_come_out_again),
         cmocka_unit_test(masters_are_rounded_once),
         cmocka_unit_test(shards_have_an_index),
         cmocka_unit_test(values_beyond_fp16_are_refused_and_leave_nothing),

@@ -175,24 +175,71 @@ static void names_may_have_the_prefix_and_ignored_ones_are_passed_over(void **st
                                       .ignored = ignored,
                                       .ignored_count = 2};
     tide_weights *weights;
-    put_single(
-        at->dir,
-        "{\"transformer.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM
-        ",\"transformer.head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[32,38]},"
-        "\"a.rotary.inv_freq\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[38,46]},"
-        "\"h.0.mask\":{\"dtype\":\"BOOL\",\"shape\":[1,1,2,1,1],\"data_offsets\":[46,48]},"
-        "\"transformer.h.1.mask\":{\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[48,48]}}",
-        &(struct {
-            small_data data;
-            char rest[10];
-        }){small_values, ""},
-        48);
+    put_single(at->dir,
+               "{\"transformer.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+               "\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]},"
+               "\"transformer.head.weight\":{\"dtype\":\"F16\",\"shape\":[3,1],\"data_offsets\":[32,38]},"
+               "\"a.rotary.inv_freq\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[38,46]},"
+               "\"h.0.mask\":{\"dtype\":\"BOOL\",\"shape\":[1,1,2,1,1],\"data_offsets\":[46,48]},"
+               "\"transformer.h.1.mask\":{\"dtype\":\"F4\",\"shape\":[0],\"data_offsets\":[48,48]}}",
+               &(struct {
+                   small_data data;
+                   char rest[10];
+               }){small_values, ""},
+               48);
     assert_ok(tide_weights_open(at->dir, &names, &weights));
     assert_small(weights);
     assert_int_equal(tide_weights_bytes(weights), SMALL_BYTES);
+    assert_true(tide_weights_named_otherwise(weights));
     tide_weights_close(weights);
     assert_refused(at->dir, &small, TIDE_ERROR_MISMATCH,
                    "/model.safetensors: tensor transformer.embed.weight is none of the model's 3");
+}
+
+/* As of Llama: the model's own names have the prefix, but for the head's. transformers loads such a file into either of its classes
+ * (core_model_loading.py, rename_source_key). */
+static void names_may_lack_the_prefix(void **state)
+{
+    const scratch *at = *state;
+    static const tide_weights_tensor tensors[] = {
+        {"model.embed.weight", 2, {2, 3}}, {"model.norm.bias", 1, {4}}, {"head.weight", 2, {3, 1}}};
+    static const char *const texts[] = {
+        "{" EMBED "," NORM "," HEAD "}",
+        "{\"model.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+        "\"model.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}," HEAD "}"};
+    const tide_weights_names names = {.tensors = tensors, .count = 3, .optional_prefix = "model."};
+    for (int with = 0; with < 2; with++) {
+        tide_weights *weights;
+        put_single(at->dir, texts[with], &small_values, SMALL_BYTES);
+        assert_ok(tide_weights_open(at->dir, &names, &weights));
+        assert_small(weights);
+        assert_int_equal(tide_weights_named_otherwise(weights), !with);
+        tide_weights_close(weights);
+    }
+}
+
+static void names_with_the_prefix_among_such_without_are_refused(void **state)
+{
+    const scratch *at = *state;
+    tide_weights_names names = small;
+    names.optional_prefix = "transformer.";
+    put_single(at->dir,
+               "{" EMBED "," HEAD
+               ",\"transformer.norm.bias\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[24,32]}}",
+               NULL, SMALL_BYTES);
+    assert_refused(
+        at->dir, &names, TIDE_ERROR_CORRUPT,
+        "/model.safetensors: tensor transformer.norm.bias has transformer. in front and others have "
+        "none; all must have it or none");
+    put_single(
+        at->dir,
+        "{\"transformer.embed.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," HEAD
+        "," NORM "}",
+        NULL, SMALL_BYTES);
+    assert_refused(
+        at->dir, &names, TIDE_ERROR_CORRUPT,
+        "/model.safetensors: tensor norm.bias has no transformer. in front and others have it; all must "
+        "have it or none");
 }
 
 static void a_tensor_with_and_without_its_prefix_is_refused(void **state)
@@ -241,6 +288,26 @@ static void a_twin_must_have_its_tensors_values(void **state)
         assert_int_equal(tide_weights_check_twin(weights), TIDE_ERROR_CORRUPT);
         tide_weights_close(weights);
     }
+}
+
+/* safetensors' save_model keeps one of two names. */
+static void a_twin_may_be_there_instead_of_its_tensor(void **state)
+{
+    const scratch *at = *state;
+    tide_weights_names names = small;
+    tide_weights *weights;
+    names.twin = "a.twin";
+    put_single(at->dir,
+               "{\"a.twin\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}," NORM "," HEAD "}",
+               &small_values, SMALL_BYTES);
+    assert_ok(tide_weights_open(at->dir, &names, &weights));
+    assert_small(weights);
+    assert_ok(tide_weights_check_twin(weights));
+    tide_weights_close(weights);
+    put_single(at->dir, "{" NORM "," HEAD ",\"c\":{\"dtype\":\"F32\",\"shape\":[6],\"data_offsets\":[0,24]}}",
+               &small_values, SMALL_BYTES);
+    assert_refused(at->dir, &names, TIDE_ERROR_MISMATCH,
+                   "/model.safetensors: tensor c is none of the model's 3");
 }
 
 static void an_index_need_not_name_what_is_ignored(void **state)
@@ -441,8 +508,11 @@ int main(void)
         in_folder(a_range_outside_its_tensor_is_refused),
         in_folder(a_file_cut_short_while_it_is_open_is_an_error),
         in_folder(names_may_have_the_prefix_and_ignored_ones_are_passed_over),
+        in_folder(names_may_lack_the_prefix),
+        in_folder(names_with_the_prefix_among_such_without_are_refused),
         in_folder(a_tensor_with_and_without_its_prefix_is_refused),
         in_folder(a_twin_must_have_its_tensors_values),
+        in_folder(a_twin_may_be_there_instead_of_its_tensor),
         in_folder(an_index_need_not_name_what_is_ignored),
         in_folder(names_that_no_model_has_are_refused),
         in_folder(a_file_truncated_at_any_byte_is_refused),

@@ -53,6 +53,8 @@ typedef struct tide_model_config {
     uint32_t window; /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are built */
     bool context_assumed; /* it has no field of `context`, which is transformers' default */
     double attention_dropout, residual_dropout, embedding_dropout; /* asked for, and not done */
+    bool names_otherwise; /* set by whoever opens its weights: their names have the family's optional_prefix where `roles` have
+                             none, or none where those have it */
 } tide_model_config;
 
 /* A preset's name (tide_model_preset_name), or else the path of a Hugging Face config.json of a family that is built, or of a

@@ -105,7 +105,7 @@ struct tide_family {
     const char *name;         /* model_type */
     const char *architecture; /* architectures[0] */
     const char *layer_name;   /* before a layer's number: "h." of "h.11.attn.c_attn.weight" */
-    const char *optional_prefix; /* before every name in some files, as "transformer."; or NULL */
+    const char *optional_prefix; /* of names in some files ("model." of models, of embedding models none), all but the head's */
     const char *const *ignored;  /* patterns (fnmatch) of tensors that files may hold and nobody needs; NULL ends them */
     const char *head_name;       /* of the head: a tied one may be in files once more */
     const tide_model_config *presets; /* what has `family` NULL ends them */

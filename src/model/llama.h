@@ -33,8 +33,9 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
 
 /* What is the same in each of them, of its tide_family. */
 #define TIDE_LLAMA_FAMILY                                                                                                \
-    .layer_name = "model.layers.", .ignored = tide_llama_ignored, .head_name = "lm_head.weight", .roles = tide_llama_roles,                             \
-    .role_count = TIDE_LLAMA_ROLES, .rms_norm = true, .swiglu = true, .rotary = true
+    .layer_name = "model.layers.", .optional_prefix = "model.", .ignored = tide_llama_ignored,                           \
+    .head_name = "lm_head.weight", .roles = tide_llama_roles, .role_count = TIDE_LLAMA_ROLES, .rms_norm = true,          \
+    .swiglu = true, .rotary = true
 
 /* Queries of width / heads where head_dim is absent, as many heads of keys as of queries where kv heads are;
  * attention's projection has a bias if queries, keys and values have. */

@@ -114,6 +114,7 @@ static const state_field fields[] = {
     OWNED("loss_scale", loss_scale, REAL, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
+    LATER("model.names_otherwise", model.names_otherwise, FLAG, PROGRESS),
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
     LATER("schedule", schedule, SCHEDULE, HYPERPARAMETER),
     LATER("decay_steps", decay_steps, COUNT64, HYPERPARAMETER),
@@ -453,9 +454,9 @@ tide_status tide_train_state_from_json(const json_t *object, const char *where, 
     if (json_object_get(object, "model.family") == NULL) /* as in the first checkpoints */
         parsed.model.family = tide_model_family_find("gpt2");
     for (size_t i = 0; i < FIELDS; i++) {
+        const json_t *item = json_object_get(object, fields[i].name);
         if (!field_exists(&fields[i], &parsed))
             continue;
-        const json_t *item = json_object_get(object, fields[i].name);
         if (item == NULL && fields[i].has_default)
             continue;
         if (item == NULL || !field_from_json(item, &fields[i], &parsed))

@@ -244,6 +244,8 @@ static tide_status weights_write(const tide_export *export, const char *path, ti
     tide_status status = tide_weight_list_make(export->model, &list);
     if (status != TIDE_OK)
         return status;
+    if (export->model->names_otherwise)
+        tide_weight_list_rename(export->model, &list);
     const tide_weights_output output = output_of(export, &list, get, context);
     status = tide_weights_write(export->files, path, &output);
     tide_weight_list_free(&list);

@@ -119,6 +119,7 @@ tide_status tide_trainer_create(const tide_trainer_options *options, tide_traine
         status = tide_trainer_build(&resolved, &made->pool, &made->model, &made->plan);
     if (status == TIDE_OK) {
         made->state = state_at_start(&resolved, made->data);
+        made->state.model.names_otherwise = weights && tide_trainer_weights_named_otherwise(weights);
         status = fill(made, &resolved, weights);
     }
     tide_trainer_weights_close(weights);

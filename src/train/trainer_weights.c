@@ -36,6 +36,11 @@ tide_status tide_trainer_weights_open(const tide_trainer_options *options, tide_
     return TIDE_OK;
 }
 
+bool tide_trainer_weights_named_otherwise(const tide_trainer_weights *weights)
+{
+    return tide_weights_named_otherwise(weights->weights);
+}
+
 void tide_trainer_weights_close(tide_trainer_weights *weights)
 {
     if (!weights)

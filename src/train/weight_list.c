@@ -30,7 +30,26 @@ void tide_weight_list_free(tide_weight_list *list)
     *list = (tide_weight_list){.count = 0};
 }
 
-/* A tied head may be there once more: it is the token embedding's values. */
+/* The prefix goes where the first tensor's name has it, and comes where it has none. */
+void tide_weight_list_rename(const tide_model_config *config, tide_weight_list *list)
+{
+    const char *prefix = config->family->optional_prefix;
+    const size_t length = strlen(prefix);
+    const bool strip = strncmp(list->tensors[0].name, prefix, length) == 0;
+    for (size_t i = 0; i < list->count; i++) {
+        char *name = list->described[i].name;
+        const size_t bytes = strlen(name) + 1;
+        if (strip && strncmp(name, prefix, length) == 0) {
+            memmove(name, name + length, bytes - length);
+        } else if (!strip) {
+            assert(length + bytes <= sizeof list->described[i].name);
+            memmove(name + length, name, bytes);
+            memcpy(name, prefix, length);
+        }
+    }
+}
+
+/* A tied head may be there once more, or instead: it is the token embedding's values. */
 tide_weights_names tide_weight_list_names(const tide_model_config *config, const tide_weight_list *list)
 {
     const tide_family *family = config->family;

@@ -15,6 +15,9 @@ typedef struct tide_weight_list {
 TIDE_NODISCARD tide_status tide_weight_list_make(const tide_model_config *config, tide_weight_list *list);
 void tide_weight_list_free(tide_weight_list *list); /* may be zeroed */
 
+/* Let the tensors have the names that they have in files where config->names_otherwise. */
+void tide_weight_list_rename(const tide_model_config *config, tide_weight_list *list);
+
 /* What a folder of the model's family must hold, and may. */
 tide_weights_names tide_weight_list_names(const tide_model_config *config, const tide_weight_list *list);
 

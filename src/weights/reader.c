@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_BYTES = 4096, SHAPE_BYTES = 160 };
+enum { PATH_BYTES = 4096, SHAPE_BYTES = 160, NAME_BYTES = 256 };
 
 /* What stays the same while a folder is opened. */
 typedef struct opening {
@@ -43,19 +43,50 @@ static const tide_weights_named *name_find(const opening *it, const char *name)
     return bsearch(name, it->by_name, it->names->count, sizeof *it->by_name, compare_name);
 }
 
+static bool name_has_prefix(const tide_weights_names *names, const char *name)
+{
+    const char *prefix = names->optional_prefix;
+    return prefix != NULL && strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
 /* Behind the prefix, where it has one; else the name. */
 static const char *name_bare(const tide_weights_names *names, const char *name)
 {
-    const char *prefix = names->optional_prefix;
-    if (prefix == NULL || strncmp(name, prefix, strlen(prefix)) != 0)
-        return name;
-    return name + strlen(prefix);
+    return name_has_prefix(names, name) ? name + strlen(names->optional_prefix) : name;
 }
 
+/* As transformers finds it: by its name, or with the prefix taken away or put in front. */
 static const tide_weights_named *tensor_find(const opening *it, const char *name)
 {
+    char longer[NAME_BYTES];
+    const char *prefix = it->names->optional_prefix;
     const tide_weights_named *found = name_find(it, name);
-    return found != NULL ? found : name_find(it, name_bare(it->names, name));
+    if (found == NULL)
+        found = name_find(it, name_bare(it->names, name));
+    if (found == NULL && prefix != NULL &&
+        (size_t)snprintf(longer, sizeof longer, "%s%s", prefix, name) < sizeof longer)
+        found = name_find(it, longer);
+    return found;
+}
+
+/* transformers takes a mixture; here it is refused: what comes out has the names that came in, and one word says which. */
+static tide_status name_check_prefix(const opening *it, const char *path, const char *name,
+                                     const char *wanted)
+{
+    tide_weights *weights = it->weights;
+    const tide_weights_names *names = it->names;
+    const bool has = name_has_prefix(names, name), otherwise = has != name_has_prefix(names, wanted);
+    if (name_has_prefix(names, names->tensors[0].name) != name_has_prefix(names, wanted))
+        return TIDE_OK; /* the head of a family whose other names have the prefix */
+    if (weights->named && weights->named_otherwise != otherwise)
+        return tide_fail(
+            TIDE_ERROR_CORRUPT,
+            "weights %.600s: tensor %s has %s%s in front and others have %s; all must have it or "
+            "none",
+            path, tide_printable(name).text, has ? "" : "no ", names->optional_prefix, has ? "none" : "it");
+    weights->named = true;
+    weights->named_otherwise = otherwise;
+    return TIDE_OK;
 }
 
 static bool name_is_ignored(const tide_weights_names *names, const char *name)
@@ -155,7 +186,9 @@ static tide_status entry_take(const opening *it, const tide_weights_entry *entry
                          "weights %.600s: tensor %s is there twice, with and without %s in front", file->path,
                          is_twin ? it->names->twin : found->name, it->names->optional_prefix);
     tide_weights_dtype dtype = TIDE_WEIGHTS_F32;
-    const tide_status status = entry_check(entry, file->path, &it->names->tensors[tensor], &dtype);
+    tide_status status = entry_check(entry, file->path, &it->names->tensors[tensor], &dtype);
+    if (status == TIDE_OK && !is_twin)
+        status = name_check_prefix(it, file->path, entry->name, found->name);
     if (status == TIDE_OK)
         *place = (tide_weights_place){file, dtype, data_offset + entry->begin};
     return status;
@@ -296,8 +329,21 @@ static tide_status file_take(const opening *it, const tide_weights_file *file, c
 
 /* ---- the folder ---- */
 
+/* safetensors' save_model keeps one of two names of the same values, whichever comes first by its bytes; transformers takes
+ * either. */
+static void twin_take(const opening *it)
+{
+    tide_weights *weights = it->weights;
+    tide_weights_place *place = &weights->places[it->names->twin_of];
+    if (weights->twin.file == NULL || place->file != NULL)
+        return;
+    *place = weights->twin;
+    weights->twin.file = NULL;
+}
+
 static tide_status missing_check(const opening *it, const char *path)
 {
+    twin_take(it);
     const tide_weights_tensor *first = NULL;
     size_t missing = 0;
     for (size_t i = it->names->count; i-- > 0;) {
@@ -503,6 +549,11 @@ void tide_weights_close(tide_weights *weights)
 }
 
 /* ---- what is known of open weights ---- */
+
+bool tide_weights_named_otherwise(const tide_weights *weights)
+{
+    return weights->named_otherwise;
+}
 
 uint64_t tide_weights_bytes(const tide_weights *weights)
 {

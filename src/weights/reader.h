@@ -17,10 +17,11 @@
 typedef struct tide_weights_names {
     const tide_weights_tensor *tensors;
     size_t count;
-    const char *optional_prefix; /* "transformer.", say: a name in the files may have it in front or not; NULL: none */
+    const char *optional_prefix; /* "transformer.", say: the names in the files have it in front, or none has, but for those that never
+                                    have it where the first tensor's name does; NULL: none */
     const char *const *ignored;  /* patterns (fnmatch) of names that may be there too, with the prefix or without */
     size_t ignored_count;
-    const char *twin; /* a name under which a tensor may be there once more, with the prefix or without; NULL: none */
+    const char *twin; /* a name under which a tensor may be there once more, or instead, with the prefix or without; NULL: none */
     size_t twin_of;   /* that tensor */
 } tide_weights_names;
 
@@ -45,7 +46,10 @@ TIDE_NODISCARD tide_status tide_weights_read(const tide_weights *weights, size_t
 TIDE_NODISCARD tide_status tide_weights_read_raw(const tide_weights *weights, size_t tensor, uint64_t first, uint64_t count,
                                                  void *values);
 
-/* Has the twin, where there is one, its tensor's values? MISMATCH names both. IO, CORRUPT as above; NO_MEMORY. */
+/* Have the files the prefix where the names have none, or none where those have it? */
+bool tide_weights_named_otherwise(const tide_weights *weights);
+
+/* Has the twin, where there is one beside its tensor, its tensor's values? MISMATCH names both. IO, CORRUPT as above; NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_weights_check_twin(const tide_weights *weights);
 
 /* Bytes that all the named tensors have in the files. */
