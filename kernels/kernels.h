@@ -47,7 +47,8 @@ typedef struct tide_embedding_args {
     tide_dtype dtype;
 } tide_embedding_args;
 
-/* dwte[tokens[r]] += dout[r]; dwpe[r % sequence_length] += dout[r]. Rows of no token are not touched. */
+/* dwte[tokens[r]] += dout[r]; dwpe[r % sequence_length] += dout[r]. Rows of no token are not touched, nor is the row of a padding
+ * token in dwte (torch's padding_idx), whose positions get theirs. */
 typedef struct tide_embedding_backward_args {
     const int32_t *tokens; /* [rows]; alignment 4 */
     const void *dout;      /* [rows, width] */
@@ -55,6 +56,7 @@ typedef struct tide_embedding_backward_args {
     float *dwpe;           /* [>= sequence_length, width]; likewise */
     size_t rows, sequence_length, width, vocabulary;
     tide_dtype dtype;
+    size_t padding_row; /* 1 + the padding token; 0: none */
 } tide_embedding_backward_args;
 
 /* ---- layer norm ---- */

@@ -47,6 +47,7 @@ static inline void assert_same_config(const tide_model_config *one, const tide_m
     ASSERT_SAME_FIELD(output_bias);
     ASSERT_SAME_FIELD(mlp_bias);
     assert_same_rope(&one->rope, &other->rope, what);
+    ASSERT_SAME_FIELD(padding_row);
     ASSERT_SAME_FIELD(names_otherwise);
 }
 

@@ -107,19 +107,20 @@ static void optional_fields_may_be_absent_or_spelled_the_old_way(void **unused)
     assert_int_equal(parse_changed("\"layer_norm_epsilon\":1e-05,", ""), TIDE_OK);
 }
 
-/* transformers' GPT2Config: 1024 positions, dropout of 0.1 wherever no other is said. */
+/* transformers' GPT2Config: 1024 positions, dropout of 0.1 wherever no other is said; and no padding_idx of wte. */
 static void absent_fields_are_transformers_defaults(void **unused)
 {
     (void)unused;
     static const char text[] =
         "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":1000,"
-        "\"embd_pdrop\":0.0,\"resid_pdrop\":0.25}";
+        "\"embd_pdrop\":0.0,\"resid_pdrop\":0.25,\"pad_token_id\":7}";
     tide_model_config config;
     assert_int_equal(parse(text, &config), TIDE_OK);
     assert_int_equal(config.context, 1024);
     assert_true(config.context_assumed);
     assert_true(config.attention_dropout == 0.1 && config.embedding_dropout == 0);
     assert_true(config.residual_dropout == 0.25);
+    assert_int_equal(config.padding_row, 0);
     assert_int_equal(parse(good_json, &config), TIDE_OK);
     assert_true(config.embedding_dropout == 0.1);
     assert_false(config.context_assumed);

@@ -170,6 +170,27 @@ static void positions_that_are_absent_are_transformers_default(void **unused)
     }
 }
 
+/* modeling_llama.py and the others' give nn.Embedding config.pad_token_id as its padding_idx, and torch counts one below 0 from the
+ * vocabulary's end. Of 1000 tokens. */
+static void a_padding_token_is_the_embeddings(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *more;
+        uint32_t row;
+    } cases[] = {{"", 0},
+                 {",\"pad_token_id\":null", 0},
+                 {",\"pad_token_id\":0", 1},
+                 {",\"pad_token_id\":999", 1000},
+                 {",\"pad_token_id\":-1", 1000},
+                 {",\"pad_token_id\":-1000", 1},
+                 {",\"pad_token_id\":1000", 0}, /* none of its rows: transformers builds no such model */
+                 {",\"pad_token_id\":-1001", 0}};
+    for (size_t f = 0; f < FAMILIES; f++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+            assert_int_equal(read_config(families[f], cases[i].more).padding_row, cases[i].row);
+}
+
 static void dropout_is_known_and_not_done(void **unused)
 {
     (void)unused;
@@ -477,6 +498,8 @@ static const refusal malformed[] = {
      "num_attention_heads is 8, it must be a multiple of num_key_value_heads, which is 3"},
     {NULL, ",\"num_key_value_heads\":16", TIDE_ERROR_CORRUPT,
      "num_attention_heads is 8, it must be a multiple of num_key_value_heads, which is 16"},
+    {NULL, ",\"pad_token_id\":\"<pad>\"", TIDE_ERROR_CORRUPT,
+     "field \"pad_token_id\" must be null or a whole number"},
     {NULL, ",\"attention_dropout\":-0.1", TIDE_ERROR_CORRUPT,
      "field \"attention_dropout\" must be a number from 0 to 1"},
     {NULL, ",\"num_key_value_heads\":0", TIDE_ERROR_CORRUPT,
@@ -822,6 +845,7 @@ int main(void)
         cmocka_unit_test(what_is_absent_means_what_it_means_to_transformers),
         cmocka_unit_test(biases_are_the_familys_and_the_configs),
         cmocka_unit_test(positions_that_are_absent_are_transformers_default),
+        cmocka_unit_test(a_padding_token_is_the_embeddings),
         cmocka_unit_test(dropout_is_known_and_not_done),
         cmocka_unit_test(a_window_that_some_layer_uses_is_known),
         cmocka_unit_test(a_window_that_no_layer_uses_may_be_there),

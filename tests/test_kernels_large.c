@@ -40,7 +40,7 @@ static void check_embedding_backward(const tide_kernels *kernels, tide_dtype dty
         }
         run_kernel(kernels->embedding_backward,
                    &(tide_embedding_backward_args){tokens.data, dout.data, dwte.data, dwpe.data, rows, LENGTH,
-                                                   width, VOCABULARY, dtype});
+                                                   width, VOCABULARY, dtype, 0});
         assert_close(dwte, wte_expected, VOCABULARY * width, 1e-5);
         assert_close(dwpe, wpe_expected, LENGTH * width, 1e-6);
         free(wte_expected);

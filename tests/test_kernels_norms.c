@@ -71,7 +71,7 @@ static void check_embedding_backward(const tide_kernels *kernels, tide_dtype dty
         }
         run_kernel(kernels->embedding_backward,
                    &(tide_embedding_backward_args){tokens, dout.data, dwte.data, dwpe.data, rows, LENGTH,
-                                                   width, VOCABULARY, dtype});
+                                                   width, VOCABULARY, dtype, 0});
         assert_close(dwte, wte_expected, VOCABULARY * width, 1e-6);
         assert_close(dwpe, wpe_expected, LENGTH * width, 1e-6);
         free(wte_expected);
@@ -101,7 +101,7 @@ static void check_untouched_rows(const tide_kernels *kernels, tide_dtype dtype)
     memset((float *)dwte.data + 3 * width, 0, width * sizeof(float));
     run_kernel(kernels->embedding_backward,
                &(tide_embedding_backward_args){tokens.data, dout.data, dwte.data, dwpe.data, 2, 2, width,
-                                               vocabulary, dtype});
+                                               vocabulary, dtype, 0});
     assert_memory_equal(dwte.data, poisoned.data, 3 * width * sizeof(float));
     assert_memory_equal((float *)dwte.data + 4 * width, poisoned.data, width * sizeof(float));
     assert_true(!isnan(buffer_get(dwte, 3 * width)));
@@ -110,6 +110,46 @@ static void check_untouched_rows(const tide_kernels *kernels, tide_dtype dtype)
     buffer_free(dwpe);
     buffer_free(poisoned);
     buffer_free(tokens);
+}
+
+/* As torch's nn.Embedding(padding_idx): of the gradients the padding token's row gets none, others and positions all of theirs. */
+static void check_padding(const tide_kernels *kernels, tide_dtype dtype)
+{
+    enum { VOCABULARY = 11, LENGTH = 7 };
+    const size_t rows = shapes[SHAPES - 1].rows, width = shapes[SHAPES - 1].width;
+    buffer tokens = random_tokens(rows, VOCABULARY);
+    const int32_t padding = ((int32_t *)tokens.data)[rows / 2];
+    buffer dout = buffer_random(rows * width, dtype, 1.0);
+    buffer dwte[2], dwpe[2];
+    dwte[0] = buffer_random(VOCABULARY * width, TIDE_DTYPE_FP32, 1.0);
+    dwpe[0] = buffer_random(LENGTH * width, TIDE_DTYPE_FP32, 1.0);
+    dwte[1] = buffer_copy(dwte[0]);
+    dwpe[1] = buffer_copy(dwpe[0]);
+    buffer before = buffer_copy(dwte[0]);
+    for (int i = 0; i < 2; i++)
+        run_kernel(kernels->embedding_backward,
+                   &(tide_embedding_backward_args){tokens.data, dout.data, dwte[i].data, dwpe[i].data, rows,
+                                                   LENGTH, width, VOCABULARY, dtype,
+                                                   i == 1 ? (size_t)padding + 1 : 0});
+    assert_memory_not_equal((float *)dwte[0].data + (size_t)padding * width,
+                            (float *)before.data + (size_t)padding * width, width * sizeof(float));
+    memcpy((float *)dwte[0].data + (size_t)padding * width, (float *)before.data + (size_t)padding * width,
+           width * sizeof(float));
+    assert_same_bits(dwte[1], dwte[0]);
+    assert_same_bits(dwpe[1], dwpe[0]);
+    for (int i = 0; i < 2; i++) {
+        buffer_free(dwte[i]);
+        buffer_free(dwpe[i]);
+    }
+    buffer_free(before);
+    buffer_free(tokens);
+    buffer_free(dout);
+}
+
+static void embedding_backward_leaves_a_padding_tokens_row_alone(void **state)
+{
+    (void)state;
+    for_each_configuration(check_padding);
 }
 
 /* Either gradient, without the other, has the bits that it has beside it. */
@@ -125,7 +165,7 @@ static void check_one_embedding_gradient(const tide_kernels *kernels, tide_dtype
     dwte[1] = buffer_copy(dwte[0]);
     dwpe[1] = buffer_copy(dwpe[0]);
     tide_embedding_backward_args args = {tokens.data, dout.data, dwte[0].data, dwpe[0].data, rows,
-                                         LENGTH,      width,     VOCABULARY,   dtype};
+                                         LENGTH,      width,     VOCABULARY,   dtype,        0};
     run_kernel(kernels->embedding_backward, &args);
     args.dwte = NULL;
     args.dwpe = dwpe[1].data;
@@ -423,7 +463,7 @@ static buffer sums_with(int threads, buffer in, buffer dout, const int32_t *toke
                                                 norm + WIDTH, ROWS, WIDTH, false, TIDE_DTYPE_BF16});
     run_kernel(kernels->embedding_backward,
                &(tide_embedding_backward_args){tokens, dout.data, dwte, dwte + VOCABULARY * WIDTH, ROWS,
-                                               LENGTH, WIDTH, VOCABULARY, TIDE_DTYPE_BF16});
+                                               LENGTH, WIDTH, VOCABULARY, TIDE_DTYPE_BF16, 0});
     buffer_free(din);
     return sums;
 }
@@ -452,6 +492,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_adds_token_and_position_or_takes_the_token_alone),
         cmocka_unit_test(embedding_backward_adds_rows_that_tokens_share),
+        cmocka_unit_test(embedding_backward_leaves_a_padding_tokens_row_alone),
         cmocka_unit_test(embedding_backward_makes_one_gradient_without_the_other),
         cmocka_unit_test(embedding_backward_leaves_unused_rows_alone),
         cmocka_unit_test(layer_norm_matches_float64_with_and_without_statistics),

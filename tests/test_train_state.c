@@ -152,6 +152,48 @@ static void gpt2s_keys_are_those_of_the_first_checkpoints(void **unused)
     assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS);
 }
 
+/* A config.json's padding token, and how the files' names are written, are there where they are not as in older checkpoints. */
+static void what_was_not_in_older_checkpoints_is_there_where_it_is_set(void **unused)
+{
+    (void)unused;
+    static const char *const of_families[] = {"gpt2", "llama"};
+    static const uint32_t rows[] = {1, 3, 999};
+    for (size_t f = 0; f < 2; f++) {
+        tide_train_state state = state_of(of_families[f], &ropes[TIDE_ROPE_PLAIN]);
+        state.model.names_otherwise = true;
+        for (size_t i = 0; i < 3; i++) {
+            state.model.padding_row = rows[i];
+            assert_comes_back(&state, of_families[f]);
+        }
+        json_t *object = to_json(&state);
+        assert_int_equal(json_integer_value(json_object_get(object, "model.pad_token_id")), 998);
+        assert_true(json_is_true(json_object_get(object, "model.names_otherwise")));
+        json_decref(object);
+    }
+}
+
+/* It is no other model by that: the run goes on, and says so. */
+static void another_padding_token_is_taken_and_named(void **unused)
+{
+    (void)unused;
+    static const struct {
+        uint32_t saved, current;
+        const char *line;
+    } cases[] = {{0, 3, "model.pad_token_id none -> 2"},
+                 {1, 0, "model.pad_token_id 0 -> none"},
+                 {1, 3, "model.pad_token_id 0 -> 2"}};
+    for (size_t i = 0; i < 3; i++) {
+        tide_train_state saved = state_of("llama", &ropes[TIDE_ROPE_PLAIN]), current = saved;
+        tide_train_changes changes;
+        saved.model.padding_row = cases[i].saved;
+        current.model.padding_row = cases[i].current;
+        saved.model.names_otherwise = true; /* which a run does not know before it has looked */
+        assert_int_equal(tide_train_state_compare(&saved, &current, "there", &changes), TIDE_OK);
+        assert_int_equal(changes.count, 1);
+        assert_string_equal(changes.lines[0], cases[i].line);
+    }
+}
+
 static void other_families_add_what_makes_their_model(void **unused)
 {
     (void)unused;
@@ -318,6 +360,10 @@ static void what_makes_no_model_is_refused(void **unused)
     assert_malformed(&scaled, "model.rope_factor", json_real(0), no_model);
     assert_malformed(&scaled, "model.rope_low_freq_factor", json_real(4.3), no_model);
     assert_malformed(&scaled, "model.rope_original_context", json_real(-1), no_model);
+    assert_malformed(&plain, "model.pad_token_id", json_integer(-1),
+                     "training state field \"model.pad_token_id\" is malformed");
+    assert_malformed(&plain, "model.names_otherwise", json_integer(1),
+                     "training state field \"model.names_otherwise\" is malformed");
 }
 
 static void a_field_that_is_not_known_is_refused_by_its_name(void **unused)
@@ -426,6 +472,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_of_every_family_comes_back_with_the_same_bits),
         cmocka_unit_test(gpt2s_keys_are_those_of_the_first_checkpoints),
+        cmocka_unit_test(what_was_not_in_older_checkpoints_is_there_where_it_is_set),
+        cmocka_unit_test(another_padding_token_is_taken_and_named),
         cmocka_unit_test(other_families_add_what_makes_their_model),
         cmocka_unit_test(another_model_is_refused_by_its_field),
         cmocka_unit_test(every_key_must_be_there_and_well_formed),

@@ -50,4 +50,9 @@ void tide_model_notes(const tide_model_config *config, FILE *out)
                 "need none\n",
                 config->window);
     dropout_note(config, out);
+    if (config->padding_row != 0)
+        fprintf(out,
+                "token %u is padding (pad_token_id): as in transformers its embedding gets no gradient from "
+                "inputs%s\n",
+                config->padding_row - 1, config->tied ? ", only from the head" : "");
 }

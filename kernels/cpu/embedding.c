@@ -68,9 +68,9 @@ LANES_INLINE void embed_backward_columns(const tide_embedding_backward_args *arg
     const size_t width = args->width;
     for (size_t row = 0; row < args->rows; row++) {
         const char *dout = (const char *)args->dout + row * width * tide_dtype_bytes(dtype);
-        if (args->dwte)
-            add_columns(args->dwte + token_row(args->tokens, row, args->vocabulary) * width, dout, begin, end,
-                        dtype);
+        const size_t token = token_row(args->tokens, row, args->vocabulary);
+        if (args->dwte && token + 1 != args->padding_row)
+            add_columns(args->dwte + token * width, dout, begin, end, dtype);
         if (args->dwpe)
             add_columns(args->dwpe + row % args->sequence_length * width, dout, begin, end, dtype);
     }

@@ -122,11 +122,11 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
 
 /* ---- backward: tokens ---- */
 
-/* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list. Returns its new
- * length. A warp looks at TILE_PER_WARP neighbours, so that rows come in order. */
+/* Step 1 for one tile, from row `begin` on: append the rows of this block's class to the list, but for those of `padding` (-1:
+ * no token). Returns its new length. A warp looks at TILE_PER_WARP neighbours, so that rows come in order. */
 template <typename Rows, typename Tokens, typename Counts>
 static __device__ __forceinline__ unsigned collect_tile(const int32_t *__restrict__ tokens, size_t begin, size_t rows,
-                                                        unsigned classes, unsigned listed, Rows &list_rows,
+                                                        unsigned classes, int32_t padding, unsigned listed, Rows &list_rows,
                                                         Tokens &list_tokens, Counts &counts)
 {
     const unsigned lane = threadIdx.x % WARP_LANES, warp = threadIdx.x / WARP_LANES;
@@ -136,6 +136,8 @@ static __device__ __forceinline__ unsigned collect_tile(const int32_t *__restric
     for (unsigned i = 0; i < TILE_PER_LANE; i++) {
         const size_t row = begin + warp * TILE_PER_WARP + i * WARP_LANES + lane;
         token[i] = row < rows ? tokens[row] : -1;
+        if (token[i] == padding)
+            token[i] = -1;
     }
 #pragma unroll
     for (unsigned i = 0; i < TILE_PER_LANE; i++) {
@@ -225,7 +227,7 @@ static __device__ __forceinline__ void add_to_token(const typename T::stored *__
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(THREADS)
     add_to_tokens(const int32_t *__restrict__ tokens, const typename T::stored *__restrict__ dout, float *dwte,
-                  size_t rows, size_t width, unsigned classes, unsigned slices)
+                  size_t rows, size_t width, unsigned classes, unsigned slices, int32_t padding)
 {
     TIDE_CUDA_SHARED(unsigned, list_rows, LIST);
     TIDE_CUDA_SHARED(int32_t, list_tokens, LIST);
@@ -235,7 +237,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (size_t begin = 0; begin < rows;) {
         unsigned listed = 0;
         for (; begin < rows && listed + TILE <= LIST; begin += TILE)
-            listed = collect_tile(tokens, begin, rows, classes, listed, list_rows, list_tokens, counts);
+            listed = collect_tile(tokens, begin, rows, classes, padding, listed, list_rows, list_tokens, counts);
         for (unsigned item = threadIdx.x / WARP_LANES; item < listed * here; item += WARPS)
             add_to_token<T, WHOLE>(dout, dwte, width, item / here, first_slice + item % here, listed, list_rows,
                                    list_tokens);
@@ -262,7 +264,8 @@ static tide_status backward_launch(void *stream, const tide_embedding_backward_a
     if (args->dwte)
         status = TIDE_CUDA_LAUNCH("embedding_backward tokens", (add_to_tokens<T, WHOLE>),
                                   dim3(classes, (slices + SLICES - 1) / SLICES), THREADS, stream, args->tokens, dout,
-                                  args->dwte, args->rows, args->width, classes, slices);
+                                  args->dwte, args->rows, args->width, classes, slices,
+                                  (int32_t)args->padding_row - 1);
     if (status != TIDE_OK || !args->dwpe)
         return status;
     return TIDE_CUDA_LAUNCH("embedding_backward positions", (add_to_positions<T, WHOLE>),

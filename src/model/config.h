@@ -52,6 +52,7 @@ typedef struct tide_model_config {
     /* Of config.json; presets have none of it. */
     uint32_t window; /* positions that some layer's attention sees at most; 0: all. Only sequences that fit into it are built */
     bool context_assumed; /* it has no field of `context`, which is transformers' default */
+    uint32_t padding_row; /* 1 + the token (pad_token_id) whose embedding gets no gradient from inputs; 0: none */
     double attention_dropout, residual_dropout, embedding_dropout; /* asked for, and not done */
     bool names_otherwise; /* set by whoever opens its weights: their names have the family's optional_prefix where `roles` have
                              none, or none where those have it */

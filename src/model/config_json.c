@@ -104,6 +104,20 @@ static tide_status read_rate(const json_t *item, const char *origin, const tide_
     return TIDE_OK;
 }
 
+/* As torch's Embedding takes its padding_idx: one below 0 counts from the vocabulary's end (-1 stands in old files). One outside
+ * the vocabulary, with which transformers builds no model, is no row's. */
+static tide_status read_token(const json_t *item, const char *origin, const tide_config_field *field,
+                              uint32_t vocabulary, uint32_t *row)
+{
+    const json_int_t found = json_integer_value(item), count = vocabulary;
+    if (!json_is_integer(item))
+        return tide_fail(TIDE_ERROR_CORRUPT, "model %s: field \"%s\" must be null or a whole number", origin,
+                         field->key);
+    if (found >= -count && found < count)
+        *row = (uint32_t)((found < 0 ? found + count : found) + 1);
+    return TIDE_OK;
+}
+
 static bool is_same_word(const char *found, const char *word)
 {
     return strcmp(found, word) == 0 || (strcmp(found, "swish") == 0 && strcmp(word, "silu") == 0);
@@ -145,6 +159,8 @@ static tide_status read_field(const json_t *root, const char *origin, const tide
         return read_real(item, origin, field, at);
     case TIDE_FIELD_RATE:
         return read_rate(item, origin, field, at);
+    case TIDE_FIELD_TOKEN: /* vocab_size is read before it */
+        return read_token(item, origin, field, config->vocab_size, at);
     case TIDE_FIELD_WORD:
         return read_word(item, origin, field->key, field->word);
     case TIDE_FIELD_NOTHING:
@@ -257,7 +273,7 @@ static bool is_written(const tide_config_field *field, const tide_family *family
     if (field->kind == TIDE_FIELD_RATE)
         return *(const double *)((const char *)&family->defaults + field->offset) != 0;
     return field->kind != TIDE_FIELD_NOTHING && field->kind != TIDE_FIELD_NO_COUNT &&
-           field->kind != TIDE_FIELD_NOT_FALSE;
+           field->kind != TIDE_FIELD_NOT_FALSE && field->kind != TIDE_FIELD_TOKEN;
 }
 
 /* NULL: no memory. */

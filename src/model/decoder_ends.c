@@ -62,6 +62,7 @@ void tide_decoder_embedding_backward(tide_decoder_tape *tape)
         .width = options->config.width,
         .vocabulary = options->config.vocab_size,
         .dtype = options->dtype,
+        .padding_row = options->config.padding_row,
     };
     tide_decoder_launch(tape, "embedding backward", options->kernels->embedding_backward, &args, sizeof args,
                         (double)tide_embedding_backward_flops(&args),

@@ -81,6 +81,7 @@ typedef enum tide_field_kind {
     TIDE_FIELD_NO_COUNT,  /* the same, or 0 */
     TIDE_FIELD_WINDOW,    /* config_window.h's; written as what means no window */
     TIDE_FIELD_RATE,      /* double at `offset`, 0 to 1: of dropout; written as 0, where absent it would be another */
+    TIDE_FIELD_TOKEN,     /* 1 + a token, uint32_t at `offset`; not written */
 } tide_field_kind;
 
 /* What of config.json says which layers' attention sees no more than a window of positions. */

@@ -55,7 +55,7 @@ static const tide_role_entry roles[] = {
      .init = TIDE_INIT_RULE_BIAS},
 };
 
-/* n_inner: null, or what complete() makes of it. */
+/* n_inner: null, or what complete() makes of it. pad_token_id is not read: transformers' wte has no padding_idx. */
 static const tide_config_field fields[] = {
     {.key = "activation_function", .kind = TIDE_FIELD_WORD, .word = "gelu_new"},
     {.key = "tie_word_embeddings", .kind = TIDE_FIELD_TRUE},

@@ -20,6 +20,7 @@ extern const tide_role_entry tide_llama_roles[TIDE_LLAMA_ROLES];
     {"intermediate_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, mlp_width), 1048576, NULL},           \
     {"max_position_embeddings", NULL, TIDE_FIELD_SIZE, false, offsetof(tide_model_config, context), 16777216, NULL},     \
     {"vocab_size", NULL, TIDE_FIELD_SIZE, true, offsetof(tide_model_config, vocab_size), 16777216, NULL},                \
+    {.key = "pad_token_id", .kind = TIDE_FIELD_TOKEN, .offset = offsetof(tide_model_config, padding_row)},               \
     {.key = "attention_dropout", .kind = TIDE_FIELD_RATE, .offset = offsetof(tide_model_config, attention_dropout)},     \
     {"rms_norm_eps", NULL, TIDE_FIELD_REAL, false, offsetof(tide_model_config, norm_epsilon), 0, NULL},                  \
     {"tie_word_embeddings", NULL, TIDE_FIELD_FLAG, false, offsetof(tide_model_config, tied), 0, NULL},                   \

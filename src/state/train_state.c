@@ -28,7 +28,7 @@
 #include <jansson.h>
 #endif
 
-typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, FLAG, DTYPE, FAMILY, ROPE, SCHEDULE } field_kind;
+typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, FLAG, DTYPE, FAMILY, ROPE, SCHEDULE, TOKEN } field_kind;
 
 /* What a resume does with a value that differs from the run's. */
 typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
@@ -95,6 +95,8 @@ static const state_field fields[] = {
     OWNED("model.rope_beta_fast", model.rope.beta_fast, REAL, IDENTITY, ONLY_YARN),
     OWNED("model.rope_beta_slow", model.rope.beta_slow, REAL, IDENTITY, ONLY_YARN),
     OWNED("model.rope_exact", model.rope.exact, FLAG, IDENTITY, ONLY_YARN),
+    LATER("model.names_otherwise", model.names_otherwise, FLAG, PROGRESS),
+    LATER("model.pad_token_id", model.padding_row, TOKEN, HYPERPARAMETER),
     FIELD("seed", seed, BITS64, IDENTITY),
     FIELD("data_fingerprint", data_fingerprint, BITS64, IDENTITY),
     FIELD("seq_len", seq_len, COUNT64, IDENTITY),
@@ -114,7 +116,6 @@ static const state_field fields[] = {
     OWNED("loss_scale", loss_scale, REAL, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_good_steps", loss_scale_good_steps, COUNT64, PROGRESS, ONLY_FP16),
     OWNED("loss_scale_fixed", loss_scale_fixed, REAL, HYPERPARAMETER, ONLY_FP16),
-    LATER("model.names_otherwise", model.names_otherwise, FLAG, PROGRESS),
     LATER("data_first_step", data_first_step, COUNT64, PROGRESS),
     LATER("schedule", schedule, SCHEDULE, HYPERPARAMETER),
     LATER("decay_steps", decay_steps, COUNT64, HYPERPARAMETER),
@@ -160,7 +161,7 @@ static uint64_t field_bits(const tide_train_state *state, const state_field *fie
 {
     const void *at = field_at(state, field);
     uint64_t bits = 0;
-    if (field->kind == COUNT32)
+    if (field->kind == COUNT32 || field->kind == TOKEN)
         return *(const uint32_t *)at;
     if (field->kind == DTYPE)
         return (uint64_t) * (const tide_dtype *)at;
@@ -224,6 +225,12 @@ static void field_text(const tide_train_state *state, const state_field *field, 
         return;
     case SCHEDULE:
         snprintf(text, VALUE_TEXT_BYTES, "%s", tide_lr_shape_name((tide_lr_shape)bits));
+        return;
+    case TOKEN: /* 1 + it, or 0 */
+        if (bits == 0)
+            snprintf(text, VALUE_TEXT_BYTES, "none");
+        else
+            snprintf(text, VALUE_TEXT_BYTES, "%" PRIu64, bits - 1);
         return;
     }
 }
@@ -291,7 +298,8 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
     for (size_t i = 0; i < FIELDS; i++) {
         const state_field *field = &fields[i];
         const bool exists =
-            field_exists(field, saved) || (field->kind == FAMILY && field_exists(field, current));
+            field_exists(field, saved) ||
+            (field->kind == FAMILY && field_exists(field, current));
         if (field->rule == PROGRESS || !exists || field_bits(saved, field) == field_bits(current, field))
             continue;
         if (field->rule == IDENTITY)
@@ -314,6 +322,8 @@ static json_t *field_to_json(const tide_train_state *state, const state_field *f
         return json_real(field_real(state, field));
     if (field->kind == COUNT64 || field->kind == COUNT32)
         return json_integer((json_int_t)bits);
+    if (field->kind == TOKEN)
+        return json_integer((json_int_t)bits - 1);
     if (field->kind == FLAG)
         return json_boolean(bits);
     field_text(state, field, text);
@@ -418,6 +428,9 @@ static bool field_from_json(const json_t *item, const state_field *field, tide_t
         return rope_from_text(json_string_value(item), (tide_rope_kind *)at);
     case SCHEDULE:
         return schedule_from_text(json_string_value(item), (tide_lr_shape *)at);
+    case TOKEN:
+        *(uint32_t *)at = (uint32_t)count + 1;
+        return json_is_integer(item) && count >= 0 && count < UINT32_MAX;
     }
     return false;
 }

@@ -136,6 +136,16 @@ CASES = (
     ("qwen3-yarn", 20, qwen3(2, 19, 16, 2, 21, 59, 80, head_dim=8, tie_word_embeddings=False, rope_theta=500.0,
                              rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 20,
                                            "beta_fast": 2.0, "beta_slow": 0.1}, torch_dtype="float32")),
+    # A padding token, whose embedding gets its gradient from a tied head only, or none; -1 counts from the end. eval() drops nothing.
+    ("llama-padding", 18, llama(1, 18, 3, 1, 22, 59, tie_word_embeddings=True, rope_theta=10000.0, pad_token_id=7,
+                                attention_dropout=0.1, torch_dtype="float32")),
+    ("qwen2-padding", 18, qwen2(1, 18, 3, 3, 22, 59, tie_word_embeddings=False, rope_theta=10000.0, pad_token_id=-1,
+                                torch_dtype="float32")),
+    # Windows of attention as long as the sequence, which hide nothing of it.
+    ("mistral-window", 20, mistral(1, 18, 3, 1, 22, 59, head_dim=8, tie_word_embeddings=True, rope_theta=10000.0,
+                                   sliding_window=20, torch_dtype="float32")),
+    ("qwen3-window", 20, qwen3(1, 18, 3, 1, 22, 59, head_dim=8, tie_word_embeddings=False, rope_theta=10000.0,
+                               use_sliding_window=True, sliding_window=20, max_window_layers=0, torch_dtype="float32")),
 )
 
 
@@ -265,7 +275,10 @@ def formulation(fields, p, inputs, targets):
             y = torch.cat((a * cosine - b * sine, b * cosine + a * sine), -1)
         return y
 
-    x = p["model.embed_tokens.weight"][inputs]
+    embedding, padding = p["model.embed_tokens.weight"], fields.get("pad_token_id")
+    x = embedding[inputs]
+    if padding is not None:  # no gradient of such inputs
+        x = torch.where((inputs == padding % fields["vocab_size"])[..., None], embedding.detach()[inputs], x)
     future = torch.ones(length, length, dtype=torch.bool).triu(1)
     for i in range(fields["num_hidden_layers"]):
         layer = f"model.layers.{i}."
@@ -297,6 +310,7 @@ def write_case(file, name, seq_len, fields):
     text = json.dumps(fields, indent=2)
     model, params = make_model(text)
     inputs, targets = make_batch(seq_len, fields["vocab_size"])
+    assert fields.get("pad_token_id") is None or (inputs == fields["pad_token_id"] % fields["vocab_size"]).any(), name
     losses, norms, gradients = train(model, params, inputs, targets)
     apart = (0, 0)
     if fields["model_type"] != "gpt2":
