@@ -178,12 +178,27 @@ def rounded(tensors, dtype):
     return {name: (dtype, shape, encode(dtype, decode(had, content))) for name, (had, shape, content) in tensors.items()}
 
 
+def without(tensors, prefix="model."):
+    """As an embedding model's files have them: the base model's names alone. The head is none of it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def head_alone(tensors, embedding="model.embed_tokens.weight"):
+    """As safetensors' save_model keeps one of two names: the first by its letters."""
+    return {**{name: tensor for name, tensor in tensors.items() if name != embedding}, "lm_head.weight": tensors[embedding]}
+
+
 def families(bench):
     """Two steps that change nothing, out, in and out again."""
     gpt2 = tensors_of(gpt2_config(), ["F32"])
     mask = {f"transformer.h.{layer}.attn.bias": ("F32", [1, 1, 4, 4], bytes(64)) for layer in range(LAYERS)}
     tied = llama_config("llama", tie_word_embeddings=True)
     tied_tensors = tensors_of(tied, ["BF16"])
+    llamas = {"llama": {}, "mistral": {"sliding_window": None}, "qwen2": {}, "qwen3": {}}
+    alone = [(f"{kind}, tied, with its head alone", config := llama_config(kind, tie_word_embeddings=True, **more),
+              head_alone(tensors_of(config, ["BF16"])), None, "bf16", 2 * (kind == "qwen2")) for kind, more in llamas.items()]
+    bare = [(f"{kind} without model. in front", config := llama_config(kind, tie_word_embeddings=kind != "llama", **more),
+             without(tensors_of(config, ["BF16"])), None, "bf16", 2 * (kind == "qwen3")) for kind, more in llamas.items()]
     cases = (
         ("llama", llama_config("llama"), None, ["BF16"], "bf16", 0),
         ("llama, tied", tied, None, ["F16", "BF16", "F32"], "bf16", 3),
@@ -195,13 +210,18 @@ def families(bench):
         ("gpt2", gpt2_config(), gpt2, None, "fp32", 0),
         ("gpt2 with prefix and masks", gpt2_config(), {**{"transformer." + name: tensor for name, tensor in gpt2.items()}, **mask}, None,
          "bf16", 2),
+        ("gpt2 with its head alone", gpt2_config(), head_alone(gpt2, "wte.weight"), None, "fp32", 0),
+        *alone, *bare,
+        ("qwen3, tied, without model. and with its head alone", alone[3][1], without(alone[3][2]), None, "bf16", 0),
     )
     for number, (name, config, given, dtypes, dtype, shards) in enumerate(cases):
         model, saved, out, again = (bench.folder / f"{part}-{number}" for part in ("hf", "saved", "out", "again"))
         folder_write(model, config, given or tensors_of(config, dtypes), shards)
         mine = given if name == "gpt2" else tensors_of(config, dtypes or (["F32"] if "gpt2" in name else ["BF16"]))
         expected = rounded(mine, dtype.upper().replace("FP", "F"))
-        if "with prefix" in name:  # the names that came in
+        if "without model." in name:  # the names that came in
+            expected = without(expected)
+        if "with prefix" in name:
             expected = {"transformer." + key: tensor for key, tensor in expected.items()}
         run = bench.run(*train(bench, model, "--dtype", dtype, *STILL, "--checkpoint", saved, "--export", out))
         bench.tap.ok(run.status == 0 and f"begins with the weights in {model}\n" in run.out and f"exported {out} in " in run.out and
@@ -247,6 +267,106 @@ def defaults(bench):
     for folder, length in ((model, 4096), (model / "config.json", 8192)):
         run = bench.run("--model", folder, "--device", "null", *MACHINE, "--steps", 1, "--batch-tokens", 8192, "--recompute", "all")
         bench.tap.ok(run.status == 0 and f" of {length} in " in run.out, f"a sequence of {length} where none is given", run)
+
+
+def plan_command(bench, model, length, *options):
+    return [bench.program, "plan", *map(str, ("--model", model, *MACHINE, "--seq-len", length, "--batch-tokens", 4 * length,
+                                              "--chunk-size", "256KiB", *options))]
+
+
+def plan(bench, model, *options):
+    return Run(plan_command(bench, model, 32, *options))
+
+
+def names_kept(bench):
+    """Who goes on from a checkpoint knows which names the folder had, without the folder's weights."""
+    config = llama_config("qwen3", tie_word_embeddings=True)
+    tensors = without(tensors_of(config, ["BF16"]))
+    model, saved, other, out = (bench.folder / f"bare-{part}" for part in ("hf", "saved", "other", "out"))
+    folder_write(model, config, tensors)
+    bench.run(*train(bench, model, "--checkpoint", saved))
+    (model / "model.safetensors").unlink()
+    run = bench.run(*train(bench, model, "--steps", 3, "--checkpoint", other, "--resume-from", saved / "step-2", "--export", out))
+    again = Run(export(bench, other, bench.folder / "bare-again"))
+    bench.tap.ok(run.status == 0 and again.status == 0 and "names" not in run.out and
+                 folder_read(out).keys() == folder_read(bench.folder / "bare-again").keys() == tensors.keys(),
+                 "a run that goes on exports the names that came in", run)
+
+
+def notes(bench):
+    """What a config.json leaves out, or asks for and does not get, is told in the heads of a run and of a plan; else nothing is."""
+    llama, mistral = tensors_of(llama_config("llama"), ["BF16"]), {"model_type": "mistral"}
+    dropped, absent, window, padding = "tidepool trains without", "has no ", "sliding window", "is padding"
+    cases = (
+        ("a llama of today", {"pad_token_id": None, "attention_dropout": 0.0}, ()),
+        ("dropout", {"attention_dropout": 0.1},
+         ("transformers would train this model with dropout (attention_dropout 0.1); tidepool trains without",)),
+        ("no positions, llama", {"max_position_embeddings": None},
+         ("config.json has no max_position_embeddings: it is 2048, transformers' default for llama",)),
+        ("no positions, mistral", {**mistral, "sliding_window": None, "max_position_embeddings": None},
+         ("config.json has no max_position_embeddings: it is 131072, transformers' default for mistral",)),
+        ("a window", {**mistral, "sliding_window": 32},
+         ("attention has a sliding window of 32 positions: sequences are at most that long, which need none",)),
+        ("a padding token", {"pad_token_id": 65},
+         ("token 65 is padding (pad_token_id): as in transformers its embedding gets no gradient from inputs",)),
+    )
+    for number, (what, changes, lines) in enumerate(cases):
+        config = {key: value for key, value in {**llama_config("llama"), **changes}.items()
+                  if value is not None or key == "sliding_window"}
+        model = folder_write(bench.folder / f"notes-{number}", config, llama)
+        for run in (bench.run(*train(bench, model, "--steps", 1)), plan(bench, model), plan(bench, model, "--host-memory", "1MiB")):
+            told = [line for line in run.out.splitlines() if any(part in line for part in (dropped, absent, window, padding))]
+            bench.tap.ok(run.status in (0, 1) and run.err == "" and tuple(told) == lines, f"{what}: the head says it", run)
+    tied = llama_config("qwen2", tie_word_embeddings=True, pad_token_id=-1)
+    run = plan(bench, folder_write(bench.folder / "notes-tied", tied, {}))
+    bench.tap.ok(f"token {VOCABULARY - 1} is padding (pad_token_id): as in transformers its embedding gets no gradient from inputs, "
+                 "only from the head\n" in run.out, "a padding token of a tied model, from the vocabulary's end", run)
+    gpt2 = {key: value for key, value in gpt2_config().items() if key != "n_positions"}
+    run = plan(bench, folder_write(bench.folder / "notes-gpt2", {**gpt2, "embd_pdrop": 0, "pad_token_id": 3}, {}))
+    bench.tap.ok("dropout (attn_pdrop 0.1, resid_pdrop 0.1); tidepool trains without\n" in run.out and padding not in run.out and
+                 "config.json has no n_positions: it is 1024, transformers' default for gpt2\n" in run.out, "gpt2's own defaults", run)
+    out = bench.folder / "notes-made"
+    bench.run(*train(bench, "gpt2-nano", "--steps", 1, "--export", out))
+    bench.tap.ok(dropped not in plan(bench, out).out, "what was made without dropout asks for none")
+
+
+def windows(bench):
+    """Sequences that fit into a sliding window need none."""
+    config = llama_config("mistral", sliding_window=32)
+    model = folder_write(bench.folder / "window", config, tensors_of(config, ["BF16"]))
+    out = bench.folder / "window-out"
+    run = bench.run(*train(bench, model, *STILL, "--export", out))
+    bench.tap.ok(run.status == 0 and contents(out)["config.json"] == (model / "config.json").read_bytes().replace(b"float32", b"bfloat16"),
+                 "a sequence of the window's length is trained on, and the window goes out again", run)
+    refused = (r"sequence length 33: the model's attention has a sliding window of 32 positions, only sequences of 32 and less, which need "
+               "none, are built")
+    longer = [33 if word == 32 else 132 if word == 128 else word for word in train(bench, model)]
+    one_line(bench, "one that is longer", 2, refused, *longer)
+    one_line(bench, "one that is longer, planned", 2, refused, command=plan_command(bench, model, 33))
+    for source in (model, model / "config.json"):
+        run = bench.run("--model", source, "--device", "null", *MACHINE, "--steps", 1, "--chunk-size", "256KiB")
+        bench.tap.ok(run.status == 0 and " of 32 in " in run.out, "where none is given it is the window", run)
+
+
+def paddings(bench):
+    """A token that pads has the embedding that it came with, but for a tied head's gradient."""
+    token = ord("e")
+    for tied in (False, True):
+        for pad in (None, token):
+            config = llama_config("llama", tie_word_embeddings=tied, pad_token_id=pad)
+            model, out = (bench.folder / f"{part}-{tied}-{pad}" for part in ("pads", "padded"))
+            folder_write(model, config, tensors_of(config, ["F32"]))
+            run = bench.run(*train(bench, model, "--lr", "1e-2", "--dtype", "fp32", "--export", out))
+            rows = [folder_read(folder)["model.embed_tokens.weight"][2] for folder in (model, out)]
+            row_bytes = WIDTH * ELEMENT_BYTES["F32"]
+            moved = [rows[0][at * row_bytes:][:row_bytes] != rows[1][at * row_bytes:][:row_bytes] for at in (token, ord("t"))]
+            bench.tap.ok(run.status == 0 and moved == [tied or pad is None, True],
+                         f"padding {pad}, {'a tied head' if tied else 'a head of its own'}: its row {'moves' if moved[0] else 'stays'}", run)
+    saved = bench.folder / "padding-saved"
+    bench.run(*train(bench, bench.folder / "pads-False-None", "--checkpoint", saved))
+    run = bench.run(*train(bench, bench.folder / f"pads-False-{token}", "--checkpoint", saved, "--resume", "--steps", 3))
+    bench.tap.ok(run.status == 0 and f"changed since: model.pad_token_id none -> {token}\n" in run.out,
+                 "a checkpoint from before it was named goes on, and the run says so", run)
 
 
 def exports(bench):
@@ -374,6 +494,15 @@ def refused_folders(bench):
          index(lambda places: places.update({"lm_head.weight": next(file for file in places.values() if file != places["lm_head.weight"])}))),
         ("a shard that is missing", "model-00002-of-00002", index(lambda places: None, "model-00002-of-00002.safetensors")),
         ("another vocabulary", "embed_tokens", changed(vocab_size=300)),
+        ("names with model. in front and one without", r"layers.1.mlp.up_proj.weight has no model. in front and others have it",
+         with_tensors({key.removeprefix("model.") if key == name else key: tensor for key, tensor in sound.items()}, 2)),
+        ("names without and one with", r"layers.1.mlp.up_proj.weight has model. in front and others have none",
+         with_tensors({key if key == name else key.removeprefix("model."): tensor for key, tensor in sound.items()})),
+        ("a tied model with neither head nor embedding", "embed_tokens.weight of shape .* is missing", lambda at: folder_write(
+            at, {**config, "tie_word_embeddings": True}, {key: tensor for key, tensor in sound.items() if "embed" not in key and "lm_head" not in key})),
+        ("a head alone where it is not tied", "embed_tokens.weight of shape .* is missing", with_tensors(head_alone(sound))),
+        ("a sliding window of no known size", "layer_types", changed(model_type="qwen2", use_sliding_window=False,
+                                                                     layer_types=["full_attention", "sliding_attention"])),
         ("a tied head of other values", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(encode("BF16", values_of("x", VOCABULARY * WIDTH)))),
         ("one whose last value is another", "lm_head.weight has other values than model.embed_tokens.weight", tied_to(same[:-1] + b"\x7b")),
         ("one of another shape", r"lm_head.weight has shape \[1, 1\]", tied_to(b"\0\0", [1, 1])),
@@ -550,6 +679,10 @@ def main(program):
     try:
         families(bench)
         defaults(bench)
+        names_kept(bench)
+        notes(bench)
+        windows(bench)
+        paddings(bench)
         exports(bench)
         kept(bench)
         refused_folders(bench)

@@ -12,7 +12,11 @@ Of each family transformers makes a folder with the real layout: an index, four 
                   transformers' own bf16 is away from it
     loss          the loss and the gradient's norm of a step over those weights, ours against transformers': 1e-5
     again         the BF16 export imported once more, a step that changes nothing, exported: every file the same bytes
-    unchanged     the first folder imported, a step that changes nothing, exported: every tensor the same bits
+    unchanged     the first folder imported, a step that changes nothing, exported: every tensor the same bits and name
+    layouts       the same values under names without the base model's prefix, and, of a tied model, under the head's name alone, as
+                  safetensors' save_model has them: imported and exported, transformers loads either with the same logits
+
+Llama and Qwen2 have a padding token, which the text has: its embedding's gradient is in the norm of `loss`.
 
 The result is appended to RESULT.md as a table. Ends with "N passed, N failed".
 """
@@ -27,6 +31,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors import safe_open
+from safetensors.torch import save_file, save_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 transformers.logging.disable_progress_bar()
@@ -34,17 +39,18 @@ transformers.logging.disable_progress_bar()
 TEXT = "the folder that was read is the folder that is written, bit by bit and byte by byte. " * 400
 LAYERS, WIDTH, VOCABULARY, POSITIONS, LENGTH = 4, 256, 1000, 128, 64
 NOTHING = "1e-60"  # a learning rate that is 0 in fp32
+PADDING = ord("e")
 
 COMMON = dict(vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=704, num_hidden_layers=LAYERS,
               num_attention_heads=8, max_position_embeddings=POSITIONS)
 FAMILIES = {
     "gpt2": lambda: transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=POSITIONS, n_embd=WIDTH, n_layer=LAYERS, n_head=8,
                                             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0),
-    "llama": lambda: transformers.LlamaConfig(**COMMON, num_key_value_heads=2, tie_word_embeddings=True, rope_parameters={
+    "llama": lambda: transformers.LlamaConfig(**COMMON, num_key_value_heads=2, tie_word_embeddings=True, pad_token_id=PADDING, rope_parameters={
         "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32}),
     "mistral": lambda: transformers.MistralConfig(**COMMON, num_key_value_heads=4, sliding_window=None),
-    "qwen2": lambda: transformers.Qwen2Config(**COMMON, num_key_value_heads=1),
+    "qwen2": lambda: transformers.Qwen2Config(**COMMON, num_key_value_heads=1, pad_token_id=PADDING),
     "qwen3": lambda: transformers.Qwen3Config(**COMMON, num_key_value_heads=4, head_dim=48),
 }
 
@@ -153,9 +159,28 @@ class Check:
     def unchanged(self, begin):
         self.train(begin, "--steps", 1, "--lr", NOTHING, "--export", self.folder / "unchanged")
         before, after = tensors(begin), tensors(self.folder / "unchanged")
-        prefix = "transformer." if any(name.startswith("transformer.") for name in before) else ""
-        same = all(torch.equal(before[prefix + name if prefix + name in before else name], values) for name, values in after.items())
-        self.row("no step, the same bits", same and len(before) == len(after), f"{len(after)} tensors")
+        same = before.keys() == after.keys() and all(torch.equal(before[name], values) for name, values in after.items())
+        self.row("no step, the same bits", same, f"{len(after)} tensors")
+
+    def layout(self, begin, what, save, tokens):
+        folder, out = (self.folder / f"{what} {part}" for part in ("in", "out"))
+        folder.mkdir()
+        shutil.copy(begin / "config.json", folder)
+        save(folder / "model.safetensors")
+        self.train(folder, "--steps", 1, "--lr", NOTHING, "--export", out)
+        logits = [truth(path, tokens, torch.float32) for path in (begin, folder, out)]
+        self.row(what, all(np.array_equal(logits[0], others) for others in logits[1:]), f"{len(tensors(folder))} tensors")
+        return tensors(folder).keys(), tensors(out).keys()
+
+    def layouts(self, begin, tokens):
+        prefix = "transformer." if self.family == "gpt2" else "model."
+        bare = {name.removeprefix(prefix): values for name, values in tensors(begin).items()}
+        came, went = self.layout(begin, "names without a prefix", lambda path: save_file(bare, path, {"format": "pt"}), tokens)
+        self.row("their names", came == went and not any(name.startswith(prefix) for name in went), f"{len(went)} tensors")
+        model = transformers.AutoModelForCausalLM.from_pretrained(begin, dtype=torch.bfloat16)
+        if model.config.tie_word_embeddings:
+            came, _ = self.layout(begin, "the head alone", lambda path: save_model(model, str(path), {"format": "pt"}), tokens)
+            self.row("its name", "lm_head.weight" in came and not any("embed" in name or "wte" in name for name in came), "no embedding")
 
     def all(self):
         begin, out, wide = self.folder / "begin", self.folder / "out", self.folder / "wide"
@@ -173,6 +198,7 @@ class Check:
         self.loss(wide)
         self.again(out)
         self.unchanged(begin)
+        self.layouts(begin, tokens)
 
 
 def main():
