@@ -28,7 +28,18 @@
 #include <jansson.h>
 #endif
 
-typedef enum field_kind { COUNT64, COUNT32, BITS64, REAL, FLAG, DTYPE, FAMILY, ROPE, SCHEDULE, TOKEN } field_kind;
+typedef enum field_kind {
+    COUNT64,
+    COUNT32,
+    BITS64,
+    REAL,
+    FLAG,
+    DTYPE,
+    FAMILY,
+    ROPE,
+    SCHEDULE,
+    TOKEN
+} field_kind;
 
 /* What a resume does with a value that differs from the run's. */
 typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
@@ -298,8 +309,7 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
     for (size_t i = 0; i < FIELDS; i++) {
         const state_field *field = &fields[i];
         const bool exists =
-            field_exists(field, saved) ||
-            (field->kind == FAMILY && field_exists(field, current));
+            field_exists(field, saved) || (field->kind == FAMILY && field_exists(field, current));
         if (field->rule == PROGRESS || !exists || field_bits(saved, field) == field_bits(current, field))
             continue;
         if (field->rule == IDENTITY)
