@@ -92,7 +92,7 @@ void tide_platform_clock_free(tide_platform_clock *clock); /* NULL: nothing */
 /* The machine for a null device; the clock must stay as long as that plays on it. */
 tide_device_options tide_platform_clock_machine(const tide_platform_clock *clock);
 
-/* Of the kernels asked for so far: seconds, and of these those of kernels that had been measured as they are. */
+/* Of the compute stream's kernels asked for so far: seconds, and of these those of kernels that had been measured as they are. */
 typedef struct tide_platform_known {
     double seconds, measured_seconds;
 } tide_platform_known;
