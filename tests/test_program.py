@@ -202,6 +202,18 @@ def usage_errors(bench):
     run = Run([bench.program, "info", "--json"])
     bench.tap.ok(run.status == 0 and json.loads(run.out)["machine"]["processors"] > 0 and
                  "dormant_bytes" in json.loads(run.out)["machine"], "info --json is JSON", run)
+    instructions_held(bench, json.loads(run.out)["built_with"]["onednn"])
+
+
+def instructions_held(bench, onednn):
+    """What holds oneDNN to an instruction set holds the other kernels to it."""
+    if not onednn:
+        bench.tap.skip("instructions that are held", "no oneDNN in this build")
+        return
+    for most, kernels in (("SSE41", {"portable"}), ("AVX2", {"avx2", "portable"})):
+        run = Run(["env", f"ONEDNN_MAX_CPU_ISA={most}", bench.program, "info", "--json", "--device", "host"])
+        told = json.loads(run.out)["kernels"]
+        bench.tap.ok(told["instructions"] in kernels and told["matmul_isa"] in kernels, f"kernels held to {most}", run)
 
 
 def data_errors(bench):

@@ -47,7 +47,9 @@ const tide_page tide_info_page = {
                 "1\ta failure; one line on standard error tells it\n"
                 "2\ta command line that makes no sense; one line on standard error says what would",
     .environment =
-        "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for first",
+        "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for first\n"
+        "ONEDNN_MAX_CPU_ISA\tthe widest instructions that kernels on the CPU use, oneDNN's and the others: "
+        "`SSE41`, `AVX2`, `AVX512_CORE`, `AVX512_CORE_BF16` ...; where oneDNN is built in",
     .examples = "    tidepool info\n\n"
                 "For a program:\n\n"
                 "    tidepool info --json --device host",

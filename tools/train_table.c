@@ -175,6 +175,7 @@ const tide_page tide_train_page = {
     .environment =
         "TIDEPOOL_MODULES\ta folder in which the CUDA module, libtidepool_cuda.so, is looked for first\n"
         "XDG_CACHE_HOME\twhere measured machines are kept; see tidepool-plan(1)\n"
+        "ONEDNN_MAX_CPU_ISA\tthe widest instructions that kernels on the CPU use; see tidepool-info(1)\n"
         "TIDEPOOL_LOG\tmatmul: tell on standard error which algorithm a GPU takes for each product",
     .files = "DIR/step-N/\ta checkpoint after step N, in the folder of --checkpoint: model.safetensors holds "
              "the params, "

@@ -38,9 +38,19 @@ const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa)
     return isa == TIDE_CPU_ISA_PORTABLE ? &tide_cpu_variant_portable : NULL;
 }
 
+/* A user who holds oneDNN to an instruction set (ONEDNN_MAX_CPU_ISA) holds the other kernels to it, too. */
+static tide_cpu_isa most_isa(void)
+{
+#if TIDE_HAVE_ONEDNN
+    return tide_onednn_most_isa();
+#else
+    return TIDE_CPU_ISA_AVX512;
+#endif
+}
+
 static tide_cpu_isa best_isa(void)
 {
-    for (tide_cpu_isa isa = TIDE_CPU_ISA_AVX512; isa > TIDE_CPU_ISA_PORTABLE; isa--)
+    for (tide_cpu_isa isa = most_isa(); isa > TIDE_CPU_ISA_PORTABLE; isa--)
         if (tide_cpu_variant_get(isa))
             return isa;
     return TIDE_CPU_ISA_PORTABLE;

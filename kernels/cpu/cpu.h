@@ -2,8 +2,8 @@
  *
  * Every file of this folder but cpu.c, team.c and matmul_onednn.c is compiled once for each instruction set
  * ("variant"): AVX-512, AVX2 with FMA, and portable, whatever the compiler's baseline is. The build passes
- * TIDE_CPU_VARIANT and the code names its kernels VARIANT(gelu), so that the three live side by side. At run
- * time the best one that the machine has is the table; tests ask for each.
+ * TIDE_CPU_VARIANT and the code names its kernels VARIANT(gelu), so that the three live side by side. At run time the table is
+ * the best one that the machine has, within what ONEDNN_MAX_CPU_ISA holds oneDNN to; tests ask for each.
  *
  * The variants differ in vector width (lanes.h), so sums over a row may differ in their last bits between
  * them. Where DESIGN.md asks for the same bits from any machine (AdamW, norms, rounding) the code fixes its
@@ -50,10 +50,10 @@ typedef struct tide_cpu_variant {
     void (*place)(const tide_place_args *args); /* likewise, with the caller's team */
 } tide_cpu_variant;
 
-/* A variant, or NULL when this machine or this build does not have it. */
+/* A variant, or NULL when this machine or this build does not have it; whatever oneDNN is held to. */
 const tide_cpu_variant *tide_cpu_variant_get(tide_cpu_isa isa);
 
-/* The best variant of this machine. Never NULL. */
+/* The best variant of this machine, no wider than what oneDNN is held to. Never NULL. */
 const tide_cpu_variant *tide_cpu_variant_best(void);
 
 #endif

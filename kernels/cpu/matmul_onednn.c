@@ -53,6 +53,13 @@ static bool isa_has(dnnl_cpu_isa_t isa)
     return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
 }
 
+tide_cpu_isa tide_onednn_most_isa(void)
+{
+    if (isa_has(dnnl_cpu_isa_avx512_core))
+        return TIDE_CPU_ISA_AVX512;
+    return isa_has(dnnl_cpu_isa_avx2) ? TIDE_CPU_ISA_AVX2 : TIDE_CPU_ISA_PORTABLE;
+}
+
 /* The library has instructions that make it the better choice; see above. */
 static bool library_wanted(tide_dtype in_dtype)
 {

@@ -2,8 +2,7 @@
 #ifndef TIDEPOOL_KERNELS_CPU_MATMUL_ONEDNN_H
 #define TIDEPOOL_KERNELS_CPU_MATMUL_ONEDNN_H
 
-#include "kernels/kernels.h"
-#include "tide_config.h"
+#include "kernels/cpu/cpu.h"
 
 /* As the table's matmul_prepare, for a shape that keeps its rules. *workspace_bytes is set if oneDNN takes the product and
  * stays as it is if it declines: a matter of shape and machine alone. */
@@ -11,6 +10,9 @@ tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace
 
 /* The table's matmul, but that a product that was declined is left to the caller: OK, *declined, nothing done. */
 tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined);
+
+/* The widest variant within what oneDNN works with: the machine's, or less where ONEDNN_MAX_CPU_ISA says so. */
+tide_cpu_isa tide_onednn_most_isa(void);
 
 /* Drop every prepared product. */
 void tide_onednn_forget(void);
