@@ -1,8 +1,8 @@
 #!/bin/sh
 # What is too long for every change: the whole product of settings for bit-identity (bf16 and fp32), 50 kills, predictions against
 # real steps and memory, long fuzzing, adversarial delays, faults of CUDA, the random tests of manager and pool at length, the GPU's
-# kernels compiled for every architecture, and all cases of what tools/test.sh thins under sanitizers. Writes a dated result into
-# docs/measurements/.
+# kernels compiled for every architecture, all cases of what tools/test.sh thins under sanitizers, and the suite under each condition
+# of tools/conditions.sh. Writes a dated result into docs/measurements/.
 #
 # usage: tools/campaign.sh [--quick] [--only PART,...] [ROUNDS-OF-FUZZING]      default 1000000
 # TIDE_OLD_PROGRAM=FILE: another build of the program, an older one; every result is compared with its own (compare_programs.py).
@@ -22,7 +22,7 @@ quick=""
 only=""
 [ "${1:-}" != --only ] || { only=,${2:-}, ; shift $(($# > 1 ? 2 : 1)); }
 known="identity crashes files delays programs plan_check program_plan forecast manager_random architectures gpu_check on_cuda
-    cuda_faults pool_random pool_mixed fuzz_files fuzz_traces"
+    cuda_faults pool_random pool_mixed fuzz_files fuzz_traces conditions"
 for part in $(echo "$only" | tr , ' '); do
     echo "$part" | grep -qxE "$(echo $known | tr ' ' '|')|sanitized_[a-z0-9_]+|threads_[a-z0-9_]+" ||
         { echo "tools/campaign.sh: no part $part ($(echo $known), sanitized_TEST, threads_TEST)" >&2; exit 2; }
@@ -37,11 +37,14 @@ if [ -z "$quick" ]; then
         trainer_bits trainer_faults trainer_frozen trainer_golden trainer_vocabulary trainer_weights gpt2 family_golden"
     on_cpu="kernels_pointwise kernels_norms kernels_rms_norm kernels_rope kernels_loss kernels_attention kernels_attention_groups
         kernels_attention_documents kernels_large adam"
+    conditions="" conditions_build=$build-conditions conditions_targets=all
     result=docs/measurements/campaign$([ -z "$only" ] || echo -parts)-$(date -u +%Y-%m-%d).md
     TIDE_TEST_ALL=1; export TIDE_TEST_ALL
 else
     whole="" compared="--first 2" sequences="500 1000" mixtures="1 1000" stories="100 1000000" fuzz_rounds=${1:-1000} architectures=ptx90
     sanitized=trainer_faults on_cpu=adam result=$build/campaign.md
+    conditions="--only isa_SSE41,slow_disk --tests ^(trainer|checkpoint)$" conditions_build=$build
+    conditions_targets="tests/test_trainer tests/test_checkpoint"
 fi
 
 wants() { # PATTERN of parts' names
@@ -143,6 +146,10 @@ if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh has run the 
         run "threads_$name" env OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_$name"
     done
 fi
+if wants conditions; then
+    build_in "$conditions_build" -Dgpu_architectures=ptx90 -- $conditions_targets
+    run conditions env -u TIDE_TEST_ALL tools/conditions.sh $conditions "$conditions_build"
+fi
 for name in $(echo "$only" | tr , ' '); do
     grep -q "^| $name[ (]" "$build/rows" || { echo "tools/campaign.sh: $name does not run here, or not so" >&2; total_failed=$((total_failed + 1)); }
 done
@@ -155,6 +162,7 @@ done
     echo "|---|---:|---:|---:|---:|"
     cat "$build/rows"
     echo
+    ! wants conditions || { grep '^|' "$build/conditions.tap"; echo; }
     "$program" info | sed 's/^/    /'
 } >"$result"
 echo "written to $result"

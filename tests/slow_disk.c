@@ -1,0 +1,61 @@
+/* A slow disk, for a whole process (LD_PRELOAD): each write to a regular file takes 2 ms more, each fsync 50 ms. tools/conditions.sh
+ * runs the suite beneath it: no result may hang on when a byte reaches a file. What the C library writes for itself (stdio)
+ * does not come by here. */
+#undef _FILE_OFFSET_BITS /* pwrite and pwrite64 are both to be defined here */
+#include <errno.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { WRITE_NS = 2000000, SYNC_NS = 50000000 };
+
+#define EXPORTED __attribute__((visibility("default")))
+
+/* A signal does not shorten it, nor does the caller see of it in errno. */
+static void wait_ns(long duration_ns)
+{
+    const int before = errno;
+    struct timespec left = {.tv_nsec = duration_ns};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+    errno = before;
+}
+
+static void wait_for_file(int descriptor)
+{
+    const int before = errno;
+    struct stat about;
+    if (fstat(descriptor, &about) == 0 && S_ISREG(about.st_mode))
+        wait_ns(WRITE_NS);
+    errno = before;
+}
+
+EXPORTED ssize_t write(int descriptor, const void *bytes, size_t count)
+{
+    wait_for_file(descriptor);
+    return syscall(SYS_write, descriptor, bytes, count);
+}
+
+EXPORTED ssize_t pwrite64(int descriptor, const void *bytes, size_t count, off64_t at)
+{
+    wait_for_file(descriptor);
+    return syscall(SYS_pwrite64, descriptor, bytes, count, at);
+}
+
+EXPORTED ssize_t pwrite(int descriptor, const void *bytes, size_t count, off_t at)
+{
+    return pwrite64(descriptor, bytes, count, at);
+}
+
+EXPORTED int fsync(int descriptor)
+{
+    wait_ns(SYNC_NS);
+    return (int)syscall(SYS_fsync, descriptor);
+}
+
+EXPORTED int fdatasync(int descriptor)
+{
+    wait_ns(SYNC_NS);
+    return (int)syscall(SYS_fdatasync, descriptor);
+}
