@@ -38,7 +38,8 @@ OVERHEAD_BYTES = 64 * MIB
 # Machines for the null device.
 MACHINES = Path(__file__).parent / "machines"
 MACHINE = ("--machine", MACHINES / "small.json")
-TIMEOUT_S = 60
+# What hangs, hangs longer: a run that saves 120 times on a slow disk takes minutes.
+TIMEOUT_S = 240
 
 
 class Tap:
