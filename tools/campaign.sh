@@ -140,9 +140,9 @@ run fuzz_files env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-
 run fuzz_traces env FUZZ_ROUNDS="$fuzz_rounds" CMOCKA_MESSAGE_OUTPUT=TAP "$build-sanitize/tests/fuzz_traces"
 if [ -z "$quick" ] && wants 'threads_[a-z_]+'; then # tools/test.sh has run the slice of it
     build_in "$build-threads" -Db_sanitize=thread -Db_lundef=false -Djemalloc=disabled -Doptimization=1 \
-        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_mixed tests/test_pool_random \
+        '-Dgpu_architectures=[]' -- tests/test_pool tests/test_pool_faults tests/test_pool_misuse tests/test_pool_mixed tests/test_pool_random \
         tests/test_trainer_weights
-    for name in pool pool_faults pool_mixed pool_random trainer_weights; do
+    for name in pool pool_faults pool_misuse pool_mixed pool_random trainer_weights; do
         run "threads_$name" env OMP_NUM_THREADS=1 CMOCKA_MESSAGE_OUTPUT=TAP "$build-threads/tests/test_$name"
     done
 fi
