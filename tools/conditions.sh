@@ -60,7 +60,8 @@ beside_load() {
     trap "kill $loops" EXIT
     "$@"
     status=$?
-    kill $loops # shellcheck disable=SC2086
+    # shellcheck disable=SC2086
+    kill $loops
     trap - EXIT
     return $status
 }
