@@ -657,7 +657,8 @@ def export_ends(bench):
     one_line(bench, "a run that can't begin", 1, "tensor x", *train(bench, wild, "--checkpoint", fresh, "--export", fresh / "model"))
     bench.tap.ok(not fresh.exists(), "leaves no folder, though the export was to lie in it")
     out, lost = bench.folder / "ends-spite", bench.folder / "ends-lost"
-    process = subprocess.Popen(bench.command(*train(bench, model, "--steps", 1000, "--checkpoint", lost, "--export", out)),
+    process = subprocess.Popen(bench.command(*train(bench, model, "--steps", 1000, "--checkpoint", lost, "--export", out,
+                                                    "--save-patience", 0)),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
     said = ""
     for line in process.stdout:
