@@ -18,12 +18,12 @@
 #include "src/train/metrics.h"
 #include "tools/command.h"
 #include "tools/export_options.h"
-#include "tools/model_text.h"
 #include "tools/options.h"
 #include "tools/stop.h"
 #include "tools/train_auto.h"
 #include "tools/train_files.h"
 #include "tools/train_folder.h"
+#include "tools/train_head.h"
 #include "tools/train_options.h"
 #include "tools/train_predict.h"
 #include "tools/train_report.h"
@@ -34,13 +34,12 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static const char command_name[] = "tidepool train";
 
 /* Steps that wait for their counters: the last one, and one whose updates run on. */
-enum { WAITING_STEPS_MAX = 8, BYTES_VOCABULARY = 257 /* a byte, and an end of text */ };
+enum { WAITING_STEPS_MAX = 8 };
 
 typedef struct train_run {
     tide_train_settings settings;
@@ -126,96 +125,14 @@ static void folder_withdraw(const train_run *run)
 
 /* ---- 3: the trainer ---- */
 
-static void resumed_print(const train_run *run)
-{
-    const tide_trainer_resumed *resumed = tide_trainer_resumed_get(run->trainer);
-    if (!(run->settings.resume || run->settings.resume_from) || tide_train_settings_predict(&run->settings))
-        return;
-    if (!resumed->resumed) {
-        printf("no checkpoint in %s yet: starting at step 1\n", run->settings.checkpoint);
-        return;
-    }
-    printf("resumed from %s\n", resumed->from.path);
-    if (run->settings.new_data)
-        printf("new data: the order of %s begins with step %llu\n", run->settings.data,
-               (unsigned long long)resumed->from.step + 1);
-    for (unsigned i = 0; i < resumed->changes.count; i++)
-        printf("changed since: %s\n", resumed->changes.lines[i]);
-}
-
-static bool gpu_find(const train_run *run, tide_gpu *gpu)
-{
-    const tide_module *module;
-    uint32_t ordinal;
-    return tide_module_cuda_ordinal(run->device, &ordinal) == TIDE_OK &&
-           tide_module_cuda(&module) == TIDE_OK && module->gpu_read(ordinal, gpu) == TIDE_OK;
-}
-
-static void device_print(const train_run *run)
-{
-    tide_gpu gpu;
-    if (run->no_gpu[0] != '\0')
-        printf("auto takes the host: %s\n", run->no_gpu);
-    if (gpu_find(run, &gpu))
-        printf("%s is %s\n", run->device, gpu.name);
-}
-
 static tide_status trace_begin(train_run *run)
 {
     tide_gpu gpu;
-    const char *machine = gpu_find(run, &gpu) ? gpu.name : NULL;
+    const char *machine = tide_train_gpu_find(run->device, &gpu) ? gpu.name : NULL;
     if (tide_train_settings_predict(&run->settings))
         machine = run->prediction.machine.platform.name;
     return tide_train_trace_begin(run->trace, &run->settings, &run->options, run->trainer, run->freeze,
                                   machine);
-}
-
-static void pinning_print(const train_run *run)
-{
-    const tide_pinning_times times = tide_pool_pinning(tide_trainer_pool(run->trainer));
-    tide_report_pinning(&times, stdout);
-}
-
-static void data_print(const train_run *run)
-{
-    const tide_data *data = tide_trainer_data(run->trainer);
-    if (data == NULL)
-        return;
-    const tide_data_counts counts = tide_data_count(data);
-    tide_report_data(&counts, run->settings.data, run->settings.eval_data, stdout);
-}
-
-static void run_print(const train_run *run)
-{
-    const tide_trainer_plan *plan = tide_trainer_plan_get(run->trainer);
-    const tide_trainer_options *options = &run->options;
-    const tide_model_config *model = &options->model;
-    char sizes[TIDE_MODEL_TEXT_BYTES], steps[TIDE_UNITS_TEXT_BYTES], tokens[TIDE_UNITS_TEXT_BYTES],
-        sequences[TIDE_UNITS_TEXT_BYTES], parts[TIDE_UNITS_TEXT_BYTES];
-    printf("%s: %s\n", model->name, tide_model_text(model, sizes));
-    tide_model_notes(model, stdout);
-    printf("device %s, %s, seed %llu; %s of %s: %s of %u in %s\n", run->device,
-           tide_dtype_name(options->pool.dtype), (unsigned long long)options->seed,
-           tide_count_noun(options->steps, "step", steps),
-           tide_count_noun(plan->batch_tokens, "token", tokens),
-           tide_count_noun(plan->batch_sequences, "sequence", sequences), plan->seq_len,
-           tide_count_noun(plan->micro_batches, "micro-batch", parts));
-    tide_report_optimizer(tide_trainer_state(run->trainer), stdout);
-    data_print(run);
-    if (run->freeze[0] != '\0')
-        printf("frozen: tensors named %s\n", run->freeze);
-    const char *folder =
-        run->settings.checkpoint != NULL ? run->settings.checkpoint : run->settings.resume_from;
-    if (tide_train_settings_predict(&run->settings) && folder != NULL)
-        printf("the null device computes nothing: nothing is resumed from or saved to %s\n", folder);
-    if (run->settings.from_weights && tide_trainer_computes(run->trainer) &&
-        !tide_trainer_resumed_get(run->trainer)->resumed)
-        printf("begins with the weights in %s\n", run->options.weights);
-    if (run->settings.from_weights && tide_trainer_data_format(run->trainer) == TIDE_DATA_FORMAT_BYTES &&
-        model->vocab_size > BYTES_VOCABULARY)
-        printf("%s is taken as bytes, which are not this model's tokens: to build on what it knows, train on "
-               "shards of ids\n",
-               run->settings.data);
 }
 
 /* A run's checkpoints have the files that their export copies beside them, from the first one on. One that goes on has them
@@ -257,10 +174,13 @@ static tide_status trainer_open(train_run *run)
         status = origin_keep(run);
     if (status != TIDE_OK)
         return tide_train_folder_advise(&run->settings, status);
-    device_print(run);
-    pinning_print(run);
-    run_print(run);
-    resumed_print(run);
+    const tide_train_head head = {.settings = &run->settings,
+                                  .options = &run->options,
+                                  .trainer = run->trainer,
+                                  .device = run->device,
+                                  .no_gpu = run->no_gpu,
+                                  .freeze = run->freeze};
+    tide_train_head_print(&head, stdout);
     status = tide_report_plan(tide_trainer_plan_get(run->trainer), stdout);
     run->first_step = tide_trainer_state(run->trainer)->step;
     if (status == TIDE_OK && run->metrics != NULL)
