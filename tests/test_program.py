@@ -457,23 +457,21 @@ def proc(process, file, pattern):
 
 
 def second_signal(bench, first, second):
-    """The first one within a step of seconds, the second one when it has been seen."""
-    process = subprocess.Popen(bench.command("--model", "gpt2-nano", "--data", bench.text, "--steps", 2, "--batch-tokens", 32768,
+    """The first one within a step of many seconds, the second one behind it."""
+    process = subprocess.Popen(bench.command("--model", "gpt2-nano", "--data", bench.text, "--steps", 2, "--batch-tokens", 131072, "--threads", 1,
+                                             "--recompute", "all",
                                              "--eval-every", 0, "--sample", 0, "--chunk-size", "1MiB"),
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
 
     def seconds():
         return int(proc(process, "stat", r"\) (?:\S+ ){11}(\d+)") or 1 << 60) / os.sysconf("SC_CLK_TCK")
 
-    def is_caught():
-        return int(proc(process, "status", r"SigCgt:\s*(\w+)") or "0", 16) >> (second - 1) & 1
     process.stdout.readline()
     begun = seconds()  # the trainer is there, it begins to compute
     while seconds() < begun + 0.3:
         time.sleep(0.01)
     process.send_signal(first)
-    while is_caught() and process.poll() is None:
-        time.sleep(0.001)
+    time.sleep(1.5)  # sooner it counts as the first one, told again
     process.send_signal(second)
     said, error = process.stdout.read(), MADE.sub("", process.stderr.read())
     bench.tap.ok(process.wait() == -second and "step 1/" not in said and error == "",

@@ -5,6 +5,7 @@ usage: test_program_lasting.py PROGRAM FILE_FAULTS      prints TAP
 FILE_FAULTS is the library of preload/, which makes calls on files fail by rules.
 """
 import errno
+import json
 import os
 import re
 import resource
@@ -118,12 +119,39 @@ def readers(bench):
                  "a reader of the metrics that leaves: one line, saved, status 0", f"{status}\n{said}{err}")
 
 
+def slow_readers(bench):
+    """A reader of the metrics that comes late, and one of standard output that is slow, of a pipe that does not wait for it."""
+    saved, fifo = bench.new("saved"), bench.new("fifo")
+    os.mkfifo(fifo)
+    process = bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", fifo), stdout=subprocess.DEVNULL)
+    with open(fifo, encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    status, _, err = ended(process)
+    bench.tap.ok(status == 0 and [row["step"] for row in rows] == list(range(1, LAST + 1)) and err == "",
+                 "a pipe of metrics: every line comes", f"{status} {rows}\n{err}")
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = bench.start(*bench.options(1000, "--checkpoint", saved, "--resume"), stdout=writer)
+    os.close(writer)
+    text = b""
+    while not text.endswith(b"step-1000 (1.4 MiB)\n") and len(text) < 1 << 20:
+        part = os.read(reader, 777)
+        if not part:
+            break
+        text += part
+    status, _, err = ended(process)
+    os.close(reader)
+    steps = re.findall(rb"^step (\d+)/", text, re.MULTILINE)
+    bench.tap.ok(status == 0 and err == "" and [int(step) for step in steps] == list(range(LAST + 1, 1001)),
+                 "standard output that is full for a while: every line comes", f"{status} {len(steps)}\n{err}")
+
+
 def full_outputs(bench):
     saved, metrics = bench.new("saved"), bench.new("metrics")
     options = bench.options(LAST, "--checkpoint", saved, "--metrics", metrics)
     with open("/dev/full", "wb") as full:
         status, _, err = ended(bench.start(*options, stdout=full))
-    bench.tap.ok(status == 1 and steps_in(saved) == [f"step-{LAST}"] and len(metrics_read(metrics)) == LAST and
+    bench.tap.ok(status == 1 and "No space left" in err and steps_in(saved) == [f"step-{LAST}"] and len(metrics_read(metrics)) == LAST and
                  len(err.splitlines()) == 2 and "goes on without it" in err and err.endswith("standard output could not be written whole\n"),
                  "standard output on a full disk: said, the run comes to its end and saves, status 1", f"{status}\n{err}")
 
@@ -161,6 +189,18 @@ def ends(bench):
         name = signal.Signals(number).name
         bench.tap.ok(status == 0 and f"{name}: stopped after step" in out and len(steps_in(saved)) == 1 and err == "",
                      f"{name} finishes the step, saves and exits 0", f"{status}\n{out[-2000:]}{err}")
+
+    # timeout sends its signal to the process and to its group.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        saved = bench.new("saved")
+        process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved), start_new_session=True)
+        until(process.stdout, "step 2/")
+        process.send_signal(number)
+        until(process.stdout, "stopped after step")  # the first one is seen; it saves now
+        process.send_signal(number)
+        status, out, err = ended(process)
+        bench.tap.ok(status == 0 and len(steps_in(saved)) == 1 and err == "",
+                     f"{signal.Signals(number).name} twice at once is one", f"{status}\n{out[-2000:]}{err}")
 
     def nohup():
         die_with_parent()
@@ -252,6 +292,25 @@ def last_saves(bench):
     process.send_signal(signal.SIGTERM)
     status, out, err = ended(process)
     bench.tap.ok(status == 1 and f"step {LAST} is not saved" in err, "a signal ends the patience", f"{status}\n{out}{said}{err}")
+    saved, exported = bench.new("saved"), bench.new("exported")
+    faults = rules(bench, f"write {errno.ENOSPC} 1 1000000 {saved.name}/.tmp-{LAST}-")
+    process = bench.start(*bench.options(LAST, "--checkpoint", saved, "--export", exported), faults=faults)
+    said = until(process.stderr, "tried again")
+    process.send_signal(signal.SIGHUP)
+    status, out, err = ended(process)
+    bench.tap.ok(status == 1 and (exported / "config.json").exists() and "exported" in out,
+                 "and the model of a run that is done is exported all the same", f"{status}\n{out}{said}{err}")
+    saved = bench.new("saved")
+    saved.mkdir()
+    process = bench.start(*bench.options(ENDLESS, "--checkpoint", saved, "--save-every", 40, "--keep", 0))
+    until(process.stdout, "step 2/")
+    (saved / "step-40").write_text("somebody's")
+    said = until(process.stderr, "goes on to its next save")
+    until(process.stdout, "saved ")
+    process.send_signal(signal.SIGTERM)
+    status, out, err = ended(process)
+    bench.tap.ok(status == 0 and "step-40" in said and "step-80" in steps_in(saved) and (saved / "step-40").read_text() == "somebody's",
+                 "a plain file in a checkpoint's place costs that save alone", f"{status} {steps_in(saved)}\n{out[-1000:]}{said}{err}")
 
 
 # ---- other disasters ----
@@ -338,7 +397,7 @@ def clock_back(bench):
 def main():
     bench = Lasting(*sys.argv[1:])
     try:
-        for part in (readers, full_outputs, ends, asks, failing_saves, last_saves, deleted_folder, read_only, changed_data, second_run, clock_back):
+        for part in (readers, slow_readers, full_outputs, ends, asks, failing_saves, last_saves, deleted_folder, read_only, changed_data, second_run, clock_back):
             part(bench)
     finally:
         bench.close()

@@ -124,8 +124,7 @@ int main(int count, char **arguments)
     standard_streams_take();
     if (count < 2) {
         fputs("tidepool: a command is missing (plan, tune, train, trace, checkpoint, export or info; see "
-              "tidepool "
-              "--help)\n",
+              "tidepool --help)\n",
               stderr);
         return TIDE_EXIT_USAGE;
     }

@@ -1,18 +1,38 @@
 #include "tools/stop.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <time.h>
 
-static volatile sig_atomic_t end_seen, save_seen;
+static volatile sig_atomic_t end_seen, end_count, save_seen;
+static struct timespec
+    first_at; /* of the first SIGINT or SIGTERM; set and read in the handler, which blocks both */
+static volatile sig_atomic_t first_seen;
+
+/* Whether a signal comes so long after the first that somebody means it as the second. */
+static bool is_second(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (first_seen)
+        return (now.tv_sec - first_at.tv_sec) * 1000000000 + now.tv_nsec - first_at.tv_nsec >= 1000000000;
+    first_seen = 1;
+    first_at = now;
+    return false;
+}
 
 static void on_end(int number)
 {
+    const int kept = errno;
     if (end_seen == 0)
         end_seen = number;
-    if (number != SIGINT && number != SIGTERM)
-        return;
-    (void)signal(SIGINT, SIG_DFL);
-    (void)signal(SIGTERM, SIG_DFL);
+    end_count++;
+    if ((number == SIGINT || number == SIGTERM) && is_second()) {
+        (void)signal(number, SIG_DFL);
+        (void)raise(number); /* it comes when this handler returns */
+    }
+    errno = kept;
 }
 
 static void on_save(int number)
@@ -24,6 +44,8 @@ static void install(int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
     sigaction(number, &action, NULL);
 }
 
@@ -53,6 +75,11 @@ void tide_stop_install_run(void)
 bool tide_stop_wanted(void)
 {
     return end_seen != 0;
+}
+
+unsigned tide_stop_count(void)
+{
+    return (unsigned)end_count;
 }
 
 static const char *name_of(int number)

@@ -187,7 +187,6 @@ static tide_status trainer_open(train_run *run)
         status = metrics_begin(run);
     if (status == TIDE_OK && run->trace != NULL)
         status = trace_begin(run);
-    fflush(stdout);
     return status == TIDE_OK ? tide_train_saves_begin(&run->saves, &run->settings, &run->options,
                                                       run->trainer, &run->progress)
                              : status;
@@ -291,11 +290,24 @@ static bool is_due(uint64_t every, uint64_t step)
     return every != 0 && step % every == 0;
 }
 
+/* A folder that somebody has removed is made again, and gets what an export copies, if the run began with it. */
+static tide_status save(train_run *run, tide_status (*how)(tide_train_saves *))
+{
+    const bool was_there = access(run->settings.checkpoint, F_OK) == 0;
+    const tide_status status = how(&run->saves);
+    if (status == TIDE_OK && !was_there && run->options.weights != NULL && origin_keep(run) != TIDE_OK)
+        tide_progress_warn(&run->progress, "%s", tide_message());
+    return status;
+}
+
 /* Whether a signal has asked for a save that can be made. */
 static bool save_asked(train_run *run)
 {
     const char *signal_name = tide_stop_save_take();
-    if (signal_name != NULL && run->settings.checkpoint == NULL)
+    if (signal_name != NULL && !tide_trainer_computes(run->trainer))
+        tide_progress_line(&run->progress, "%s: nothing was saved: the null device computes nothing",
+                           signal_name);
+    else if (signal_name != NULL && run->settings.checkpoint == NULL)
         tide_progress_line(&run->progress, "%s: nothing was saved: there is no --checkpoint", signal_name);
     else if (signal_name != NULL && !tide_train_saves_pending(&run->saves))
         tide_progress_line(&run->progress, "%s: nothing was saved: the newest checkpoint is of this step",
@@ -316,7 +328,7 @@ static tide_status between_steps(train_run *run)
     if (status == TIDE_OK && evaluate_now)
         status = evaluate(run);
     if (status == TIDE_OK && save_now)
-        status = tide_train_save(&run->saves);
+        status = save(run, tide_train_save);
     return status;
 }
 
@@ -357,7 +369,7 @@ static tide_status ending_save(train_run *run)
     if (!tide_trainer_computes(run->trainer))
         return TIDE_OK;
     if (tide_train_saves_pending(&run->saves))
-        return tide_train_save_last(&run->saves);
+        return save(run, tide_train_save_last);
     if (tide_stop_wanted() && run->settings.checkpoint == NULL)
         tide_progress_line(&run->progress, "nothing was saved: there is no --checkpoint");
     else if (tide_stop_wanted())
@@ -403,14 +415,15 @@ static tide_status ending_run(train_run *run)
                            (unsigned long long)step);
     tide_progress_end(&run->progress, &tide_trainer_plan_get(run->trainer)->pool);
     status = ending_save(run);
-    bool finished = !tide_stop_wanted() && tide_trainer_computes(run->trainer);
+    const bool finished = tide_trainer_computes(run->trainer) && step >= run->settings.steps;
+    const bool goes_on = finished && !tide_stop_wanted();
     if (finished && run->settings.export != NULL)
         status = status == TIDE_OK ? export(run) : export_in_spite(run, status);
     else if (status == TIDE_OK && run->settings.export != NULL)
         tide_progress_line(&run->progress, "nothing was exported: the run is not done");
-    if (status == TIDE_OK && finished && run->settings.eval_every != 0)
+    if (status == TIDE_OK && goes_on && run->settings.eval_every != 0)
         status = evaluate(run);
-    if (status == TIDE_OK && finished && run->settings.sample != 0)
+    if (status == TIDE_OK && goes_on && run->settings.sample != 0)
         status = sample(run);
     return status;
 }
@@ -452,7 +465,7 @@ static void steps_rescue(train_run *run, tide_status failure)
     if (run->lined != run->reported && steps_settle(run) != TIDE_OK)
         counters_take(run);
     if (failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
-        tide_train_save_last(&run->saves) != TIDE_OK)
+        save(run, tide_train_save_last) != TIDE_OK)
         tide_progress_warn(&run->progress, "%s", tide_message());
     tide_progress_close(&run->progress);
 }
@@ -474,7 +487,8 @@ static bool metrics_arrived(const train_run *run)
  * goes unsaid. */
 static int outputs_close(train_run *run, int exit_status)
 {
-    if (!tide_progress_arrived(&run->progress) || !metrics_arrived(run))
+    const bool lines_arrived = tide_progress_arrived(&run->progress), metrics_did = metrics_arrived(run);
+    if (!lines_arrived || !metrics_did)
         exit_status = TIDE_EXIT_FAILURE;
     uint64_t dropped = 0;
     char events[TIDE_UNITS_TEXT_BYTES];

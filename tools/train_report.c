@@ -327,9 +327,14 @@ static void line_end(tide_progress *progress)
 {
     errno = 0;
     const bool failed_before = ferror(progress->out) != 0;
-    if (fflush(progress->out) == 0 && !failed_before)
+    int error = fflush(progress->out) == 0 ? 0 : errno;
+    while (error == EAGAIN) { /* a reader that is slow, of a pipe that does not wait for it */
+        clearerr(progress->out);
+        (void)poll(&(struct pollfd){.fd = fileno(progress->out), .events = POLLOUT}, 1, -1);
+        error = fflush(progress->out) == 0 ? 0 : errno;
+    }
+    if (error == 0 && !failed_before)
         return;
-    const int error = errno;
     __fpurge(progress->out);
     clearerr(progress->out);
     if (progress->lost++ > 0)
@@ -507,7 +512,7 @@ bool tide_progress_arrived(const tide_progress *progress)
 
 static const double silent_seconds = 1, redraw_seconds = 0.1;
 
-static double clock_seconds(void)
+double tide_clock_seconds(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -523,7 +528,7 @@ void tide_making_show(void *context, const char *what, uint64_t done_bytes, uint
 {
     tide_making *making = context;
     char done[TIDE_UNITS_TEXT_BYTES], total[TIDE_UNITS_TEXT_BYTES];
-    const double now = clock_seconds();
+    const double now = tide_clock_seconds();
     if (making->what == NULL || strcmp(making->what, what) != 0) {
         tide_making_end(making);
         making->what = what;

@@ -57,6 +57,9 @@ void tide_progress_close(tide_progress *progress);
 /* Whether all lines were written, or nobody reads them any more. If not, a line on standard error says so. */
 bool tide_progress_arrived(const tide_progress *progress);
 
+/* A clock that only goes on. */
+double tide_clock_seconds(void);
+
 /* ---- what takes seconds at start ---- */
 
 /* What is shown of slots, the region and first values in the making, each if it takes more than a second: on a terminal a

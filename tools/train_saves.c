@@ -8,15 +8,9 @@
 #include <assert.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const double told_every_s = 60, pause_first_s = 1, pause_most_s = 30;
-
-static double clock_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 tide_status tide_train_saves_begin(tide_train_saves *saves, const tide_train_settings *settings,
                                    const tide_trainer_options *options, tide_trainer *trainer,
@@ -76,6 +70,8 @@ static const char *kept_tell(const tide_train_saves *saves, kept_text text)
 {
     if (saves->kept[0] == '\0')
         return "no checkpoint was made before";
+    if (access(saves->kept, F_OK) != 0)
+        return "no checkpoint is there";
     snprintf(text, sizeof(kept_text), "%s is kept", saves->kept);
     return text;
 }
@@ -84,8 +80,10 @@ tide_status tide_train_save(tide_train_saves *saves)
 {
     kept_text kept;
     const tide_status status = save_once(saves);
-    if (!may_pass(status))
+    if (!may_pass(status) && status != TIDE_ERROR_STATE) {
+        saves->given_up = status != TIDE_OK;
         return status;
+    }
     tide_progress_warn(saves->progress, "%s; %s, and the run goes on to its next save", tide_message(),
                        kept_tell(saves, kept));
     return TIDE_OK;
@@ -96,7 +94,7 @@ tide_status tide_train_save(tide_train_saves *saves)
 typedef struct tide_patience {
     tide_train_saves *saves;
     double begin_s, told_s; /* of the first failure, and of the latest line */
-    bool stop_was_wanted;   /* a signal has ended the run; the next one ends the process by itself */
+    unsigned stops;         /* signals before it */
     uint64_t free_at_try;
     char message[1024]; /* of the latest try */
 } tide_patience;
@@ -112,12 +110,12 @@ static uint64_t free_bytes(const tide_train_saves *saves)
 
 static double left_s(const tide_patience *patience)
 {
-    return patience->begin_s + (double)patience->saves->settings->save_patience - clock_seconds();
+    return patience->begin_s + (double)patience->saves->settings->save_patience - tide_clock_seconds();
 }
 
 static bool is_over(const tide_patience *patience)
 {
-    return left_s(patience) <= 0 || (tide_stop_wanted() && !patience->stop_was_wanted);
+    return left_s(patience) <= 0 || tide_stop_count() != patience->stops;
 }
 
 static void wait_tell(tide_patience *patience, const char *how)
@@ -131,17 +129,17 @@ static void wait_tell(tide_patience *patience, const char *how)
         snprintf(lack, sizeof lack, "; %s of room lack", tide_size_format(saves->bytes - room, lacks));
     tide_progress_warn(saves->progress, "%s%s; %s; %s for %.0f s (--save-patience)", patience->message, lack,
                        kept_tell(saves, kept), how, left > 0 ? left : 0);
-    patience->told_s = clock_seconds();
+    patience->told_s = tide_clock_seconds();
 }
 
 /* False: patience is over first. */
 static bool pause_for(tide_patience *patience, double seconds)
 {
-    const double end_s = clock_seconds() + seconds;
+    const double end_s = tide_clock_seconds() + seconds;
     const struct timespec slice = {.tv_nsec = 100000000};
-    while (clock_seconds() < end_s && !is_over(patience)) {
+    while (tide_clock_seconds() < end_s && !is_over(patience)) {
         (void)nanosleep(&slice, NULL);
-        if (clock_seconds() - patience->told_s >= told_every_s)
+        if (tide_clock_seconds() - patience->told_s >= told_every_s)
             wait_tell(patience, "still tried");
     }
     return !is_over(patience);
@@ -167,8 +165,8 @@ tide_status tide_train_save_last(tide_train_saves *saves)
         return status;
     }
     tide_patience patience = {.saves = saves,
-                              .begin_s = clock_seconds(),
-                              .stop_was_wanted = tide_stop_wanted(),
+                              .begin_s = tide_clock_seconds(),
+                              .stops = tide_stop_count(),
                               .free_at_try = free_bytes(saves)};
     snprintf(patience.message, sizeof patience.message, "%s", tide_message());
     if (!is_over(&patience))

@@ -4,7 +4,8 @@
  *                  next turn
  *   at the end     a failed save is tried again until --save-patience is over; each minute a line says what lacks
  *
- * What a pause can't mend (a pool that failed, another run's checkpoints in the folder) ends both at once.
+ * At the end nothing is waited for that a pause can't mend, as another run's checkpoints in the folder. A pool that failed ends the
+ * run at once.
  */
 #ifndef TIDE_TOOLS_TRAIN_SAVES_H
 #define TIDE_TOOLS_TRAIN_SAVES_H

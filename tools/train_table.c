@@ -17,7 +17,7 @@ static const tide_option options[] = {
     TIDE_RUN_DATA_FORMAT(AT(data_format)),
     {.name = "--eval-data", .kind = TIDE_OPTION_TEXT, .offset = AT(eval_data), .metavar = "PATH",
      .value_help = "files named val, or else the last 5% of --data, held out",
-     .help = "validation data, a file or a folder as of --data; then all of --data is trained on"},
+     .help = "validation data, a file or a folder as of --data; then no part of --data is held out for it"},
     TIDE_RUN_SEQ_LEN(AT(seq_len)),
     TIDE_RUN_VOCAB_SIZE(AT(vocab_size)),
     TIDE_RUN_DTYPE(AT(dtype)),
@@ -153,19 +153,19 @@ const tide_page tide_train_page = {
                    "least that works. Then it prints how training goes: loss, tokens a second, for how much "
                    "of the time compute stood "
                    "still and what for, and what was moved.\n\n"
-                   "In a folder of shards files with the word val in their names beside others with the word train "
+                   "In a folder of shards files with the word val (valid, validation, dev, eval) in their names beside others with the word train "
                    "(web_train_000001.bin, web_val_000000.bin; train.bin, val.bin) are the validation data, unless "
                    "--eval-data names other; without either the last 5% of the sequences are held out. The run says "
                    "which. A data file that is changed while a run reads it ends the run with status 1.\n\n"
                    "SIGINT, SIGTERM, SIGHUP and SIGXCPU finish the step, save if --checkpoint is given, and end the run "
-                   "with exit status 0; a second SIGINT or SIGTERM ends it at once. A SIGHUP that is ignored at start, as "
+                   "with exit status 0; a second SIGINT or SIGTERM, a second later or more, ends it at once. A SIGHUP that is ignored at start, as "
                    "under nohup, stays ignored. SIGUSR1 and SIGUSR2, which batch systems send before they end a job, "
                    "save after the step, and the run goes on.\n\n"
                    "A run is not lost to its outputs. Where standard output, --metrics or a save can't be written, a line on "
                    "standard error says so and the run goes on: the next line and the next save are tried again. The "
                    "last save is tried again for as long as --save-patience says. A run that fails otherwise, "
                    "because its data was changed under it, say, saves its last complete step before it ends.\n\n"
-                   "No output may be an input (data, a shard, a file of the model or of a checkpoint, by whatever name or "
+                   "No output may be an input (data, a shard, a file of its model or of its checkpoints, by whatever name or "
                    "link) or another output: that is refused before anything is opened for writing. /dev/null and pipes "
                    "may be given twice.",
     .statuses = "0\tthe run is done, or a signal ended it between two steps; a reader of its output that left is no failure\n"

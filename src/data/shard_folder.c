@@ -1,12 +1,13 @@
 /* '_', '-' and '.' part a shard's name into words. A folder is split if one name has the word "train" and
- * another "val" or "validation": fineweb_train_000001.bin and fineweb_val_000000.bin (llm.c), train.bin and
- * val.bin (nanoGPT). A folder in which only one of the two words occurs is training data as a whole.
+ * another "val", "valid", "validation", "dev" or "eval", in capitals or not: fineweb_train_000001.bin and fineweb_val_000000.bin (llm.c), train.bin and
+ * val.bin (nanoGPT). A folder in which only one of the two occurs is training data as a whole.
  */
 #include "src/data/shard_folder.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int is_shard_name(const struct dirent *entry)
 {
@@ -25,7 +26,7 @@ static bool has_word(const char *name, const char *word)
     const size_t length = strlen(word);
     for (const char *at = name; *at != '\0'; at += strspn(at, ends)) {
         const size_t found = strcspn(at, ends);
-        if (found == length && strncmp(at, word, length) == 0)
+        if (found == length && strncasecmp(at, word, length) == 0)
             return true;
         at += found;
     }
@@ -39,7 +40,11 @@ static bool trains(const char *name)
 
 static bool validates(const char *name)
 {
-    return has_word(name, "val") || has_word(name, "validation");
+    static const char *const words[] = {"val", "valid", "validation", "dev", "eval"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (has_word(name, words[i]))
+            return true;
+    return false;
 }
 
 static tide_status look(const char *path, tide_shard_folder *folder)

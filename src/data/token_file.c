@@ -366,6 +366,11 @@ tide_status tide_token_file_verify(tide_token_file *file)
     if (same_time(now.st_mtim, file->modified) && same_time(now.st_ctim, file->changed))
         return TIDE_OK;
     const tide_status status = tide_token_file_hash(file, &hash);
+    const bool is_hashed_whole = file->token_count * file->token_bytes <= HASH_WHOLE_BYTES;
+    if (status == TIDE_OK && !is_hashed_whole && !same_time(now.st_mtim, file->modified))
+        return tide_fail(TIDE_ERROR_CORRUPT,
+                         "data %s: its %llu bytes were written to after it was opened; %s", file->path,
+                         (unsigned long long)file->file_bytes, advice);
     if (status == TIDE_OK && hash != file->hash_behind)
         return tide_fail(TIDE_ERROR_CORRUPT,
                          "data %s: its %llu bytes are not the content that it had when it was opened; %s",

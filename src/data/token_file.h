@@ -1,6 +1,6 @@
 /* One open file of tokens: a text, a shard, or tokens without a header.
  *
- * Its content must stay what it was at open: verify tells. The file may be unlinked or renamed meanwhile.
+ * Its content must stay what it was at open: verify tells (of a large file, whose fingerprint is a sample, by its time of change). The file may be unlinked or renamed meanwhile.
  */
 #ifndef TIDE_DATA_TOKEN_FILE_H
 #define TIDE_DATA_TOKEN_FILE_H

@@ -8,6 +8,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,9 @@ static int bytes_write(int descriptor, const char *text, size_t bytes, size_t *w
     *wrote = 0;
     while (*wrote < bytes) {
         const ssize_t done = write(descriptor, text + *wrote, bytes - *wrote);
-        if (done < 0 && errno != EINTR)
+        if (done < 0 && errno == EAGAIN) /* a reader that is slow, of a pipe that does not wait for it */
+            (void)poll(&(struct pollfd){.fd = descriptor, .events = POLLOUT}, 1, -1);
+        else if (done < 0 && errno != EINTR)
             return errno;
         *wrote += done > 0 ? (size_t)done : 0;
     }

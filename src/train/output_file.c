@@ -16,22 +16,17 @@ tide_status tide_output_file_failed(const tide_output_file *file, const char *wh
     return tide_fail(TIDE_ERROR_IO, "%s %s: %s: %s", file->kind, file->path, what, tide_write_error(error));
 }
 
-/* Of a pipe that is open for reading, too, we would be a reader ourselves: when the other one leaves, writing would wait for ever
- * in place of failing. The descriptor for what is no regular file, -1 with errno if it can't be had. */
-static int write_only(const char *path, int descriptor)
+/* A pipe that we had open for reading, too, would have us as its reader: when the other one leaves, writing would wait for ever in
+ * place of failing. */
+static bool is_pipe(const char *path)
 {
     struct stat about;
-    if (fstat(descriptor, &about) != 0 || S_ISREG(about.st_mode))
-        return descriptor;
-    const int opened = open(path, O_WRONLY | O_CLOEXEC), error = errno;
-    (void)close(descriptor);
-    errno = error;
-    return opened;
+    return stat(path, &about) == 0 && S_ISFIFO(about.st_mode);
 }
 
 tide_status tide_output_file_open(const char *kind, const char *path, int access, tide_output_file *file)
 {
-    const int flags = access | O_CREAT | O_CLOEXEC;
+    const int flags = (is_pipe(path) ? O_WRONLY : access) | O_CREAT | O_CLOEXEC;
     tide_output_file opened = {.kind = kind, .path = strdup(path)};
     if (opened.path == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "%s %s: no memory for its name", kind, path);
@@ -39,8 +34,6 @@ tide_status tide_output_file_open(const char *kind, const char *path, int access
     opened.made = opened.descriptor >= 0;
     if (opened.descriptor < 0 && errno == EEXIST)
         opened.descriptor = open(path, flags, 0666);
-    if (opened.descriptor >= 0 && access == O_RDWR)
-        opened.descriptor = write_only(path, opened.descriptor);
     if (opened.descriptor < 0) {
         tide_status status = tide_output_file_failed(&opened, "can't be written", errno);
         free(opened.path);

@@ -19,7 +19,7 @@ typedef struct tide_output_file {
     bool begun; /* its content is this run's */
 } tide_output_file;
 
-/* `access` is O_WRONLY or O_RDWR. IO names kind and path; NO_MEMORY. *file is set on success only. */
+/* `access` is O_WRONLY or O_RDWR; of a pipe O_WRONLY in any case, which waits for its reader. IO names kind and path; NO_MEMORY. *file is set on success only. */
 TIDE_NODISCARD tide_status tide_output_file_open(const char *kind, const char *path, int access,
                                                  tide_output_file *file);
 
