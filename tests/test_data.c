@@ -457,7 +457,10 @@ static void files_named_val_beside_files_named_train_are_the_validation_data(voi
         {"web_train_000001.bin", "web_train_000002.bin", "web_val_000000.bin"},
         {"tiny-train.bin", "tiny_train2_train.bin", "tiny-val.bin"},
         {"a.train.bin", "train.bin", "val.bin"},
-        {"x_train_1.bin", "x_train_2.bin", "x_validation.bin"}};
+        {"x_train_1.bin", "x_train_2.bin", "x_validation.bin"},
+        {"train_0.bin", "train_1.bin", "valid_0.bin"},
+        {"Train_0.bin", "TRAIN_1.bin", "Val_0.bin"},
+        {"train.a.bin", "train.b.bin", "dev.bin"}};
     int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
     double nats;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -887,6 +890,21 @@ static void the_same_content_is_read_again_once_a_change_of_times(void **state)
     tide_token_file_close(&file);
 }
 
+/* Beyond 64 MiB its content is a sample: a byte beside it must not go unnoticed; a look at its mode changes nothing. */
+static void a_large_file_that_is_written_to_is_refused(void **state)
+{
+    const scratch *at = *state;
+    int32_t inputs[SEQ_LEN], targets[SEQ_LEN];
+    write_text(at->path, 801);
+    assert_int_equal(truncate(at->path, 70 << 20), 0); /* a hole behind the text: no room is taken */
+    tide_data *data = open_data(at->path, 256, 1);
+    assert_int_equal(chmod(at->path, 0640), 0);
+    assert_int_equal(tide_data_batch(data, 0, 1, inputs, targets), TIDE_OK);
+    write_until_seen(at->path, (70 << 20) / 2, 'X');
+    assert_changed(data, at->path, "its 73400320 bytes were written to after it was opened");
+    tide_data_close(data);
+}
+
 static void a_changed_shard_of_validation_data_is_seen_when_it_is_read(void **state)
 {
     const scratch *at = *state;
@@ -1084,6 +1102,7 @@ int main(void)
         ON_DISK(other_content_of_the_same_size_is_refused_and_the_same_content_goes_on),
         ON_DISK(the_same_content_is_read_again_once_a_change_of_times),
         ON_DISK(a_changed_shard_of_validation_data_is_seen_when_it_is_read),
+        ON_DISK(a_large_file_that_is_written_to_is_refused),
         ON_DISK(a_file_that_is_removed_or_replaced_is_read_on_as_it_was),
         ON_DISK(the_fingerprint_is_the_same_in_every_version),
         ON_DISK(the_fingerprint_tells_content_from_place_and_seed),

@@ -633,6 +633,16 @@ def export_ends(bench):
     bench.tap.ok(lost or (process.returncode == 0 and folder_read(out) == folder_read(moved) and (out / "tokenizer.json").exists()),
                  "the folder that a run began with may go while it trains", error)
     model = moved
+    again = bench.folder / "ends-again"
+    process = subprocess.Popen(bench.command(*train(bench, model, "--steps", 100000, "--checkpoint", again)),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
+    for line in process.stdout:
+        if "step 1/" in line:
+            shutil.rmtree(again)
+            process.send_signal(signal.SIGTERM)
+    error = process.communicate()[1]
+    bench.tap.ok(process.returncode == 0 and (again / "tidepool-origin" / "tokenizer.json").read_text() == ALONG["tokenizer.json"],
+                 "a folder of checkpoints that somebody has removed is made again with the tokenizer", error)
     run = bench.run(*train(bench, model, "--checkpoint", saved))
     out = bench.folder / "ends-resumed"
     run = bench.run(*train(bench, model / "config.json", "--steps", 3, "--checkpoint", saved, "--resume", "--export", out))

@@ -153,7 +153,7 @@ const tide_page tide_train_page = {
                    "least that works. Then it prints how training goes: loss, tokens a second, for how much "
                    "of the time compute stood "
                    "still and what for, and what was moved.\n\n"
-                   "In a folder of shards files with the word val (valid, validation, dev, eval) in their names beside others with the word train "
+                   "In a folder of shards files with the word val (valid, validation, dev) in their names beside others with the word train "
                    "(web_train_000001.bin, web_val_000000.bin; train.bin, val.bin) are the validation data, unless "
                    "--eval-data names other; without either the last 5% of the sequences are held out. The run says "
                    "which. A data file that is changed while a run reads it ends the run with status 1.\n\n"

@@ -1,5 +1,5 @@
 /* '_', '-' and '.' part a shard's name into words. A folder is split if one name has the word "train" and
- * another "val", "valid", "validation", "dev" or "eval", in capitals or not: fineweb_train_000001.bin and fineweb_val_000000.bin (llm.c), train.bin and
+ * another "val", "valid", "validation" or "dev", in capitals or not: fineweb_train_000001.bin and fineweb_val_000000.bin (llm.c), train.bin and
  * val.bin (nanoGPT). A folder in which only one of the two occurs is training data as a whole.
  */
 #include "src/data/shard_folder.h"
@@ -40,7 +40,7 @@ static bool trains(const char *name)
 
 static bool validates(const char *name)
 {
-    static const char *const words[] = {"val", "valid", "validation", "dev", "eval"};
+    static const char *const words[] = {"val", "valid", "validation", "dev"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (has_word(name, words[i]))
             return true;
