@@ -42,16 +42,19 @@ class Watched:
 
     def __init__(self, bench, *options):
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(bench.command(*options), stdout=subprocess.PIPE, stderr=self.errors, text=True,
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)  # no more than some 40 steps ahead of who reads
+        self.process = subprocess.Popen(bench.command(*options), stdout=writer, stderr=self.errors, text=True,
                                         preexec_fn=die_with_parent)
-        fcntl.fcntl(self.process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # no more than some 40 steps ahead of who reads
+        os.close(writer)
+        self.lines = os.fdopen(reader)
         self.alarm = threading.Timer(TIMEOUT_S, self.process.kill)  # of a run that notices nothing and would never end
         self.alarm.start()
         self.said = []
 
     def wait_for(self, start, count=1):
         """So many more lines that begin so; False where the run ends before."""
-        for line in self.process.stdout:
+        for line in self.lines:
             self.said.append(line)
             count -= line.startswith(start)
             if count == 0:
@@ -60,7 +63,7 @@ class Watched:
 
     def end(self):
         """Exit status, lines on stderr, and all of it for a failed check."""
-        self.said += self.process.stdout.readlines()
+        self.said += self.lines.readlines()
         status = self.process.wait()
         self.alarm.cancel()
         self.errors.seek(0)

@@ -462,9 +462,10 @@ static void steps_rescue(train_run *run, tide_status failure)
 {
     if (run->trainer == NULL || run->progress.out == NULL)
         return;
-    if (run->lined != run->reported && steps_settle(run) != TIDE_OK)
+    const bool settled = steps_settle(run) == TIDE_OK; /* not on a device that failed, which has been told */
+    if (!settled)
         counters_take(run);
-    if (failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
+    if (settled && failure != TIDE_ERROR_NONFINITE && tide_train_saves_pending(&run->saves) &&
         save(run, tide_train_save_last) != TIDE_OK)
         tide_progress_warn(&run->progress, "%s", tide_message());
     tide_progress_close(&run->progress);
