@@ -111,7 +111,7 @@ pypi_install() {
 
 # Kernels with other workspaces, threads that wait for one another: what a budget holds, and what is said of it, must not change.
 # tools/conditions.sh has more such machines.
-narrow='^(gpt2_vocabulary|pool_(extremes|machine|stall|trace)|trainer(_allocations|_fp16|_golden|_gpu|_memory|_weights)?|offload_memory|room|cgroup|program_(input|files|preset|report))$'
+narrow='^(gpt2_vocabulary|pool_(extremes|machine)|trainer(_allocations|_gpu|_memory)?|offload_memory|room|cgroup|program_(input|files|preset|report))$'
 run_narrow() {
     under="taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" at_once=2
     ONEDNN_MAX_CPU_ISA=SSE41 check narrow full "$narrow" 6

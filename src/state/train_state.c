@@ -75,8 +75,6 @@ typedef struct state_field {
         name, kind, rule, offsetof(tide_train_state, member), ALL, true                                      \
     }
 
-static const tide_train_state defaults = {.data_first_step = 0, .schedule = TIDE_LR_COSINE, .decay_steps = 0};
-
 static const state_field fields[] = {
     FIELD("step", step, COUNT64, PROGRESS),
     FIELD("tokens", tokens, COUNT64, PROGRESS),
@@ -323,6 +321,8 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
 /* ---- JSON ---- */
 
 #if TIDE_HAVE_JANSSON
+
+static const tide_train_state defaults = {.data_first_step = 0, .schedule = TIDE_LR_COSINE, .decay_steps = 0};
 
 static json_t *field_to_json(const tide_train_state *state, const state_field *field)
 {
