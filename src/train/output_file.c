@@ -2,6 +2,7 @@
 #include "src/train/output_file.h"
 
 #include "base/write_error.h"
+#include "src/files/files.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -18,18 +19,26 @@ tide_status tide_output_file_failed(const tide_output_file *file, const char *wh
 
 /* A pipe that we had open for reading, too, would have us as its reader: when the other one leaves, writing would wait for ever in
  * place of failing. */
-static bool is_pipe(const char *path)
+static int pipe_find(const char *path, bool *is_pipe)
 {
     struct stat about;
-    return stat(path, &about) == 0 && S_ISFIFO(about.st_mode);
+    const int error = stat(path, &about) == 0 ? 0 : errno;
+    *is_pipe = error == 0 && S_ISFIFO(about.st_mode);
+    return tide_files_is_absent(error) ? 0 : error;
 }
 
 tide_status tide_output_file_open(const char *kind, const char *path, int access, tide_output_file *file)
 {
-    const int flags = (is_pipe(path) ? O_WRONLY : access) | O_CREAT | O_CLOEXEC;
+    bool is_pipe;
+    const int error = pipe_find(path, &is_pipe), flags = (is_pipe ? O_WRONLY : access) | O_CREAT | O_CLOEXEC;
     tide_output_file opened = {.kind = kind, .path = strdup(path)};
     if (opened.path == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "%s %s: no memory for its name", kind, path);
+    if (error != 0) {
+        const tide_status status = tide_output_file_failed(&opened, "can't be examined", error);
+        free(opened.path);
+        return status;
+    }
     opened.descriptor = open(path, flags | O_EXCL, 0666);
     opened.made = opened.descriptor >= 0;
     if (opened.descriptor < 0 && errno == EEXIST)

@@ -49,29 +49,33 @@ static bool fails(const char *call, const char *path)
     return true;
 }
 
-static void *next_of(const char *name)
+/* The C library's own, looked up once before the program begins: looking up asks for memory, and whoever has taken malloc may be in
+ * the middle of giving some. Before that, in the loader's time, the same look-up serves. */
+static struct {
+    int (*stat)(const char *, struct stat *);
+    int (*stat64)(const char *, struct stat64 *);
+    int (*open)(const char *, int, ...);
+    int (*open64)(const char *, int, ...);
+    int (*access)(const char *, int);
+    DIR *(*opendir)(const char *);
+} next;
+
+__attribute__((constructor)) static void next_find(void)
 {
-    return dlsym(RTLD_NEXT, name);
+    *(void **)&next.stat = dlsym(RTLD_NEXT, "stat");
+    *(void **)&next.stat64 = dlsym(RTLD_NEXT, "stat64");
+    *(void **)&next.open = dlsym(RTLD_NEXT, "open");
+    *(void **)&next.open64 = dlsym(RTLD_NEXT, "open64");
+    *(void **)&next.access = dlsym(RTLD_NEXT, "access");
+    *(void **)&next.opendir = dlsym(RTLD_NEXT, "opendir");
 }
 
-/* ISO C has no conversion from an object's address to a function's. */
-#define NEXT(type, name)                                                                                     \
-    union {                                                                                                  \
-        void *symbol;                                                                                        \
-        type call;                                                                                           \
-    } next = {.symbol = next_of(name)}
-
-typedef int (*stat_call)(const char *, struct stat *);
-typedef int (*stat64_call)(const char *, struct stat64 *);
-typedef int (*open_call)(const char *, int, ...);
-typedef int (*access_call)(const char *, int);
-typedef DIR *(*opendir_call)(const char *);
+#define NEXT(name) (next.name != NULL ? (void)0 : next_find(), next.name)
 
 #define STAT(name)                                                                                           \
     EXPORTED int name(const char *path, struct name *about)                                                  \
     {                                                                                                        \
-        NEXT(name##_call, #name);                                                                            \
-        return fails("stat", path) ? -1 : next.call(path, about);                                            \
+        return fails("stat", path) ? -1 : NEXT(name)(path, about);                                           \
     }
 
 #define OPEN(name)                                                                                           \
@@ -81,8 +85,7 @@ typedef DIR *(*opendir_call)(const char *);
         va_start(rest, flags);                                                                               \
         const mode_t mode = (flags & (O_CREAT | __O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;               \
         va_end(rest);                                                                                        \
-        NEXT(open_call, #name);                                                                              \
-        return fails("open", path) ? -1 : next.call(path, flags, mode);                                      \
+        return fails("open", path) ? -1 : NEXT(name)(path, flags, mode);                                     \
     }
 
 STAT(stat)
@@ -92,12 +95,10 @@ OPEN(open64)
 
 EXPORTED int access(const char *path, int mode)
 {
-    NEXT(access_call, "access");
-    return fails("access", path) ? -1 : next.call(path, mode);
+    return fails("access", path) ? -1 : NEXT(access)(path, mode);
 }
 
 EXPORTED DIR *opendir(const char *path)
 {
-    NEXT(opendir_call, "opendir");
-    return fails("opendir", path) ? NULL : next.call(path);
+    return fails("opendir", path) ? NULL : NEXT(opendir)(path);
 }
