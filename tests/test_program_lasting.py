@@ -178,6 +178,20 @@ def full_outputs(bench):
                  "and the file holds whole lines", metrics.read_text())
 
 
+def uncut_metrics(bench):
+    """A run that goes on, where its metrics can't be written anew without the lines of steps that it takes again."""
+    saved, metrics = bench.new("saved"), bench.new("metrics")
+    ended(bench.start(*bench.options(LAST, "--checkpoint", saved, "--metrics", metrics)))
+    metrics.write_text(metrics.read_text() + f'{{"step": {LAST + 1}}}\n# a remark\n')
+    faults = rules(bench, f"fsync {errno.ENOSPC} 1 1 {metrics.name}.tmp-")
+    options = bench.options(LAST + 2, "--checkpoint", saved, "--metrics", metrics, "--resume")
+    status, out, err = ended(bench.start(*options, faults=faults))
+    rows = [json.loads(line)["step"] for line in metrics.read_text().splitlines() if line.startswith("{")]
+    bench.tap.ok(status == 0 and len(err.splitlines()) == 1 and "can't be written anew" in err and "goes on" in err and
+                 rows == [*range(1, LAST + 1), LAST + 1, LAST + 1, LAST + 2], "metrics that can't be cut keep no run from going on",
+                 f"{status} {rows}\n{out}{err}")
+
+
 # ---- signals ----
 
 def relayed(bench):
@@ -421,7 +435,7 @@ def clock_back(bench):
 def main():
     bench = Lasting(*sys.argv[1:])
     try:
-        for part in (readers, slow_readers, full_outputs, ends, asks, failing_saves, last_saves, plain_file, deleted_folder, read_only, changed_data, second_run, clock_back):
+        for part in (readers, slow_readers, full_outputs, uncut_metrics, ends, asks, failing_saves, last_saves, plain_file, deleted_folder, read_only, changed_data, second_run, clock_back):
             part(bench)
     finally:
         bench.close()

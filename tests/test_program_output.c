@@ -314,8 +314,12 @@ static void a_rewrite_that_fails_leaves_the_lines(void **state)
     assert_non_null(
         strstr(tide_message(),
                "can't be written anew: File too large for this process's file-size limit (ulimit -f)"));
-    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
     assert_string_equal(file_text(), text);
+    const tide_trainer_report report = {.step = 2};
+    assert_int_equal(tide_metrics_step(metrics, &report, 100, &all_counters), TIDE_OK); /* behind them */
+    assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
+    assert_int_equal(strncmp(file_text(), text, sizeof text - 1), 0);
+    assert_int_equal(strncmp(file_text() + sizeof text - 1, "{\"step\":2,", 10), 0);
 }
 
 static void metrics_that_cannot_be_written_are_refused(void **state)

@@ -152,11 +152,18 @@ static tide_status origin_keep(const train_run *run)
     return tide_export_keep_origin(tide_files_posix(), folder, origin_of(run));
 }
 
-/* The lines of steps that this run takes again go; what the null device predicts takes none again. */
+/* The lines of steps that this run takes again go; what the null device predicts takes none again. Where they can't be cut, on a full
+ * disk, say, they stay: a run that is started again by a batch system must not end for that. */
 static tide_status metrics_begin(train_run *run)
 {
     const uint64_t step = tide_train_settings_predict(&run->settings) ? UINT64_MAX : run->first_step;
-    return tide_metrics_begin(run->metrics, run->settings.resume || run->settings.resume_from, step);
+    const bool continues = run->settings.resume || run->settings.resume_from;
+    const tide_status status = tide_metrics_begin(run->metrics, continues, step);
+    if (status == TIDE_OK || !continues)
+        return status;
+    tide_progress_warn(&run->progress, "%s; the run goes on, and its lines come behind those that are there",
+                       tide_message());
+    return TIDE_OK;
 }
 
 static tide_status trainer_open(train_run *run)

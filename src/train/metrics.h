@@ -27,7 +27,7 @@ typedef struct tide_metrics tide_metrics;
 TIDE_NODISCARD tide_status tide_metrics_open(const char *path, tide_metrics **metrics);
 
 /* Before the first line: empty the file, or with `append` continue it behind `step`'s line (metrics_trim.h).
- * Once. IO, NO_MEMORY. */
+ * Once. IO, NO_MEMORY; with `append` every line stays then, and steps' lines may be written behind them. */
 TIDE_NODISCARD tide_status tide_metrics_begin(tide_metrics *metrics, bool append, uint64_t step);
 
 enum { TIDE_METRICS_LINE_BYTES = 2048 };

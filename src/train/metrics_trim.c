@@ -139,7 +139,7 @@ static tide_status trim(trimming *it)
         status = rewrite(it);
     else if (status == TIDE_OK && found && ftruncate(it->file->descriptor, it->kept_bytes) != 0)
         status = tide_output_file_failed(it->file, "the lines behind the checkpoint can't be removed", errno);
-    if (status == TIDE_OK && lseek(it->file->descriptor, 0, SEEK_END) < 0)
+    if (lseek(it->file->descriptor, 0, SEEK_END) < 0 && status == TIDE_OK)
         status = tide_output_file_failed(it->file, "its end can't be found", errno);
     return status;
 }
