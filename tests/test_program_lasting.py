@@ -367,7 +367,7 @@ def read_only(bench):
         bench.tap.skip("a disk that is remounted read-only", "mounting is not allowed here")
         return
     inner = (f'mount -t tmpfs -o size=64m tmpfs "{mount}" || exit 9; setpriv --pdeathsig KILL "$@" 2> "{said}" & run=$!; '
-             f'until test -d "{mount}/saved/step-20"; do sleep 0.01; done; until mount -o remount,ro "{mount}" 2> /dev/null; do sleep 0.01; done; '
+             f'until ls "{mount}"/saved/step-* > /dev/null 2>&1; do sleep 0.01; done; until mount -o remount,ro "{mount}" 2> /dev/null; do sleep 0.01; done; '
              f'until grep -q "goes on to its next save" "{said}"; do sleep 0.01; done; mount -o remount,rw "{mount}"; '
              f'kill -TERM $run; wait $run; status=$?; ls -A "{mount}/saved" >&2; exit $status')
     options = bench.options(ENDLESS, "--save-every", 20, "--checkpoint", mount / "saved")
