@@ -5,10 +5,12 @@ usage: test_program_lasting.py PROGRAM FILE_FAULTS      prints TAP
 FILE_FAULTS is the library of preload/, which makes calls on files fail by rules.
 """
 import errno
+import fcntl
 import json
 import os
 import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -133,8 +135,11 @@ def slow_readers(bench):
                  "a pipe of metrics: every line comes", f"{status} {rows}\n{err}")
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     process = bench.start(*bench.options(1000, "--checkpoint", saved, "--resume"), stdout=writer)
     os.close(writer)
+    select.select([reader], [], [])
+    time.sleep(0.2)  # for a run that does not wait to lose lines in
     text = b""
     while not text.endswith(b"step-1000 (1.4 MiB)\n") and len(text) < 1 << 20:
         part = os.read(reader, 777)

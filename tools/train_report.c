@@ -325,14 +325,12 @@ static bool reader_left(int descriptor)
 /* Send a line out. What can't be written is dropped here, lest it come out later as a part of another line. */
 static void line_end(tide_progress *progress)
 {
-    errno = 0;
     const bool failed_before = ferror(progress->out) != 0;
-    int error = fflush(progress->out) == 0 ? 0 : errno;
-    while (error == EAGAIN) { /* a reader that is slow, of a pipe that does not wait for it */
-        clearerr(progress->out);
-        (void)poll(&(struct pollfd){.fd = fileno(progress->out), .events = POLLOUT}, 1, -1);
-        error = fflush(progress->out) == 0 ? 0 : errno;
-    }
+    struct pollfd output = {.fd = fileno(progress->out), .events = POLLOUT};
+    while (poll(&output, 1, -1) < 0 &&
+           errno == EINTR) /* a pipe that is full and does not wait: stdio would drop the rest */
+        continue;
+    const int error = fflush(progress->out) == 0 ? 0 : errno;
     if (error == 0 && !failed_before)
         return;
     __fpurge(progress->out);
