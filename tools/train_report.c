@@ -327,9 +327,8 @@ static void line_end(tide_progress *progress)
 {
     const bool failed_before = ferror(progress->out) != 0;
     struct pollfd output = {.fd = fileno(progress->out), .events = POLLOUT};
-    while (poll(&output, 1, -1) < 0 &&
-           errno == EINTR) /* a pipe that is full and does not wait: stdio would drop the rest */
-        continue;
+    while (output.fd >= 0 && poll(&output, 1, -1) < 0 && errno == EINTR)
+        continue; /* a full pipe that does not wait: stdio would drop the rest */
     const int error = fflush(progress->out) == 0 ? 0 : errno;
     if (error == 0 && !failed_before)
         return;
