@@ -3,8 +3,9 @@
  * Link it in libcublasLt's place. Matrices are column-major as the library's are, and products are computed from that alone.
  * The heuristic answers like the library's: an algorithm belongs to one product, its types, its alignments and its epilogue, and
  * to no other; long sums are split over k when the preferences allow a way to join the parts, in the workspace: in fp32
- * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE). Behind its best it names
- * one that does not split, and one that does not work. A test may have it answer anything.
+ * (COMPUTE_TYPE), in D's type (OUTPUT_TYPE), or in an order that differs from call to call (INPLACE). A sum that was split is
+ * rounded to D's type before a bias is added, as the library's was on an H200 (13.1.0). Behind its best it names one that does
+ * not split, and one that does not work. A test may have it answer anything.
  *
  * What the library may punish only on a GPU is recorded as misuse and refused: an address less aligned than was promised, a
  * workspace that is too small or not aligned, an algorithm of another product, D over A or B, objects that are no more.

@@ -384,7 +384,8 @@ static float epilogue(const call *run, float value, uint64_t row, uint64_t colum
     const product *p = &run->p;
     const uint64_t aux = row + column * (uint64_t)p->op.aux_ld;
     if (has_bias(p))
-        value += load(p->op.bias, p->d.type, row);
+        value = (run->chosen.splits > 1 ? rounded_to(p->d.type, value) : value) +
+                load(p->op.bias, p->d.type, row);
     if (p->op.epilogue == CUBLASLT_EPILOGUE_DGELU)
         return (float)(value * gelu_slope(load(p->op.aux, p->d.type, aux)));
     if (!has_gelu(p))

@@ -324,6 +324,28 @@ static void a_product_that_is_not_added_to_c_runs_the_librarys_first(void **stat
     assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
 }
 
+/* The parts' sum would be rounded before the bias is added. */
+static void a_narrow_product_with_a_bias_is_not_split(void **state)
+{
+    static const fake_cublaslt_candidate split_first[] = {{.splits = 4, .reduction = FP32, .waves = 1.0f},
+                                                          {.splits = 1, .waves = 0.2f}};
+    cublasLtHandle_t library;
+    tide_cuda_matmul_plan *plan;
+    tide_matmul_args shape = gradient;
+    (void)state;
+    fake_cublaslt_offer(split_first, 2);
+    shape.accumulate = false;
+    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
+    for (int i = 0; i < 4; i++) {
+        shape.has_bias = i & 1;
+        shape.out_dtype = i & 2 ? TIDE_DTYPE_BF16 : TIDE_DTYPE_FP32;
+        assert_int_equal(tide_cuda_matmul_plan_create(library, &shape, &plan), TIDE_OK);
+        assert_int_equal(plan->chosen, i == 3);
+        tide_cuda_matmul_plan_destroy(plan);
+    }
+    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
+}
+
 /* Of each shape: k is the same, so that all answers stand for any of them. */
 static size_t prepared(size_t m, size_t n)
 {
@@ -473,6 +495,7 @@ int main(void)
         cmocka_unit_test(common_tiles_have_names),
         TEST(a_product_runs_the_candidate_that_the_rule_takes),
         TEST(a_product_that_is_not_added_to_c_runs_the_librarys_first),
+        TEST(a_narrow_product_with_a_bias_is_not_split),
         TEST(a_shape_has_one_choice_whatever_was_prepared_before_and_wherever_it_lies),
         TEST(few_answers_are_enough),
         TEST(without_an_answer_that_is_allowed_a_shape_is_refused),

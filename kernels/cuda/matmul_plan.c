@@ -4,7 +4,9 @@
  *   own).
  * - Sums that are split over k are joined in fp32, in the workspace, by a pass of their own (COMPUTE_TYPE), or not
  *   split at all. INPLACE adds to C in the order in which blocks come; OUTPUT_TYPE rounds each part to bf16: both
- *   break a rule of kernels.h (the same bits, rounded once).
+ *   break a rule of kernels.h (the same bits, rounded once). So does a bias in bf16 or fp16 behind a sum that was
+ *   split: the pass that joins the parts rounds them first and adds the bias then (seen on an H200, cuBLASLt
+ *   13.1.0). Such a product is not split.
  * - The workspace is ours and at most 32 MiB, which is what NVIDIA advises for Hopper. A workspace of the library's
  *   own would be chosen by stream, and is what makes cuBLAS's results vary with what else runs.
  * - Addresses are as aligned as kernels.h promises: 256 bytes, or a row further on, so the largest power of two that
@@ -168,10 +170,17 @@ static cublasStatus_t layouts_create(tide_cuda_matmul_plan *plan)
     return status;
 }
 
+/* What is added behind the sum would find it rounded, were it made of parts. */
+static bool may_split(const tide_matmul_args *shape)
+{
+    return !shape->has_bias || shape->out_dtype == TIDE_DTYPE_FP32;
+}
+
 static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, const tide_matmul_args *shape)
 {
     const uint64_t workspace_bytes = TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES;
-    const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t reductions =
+        may_split(shape) ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     const uint32_t a = tide_cuda_matmul_row_alignment(shape->ldb, shape->in_dtype),
                    b = tide_cuda_matmul_row_alignment(shape->lda, shape->in_dtype);
     const uint32_t c = tide_cuda_matmul_row_alignment(shape->ldc, shape->out_dtype);
@@ -210,6 +219,8 @@ static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_
     for (int i = 0; i < plan->candidate_count && status == CUBLAS_STATUS_SUCCESS; i++) {
         plan->algorithms[i] = results[i].algo;
         status = tide_cuda_matmul_candidate_read(&results[i], &plan->candidates[i]);
+        if (plan->candidates[i].splits > 1 && !may_split(&plan->shape))
+            plan->candidates[i].state = CUBLAS_STATUS_NOT_SUPPORTED; /* whatever the library was told */
     }
     return status;
 }
