@@ -7,13 +7,17 @@ BENCH is bench_gpu on the fake CUDA of tests/cuda/fake, which tells on stderr wh
 """
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 from test_program import Run, Tap, die_with_parent
 
-SECTIONS = ["copies", "products", "candidates", "attention", "memory", "splits"]
+SECTIONS = ["copies", "launches", "products", "candidates", "attention", "memory", "splits"]
 LINEARS = ("qkv", "projection", "up", "down")
+LLAMA_LINEARS = ("qkv", "projection", "gate and up", "down")
+WEIGHT_GRADIENTS = 14
 
 
 def lines_of(text):
@@ -40,18 +44,37 @@ def check_whole(tap, bench):
     wanted += ["limit: product", "gpt2-xl head logits"]
     wanted += [f"gpt2-xl {name}" for name in ("qkv", "projection", "up with GELU", "down")]
     wanted[wanted.index("gpt2-xl down input gradient")] += " with GELU"
+    kinds = ("", " weight gradient", " input gradient")
+    wanted += 2 * [f"llama-3.1-8b {name}{kind}" for name in LLAMA_LINEARS for kind in kinds]
+    wanted += ["llama-3.1-8b head " + name for name in ("logits", "weight gradient", "input gradient")]
     tap.ok(sorted(products) == sorted(wanted), "every product of a step is measured", products)
-    check_candidates(tap, [row["name"] for row in by_section["products"][1:]], by_section["candidates"])
+    few = [row["name"] for row in by_section["products"][1:-3 * len(LLAMA_LINEARS)]]
+    check_candidates(tap, few, by_section["candidates"])
     splits = [row for row in by_section["splits"] if "candidate" in row]
     declined = [(row["value"] is None) == (row["splits"] not in (1, 2, 3, 4, 6)) for row in splits]
-    tap.ok(len(splits) == 9 * 8 and all(declined) and len(by_section["splits"]) == 9 * 9,
+    tap.ok(len(splits) == WEIGHT_GRADIENTS * 8 and all(declined) and len(by_section["splits"]) == WEIGHT_GRADIENTS * 9,
            "weights' gradients are tried with more and more parts", by_section["splits"])
     large = [row for row in splits if row["splits"] == 8]
-    tap.ok(len(large) == 9 and all(row["note"].startswith(f"needs {33 << 20} bytes of workspace, more than") for row in large) and
+    tap.ok(len(large) == WEIGHT_GRADIENTS and
+           all(row["note"].startswith(f"needs {33 << 20} bytes of workspace, more than") for row in large) and
            not any("workspace" in row["note"] for row in splits if row["splits"] != 8),
            "one that needs too much workspace is told with how much", large)
-    tap.ok(len(by_section["attention"]) >= 8 and all(row["value"] > 0 for row in by_section["attention"]),
-           "attention is measured both ways, at both lengths and widths", by_section["attention"])
+    tap.ok(len(by_section["attention"]) == 16 and all(row["value"] > 0 for row in by_section["attention"]) and
+           sum("2/1 heads" in row["name"] for row in by_section["attention"]) == 8,
+           "attention is measured both ways, at both lengths and widths, with few key heads too", by_section["attention"])
+    check_kernels(tap, [row["name"] for row in by_section["memory"]])
+    events = [row["name"] for row in by_section["launches"]]
+    tap.ok(len(events) == 5 and events[0] == "a small kernel", "small kernels are measured with events and without", events)
+
+
+def check_kernels(tap, names):
+    """Every kernel of the table (kernels/kernels.h), but those of the other sections and one that costs nothing."""
+    text = (Path(__file__).parent.parent / "kernels/kernels.h").read_text()
+    kernels = set(re.findall(r"^    tide_kernel (\w+);", text, re.MULTILINE))
+    kernels -= {"matmul", "attention", "attention_backward", "loss_sum"}
+    told = {"cast": "gradient rounding", "cross_entropy": "cross entropy with gradient"}
+    wanted = {told.get(kernel, kernel.replace("_", " ")) for kernel in kernels}
+    tap.ok(kernels and wanted <= set(names), "every kernel that memory bounds is measured", sorted(wanted - set(names)))
 
 
 def check_candidates(tap, products, rows):

@@ -3,6 +3,7 @@
  * run. Exit status 77, saying why, where there is no GPU.
  *
  *   copies      chunks through the device's streams, and mappings
+ *   launches    what an event behind a kernel costs
  *   products    every matrix product of a step
  *   candidates  the same with each of cuBLASLt's algorithms, and which of them the rule takes (kernels/cuda/matmul_choice.h)
  *   attention   forward and backward
@@ -19,9 +20,9 @@
 #include <string.h>
 
 enum { ORDINAL = 0, NOTHING_TO_RUN_ON = 77, USAGE = 2 };
-enum { COPIES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SPLITS, SECTIONS };
+enum { COPIES, LAUNCHES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SPLITS, SECTIONS };
 
-static const char *const names[SECTIONS] = {"copies",    "products", "candidates",
+static const char *const names[SECTIONS] = {"copies",    "launches", "products", "candidates",
                                             "attention", "memory",   "splits"};
 
 typedef struct request {
@@ -49,10 +50,10 @@ static request request_read(int argc, char **argv)
         else if (strcmp(argv[i], "--only") == 0)
             made.only = true;
         else {
-            fprintf(
-                stderr,
-                "%s: %s? usage: [--quick] [--only copies|products|candidates|attention|memory|splits ...]\n",
-                argv[0], argv[i]);
+            fprintf(stderr,
+                    "%s: %s? usage: [--quick] [--only "
+                    "copies|launches|products|candidates|attention|memory|splits ...]\n",
+                    argv[0], argv[i]);
             exit(USAGE);
         }
     }
@@ -98,6 +99,8 @@ int main(int argc, char **argv)
     BENCH_CUDA(cudaSetDevice(ORDINAL));
     if (begins(&asked, COPIES))
         bench_gpu_copies(properties.name, ORDINAL, &sizes);
+    if (begins(&asked, LAUNCHES))
+        bench_gpu_launches(ORDINAL, &sizes);
     if (memchr(&asked.wanted[PRODUCTS], true, SECTIONS - PRODUCTS))
         kernels_run(&asked, &sizes);
     return 0;

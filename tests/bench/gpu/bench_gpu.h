@@ -1,9 +1,9 @@
 /* What the GPU's benchmarks share: CUDA calls that end the program with a line when they fail, and the rig on which kernels
  * are timed.
  *
- * Operands are random bf16 numbers of size 0.5 to 2 (zeros would be faster than life) in one arena of eight parts, of which a
- * kernel uses a few hundred megabytes, more than the L2 cache holds. A figure is from the median of rounds of a few launches
- * between two events; rounds end early where they take long.
+ * Operands are random bf16 numbers of size 0.5 to 2 (zeros would be faster than life) in one arena of eight parts, 8 GiB. Most
+ * kernels use a few hundred megabytes of it, more than the L2 cache holds. A figure is from the median of rounds of a few
+ * launches between two events; rounds end early where they take long.
  */
 #ifndef TIDE_TESTS_BENCH_GPU_H
 #define TIDE_TESTS_BENCH_GPU_H
@@ -20,7 +20,13 @@ void bench_check(tide_status status, const char *what);
 
 enum { BENCH_GPU_PARTS = 8 };
 
-/* What is measured: gpt2-xl at 32768 tokens, or, to see that all runs, next to nothing. */
+/* Llama-3.1-8B's, or something small of the same form. */
+typedef struct bench_gpu_llama {
+    size_t rows, few_rows; /* tokens of a micro-batch */
+    size_t width, heads, kv_heads, head_width, mlp, vocabulary;
+} bench_gpu_llama;
+
+/* What is measured: gpt2-xl at 32768 tokens and llama-3.1-8b at 16384, or, to see that all runs, next to nothing. */
 typedef struct bench_gpu_sizes {
     size_t rows, width, heads;             /* tokens of a micro-batch; heads of width 64 */
     size_t narrow_rows, narrow_width;      /* gpt2's, whose weights have the fewest tiles for the longest sums */
@@ -28,7 +34,8 @@ typedef struct bench_gpu_sizes {
     size_t wide_heads;                     /* of width 128 */
     size_t vocabulary, padded, logit_rows; /* of the head; rows of a tile of logits */
     size_t square;                         /* the product whose rate is the limit */
-    size_t adam_elements;
+    size_t adam_elements, norm_blocks;
+    bench_gpu_llama llama;
     size_t part_bytes;
     uint64_t chunk_bytes;
     int rounds, runs;
@@ -69,7 +76,7 @@ typedef struct bench_gpu_product {
     tide_matmul_args args;
 } bench_gpu_product;
 
-enum { BENCH_GPU_PRODUCTS_MOST = 24 };
+enum { BENCH_GPU_PRODUCTS_MOST = 56 };
 
 typedef struct bench_gpu_product_list {
     const bench_gpu_rig *rig;
@@ -77,12 +84,16 @@ typedef struct bench_gpu_product_list {
     bench_gpu_product list[BENCH_GPU_PRODUCTS_MOST];
 } bench_gpu_product_list;
 
+/* Of llama-3.1-8b's products those of few_rows alone. */
 bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig);
 
 /* --- the sections --- */
 
 /* Chunks through the device's own streams against plain copies of pinned memory, and what mapping costs meanwhile. */
 void bench_gpu_copies(const char *gpu, uint32_t ordinal, const bench_gpu_sizes *sizes);
+
+/* Small kernels in a row, with CUDA's events between them and without: what an event costs the GPU. */
+void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes);
 
 /* Every product of a step as it runs in one. */
 void bench_gpu_products(const bench_gpu_rig *rig);

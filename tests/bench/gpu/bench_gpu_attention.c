@@ -1,7 +1,19 @@
-/* Attention, forward and backward: short and long sequences, heads of both widths, against the large product. */
+/* Attention, forward and backward: short and long sequences, heads of both widths, a key head for each query head as in gpt2-xl
+ * and for four of them as in llama-3.1-8b. Against the large product.
+ */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include <stdio.h>
+
+typedef struct shape {
+    size_t rows, length, heads, kv_heads, width;
+} shape;
+
+/* Queries, keys and values lie side by side in the rows of one matrix. */
+static size_t row_elements(const shape *of)
+{
+    return (of->heads + 2 * of->kv_heads) * of->width;
+}
 
 static size_t fitting(const bench_gpu_rig *rig, size_t workspace_bytes)
 {
@@ -10,70 +22,81 @@ static size_t fitting(const bench_gpu_rig *rig, size_t workspace_bytes)
     return workspace_bytes;
 }
 
-static void forward_measure(const bench_gpu_rig *rig, const char *name, size_t length, size_t heads,
-                            size_t width)
+static void forward_measure(const bench_gpu_rig *rig, const char *name, const shape *of)
 {
     const char *qkv = bench_gpu_part(rig, 0);
-    const size_t model_width = heads * width, tensor_bytes = model_width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    const size_t head_bytes = of->width * tide_dtype_bytes(TIDE_DTYPE_BF16);
     tide_attention_args args = {.q = qkv,
-                                .k = qkv + tensor_bytes,
-                                .v = qkv + 2 * tensor_bytes,
+                                .k = qkv + of->heads * head_bytes,
+                                .v = qkv + (of->heads + of->kv_heads) * head_bytes,
                                 .out = bench_gpu_part(rig, 1),
                                 .logsumexp = bench_gpu_part(rig, 2),
                                 .workspace = bench_gpu_part(rig, 4),
-                                .batch = rig->sizes.rows / length,
-                                .sequence_length = length,
-                                .heads = heads,
-                                .kv_heads = heads,
-                                .head_width = width,
-                                .qk_row = 3 * model_width,
-                                .v_row = 3 * model_width,
+                                .batch = of->rows / of->length,
+                                .sequence_length = of->length,
+                                .heads = of->heads,
+                                .kv_heads = of->kv_heads,
+                                .head_width = of->width,
+                                .qk_row = row_elements(of),
+                                .v_row = row_elements(of),
                                 .dtype = TIDE_DTYPE_BF16};
     args.workspace_bytes = fitting(rig, rig->kernels->attention_workspace_bytes(&args));
     bench_gpu_flops_figure(rig, name, rig->kernels->attention, &args, tide_attention_flops(&args));
 }
 
 /* Behind forward, whose out and logsumexp it reads. */
-static void backward_measure(const bench_gpu_rig *rig, const char *name, size_t length, size_t heads,
-                             size_t width)
+static void backward_measure(const bench_gpu_rig *rig, const char *name, const shape *of)
 {
     const char *qkv = bench_gpu_part(rig, 0);
     char *dqkv = bench_gpu_part(rig, 5);
-    const size_t model_width = heads * width, tensor_bytes = model_width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    const size_t head_bytes = of->width * tide_dtype_bytes(TIDE_DTYPE_BF16);
+    const size_t k_bytes = of->heads * head_bytes, v_bytes = (of->heads + of->kv_heads) * head_bytes;
     tide_attention_backward_args args = {.q = qkv,
-                                         .k = qkv + tensor_bytes,
-                                         .v = qkv + 2 * tensor_bytes,
+                                         .k = qkv + k_bytes,
+                                         .v = qkv + v_bytes,
                                          .out = bench_gpu_part(rig, 1),
                                          .dout = bench_gpu_part(rig, 3),
                                          .logsumexp = bench_gpu_part(rig, 2),
                                          .dq = dqkv,
-                                         .dk = dqkv + tensor_bytes,
-                                         .dv = dqkv + 2 * tensor_bytes,
+                                         .dk = dqkv + k_bytes,
+                                         .dv = dqkv + v_bytes,
                                          .workspace = bench_gpu_part(rig, 4),
-                                         .batch = rig->sizes.rows / length,
-                                         .sequence_length = length,
-                                         .heads = heads,
-                                         .kv_heads = heads,
-                                         .head_width = width,
-                                         .qk_row = 3 * model_width,
-                                         .v_row = 3 * model_width,
-                                         .dqkv_row = 3 * model_width,
+                                         .batch = of->rows / of->length,
+                                         .sequence_length = of->length,
+                                         .heads = of->heads,
+                                         .kv_heads = of->kv_heads,
+                                         .head_width = of->width,
+                                         .qk_row = row_elements(of),
+                                         .v_row = row_elements(of),
+                                         .dqkv_row = row_elements(of),
                                          .dtype = TIDE_DTYPE_BF16};
     args.workspace_bytes = fitting(rig, rig->kernels->attention_backward_workspace_bytes(&args));
     bench_gpu_flops_figure(rig, name, rig->kernels->attention_backward, &args,
                            tide_attention_backward_flops(&args));
 }
 
+static void shape_measure(const bench_gpu_rig *rig, const shape *of)
+{
+    char heads[32] = "", name[96];
+    if (of->heads != of->kv_heads)
+        (void)snprintf(heads, sizeof heads, "%zu/%zu ", of->heads, of->kv_heads);
+    (void)snprintf(name, sizeof name, "attention, T = %zu, %sheads of %zu", of->length, heads, of->width);
+    forward_measure(rig, name, of);
+    (void)snprintf(name, sizeof name, "attention backward, T = %zu, %sheads of %zu", of->length, heads,
+                   of->width);
+    backward_measure(rig, name, of);
+}
+
 void bench_gpu_attention(const bench_gpu_rig *rig)
 {
-    const size_t lengths[] = {rig->sizes.length, rig->sizes.long_length};
-    const size_t heads[] = {rig->sizes.heads, rig->sizes.wide_heads}, widths[] = {64, 128};
+    const bench_gpu_sizes *sizes = &rig->sizes;
+    const bench_gpu_llama *llama = &sizes->llama;
+    const size_t lengths[] = {sizes->length, sizes->long_length};
+    const size_t heads[] = {sizes->heads, sizes->wide_heads}, widths[] = {64, 128};
     for (int i = 0; i < 4; i++) {
-        char name[96];
-        (void)snprintf(name, sizeof name, "attention, T = %zu, heads of %zu", lengths[i / 2], widths[i % 2]);
-        forward_measure(rig, name, lengths[i / 2], heads[i % 2], widths[i % 2]);
-        (void)snprintf(name, sizeof name, "attention backward, T = %zu, heads of %zu", lengths[i / 2],
-                       widths[i % 2]);
-        backward_measure(rig, name, lengths[i / 2], heads[i % 2], widths[i % 2]);
+        const shape equal = {sizes->rows, lengths[i / 2], heads[i % 2], heads[i % 2], widths[i % 2]};
+        const shape grouped = {llama->rows, lengths[i / 2], llama->heads, llama->kv_heads, widths[i % 2]};
+        shape_measure(rig, &equal);
+        shape_measure(rig, &grouped);
     }
 }

@@ -105,6 +105,21 @@ static void tokens_fill(const bench_gpu_rig *it)
     BENCH_CUDA(cudaFreeHost(pinned));
 }
 
+/* Behind tokens_fill. */
+static void loss_measure(const bench_gpu_rig *it, const char *name, size_t vocabulary, size_t padded)
+{
+    const tide_cross_entropy_args loss = {.logits = bench_gpu_part(it, 0),
+                                          .targets = bench_gpu_part(it, 5),
+                                          .losses = bench_gpu_part(it, 6),
+                                          .rows = it->sizes.logit_rows,
+                                          .vocabulary = vocabulary,
+                                          .leading_dimension = padded,
+                                          .gradient_scale = 1.0f,
+                                          .gradient = true,
+                                          .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, name, it->kernels->cross_entropy, &loss, tide_cross_entropy_bytes(&loss));
+}
+
 static void ends_measure(const bench_gpu_rig *it)
 {
     tokens_fill(it);
@@ -129,17 +144,111 @@ static void ends_measure(const bench_gpu_rig *it)
                                                    .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "embedding backward", it->kernels->embedding_backward, &backward,
                   tide_embedding_backward_bytes(&backward));
-    const tide_cross_entropy_args loss = {.logits = bench_gpu_part(it, 0),
-                                          .targets = bench_gpu_part(it, 5),
-                                          .losses = bench_gpu_part(it, 6),
-                                          .rows = it->sizes.logit_rows,
-                                          .vocabulary = it->sizes.vocabulary,
-                                          .leading_dimension = it->sizes.padded,
-                                          .gradient_scale = 1.0f,
-                                          .gradient = true,
-                                          .dtype = TIDE_DTYPE_BF16};
-    memory_figure(it, "cross entropy with gradient", it->kernels->cross_entropy, &loss,
-                  tide_cross_entropy_bytes(&loss));
+    loss_measure(it, "cross entropy with gradient", it->sizes.vocabulary, it->sizes.padded);
+    loss_measure(it, "cross entropy with gradient, llama-3.1-8b", it->sizes.llama.vocabulary,
+                 it->sizes.llama.vocabulary);
+}
+
+/* --- llama-3.1-8b's --- */
+
+static void rms_norm_measure(const bench_gpu_rig *it)
+{
+    const bench_gpu_llama *llama = &it->sizes.llama;
+    float *rstd = bench_gpu_part(it, 4);
+    const tide_rms_norm_args forward = {.in = bench_gpu_part(it, 0),
+                                        .weight = bench_gpu_part(it, 1),
+                                        .out = bench_gpu_part(it, 2),
+                                        .rstd = rstd,
+                                        .rows = llama->rows,
+                                        .heads = 1,
+                                        .width = llama->width,
+                                        .in_row = llama->width,
+                                        .out_row = llama->width,
+                                        .epsilon = 1e-5f,
+                                        .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "rms norm", it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
+    const tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
+                                                  .weight = bench_gpu_part(it, 1),
+                                                  .dout = bench_gpu_part(it, 2),
+                                                  .rstd = rstd,
+                                                  .din = bench_gpu_part(it, 3),
+                                                  .dweight = rstd + llama->rows,
+                                                  .rows = llama->rows,
+                                                  .heads = 1,
+                                                  .width = llama->width,
+                                                  .in_row = llama->width,
+                                                  .dout_row = llama->width,
+                                                  .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "rms norm backward", it->kernels->rms_norm_backward, &backward,
+                  tide_rms_norm_backward_bytes(&backward));
+}
+
+/* Of queries, within rows that hold queries, keys and values, as Qwen3 has them. */
+static void head_norm_measure(const bench_gpu_rig *it)
+{
+    const bench_gpu_llama *llama = &it->sizes.llama;
+    const size_t qk = (llama->heads + llama->kv_heads) * llama->head_width,
+                 qkv = qk + llama->kv_heads * llama->head_width;
+    float *rstd = bench_gpu_part(it, 4);
+    const tide_rms_norm_args forward = {.in = bench_gpu_part(it, 0),
+                                        .weight = bench_gpu_part(it, 1),
+                                        .out = bench_gpu_part(it, 2),
+                                        .rstd = rstd,
+                                        .rows = llama->rows,
+                                        .heads = llama->heads,
+                                        .width = llama->head_width,
+                                        .in_row = qkv,
+                                        .out_row = qk,
+                                        .epsilon = 1e-6f,
+                                        .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "head norm", it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
+    const tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
+                                                  .weight = bench_gpu_part(it, 1),
+                                                  .dout = bench_gpu_part(it, 3),
+                                                  .rstd = rstd,
+                                                  .din = bench_gpu_part(it, 3),
+                                                  .dweight = rstd + llama->rows * llama->heads,
+                                                  .rows = llama->rows,
+                                                  .heads = llama->heads,
+                                                  .width = llama->head_width,
+                                                  .in_row = qkv,
+                                                  .dout_row = qkv,
+                                                  .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "head norm backward", it->kernels->rms_norm_backward, &backward,
+                  tide_rms_norm_backward_bytes(&backward));
+}
+
+static void llama_measure(const bench_gpu_rig *it)
+{
+    const bench_gpu_llama *llama = &it->sizes.llama;
+    rms_norm_measure(it);
+    head_norm_measure(it);
+    const tide_rope_args rope = {.data = bench_gpu_part(it, 3),
+                                 .table = bench_gpu_part(it, 1),
+                                 .rows = llama->rows,
+                                 .sequence_length = it->sizes.long_length,
+                                 .heads = llama->heads + llama->kv_heads,
+                                 .head_width = llama->head_width,
+                                 .row = (llama->heads + 2 * llama->kv_heads) * llama->head_width,
+                                 .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "rope", it->kernels->rope, &rope, tide_rope_bytes(&rope));
+    const tide_swiglu_args swiglu = {.in = bench_gpu_part(it, 0),
+                                     .out = bench_gpu_part(it, 2),
+                                     .rows = llama->rows,
+                                     .width = llama->mlp,
+                                     .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "swiglu", it->kernels->swiglu, &swiglu, tide_swiglu_bytes(&swiglu));
+    const tide_swiglu_backward_args swiglu_backward = {.in = bench_gpu_part(it, 0),
+                                                       .dout = bench_gpu_part(it, 2),
+                                                       .din = bench_gpu_part(it, 0),
+                                                       .rows = llama->rows,
+                                                       .width = llama->mlp,
+                                                       .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "swiglu backward", it->kernels->swiglu_backward, &swiglu_backward,
+                  tide_swiglu_backward_bytes(&swiglu_backward));
+    const tide_norm_sum_args norm_sum = {
+        .blocks = bench_gpu_part(it, 1), .sum = bench_gpu_part(it, 6), .blocks_count = it->sizes.norm_blocks};
+    memory_figure(it, "norm sum", it->kernels->norm_sum, &norm_sum, tide_norm_sum_bytes(&norm_sum));
 }
 
 static void adam_measure(const bench_gpu_rig *it)
@@ -157,6 +266,8 @@ static void adam_measure(const bench_gpu_rig *it)
                                   .factors = tide_adam_factors_make(1e-4, 0.9, 0.95, 1e-8, 0.1, 10, 1.0),
                                   .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "adamw", it->kernels->adamw, &args, tide_adamw_bytes(&args));
+    const tide_restore_args restore = {.segments = &segment, .segment_count = 1, .dtype = TIDE_DTYPE_BF16};
+    memory_figure(it, "restore", it->kernels->restore, &restore, tide_restore_bytes(&restore));
 }
 
 void bench_gpu_memory(bench_gpu_rig *rig)
@@ -164,6 +275,8 @@ void bench_gpu_memory(bench_gpu_rig *rig)
     pointwise_measure(rig);
     layer_norm_measure(rig);
     ends_measure(rig);
+    bench_gpu_refill(rig);
+    llama_measure(rig);
     bench_gpu_refill(rig);
     adam_measure(rig);
 }

@@ -1,6 +1,6 @@
-/* The matrix products of a step at their real shapes: of gpt2-xl the four of a block forward, back to the input and to the
- * weight, and the three of the head's tile; of gpt2 those to the weights, which have the fewest tiles for the longest sums.
- * As a step runs them, GELU's own launch included where the product does not take it along, against the large product.
+/* The matrix products of a step at their real shapes: of gpt2-xl and llama-3.1-8b the four of a block forward, back to the input
+ * and to the weight, and the three of the head's tile; of gpt2 those to the weights, which have the fewest tiles for the longest
+ * sums. As a step runs them, GELU's own launch included where the product does not take it along, against the large product.
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
@@ -19,7 +19,7 @@ static void product_add(bench_gpu_product_list *to, const char *model, const cha
     added->args = *shape;
     added->args.a = bench_gpu_part(to->rig, 0);
     added->args.b = bench_gpu_part(to->rig, 1);
-    added->args.c = bench_gpu_part(to->rig, 2);
+    added->args.c = bench_gpu_part(to->rig, 6); /* and 7: the gradient of llama's head takes two parts */
     added->args.gelu_in = shape->gelu == TIDE_MATMUL_GELU_NONE ? NULL : bench_gpu_part(to->rig, 3);
     added->args.workspace = bench_gpu_part(to->rig, 4);
     added->args.bias = shape->has_bias ? bench_gpu_part(to->rig, 5) : NULL;
@@ -82,10 +82,9 @@ static void weights_add(bench_gpu_product_list *to, const char *model, size_t ro
     }
 }
 
-static void head_add(bench_gpu_product_list *to, const char *model)
+static void head_add(bench_gpu_product_list *to, const char *model, size_t width, size_t logits)
 {
-    const size_t rows = to->rig->sizes.logit_rows, width = to->rig->sizes.width,
-                 logits = to->rig->sizes.padded;
+    const size_t rows = to->rig->sizes.logit_rows;
     const tide_matmul_args forward = {
         .m = rows, .n = logits, .k = width, .lda = width, .ldb = width, .ldc = logits, .transpose_b = true};
     const tide_matmul_args weight = {.m = logits,
@@ -103,14 +102,52 @@ static void head_add(bench_gpu_product_list *to, const char *model)
     product_add(to, model, "head input gradient", &input);
 }
 
+/* A layer of llama's, whose weights are stored transposed, without bias; queries, keys and values are one product, and so are the
+ * MLP's gate and up. */
+static void llama_linear_add(bench_gpu_product_list *to, const char *name, size_t rows, size_t in, size_t out)
+{
+    const tide_matmul_args forward = {
+        .m = rows, .n = out, .k = in, .lda = in, .ldb = in, .ldc = out, .transpose_b = true};
+    const tide_matmul_args input = {.m = rows, .n = in, .k = out, .lda = out, .ldb = in, .ldc = in};
+    const tide_matmul_args weight = {.m = out,
+                                     .n = in,
+                                     .k = rows,
+                                     .lda = out,
+                                     .ldb = in,
+                                     .ldc = in,
+                                     .transpose_a = true,
+                                     .accumulate = true};
+    const struct {
+        const char *kind;
+        const tide_matmul_args *shape;
+    } passes[] = {{"", &forward}, {" input gradient", &input}, {" weight gradient", &weight}};
+    for (int i = 0; i < 3; i++) {
+        char both[64];
+        (void)snprintf(both, sizeof both, "%s%s", name, passes[i].kind);
+        product_add(to, "llama-3.1-8b", both, passes[i].shape);
+    }
+}
+
+static void llama_add(bench_gpu_product_list *to, size_t rows)
+{
+    const bench_gpu_llama *llama = &to->rig->sizes.llama;
+    const size_t query = llama->heads * llama->head_width, kv = llama->kv_heads * llama->head_width;
+    llama_linear_add(to, "qkv", rows, llama->width, query + 2 * kv);
+    llama_linear_add(to, "projection", rows, query, llama->width);
+    llama_linear_add(to, "gate and up", rows, llama->width, 2 * llama->mlp);
+    llama_linear_add(to, "down", rows, llama->mlp, llama->width);
+}
+
 bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig)
 {
     const bench_gpu_sizes *sizes = &rig->sizes;
     bench_gpu_product_list made = {.rig = rig};
     weights_add(&made, "gpt2", sizes->narrow_rows, sizes->narrow_width);
     weights_add(&made, "gpt2-xl", sizes->rows, sizes->width);
-    head_add(&made, "gpt2-xl");
+    head_add(&made, "gpt2-xl", sizes->width, sizes->padded);
     passes_add(&made, "gpt2-xl", sizes->rows, sizes->width);
+    llama_add(&made, sizes->llama.few_rows);
+    head_add(&made, "llama-3.1-8b", sizes->llama.width, sizes->llama.vocabulary);
     return made;
 }
 
@@ -119,6 +156,7 @@ bench_gpu_product_list bench_gpu_products_list(const bench_gpu_rig *rig)
 void bench_gpu_products(const bench_gpu_rig *rig)
 {
     bench_gpu_product_list all = bench_gpu_products_list(rig);
+    llama_add(&all, rig->sizes.llama.rows);
     for (int i = 0; i < all.count; i++) {
         tide_matmul_args *args = &all.list[i].args;
         bench_check(rig->kernels->matmul_prepare(args, &args->workspace_bytes), "prepare");

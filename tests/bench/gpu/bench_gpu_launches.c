@@ -1,0 +1,202 @@
+/* What it costs the GPU that an event stands behind a kernel, as the device's clock has it (offload/cuda_clock.h).
+ *
+ * KERNELS small kernels run in a row, in five forms that take turns round by round; a figure is the median of the rounds'
+ * differences to the first form, for one kernel:
+ *
+ *   plain      one command with all kernels
+ *   untimed    the same with an event behind each kernel, made with cudaEventDisableTiming
+ *   timed      the same with an event that keeps the time
+ *   commands   a command of the device's for each kernel
+ *   observed   the same on a device that has an observer, as a traced run has
+ *
+ * A copy that takes milliseconds runs first, so that all kernels are enqueued by the time the first begins: the GPU alone is
+ * measured. A round in which the copy ended too early is counted as late and says nothing. KERNELS is less than the clock's
+ * ring holds, since a full ring makes the caller wait.
+ */
+#include "tests/bench/gpu/bench_gpu.h"
+
+#include "kernels/cuda/launchers.h"
+#include "offload/cuda_clock.h"
+#include "offload/cuda_device.h"
+#include "offload/cuda_driver.h"
+
+enum { KERNELS = 200, FRONT_COPIES = 8, SMALL_ELEMENTS = 256, ROUNDS_MOST = 15 };
+static_assert(KERNELS + 8 < TIDE_CUDA_RING_ENTRIES, "the ring does not fill");
+
+enum { PLAIN, UNTIMED, TIMED, COMMANDS, OBSERVED, FORMS };
+static const char *const names[FORMS] = {
+    [PLAIN] = "a small kernel",
+    [UNTIMED] = "an event without a time behind a kernel",
+    [TIMED] = "an event with a time behind a kernel",
+    [COMMANDS] = "a command of its own for a kernel",
+    [OBSERVED] = "a command of its own for a kernel, observed",
+};
+
+typedef struct rig {
+    tide_device *devices[2]; /* without and with an observer */
+    cudaEvent_t begin, end;
+    cudaEvent_t events[2][KERNELS]; /* without a time and with one */
+    tide_copy_args front;
+    tide_add_args small;
+} rig;
+
+static void observe(void *context, const tide_observed *command)
+{
+    (void)context;
+    (void)command;
+}
+
+static rig rig_open(uint32_t ordinal, const bench_gpu_sizes *sizes)
+{
+    rig it = {0};
+    void *from, *to;
+    for (int i = 0; i < 2; i++) {
+        const tide_device_options options = {.device_memory_bytes = sizes->chunk_bytes,
+                                             .host_memory_bytes = sizes->chunk_bytes,
+                                             .chunk_bytes = sizes->chunk_bytes,
+                                             .observer = i == 1 ? observe : NULL};
+        bench_check(tide_device_cuda_open(&options, ordinal, &it.devices[i]), "open");
+        for (int k = 0; k < KERNELS; k++)
+            BENCH_CUDA(cudaEventCreateWithFlags(&it.events[i][k],
+                                                i == 1 ? cudaEventDefault : cudaEventDisableTiming));
+    }
+    BENCH_CUDA(cudaEventCreateWithFlags(&it.begin, cudaEventDefault));
+    BENCH_CUDA(cudaEventCreateWithFlags(&it.end, cudaEventDefault));
+    BENCH_CUDA(cudaMalloc(&from, sizes->part_bytes));
+    BENCH_CUDA(cudaMalloc(&to, sizes->part_bytes));
+    it.front = (tide_copy_args){.in = from, .out = to, .bytes = sizes->part_bytes};
+    it.small = (tide_add_args){
+        .a = from, .b = from, .out = to, .elements = SMALL_ELEMENTS, .dtype = TIDE_DTYPE_BF16};
+    return it;
+}
+
+static void rig_close(rig *it)
+{
+    BENCH_CUDA(cudaFree(it->small.out));
+    BENCH_CUDA(cudaFree((void *)(uintptr_t)it->small.a));
+    BENCH_CUDA(cudaEventDestroy(it->end));
+    BENCH_CUDA(cudaEventDestroy(it->begin));
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < KERNELS; k++)
+            BENCH_CUDA(cudaEventDestroy(it->events[i][k]));
+        it->devices[i]->ops->close(it->devices[i]);
+    }
+}
+
+/* --- what runs --- */
+
+static tide_status front_run(void *stream, const void *arguments)
+{
+    const rig *it = *(const rig *const *)arguments;
+    for (int i = 0; i < FRONT_COPIES; i++)
+        bench_check(tide_cuda_copy(stream, &it->front), "copy");
+    BENCH_CUDA(cudaEventRecord(it->begin, stream));
+    return TIDE_OK;
+}
+
+static tide_status end_run(void *stream, const void *arguments)
+{
+    const rig *it = *(const rig *const *)arguments;
+    BENCH_CUDA(cudaEventRecord(it->end, stream));
+    return TIDE_OK;
+}
+
+typedef struct kernels_in_a_row {
+    const rig *of;
+    const cudaEvent_t *events; /* NULL: none */
+    int count;
+} kernels_in_a_row;
+
+static tide_status kernels_run(void *stream, const void *arguments)
+{
+    const kernels_in_a_row *it = arguments;
+    for (int k = 0; k < it->count; k++) {
+        bench_check(tide_cuda_add(stream, &it->of->small), "add");
+        if (it->events != NULL)
+            BENCH_CUDA(cudaEventRecord(it->events[k], stream));
+    }
+    return TIDE_OK;
+}
+
+static void enqueue(tide_device *device, tide_kernel function, const void *arguments, size_t bytes)
+{
+    const tide_work work = {.label = "bench launch"};
+    bench_check(device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, function, arguments, bytes),
+                "launch");
+}
+
+/* --- what is measured --- */
+
+/* From the first kernel's begin to the last one's end, in seconds, and how long it took to enqueue them. False: late. */
+static bool form_time(const rig *it, int form, double *seconds, double *enqueue_seconds)
+{
+    const bool apart = form == COMMANDS || form == OBSERVED;
+    tide_device *device = it->devices[form == OBSERVED];
+    const kernels_in_a_row row = {.of = it,
+                                  .events = form == UNTIMED ? it->events[0]
+                                            : form == TIMED ? it->events[1]
+                                                            : NULL,
+                                  .count = apart ? 1 : KERNELS};
+    float milliseconds;
+    enqueue(device, front_run, &it, sizeof it);
+    const double begin = bench_seconds();
+    for (int i = 0; i < (apart ? KERNELS : 1); i++)
+        enqueue(device, kernels_run, &row, sizeof row);
+    *enqueue_seconds = bench_seconds() - begin;
+    enqueue(device, end_run, &it, sizeof it);
+    const bool late = !tide_cuda_is_pending(cudaEventQuery(it->begin));
+    device->ops->synchronize(device);
+    bench_check(device->ops->failure(device), "the device");
+    BENCH_CUDA(cudaEventElapsedTime(&milliseconds, it->begin, it->end));
+    *seconds = (double)milliseconds * 1e-3;
+    return !late;
+}
+
+typedef struct samples {
+    int rounds, late; /* rounds that are not late */
+    double kernel_us[ROUNDS_MOST], enqueue_us[ROUNDS_MOST];
+} samples;
+
+/* The differences to the plain form of the same round, and what enqueueing took. */
+static void round_take(const rig *it, samples all[FORMS])
+{
+    double seconds[FORMS], enqueue_seconds[FORMS];
+    bool good[FORMS];
+    for (int form = 0; form < FORMS; form++)
+        good[form] = form_time(it, form, &seconds[form], &enqueue_seconds[form]);
+    for (int form = 0; form < FORMS; form++) {
+        samples *of = &all[form];
+        const double compared = seconds[form] - (form == PLAIN ? 0 : seconds[PLAIN]);
+        if (good[form] && good[PLAIN]) {
+            of->kernel_us[of->rounds] = compared * 1e6 / KERNELS;
+            of->enqueue_us[of->rounds++] = enqueue_seconds[form] * 1e6 / KERNELS;
+        } else
+            of->late++;
+    }
+}
+
+static void form_tell(samples *of, const char *name)
+{
+    if (of->rounds == 0) {
+        bench_missing(name, "us", "all %d rounds were late", of->late);
+        return;
+    }
+    bench_figure(name, bench_median(of->kernel_us, (size_t)of->rounds), "us", BENCH_NO_BOUND, 0,
+                 "enqueued in %.2f us; %d of %d rounds late",
+                 bench_median(of->enqueue_us, (size_t)of->rounds), of->late, of->late + of->rounds);
+}
+
+void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes)
+{
+    samples all[FORMS] = {0};
+    double seconds, enqueue_seconds;
+    const int rounds = sizes->rounds > 1 ? ROUNDS_MOST : 1;
+    rig it = rig_open(ordinal, sizes);
+    for (int form = 0; form < FORMS; form++) /* warm */
+        (void)form_time(&it, form, &seconds, &enqueue_seconds);
+    for (int i = 0; i < rounds; i++)
+        round_take(&it, all);
+    for (int form = 0; form < FORMS; form++)
+        form_tell(&all[form], names[form]);
+    rig_close(&it);
+}
