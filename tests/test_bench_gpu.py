@@ -14,6 +14,10 @@ from pathlib import Path
 
 from test_program import Run, Tap, die_with_parent
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from gpu_parts import BENCH_SECTIONS  # noqa: E402
+
 SECTIONS = ["copies", "launches", "products", "candidates", "attention", "memory", "splits"]
 LINEARS = ("qkv", "projection", "up", "down")
 LLAMA_LINEARS = ("qkv", "projection", "gate and up", "down")
@@ -69,7 +73,7 @@ def check_whole(tap, bench):
 
 def check_kernels(tap, names):
     """Every kernel of the table (kernels/kernels.h), but those of the other sections and one that costs nothing."""
-    text = (Path(__file__).parent.parent / "kernels/kernels.h").read_text()
+    text = (ROOT / "kernels/kernels.h").read_text()
     kernels = set(re.findall(r"^    tide_kernel (\w+);", text, re.MULTILINE))
     kernels -= {"matmul", "attention", "attention_backward", "loss_sum"}
     told = {"cast": "gradient rounding", "cross_entropy": "cross entropy with gradient"}
@@ -93,6 +97,7 @@ def check_candidates(tap, products, rows):
 
 
 def check_parts(tap, bench):
+    tap.ok(sorted(BENCH_SECTIONS) == sorted(SECTIONS), "tools/gpu_check.sh asks for every section", BENCH_SECTIONS)
     run = Run([bench, "--quick", "--only", "attention", "copies"])
     rows = lines_of(run.out) or []
     tap.ok(run.status == 0 and {row["section"] for row in rows} == {"copies", "attention"}, "a section can be had alone", run)

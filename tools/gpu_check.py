@@ -8,7 +8,7 @@ Parts, in this order; the time that one leaves over goes to those behind it, and
   build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on
   test         suite `gpu`: each kernel against float64, the device, the pool, the program's bits; small ones first
   resident     gpt2 and gpt2-xl with everything on the device: tokens a second
-  kernels      bench_gpu: copies, products and every candidate for them, attention, what memory bounds
+  kernels      bench_gpu: copies, events, products and every candidate for them, attention, what memory bounds
   budget       gpt2-xl on a half and a quarter of its model data: the step against that run's own limits, the same bits
   largest      a GPT of 15.7 billion params, then larger ones while there is time
   peers        PyTorch compiled, and FSDP2 with CPU offload, on the same GPU; figures that others published, beside ours

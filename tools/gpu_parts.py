@@ -20,7 +20,7 @@ NVIDIA_SMI_SECONDS = 15
 GPU_FIELDS = ["name", "driver_version", "compute_cap", "pci.bus_id", "memory.total", "memory.free", "clocks.sm", "clocks.mem",
               "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit", "pcie.link.gen.current", "pcie.link.width.current",
               "ecc.mode.current", "persistence_mode", "temperature.gpu"]
-BENCH_SECTIONS = ("copies", "products", "attention", "memory", "candidates", "splits")  # the most wanted first
+BENCH_SECTIONS = ("copies", "launches", "products", "attention", "memory", "candidates", "splits")  # the most wanted first
 SANITIZE_SECONDS = 120
 
 
