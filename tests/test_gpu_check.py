@@ -83,7 +83,9 @@ case "$*" in
 *splits*) behave splits ;;
 *candidates*) echo '{"name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
 esac"""
-TESTS = ("gpu_small_tile", "gpu_small_norms", "gpu_large_bits")
+# In the order that they run in, which is not that of their description: name, program.
+TESTS = {"gpu_device": "gpu_small_device", "gpu_program": "gpu_program", "gpu_tile": "gpu_small_tile",
+         "gpu_norms": "gpu_small_norms", "gpu_bits": "gpu_large_bits"}
 
 
 def script(path, text):
@@ -99,7 +101,7 @@ class Scene:
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-gpu-check-"))
         for name, text in STAND_INS.items():
             script(self.folder / "bin" / name, text)
-        for name in TESTS:
+        for name in TESTS.values():
             script(self.folder / "built" / name, GPU_TEST)
         script(self.folder / "built/bench_gpu", BENCH)
         script(self.folder / "built/tidepool", TRAIN)
@@ -111,12 +113,13 @@ exec {program} "$@" """)
         self.runs = 0
 
     def describe_build(self):
-        programs = {"tidepool": "tools/tidepool", "bench_gpu": "tests/bench/bench_gpu", **{name: f"tests/cuda/{name}" for name in TESTS}}
+        programs = {"tidepool": "tools/tidepool", "bench_gpu": "tests/bench/bench_gpu", **{name: f"tests/cuda/{name}" for name in TESTS.values()}}
         targets = [{"name": name, "type": "executable", "filename": [f"@/{file}"]} for name, file in programs.items()]
         targets += [{"name": "tidepool_cuda", "type": "shared module", "filename": ["@/kernels/cuda/libtidepool_cuda.so"]},
                     {"name": "tidepool_cuda", "type": "shared module", "filename": ["@/tests/cuda/fake/libtidepool_cuda.so"]},
                     {"name": "test_not_wanted", "type": "executable", "filename": ["@/tests/test_not_wanted"]}]
-        tests = [{"name": name, "cmd": [f"@/tests/cuda/{name}"], "env": {}, "timeout": 30, "suite": ["tidepool:gpu"]} for name in TESTS]
+        tests = [{"name": name, "cmd": [f"@/tests/cuda/{program}"], "env": {}, "timeout": 30, "suite": ["tidepool:gpu"]}
+                 for name, program in reversed(TESTS.items())]
         (self.folder / "intro-targets.json").write_text(json.dumps(targets))
         (self.folder / "intro-tests.json").write_text(json.dumps([*tests, {"name": "other", "cmd": ["false"], "env": {}, "timeout": 1,
                                                                             "suite": ["tidepool"]}]))
@@ -187,7 +190,8 @@ def check_all_is_well(scene, tap):
     tap.ok(table in run.out and "one of many" not in table and all(words),
            "the table holds the GPU, what was derived, and what others published", table)
     info, *tests = [step["name"] for step in run.parts["test"]["steps"]]
-    tap.ok(info == "tidepool info" and tests == list(TESTS), "small tests come first, and only those of the suite", tests)
+    tap.ok(info == "tidepool info" and tests == list(TESTS),
+           "device and program are tested first, then small tests, and only those of the suite", tests)
     return run
 
 
@@ -293,7 +297,7 @@ def check_kills(scene, tap):
            "killed within a part: what its steps had found is in the report", run.parts.get("kernels"))
     folder = scene.new()
     process = scene.start(folder, behaviour="test=hang")
-    wait_for(folder, "test: gpu_small")
+    wait_for(folder, "test: gpu_device")
     process.terminate()
     out, err = process.communicate(timeout=30)
     run = Outcome(folder / "out", process.returncode, out, err, 0)

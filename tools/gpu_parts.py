@@ -21,6 +21,7 @@ GPU_FIELDS = ["name", "driver_version", "compute_cap", "pci.bus_id", "memory.tot
               "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit", "pcie.link.gen.current", "pcie.link.width.current",
               "ecc.mode.current", "persistence_mode", "temperature.gpu"]
 BENCH_SECTIONS = ("copies", "launches", "products", "attention", "memory", "candidates", "splits")  # the most wanted first
+FIRST_TESTS = ("gpu_device", "gpu_program", "gpu_tile")
 SANITIZE_SECONDS = 120
 
 
@@ -239,13 +240,20 @@ def step_built(part, name, command, **more):
         part.note(name, "skipped", "it is not built")
 
 
+def test_rank(entry):
+    """The device and the whole program first, each with half of the time that is left; then small tests, then large ones."""
+    name = entry["name"]
+    return FIRST_TESTS.index(name) if name in FIRST_TESTS else len(FIRST_TESTS) + ("small" not in " ".join(entry["cmd"]))
+
+
 def test(part):
     tests = [entry for entry in introspected(part, "tests") if any(suite.split(":")[-1] == "gpu" for suite in entry["suite"])]
     if not tests:
         raise Missing(f"no tests of suite gpu in {part.options.build}")
     step_built(part, "tidepool info", [part.options.build / "tools/tidepool", "info", "--json", "--device", "cuda:0"], limit=60)
-    for entry in sorted(tests, key=lambda entry: "small" not in " ".join(entry["cmd"])):
-        step_built(part, entry["name"], entry["cmd"], limit=4 * entry["timeout"], environment=entry["env"])
+    for entry in sorted(tests, key=test_rank):
+        most = part.seconds_left() / 2 if entry["name"] in FIRST_TESTS else 4 * entry["timeout"]
+        step_built(part, entry["name"], entry["cmd"], limit=most, environment=entry["env"])
 
 
 def small_tests(part):
@@ -298,6 +306,6 @@ class Spec:
 
 
 PARTS = {"deps": Spec(120, deps), "environment": Spec(25, environment), "probe": Spec(45, probe), "build": Spec(130, build),
-         "test": Spec(60, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels),
+         "test": Spec(120, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels),
          "budget": Spec(80, trained("budget")), "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")),
          "sanitize": Spec(60, sanitize)}
