@@ -1,7 +1,8 @@
 #!/bin/sh
 # Compiles the product as users may, warnings being errors: with gcc and with clang, as debugoptimized and as release, with and
 # without assertions; with each compiler once all tests and benchmarks, too. Each program then trains two steps. Last, a tree
-# with one deliberate warning: these builds must refuse it, and a release build by hand must accept it.
+# with one deliberate warning: these builds must refuse it, and a release build by hand must accept it. Where there is nvcc, the
+# CUDA module without assertions, too (tools/test.sh compiles it with them).
 #
 # usage: tools/check_builds.sh      build folders: build-builds/ (TIDE_BUILDS_FOLDER to move them)
 # Prints TAP; the last line counts: "N passed, N failed". Exit status 0 only if nothing failed.
@@ -45,6 +46,16 @@ compile() { # COMPILER TYPE NDEBUG TESTS
     ok $? "trains: $words" "$log"
 }
 
+cuda_module() { # as PTX for one architecture, which is quick
+    export CC=gcc CXX=g++
+    command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || { echo "# no nvcc: the CUDA module is not compiled"; return; }
+    log=$folder/cuda.log
+    began=$(date +%s)
+    in_ci "$folder/cuda" "$source" -Dcuda=enabled -Dgpu_architectures=ptx90 -Db_ndebug=true -Dtests=disabled >"$log" 2>&1 &&
+        ninja --quiet -C "$folder/cuda" kernels/cuda/libtidepool_cuda.so >>"$log" 2>&1
+    ok $? "compiled: the CUDA module, without assertions ($(($(date +%s) - began)) s)" "$log"
+}
+
 deliberate_warning() {
     export CC=gcc CXX=g++
     warned=$folder/warned
@@ -76,6 +87,7 @@ for compiler in gcc clang; do
     compile $compiler release false enabled
     compile $compiler release true disabled
 done
+cuda_module
 deliberate_warning
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

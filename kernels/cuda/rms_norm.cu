@@ -98,7 +98,7 @@ template <typename T> static tide_status forward(void *stream, const tide_rms_no
 }
 
 /* A block's last heads, which are not there, have numbers too. */
-static bool is_countable(size_t rows, size_t heads)
+[[maybe_unused]] static bool is_countable(size_t rows, size_t heads)
 {
     return rows * heads <= UINT32_MAX - COLUMNS_IN_FLIGHT * COLUMNS_ROW_LANES;
 }
