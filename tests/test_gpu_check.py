@@ -63,12 +63,22 @@ cd "$2"; shift 4
 for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done""",
 }
 TRAIN = """case "$*" in
+"train --model "*.json*) behave train ;;
+esac
+case "$*" in
 *recompute*) behave resident ;; *nano*) behave budget ;; *.json*) behave largest ;; esac
 exec python3 -IS "$STAND_IN_FOLDER/train.py" "$@" """
-TRAIN_PY = """import json, sys
+TRAIN_PY = """import json, os, sys
 if sys.argv[1] == "info":
-    print(json.dumps({"rates": {"h2d_bytes_per_second": 5e10, "d2h_bytes_per_second": 5e10}}))
+    print(json.dumps({"rates": {"h2d_bytes_per_second": 5e10, "d2h_bytes_per_second": 5e10},
+                      "cuda": {"gpus": [{"device": "cuda:0", "memory_bytes": 80 << 30}]}}))
     sys.exit(0)
+if sys.argv[1] == "plan":
+    with open(sys.argv[sys.argv.index("--model") + 1]) as file:
+        layers = json.load(file)["n_layer"]
+    fits = layers <= 26 and layers != 3 and os.environ["STAND_IN"] != "plan=refuse"
+    print(json.dumps({"fits": fits, "refusal": "host budget is too small"}))
+    sys.exit(0 if fits else 1)
 given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 keys = "step_seconds tokens_per_second compute_seconds stall_seconds h2d_bytes d2h_bytes adam_host_seconds adam_device_seconds".split()
 with open(given["--metrics"], "w") as file:
@@ -241,6 +251,31 @@ def check_misbehaviour(scene, tap):
     tap.ok(run.status == 0, "a slow part is waited for as long as it has", run)
 
 
+def check_full_sizes(scene, tap):
+    """With the sizes that --quick does not take: the benchmarks by themselves, on the stand-in program."""
+    for case, wanted in (("resident", "gpt2-xl, resident: tokens a second"), ("largest", "GPT of 12.1 billion: tokens a second"),
+                         ("budget", "gpt2-xl, model data 4 x device budget: step / limit")):
+        run = subprocess.run([sys.executable, ROOT / "tests/bench/gpu/train.py", scene.folder / "built/tidepool", case],
+                             env=scene.environment(""), capture_output=True, text=True, check=False)
+        tap.ok(run.returncode == 0 and f'"{wanted}"' in run.stdout, f"{case}: in full", f"{run.stdout}\n{run.stderr}")
+
+
+def check_largest(scene, tap):
+    """The stand-in's plan refuses three layers, and more than 26."""
+    def run_with(behaviour):
+        run = scene.check(scene.new(), "--only", "build", "largest", behaviour=behaviour)
+        return run, run.figures().get("largest GPT that trained", {}), run.parts["largest"]["why"]
+
+    run, figure, _ = run_with("")
+    tap.ok(run.status == 0 and figure["value"] == figure["bound"] > 0 and
+           "GPT of 0.0147 billion: tokens a second" in run.figures(), "the largest model is the largest that plan says fits", run)
+    run, figure, why = run_with("plan=refuse")
+    tap.ok(run.status == 1 and figure["value"] == 0 and "no model fits: host budget" in why, "no model fits: it is told", run)
+    run, figure, why = run_with("train=fail")
+    tap.ok(run.status == 1 and figure["value"] == 0 < figure["bound"] and "gpt2-1-256" in why,
+           "the largest fails to train: it is told, and a smaller one is tried", run)
+
+
 def check_flood(scene, tap):
     run = scene.check(scene.new(), "--only", "build", "test", behaviour="test=flood")
     log = (run.folder / "gpu_check.log").read_bytes()
@@ -336,7 +371,7 @@ def check_usage(scene, tap):
 def main():
     scene, tap = Scene(Path(sys.argv[1]).resolve()), Tap()
     try:
-        for check in (check_all_is_well, check_real_program, check_misbehaviour, check_flood, check_resume, check_kills, check_usage):
+        for check in [value for name, value in globals().items() if name.startswith("check_")]:
             check(scene, tap)
     finally:
         scene.close()

@@ -8,8 +8,8 @@ usage: train.py PROGRAM CASE [--seconds S] [--device cuda:0] [--host-memory SIZE
   budget     gpt2-xl on a quarter, a half and all of its model data as device budget: the step over the longest of what that run
              itself needed: its compute, the bytes that it moved over what a plain copy carries, its Adam; and whether losses and
              norms of all budgets are the same bits
-  largest    a GPT of 15.7 billion params (34 layers, width 6144) with all of the device and --host-memory; then larger ones while
-             there is time, or smaller ones if it did not train
+  largest    the GPT of width 6144 with the most layers of which `tidepool plan` says that it fits in the GPU and --host-memory: it
+             must train; if it does not, one of three quarters of its layers is tried
   peers      PyTorch compiled (gpt2, resident); FSDP2 with CPU offload and, on the same model, ours: larger ones while there is time
 
 They train on text: the sources and pages of this tree. A figure is the median of a run's steps from the fourth on. Prints one
@@ -35,6 +35,11 @@ PEER = Path(__file__).with_name("gpt2_torch.py")
 TEXT_FOLDERS = ("chunk", "docs", "include", "kernels", "offload", "src", "tests", "tools")
 TEXT_SUFFIXES = (".c", ".h", ".cu", ".md", ".py", ".sh")
 TEXT_BYTES = 4 << 20
+# Of a GPU what the context, the libraries and the page tables of pinned host memory take, and a rest.
+DEVICE_SPARE_BYTES = 2 << 30
+# What plan is asked about: budgets are given, and this one's memory is large enough for them.
+PLANNED_MACHINE = "h200"
+LARGEST_LAYERS = range(40, 8, -2)
 
 # name: layers, heads, width. Vocabulary 50257, 1024 positions, as the program's presets.
 MODELS = {"gpt2": (12, 12, 768), "gpt2-xl": (48, 25, 1600), "gpt2-nano": (6, 4, 256)}
@@ -93,8 +98,9 @@ class Bench:
         """For another run like the longest so far?"""
         return time.monotonic() + self.longest < self.deadline
 
-    def run(self, command, may_fail=False):
-        """The finished process; None, saying why, if it failed (which is a failure of ours, unless it may) or had no time."""
+    def run(self, command, may_fail=False, right=(0,)):
+        """The finished process; None, saying why, if its exit status is not `right` (which is a failure of ours, unless it may
+        be) or it had no time."""
         told, why = " ".join(map(str, command[1:])), "no time was left for it"
         if self.has_time():
             began = time.monotonic()
@@ -103,7 +109,7 @@ class Bench:
                 run = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
                                      timeout=max(1.0, self.deadline - began))
                 self.longest = max(self.longest, time.monotonic() - began)
-                if run.returncode == 0:
+                if run.returncode in right:
                     return run
                 why = f"exit {run.returncode}: {run.stderr.strip()[-500:]}"
             except subprocess.TimeoutExpired:
@@ -120,11 +126,15 @@ class Bench:
             "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True}))
         return str(path)
 
+    @staticmethod
+    def shape(model, sequences, micro_batch, seq_len):
+        return ["--model", model, "--seq-len", seq_len, "--batch-tokens", sequences * seq_len, "--micro-batch", micro_batch]
+
     def ours(self, model, sequences, micro_batch, *more, steps=12, seq_len=1024, may_fail=False):
         metrics = self.folder / f"metrics-{self.runs}"
-        run = self.run([self.options.program, "train", "--model", model, "--data", self.text, "--device", self.options.device,
-                        "--seq-len", seq_len, "--batch-tokens", sequences * seq_len, "--micro-batch", micro_batch, "--steps", steps,
-                        "--eval-every", 0, "--sample", 0, "--metrics", metrics, *more], may_fail)
+        run = self.run([self.options.program, "train", *self.shape(model, sequences, micro_batch, seq_len), "--data", self.text,
+                        "--device", self.options.device, "--steps", steps, "--eval-every", 0, "--sample", 0, "--metrics", metrics,
+                        *more], may_fail)
         for line in re.findall("^pinned .*$", run.stdout, re.MULTILINE) if run else ():
             print(json.dumps({"what": "host memory", "model": Path(model).stem, "told": line}), flush=True)
         return run and Run([json.loads(line) for line in metrics.read_text().splitlines()])
@@ -134,13 +144,38 @@ class Bench:
                         "--micro-batch", micro_batch, *more], may_fail=True)
         return run and json.loads(run.stdout.splitlines()[-1])
 
+    def fitting(self, counts, config_of, sequences, micro_batch, *budgets, seq_len):
+        """The first of these counts of layers with which the model fits, as `tidepool plan` says; None, saying why, if none."""
+        for layers in counts:
+            run = self.run([self.options.program, "plan", "--machine", PLANNED_MACHINE, "--json",
+                            *self.shape(config_of(layers), sequences, micro_batch, seq_len), *budgets], right=(0, 1))
+            if run is None or not run.stdout:  # 1 is a plan's answer, too
+                self.failed = True
+                print(f"plan of {layers} layers: {run.stderr.strip() if run else 'not made'}", file=sys.stderr, flush=True)
+                return None
+            if json.loads(run.stdout)["fits"]:
+                return layers
+        self.failed = True
+        print(f"no model fits: {json.loads(run.stdout)['refusal']}", file=sys.stderr, flush=True)
+        return None
+
     def host_memory(self):
         return () if self.options.quick else ("--host-memory", self.options.host_memory)
 
-    def link_rate(self):
-        """What plain pinned copies carry each way, from `tidepool info`."""
+    def info(self):
         command = [self.options.program, "info", "--json", "--device", self.options.device]
-        rates = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["rates"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+    def all_memory(self):
+        """Both budgets; --quick: little of both, in small chunks."""
+        if self.options.quick:
+            return "--device-memory", 160 << 20, "--host-memory", "256MiB", "--chunk-size", "2MiB"
+        gpu = next(gpu for gpu in self.info()["cuda"]["gpus"] if gpu["device"] == self.options.device)
+        return "--device-memory", gpu["memory_bytes"] - DEVICE_SPARE_BYTES, *self.host_memory()
+
+    def link_rate(self):
+        """What plain pinned copies carry each way."""
+        rates = self.info()["rates"]
         return rates["h2d_bytes_per_second"], rates["d2h_bytes_per_second"]
 
 
@@ -198,21 +233,15 @@ def budget(bench):
 
 def largest(bench):
     heads, width, sequences, micro_batch, seq_len = (4, 256, 4, 2, 32) if bench.options.quick else (48, 6144, 16, 4, 1024)
-    trained = 0
-    for layers in (2, 3) if bench.options.quick else (34, 36, 38):
-        if trained and not bench.has_time():
-            break
-        run = bench.ours(bench.config(layers, heads, width), sequences, micro_batch, *bench.host_memory(), steps=5,
-                         seq_len=seq_len, may_fail=trained > 0)
-        if run is None:
-            break
-        trained = report_large(bench, run, layers, width)
-    for layers in (28, 20) if not trained and not bench.options.quick else ():
-        run = bench.ours(bench.config(layers, heads, width), sequences, micro_batch, *bench.host_memory(), steps=5)
-        if run is not None:
+    budgets, trained = bench.all_memory(), 0
+    most = bench.fitting((3, 2) if bench.options.quick else LARGEST_LAYERS, lambda layers: bench.config(layers, heads, width),
+                         sequences, micro_batch, *budgets, seq_len=seq_len)
+    for layers in (most, most * 3 // 4) if most else ():
+        run = bench.ours(bench.config(layers, heads, width), sequences, micro_batch, *budgets, steps=5, seq_len=seq_len)
+        if run:
             trained = report_large(bench, run, layers, width)
             break
-    bench.figure("largest GPT that trained", trained / 1e9, "billion params", None if bench.options.quick else 15)
+    bench.figure("largest GPT that trained", trained / 1e9, "billion params", params_of(most, width) / 1e9 if most else None)
 
 
 def report_large(bench, run, layers, width):
