@@ -44,6 +44,11 @@ behave() {
 STAND_INS = {
     "nvidia-smi": """behave environment
 case "$*" in
+"") [ "$STAND_IN" = driver=old ] && echo "| CUDA Version: 12.4 |" || echo "| CUDA Version: 13.0 |" ;;
+*clocks_event*) [ "$STAND_IN" != driver=old ] && echo 0x0000000000000001 || exit 2 ;;
+*clocks_throttle*) echo 0x0000000000000004 ;;
+*=pcie.link.gen.current,power.draw*) echo >>"$STAND_IN_FOLDER/asked"
+    [ "$STAND_IN" = link=busy -a "$(wc -l <"$STAND_IN_FOLDER/asked")" = 2 ] && echo "5, 300 W, 16, 1980 MHz" || echo "1, [N/A], 16, 345 MHz" ;;
 *temperature*) echo "NVIDIA Stand-in, 580.0, 9.0, 0000:01:00.0, 143771 MiB, 143000 MiB, 1980 MHz, 3201 MHz, 1980, 3201," \\
     "90 W, 700 W, 5, 16, Enabled, Disabled, 30" ;;
 *) echo "NVIDIA Stand-in, 580.0, 9.0" ;;
@@ -89,7 +94,12 @@ GPU_TEST = "behave test\necho fine"
 BENCH = """behave kernels
 case "$*" in
 *products*) echo '{"bench": "gpu", "section": "products", "name": "limit: product", "value": 700, "unit": "TFLOP/s", "note": ""}' ;;
-*copies*) echo '{"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, "unit": "x", "at_least": 0.95, "note": ""}' ;;
+*copies*) echo '{"bench": "gpu", "section": "copies", "name": "chunks in", "value": 0.97, "unit": "x", "at_least": 0.95, "note": ""}'
+    if [ "$STAND_IN" = link=busy ]; then # the second time until nvidia-smi has been asked twice
+        [ -e "$STAND_IN_FOLDER/copied" ] || : >"$STAND_IN_FOLDER/asked"
+        [ ! -e "$STAND_IN_FOLDER/copied" ] || until [ "$(wc -l <"$STAND_IN_FOLDER/asked")" -ge 2 ]; do sleep 0.05; done
+        : >"$STAND_IN_FOLDER/copied"
+    fi ;;
 *splits*) behave splits ;;
 *candidates*) echo '{"name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
 esac"""
@@ -170,6 +180,9 @@ class Outcome:
     def status_of(self, part):
         return self.parts.get(part, {}).get("status")
 
+    def row(self, what):
+        return next((row for result in self.parts.values() for row in result["rows"] if row.get("what") == what), {})
+
     def figures(self):
         return {row["name"]: row for result in self.parts.values() for row in result["figures"]}
 
@@ -249,6 +262,24 @@ def check_misbehaviour(scene, tap):
     tap.ok("seen before the cut" in hung.figures(), "what a part told before it was cut is in the report", hung)
     run = scene.check(scene.new(), behaviour="test=slow")
     tap.ok(run.status == 0, "a slow part is waited for as long as it has", run)
+
+
+def check_machine(scene, tap):
+    run = scene.check(scene.new(), behaviour="driver=old")
+    line = "the driver runs CUDA 12.4, which is too old for the toolkit's 13.0"
+    tap.ok(run.status == 1 and run.parts["environment"]["why"] == f"driver: {line}" and
+           all(run.status_of(part) == "skipped" and run.parts[part]["steps"][0]["why"] == line for part in PARTS[1:]),
+           "a driver that is too old for the toolkit: it is told, and nothing is built", run.parts)
+    tap.ok(run.row("gpu")["throttle reasons"] == "0x0000000000000004", "throttle reasons of an older driver", run.row("gpu"))
+    run = scene.check(scene.new(), "--only", "build", "--architecture", "90", behaviour="driver=old")
+    tap.ok(run.status == 0 and run.status_of("build") == "passed", "to build for a named architecture needs no driver", run)
+    run = scene.check(scene.new(), "--only", "environment", "build", "kernels", behaviour="link=busy")
+    link = run.row("link under load")
+    tap.ok(run.status == 0 and link["pcie.link.gen.current"] == "5" and link["throttle reasons"] == "0x0000000000000001",
+           "the link's generation is that of the busiest instant", link)
+    tap.ok(run.row("CUDA") == {"what": "CUDA", "driver": "13.0", "toolkit": "13.0"} and
+           {"enabled", "shmem_enabled", "nr_hugepages"} < set(run.row("huge pages")),
+           "versions of CUDA and huge pages are in the report", run.parts["environment"])
 
 
 def check_full_sizes(scene, tap):

@@ -3,7 +3,8 @@
                           [--architecture N] [--quick]
 
 Parts, in this order; the time that one leaves over goes to those behind it, and one that runs late is cut, not those:
-  environment  what the machine is: GPU, driver, clocks, power, memory, cgroup; where nvcc, cuBLASLt and NCCL are
+  environment  what the machine is: GPU, clocks, power, memory, huge pages, cgroup; where nvcc, cuBLASLt and NCCL are; whether the
+               driver is new enough for the toolkit: if not, what was built by nvcc is neither built nor run
   probe        what mappings, copies, launches and pinning take (tools/gpu_probe)
   build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on
   test         suite `gpu`: the device, the program's bits, then each kernel against float64, small ones first
@@ -221,6 +222,7 @@ class Check:
         self.deadline = self.began + options.minutes * 60
         self.environment = dict(os.environ)
         self.running = None
+        self.cuda, self.too_old = {}, ""  # versions of the driver and of the toolkit; why nothing built by the one runs on the other
         self.report = self.report_begin()
         self.log = Log(options.out / "gpu_check.log", bool(self.report["parts"]))
 
@@ -245,9 +247,12 @@ class Check:
     def say(self, text):
         print(f"== {time.monotonic() - self.began:.0f} s: {text}", flush=True)
 
+    def begin(self, arguments):
+        return Command(arguments, self.environment, self.log)
+
     def ask(self, arguments, seconds):
         """A command's exit status, None if it was cut, and all that it said."""
-        command = Command(arguments, self.environment, self.log)
+        command = self.begin(arguments)
         status = command.wait(seconds)
         command.kill()
         return status, (command.out + command.err).decode(errors="replace").strip()
@@ -272,8 +277,11 @@ class Check:
         self.say(f"{part.name} (at most {part.result['limit_seconds']:.0f} s)")
         self.report["parts"][part.name] = part.result
         self.write()
+        spec = gpu_parts.PARTS[part.name]
         try:
-            gpu_parts.PARTS[part.name].run(part)
+            if spec.on_gpu and self.too_old:
+                raise gpu_parts.Missing(self.too_old)
+            spec.run(part)
         except gpu_parts.Missing as missing:
             part.note(part.name, "skipped", str(missing))
         except Exception as error:  # a part that is wrong must not take the others along

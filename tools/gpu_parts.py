@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +21,10 @@ NVIDIA_SMI_SECONDS = 15
 GPU_FIELDS = ["name", "driver_version", "compute_cap", "pci.bus_id", "memory.total", "memory.free", "clocks.sm", "clocks.mem",
               "clocks.max.sm", "clocks.max.mem", "power.draw", "power.limit", "pcie.link.gen.current", "pcie.link.width.current",
               "ecc.mode.current", "persistence_mode", "temperature.gpu"]
+LOAD_FIELDS = ["pcie.link.gen.current", "power.draw", "pcie.link.width.current", "clocks.sm"]
+THROTTLE_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # older drivers know the latter alone
+HUGE_PAGES = {"enabled": "/sys/kernel/mm/transparent_hugepage/enabled", "nr_hugepages": "/proc/sys/vm/nr_hugepages",
+              "shmem_enabled": "/sys/kernel/mm/transparent_hugepage/shmem_enabled"}
 BENCH_SECTIONS = ("copies", "launches", "products", "attention", "memory", "candidates", "splits")  # the most wanted first
 FIRST_TESTS = ("gpu_device", "gpu_program", "gpu_tile")
 SANITIZE_SECONDS = 120
@@ -75,6 +80,26 @@ def machine_read(check):
         check.report["gpu"] = f"{gpu[0]}, driver {gpu[1]}, built for {options.architecture}"
     elif not needs_none:
         raise Missing(f"no NVIDIA GPU: nvidia-smi says '{' '.join(gpu)}'")
+    if not needs_none and status == 0:
+        driver_read(check)
+
+
+def driver_read(check):
+    """Code of a toolkit runs with drivers of its CUDA's major version and of later ones: with an older one parts are not run."""
+    told = {"driver": check.ask(["nvidia-smi"], NVIDIA_SMI_SECONDS)[1], "toolkit": ""}
+    try:
+        told["toolkit"] = check.ask([nvcc_find(check), "--version"], NVIDIA_SMI_SECONDS)[1]
+    except Missing:
+        pass  # parts that need it say so
+    found = {name: re.search(r"(?:CUDA (?:UMD )?Version *:|release) *(\d+)\.(\d+)", said) for name, said in told.items()}
+    check.cuda = {name: f"{version[1]}.{version[2]}" if version else "unknown" for name, version in found.items()}
+    if all(found.values()) and int(found["driver"][1]) < int(found["toolkit"][1]):
+        check.too_old = f"the driver runs CUDA {check.cuda['driver']}, which is too old for the toolkit's {check.cuda['toolkit']}"
+
+
+def throttle_reasons(check):
+    answers = (check.ask(nvidia_smi([field]), NVIDIA_SMI_SECONDS) for field in THROTTLE_FIELDS)
+    return next((said for status, said in answers if status == 0), "unknown")
 
 
 def program_find(part, name, *elsewhere):
@@ -146,8 +171,15 @@ def memory_row():
 
 def environment(part):
     part.found(memory_row())
+    part.found({"what": "huge pages", **{name: first_line(path) for name, path in HUGE_PAGES.items()}})
     if part.step("nvidia-smi", nvidia_smi(GPU_FIELDS), limit=NVIDIA_SMI_SECONDS):
-        part.found({"what": "gpu", **dict(zip(GPU_FIELDS, (word.strip() for word in part.output.split(","))))})
+        part.found({"what": "gpu", **dict(zip(GPU_FIELDS, (word.strip() for word in part.output.split(",")))),
+                    "throttle reasons": throttle_reasons(part.check)})
+    if part.check.cuda:
+        part.found({"what": "CUDA", **part.check.cuda})
+        unknown = "unknown" in part.check.cuda.values()
+        part.note("driver", "failed" if part.check.too_old else "skipped" if unknown else "passed",
+                  "its version or the toolkit's is not known" if unknown else part.check.too_old)
     for name, header in (("cublasLt", "cublasLt.h"), ("nccl", "nccl.h")):
         library = library_find(part, name, header)
         where, file = (library.where, str(library.file)) if library else ("nowhere", "")
@@ -276,8 +308,31 @@ def kernels(part):
     """A section at a time: one that hangs leaves half of the time to those behind it."""
     for i, section in enumerate(BENCH_SECTIONS):
         last = i + 1 == len(BENCH_SECTIONS)
-        part.step(section, [built(part, "tests/bench/bench_gpu"), *(["--quick"] if part.options.quick else []), "--only", section],
-                  limit=part.seconds_left() / (1 if last else 2))
+        command = [built(part, "tests/bench/bench_gpu"), *(["--quick"] if part.options.quick else []), "--only", section]
+        if part.step(section, command, limit=part.seconds_left() / (1 if last else 2)) and section == "copies" and part.check.cuda:
+            link_under_load(part, command)
+
+
+def number(text):
+    return float(re.sub(r"[^\d.]", "", text) or 0)
+
+
+def link_under_load(part, command):
+    """The copies once more, unmeasured, and nvidia-smi's answer at their busiest instant: an idle link rests at generation 1."""
+    answers, end = [], time.monotonic() + min(10, part.seconds_left() / 2)
+    load = part.check.running = part.check.begin(command)
+    while not answers or load.process.poll() is None and time.monotonic() < end:
+        status, said = part.check.ask(nvidia_smi(LOAD_FIELDS), NVIDIA_SMI_SECONDS)
+        if status != 0:
+            break
+        answers.append([word.strip() for word in said.splitlines()[0].split(",")] + [throttle_reasons(part.check)])
+        time.sleep(0.1)
+    load.kill()
+    part.check.running = None
+    if answers:
+        busiest = max(answers, key=lambda answer: (number(answer[0]), number(answer[1])))
+        part.found({"what": "link under load", **dict(zip([*LOAD_FIELDS, "throttle reasons"], busiest))})
+    part.note("link under load", "passed" if answers else "skipped", "" if answers else "nvidia-smi does not answer")
 
 
 def trained(case):
@@ -303,9 +358,10 @@ def deps(part):
 class Spec:
     weight: int
     run: object
+    on_gpu: bool = True  # it runs code of the toolkit's there
 
 
-PARTS = {"deps": Spec(120, deps), "environment": Spec(25, environment), "probe": Spec(45, probe), "build": Spec(130, build),
+PARTS = {"deps": Spec(120, deps, False), "environment": Spec(25, environment, False), "probe": Spec(45, probe), "build": Spec(130, build),
          "test": Spec(120, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels),
          "budget": Spec(80, trained("budget")), "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")),
          "sanitize": Spec(60, sanitize)}
