@@ -57,7 +57,6 @@ esac""",
 behave probe
 while [ "$1" != -o ]; do shift; done
 printf '#!/bin/sh\\necho "{\\\\"what\\\\": \\\\"map\\\\", \\\\"us_p50\\\\": 12.5}"\\n' >"$2"; chmod +x "$2" """,
-    "compute-sanitizer": 'behave sanitize\nshift 4\n"$@"',
     "meson": """case "$1" in --version) echo 1.0; exit 0 ;; esac
 shift; [ "$1" = --reconfigure ] && shift
 mkdir -p "$1/meson-info"; touch "$1/build.ninja"
@@ -67,6 +66,7 @@ sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-tests.json" >"$1/meson-info/intro-tests.j
 cd "$2"; shift 4
 for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done""",
 }
+SANITIZER = 'behave sanitize\nshift 4\n"$@"'
 TRAIN = """case "$*" in
 "train --model "*.json*) behave train ;;
 esac
@@ -90,7 +90,7 @@ with open(given["--metrics"], "w") as file:
     for step in range(1, int(given["--steps"]) + 1):
         file.write(json.dumps({"step": step, "loss": 1 / step, "grad_norm": 2.0, **dict.fromkeys(keys, 0.5)}) + "\\n")
 """
-GPU_TEST = "behave test\necho fine"
+GPU_TEST = "behave test\nbehave $(basename $0)\necho fine"
 BENCH = """behave kernels
 case "$*" in
 *products*) echo '{"bench": "gpu", "section": "products", "name": "limit: product", "value": 700, "unit": "TFLOP/s", "note": ""}' ;;
@@ -106,6 +106,7 @@ esac"""
 # In the order that they run in, which is not that of their description: name, program.
 TESTS = {"gpu_device": "gpu_small_device", "gpu_program": "gpu_program", "gpu_tile": "gpu_small_tile",
          "gpu_norms": "gpu_small_norms", "gpu_bits": "gpu_large_bits"}
+MEMCHECK = "memcheck gpu_small_device"  # behind the program's
 
 
 def script(path, text):
@@ -121,6 +122,7 @@ class Scene:
         self.folder = Path(tempfile.mkdtemp(prefix="tidepool-gpu-check-"))
         for name, text in STAND_INS.items():
             script(self.folder / "bin" / name, text)
+        script(self.folder / "sanitizer/compute-sanitizer", SANITIZER)
         for name in TESTS.values():
             script(self.folder / "built" / name, GPU_TEST)
         script(self.folder / "built/bench_gpu", BENCH)
@@ -153,8 +155,12 @@ exec {program} "$@" """)
         return [str(CHECK), "--quick", "--minutes", str(minutes), "--build", str(run), "--out", str(run / "out"), *options]
 
     def environment(self, behaviour):
-        given = {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "STAND_IN": behaviour, "STAND_IN_FOLDER": str(self.folder)}
-        return {**{name: value for name, value in os.environ.items() if name != "CUDA_HOME"}, **given}
+        folders = [self.folder / "bin", self.folder / "sanitizer", *map(Path, os.environ["PATH"].split(":"))]
+        if behaviour == "sanitize=missing":
+            folders = [folder for folder in folders if not (folder / "compute-sanitizer").exists()]
+        given = {"PATH": ":".join(map(str, folders)), "STAND_IN": behaviour, "STAND_IN_FOLDER": str(self.folder),
+                 "CUDA_HOME": str(self.folder)}
+        return {**os.environ, **given}
 
     def start(self, run, *options, behaviour="", minutes=MINUTES):
         return subprocess.Popen(self.command(run, *options, minutes=minutes), env=self.environment(behaviour), stdout=subprocess.PIPE,
@@ -212,9 +218,9 @@ def check_all_is_well(scene, tap):
     words = [word in table for word in ("LLMQ", "share of the measured product's rate", "NVIDIA Stand-in")]
     tap.ok(table in run.out and "one of many" not in table and all(words),
            "the table holds the GPU, what was derived, and what others published", table)
-    info, *tests = [step["name"] for step in run.parts["test"]["steps"]]
-    tap.ok(info == "tidepool info" and tests == list(TESTS),
-           "device and program are tested first, then small tests, and only those of the suite", tests)
+    steps = [step["name"] for step in run.parts["test"]["steps"]]
+    tap.ok(steps == ["tidepool info", *(list(TESTS)[:2]), MEMCHECK, *(list(TESTS)[2:])],
+           "device and program are tested first, then small tests, and only those of the suite", steps)
     return run
 
 
@@ -233,11 +239,11 @@ def check_real_program(scene, tap):
 # --- one part misbehaves ---
 
 def others_stand(run, part):
-    """Parts that need nothing of the one that went wrong are as ever; those that need the build say what they lack, and the
-    sanitizer runs the tests."""
+    """Parts that need nothing of the one that went wrong are as ever; those that need the build say what they lack. The sanitizer
+    runs tests, and is one of them."""
     needing = {"build": ("test", "resident", "kernels", "budget", "largest", "sanitize")}.get(part, ())
     return all(run.status_of(other) == ("skipped" if other in needing or other == "peers" else "passed")
-               for other in PARTS if other != part and (part, other) != ("test", "sanitize"))
+               for other in PARTS if other != part and {part, other} != {"test", "sanitize"})
 
 
 def check_misbehaviour(scene, tap):
@@ -245,7 +251,8 @@ def check_misbehaviour(scene, tap):
     cases = [(part, behaviour) for part in PARTS for behaviour in ("hang", "fail")
              if part != "peers" and (part, behaviour) != ("environment", "fail")]  # there is no GPU then
     folders = [scene.new() for _ in cases]
-    limits = [("--limit", f"{part}={LIMIT_SECONDS}", f"sanitize={LIMIT_SECONDS}") if behaviour == "hang" else ()
+    limits = [("--limit", *(f"{name}={LIMIT_SECONDS}" for name in {part, "sanitize", *(["test"] if part == "sanitize" else [])}))
+              if behaviour == "hang" else ()
               for part, behaviour in cases]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         runs = list(pool.map(lambda case, folder, limit: scene.check(folder, *limit, behaviour="=".join(case)), cases, folders, limits))
@@ -305,6 +312,19 @@ def check_largest(scene, tap):
     run, figure, why = run_with("train=fail")
     tap.ok(run.status == 1 and figure["value"] == 0 < figure["bound"] and "gpt2-1-256" in why,
            "the largest fails to train: it is told, and a smaller one is tried", run)
+
+
+def check_first_tests(scene, tap):
+    cases = (("gpu_program=hang", "gpu_program", "cut"), ("sanitize=hang", MEMCHECK, "cut"), ("sanitize=fail", MEMCHECK, "failed"),
+             ("sanitize=missing", MEMCHECK, "skipped"))
+    folders = [scene.new() for _ in cases]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        runs = list(pool.map(lambda case, folder: scene.check(folder, "--only", "build", "test", "--limit", "test=10", behaviour=case[0]),
+                             cases, folders))
+    for (behaviour, wrong, told), run in zip(cases, runs):
+        statuses = {step["name"]: step["status"] for step in run.parts["test"]["steps"]}
+        tap.ok(statuses.pop(wrong) == told and set(statuses.values()) == {"passed"} and run.status == (told != "skipped"),
+               f"{behaviour}: {wrong} is {told}, and the tests behind it run", run)
 
 
 def check_flood(scene, tap):

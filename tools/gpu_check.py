@@ -7,7 +7,7 @@ Parts, in this order; the time that one leaves over goes to those behind it, and
                driver is new enough for the toolkit: if not, what was built by nvcc is neither built nor run
   probe        what mappings, copies, launches and pinning take (tools/gpu_probe)
   build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on
-  test         suite `gpu`: the device, the program's bits, then each kernel against float64, small ones first
+  test         suite `gpu`: the device, the program's bits, memcheck of the device; then each kernel, small ones first
   resident     gpt2 and gpt2-xl with everything on the device: tokens a second
   kernels      bench_gpu: copies, events, products and every candidate for them, attention, what memory bounds
   budget       gpt2-xl on a half and a quarter of its model data: the step against that run's own limits, the same bits

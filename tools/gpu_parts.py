@@ -26,8 +26,9 @@ THROTTLE_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.activ
 HUGE_PAGES = {"enabled": "/sys/kernel/mm/transparent_hugepage/enabled", "nr_hugepages": "/proc/sys/vm/nr_hugepages",
               "shmem_enabled": "/sys/kernel/mm/transparent_hugepage/shmem_enabled"}
 BENCH_SECTIONS = ("copies", "launches", "products", "attention", "memory", "candidates", "splits")  # the most wanted first
-FIRST_TESTS = ("gpu_device", "gpu_program", "gpu_tile")
-SANITIZE_SECONDS = 120
+MEMCHECK = "memcheck gpu_small_device"
+FIRST_TESTS = ("gpu_device", "gpu_program", MEMCHECK, "gpu_tile")
+SANITIZE_SECONDS, MEMCHECK_SECONDS = 120, 60
 
 
 class Missing(Exception):
@@ -109,9 +110,12 @@ def program_find(part, name, *elsewhere):
     return Path(found)
 
 
+def cuda_home(part):
+    return Path(part.environment.get("CUDA_HOME", "/usr/local/cuda"))
+
+
 def nvcc_find(part):
-    home = part.environment.get("CUDA_HOME", "/usr/local/cuda")
-    return program_find(part, "nvcc", f"{home}/bin/nvcc", *(str(nvcc) for site in map(Path, filter(None, sys.path))
+    return program_find(part, "nvcc", cuda_home(part) / "bin/nvcc", *(str(nvcc) for site in map(Path, filter(None, sys.path))
                                                             for nvcc in site.glob("nvidia/*/bin/nvcc")))
 
 
@@ -273,7 +277,7 @@ def step_built(part, name, command, **more):
 
 
 def test_rank(entry):
-    """The device and the whole program first, each with half of the time that is left; then small tests, then large ones."""
+    """The device and the whole program first, each with half of the time that is left; small tests; then large ones."""
     name = entry["name"]
     return FIRST_TESTS.index(name) if name in FIRST_TESTS else len(FIRST_TESTS) + ("small" not in " ".join(entry["cmd"]))
 
@@ -283,9 +287,25 @@ def test(part):
     if not tests:
         raise Missing(f"no tests of suite gpu in {part.options.build}")
     step_built(part, "tidepool info", [part.options.build / "tools/tidepool", "info", "--json", "--device", "cuda:0"], limit=60)
-    for entry in sorted(tests, key=test_rank):
-        most = part.seconds_left() / 2 if entry["name"] in FIRST_TESTS else 4 * entry["timeout"]
-        step_built(part, entry["name"], entry["cmd"], limit=most, environment=entry["env"])
+    for entry in sorted([*tests, *memcheck_entry(part)], key=test_rank):
+        most = 4 * entry["timeout"]
+        step_built(part, entry["name"], entry["cmd"], environment=entry["env"],
+                   limit=min(most, part.seconds_left() / 2) if entry["name"] in FIRST_TESTS else most)
+
+
+def sanitized(part, tool, path):
+    sanitizer = program_find(part, "compute-sanitizer", cuda_home(part) / "bin/compute-sanitizer")
+    return [sanitizer, "--tool", tool, "--error-exitcode", "9", path]
+
+
+def memcheck_entry(part):
+    """The device's test under compute-sanitizer, where both are there."""
+    try:
+        return [{"name": MEMCHECK, "cmd": sanitized(part, "memcheck", built(part, "tests/cuda/gpu_small_device")), "env": {},
+                 "timeout": MEMCHECK_SECONDS / 4}]
+    except Missing as missing:
+        part.note(MEMCHECK, "skipped", str(missing))
+        return []
 
 
 def small_tests(part):
@@ -296,10 +316,9 @@ def small_tests(part):
 
 
 def sanitize(part):
-    sanitizer = program_find(part, "compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
     for tool in ("memcheck", "racecheck"):
         for path in small_tests(part):
-            part.step(f"{tool} {path.name}", [sanitizer, "--tool", tool, "--error-exitcode", "9", path], limit=SANITIZE_SECONDS)
+            part.step(f"{tool} {path.name}", sanitized(part, tool, path), limit=SANITIZE_SECONDS)
 
 
 # --- benchmarks ---
