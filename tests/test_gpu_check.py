@@ -23,7 +23,7 @@ from test_program import Tap
 ROOT = Path(__file__).resolve().parent.parent
 CHECK = ROOT / "tools/gpu_check.sh"
 FILES_MAX, FILE_MAX_BYTES = 8, 16 << 20
-PARTS = ("environment", "probe", "build", "test", "resident", "kernels", "budget", "largest", "peers", "sanitize")
+PARTS = ("environment", "probe", "build", "test", "resident", "kernels", "budget", "streamed", "largest", "peers", "sanitize")
 MINUTES = 10  # nothing is to be late, however busy the machine, but a part that hangs
 LIMIT_SECONDS = 3
 AT_ONCE = 6
@@ -71,7 +71,7 @@ TRAIN = """case "$*" in
 "train --model "*.json*) behave train ;;
 esac
 case "$*" in
-*recompute*) behave resident ;; *nano*) behave budget ;; *.json*) behave largest ;; esac
+*recompute*) behave resident ;; *llama*) behave streamed ;; *nano*) behave budget ;; *.json*) behave largest ;; esac
 exec python3 -IS "$STAND_IN_FOLDER/train.py" "$@" """
 TRAIN_PY = """import json, os, sys
 if sys.argv[1] == "info":
@@ -80,7 +80,8 @@ if sys.argv[1] == "info":
     sys.exit(0)
 if sys.argv[1] == "plan":
     with open(sys.argv[sys.argv.index("--model") + 1]) as file:
-        layers = json.load(file)["n_layer"]
+        config = json.load(file)
+    layers = config.get("n_layer") or config["num_hidden_layers"]
     fits = layers <= 26 and layers != 3 and os.environ["STAND_IN"] != "plan=refuse"
     print(json.dumps({"fits": fits, "refusal": "host budget is too small"}))
     sys.exit(0 if fits else 1)
@@ -226,7 +227,7 @@ def check_all_is_well(scene, tap):
 
 def check_real_program(scene, tap):
     shutil.copy(scene.folder / "real/tidepool", scene.folder / "built/tidepool")
-    run = scene.check(scene.new(), "--only", "build", "resident", "budget", "largest")
+    run = scene.check(scene.new(), "--only", "build", "resident", "budget", "streamed", "largest")
     script(scene.folder / "built/tidepool", TRAIN)
     figures = run.figures()
     same = [row["value"] for name, row in figures.items() if "same bits" in name]
@@ -241,7 +242,7 @@ def check_real_program(scene, tap):
 def others_stand(run, part):
     """Parts that need nothing of the one that went wrong are as ever; those that need the build say what they lack. The sanitizer
     runs tests, and is one of them."""
-    needing = {"build": ("test", "resident", "kernels", "budget", "largest", "sanitize")}.get(part, ())
+    needing = {"build": ("test", "resident", "kernels", "budget", "streamed", "largest", "sanitize")}.get(part, ())
     return all(run.status_of(other) == ("skipped" if other in needing or other == "peers" else "passed")
                for other in PARTS if other != part and {part, other} != {"test", "sanitize"})
 
@@ -291,8 +292,9 @@ def check_machine(scene, tap):
 
 def check_full_sizes(scene, tap):
     """With the sizes that --quick does not take: the benchmarks by themselves, on the stand-in program."""
-    for case, wanted in (("resident", "gpt2-xl, resident: tokens a second"), ("largest", "GPT of 12.1 billion: tokens a second"),
-                         ("budget", "gpt2-xl, model data 4 x device budget: step / limit")):
+    for case, wanted in (("resident", "llama-3.2-1b, resident: tokens a second"), ("largest", "GPT of 12.1 billion: tokens a second"),
+                         ("budget", "gpt2-xl, model data 4 x device budget: step / limit"),
+                         ("streamed", "llama-3.1-8b of 26 layers, streamed: exit time")):
         run = subprocess.run([sys.executable, ROOT / "tests/bench/gpu/train.py", scene.folder / "built/tidepool", case],
                              env=scene.environment(""), capture_output=True, text=True, check=False)
         tap.ok(run.returncode == 0 and f'"{wanted}"' in run.stdout, f"{case}: in full", f"{run.stdout}\n{run.stderr}")

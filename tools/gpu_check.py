@@ -8,10 +8,11 @@ Parts, in this order; the time that one leaves over goes to those behind it, and
   probe        what mappings, copies, launches and pinning take (tools/gpu_probe)
   build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on
   test         suite `gpu`: the device, the program's bits, memcheck of the device; then each kernel, small ones first
-  resident     gpt2 and gpt2-xl with everything on the device: tokens a second
+  resident     gpt2, gpt2-xl and Llama 3.2 1B with everything on the device: tokens a second
   kernels      bench_gpu: copies, events, products and every candidate for them, attention, what memory bounds
-  budget       gpt2-xl on a half and a quarter of its model data: the step against that run's own limits, the same bits
-  largest      a GPT of 15.7 billion params, then larger ones while there is time
+  budget       gpt2-xl on a quarter and a half of its model data: the step against that run's own limits, the same bits
+  streamed     Llama 3.1 8B on a quarter of its model data: tokens a second
+  largest      the largest GPT that fits, as `tidepool plan` says: it must train
   peers        PyTorch compiled, and FSDP2 with CPU offload, on the same GPU; figures that others published, beside ours
   sanitize     the small tests under compute-sanitizer: memcheck, then racecheck
   deps         only when named: where there is a network and apt, fetches Debian packages into .deps/, for a machine without

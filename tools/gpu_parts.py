@@ -381,6 +381,6 @@ class Spec:
 
 
 PARTS = {"deps": Spec(120, deps, False), "environment": Spec(25, environment, False), "probe": Spec(45, probe), "build": Spec(130, build),
-         "test": Spec(120, test), "resident": Spec(60, trained("resident")), "kernels": Spec(60, kernels),
-         "budget": Spec(80, trained("budget")), "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")),
+         "test": Spec(120, test), "resident": Spec(90, trained("resident")), "kernels": Spec(60, kernels),
+         "budget": Spec(80, trained("budget")), "streamed": Spec(100, trained("streamed")), "largest": Spec(150, trained("largest")), "peers": Spec(110, trained("peers")),
          "sanitize": Spec(60, sanitize)}

@@ -3,18 +3,21 @@
 
 usage: train.py PROGRAM CASE [--seconds S] [--device cuda:0] [--host-memory SIZE] [--quick]
 
-  resident   gpt2 and gpt2-xl, bf16, T = 1024, no recompute, everything on the device: tokens a second, and the step over its
-             compute
+  resident   gpt2, gpt2-xl and Llama 3.2 1B, bf16, T = 1024, no recompute, everything on the device: tokens a second, and the step
+             over its compute
   budget     gpt2-xl on a quarter, a half and all of its model data as device budget: the step over the longest of what that run
              itself needed: its compute, the bytes that it moved over what a plain copy carries, its Adam; and whether losses and
              norms of all budgets are the same bits
+  streamed   Llama 3.1 8B, T = 4096, with a quarter of its model data as device budget, the rest in --host-memory: tokens a second,
+             and the step over its compute; fewer layers, and its name says so, if `tidepool plan` says that all do not fit
   largest    the GPT of width 6144 with the most layers of which `tidepool plan` says that it fits in the GPU and --host-memory: it
              must train; if it does not, one of three quarters of its layers is tried
   peers      PyTorch compiled (gpt2, resident); FSDP2 with CPU offload and, on the same model, ours: larger ones while there is time
 
-They train on text: the sources and pages of this tree. A figure is the median of a run's steps from the fourth on. Prints one
-JSON object a line, as soon as it is known: {"name", "value", "unit"} and, where something is wanted, "bound" and "met". No run
-begins that --seconds (300) leave no time for. --quick takes small models and short sequences, on any device, and no PyTorch.
+Of the two large ones also the time from the last step to the program's end, when host memory is unpinned. They train on text: the
+sources and pages of this tree. A figure is the median of a run's steps from the fourth on. Prints one JSON object a line, as soon as
+it is known: {"name", "value", "unit"} and, where something is wanted, "bound" and "met". No run begins that --seconds (300) leave no
+time for. --quick takes small models and short sequences, on any device, and no PyTorch.
 Exit status 0 if all runs ended well, in time, and every bound is met, 1 if not, 77 if there is no PyTorch for the peers.
 """
 import argparse
@@ -43,6 +46,13 @@ LARGEST_LAYERS = range(40, 8, -2)
 
 # name: layers, heads, width. Vocabulary 50257, 1024 positions, as the program's presets.
 MODELS = {"gpt2": (12, 12, 768), "gpt2-xl": (48, 25, 1600), "gpt2-nano": (6, 4, 256)}
+# name: the shape as in config.json, of Meta's Llama 3; the last is for --quick.
+LLAMAS = {"llama-3.2-1b": {"num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+                           "intermediate_size": 8192, "vocab_size": 128256, "tie_word_embeddings": True},
+          "llama-3.1-8b": {"num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+                           "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False},
+          "llama-quick": {"num_hidden_layers": 3, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+                          "intermediate_size": 512, "vocab_size": 2048, "tie_word_embeddings": False}}
 
 
 def params_of(layers, width, vocabulary=50257, positions=1024):
@@ -54,6 +64,20 @@ def flops_of_token(layers, width, seq_len):
     return 6 * params_of(layers, width) + 6 * layers * width * seq_len
 
 
+def llama_sizes(shape, seq_len):
+    """Params, and a token's operations: 6 N of the products (a lookup is none) and, causal, 6 L w T of attention."""
+    layers, width = shape["num_hidden_layers"], shape["hidden_size"]
+    keys = width * shape["num_key_value_heads"] // shape["num_attention_heads"]
+    body = layers * (2 * width * (width + keys) + 3 * width * shape["intermediate_size"] + 2 * width) + width
+    table = shape["vocab_size"] * width
+    params = body + (1 if shape["tie_word_embeddings"] else 2) * table
+    return {"params": params, "flops_a_token": 6 * (body + table) + 6 * layers * width * seq_len}
+
+
+def gpt2_sizes(layers, width, seq_len):
+    return {"params": params_of(layers, width), "flops_a_token": flops_of_token(layers, width, seq_len)}
+
+
 def text_of_tree():
     """The same text wherever the tree is the same; over again until there is enough."""
     paths = [path for name in TEXT_FOLDERS for path in sorted((ROOT / name).rglob("*")) if path.suffix in TEXT_SUFFIXES]
@@ -62,10 +86,10 @@ def text_of_tree():
 
 
 class Run:
-    """One run of the program that ended well: its metrics, in the order of the steps."""
+    """One run of the program that ended well: its metrics, in the order of the steps, and how long it took to end."""
 
-    def __init__(self, rows):
-        self.rows = rows
+    def __init__(self, rows, exit_seconds):
+        self.rows, self.exit_seconds = rows, exit_seconds
         settled = [row for row in rows if row["step"] >= SETTLED_STEP] or rows
         self.median = {key: statistics.median(row[key] for row in settled) for key, value in settled[0].items()
                        if isinstance(value, (int, float))}
@@ -108,7 +132,7 @@ class Bench:
             try:
                 run = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
                                      timeout=max(1.0, self.deadline - began))
-                self.longest = max(self.longest, time.monotonic() - began)
+                self.longest, run.ended = max(self.longest, time.monotonic() - began), time.time()
                 if run.returncode in right:
                     return run
                 why = f"exit {run.returncode}: {run.stderr.strip()[-500:]}"
@@ -126,6 +150,13 @@ class Bench:
             "embd_pdrop": 0.0, "attn_pdrop": 0.0, "tie_word_embeddings": True}))
         return str(path)
 
+    def llama(self, name, layers=None):
+        path = self.folder / f"{name}.json"
+        shape = {**LLAMAS[name], "num_hidden_layers": layers or LLAMAS[name]["num_hidden_layers"]}
+        path.write_text(json.dumps({"model_type": "llama", "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                                    "rope_theta": 500000.0, "hidden_act": "silu", **shape}))
+        return str(path), shape
+
     @staticmethod
     def shape(model, sequences, micro_batch, seq_len):
         return ["--model", model, "--seq-len", seq_len, "--batch-tokens", sequences * seq_len, "--micro-batch", micro_batch]
@@ -137,7 +168,10 @@ class Bench:
                         *more], may_fail)
         for line in re.findall("^pinned .*$", run.stdout, re.MULTILINE) if run else ():
             print(json.dumps({"what": "host memory", "model": Path(model).stem, "told": line}), flush=True)
-        return run and Run([json.loads(line) for line in metrics.read_text().splitlines()])
+        if run is None:
+            return None
+        # The last step's line was written when the step had ended.
+        return Run([json.loads(line) for line in metrics.read_text().splitlines()], run.ended - metrics.stat().st_mtime)
 
     def theirs(self, layers, heads, width, batch, micro_batch, *more):
         run = self.run([sys.executable, PEER, "--layers", layers, "--heads", heads, "--width", width, "--batch", batch,
@@ -187,18 +221,30 @@ def same_bits(bench, name, runs):
         bench.figure(f"{name}: losses and norms have the same bits", int(same), "", 1, runs=len(runs))
 
 
+def report(bench, name, run, sizes):
+    """Tokens a second and the step over its compute."""
+    parts = {key: run[key] for key in ("step_seconds", "compute_seconds", "stall_seconds", "h2d_bytes", "d2h_bytes",
+                                       "adam_host_seconds")}
+    bench.figure(f"{name}: tokens a second", run["tokens_per_second"], "tokens/s", **parts, **sizes)
+    bench.figure(f"{name}: step / compute", run["step_seconds"] / run["compute_seconds"], "x")
+
+
+def report_exit(bench, name, run):
+    bench.figure(f"{name}: exit time", run.exit_seconds, "s")
+
+
 def resident(bench):
     quick = bench.options.quick
-    for model, sequences, micro_batch in [("gpt2-nano", 4, 4)] if quick else [("gpt2", 16, 16), ("gpt2-xl", 16, 16)]:
-        layers, _, width = MODELS[model]
-        seq_len = 32 if quick else 1024
-        run = bench.ours(model, sequences, micro_batch, "--recompute", "none", seq_len=seq_len, steps=6 if quick else 12)
+    seq_len = 32 if quick else 1024
+    models = [(name, name, gpt2_sizes(MODELS[name][0], MODELS[name][2], seq_len)) for name in
+              (["gpt2-nano"] if quick else ["gpt2", "gpt2-xl"])]
+    for name in ["llama-quick"] if quick else ["llama-3.2-1b"]:
+        path, shape = bench.llama(name)
+        models.append((name, path, llama_sizes(shape, seq_len)))
+    for name, model, sizes in models:
+        run = bench.ours(model, *((4, 4) if quick else (16, 16)), "--recompute", "none", seq_len=seq_len, steps=6 if quick else 12)
         if run:
-            bench.figure(f"{model}, resident: tokens a second", run["tokens_per_second"], "tokens/s",
-                         step_seconds=run["step_seconds"], compute_seconds=run["compute_seconds"],
-                         stall_seconds=run["stall_seconds"], flops_a_token=flops_of_token(layers, width, seq_len),
-                         params=params_of(layers, width))
-            bench.figure(f"{model}, resident: step / compute", run["step_seconds"] / run["compute_seconds"], "x")
+            report(bench, f"{name}, resident", run, sizes)
 
 
 def limits_of(run, link):
@@ -231,6 +277,24 @@ def budget(bench):
     same_bits(bench, f"{model}, all budgets", runs)
 
 
+def streamed(bench):
+    quick = bench.options.quick
+    name, sequences, micro_batch, seq_len = ("llama-quick", 4, 2, 32) if quick else ("llama-3.1-8b", 4, 2, 4096)
+    whole = LLAMAS[name]["num_hidden_layers"]
+    device_bytes = 48 << 20 if quick else 14 * llama_sizes(LLAMAS[name], seq_len)["params"] // 4
+    budgets = ["--device-memory", device_bytes, *bench.host_memory(), *(["--chunk-size", "2MiB"] if quick else [])]
+    layers = bench.fitting(range(whole, 0, -2), lambda layers: bench.llama(name, layers)[0], sequences, micro_batch, *budgets,
+                           seq_len=seq_len)
+    if layers is None:
+        return
+    path, shape = bench.llama(name, layers)
+    run = bench.ours(path, sequences, micro_batch, *budgets, steps=5, seq_len=seq_len)
+    if run:
+        title = f"{name}{'' if layers == whole else f' of {layers} layers'}, streamed"
+        report(bench, title, run, llama_sizes(shape, seq_len))
+        report_exit(bench, title, run)
+
+
 def largest(bench):
     heads, width, sequences, micro_batch, seq_len = (4, 256, 4, 2, 32) if bench.options.quick else (48, 6144, 16, 4, 1024)
     budgets, trained = bench.all_memory(), 0
@@ -239,17 +303,12 @@ def largest(bench):
     for layers in (most, most * 3 // 4) if most else ():
         run = bench.ours(bench.config(layers, heads, width), sequences, micro_batch, *budgets, steps=5, seq_len=seq_len)
         if run:
-            trained = report_large(bench, run, layers, width)
+            trained = params_of(layers, width)
+            title = f"GPT of {trained / 1e9:.3g} billion"
+            report(bench, title, run, gpt2_sizes(layers, width, seq_len))
+            report_exit(bench, title, run)
             break
     bench.figure("largest GPT that trained", trained / 1e9, "billion params", params_of(most, width) / 1e9 if most else None)
-
-
-def report_large(bench, run, layers, width):
-    params = params_of(layers, width)
-    bench.figure(f"GPT of {params / 1e9:.3g} billion: tokens a second", run["tokens_per_second"], "tokens/s", params=params,
-                 flops_a_token=flops_of_token(layers, width, 1024), step_seconds=run["step_seconds"],
-                 compute_seconds=run["compute_seconds"], stall_seconds=run["stall_seconds"])
-    return params
 
 
 def peers(bench):
@@ -271,7 +330,7 @@ def peers(bench):
                      tokens_per_second=run["tokens_per_second"])
 
 
-CASES = {"resident": resident, "budget": budget, "largest": largest, "peers": peers}
+CASES = {"resident": resident, "budget": budget, "streamed": streamed, "largest": largest, "peers": peers}
 
 
 def main():
