@@ -8,7 +8,7 @@ import os
 SHEET_PEAK = 989e12
 XL_SHARE = 0.45  # of the measured product's rate, by gpt2-xl
 PEAK_FIGURE = "limit: product"  # of bench_gpu, TFLOP/s
-EXPECTED = {"gpt2, resident: tokens a second": (440e3, 480e3), "gpt2-xl, resident: tokens a second": (46e3, 48e3)}
+EXPECTED = {"gpt2, resident: tokens a second": (350e3, 420e3), "gpt2-xl, resident: tokens a second": (38e3, 43e3)}
 TORCH = ("gpt2, resident: tokens a second", "gpt2, resident: tokens a second of PyTorch, compiled")
 
 # LLMQ (C++ and CUDA, Apache-2.0), as its authors published: one H100, bf16, 524,288 tokens a step.
