@@ -48,7 +48,8 @@ case "$*" in
 *clocks_event*) [ "$STAND_IN" != driver=old ] && echo 0x0000000000000001 || exit 2 ;;
 *clocks_throttle*) echo 0x0000000000000004 ;;
 *=pcie.link.gen.current,power.draw*) echo >>"$STAND_IN_FOLDER/asked"
-    [ "$STAND_IN" = link=busy -a "$(wc -l <"$STAND_IN_FOLDER/asked")" = 2 ] && echo "5, 300 W, 16, 1980 MHz" || echo "1, [N/A], 16, 345 MHz" ;;
+    [ "$STAND_IN" = link=busy -a "$(wc -l <"$STAND_IN_FOLDER/asked")" = 2 ] && echo "5, 300 W, 16, 1980 MHz" ||
+        echo "1, [N/A], 16, 345 MHz" ;;
 *temperature*) echo "NVIDIA Stand-in, 580.0, 9.0, 0000:01:00.0, 143771 MiB, 143000 MiB, 1980 MHz, 3201 MHz, 1980, 3201," \\
     "90 W, 700 W, 5, 16, Enabled, Disabled, 30" ;;
 *) echo "NVIDIA Stand-in, 580.0, 9.0" ;;
@@ -136,7 +137,8 @@ exec {program} "$@" """)
         self.runs = 0
 
     def describe_build(self):
-        programs = {"tidepool": "tools/tidepool", "bench_gpu": "tests/bench/bench_gpu", **{name: f"tests/cuda/{name}" for name in TESTS.values()}}
+        programs = {"tidepool": "tools/tidepool", "bench_gpu": "tests/bench/bench_gpu",
+                    **{name: f"tests/cuda/{name}" for name in TESTS.values()}}
         targets = [{"name": name, "type": "executable", "filename": [f"@/{file}"]} for name, file in programs.items()]
         targets += [{"name": "tidepool_cuda", "type": "shared module", "filename": ["@/kernels/cuda/libtidepool_cuda.so"]},
                     {"name": "tidepool_cuda", "type": "shared module", "filename": ["@/tests/cuda/fake/libtidepool_cuda.so"]},

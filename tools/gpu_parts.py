@@ -1,5 +1,5 @@
-"""The parts of tools/gpu_check.sh: what each runs. Their order here is theirs there; weights share the time out, in seconds of
-nine minutes."""
+"""The parts of tools/gpu_check.sh: what each runs. Their order here is theirs there; a part may take its weight's share of the time
+that is left."""
 import dataclasses
 import json
 import os
