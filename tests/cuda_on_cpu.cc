@@ -379,8 +379,8 @@ void cuda_on_cpu_fail(cuda_on_cpu_site site, const char *format, ...)
 void cuda_on_cpu_barrier(cuda_on_cpu_site site)
 {
     machine *m = this_machine;
-    const thread_record *first = &m->thread[m->first_at_barrier];
-    if (m->at_barrier == 0)
+    const thread_record *first = m->at_barrier > 0 ? &m->thread[m->first_at_barrier] : NULL;
+    if (!first)
         m->first_at_barrier = cuda_on_cpu_now.index;
     else if (first->site.line != site.line || strcmp(first->site.file, site.file) != 0)
         cuda_on_cpu_fail(site, "comes to this barrier but thread (%u, %u, %u) waits at the one in line %d",
@@ -401,11 +401,11 @@ const void *cuda_on_cpu_exchange(const void *mine, size_t bytes, const char *wha
     const uint32_t thread = cuda_on_cpu_now.index, warp_index = thread / LANES;
     warp_record *warp = &m->warp[warp_index];
     assert(bytes <= CUDA_ON_CPU_EXCHANGE_MAX_BYTES);
-    const thread_record *first = &m->thread[warp->first];
-    if (warp->arrived && (first->site.line != site.line || warp->bytes != bytes || strcmp(first->what, what) != 0))
+    const thread_record *first = warp->arrived > 0 ? &m->thread[warp->first] : NULL;
+    if (first && (first->site.line != site.line || warp->bytes != bytes || strcmp(first->what, what) != 0))
         cuda_on_cpu_fail(site, "comes to %s but thread (%u, %u, %u) of its warp waits at %s in line %d", what,
                          first->index.x, first->index.y, first->index.z, first->what, first->site.line);
-    if (warp->arrived == 0) {
+    if (!first) {
         warp->first = thread;
         warp->bytes = bytes;
     }
