@@ -21,6 +21,12 @@ uint64_t tide_cuda_clock_pending(const tide_cuda_clock *clock)
     return atomic_load(&clock->enqueued) - harvested;
 }
 
+bool tide_cuda_clock_awaits_event(const tide_cuda_clock *clock)
+{
+    const uint64_t harvested = atomic_load(&clock->harvested);
+    return atomic_load(&clock->marked) > harvested;
+}
+
 bool tide_cuda_clock_passed(const tide_cuda_clock *clock, uint64_t sequence)
 {
     return atomic_load(&clock->harvested) >= sequence;
@@ -43,8 +49,8 @@ bool tide_cuda_clock_has_room(const tide_cuda_clock *clock, uint64_t entries, ui
 
 bool tide_cuda_clock_is_valid(const tide_cuda_clock *clock)
 {
-    const uint64_t harvested = atomic_load(&clock->harvested), enqueued = atomic_load(&clock->enqueued);
-    return harvested <= enqueued;
+    const uint64_t harvested = atomic_load(&clock->harvested), marked = atomic_load(&clock->marked);
+    return harvested <= marked && marked <= atomic_load(&clock->enqueued);
 }
 
 /* --- open and close --- */
@@ -105,15 +111,40 @@ void tide_cuda_clock_close(tide_cuda_clock *clock)
 
 /* --- entering --- */
 
-tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const tide_work *work, bool is_wait,
-                                 uint64_t enqueued_ns)
+bool tide_cuda_clock_has_run(const tide_cuda_clock *clock)
 {
-    assert(!is_full(clock));
+    return atomic_load(&clock->enqueued) > atomic_load(&clock->marked);
+}
+
+bool tide_cuda_clock_joins(const tide_cuda_clock *clock, const tide_work *work)
+{
+    const tide_cuda_entry *last = &clock->ring[atomic_load(&clock->enqueued) % TIDE_CUDA_RING_ENTRIES];
+    return tide_cuda_clock_has_run(clock) && work->may_coalesce && last->tag == work->tag &&
+           last->meter == work->meter && last->id == work->id;
+}
+
+tide_status tide_cuda_clock_mark(tide_cuda_clock *clock)
+{
+    if (!tide_cuda_clock_has_run(clock))
+        return TIDE_OK;
+    const uint64_t last = atomic_load(&clock->enqueued);
+    tide_cuda_entry *entry = entry_at(clock, last);
+    const tide_status status = tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
+    if (status != TIDE_OK) {
+        atomic_store(&clock->enqueued, atomic_load(&clock->marked));
+        return status;
+    }
+    atomic_store(&entry->has_event, true);
+    atomic_store(&clock->marked, last);
+    return TIDE_OK;
+}
+
+tide_status tide_cuda_clock_enter(tide_cuda_clock *clock, const tide_work *work, bool is_wait,
+                                  uint64_t enqueued_ns)
+{
+    assert(!is_full(clock) && (!tide_cuda_clock_has_run(clock) || tide_cuda_clock_joins(clock, work)));
     const uint64_t sequence = atomic_load(&clock->enqueued) + 1;
     tide_cuda_entry *entry = entry_at(clock, sequence);
-    const tide_status status = tide_cuda_check(cudaEventRecord(entry->done, clock->stream), "cudaEventRecord");
-    if (status != TIDE_OK)
-        return status;
     entry->label = work->label;
     entry->tag = work->tag;
     entry->meter = work->meter;
@@ -122,15 +153,16 @@ tide_status tide_cuda_clock_mark(tide_cuda_clock *clock, const tide_work *work, 
     entry->bytes = work->bytes;
     entry->is_wait = is_wait;
     entry->enqueued_ns = enqueued_ns;
+    atomic_store(&entry->has_event, false);
     atomic_store(&entry->recorded, false);
     atomic_fetch_add(&clock->commands, !is_wait);
     atomic_store(&clock->enqueued, sequence);
-    return TIDE_OK;
+    return work->may_coalesce && sequence % HARVEST_EVERY != 0 ? TIDE_OK : tide_cuda_clock_mark(clock);
 }
 
 uint64_t tide_cuda_clock_record(tide_cuda_clock *clock)
 {
-    const uint64_t sequence = atomic_load(&clock->enqueued);
+    const uint64_t sequence = atomic_load(&clock->marked);
     /* Too late for one that is being harvested: then the caller, who looks afterwards, sees that it has passed. */
     atomic_store(&entry_at(clock, sequence)->recorded, true);
     return sequence;
@@ -143,6 +175,14 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* The first entry from `sequence` on that has an event, if one has. */
+static uint64_t marked_from(tide_cuda_clock *clock, uint64_t sequence)
+{
+    while (sequence < atomic_load(&clock->marked) && !atomic_load(&entry_at(clock, sequence)->has_event))
+        sequence++;
+    return sequence;
+}
+
 /* When an entry ended on the host's clock. Never before the one ahead of it, which ended before `now_ns`. */
 static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entry, float elapsed_ms, uint64_t now_ns)
 {
@@ -153,27 +193,31 @@ static uint64_t end_of(const tide_cuda_clock *clock, const tide_cuda_entry *entr
     return larger(end_ns, earliest_ns < now_ns ? earliest_ns : now_ns);
 }
 
-/* The next entry has passed: count it, tell the observer, let go of it. */
-static void entry_take(tide_cuda_clock *clock, uint64_t sequence, uint64_t end_ns)
+/* The next run, up to `last`, has passed: count it, tell the observer, let go of it. */
+static void run_take(tide_cuda_clock *clock, uint64_t last, uint64_t end_ns)
 {
-    const tide_cuda_entry *entry = entry_at(clock, sequence);
+    const uint64_t first = atomic_load(&clock->harvested) + 1;
+    const tide_cuda_entry *entry = entry_at(clock, first);
     const uint64_t begin_ns = larger(clock->end_ns, entry->enqueued_ns);
     assert(begin_ns <= end_ns);
     atomic_fetch_add(entry->is_wait ? &clock->wait_ns : &clock->busy_ns, end_ns - begin_ns);
     clock->end_ns = end_ns;
-    const tide_observed observed = {clock->role,  entry->is_wait, entry->label, entry->tag,
-                                    entry->meter, entry->id,      begin_ns,     end_ns,
-                                    entry->flops, entry->bytes};
+    tide_observed observed = {clock->role, entry->is_wait, entry->label, entry->tag, entry->meter,
+                              entry->id,   begin_ns,       end_ns,       0,          0};
+    for (uint64_t sequence = first; sequence <= last; sequence++) {
+        observed.flops += entry_at(clock, sequence)->flops;
+        observed.bytes += entry_at(clock, sequence)->bytes;
+    }
     if (clock->observer != NULL)
         clock->observer(clock->observer_context, &observed);
-    atomic_store(&clock->harvested, sequence);
+    atomic_store(&clock->harvested, last);
 }
 
-/* The next entry, if it has passed. */
-static tide_status entry_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *events)
+/* The next run, if it has passed. */
+static tide_status run_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *events)
 {
-    const uint64_t sequence = atomic_load(&clock->harvested) + 1;
-    const tide_cuda_entry *entry = entry_at(clock, sequence);
+    const uint64_t before = atomic_load(&clock->harvested), last = marked_from(clock, before + 1);
+    const tide_cuda_entry *entry = entry_at(clock, last);
     const uint64_t asked_ns = tide_host_now_ns();
     const cudaError_t answer = cudaEventQuery(entry->done);
     *passed = !tide_cuda_is_pending(answer);
@@ -184,11 +228,12 @@ static tide_status entry_harvest(tide_cuda_clock *clock, bool *passed, uint64_t 
     float elapsed_ms = 0;
     tide_status status = tide_cuda_check(answer, "cudaEventQuery");
     if (status == TIDE_OK)
-        status = tide_cuda_check(cudaEventElapsedTime(&elapsed_ms, entry_at(clock, sequence - 1)->done, entry->done),
-                                 "cudaEventElapsedTime");
+        status =
+            tide_cuda_check(cudaEventElapsedTime(&elapsed_ms, entry_at(clock, before)->done, entry->done),
+                            "cudaEventElapsedTime");
     if (status != TIDE_OK)
         return status;
-    entry_take(clock, sequence, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
+    run_take(clock, last, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
     /* After it was let go of: who records it now finds that it has passed. */
     *events += atomic_load(&entry->recorded);
     return TIDE_OK;
@@ -198,8 +243,8 @@ static tide_status harvest_locked(tide_cuda_clock *clock, uint64_t *events)
 {
     bool passed = true;
     tide_status status = TIDE_OK;
-    while (status == TIDE_OK && passed && tide_cuda_clock_pending(clock) > 0)
-        status = entry_harvest(clock, &passed, events);
+    while (status == TIDE_OK && passed && tide_cuda_clock_awaits_event(clock))
+        status = run_harvest(clock, &passed, events);
     assert(tide_cuda_clock_is_valid(clock));
     return status;
 }
@@ -239,7 +284,8 @@ void tide_cuda_clock_drop(tide_cuda_clock *clock)
 {
     pthread_mutex_lock(&clock->harvest);
     clock->end_ns = tide_host_now_ns();
-    atomic_store(&clock->harvested, atomic_load(&clock->enqueued));
+    atomic_store(&clock->enqueued, atomic_load(&clock->marked));
+    atomic_store(&clock->harvested, atomic_load(&clock->marked));
     pthread_mutex_unlock(&clock->harvest);
 }
 
@@ -263,7 +309,7 @@ tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence)
     tide_host_sleep_sharply();
     /* If it passes just now and its place is used anew, the event is a later moment's: seen at the next look. */
     while (!tide_cuda_clock_passed(clock, sequence)) {
-        const cudaError_t answer = cudaEventQuery(entry_at(clock, sequence)->done);
+        const cudaError_t answer = cudaEventQuery(entry_at(clock, marked_from(clock, sequence))->done);
         if (!tide_cuda_is_pending(answer))
             return tide_cuda_check(answer, "cudaEventQuery");
         tide_host_sleep_until(tide_host_now_ns() + WAIT_SLEEP_NS);

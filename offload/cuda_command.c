@@ -1,5 +1,6 @@
-/* Launches, copies and events. Enqueuing is one pattern: lock the stream, make room in its clock, refuse if the
- * device has failed, count a fault, enqueue, and mark what was enqueued in the clock.
+/* Launches, copies and events. Enqueuing is one pattern: lock the stream, refuse if the device has failed, mark
+ * the run that the command does not join, make room in the clock, count a fault, enqueue, and enter the command
+ * in the clock.
  *
  * Kernels' launchers run in the calling thread, which so pays for CUDA's launch, a few microseconds; the lock keeps
  * what one launcher enqueues together, nothing else waits for it. Copies go between the slots' own places: another
@@ -17,7 +18,7 @@
 /* --- enqueuing --- */
 
 /* On TIDE_OK the stream's lock is held and its clock has room. */
-static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream)
+static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream, const tide_work *work)
 {
     uint64_t events = 0;
     tide_status status =
@@ -26,6 +27,8 @@ static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream)
         return status;
     pthread_mutex_lock(&device->streams[stream].lock);
     status = tide_cuda_failure(device);
+    if (status == TIDE_OK && !tide_cuda_clock_joins(&device->streams[stream].clock, work))
+        status = tide_cuda_mark(device, stream);
     if (status == TIDE_OK)
         status = tide_cuda_break(device, tide_cuda_clock_reserve(&device->streams[stream].clock, &events));
     tide_cuda_events_completed(device, events);
@@ -41,7 +44,7 @@ static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, con
 {
     tide_cuda_stream *it = &device->streams[stream];
     const tide_status status =
-        tide_cuda_break(device, tide_cuda_clock_mark(&it->clock, work, is_wait, begin_ns));
+        tide_cuda_break(device, tide_cuda_clock_enter(&it->clock, work, is_wait, begin_ns));
     it->failed = it->failed || status != TIDE_OK;
     pthread_mutex_unlock(&it->lock);
     return status;
@@ -65,7 +68,7 @@ static tide_status launch_on_gpu(tide_cuda_device *device, tide_stream stream, c
                                  tide_kernel fn, const void *arguments, size_t argument_bytes)
 {
     tide_cuda_stream *it = &device->streams[stream];
-    tide_status status = enqueue_begin(device, stream);
+    tide_status status = enqueue_begin(device, stream, work);
     if (status != TIDE_OK)
         return status;
     const uint64_t begin_ns = tide_host_now_ns();
@@ -130,7 +133,7 @@ static tide_status enqueue_copy(tide_cuda_device *device, tide_stream stream, co
                                 const void *from, uint64_t bytes, bool to_device)
 {
     tide_cuda_stream *it = &device->streams[stream];
-    tide_status status = enqueue_begin(device, stream);
+    tide_status status = enqueue_begin(device, stream, work);
     if (status != TIDE_OK)
         return status;
     const uint64_t begin_ns = tide_host_now_ns();
@@ -192,17 +195,18 @@ static bool has_passed(tide_cuda_device *device, tide_stream_point moment)
 }
 
 /* Behind all that is enqueued on the stream now. */
-static tide_stream_point moment_take(tide_cuda_device *device, tide_stream stream)
+static tide_status moment_take(tide_cuda_device *device, tide_stream_point *moment)
 {
-    tide_stream_point moment = {stream, 0};
-    if (stream == TIDE_STREAM_HOST) {
-        moment.sequence = tide_lane_record(&device->lane);
-        return moment;
+    if (moment->stream == TIDE_STREAM_HOST) {
+        moment->sequence = tide_lane_record(&device->lane);
+        return TIDE_OK;
     }
-    pthread_mutex_lock(&device->streams[stream].lock);
-    moment.sequence = tide_cuda_clock_record(&device->streams[stream].clock);
-    pthread_mutex_unlock(&device->streams[stream].lock);
-    return moment;
+    tide_cuda_stream *it = &device->streams[moment->stream];
+    pthread_mutex_lock(&it->lock);
+    const tide_status status = tide_cuda_mark(device, moment->stream);
+    moment->sequence = tide_cuda_clock_record(&it->clock);
+    pthread_mutex_unlock(&it->lock);
+    return status;
 }
 
 tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_stream stream)
@@ -211,7 +215,10 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
     tide_status status = tide_stream_check(stream);
     if (status != TIDE_OK)
         return status;
-    const tide_stream_point moment = moment_take(cuda, stream);
+    tide_stream_point moment = {.stream = stream};
+    status = moment_take(cuda, &moment);
+    if (status != TIDE_OK)
+        return status;
     const bool passed = has_passed(cuda, moment); /* then nobody else tells */
     tide_cuda_state_lock(cuda);
     status = tide_event_check(event, cuda->account.event_count);
@@ -247,7 +254,8 @@ static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_strea
                         uint64_t id)
 {
     tide_cuda_stream *it = &device->streams[stream];
-    tide_status status = enqueue_begin(device, stream);
+    const tide_work wait = {.label = "wait", .tag = site, .id = id};
+    tide_status status = enqueue_begin(device, stream, &wait);
     if (status != TIDE_OK)
         return status;
     bool entered = false;
@@ -255,8 +263,7 @@ static tide_status hold(tide_cuda_device *device, tide_stream stream, tide_strea
     status = tide_cuda_break(device, tide_cuda_clock_hold(&device->streams[moment.stream].clock,
                                                           moment.sequence, it->stream, &entered));
     if (entered)
-        return enqueue_end(device, stream, &(tide_work){.label = "wait", .tag = site, .id = id}, true,
-                           begin_ns);
+        return enqueue_end(device, stream, &wait, true, begin_ns);
     pthread_mutex_unlock(&it->lock);
     return status;
 }

@@ -87,6 +87,9 @@ void tide_cuda_event_recorded(tide_cuda_device *device);
 void tide_cuda_look(tide_cuda_device *device, tide_stream stream);
 void tide_cuda_look_at_all(tide_cuda_device *device);
 
+/* Put an event behind what the stream's clock has at its end without one. The stream's lock is held. */
+tide_status tide_cuda_mark(tide_cuda_device *device, tide_stream stream);
+
 uint64_t tide_cuda_doorbell(tide_device *device);
 tide_status tide_cuda_park(tide_device *device, uint64_t ticket, bool events);
 void tide_cuda_ring(tide_device *device);

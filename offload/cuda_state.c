@@ -99,6 +99,27 @@ void tide_cuda_event_recorded(tide_cuda_device *device)
 
 /* --- looking --- */
 
+tide_status tide_cuda_mark(tide_cuda_device *device, tide_stream stream)
+{
+    tide_cuda_stream *it = &device->streams[stream];
+    tide_status status = TIDE_OK;
+    if (tide_cuda_clock_has_run(&it->clock))
+        status = tide_cuda_break(device, tide_cuda_use(device->ordinal));
+    if (status == TIDE_OK)
+        status = tide_cuda_break(device, tide_cuda_clock_mark(&it->clock));
+    it->failed = it->failed || status != TIDE_OK;
+    return status;
+}
+
+static void mark_all(tide_cuda_device *device)
+{
+    for (int i = 0; i < TIDE_CUDA_STREAMS && !atomic_load(&device->broken); i++) {
+        pthread_mutex_lock(&device->streams[i].lock);
+        (void)tide_cuda_mark(device, (tide_stream)i); /* it is the device's failure now */
+        pthread_mutex_unlock(&device->streams[i].lock);
+    }
+}
+
 void tide_cuda_look(tide_cuda_device *device, tide_stream stream)
 {
     uint64_t events = 0;
@@ -121,7 +142,7 @@ void tide_cuda_look_at_all(tide_cuda_device *device)
 static bool something_to_look_at(const tide_cuda_device *device)
 {
     for (int i = 0; i < TIDE_CUDA_STREAMS; i++)
-        if (tide_cuda_clock_pending(&device->streams[i].clock) > 0)
+        if (tide_cuda_clock_awaits_event(&device->streams[i].clock))
             return !atomic_load(&device->broken);
     return false;
 }
@@ -204,12 +225,16 @@ void tide_cuda_synchronize(tide_device *device)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
     (void)tide_cuda_break(cuda, tide_cuda_use(cuda->ordinal));
+    mark_all(cuda);
     for (int i = 0; i < TIDE_CUDA_STREAMS; i++)
         (void)tide_cuda_break(
             cuda, tide_cuda_check(cudaStreamSynchronize(cuda->streams[i].stream), "cudaStreamSynchronize"));
     tide_cuda_look_at_all(cuda);
-    for (int i = 0; i < TIDE_CUDA_STREAMS && atomic_load(&cuda->broken); i++)
+    for (int i = 0; i < TIDE_CUDA_STREAMS && atomic_load(&cuda->broken); i++) {
+        pthread_mutex_lock(&cuda->streams[i].lock);
         tide_cuda_clock_drop(&cuda->streams[i].clock);
+        pthread_mutex_unlock(&cuda->streams[i].lock);
+    }
     tide_lane_drain(&cuda->lane);
 }
 
@@ -271,6 +296,7 @@ uint64_t tide_cuda_now_ns(tide_device *device)
 void tide_cuda_statistics(tide_device *device, tide_device_statistics *statistics)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);
+    mark_all(cuda);
     tide_cuda_look_at_all(cuda);
     tide_device_statistics sum = {0};
     for (int i = 0; i < TIDE_CUDA_STREAMS; i++) {

@@ -90,6 +90,8 @@ typedef struct tide_work {
     double bytes; /* memory traffic of a kernel; copies know theirs */
     const tide_access *accesses;
     uint32_t access_count;
+    bool may_coalesce; /* a kernel: the device may time it, and tell of it, as one command with the kernels
+                          of the same tag, meter and id right before and behind it on the stream */
 } tide_work;
 
 /* An event. 0 is never a valid event. */
@@ -104,7 +106,8 @@ enum { TIDE_WAIT_SITE_COUNT = 64 };
 
 enum { TIDE_ROOM_COMMANDS = 16 }; /* what room() speaks of */
 
-/* A command that is over, as its tide_work had it; or a stream's wait: `label` "wait", `tag` the site, `id` its own. */
+/* A command that is over, as its tide_work had it; or several that were coalesced, with the first's label and
+ * the sums of flops and bytes; or a stream's wait: `label` "wait", `tag` the site, `id` its own. */
 typedef struct tide_observed {
     tide_stream stream;
     bool is_wait;
@@ -316,6 +319,7 @@ typedef struct tide_device_ops {
 
     uint64_t (*now_ns)(tide_device *device); /* monotonic; null: virtual */
     void (*usage)(tide_device *device, tide_tier tier, tide_memory_usage *usage);
+    /* What is enqueued so far is not coalesced with what comes later. */
     void (*statistics)(tide_device *device, tide_device_statistics *statistics);
     void (*set_describe)(tide_device *device, tide_device_describe describe, void *context);
     /* Tests: arm or disarm (mask 0) fault injection in a running device. */

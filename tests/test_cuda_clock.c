@@ -17,6 +17,7 @@ struct CUevent_st {
 
 static double now_us, gpu_us; /* the host's clock; what a record that ends now is stamped with */
 static uint32_t live_events;
+static cudaError_t record_error; /* of the records from now on */
 static cudaEvent_t awaited; /* the one asked about last, unfinished: it ends while the host sleeps */
 
 uint64_t tide_host_now_ns(void)
@@ -44,8 +45,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     (void)stream;
-    *event = (struct CUevent_st){.recorded = true};
-    return cudaSuccess;
+    if (record_error == cudaSuccess)
+        *event = (struct CUevent_st){.recorded = true};
+    return record_error;
 }
 
 static void event_end(cudaEvent_t event, double at_gpu_us)
@@ -131,6 +133,7 @@ typedef struct rig {
     tide_cuda_clock clock;
     uint32_t seen;
     double begin_us, end_us; /* of the command observed last */
+    double flops;
 } rig;
 
 static void observe(void *context, const tide_observed *command)
@@ -143,6 +146,7 @@ static void observe(void *context, const tide_observed *command)
     it->seen++;
     it->begin_us = (double)command->begin_ns * 1e-3;
     it->end_us = (double)command->end_ns * 1e-3;
+    it->flops = command->flops;
 }
 
 /* Opened when the host's clock says 1000 and the GPU's 5000. */
@@ -164,14 +168,24 @@ static void rig_close(rig *it)
     free(it);
 }
 
-static void enqueue_at(rig *it, double at_us)
+static void enqueue_work(rig *it, double at_us, const tide_work *work)
 {
     uint64_t events = 0;
     now_us = at_us;
     assert_ok(tide_cuda_clock_reserve(&it->clock, &events));
+    assert_ok(tide_cuda_clock_enter(&it->clock, work, false, tide_host_now_ns()));
+}
+
+static void enqueue_at(rig *it, double at_us)
+{
     const uint32_t tag = (uint32_t)atomic_load(&it->clock.enqueued);
-    assert_ok(tide_cuda_clock_mark(&it->clock, &(tide_work){.label = "fetch", .tag = tag}, false,
-                                   tide_host_now_ns()));
+    enqueue_work(it, at_us, &(tide_work){.label = "fetch", .tag = tag});
+}
+
+/* One of a run that is observed as the first. */
+static void enqueue_of_run(rig *it, double at_us, double flops)
+{
+    enqueue_work(it, at_us, &(tide_work){.label = "fetch", .flops = flops, .may_coalesce = true});
 }
 
 static void end_next(rig *it, double at_gpu_us)
@@ -285,6 +299,77 @@ static void full_ring_waits_for_the_oldest(void **state)
     rig_close(it);
 }
 
+/* Neither the gap in it nor the end of its first kernel is seen. */
+static void run_is_told_as_one_command_from_its_first_begin_to_its_last_end(void **state)
+{
+    (void)state;
+    rig *it = rig_open();
+    enqueue_of_run(it, 1010, 1);
+    enqueue_of_run(it, 1020, 2);
+    enqueue_of_run(it, 1090, 4);
+    look_at(it, 1095);
+    assert_int_equal(it->seen, 0);
+    assert_int_equal(tide_cuda_clock_pending(&it->clock), 3);
+    assert_false(tide_cuda_clock_awaits_event(&it->clock));
+    assert_ok(tide_cuda_clock_mark(&it->clock));
+    event_end(it->clock.ring[3].done, 5150);
+    look_at(it, 1160);
+    assert_int_equal(it->seen, 1);
+    assert_span(it, 1010, 1150);
+    assert_true(it->flops == 7);
+    assert_int_equal(atomic_load(&it->clock.commands), 3);
+    assert_int_equal(tide_cuda_clock_pending(&it->clock), 0);
+    rig_close(it);
+}
+
+static void only_kernels_that_count_as_the_same_join_a_run(void **state)
+{
+    (void)state;
+    rig *it = rig_open();
+    const tide_work of_run = {.label = "fetch", .may_coalesce = true},
+                    others[] = {{.tag = 1, .may_coalesce = true},
+                                {.meter = 1, .may_coalesce = true},
+                                {.id = 1, .may_coalesce = true},
+                                {.may_coalesce = false}};
+    assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* there is none */
+    enqueue_of_run(it, 1010, 0);
+    assert_true(tide_cuda_clock_joins(&it->clock, &of_run));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(tide_cuda_clock_joins(&it->clock, &others[i]));
+    assert_ok(tide_cuda_clock_mark(&it->clock));
+    assert_false(tide_cuda_clock_joins(&it->clock, &of_run)); /* it has ended */
+    rig_close(it);
+}
+
+static void run_ends_by_itself_before_it_fills_the_ring(void **state)
+{
+    (void)state;
+    rig *it = rig_open();
+    for (int i = 0; i < TIDE_CUDA_RING_ENTRIES - 1; i++)
+        enqueue_of_run(it, 1000, 0);
+    gpu_us = 5001;
+    enqueue_of_run(it, 1002, 0);
+    assert_int_equal(it->seen, 1);
+    assert_in_range(tide_cuda_clock_pending(&it->clock), TIDE_CUDA_RING_ENTRIES / 2,
+                    TIDE_CUDA_RING_ENTRIES - 2);
+    rig_close(it);
+}
+
+static void run_that_gets_no_event_is_not_entered(void **state)
+{
+    (void)state;
+    rig *it = rig_open();
+    enqueue_at(it, 1000);
+    enqueue_of_run(it, 1010, 0);
+    enqueue_of_run(it, 1020, 0);
+    record_error = cudaErrorInvalidValue;
+    assert_int_equal(tide_cuda_clock_mark(&it->clock), TIDE_ERROR_DEVICE);
+    record_error = cudaSuccess;
+    assert_int_equal(tide_cuda_clock_pending(&it->clock), 1);
+    assert_int_equal(tide_cuda_clock_record(&it->clock), 1);
+    rig_close(it);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +378,10 @@ int main(void)
         cmocka_unit_test(nothing_ends_before_it_was_enqueued_or_seen_running),
         cmocka_unit_test(another_speed_of_the_gpus_clock_does_not_add_up),
         cmocka_unit_test(full_ring_waits_for_the_oldest),
+        cmocka_unit_test(run_is_told_as_one_command_from_its_first_begin_to_its_last_end),
+        cmocka_unit_test(only_kernels_that_count_as_the_same_join_a_run),
+        cmocka_unit_test(run_ends_by_itself_before_it_fills_the_ring),
+        cmocka_unit_test(run_that_gets_no_event_is_not_entered),
     };
     return cmocka_run_group_tests_name("times of a GPU's commands", tests, NULL, NULL);
 }

@@ -751,6 +751,93 @@ static void thousands_of_commands_are_all_told_of_in_order(void **state)
     close_and_look(&it);
 }
 
+static tide_status launch_of_run(fixture *it, uint32_t meter, atomic_int *counter)
+{
+    tide_work work = work_of("count", 1);
+    work.meter = meter;
+    work.may_coalesce = true;
+    return it->ops->launch(it->device, TIDE_STREAM_COMPUTE, &work, count_kernel, &counter, sizeof counter);
+}
+
+static void expect_records(uint64_t *before, uint64_t more)
+{
+    const uint64_t now = fake_cudart_count("cudaEventRecord");
+    assert_int_equal(now - *before, more);
+    *before = now;
+}
+
+/* A timed event keeps the GPU idle for a moment. */
+static void kernels_that_coalesce_share_an_event_until_something_needs_one(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    tide_device_statistics statistics;
+    uint64_t records = fake_cudart_count("cudaEventRecord");
+    for (int i = 0; i < 10; i++)
+        assert_ok(launch_of_run(&it, 1, &ran));
+    expect_records(&records, 0);
+    assert_ok(launch_of_run(&it, 2, &ran)); /* counts as something else */
+    expect_records(&records, 1);
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    expect_records(&records, 1);
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE)); /* nothing new */
+    expect_records(&records, 0);
+    assert_ok(launch_of_run(&it, 2, &ran));
+    assert_ok(launch_count(&it, TIDE_STREAM_COMPUTE, &ran)); /* is timed alone */
+    expect_records(&records, 2);
+    assert_ok(launch_of_run(&it, 2, &ran));
+    it.ops->statistics(it.device, &statistics);
+    expect_records(&records, 1);
+    assert_ok(launch_of_run(&it, 2, &ran));
+    it.ops->synchronize(it.device);
+    expect_records(&records, 1);
+    it.ops->statistics(it.device, &statistics);
+    expect_records(&records, 0);
+    assert_int_equal(statistics.commands[TIDE_STREAM_COMPUTE], 15);
+    assert_int_equal(statistics.pending[TIDE_STREAM_COMPUTE], 0);
+    assert_int_equal(atomic_load(&ran), 15);
+    close_and_look(&it);
+}
+
+static void event_behind_a_run_waits_for_all_of_it(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    gate held = {0};
+    atomic_int ran = 0;
+    assert_ok(launch_gate(&it, TIDE_STREAM_COMPUTE, &held));
+    assert_ok(launch_of_run(&it, 1, &ran));
+    assert_ok(launch_of_run(&it, 1, &ran));
+    assert_ok(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE));
+    assert_false(is_done(&it, it.events[0]));
+    atomic_store(&held.open, true);
+    assert_ok(it.ops->event_wait(it.device, it.events[0], SITE));
+    assert_int_equal(atomic_load(&ran), 2);
+    close_and_look(&it);
+}
+
+/* The launches were told that all is well: the event tells, and a new start is possible. */
+static void run_that_gets_no_event_fails_the_record_until_recovery(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    atomic_int ran = 0;
+    fake_cudart_fail("cudaEventRecord", 1, cudaErrorInvalidValue, false);
+    assert_ok(launch_of_run(&it, 1, &ran));
+    assert_ok(launch_of_run(&it, 1, &ran));
+    assert_int_equal(it.ops->event_record(it.device, it.events[0], TIDE_STREAM_COMPUTE), TIDE_ERROR_DEVICE);
+    assert_int_equal(launch_of_run(&it, 1, &ran), TIDE_ERROR_DEVICE);
+    it.ops->synchronize(it.device);
+    assert_true(it.ops->stream_failed(it.device, TIDE_STREAM_COMPUTE));
+    assert_int_equal(atomic_load(&ran), 2);
+    assert_ok(it.ops->recover(it.device));
+    assert_ok(launch_of_run(&it, 1, &ran));
+    it.ops->synchronize(it.device);
+    assert_ok(it.ops->failure(it.device));
+    close_and_look(&it);
+}
+
 /* --- many GPUs, many threads --- */
 
 typedef struct client {
@@ -946,6 +1033,9 @@ int main(void)
         gpu_test(observer_is_told_times_that_follow_each_other_and_last_as_long_as_the_kernels),
         gpu_test(commands_are_pending_until_they_have_passed),
         gpu_test(thousands_of_commands_are_all_told_of_in_order),
+        gpu_test(kernels_that_coalesce_share_an_event_until_something_needs_one),
+        gpu_test(event_behind_a_run_waits_for_all_of_it),
+        gpu_test(run_that_gets_no_event_fails_the_record_until_recovery),
         gpu_test(any_thread_reaches_the_devices_own_gpu),
         gpu_test(random_schedules_under_delays_have_the_contents_of_a_naive_model),
     };

@@ -29,8 +29,9 @@ PINNED = re.compile(r"^pinned [0-9.]+ [KMG]iB of host memory in [0-9.]+ s with [
                     r"\(touched at [0-9.]+ \S+/s, registered at [0-9.]+ \S+/s(, waited [0-9.]+ s)?\)$", re.MULTILINE)
 
 
-def train(bench, device, *options):
-    return bench.run("--model", bench.folder / ("qwen3.json" if "fp32" in options else "gpt2.json"), "--data", bench.text, "--device", device, "--steps", STEPS,
+def train(bench, device, *options, steps=STEPS):
+    return bench.run("--model", bench.folder / ("qwen3.json" if "fp32" in options else "gpt2.json"),
+                     "--data", bench.text, "--device", device, "--steps", steps,
                      "--batch-tokens", 32, "--sample", 0, "--eval-every", 0, "--chunk-size", "2MiB", "--threads", 1, *options)
 
 
@@ -119,6 +120,29 @@ def check_log(bench, full):
                  "the same bits: logged", outcome.run)
 
 
+def check_events(bench):
+    """The fake counts the CUDA events of a step: a few for each op and copy; with a trace one for each kernel."""
+    def of_a_step(*options):
+        counts = []
+        file = bench.folder / "count"
+        for steps in (STEPS, STEPS + 1):
+            os.environ["TIDE_FAKE_CUDA"] = f"count={file}"
+            run = train(bench, "cuda:0", *options, steps=steps)
+            del os.environ["TIDE_FAKE_CUDA"]
+            lines = file.read_text().splitlines() if run.status == 0 else ()
+            counts.append({name: int(value) for name, value in map(str.split, lines)})
+        return [counts[1].get(name, 0) - counts[0].get(name, 0)
+                for name in ("cudaLaunchKernel", "cudaEventRecord")]
+
+    kernels, events = of_a_step()
+    traced_kernels, traced = of_a_step("--trace", bench.folder / "trace.jsonl")
+    bench.tap.ok(0 < 4 * events < kernels, "kernels of an op share an event",
+                 f"{kernels} kernels, {events} events")
+    bench.tap.ok(traced_kernels == kernels < 1.1 * traced,
+                 "each kernel has an event where a trace wants its time",
+                 f"{traced_kernels} kernels, {traced} events")
+
+
 def no_gpu(program):
     """Why there is none, as the module tells it; "" if there is one. (Measuring one takes a second, refusing none.)"""
     run = Run([program, "info", "--device", "cuda:0"])
@@ -146,6 +170,8 @@ def main():
         full, budget = check_dtype(bench, "bf16")
         check_variants(bench, full, budget, all_of_them)
         check_log(bench, full)
+        if sys.argv[3] == "fake":
+            check_events(bench)
         for dtype in ("fp16", "fp32") if all_of_them else ("fp32",):  # fp16's kernels have tests of their own
             check_dtype(bench, dtype)
     finally:

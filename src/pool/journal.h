@@ -30,6 +30,11 @@ typedef struct tide_journal {
     void *watch_context;
 } tide_journal;
 
+/* Does somebody want the time of each kernel? Else kernels that count as the same may be timed together. */
+static inline bool tide_journal_times_kernels(const tide_journal *journal)
+{
+    return journal->tracer.on || journal->watch != NULL;
+}
 
 /* tide_device_observer. On the streams' threads. */
 void tide_journal_observe(void *journal, const tide_observed *command);

@@ -46,7 +46,8 @@ tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
                             .flops = pool->is_shadow ? 0 : kernel->flops,
                             .bytes = pool->is_shadow ? pool->shadow_bytes : kernel->bytes,
                             .accesses = pool->op.accesses,
-                            .access_count = kernel->part == TIDE_PART_BEGIN ? 1 : pool->op.count};
+                            .access_count = kernel->part == TIDE_PART_BEGIN ? 1 : pool->op.count,
+                            .may_coalesce = !tide_journal_times_kernels(&pool->journal)};
     assert(tide_order_may_enqueue(&pool->order, TIDE_STREAM_COMPUTE) && pool->op.count > 0);
     pool->shadow_bytes = 0;
     return device->ops->launch(device, TIDE_STREAM_COMPUTE, &work, kernel->kernel, kernel->arguments,

@@ -158,7 +158,11 @@ void tide_stalls_tell(tide_stalls *stalls, bool norm_awaited, tide_request_wait 
 
 void tide_stalls_hold(tide_stalls *stalls, bool norm_awaited, tide_request_wait wait, tide_chunk chunk)
 {
+    tide_device *device = stalls->tracer->ground->device;
+    tide_device_statistics unused;
     assert(!stalls->held);
+    /* Kernels so far are not timed as one with those after the hold. */
+    device->ops->statistics(device, &unused);
     stalls->chunk = TIDE_CHUNK_NONE;
     tide_stalls_tell(stalls, norm_awaited, wait, chunk);
     stalls->asked = wait != TIDE_REQUEST_READY;

@@ -14,6 +14,9 @@
  * it has done something, link before and after it maps; where the cause is another, the time since is the old one's.
  * The copy that carries the norm to the host is the norm's time, not compute's, and so is the gap before it.
  *
+ * A GPU times the kernels of an op or slice as one (may_coalesce in device.h), unless a trace or a watcher wants
+ * each one's time. Gaps between them then count as compute, not as the caller's.
+ *
  * Why an op's request is not ready (cause_now), in this order: a chunk owes an update; the engine is mapping; a chunk
  * has no slot and none is free; else a copy is under way. Until a caller wakes whose request has become ready, it is
  * what it was. A stream that waits for copies into the device waits for the link: such copies themselves wait for
