@@ -66,11 +66,24 @@ static void stream_close(tide_cuda_stream *stream)
     pthread_mutex_destroy(&stream->lock);
 }
 
+/* The GPU's updates take what other kernels leave free: those are the ops', or zero what an op waits for. Copies
+ * have no priorities. */
+static tide_status stream_create(tide_cuda_stream *stream, tide_stream role)
+{
+    int least = 0, greatest = 0;
+    const tide_status status = tide_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                               "cudaDeviceGetStreamPriorityRange");
+    if (status != TIDE_OK)
+        return status;
+    const int priority = role == TIDE_STREAM_UPDATE ? least : greatest;
+    /* Non-blocking: nothing is ordered with it that no event orders. */
+    return tide_cuda_check(cudaStreamCreateWithPriority(&stream->stream, cudaStreamNonBlocking, priority),
+                           "cudaStreamCreateWithPriority");
+}
+
 static tide_status stream_open(tide_cuda_stream *stream, tide_stream role, const tide_device_options *options)
 {
-    /* Non-blocking: nothing is ordered with it that no event orders. */
-    tide_status status = tide_cuda_check(cudaStreamCreateWithFlags(&stream->stream, cudaStreamNonBlocking),
-                                         "cudaStreamCreateWithFlags");
+    tide_status status = stream_create(stream, role);
     if (status != TIDE_OK)
         return status;
     status = tide_cuda_clock_open(&stream->clock, role, stream->stream, options);

@@ -84,6 +84,7 @@ struct CUstream_st {
     uint64_t enqueued, done; /* command i is over when done > i; they go on when the place is used anew */
     uint64_t random;
     int gpu;
+    int priority;
     bool dead, ending;
 };
 

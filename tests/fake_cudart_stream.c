@@ -162,12 +162,13 @@ static cudaStream_t stream_place(void)
     return NULL;
 }
 
-static cudaStream_t stream_create(int gpu)
+static cudaStream_t stream_create(int gpu, int priority)
 {
     cudaStream_t stream = stream_place();
     if (stream == NULL)
         return NULL;
     stream->gpu = gpu;
+    stream->priority = priority;
     stream->random = fake.options.delay_seed * FAKE_STREAMS_MAX + (uint64_t)(stream - fake.streams);
     stream->ending = false;
     stream->dead = pthread_create(&stream->thread, NULL, stream_main, stream) != 0;
@@ -201,7 +202,7 @@ static cudaStream_t stream_of(const char *what, cudaStream_t stream)
     const int gpu = fake_current_gpu();
     if (stream == NULL || stream == cudaStreamLegacy) {
         if (fake.default_stream[gpu] == NULL)
-            fake.default_stream[gpu] = stream_create(gpu);
+            fake.default_stream[gpu] = stream_create(gpu, 0);
         return fake.default_stream[gpu];
     }
     if (stream->dead) {
@@ -233,19 +234,48 @@ cudaError_t fake_stream_enqueue(cudaStream_t stream, const fake_command *command
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    fake_call call = fake_enter("cudaDeviceGetStreamPriorityRange", 0);
+    if (!call.refused) {
+        *leastPriority = 0;
+        *greatestPriority = FAKE_CUDART_GREATEST_PRIORITY;
+    }
+    return fake_leave(call, cudaSuccess);
+}
+
+static cudaError_t stream_give(cudaStream_t *to, unsigned int flags, int priority)
+{
+    if (flags != cudaStreamNonBlocking)
+        fake_misused("a stream that waits for the default stream");
+    cudaStream_t stream = stream_create(fake_current_gpu(), priority);
+    if (stream == NULL)
+        return cudaErrorMemoryAllocation;
+    *to = stream;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
 {
     fake_call call = fake_enter("cudaStreamCreateWithFlags", 0);
-    cudaError_t error = cudaSuccess;
-    if (flags != cudaStreamNonBlocking)
-        fake_misused("a stream that waits for the default stream");
-    if (!call.refused) {
-        cudaStream_t stream = stream_create(fake_current_gpu());
-        error = stream == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
-        if (stream != NULL)
-            *pStream = stream;
-    }
-    return fake_leave(call, error);
+    return fake_leave(call, call.refused ? cudaSuccess : stream_give(pStream, flags, 0));
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *pStream, unsigned int flags, int priority)
+{
+    fake_call call = fake_enter("cudaStreamCreateWithPriority", 0);
+    if (priority > 0 || priority < FAKE_CUDART_GREATEST_PRIORITY)
+        fake_misused("priority %d of a stream, which CUDA would change", priority);
+    return fake_leave(call, call.refused ? cudaSuccess : stream_give(pStream, flags, priority));
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t hStream, int *priority)
+{
+    fake_call call = fake_enter("cudaStreamGetPriority", 0);
+    cudaStream_t stream = stream_of("the priority", hStream);
+    if (stream != NULL)
+        *priority = stream->priority;
+    return fake_leave(call, stream != NULL ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)

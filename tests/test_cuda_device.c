@@ -120,6 +120,27 @@ static void gpu_without_virtual_memory_management_is_refused_by_name(void **stat
     expect_words("virtual memory");
 }
 
+/* --- streams --- */
+
+static tide_status ask_priority(void *stream, const void *arguments)
+{
+    int *const *priority = arguments;
+    return cudaStreamGetPriority(stream, *priority) == cudaSuccess ? TIDE_OK : TIDE_ERROR_DEVICE;
+}
+
+static void updates_give_way_to_all_other_kernels(void **state)
+{
+    (void)state;
+    fixture it = fixture_small();
+    const tide_work work = work_of("ask", 0);
+    for (tide_stream stream = 0; stream < TIDE_STREAM_HOST; stream++) {
+        int priority = 1, *asked = &priority;
+        assert_ok(it.ops->launch(it.device, stream, &work, ask_priority, &asked, sizeof asked));
+        assert_int_equal(priority, stream == TIDE_STREAM_UPDATE ? 0 : FAKE_CUDART_GREATEST_PRIORITY);
+    }
+    close_and_look(&it);
+}
+
 /* --- memory that is not there --- */
 
 static void device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit(void **state)
@@ -261,7 +282,7 @@ static void steady_state_makes_nothing_and_waits_for_no_stream(void **state)
         "cudaHostRegister",
         "cudaHostAlloc",
         "cudaEventCreateWithFlags",
-        "cudaStreamCreateWithFlags",
+        "cudaStreamCreateWithPriority",
         "cudaDeviceSynchronize",
         "cudaStreamSynchronize",
         "cudaMemset",
@@ -441,7 +462,7 @@ static void each_cuda_call_may_fail(void **state)
 static void no_memory_is_said_where_cuda_has_none(void **state)
 {
     static const char *const takers[] = {"cuMemCreate", "cudaMalloc", "cudaHostRegister",
-                                         "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags"};
+                                         "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags"};
     char text[1024];
     (void)state;
     for (size_t i = 0; i < sizeof takers / sizeof takers[0]; i++) {
@@ -1015,6 +1036,7 @@ int main(void)
         gpu_test(gpu_or_chunk_size_that_does_not_exist_is_refused),
         gpu_test(machine_without_a_usable_driver_is_told_so),
         gpu_test(gpu_without_virtual_memory_management_is_refused_by_name),
+        gpu_test(updates_give_way_to_all_other_kernels),
         gpu_test(device_memory_that_runs_out_leaves_nothing_and_fewer_slots_fit),
         gpu_test(pinning_that_meets_a_limit_says_how_far_it_got_and_leaves_nothing),
         gpu_test(region_is_zero_when_it_is_given_however_late_the_gpu_is),
