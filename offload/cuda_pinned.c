@@ -1,4 +1,4 @@
-/* Pieces of an extent, registered by several threads. See the header. */
+/* Pieces of an extent, registered and unregistered by several threads. See the header. */
 #include "offload/cuda_pinned.h"
 
 #include "offload/cuda_driver.h"
@@ -100,11 +100,13 @@ static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t t
 typedef struct pinning_work {
     const tide_cuda_pinned *slots;
     const tide_cuda_pinning *how;
+    void (*run)(struct pinning_work *work); /* what each thread does: pieces, while there are any */
     tide_room room;
 
     pthread_mutex_t lock; /* guards the rest */
     uint32_t next;        /* piece */
-    bool *pinned;         /* [piece] */
+    bool *pinned;         /* [piece]; NULL: all are */
+    cudaError_t unpin_error; /* the first */
     uint64_t done_bytes;
     tide_pinning_times times;
     tide_status status;
@@ -210,7 +212,7 @@ static void *helper_main(void *argument)
 {
     pinning_work *work = argument;
     (void)tide_topology_bind_thread(work->how->node); /* a wish */
-    pieces_make(work);
+    work->run(work);
     return NULL;
 }
 
@@ -225,24 +227,40 @@ static uint32_t work_do(pinning_work *work)
     while (started < wanted && pthread_create(&helpers[started], NULL, helper_main, work) == 0)
         started++;
     if (started == 0)
-        pieces_make(work);
+        work->run(work);
     for (uint32_t i = 0; i < started; i++)
         (void)pthread_join(helpers[i], NULL);
     return started > 0 ? started : 1;
 }
 
-static void work_undo(const pinning_work *work)
+static void pieces_unpin(pinning_work *work)
 {
-    for (uint32_t piece = 0; piece < piece_count(work->slots); piece++)
-        if (work->pinned[piece])
-            tide_cuda_unpin(piece_address(work->slots, piece));
+    uint32_t piece;
+    (void)tide_cuda_use(work->how->ordinal); /* if it fails, so do the calls below */
+    while (piece_next(work, &piece)) {
+        if (work->pinned != NULL && !work->pinned[piece])
+            continue;
+        const cudaError_t error = cudaHostUnregister(piece_address(work->slots, piece));
+        pthread_mutex_lock(&work->lock);
+        work->unpin_error = work->unpin_error == cudaSuccess ? error : work->unpin_error;
+        pthread_mutex_unlock(&work->lock);
+    }
+}
+
+/* What was pinned before something failed. */
+static void work_undo(pinning_work *work)
+{
+    work->run = pieces_unpin;
+    work->next = 0;
+    work->status = TIDE_OK;
+    (void)work_do(work);
 }
 
 /* Sets slots->times. */
 static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *how)
 {
     const uint64_t bytes = slots->count * slots->chunk_bytes, begin_ns = tide_host_now_ns();
-    pinning_work work = {.slots = slots, .how = how, .times = {.bytes = bytes}};
+    pinning_work work = {.slots = slots, .how = how, .run = pieces_make, .times = {.bytes = bytes}};
     tide_status status = tide_room_open(&work.room, host_slots, bytes, tide_room_machine_system());
     if (status != TIDE_OK)
         return status;
@@ -255,13 +273,14 @@ static tide_status pieces_pin(tide_cuda_pinned *slots, const tide_cuda_pinning *
     (void)pthread_mutex_init(&work.lock, NULL);
     work_tell(&work); /* from here on it is timed */
     work.times.threads = work_do(&work);
-    pthread_mutex_destroy(&work.lock);
     status = work.status;
     if (status != TIDE_OK) {
+        work_undo(&work);
         status = tide_fail(status, "%" PRIu64 " of %" PRIu64 " bytes were pinned, then: %s", work.done_bytes,
                            bytes, work.message);
-        work_undo(&work);
+        tide_cuda_undo(work.unpin_error, "cudaHostUnregister");
     }
+    pthread_mutex_destroy(&work.lock);
     assert(status != TIDE_OK || work.done_bytes == bytes);
     free(work.pinned);
     (void)pass(&work.times.wall_ns, begin_ns);
@@ -302,10 +321,15 @@ undo_back:
     return status;
 }
 
-void tide_cuda_pinned_destroy(tide_cuda_pinned *slots)
+void tide_cuda_pinned_destroy(tide_cuda_pinned *slots, const tide_cuda_pinning *how)
 {
-    for (uint32_t piece = 0; slots->base != NULL && piece < piece_count(slots); piece++)
-        tide_cuda_unpin(piece_address(slots, piece));
+    pinning_work work = {.slots = slots, .how = how, .run = pieces_unpin};
+    if (slots->base == NULL)
+        return;
+    (void)pthread_mutex_init(&work.lock, NULL);
+    (void)work_do(&work);
+    pthread_mutex_destroy(&work.lock);
+    tide_cuda_undo(work.unpin_error, "cudaHostUnregister");
     tide_host_extent_destroy(slots->base, slots->count * slots->chunk_bytes);
     *slots = (tide_cuda_pinned){0};
 }

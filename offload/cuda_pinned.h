@@ -38,8 +38,8 @@ typedef struct tide_cuda_pinning {
  * groups have left is refused at once; more than the machine has, when it was waited for (room.h). */
 tide_status tide_cuda_pinned_create(tide_cuda_pinned *slots, uint32_t count, uint64_t chunk_bytes,
                                     const tide_cuda_pinning *how);
-/* No copy runs. */
-void tide_cuda_pinned_destroy(tide_cuda_pinned *slots);
+/* By as many threads as made them. No copy runs. */
+void tide_cuda_pinned_destroy(tide_cuda_pinned *slots, const tide_cuda_pinning *how);
 
 static inline void *tide_cuda_pinned_slot(const tide_cuda_pinned *slots, uint32_t slot)
 {

@@ -12,13 +12,18 @@ static tide_status use(const tide_cuda_device *device)
 
 /* --- memory --- */
 
+static tide_cuda_pinning pinning_of(const tide_cuda_device *device)
+{
+    return (tide_cuda_pinning){.ordinal = device->ordinal,
+                               .node = device->node,
+                               .threads = device->threads,
+                               .progress = device->options.progress,
+                               .progress_context = device->options.progress_context};
+}
+
 static tide_status host_slots_make(tide_cuda_device *device, uint32_t count)
 {
-    const tide_cuda_pinning how = {.ordinal = device->ordinal,
-                                   .node = device->node,
-                                   .threads = device->threads,
-                                   .progress = device->options.progress,
-                                   .progress_context = device->options.progress_context};
+    const tide_cuda_pinning how = pinning_of(device);
     return tide_cuda_pinned_create(&device->host_slots, count, device->options.chunk_bytes, &how);
 }
 
@@ -116,9 +121,10 @@ static void ranges_undo(tide_cuda_device *device)
 void tide_cuda_setup_undo(tide_cuda_device *device)
 {
     const tide_account *account = &device->account;
+    const tide_cuda_pinning how = pinning_of(device);
     for (uint32_t i = 0; i < account->buffer_count; i++)
         tide_host_arena_free(device->arena, account->buffers[i].address, account->buffers[i].bytes);
     ranges_undo(device);
-    tide_cuda_pinned_destroy(&device->host_slots);
+    tide_cuda_pinned_destroy(&device->host_slots, &how);
     tide_cuda_memory_destroy(&device->memory);
 }

@@ -253,6 +253,21 @@ static tide_status pin_on(slow_machine *machine, fixture *it)
     return status;
 }
 
+/* A thread that is new to CUDA sets its GPU once. */
+static void as_many_threads_unpin_host_slots_as_pinned_them(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
+    fixture it = {0};
+    assert_ok(pin_on(&machine, &it));
+    const uint64_t before = fake_cudart_count("cudaSetDevice");
+    it.ops->close(it.device);
+    assert_int_equal(fake_cudart_count("cudaHostUnregister"), 3);
+    assert_int_equal(fake_cudart_count("cudaSetDevice"), before + 3);
+    const fake_cudart_options anew = fake_cudart_defaults();
+    fake_cudart_start(&anew);
+}
+
 /* Nothing stays registered, and a machine with enough takes all of it. */
 static void expect_all_undone(fixture *it)
 {
@@ -332,6 +347,22 @@ static void machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_sta
     expect_all_undone(&it);
 }
 
+static void unpinning_that_fails_is_told_behind_why_it_was_done(void **state)
+{
+    (void)state;
+    slow_machine machine = {.grows_ns = 0, .limit_bytes = UINT64_MAX};
+    fixture it = {0};
+    fake_cudart_options two_pieces = fake_cudart_defaults();
+    two_pieces.pinned_bytes = 2 * piece_bytes;
+    fake_cudart_start(&two_pieces);
+    fake_cudart_fail("cudaHostUnregister", 2, cudaErrorUnknown, false);
+    assert_int_equal(pin_on(&machine, &it), TIDE_ERROR_NO_MEMORY);
+    expect_words("134217728 of 201326592 bytes were pinned, then: ");
+    expect_words(" (then, undoing it, cudaHostUnregister: cudaErrorUnknown)");
+    assert_int_equal(fake_cudart_count("cudaHostUnregister"), 2);
+    fixture_close(&it);
+}
+
 static void limit_of_control_groups_refuses_host_slots_before_anything_is_pinned(void **state)
 {
     (void)state;
@@ -383,6 +414,8 @@ int main(void)
         cmocka_unit_test(machine_that_grows_while_host_slots_are_pinned_gets_them_all),
         cmocka_unit_test(progress_of_pinning_begins_before_the_first_piece_and_ends_with_the_last),
         cmocka_unit_test(machine_that_does_not_grow_is_told_how_much_would_do_and_nothing_stays_pinned),
+        cmocka_unit_test(as_many_threads_unpin_host_slots_as_pinned_them),
+        cmocka_unit_test(unpinning_that_fails_is_told_behind_why_it_was_done),
         cmocka_unit_test(limit_of_control_groups_refuses_host_slots_before_anything_is_pinned),
         cmocka_unit_test(machine_that_has_not_so_much_refuses_host_slots_before_anything_is_pinned),
         cmocka_unit_test(who_waits_for_room_stops_when_another_piece_could_not_be_registered),
