@@ -20,6 +20,24 @@ static inline size_t tide_gpu_matmul_bias_bytes(const tide_matmul_args *shape)
                : 0;
 }
 
+/* Rows of partial sums that a norm's backward makes for its weight's gradient, the sum over `count` rows of `width`
+ * numbers: a power of two, at most 8 MiB of them in fp32, and four or more rows for each where there are so many. Four
+ * at the least, which a block of narrow rows makes. A function of the shape alone: it decides an order of sums. */
+static inline size_t tide_gpu_norm_parts(size_t count, size_t width)
+{
+    const size_t most_elements = (size_t)2 << 20, most_parts = 2048;
+    size_t parts = 4;
+    while (parts < most_parts && 2 * parts * width <= most_elements && 8 * parts <= count)
+        parts *= 2;
+    return parts;
+}
+
+static inline size_t tide_gpu_rms_norm_backward_bytes(const tide_rms_norm_backward_args *shape)
+{
+    return (size_t)tide_align_up(tide_gpu_norm_parts(shape->rows * shape->heads, shape->width) *
+                                 shape->width * sizeof(float));
+}
+
 static inline size_t tide_gpu_attention_backward_bytes(const tide_attention_backward_args *shape)
 {
     return (size_t)tide_align_up(shape->batch * shape->heads * shape->sequence_length * sizeof(float));

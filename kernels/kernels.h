@@ -103,6 +103,8 @@ typedef struct tide_rms_norm_backward_args {
     const float *rstd;              /* [rows, heads], of forward */
     void *din;                      /* [rows, dout_row]; may be dout unless accumulating; NULL: not wanted */
     float *dweight;                 /* [width], added to; NULL: not wanted */
+    void *workspace;                /* rms_norm_backward_workspace_bytes(these) */
+    size_t workspace_bytes;
     size_t rows, heads, width;
     size_t in_row, dout_row;
     bool accumulate; /* din += instead of din = : joins the residual's gradient */
@@ -388,8 +390,9 @@ typedef struct tide_kernels {
      * *workspace_bytes is set only on success. Any thread. */
     tide_status (*matmul_prepare)(const tide_matmul_args *shape, size_t *workspace_bytes);
 
-    /* Constant sizes of attention's workspaces for this shape (pointers and workspace_bytes are not read); on the
-     * CPU they depend on the configured thread count. */
+    /* Constant sizes of the workspaces for this shape (pointers and workspace_bytes are not read); on the CPU
+     * attention's depend on the configured thread count. */
+    size_t (*rms_norm_backward_workspace_bytes)(const tide_rms_norm_backward_args *shape);
     size_t (*attention_workspace_bytes)(const tide_attention_args *shape);
     size_t (*attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);
 } tide_kernels;

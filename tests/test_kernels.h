@@ -181,6 +181,17 @@ static inline void buffer_set(buffer to, size_t i, double value)
         ((float *)to.data)[i] = (float)value;
 }
 
+/* With a workspace, which `norm` does not name. */
+static inline void run_rms_norm_backward(const tide_kernels *kernels, const tide_rms_norm_backward_args *norm)
+{
+    tide_rms_norm_backward_args args = *norm;
+    const buffer workspace = buffer_bytes(kernels->rms_norm_backward_workspace_bytes(norm));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(kernels->rms_norm_backward, &args);
+    buffer_free(workspace);
+}
+
 /* Uniform in [-1, 1), the same sequence in every run. */
 static inline double random_value(void)
 {

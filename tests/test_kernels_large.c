@@ -195,7 +195,7 @@ static void columns_of_thousands_of_rows_are_summed(void **state)
 
 /* ---- what models of Llama's kind add ---- */
 
-/* Heads wider than a block holds, and more heads than a grid has rows. */
+/* Heads wider than a block holds, more heads than a grid has rows, and several wide heads for each row of partial sums. */
 static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, size_t rows, size_t heads,
                                  size_t width)
 {
@@ -227,10 +227,18 @@ static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, 
                                      heads * width, heads * width, 1e-5f, dtype});
     assert_close(out, y, elements, tolerance);
     assert_close(rstd, rstds, all, tolerance);
-    run_kernel(kernels->rms_norm_backward,
-               &(tide_rms_norm_backward_args){in.data, weight.data, dout.data, rstd.data, din.data,
-                                              dweight.data, rows, heads, width, heads * width, heads * width,
-                                              false, dtype});
+    run_rms_norm_backward(kernels, &(tide_rms_norm_backward_args){.in = in.data,
+                                                                  .weight = weight.data,
+                                                                  .dout = dout.data,
+                                                                  .rstd = rstd.data,
+                                                                  .din = din.data,
+                                                                  .dweight = dweight.data,
+                                                                  .rows = rows,
+                                                                  .heads = heads,
+                                                                  .width = width,
+                                                                  .in_row = heads * width,
+                                                                  .dout_row = heads * width,
+                                                                  .dtype = dtype});
     assert_close(din, dx, elements, tolerance);
     assert_close(dweight, dw, width, tolerance);
     double *values[] = {x, w, g, y, rstds, dx, dw};
@@ -243,8 +251,8 @@ static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, 
 
 static void check_rms_norms(const tide_kernels *kernels, tide_dtype dtype)
 {
-    check_rms_norm_shape(kernels, dtype, 2, 1, 1040);
-    check_rms_norm_shape(kernels, dtype, 3, 1, 8200);
+    check_rms_norm_shape(kernels, dtype, 37, 1, 1040);
+    check_rms_norm_shape(kernels, dtype, 9, 1, 8200);
     check_rms_norm_shape(kernels, dtype, 2, 1, 16401);
     check_rms_norm_shape(kernels, dtype, 1100, 3, 20);
     check_rms_norm_shape(kernels, dtype, 66001, 1, 2);

@@ -238,7 +238,7 @@ static void check_backward(const tide_kernels *kernels, tide_dtype dtype)
         tide_rms_norm_backward_args args = backward_args(kernels, &c, dout);
         args.din = din.data.data;
         args.dweight = dweight.data;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         assert_strided_close(din, dx, of.width == 1 ? 1e-4 : 5e-6);
         assert_close(dweight, dw, of.width, 2e-6);
 
@@ -247,7 +247,7 @@ static void check_backward(const tide_kernels *kernels, tide_dtype dtype)
         args.din = joined.data.data;
         args.dweight = twice.data;
         args.accumulate = true;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         assert_strided_close(joined, sum, of.width == 1 ? 1e-4 : 5e-6);
         assert_same_bits(twice, dweight);
 
@@ -280,16 +280,16 @@ static void check_one_gradient(const tide_kernels *kernels, tide_dtype dtype)
         tide_rms_norm_backward_args args = backward_args(kernels, &c, dout);
         args.din = din[0].data;
         args.dweight = dweight[0].data;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         args.din = NULL;
         args.dweight = dweight[1].data;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         args.din = din[1].data;
         args.dweight = NULL;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         args.din = dout.data.data;
         args.dweight = dweight[2].data;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         assert_same_bits(dweight[1], dweight[0]);
         assert_same_bits(din[1], din[0]);
         assert_same_bits(dweight[2], dweight[0]);
@@ -326,7 +326,7 @@ static void rms_norm_keeps_its_bits_for_any_thread_count(void **state)
         tide_rms_norm_backward_args args = backward_args(kernels, &c, dout);
         args.din = din.data.data;
         args.dweight = dweight.data;
-        run_kernel(kernels->rms_norm_backward, &args);
+        run_rms_norm_backward(kernels, &args);
         for (size_t i = 0; i < RESULTS; i++) {
             if (threads == 1)
                 first[i] = buffer_copy(results[i]);

@@ -3,6 +3,13 @@
 #include "kernels/cpu/matmul_onednn.h"
 #include "kernels/cpu/variant.h"
 
+/* The CPU's norms need none. */
+static size_t rms_norm_backward_workspace_bytes(const tide_rms_norm_backward_args *shape)
+{
+    (void)shape;
+    return 0;
+}
+
 #if TIDE_HAVE_ONEDNN
 static tide_status matmul_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
 {
@@ -59,6 +66,7 @@ const tide_cpu_variant VARIANT(variant) = {
             .norm_sum = VARIANT(norm_sum),
             .adamw = VARIANT(adamw),
             .restore = VARIANT(restore),
+            .rms_norm_backward_workspace_bytes = rms_norm_backward_workspace_bytes,
             .attention_workspace_bytes = VARIANT(attention_workspace_bytes),
             .attention_backward_workspace_bytes = VARIANT(attention_backward_workspace_bytes),
         },

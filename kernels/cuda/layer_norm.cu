@@ -79,7 +79,7 @@ template <typename T, bool WHOLE> static tide_status forward_launch(void *stream
 
 template <typename T> static tide_status forward(void *stream, const tide_layer_norm_args *args)
 {
-    const bool whole = pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->out, args->width) &&
+    const bool whole = row_is_whole<T>(args->in, args->width) && pack_whole_rows<T>(args->out, args->width) &&
                        pack_whole_rows<T>(args->weight, args->width) && pack_whole_rows<T>(args->bias, args->width);
     return whole ? forward_launch<T, true>(stream, args) : forward_launch<T, false>(stream, args);
 }
@@ -199,7 +199,7 @@ static tide_status backward_launch(void *stream, const tide_layer_norm_backward_
 
 template <typename T> static tide_status backward(void *stream, const tide_layer_norm_backward_args *args)
 {
-    const bool whole = pack_whole_rows<T>(args->in, args->width) && pack_whole_rows<T>(args->dout, args->width) &&
+    const bool whole = row_is_whole<T>(args->in, args->width) && pack_whole_rows<T>(args->dout, args->width) &&
                        pack_whole_rows<T>(args->din, args->width) && pack_whole_rows<T>(args->weight, args->width);
     return whole ? backward_launch<T, true>(stream, args) : backward_launch<T, false>(stream, args);
 }

@@ -184,6 +184,8 @@ void tide_decoder_norm_forward(tide_decoder_tape *tape, const tide_decoder_norm 
 /* din NULL: not wanted; += with `accumulate`. */
 void tide_decoder_norm_backward(tide_decoder_tape *tape, const tide_decoder_norm *norm, const void *in, const void *dout,
                                 const float *mean, const float *rstd, void *din, bool accumulate);
+/* With a workspace, which `norm` does not name. */
+void tide_decoder_rms_norm_backward(tide_decoder_tape *tape, const char *name, const tide_rms_norm_backward_args *norm);
 /* Scratch for a kernel that needs `bytes`: behind all that the op has taken. */
 void *tide_decoder_scratch(tide_decoder_tape *tape, size_t bytes);
 void tide_decoder_matmul(tide_decoder_tape *tape, const char *name, const tide_matmul_args *product);

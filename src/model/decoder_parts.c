@@ -127,9 +127,7 @@ static void head_norm_backward(tide_decoder_tape *tape, tide_role role, size_t h
                                               .in_row = tide_decoder_length(tape, TIDE_DIMENSION_QKV),
                                               .dout_row = tide_decoder_length(tape, TIDE_DIMENSION_QKV),
                                               .dtype = tape->model->options.dtype};
-    tide_decoder_launch(tape, "head norm backward", tape->model->options.kernels->rms_norm_backward, &args,
-                        sizeof args, (double)tide_rms_norm_backward_flops(&args),
-                        (double)tide_rms_norm_backward_bytes(&args));
+    tide_decoder_rms_norm_backward(tape, "head norm backward", &args);
 }
 
 /* Queries and keys, which stand side by side in rows of `row` elements. */

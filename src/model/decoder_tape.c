@@ -125,12 +125,15 @@ void tide_decoder_norm_forward(tide_decoder_tape *tape, const tide_decoder_norm 
                                                  .dtype = tape->model->options.dtype});
 }
 
-static void rms_norm_backward(tide_decoder_tape *tape, const char *name,
-                              const tide_rms_norm_backward_args *args)
+void tide_decoder_rms_norm_backward(tide_decoder_tape *tape, const char *name,
+                                    const tide_rms_norm_backward_args *norm)
 {
-    tide_decoder_launch(tape, name, tape->model->options.kernels->rms_norm_backward, args, sizeof *args,
-                        (double)tide_rms_norm_backward_flops(args),
-                        (double)tide_rms_norm_backward_bytes(args));
+    const tide_kernels *kernels = tape->model->options.kernels;
+    tide_rms_norm_backward_args args = *norm;
+    args.workspace = tide_decoder_scratch(tape, kernels->rms_norm_backward_workspace_bytes(&args));
+    args.workspace_bytes = tape->scratch_bytes;
+    tide_decoder_launch(tape, name, kernels->rms_norm_backward, &args, sizeof args,
+                        (double)tide_rms_norm_backward_flops(&args), (double)tide_rms_norm_backward_bytes(&args));
 }
 
 static void layer_norm_backward(tide_decoder_tape *tape, const tide_layer_norm_backward_args *args)
@@ -148,20 +151,20 @@ void tide_decoder_norm_backward(tide_decoder_tape *tape, const tide_decoder_norm
     const void *weight = tide_decoder_weight(tape, norm->weight);
     float *dweight = tide_decoder_gradient(tape, norm->weight);
     if (tape->model->options.config.family->rms_norm)
-        rms_norm_backward(tape, "rms norm backward",
-                          &(tide_rms_norm_backward_args){.in = in,
-                                                         .weight = weight,
-                                                         .dout = dout,
-                                                         .rstd = rstd,
-                                                         .din = din,
-                                                         .dweight = dweight,
-                                                         .rows = rows,
-                                                         .heads = 1,
-                                                         .width = width,
-                                                         .in_row = width,
-                                                         .dout_row = width,
-                                                         .accumulate = accumulate,
-                                                         .dtype = tape->model->options.dtype});
+        tide_decoder_rms_norm_backward(tape, "rms norm backward",
+                                       &(tide_rms_norm_backward_args){.in = in,
+                                                                      .weight = weight,
+                                                                      .dout = dout,
+                                                                      .rstd = rstd,
+                                                                      .din = din,
+                                                                      .dweight = dweight,
+                                                                      .rows = rows,
+                                                                      .heads = 1,
+                                                                      .width = width,
+                                                                      .in_row = width,
+                                                                      .dout_row = width,
+                                                                      .accumulate = accumulate,
+                                                                      .dtype = tape->model->options.dtype});
     else
         layer_norm_backward(tape,
                             &(tide_layer_norm_backward_args){.in = in,
