@@ -291,7 +291,7 @@ typedef struct tide_loss_sum_args {
 
 /* ---- gradients of params ---- */
 
-enum { TIDE_NORM_LEAF_ELEMENTS = 64, TIDE_NORM_BLOCK_ELEMENTS = 4096 };
+enum { TIDE_NORM_LEAF_ELEMENTS = 64, TIDE_NORM_BLOCK_ELEMENTS = 4096, TIDE_NORM_SUM_LANES = 1024 };
 
 /* Sums of squares of a tensor's stored gradient, one float64 a block of 4096 elements:
  *     lane[j]  = sum over i = 0..7 of x[8 i + j]^2, i in order     (a leaf: 64 elements, 8 lanes; past the
@@ -306,8 +306,10 @@ typedef struct tide_gradient_norm_args {
     tide_dtype dtype;
 } tide_gradient_norm_args;
 
-/* *sum = blocks[0] + blocks[1] + ..., in order: the square of the gradient's norm. Not finite if any gradient
- * is not. */
+/* The sum of the blocks, which is the square of the gradient's norm:
+ *     lane[j] = blocks[j] + blocks[1024 + j] + blocks[2048 + j] + ..., in order
+ *     *sum    = lane[0] + lane[1] + ... + lane[1023], in order
+ * Not finite if any gradient is not. */
 typedef struct tide_norm_sum_args {
     const double *blocks;
     double *sum;

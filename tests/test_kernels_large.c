@@ -401,15 +401,17 @@ static void losses_of_several_tiles_are_summed_in_order(void **state)
     }
 }
 
-static void blocks_of_several_tiles_are_summed_one_after_another(void **state)
+static void blocks_are_summed_in_1024_lanes(void **state)
 {
     (void)state;
-    const size_t counts[] = {0, 1, 1023, 1024, 1025, 2048, 5001};
+    const size_t counts[] = {0, 1, 1023, 1024, 1025, 2048, 5001, 8193, 20000};
     for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
         buffer blocks = buffer_bytes(counts[c] * sizeof(double)), sum = buffer_bytes(sizeof(double));
-        double expected = 0.0;
+        double lanes[1024] = {0}, expected = 0.0;
         for (size_t i = 0; i < counts[c]; i++)
-            expected += ((double *)blocks.data)[i] = random_value() * random_value();
+            lanes[i % 1024] += ((double *)blocks.data)[i] = random_value() * random_value();
+        for (size_t lane = 0; lane < 1024; lane++)
+            expected += lanes[lane];
         run_kernel(test_table()->norm_sum, &(tide_norm_sum_args){blocks.data, sum.data, counts[c]});
         assert_memory_equal(sum.data, &expected, sizeof expected);
         buffer_free(blocks);
@@ -428,7 +430,7 @@ int main(void)
         cmocka_unit_test(columns_of_thousands_of_rows_are_summed),
         cmocka_unit_test(a_vocabulary_of_several_tiles_has_its_loss_and_gradient),
         cmocka_unit_test(losses_of_several_tiles_are_summed_in_order),
-        cmocka_unit_test(blocks_of_several_tiles_are_summed_one_after_another),
+        cmocka_unit_test(blocks_are_summed_in_1024_lanes),
     };
     return RUN_KERNEL_TESTS(tests);
 }

@@ -144,11 +144,13 @@ tide_status VARIANT(gradient_norm)(void *stream, const void *arguments)
 tide_status VARIANT(norm_sum)(void *stream, const void *arguments)
 {
     const tide_norm_sum_args *args = arguments;
-    double sum = 0.0;
+    double lane_sums[TIDE_NORM_SUM_LANES] = {0}, sum = 0.0;
     (void)stream;
     assert(args->sum && (args->blocks_count == 0 || args->blocks));
     for (size_t block = 0; block < args->blocks_count; block++)
-        sum += args->blocks[block];
+        lane_sums[block % TIDE_NORM_SUM_LANES] += args->blocks[block];
+    for (size_t lane = 0; lane < TIDE_NORM_SUM_LANES; lane++)
+        sum += lane_sums[lane];
     *args->sum = sum;
     return TIDE_OK;
 }
