@@ -113,12 +113,14 @@ static __device__ __forceinline__ void finish(const float (&out)[COLUMNS / 8][4]
     tide_sums_store<T, COLUMNS>(out, factor, rows, first_row, part * COLUMNS);
 }
 
-template <typename T, int W>
+template <typename T, int W, bool VECTORS>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
     attention_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
                      typename T::stored *out, float *logsumexp, tide_attention_shape shape)
 {
     typedef forward_plan<T, W> plan;
+    if (!plan::wide)
+        shape.vectors = VECTORS; /* from here on a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int tiles = (shape.length + plan::own - 1) / plan::own;
@@ -181,7 +183,8 @@ template <typename T, int W> static tide_status attend_padded(void *stream, cons
     const tide_status status = tide_attention_blocks<T>(&shape, args->batch, true, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK || blocks == 0)
         return status;
-    return TIDE_CUDA_LAUNCH("attention", (attention_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS, stream,
+    const auto kernel = shape.vectors ? attention_kernel<T, W, !plan::wide> : attention_kernel<T, W, false>;
+    return TIDE_CUDA_LAUNCH("attention", (kernel), blocks, TIDE_ATTENTION_THREADS, stream,
                             (elements)args->q, (elements)args->k, (elements)args->v, (typename T::stored *)args->out,
                             args->logsumexp, shape);
 }

@@ -14,7 +14,9 @@
  *
  * W is the head's width padded to 64, 128 or 256; columns beyond the width are zeros in shared memory and in
  * fragments, and are never read or written in global memory. Nor are rows beyond the sequence. Where widths, strides
- * and addresses are all multiples of 16 bytes, rows are moved in accesses of 16 bytes, else element by element.
+ * and addresses are all multiples of 16 bytes, rows are moved in accesses of 16 bytes, else element by element. For
+ * 16-bit types these are two kernels (VECTORS): a test at every copy costs a third of a tile's instructions. fp32,
+ * whose kernels are five times as long, has one that tests.
  *
  * Several query heads, a group, look at one head of keys. So keys are owned for the whole group: Q and dO of its heads
  * stream past one head after the other, and dK and dV are summed in that order.
@@ -347,30 +349,43 @@ static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int
         tile[at + i] = i < inside ? from[i] : (typename T::stored)0;
 }
 
-/* One tile from global memory, vector after vector over the block's threads: a thread's are of one column, some rows
- * apart. */
-template <typename T, int W, int ROWS>
-static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copies, int base,
-                                                      const tide_head_rows<const typename T::stored> &rows,
-                                                      int first_row)
-{
-    const int row_vectors = W / T::per_16_bytes, step = TIDE_ATTENTION_THREADS / row_vectors;
+/* What a thread copies of a tensor's tiles, one tile after the other: vectors of one column, some rows apart. */
+template <typename T, int W, int ROWS> struct tide_tile_source {
+    enum { row_vectors = W / T::per_16_bytes, step = TIDE_ATTENTION_THREADS / row_vectors };
     static_assert(TIDE_ATTENTION_THREADS % row_vectors == 0 && ROWS % step == 0, "threads copy alike");
-    const int row = (int)threadIdx.x / row_vectors, column = (int)threadIdx.x % row_vectors * T::per_16_bytes;
-    const int left = column < rows.width ? rows.length - first_row - row : 0;
-    const typename T::stored *from = rows.first;
-    if (left > 0)
-        from += (size_t)(first_row + row) * rows.row_elements + (size_t)column;
-#pragma unroll
-    for (int down = 0; down < ROWS; down += step) {
-        const int at = base + tide_tile_at<W>(row + down, column / TIDE_GRANULE) + column % TIDE_GRANULE;
-        const typename T::stored *here = down < left ? from + (size_t)down * rows.row_elements : rows.first;
-        if (rows.vectors)
-            copies.copy(at, here, down < left);
-        else
-            tide_elements_copy<T>(copies.tile, at, here, down < left ? rows.width - column : 0);
+    const typename T::stored *from; /* the thread's first of the next tile */
+    size_t row_elements;
+    bool vectors;
+
+    static __device__ __forceinline__ int row(void)
+    {
+        return (int)threadIdx.x / row_vectors;
     }
-}
+    static __device__ __forceinline__ int column(void)
+    {
+        return (int)threadIdx.x % row_vectors * T::per_16_bytes;
+    }
+    static __device__ __forceinline__ tide_tile_source of(const tide_head_rows<const typename T::stored> &rows,
+                                                          int tile)
+    {
+        const size_t row_before = (size_t)(tile * ROWS + row()) * rows.row_elements;
+        return {rows.first + row_before + (size_t)column(), rows.row_elements, rows.vectors};
+    }
+    /* Copies to `at` and below it, and goes on to the next tile. From the thread's first element on the head has
+     * `left` rows of `inside` elements; beyond them nothing is read. */
+    __device__ __forceinline__ void copy(tide_async_copies<T> &copies, int at, int left, int inside)
+    {
+#pragma unroll
+        for (int down = 0; down < ROWS; down += step) {
+            const int to = (at ^ (down % 8 * TIDE_GRANULE)) + down * W;
+            if (vectors)
+                copies.copy(to, from, down < left);
+            else
+                tide_elements_copy<T>(copies.tile, to, from, down < left ? inside : 0);
+            from += step * row_elements;
+        }
+    }
+};
 
 /* use(first tensor's base, second's base, first row, head) for tiles `begin` to `end` - 1 of both tensors, at least one,
  * of `heads` heads one after the other: the given one, number 0, and its neighbours. All the block's threads together;
@@ -379,27 +394,35 @@ static __device__ __forceinline__ void tide_tile_copy(tide_async_copies<T> &copi
  * comes last. */
 template <typename T, int W, int ROWS, int STEP, typename Use>
 static __device__ __forceinline__ void
-tide_stream_tiles(tide_tile<T> tile, tide_head_rows<const typename T::stored> first,
-                  tide_head_rows<const typename T::stored> second, int begin, int end, int heads, const Use &use)
+tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stored> &first,
+                  const tide_head_rows<const typename T::stored> &second, int begin, int end, int heads,
+                  const Use &use)
 {
+    typedef tide_tile_source<T, W, ROWS> source;
     const int one = tide_stream<T, W, ROWS>::tile, stages = tide_stream<T, W, ROWS>::stages;
+    const int column = source::column(), inside = first.width - column;
+    const int own = tide_tile_at<W>(source::row(), column / TIDE_GRANULE) + column % TIDE_GRANULE;
     tide_async_copies<T> copies{tile};
+    source sources[2] = {source::of(first, begin), source::of(second, begin)};
     int head = 0, number = begin, base = 0; /* what is used next, and where it lies */
-    const auto send = [&](int to, int sent) {
-        tide_tile_copy<T, W, ROWS>(copies, to, first, sent * ROWS);
-        tide_tile_copy<T, W, ROWS>(copies, to + one, second, sent * ROWS);
+    int left = inside > 0 ? first.length - begin * ROWS - source::row() : 0;
+    const auto send = [&](int to) {
+        sources[0].copy(copies, to + own, left, inside);
+        sources[1].copy(copies, to + one + own, left, inside);
+        left -= ROWS;
     };
     const auto send_next = [&](int to) {
-        const bool last = number + 1 >= end;
-        if (last) {
-            first.first += first.width;
-            second.first += second.width;
+        if (number + 1 >= end && head + 1 < heads) { /* back, and on to the next head */
+            const int rows = (end - begin) * ROWS;
+            left += rows;
+            sources[0].from -= (size_t)rows * first.row_elements - (size_t)first.width;
+            sources[1].from -= (size_t)rows * second.row_elements - (size_t)second.width;
         }
-        if (!last || head + 1 < heads)
-            send(to, last ? begin : number + 1);
+        if (number + 1 < end || head + 1 < heads)
+            send(to);
         copies.commit();
     };
-    send(base, begin);
+    send(base);
     copies.commit();
 #pragma unroll 1
     while (head < heads) {

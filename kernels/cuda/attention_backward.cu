@@ -93,13 +93,15 @@ differentiate(float (&scores)[STEP / 8][4], const float (&dweights)[STEP / 8][4]
         }
 }
 
-template <typename T, int W>
+template <typename T, int W, bool VECTORS>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
     attention_dq_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
                         const typename T::stored *out, const typename T::stored *dout, const float *logsumexp,
                         typename T::stored *dq, float *all_means, tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
+    if (!plan::wide)
+        shape.vectors = VECTORS; /* from here on a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int tiles = (shape.length + plan::own - 1) / plan::own;
@@ -191,13 +193,15 @@ static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const
         }
 }
 
-template <typename T, int W>
+template <typename T, int W, bool VECTORS>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
     attention_dkv_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
                          const typename T::stored *dout, const float *logsumexp, const float *all_means,
                          typename T::stored *dk, typename T::stored *dv, tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
+    if (!plan::wide)
+        shape.vectors = VECTORS; /* from here on a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
     const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
     const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
@@ -267,16 +271,17 @@ static tide_status differentiate_padded(void *stream, const tide_attention_backw
     if (status != TIDE_OK || blocks == 0)
         return status;
     assert(args->workspace_bytes >= tide_cuda_attention_backward_workspace_bytes(args));
-    status = TIDE_CUDA_LAUNCH("attention backward (dq)", (attention_dq_kernel<T, W>), blocks, TIDE_ATTENTION_THREADS,
-                              stream, q, k, v, out, dout, args->logsumexp, (stored *)args->dq,
-                              (float *)args->workspace, shape);
+    const auto dq = shape.vectors ? attention_dq_kernel<T, W, !plan::wide> : attention_dq_kernel<T, W, false>;
+    const auto dkv = shape.vectors ? attention_dkv_kernel<T, W, !plan::wide> : attention_dkv_kernel<T, W, false>;
+    status = TIDE_CUDA_LAUNCH("attention backward (dq)", (dq), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v, out,
+                              dout, args->logsumexp, (stored *)args->dq, (float *)args->workspace, shape);
     if (status == TIDE_OK)
         status = tide_attention_blocks<T>(&shape, args->batch, false, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK)
         return status;
-    return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (attention_dkv_kernel<T, W>), blocks,
-                            TIDE_ATTENTION_THREADS, stream, q, k, v, dout, args->logsumexp,
-                            (const float *)args->workspace, (stored *)args->dk, (stored *)args->dv, shape);
+    return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (dkv), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v,
+                            dout, args->logsumexp, (const float *)args->workspace, (stored *)args->dk,
+                            (stored *)args->dv, shape);
 }
 
 template <typename T>
