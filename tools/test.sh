@@ -2,8 +2,8 @@
 # Builds and tests everything, warnings being errors, on a fresh Debian 12 or a machine like it: installs what it needs, then
 #
 #   full      the whole suite, hazard checker on; the program; the example consumer against the installed library; with a CUDA
-#             toolkit also the CUDA module, as PTX (nothing of it runs without a GPU: those tests say so). Beside it, once more as
-#             on another machine: what names bytes, slots or budgets, with kernels held to SSE4.1, on one processor
+#             toolkit also the CUDA module, for one GPU (nothing of it runs without: those tests say so). Beside it, once more as on
+#             another machine: what names bytes, slots or budgets, with kernels held to SSE4.1, on one processor
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
 #   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and one test of each part passes
@@ -98,15 +98,21 @@ check() { # LABEL FOLDER PATTERN TIMEOUT-FACTOR
 # every configuration, and what is long, trainer_bits of every family, golden and frozen runs and kernels at large sizes, are left
 # to tools/campaign.sh.
 more_units='program_options|program_output|program_report'
-units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
+units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|kernels_(matmul_long|attention_long|large)|cuda_statuses|kernel_counts|.*_?cuda_on_cpu|cuda_tile_on_cpu|cuda_matmul(_choice)?|cuda_device_kernels|trainer_bits(_[a-z0-9]+)?|trainer_(golden|vocabulary|frozen|faults_qwen3|frozen_llama|fp16_llama|memory_llama|allocations_llama))$|^$' | tr '\n' '|' | sed 's/|$//'; }
 
-# PyPI's perfetto reads what `tidepool trace perfetto` writes. Where it can't be had that test reads with a parser of its own alone.
+# PyPI's perfetto reads what `tidepool trace perfetto` writes; where it can't be had that test reads with a parser of its own alone.
+# cuobjdump and nvdisasm, which not every toolkit has, read the kernels' machine code for kernel_counts.
 pypi_install() {
     TIDE_PYPI=$build/pypi; export TIDE_PYPI
-    [ ! -d "$TIDE_PYPI/perfetto" ] || return 0
-    say "PyPI: perfetto and protobuf for one test, into $TIDE_PYPI"
+    pypi_package perfetto perfetto==0.59.1 protobuf==7.36.2
+    pypi_package nvidia/cu13/bin/cuobjdump nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
+}
+pypi_package() { # WHAT-IT-BRINGS PACKAGE...
+    [ ! -e "$TIDE_PYPI/$1" ] || return 0
+    shift
+    say "PyPI: $* for one test, into $TIDE_PYPI"
     timeout 120 python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --target "$TIDE_PYPI" \
-        perfetto==0.59.1 protobuf==7.36.2 >"$build/pypi.log" 2>&1 || say "PyPI: not to be had: $(tail -n 1 "$build/pypi.log")"
+        "$@" >"$build/pypi.log" 2>&1 || say "PyPI: not to be had: $(tail -n 1 "$build/pypi.log")"
 }
 
 # Kernels with other workspaces, threads that wait for one another: what a budget holds, and what is said of it, must not change.
@@ -119,7 +125,7 @@ run_narrow() {
 
 run_full() {
     pypi_install
-    configure full -Dgpu_architectures=ptx90 && compile full || { fail_count full; return; }
+    configure full -Dgpu_architectures=90 && compile full || { fail_count full; return; }
     run_narrow &
     check full full . 3
     wait
