@@ -167,18 +167,20 @@ static void rms_norm_measure(const bench_gpu_rig *it)
                                         .epsilon = 1e-5f,
                                         .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "rms norm", it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
-    const tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
-                                                  .weight = bench_gpu_part(it, 1),
-                                                  .dout = bench_gpu_part(it, 2),
-                                                  .rstd = rstd,
-                                                  .din = bench_gpu_part(it, 3),
-                                                  .dweight = rstd + llama->rows,
-                                                  .rows = llama->rows,
-                                                  .heads = 1,
-                                                  .width = llama->width,
-                                                  .in_row = llama->width,
-                                                  .dout_row = llama->width,
-                                                  .dtype = TIDE_DTYPE_BF16};
+    tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
+                                            .weight = bench_gpu_part(it, 1),
+                                            .dout = bench_gpu_part(it, 2),
+                                            .rstd = rstd,
+                                            .din = bench_gpu_part(it, 3),
+                                            .dweight = rstd + llama->rows,
+                                            .rows = llama->rows,
+                                            .heads = 1,
+                                            .width = llama->width,
+                                            .in_row = llama->width,
+                                            .dout_row = llama->width,
+                                            .dtype = TIDE_DTYPE_BF16};
+    backward.workspace = bench_gpu_part(it, 5);
+    backward.workspace_bytes = it->kernels->rms_norm_backward_workspace_bytes(&backward);
     memory_figure(it, "rms norm backward", it->kernels->rms_norm_backward, &backward,
                   tide_rms_norm_backward_bytes(&backward));
 }
@@ -202,18 +204,20 @@ static void head_norm_measure(const bench_gpu_rig *it)
                                         .epsilon = 1e-6f,
                                         .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "head norm", it->kernels->rms_norm, &forward, tide_rms_norm_bytes(&forward));
-    const tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
-                                                  .weight = bench_gpu_part(it, 1),
-                                                  .dout = bench_gpu_part(it, 3),
-                                                  .rstd = rstd,
-                                                  .din = bench_gpu_part(it, 3),
-                                                  .dweight = rstd + llama->rows * llama->heads,
-                                                  .rows = llama->rows,
-                                                  .heads = llama->heads,
-                                                  .width = llama->head_width,
-                                                  .in_row = qkv,
-                                                  .dout_row = qkv,
-                                                  .dtype = TIDE_DTYPE_BF16};
+    tide_rms_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
+                                            .weight = bench_gpu_part(it, 1),
+                                            .dout = bench_gpu_part(it, 3),
+                                            .rstd = rstd,
+                                            .din = bench_gpu_part(it, 3),
+                                            .dweight = rstd + llama->rows * llama->heads,
+                                            .rows = llama->rows,
+                                            .heads = llama->heads,
+                                            .width = llama->head_width,
+                                            .in_row = qkv,
+                                            .dout_row = qkv,
+                                            .dtype = TIDE_DTYPE_BF16};
+    backward.workspace = bench_gpu_part(it, 5);
+    backward.workspace_bytes = it->kernels->rms_norm_backward_workspace_bytes(&backward);
     memory_figure(it, "head norm backward", it->kernels->rms_norm_backward, &backward,
                   tide_rms_norm_backward_bytes(&backward));
 }
