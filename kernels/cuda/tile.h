@@ -198,9 +198,12 @@ static __device__ __forceinline__ void tide_multiply(float (&c)[4], const tide_p
 
 template <typename T> using tide_tile = tide_cuda_shared<typename T::stored>;
 
-/* Where a granule begins in a tile of rows of W elements. W is a multiple of 64. */
+/* Where a granule begins in a tile of rows of W elements, W a power of two. Constants lead from one place, `own`, to
+ * others: to granule + g by own ^ (g * TIDE_GRANULE), to row + r by (own ^ (r % 8 * TIDE_GRANULE)) + r * W, if g has
+ * no bit in common with the granule, nor r % 8 with the row. `own` may include a base that is a multiple of W. */
 template <int W> static __device__ __forceinline__ int tide_tile_at(int row, int granule)
 {
+    static_assert(W >= 64 && (W & (W - 1)) == 0, "a row's place has no bit of a granule's");
     return row * W + (granule ^ (row & 7)) * TIDE_GRANULE;
 }
 
@@ -251,7 +254,7 @@ template <typename T, int W, int M, int ROWS, typename Rows>
 static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8][4], const Rows (&rows)[M],
                                                           tide_tile<T> tile, int base)
 {
-    const int lane = tide_lane(), row = lane % 8 + lane / 16 * 8, granule = lane / 8 % 2;
+    const int lane = tide_lane(), own = base + tide_tile_at<W>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -268,8 +271,8 @@ static __device__ __forceinline__ void tide_multiply_rows(float (&c)[M][ROWS / 8
 #pragma unroll
             for (int i = 0; i < ROWS / 16; i++) {
                 tide_pair<T> b[4];
-                tide_load_matrices<T, false>(
-                    b, tile, base + tide_tile_at<W>(16 * i + row, 4 * chunk + 2 * k + granule));
+                const int beside = (4 * chunk + 2 * k) * TIDE_GRANULE;
+                tide_load_matrices<T, false>(b, tile, (own ^ beside) + 16 * i * W);
 #pragma unroll
                 for (int m = 0; m < M; m++) {
                     tide_multiply(c[m][2 * i], a[m][k], b[0], b[1]);
@@ -286,7 +289,7 @@ static __device__ __forceinline__ void
 tide_multiply_weights(float (&c)[M][COLUMNS / 8][4], const float (&weights)[M][ROWS / 8][4], tide_tile<T> tile,
                       int base, int first)
 {
-    const int lane = tide_lane(), row = lane % 16, granule = first + lane / 16;
+    const int lane = tide_lane(), own = base + tide_tile_at<W>(lane % 16, first + lane / 16);
 #pragma unroll
     for (int i = 0; i < ROWS / 16; i++) {
         tide_pair<T> a[M][4];
@@ -299,7 +302,7 @@ tide_multiply_weights(float (&c)[M][COLUMNS / 8][4], const float (&weights)[M][R
 #pragma unroll
         for (int j = 0; j < COLUMNS / 16; j++) {
             tide_pair<T> b[4];
-            tide_load_matrices<T, true>(b, tile, base + tide_tile_at<W>(16 * i + row, granule + 2 * j));
+            tide_load_matrices<T, true>(b, tile, (own ^ (2 * j * TIDE_GRANULE)) + 16 * i * W);
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 tide_multiply(c[m][2 * j], a[m], b[0], b[1]);
