@@ -58,11 +58,13 @@ static __device__ __forceinline__ void mask_unseen(float (&scores)[ROWS / 8][4],
         }
 }
 
-/* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. */
+/* Online softmax of 16 rows over one tile: scores become weights, what was summed shrinks to the new maximum. If no row
+ * of the warp has a new maximum, every factor is 1, and `out` is left as it is. */
 template <typename T, int ROWS, int COLUMNS>
 static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], float (&out)[COLUMNS / 8][4],
                                               float (&maximum)[2], float (&sum)[2], float scale_log2)
 {
+    float shrink[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float most = maximum[half];
@@ -72,7 +74,7 @@ static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], floa
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
         const float seen = most == -INFINITY ? 0.0f : most; /* no key yet */
-        const float shrink = tide_exp2<T>((maximum[half] - seen) * scale_log2);
+        shrink[half] = tide_exp2<T>((maximum[half] - seen) * scale_log2);
         const float top = seen * scale_log2;
         float added = 0.0f;
 #pragma unroll
@@ -82,14 +84,16 @@ static __device__ __forceinline__ void soften(float (&scores)[ROWS / 8][4], floa
                 scores[i][e] = tide_exp2<T>(fmaf(scores[i][e], scale_log2, -top));
                 added += scores[i][e];
             }
-#pragma unroll
-        for (int i = 0; i < COLUMNS / 8; i++) {
-            out[i][2 * half] *= shrink;
-            out[i][2 * half + 1] *= shrink;
-        }
         maximum[half] = most;
-        sum[half] = fmaf(sum[half], shrink, added);
+        sum[half] = fmaf(sum[half], shrink[half], added);
     }
+    if (!__any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f))
+        return;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            out[i][e] *= shrink[e / 2];
 }
 
 /* out = O / l and logsumexp, of 16 rows. */
