@@ -20,8 +20,8 @@ static inline size_t tide_gpu_matmul_bias_bytes(const tide_matmul_args *shape)
                : 0;
 }
 
-/* Rows of partial sums that a norm's backward makes for its weight's gradient, the sum over `count` rows of `width`
- * numbers: a power of two, at most 8 MiB of them in fp32, and four or more rows for each where there are so many. Four
+/* Rows of partial sums that a norm's backward makes for its params' gradients, the sums over `count` rows of `width`
+ * numbers for all params: a power of two, at most 8 MiB of them in fp32, and four or more rows for each where there are so many. Four
  * at the least, which a block of narrow rows makes. A function of the shape alone: it decides an order of sums. */
 static inline size_t tide_gpu_norm_parts(size_t count, size_t width)
 {
@@ -30,6 +30,13 @@ static inline size_t tide_gpu_norm_parts(size_t count, size_t width)
     while (parts < most_parts && 2 * parts * width <= most_elements && 8 * parts <= count)
         parts *= 2;
     return parts;
+}
+
+/* dweight's partial sums, then dbias'. */
+static inline size_t tide_gpu_layer_norm_backward_bytes(const tide_layer_norm_backward_args *shape)
+{
+    return (size_t)tide_align_up(tide_gpu_norm_parts(shape->rows, 2 * shape->width) * 2 * shape->width *
+                                 sizeof(float));
 }
 
 static inline size_t tide_gpu_rms_norm_backward_bytes(const tide_rms_norm_backward_args *shape)

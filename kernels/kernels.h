@@ -77,6 +77,8 @@ typedef struct tide_layer_norm_backward_args {
     const float *mean, *rstd;       /* [rows] each, of forward */
     void *din;                      /* [rows, width]; may be dout unless accumulating; NULL: not wanted */
     float *dweight, *dbias;         /* [width] each, added to; NULL: not wanted */
+    void *workspace;                /* layer_norm_backward_workspace_bytes(these) */
+    size_t workspace_bytes;
     size_t rows, width;
     bool accumulate; /* din += instead of din = : joins the residual's gradient */
     tide_dtype dtype;
@@ -394,6 +396,7 @@ typedef struct tide_kernels {
 
     /* Constant sizes of the workspaces for this shape (pointers and workspace_bytes are not read); on the CPU
      * attention's depend on the configured thread count. */
+    size_t (*layer_norm_backward_workspace_bytes)(const tide_layer_norm_backward_args *shape);
     size_t (*rms_norm_backward_workspace_bytes)(const tide_rms_norm_backward_args *shape);
     size_t (*attention_workspace_bytes)(const tide_attention_args *shape);
     size_t (*attention_backward_workspace_bytes)(const tide_attention_backward_args *shape);

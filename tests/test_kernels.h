@@ -182,6 +182,17 @@ static inline void buffer_set(buffer to, size_t i, double value)
 }
 
 /* With a workspace, which `norm` does not name. */
+static inline void run_layer_norm_backward(const tide_kernels *kernels, const tide_layer_norm_backward_args *norm)
+{
+    tide_layer_norm_backward_args args = *norm;
+    const buffer workspace = buffer_bytes(kernels->layer_norm_backward_workspace_bytes(norm));
+    args.workspace = workspace.data;
+    args.workspace_bytes = workspace.bytes;
+    run_kernel(kernels->layer_norm_backward, &args);
+    buffer_free(workspace);
+}
+
+/* Likewise for RMS norm. */
 static inline void run_rms_norm_backward(const tide_kernels *kernels, const tide_rms_norm_backward_args *norm)
 {
     tide_rms_norm_backward_args args = *norm;

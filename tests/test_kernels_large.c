@@ -63,7 +63,7 @@ typedef struct norm_shape {
     size_t rows, width;
 } norm_shape;
 
-static const norm_shape norm_shapes[] = {{2, 1040}, {2, 1041}, {3, 8200}, {2, 16400}, {1100, 20}, {1030, 24}};
+static const norm_shape norm_shapes[] = {{37, 1040}, {2, 1041}, {9, 8200}, {2, 16400}, {1100, 20}, {1030, 24}};
 enum { NORM_SHAPES = sizeof norm_shapes / sizeof norm_shapes[0] };
 
 /* A layer norm forward and backward in float64, by the textbook. `x` becomes the normal. */
@@ -143,10 +143,9 @@ static void check_norm_shape(const tide_kernels *kernels, tide_dtype dtype, size
     assert_close(out, t.y, elements, 2e-6);
     assert_close(mean, t.mean, rows, 1e-6);
     assert_close(rstd, t.rstd, rows, 2e-6);
-    run_kernel(kernels->layer_norm_backward,
-               &(tide_layer_norm_backward_args){in.data, weight.data, dout.data, mean.data, rstd.data,
-                                                din.data, dweight.data, dbias.data, rows, width, false,
-                                                dtype});
+    run_layer_norm_backward(kernels, &(tide_layer_norm_backward_args){
+                                         in.data, weight.data, dout.data, mean.data, rstd.data, din.data,
+                                         dweight.data, dbias.data, NULL, 0, rows, width, false, dtype});
     assert_close(din, t.dx, elements, 2e-6);
     assert_close(dweight, t.dw, width, 2e-6);
     assert_close(dbias, t.db, width, 2e-6);
@@ -240,7 +239,11 @@ static void check_rms_norm_shape(const tide_kernels *kernels, tide_dtype dtype, 
                                                                   .dout_row = heads * width,
                                                                   .dtype = dtype});
     assert_close(din, dx, elements, tolerance);
-    assert_close(dweight, dw, width, tolerance);
+    double scale = sqrt((double)all); /* sums of `all` numbers around 0 may cancel, their roundings do not */
+    for (size_t i = 0; i < width; i++)
+        scale = fmax(scale, fabs(dw[i]));
+    for (size_t i = 0; i < width; i++)
+        assert_near(dweight, i, dw[i], tolerance * scale);
     double *values[] = {x, w, g, y, rstds, dx, dw};
     buffer buffers[] = {in, weight, dout, out, din, rstd, dweight};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {

@@ -335,8 +335,9 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
         run_kernel(kernels->layer_norm, &forward);
         tide_layer_norm_backward_args args = {c.in.data,   c.weight.data, dout.data,    c.mean.data,
                                               c.rstd.data, din.data,      dweight.data, dbias.data,
-                                              c.rows,      c.width,       false,        dtype};
-        run_kernel(kernels->layer_norm_backward, &args);
+                                              NULL,        0,             c.rows,       c.width,
+                                              false,       dtype};
+        run_layer_norm_backward(kernels, &args);
         /* A row of one or two is constant in theory; its slope, a difference of large numbers, is noise of
          * the rstd. */
         assert_close(din, dx, elements, c.width <= 2 ? 1e-1 : 2e-5);
@@ -349,12 +350,12 @@ static void check_layer_norm_backward(const tide_kernels *kernels, tide_dtype dt
             sum[i] += dx[i];
         args.din = joined.data;
         args.accumulate = true;
-        run_kernel(kernels->layer_norm_backward, &args);
+        run_layer_norm_backward(kernels, &args);
         assert_close(joined, sum, elements, c.width <= 2 ? 1e-1 : 2e-5);
 
         args.din = dout.data;
         args.accumulate = false;
-        run_kernel(kernels->layer_norm_backward, &args);
+        run_layer_norm_backward(kernels, &args);
         assert_same_bits(dout, din);
 
         double *values[] = {g, dx, dw, db, sum};
@@ -380,13 +381,14 @@ static void check_one_norm_gradient(const tide_kernels *kernels, tide_dtype dtyp
         run_kernel(kernels->layer_norm, &forward);
         tide_layer_norm_backward_args args = {c.in.data,   c.weight.data, dout.data,   c.mean.data,
                                               c.rstd.data, all[0].data,   all[1].data, all[2].data,
-                                              c.rows,      c.width,       false,       dtype};
-        run_kernel(kernels->layer_norm_backward, &args);
+                                              NULL,        0,             c.rows,      c.width,
+                                              false,       dtype};
+        run_layer_norm_backward(kernels, &args);
         for (int i = 0; i < 3; i++) {
             args.din = i == 0 ? one[i].data : NULL;
             args.dweight = i == 1 ? one[i].data : NULL;
             args.dbias = i == 2 ? one[i].data : NULL;
-            run_kernel(kernels->layer_norm_backward, &args);
+            run_layer_norm_backward(kernels, &args);
             assert_same_bits(one[i], all[i]);
         }
         for (int i = 0; i < 3; i++) {
@@ -458,9 +460,9 @@ static buffer sums_with(int threads, buffer in, buffer dout, const int32_t *toke
     tide_kernels_cpu_configure(threads);
     run_kernel(kernels->bias_backward,
                &(tide_bias_backward_args){dout.data, dbias, ROWS, WIDTH, TIDE_DTYPE_BF16});
-    run_kernel(kernels->layer_norm_backward,
-               &(tide_layer_norm_backward_args){in.data, in.data, dout.data, mean, rstd, din.data, norm,
-                                                norm + WIDTH, ROWS, WIDTH, false, TIDE_DTYPE_BF16});
+    run_layer_norm_backward(kernels, &(tide_layer_norm_backward_args){
+                                         in.data, in.data, dout.data, mean, rstd, din.data, norm, norm + WIDTH,
+                                         NULL, 0, ROWS, WIDTH, false, TIDE_DTYPE_BF16});
     run_kernel(kernels->embedding_backward,
                &(tide_embedding_backward_args){tokens, dout.data, dwte, dwte + VOCABULARY * WIDTH, ROWS,
                                                LENGTH, WIDTH, VOCABULARY, TIDE_DTYPE_BF16, 0});

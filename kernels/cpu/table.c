@@ -4,6 +4,12 @@
 #include "kernels/cpu/variant.h"
 
 /* The CPU's norms need none. */
+static size_t layer_norm_backward_workspace_bytes(const tide_layer_norm_backward_args *shape)
+{
+    (void)shape;
+    return 0;
+}
+
 static size_t rms_norm_backward_workspace_bytes(const tide_rms_norm_backward_args *shape)
 {
     (void)shape;
@@ -66,6 +72,7 @@ const tide_cpu_variant VARIANT(variant) = {
             .norm_sum = VARIANT(norm_sum),
             .adamw = VARIANT(adamw),
             .restore = VARIANT(restore),
+            .layer_norm_backward_workspace_bytes = layer_norm_backward_workspace_bytes,
             .rms_norm_backward_workspace_bytes = rms_norm_backward_workspace_bytes,
             .attention_workspace_bytes = VARIANT(attention_workspace_bytes),
             .attention_backward_workspace_bytes = VARIANT(attention_backward_workspace_bytes),

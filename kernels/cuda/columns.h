@@ -1,6 +1,6 @@
-/* Sums down the columns of a matrix, for gradients of biases and norms.
+/* Sums down the columns of a matrix, for gradients of biases and partial sums of norms' gradients (row_part.h).
  *
- * There is no workspace for partial sums of rows, so a block takes some columns and goes down all rows. It takes 32
+ * No partial sums of rows go through memory: a block takes some columns and goes down all rows. It takes 32
  * bytes of columns, two packs: the least that memory moves. Its 512 threads are 256 row lanes: lane l adds rows l,
  * l + 256, ... in order, several of them under way at a time. Then the lanes are folded through shared memory: each
  * thread adds a pack's worth of lanes that stand apart, a thread a column adds those. The order depends on the

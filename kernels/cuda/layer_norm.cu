@@ -7,18 +7,14 @@
  * 16384 rows of 768 on an H200. Each lane has three or four loads of 16 bytes under way, 50 KB an SM at 1024 lanes,
  * twice what 4.8 TB/s need at a latency of 700 ns.
  *
- * Backward is two kernels: columns first, since din may overwrite dout, for dweight and dbias (columns.h), with the
- * rows' mean and rstd; then rows for din. `in` and `dout` are read twice, 10 bytes a bf16 element in all instead of
- * 6; what it would take to read them once, partial sums of all blocks, has no place to stand. While the two tensors
- * fit in the second cache (50 MB: 16384 rows of 768) the second reading is not memory's.
+ * Backward reads `in` and `dout` once: a group goes through rows that stand a grid apart, writes din and keeps sums for
+ * dweight and dbias (row_part.h), which leave registers for HELD_HALF packs of each; then the partial sums, at most
+ * 8 MiB, are added. 6 bytes a bf16 element, 8 where din is added to.
  *
  * A lane's sums run over its packs in order, lanes and warps are joined as in reduce.h: an order that depends on
- * the width only. The fused operations are written out.
+ * the width only, dweight's and dbias' on the number of rows and the type. The fused operations are written out.
  */
-#include "kernels/cuda/columns.h"
 #include "kernels/cuda/row_part.h"
-
-enum { COLUMNS_IN_FLIGHT = 4 };
 
 /* ---- rows ---- */
 
@@ -94,112 +90,104 @@ tide_status tide_cuda_layer_norm(void *stream, const void *arguments)
     return TIDE_CUDA_BY_DTYPE(args->dtype, forward, stream, args);
 }
 
-/* ---- backward: din ---- */
+/* ---- backward ---- */
 
-/* din = rstd (g - mean(g) - normal mean(g normal)) for g = weight dout. din may be dout: a lane reads a pack of dout
- * before it writes that pack, and no lane reads another's. */
+/* din = rstd (g - mean(g) - normal mean(g normal)) for g = weight dout, unless din is NULL; and partial sums of normal
+ * dout and of dout, dweight's and dbias'. din may be dout: a lane reads a pack of dout before it writes that pack, and no
+ * lane reads another's. A row's sums may take the places of the row before: the barrier of one is between two uses of the
+ * other. */
 template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(ROW_LANES_MAX)
     norm_backward_rows(const typename T::stored *__restrict__ in, const typename T::stored *__restrict__ weight,
                        const typename T::stored *dout, const float *__restrict__ means,
-                       const float *__restrict__ rstds, typename T::stored *din, size_t rows, size_t width,
-                       bool accumulate, unsigned lanes)
+                       const float *__restrict__ rstds, typename T::stored *din, float *weight_parts,
+                       float *bias_parts, size_t rows, size_t width, bool accumulate, unsigned lanes)
 {
     TIDE_CUDA_SHARED(float, sum_partial, ROW_WARPS_MAX);
     TIDE_CUDA_SHARED(float, product_partial, ROW_WARPS_MAX);
-    const size_t row = row_index(lanes);
-    const float mean = row < rows ? means[row] : 0.0f, rstd = row < rows ? rstds[row] : 0.0f;
-    row_part<T, WHOLE> x, dy;
-    x.hold(in + row * width, row < rows ? width : 0, lanes);
-    dy.hold(dout + row * width, row < rows ? width : 0, lanes);
+    row_sums<T, WHOLE, HELD_HALF> weight_sums, bias_sums;
+    weight_sums.begin(weight_parts, width, lanes);
+    bias_sums.begin(bias_parts, width, lanes);
+    const unsigned groups = blockDim.x / lanes;
+    for (size_t first = blockIdx.x * groups; first < rows; first += gridDim.x * groups) {
+        const size_t row = first + threadIdx.x / lanes;
+        const float mean = row < rows ? means[row] : 0.0f, rstd = row < rows ? rstds[row] : 0.0f;
+        row_part<T, WHOLE, HELD_HALF> x, dy;
+        x.hold(in + row * width, row < rows ? width : 0, lanes);
+        dy.hold(dout + row * width, row < rows ? width : 0, lanes);
 
-    float sum = 0.0f, products = 0.0f;
-    x.each_with(dy, [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients) {
-        const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
-        for (unsigned e = 0; e < T::per_16_bytes; e++) { /* where an element is absent g is 0 */
-            const float normal = (T::load(values.element[e]) - mean) * rstd;
-            const float g = T::load(w.element[e]) * T::load(gradients.element[e]);
-            sum += g;
-            products = fmaf(g, normal, products);
-        }
-    });
-    const float g_mean = lanes_sum(sum, sum_partial, lanes) / (float)width;
-    const float product_mean = lanes_sum(products, product_partial, lanes) / (float)width;
+        float sum = 0.0f, products = 0.0f;
+        x.each_summed(dy, weight_sums,
+                      [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients,
+                          float *columns) {
+                          const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
+                          for (unsigned e = 0; e < T::per_16_bytes; e++) { /* 0 where an element is absent */
+                              const float product =
+                                  (T::load(values.element[e]) - mean) * rstd * T::load(gradients.element[e]);
+                              columns[e] += product;
+                              sum = fmaf(T::load(w.element[e]), T::load(gradients.element[e]), sum);
+                              products = fmaf(T::load(w.element[e]), product, products);
+                          }
+                      });
+        dy.each_summed(dy, bias_sums,
+                       [&](size_t, const tide_cuda_vector<T> &gradients, const tide_cuda_vector<T> &,
+                           float *columns) { pack_add<T>(columns, gradients); });
+        const float g_mean = lanes_sum(sum, sum_partial, lanes) / (float)width;
+        const float product_mean = lanes_sum(products, product_partial, lanes) / (float)width;
+        if (!din)
+            continue;
 
-    typename T::stored *to = din + row * width;
-    x.each_with(dy, [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients) {
-        const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
-        tide_cuda_vector<T> before = {}, result;
-        if (accumulate)
-            before = pack_load<T, WHOLE>(to, begin, width);
-        for (unsigned e = 0; e < T::per_16_bytes; e++) {
-            const float normal = (T::load(values.element[e]) - mean) * rstd;
-            const float g = T::load(w.element[e]) * T::load(gradients.element[e]);
-            const float gradient = fmaf(-normal, product_mean, g - g_mean) * rstd;
-            result.element[e] = T::store(accumulate ? gradient + T::load(before.element[e]) : gradient);
-        }
-        pack_store<T, WHOLE>(to, begin, width, result);
-    });
+        typename T::stored *const to = din + row * width;
+        x.each_with(dy, [&](size_t begin, const tide_cuda_vector<T> &values, const tide_cuda_vector<T> &gradients) {
+            const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
+            tide_cuda_vector<T> before = {}, result;
+            if (accumulate)
+                before = pack_load<T, WHOLE>(to, begin, width);
+            for (unsigned e = 0; e < T::per_16_bytes; e++) {
+                const float normal = (T::load(values.element[e]) - mean) * rstd;
+                const float g = T::load(w.element[e]) * T::load(gradients.element[e]);
+                const float gradient = fmaf(-normal, product_mean, g - g_mean) * rstd;
+                result.element[e] = T::store(accumulate ? gradient + T::load(before.element[e]) : gradient);
+            }
+            pack_store<T, WHOLE>(to, begin, width, result);
+        });
+    }
+    weight_sums.end();
+    bias_sums.end();
 }
 
-/* ---- backward: dweight and dbias ---- */
-
-template <typename T, bool WHOLE>
-static __global__ void __launch_bounds__(COLUMNS_THREADS)
-    norm_backward_columns(const typename T::stored *__restrict__ in, const typename T::stored *__restrict__ dout,
-                          const float *__restrict__ means, const float *__restrict__ rstds, float *dweight,
-                          float *dbias, size_t rows, size_t width)
+/* gradient += the partial sums, unless it is NULL. */
+static tide_status add_parts(void *stream, const float *parts, float *gradient, size_t count, size_t width)
 {
-    TIDE_CUDA_SHARED(float, partials, COLUMNS_PARTIALS);
-    TIDE_CUDA_SHARED(float, groups, COLUMNS_THREADS);
-    const size_t begin = columns_begin<T>();
-    float weight_sums[T::per_16_bytes] = {}, bias_sums[T::per_16_bytes] = {};
-    for (size_t first = columns_row_lane(); first < rows; first += COLUMNS_IN_FLIGHT * COLUMNS_ROW_LANES) {
-        tide_cuda_vector<T> x[COLUMNS_IN_FLIGHT], dy[COLUMNS_IN_FLIGHT];
-        float mean[COLUMNS_IN_FLIGHT], rstd[COLUMNS_IN_FLIGHT];
-#pragma unroll
-        for (unsigned i = 0; i < COLUMNS_IN_FLIGHT; i++) {
-            const size_t row = first + i * COLUMNS_ROW_LANES, end = row < rows ? width : 0;
-            x[i] = pack_load<T, WHOLE>(in + row * width, begin, end);
-            dy[i] = pack_load<T, WHOLE>(dout + row * width, begin, end);
-            mean[i] = row < rows ? means[row] : 0.0f;
-            rstd[i] = row < rows ? rstds[row] : 0.0f;
-        }
-#pragma unroll
-        for (unsigned i = 0; i < COLUMNS_IN_FLIGHT; i++)
-            for (unsigned e = 0; e < T::per_16_bytes; e++) {
-                const float normal = (T::load(x[i].element[e]) - mean[i]) * rstd[i];
-                weight_sums[e] = fmaf(normal, T::load(dy[i].element[e]), weight_sums[e]);
-                bias_sums[e] += T::load(dy[i].element[e]);
-            }
-    }
-    if (dweight)
-        columns_fold<T>(weight_sums, partials, groups, dweight, width);
-    if (dbias)
-        columns_fold<T>(bias_sums, partials, groups, dbias, width);
+    if (!gradient)
+        return TIDE_OK;
+    const tide_bias_backward_args sum = {
+        .dout = parts, .dbias = gradient, .rows = count, .width = width, .dtype = TIDE_DTYPE_FP32};
+    return tide_cuda_bias_backward(stream, &sum);
 }
 
 template <typename T, bool WHOLE>
 static tide_status backward_launch(void *stream, const tide_layer_norm_backward_args *args)
 {
     typedef const typename T::stored *elements;
-    const unsigned lanes = row_lanes(pack_count<T>(args->width));
-    const elements in = (elements)args->in, weight = (elements)args->weight, dout = (elements)args->dout;
-    tide_status status = TIDE_OK;
-    if (args->dweight || args->dbias)
-        status = TIDE_CUDA_LAUNCH("layer_norm_backward columns", (norm_backward_columns<T, WHOLE>),
-                                  columns_blocks<T>(args->width), COLUMNS_THREADS, stream, in, dout, args->mean,
-                                  args->rstd, args->dweight, args->dbias, args->rows, args->width);
-    if (status != TIDE_OK || !args->din)
-        return status;
-    return TIDE_CUDA_LAUNCH("layer_norm_backward rows", (norm_backward_rows<T, WHOLE>), row_grid(args->rows, lanes),
-                            row_threads(lanes), stream, in, weight, dout, args->mean, args->rstd,
-                            (typename T::stored *)args->din, args->rows, args->width, args->accumulate, lanes);
+    const unsigned lanes = row_lanes(pack_count<T>(args->width), HELD_HALF);
+    const size_t parts = tide_gpu_norm_parts(args->rows, 2 * args->width);
+    float *const weight_parts = (float *)args->workspace, *const bias_parts = weight_parts + parts * args->width;
+    tide_status status =
+        TIDE_CUDA_LAUNCH("layer_norm_backward", (norm_backward_rows<T, WHOLE>), part_grid(parts, lanes),
+                         row_threads(lanes), stream, (elements)args->in, (elements)args->weight,
+                         (elements)args->dout, args->mean, args->rstd, (typename T::stored *)args->din,
+                         weight_parts, bias_parts, args->rows, args->width, args->accumulate, lanes);
+    if (status == TIDE_OK)
+        status = add_parts(stream, weight_parts, args->dweight, parts, args->width);
+    if (status == TIDE_OK)
+        status = add_parts(stream, bias_parts, args->dbias, parts, args->width);
+    return status;
 }
 
 template <typename T> static tide_status backward(void *stream, const tide_layer_norm_backward_args *args)
 {
-    const bool whole = row_is_whole<T>(args->in, args->width) && pack_whole_rows<T>(args->dout, args->width) &&
+    const bool whole = row_is_whole<T>(args->in, args->width, HELD_HALF) && pack_whole_rows<T>(args->dout, args->width) &&
                        pack_whole_rows<T>(args->din, args->width) && pack_whole_rows<T>(args->weight, args->width);
     return whole ? backward_launch<T, true>(stream, args) : backward_launch<T, false>(stream, args);
 }
@@ -210,7 +198,8 @@ tide_status tide_cuda_layer_norm_backward(void *stream, const void *arguments)
     if (args->rows == 0)
         return TIDE_OK;
     assert(args->in && args->weight && args->dout && args->mean && args->rstd);
-    assert(args->width > 0);
+    assert(args->width > 0 && args->workspace);
+    assert(args->workspace_bytes >= tide_gpu_layer_norm_backward_bytes(args));
     assert(!args->accumulate || args->din != args->dout);
     return TIDE_CUDA_BY_DTYPE(args->dtype, backward, stream, args);
 }

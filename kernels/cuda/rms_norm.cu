@@ -197,8 +197,8 @@ template <typename T> static tide_status backward(void *stream, const tide_rms_n
                        pack_whole_rows<T>(args->din, args->width) &&
                        pack_whole_rows<T>(args->weight, args->width);
     if (lanes < WARP_LANES)
-        return whole ? backward_launch<T, true, HEAD_HELD>(stream, args, lanes)
-                     : backward_launch<T, false, HEAD_HELD>(stream, args, lanes);
+        return whole ? backward_launch<T, true, HELD_HALF>(stream, args, lanes)
+                     : backward_launch<T, false, HELD_HALF>(stream, args, lanes);
     return whole ? backward_launch<T, true, HELD>(stream, args, lanes)
                  : backward_launch<T, false, HELD>(stream, args, lanes);
 }

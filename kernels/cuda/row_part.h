@@ -5,9 +5,9 @@
  * however often it is gone through. A row longer than 512 lanes hold (16384 bf16 numbers) is read anew each time, by the
  * kernels that move single elements.
  *
- * A head is a short row: it may do with a part of a warp (head_lanes), a power of two; HEAD_HELD packs a lane hold it.
+ * A head is a short row: it may do with a part of a warp (head_lanes), a power of two; HELD_HALF packs a lane hold it.
  *
- * Sums down the columns, for a weight's gradient, are made on the way (row_sums): a group goes through rows that stand a
+ * Sums down the columns, for gradients of params, are made on the way (row_sums): a group goes through rows that stand a
  * grid apart and keeps a sum for each element that it holds. The sums of a warp or, where a row takes several, of a
  * block are one row of partial sums in the workspace; how many rows these are (tide_gpu_norm_parts), and so which rows
  * are added to which, depends on the shape only. bias_backward adds the partial sums.
@@ -21,26 +21,26 @@
 
 enum {
     HELD = 4,      /* packs a lane keeps */
-    HEAD_HELD = 2, /* of a head in less than a warp */
+    HELD_HALF = 2, /* of a head in less than a warp, or beside sums for two gradients */
     ROW_LANES_MAX = 512,
     ROW_WARPS_MAX = ROW_LANES_MAX / WARP_LANES,
     NARROW_THREADS = 128, /* of a block of rows of one warp or less */
 };
 
 /* Lanes for a row: whole warps, enough to hold it where that many there are. */
-static inline unsigned row_lanes(unsigned packs)
+static inline unsigned row_lanes(unsigned packs, unsigned held = HELD)
 {
-    const unsigned lanes = (packs + HELD * WARP_LANES - 1) / (HELD * WARP_LANES) * WARP_LANES;
+    const unsigned lanes = (packs + held * WARP_LANES - 1) / (held * WARP_LANES) * WARP_LANES;
     if (lanes > ROW_LANES_MAX)
         return ROW_LANES_MAX;
     return lanes;
 }
 
-/* Lanes for a head: at most HEAD_HELD packs for each while that takes less than a warp. */
+/* Lanes for a head: at most HELD_HALF packs for each while that takes less than a warp. */
 static inline unsigned head_lanes(unsigned packs)
 {
     unsigned lanes = 1;
-    while (lanes < WARP_LANES && HEAD_HELD * lanes < packs)
+    while (lanes < WARP_LANES && HELD_HALF * lanes < packs)
         lanes *= 2;
     return lanes < WARP_LANES ? lanes : row_lanes(packs);
 }
@@ -71,9 +71,9 @@ static __device__ __forceinline__ size_t row_index(unsigned lanes)
 }
 
 /* Are rows of `width` from `base` on whole packs (pack_whole_rows), all of them held? */
-template <typename T> static inline bool row_is_whole(const void *base, size_t width)
+template <typename T> static inline bool row_is_whole(const void *base, size_t width, unsigned held = HELD)
 {
-    return pack_whole_rows<T>(base, width) && width <= (size_t)HELD * ROW_LANES_MAX * T::per_16_bytes;
+    return pack_whole_rows<T>(base, width) && width <= (size_t)held * ROW_LANES_MAX * T::per_16_bytes;
 }
 
 /* A lane's sums of the rows that its group goes through: in registers, but in memory for packs that it does not hold. */

@@ -33,6 +33,7 @@ static const tide_kernels table = {
     .adamw = tide_cuda_adamw,
     .restore = tide_cuda_restore,
     .matmul_prepare = tide_cuda_matmul_prepare,
+    .layer_norm_backward_workspace_bytes = tide_gpu_layer_norm_backward_bytes,
     .rms_norm_backward_workspace_bytes = tide_gpu_rms_norm_backward_bytes,
     .attention_workspace_bytes = tide_cuda_attention_workspace_bytes,
     .attention_backward_workspace_bytes = tide_cuda_attention_backward_workspace_bytes,

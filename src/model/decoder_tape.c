@@ -133,14 +133,19 @@ void tide_decoder_rms_norm_backward(tide_decoder_tape *tape, const char *name,
     args.workspace = tide_decoder_scratch(tape, kernels->rms_norm_backward_workspace_bytes(&args));
     args.workspace_bytes = tape->scratch_bytes;
     tide_decoder_launch(tape, name, kernels->rms_norm_backward, &args, sizeof args,
-                        (double)tide_rms_norm_backward_flops(&args), (double)tide_rms_norm_backward_bytes(&args));
+                        (double)tide_rms_norm_backward_flops(&args),
+                        (double)tide_rms_norm_backward_bytes(&args));
 }
 
-static void layer_norm_backward(tide_decoder_tape *tape, const tide_layer_norm_backward_args *args)
+static void layer_norm_backward(tide_decoder_tape *tape, const tide_layer_norm_backward_args *norm)
 {
-    tide_decoder_launch(tape, "layer norm backward", tape->model->options.kernels->layer_norm_backward, args,
-                        sizeof *args, (double)tide_layer_norm_backward_flops(args),
-                        (double)tide_layer_norm_backward_bytes(args));
+    const tide_kernels *kernels = tape->model->options.kernels;
+    tide_layer_norm_backward_args args = *norm;
+    args.workspace = tide_decoder_scratch(tape, kernels->layer_norm_backward_workspace_bytes(&args));
+    args.workspace_bytes = tape->scratch_bytes;
+    tide_decoder_launch(tape, "layer norm backward", kernels->layer_norm_backward, &args, sizeof args,
+                        (double)tide_layer_norm_backward_flops(&args),
+                        (double)tide_layer_norm_backward_bytes(&args));
 }
 
 void tide_decoder_norm_backward(tide_decoder_tape *tape, const tide_decoder_norm *norm, const void *in,

@@ -29,6 +29,7 @@ static void make(void)
     planned.fuses_gelu = true;
     planned.logit_rows = TIDE_GPU_LOGIT_ROWS;
     planned.matmul_prepare = prepare;
+    planned.layer_norm_backward_workspace_bytes = tide_gpu_layer_norm_backward_bytes;
     planned.rms_norm_backward_workspace_bytes = tide_gpu_rms_norm_backward_bytes;
     planned.attention_workspace_bytes = no_bytes;
     planned.attention_backward_workspace_bytes = tide_gpu_attention_backward_bytes;

@@ -66,17 +66,19 @@ static void layer_norm_measure(const bench_gpu_rig *it)
                                           .epsilon = 1e-5f,
                                           .dtype = TIDE_DTYPE_BF16};
     memory_figure(it, "layer norm", it->kernels->layer_norm, &forward, tide_layer_norm_bytes(&forward));
-    const tide_layer_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
-                                                    .weight = bench_gpu_part(it, 1),
-                                                    .dout = bench_gpu_part(it, 2),
-                                                    .mean = mean,
-                                                    .rstd = rstd,
-                                                    .din = bench_gpu_part(it, 3),
-                                                    .dweight = sums,
-                                                    .dbias = sums + it->sizes.width,
-                                                    .rows = it->sizes.rows,
-                                                    .width = it->sizes.width,
-                                                    .dtype = TIDE_DTYPE_BF16};
+    tide_layer_norm_backward_args backward = {.in = bench_gpu_part(it, 0),
+                                              .weight = bench_gpu_part(it, 1),
+                                              .dout = bench_gpu_part(it, 2),
+                                              .mean = mean,
+                                              .rstd = rstd,
+                                              .din = bench_gpu_part(it, 3),
+                                              .dweight = sums,
+                                              .dbias = sums + it->sizes.width,
+                                              .workspace = bench_gpu_part(it, 5),
+                                              .rows = it->sizes.rows,
+                                              .width = it->sizes.width,
+                                              .dtype = TIDE_DTYPE_BF16};
+    backward.workspace_bytes = it->kernels->layer_norm_backward_workspace_bytes(&backward);
     memory_figure(it, "layer norm backward", it->kernels->layer_norm_backward, &backward,
                   tide_layer_norm_backward_bytes(&backward));
     const tide_bias_backward_args bias = {.dout = bench_gpu_part(it, 0),
