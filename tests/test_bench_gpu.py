@@ -90,9 +90,9 @@ def check_candidates(tap, products, rows):
         good &= all(row["of"] == len(tried) for row in tried)
         sums = [row for row in rows if row["name"] == product + ": taken / best"]
         good &= len(sums) == 1 and sums[0]["value"] >= 1 and tried[sums[0]["taken"] - 1]["taken"]
-    tap.ok(good, "each product is tried with every candidate, and one of them is what the rule takes", rows)
+    tap.ok(good, "each product is tried with every candidate, and one of them is taken", rows)
     tap.ok(all({"algorithm", "tile", "tile_name", "stages", "splits", "reduction", "waves", "workspace_bytes"} <= row.keys()
-               for row in rows if "candidate" in row), "a candidate is told with all that the rule knows", rows)
+               for row in rows if "candidate" in row), "a candidate is told with all that the library says of it", rows)
     tap.ok(any(row["value"] is None for row in rows), "one that the library declines is told, too", rows)
 
 

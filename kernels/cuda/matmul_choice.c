@@ -1,9 +1,7 @@
-/* The rule, and reading what it goes by: see the header. */
+/* Reading what the library says, and what is allowed: see the header. */
 #include "kernels/cuda/matmul_choice.h"
 
 #include "kernels/gpu_sizes.h"
-
-#include <math.h>
 
 bool tide_cuda_matmul_declined(cublasStatus_t status)
 {
@@ -49,8 +47,6 @@ cublasStatus_t tide_cuda_matmul_candidate_read(const cublasLtMatmulHeuristicResu
     return status;
 }
 
-/* ---- the rule ---- */
-
 bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *candidate)
 {
     const int32_t splits = candidate->splits, reduction = candidate->reduction;
@@ -60,44 +56,6 @@ bool tide_cuda_matmul_candidate_is_allowed(const tide_cuda_matmul_candidate *can
     return candidate->state == CUBLAS_STATUS_SUCCESS &&
            candidate->workspace_bytes <= TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES &&
            (splits == 0 || splits == 1 || joins_right);
-}
-
-/* 0: unknown. A hundredth of a wave more than a whole number is that number. */
-static double fill_of(const tide_cuda_matmul_candidate *candidate)
-{
-    const double waves = candidate->waves;
-    return waves > 0 && isfinite(waves) ? waves / fmax(1.0, ceil(waves - 0.01)) : 0.0;
-}
-
-static bool splits_a_long_sum(const tide_cuda_matmul_candidate *candidate, size_t k)
-{
-    return tide_cuda_matmul_candidate_is_allowed(candidate) && candidate->splits > 1 &&
-           candidate->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE &&
-           k / (size_t)candidate->splits >= TIDE_CUDA_MATMUL_PART_TERMS;
-}
-
-int tide_cuda_matmul_choose(const tide_cuda_matmul_candidate *candidates, int count, size_t k,
-                            bool accumulate)
-{
-    int first = 0;
-    while (first < count && !tide_cuda_matmul_candidate_is_allowed(&candidates[first]))
-        first++;
-    if (first == count)
-        return -1;
-    if (!accumulate)
-        return first;
-    const double first_fill = fill_of(&candidates[first]);
-    double best = first_fill;
-    for (int i = first + 1; i < count; i++)
-        if (splits_a_long_sum(&candidates[i], k))
-            best = fmax(best, fill_of(&candidates[i]));
-    const double enough = best * TIDE_CUDA_MATMUL_NEARLY;
-    if (first_fill == 0.0 || first_fill >= enough)
-        return first;
-    int chosen = first + 1; /* that of the best at the latest */
-    while (!splits_a_long_sum(&candidates[chosen], k) || fill_of(&candidates[chosen]) < enough)
-        chosen++;
-    return chosen;
 }
 
 /* ---- words ---- */

@@ -225,19 +225,18 @@ static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_
     return status;
 }
 
-/* NOT_SUPPORTED where the heuristic knows no algorithm that is allowed, if it does not say more. */
+/* Takes the first candidate that is allowed. Without one: what the first says, or NOT_SUPPORTED. */
 static cublasStatus_t algorithm_choose(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
                                        cublasLtMatmulPreference_t preference)
 {
     const cublasStatus_t status = candidates_ask(library, plan, preference);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    const int chosen = tide_cuda_matmul_choose(plan->candidates, plan->candidate_count, plan->shape.k,
-                                               plan->shape.accumulate);
-    if (chosen >= 0) {
-        tide_cuda_matmul_plan_take(plan, chosen);
-        return CUBLAS_STATUS_SUCCESS;
-    }
+    for (int i = 0; i < plan->candidate_count; i++)
+        if (tide_cuda_matmul_candidate_is_allowed(&plan->candidates[i])) {
+            tide_cuda_matmul_plan_take(plan, i);
+            return CUBLAS_STATUS_SUCCESS;
+        }
     const cublasStatus_t first =
         plan->candidate_count > 0 ? plan->candidates[0].state : CUBLAS_STATUS_SUCCESS;
     return first == CUBLAS_STATUS_SUCCESS ? CUBLAS_STATUS_NOT_SUPPORTED : first;

@@ -26,8 +26,8 @@ typedef struct tide_cuda_matmul_plan {
     cublasLtMatmulAlgo_t algorithms[TIDE_CUDA_MATMUL_CANDIDATES];       /* theirs */
 } tide_cuda_matmul_plan;
 
-/* A plan for a shape that keeps the rules of tide_matmul_args, with the candidate that the rule takes, logged as topic
- * `matmul`; with `next` NULL. TIDE_ERROR_NO_MEMORY, and what tide_cuda_matmul_status makes of the library's failures;
+/* A plan for a shape that keeps the rules of tide_matmul_args, with its first candidate that is allowed, logged
+ * as topic `matmul`; with `next` NULL. TIDE_ERROR_NO_MEMORY, and what tide_cuda_matmul_status makes of the library's failures;
  * UNSUPPORTED, too, where it has no candidate that is allowed; nothing stays then. */
 tide_status tide_cuda_matmul_plan_create(cublasLtHandle_t library, const tide_matmul_args *shape,
                                          tide_cuda_matmul_plan **result);

@@ -5,7 +5,7 @@
  *   copies      chunks through the device's streams, and mappings
  *   launches    what an event behind a kernel costs
  *   products    every matrix product of a step
- *   candidates  the same with each of cuBLASLt's algorithms, and which of them the rule takes (kernels/cuda/matmul_choice.h)
+ *   candidates  the same with each of cuBLASLt's algorithms (kernels/cuda/matmul_choice.h)
  *   attention   forward and backward
  *   memory      all other kernels
  *   splits      weights' gradients with the library's first algorithm split by force
