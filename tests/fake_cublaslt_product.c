@@ -206,56 +206,6 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t name,
-                                                    const void *value, size_t bytes)
-{
-    algorithm changed;
-    int32_t number;
-    const cublasStatus_t status = fake_cublaslt_enter();
-    if (status != CUBLAS_STATUS_SUCCESS)
-        return status;
-    memcpy(&changed, algo, sizeof changed);
-    if (changed.kind != ALGORITHM || bytes != sizeof number ||
-        (name != CUBLASLT_ALGO_CONFIG_SPLITK_NUM && name != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME))
-        return fake_cublaslt_refuse(
-            "setting what is no algorithm, or an attribute that this fake does not change");
-    memcpy(&number, value, sizeof number);
-    if (name == CUBLASLT_ALGO_CONFIG_SPLITK_NUM)
-        changed.splits = (uint16_t)number;
-    else
-        changed.reduction = (uint16_t)number;
-    changed.workspace_bytes = 0; /* until it is checked */
-    memcpy(algo, &changed, sizeof changed);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* The library's leaves `algo` as it is; what it needs is then its own business, here too. Eight parts want 33 MiB, more are
- * none of its. */
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                       const cublasLtMatmulAlgo_t *algo,
-                                       cublasLtMatmulHeuristicResult_t *result)
-{
-    product p;
-    algorithm checked;
-    cublasStatus_t status = fake_cublaslt_enter();
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = product_read(&p, op, a, b, c, d);
-    if (status != CUBLAS_STATUS_SUCCESS)
-        return status;
-    memcpy(&checked, algo, sizeof checked);
-    if (!fake_cublaslt_is(handle, HANDLE) || checked.kind != ALGORITHM || checked.product != product_hash(&p))
-        return fake_cublaslt_refuse("checking an algorithm of another product, or without a handle");
-    if (checked.splits > 8)
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    result->workspaceSize = checked.splits == 8 ? (size_t)33 << 20 : parts_bytes(&p, checked.splits);
-    result->wavesCount = (float)checked.splits;
-    result->state = CUBLAS_STATUS_SUCCESS;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

@@ -18,10 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 from gpu_parts import BENCH_SECTIONS  # noqa: E402
 
-SECTIONS = ["copies", "launches", "products", "candidates", "attention", "memory", "splits"]
+SECTIONS = ["copies", "launches", "products", "candidates", "attention", "memory"]
 LINEARS = ("qkv", "projection", "up", "down")
 LLAMA_LINEARS = ("qkv", "projection", "gate and up", "down")
-WEIGHT_GRADIENTS = 14
 
 
 def lines_of(text):
@@ -54,15 +53,6 @@ def check_whole(tap, bench):
     tap.ok(sorted(products) == sorted(wanted), "every product of a step is measured", products)
     few = [row["name"] for row in by_section["products"][1:-3 * len(LLAMA_LINEARS)]]
     check_candidates(tap, few, by_section["candidates"])
-    splits = [row for row in by_section["splits"] if "candidate" in row]
-    declined = [(row["value"] is None) == (row["splits"] not in (1, 2, 3, 4, 6)) for row in splits]
-    tap.ok(len(splits) == WEIGHT_GRADIENTS * 8 and all(declined) and len(by_section["splits"]) == WEIGHT_GRADIENTS * 9,
-           "weights' gradients are tried with more and more parts", by_section["splits"])
-    large = [row for row in splits if row["splits"] == 8]
-    tap.ok(len(large) == WEIGHT_GRADIENTS and
-           all(row["note"].startswith(f"needs {33 << 20} bytes of workspace, more than") for row in large) and
-           not any("workspace" in row["note"] for row in splits if row["splits"] != 8),
-           "one that needs too much workspace is told with how much", large)
     tap.ok(len(by_section["attention"]) == 16 and all(row["value"] > 0 for row in by_section["attention"]) and
            sum("2/1 heads" in row["name"] for row in by_section["attention"]) == 8,
            "attention is measured both ways, at both lengths and widths, with few key heads too", by_section["attention"])

@@ -102,7 +102,7 @@ case "$*" in
         [ ! -e "$STAND_IN_FOLDER/copied" ] || until [ "$(wc -l <"$STAND_IN_FOLDER/asked")" -ge 2 ]; do sleep 0.05; done
         : >"$STAND_IN_FOLDER/copied"
     fi ;;
-*splits*) behave splits ;;
+*attention*) behave attention ;;
 *candidates*) echo '{"name": "one of many", "value": null, "unit": "us", "candidate": 3, "note": ""}' ;;
 esac"""
 # In the order that they run in, which is not that of their description: name, program.
@@ -378,8 +378,8 @@ def check_kills(scene, tap):
             run, whole = error, False
         tap.ok(whole, f"killed after {instant:.2f} s of {calm:.2f}, {len(ended)} parts having ended: the report tells of those", run)
     folder = scene.new()
-    process = scene.start(folder, behaviour="splits=hang")
-    wait_for(folder, "kernels: splits")
+    process = scene.start(folder, behaviour="attention=hang")
+    wait_for(folder, "kernels: attention")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     run = Outcome(folder / "out", process.returncode, "", "", 0)

@@ -8,7 +8,6 @@
  *   candidates  the same with each of cuBLASLt's algorithms (kernels/cuda/matmul_choice.h)
  *   attention   forward and backward
  *   memory      all other kernels
- *   splits      weights' gradients with the library's first algorithm split by force
  *
  * usage: bench_gpu [--quick] [--only SECTION ...]      the GPU is number 0 (CUDA_VISIBLE_DEVICES chooses)
  * --quick takes next to nothing, to see that all runs: nobody judges its figures.
@@ -20,10 +19,10 @@
 #include <string.h>
 
 enum { ORDINAL = 0, NOTHING_TO_RUN_ON = 77, USAGE = 2 };
-enum { COPIES, LAUNCHES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SPLITS, SECTIONS };
+enum { COPIES, LAUNCHES, PRODUCTS, CANDIDATES, ATTENTION, MEMORY, SECTIONS };
 
-static const char *const names[SECTIONS] = {"copies",    "launches", "products", "candidates",
-                                            "attention", "memory",   "splits"};
+static const char *const names[SECTIONS] = {"copies",     "launches",  "products",
+                                            "candidates", "attention", "memory"};
 
 typedef struct request {
     bool quick, only;
@@ -52,7 +51,7 @@ static request request_read(int argc, char **argv)
         else {
             fprintf(stderr,
                     "%s: %s? usage: [--quick] [--only "
-                    "copies|launches|products|candidates|attention|memory|splits ...]\n",
+                    "copies|launches|products|candidates|attention|memory ...]\n",
                     argv[0], argv[i]);
             exit(USAGE);
         }
@@ -79,8 +78,6 @@ static void kernels_run(const request *asked, const bench_gpu_sizes *sizes)
         bench_gpu_attention(&rig);
     if (begins(asked, MEMORY))
         bench_gpu_memory(&rig);
-    if (begins(asked, SPLITS))
-        bench_gpu_splits(&rig);
     bench_gpu_close(&rig);
 }
 

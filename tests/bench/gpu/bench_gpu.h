@@ -98,9 +98,8 @@ void bench_gpu_launches(uint32_t ordinal, const bench_gpu_sizes *sizes);
 /* Every product of a step as it runs in one. */
 void bench_gpu_products(const bench_gpu_rig *rig);
 
-/* The same with each of cuBLASLt's candidates; and weights' gradients with their first one split by force. */
+/* The same with each of cuBLASLt's candidates. */
 void bench_gpu_candidates(const bench_gpu_rig *rig);
-void bench_gpu_splits(const bench_gpu_rig *rig);
 
 void bench_gpu_attention(const bench_gpu_rig *rig);
 

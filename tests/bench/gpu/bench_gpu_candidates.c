@@ -1,9 +1,6 @@
-/* The algorithms that cuBLASLt has for a step's products (kernels/cuda/matmul_choice.h).
- *
- *   candidates  each that the heuristic names for a product, in turn round by round, so that the GPU's clock is the same for
- *               all. Then how much longer the one that is taken needs than the best
- *   splits      weights' gradients: the first that is allowed, with its sum split in more and more parts by force. What could
- *               be had if the heuristic names no candidate that splits, and whether waves count the parts
+/* The algorithms that cuBLASLt has for a step's products (kernels/cuda/matmul_choice.h): each that the heuristic
+ * names for a product, in turn round by round, so that the GPU's clock is the same for all. Then how much
+ * longer the one that is taken needs than the best.
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
@@ -71,14 +68,10 @@ static void trial_time(const bench_gpu_rig *rig, trial *it)
 /* Why there is no time of it. */
 static void reason_tell(const char *name, const tide_cuda_matmul_candidate *one)
 {
-    const unsigned long long most_bytes = TIDE_GPU_MATMUL_WORKSPACE_LIMIT_BYTES;
     if (one->state != CUBLAS_STATUS_SUCCESS)
         bench_missing(name, "us", "%s", cublasLtGetStatusName(one->state));
-    else if (one->workspace_bytes > most_bytes)
-        bench_missing(name, "us", "needs %zu bytes of workspace, more than the %llu that are allowed",
-                      one->workspace_bytes, most_bytes);
     else if (!tide_cuda_matmul_candidate_is_allowed(one))
-        bench_missing(name, "us", "joins its parts in a way that is not allowed");
+        bench_missing(name, "us", "is not allowed to join its parts so, or to need so much workspace");
     else
         bench_missing(name, "us", "does not run");
 }
@@ -99,23 +92,16 @@ static void candidate_tell(const trial *it, const char *name, int i, bool taken)
         reason_tell(name, one);
 }
 
-static int best_of(const trial *it, int best)
-{
-    for (int i = 0; i < it->plan->candidate_count; i++)
-        if (it->seconds[i] < it->seconds[best])
-            best = i;
-    return best;
-}
-
-/* --- candidates --- */
-
 static void choice_tell(const trial *it, const char *name, int taken)
 {
     if (!isfinite(it->seconds[taken])) {
         bench_missing(name, "x", "the candidate that is taken does not run");
         return;
     }
-    const int best = best_of(it, taken);
+    int best = taken;
+    for (int i = 0; i < it->plan->candidate_count; i++)
+        if (it->seconds[i] < it->seconds[best])
+            best = i;
     bench_also("\"taken\": %d, \"best\": %d, \"gelu_apart\": %s", taken + 1, best + 1,
                it->plan->gelu_apart ? "true" : "false");
     bench_figure(name, it->seconds[taken] / it->seconds[best], "x", BENCH_NO_BOUND, 0,
@@ -139,80 +125,14 @@ static void candidates_try(const bench_gpu_rig *rig, cublasLtHandle_t library, c
     tide_cuda_matmul_plan_destroy(it.plan);
 }
 
-/* --- splits --- */
-
-static const int32_t parts[TIDE_CUDA_MATMUL_CANDIDATES] = {1, 2, 3, 4, 6, 8, 12, 16};
-
-/* The plan's candidate `index` becomes `algorithm`, split in so many parts; its state is what the library says to it. */
-static void split_make(trial *it, int index, cublasLtMatmulAlgo_t algorithm)
-{
-    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    tide_cuda_matmul_plan *plan = it->plan;
-    cublasLtMatmulHeuristicResult_t result = {0};
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (parts[index] > 1)
-        status = cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                                      &parts[index], sizeof parts[index]);
-    if (parts[index] > 1 && status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoConfigSetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
-                                                      &reduction, sizeof reduction);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoCheck(it->library, plan->operation, plan->b, plan->a, plan->c, plan->c,
-                                         &algorithm, &result);
-    result.algo = plan->algorithms[index] = algorithm;
-    result.state = status;
-    if (tide_cuda_matmul_candidate_read(&result, &plan->candidates[index]) != CUBLAS_STATUS_SUCCESS)
-        plan->candidates[index].state = CUBLAS_STATUS_INTERNAL_ERROR;
-}
-
-static void splits_try(const bench_gpu_rig *rig, cublasLtHandle_t library, const bench_gpu_product *of)
-{
-    trial it = {.library = library, .args = of->args};
-    char name[NAME_BYTES];
-    bench_check(tide_cuda_matmul_plan_create(library, &it.args, &it.plan), "plan");
-    int first = 0;
-    while (!tide_cuda_matmul_candidate_is_allowed(&it.plan->candidates[first]))
-        first++;
-    const cublasLtMatmulAlgo_t algorithm = it.plan->algorithms[first];
-    it.plan->candidate_count = TIDE_CUDA_MATMUL_CANDIDATES;
-    for (int i = 0; i < TIDE_CUDA_MATMUL_CANDIDATES; i++)
-        split_make(&it, i, algorithm);
-    trial_time(rig, &it);
-    for (int i = 0; i < TIDE_CUDA_MATMUL_CANDIDATES; i++) {
-        (void)snprintf(name, sizeof name, "%s, in %d parts", of->name, parts[i]);
-        candidate_tell(&it, name, i, false);
-    }
-    const int best = best_of(&it, 0);
-    (void)snprintf(name, sizeof name, "%s: first / best of its splits", of->name);
-    if (isfinite(it.seconds[0]))
-        bench_figure(name, it.seconds[0] / it.seconds[best], "x", BENCH_NO_BOUND, 0, "in %d parts",
-                     parts[best]);
-    tide_cuda_matmul_plan_destroy(it.plan);
-}
-
-/* --- both --- */
-
-static void products_try(const bench_gpu_rig *rig, bool splits)
+void bench_gpu_candidates(const bench_gpu_rig *rig)
 {
     const bench_gpu_product_list all = bench_gpu_products_list(rig);
     cublasLtHandle_t library;
     if (cublasLtCreate(&library) != CUBLAS_STATUS_SUCCESS)
         bench_die("cuBLASLt does not start");
     for (int i = 0; i < all.count; i++)
-        if (!splits)
-            candidates_try(rig, library, &all.list[i]);
-        else if (all.list[i].args.accumulate)
-            splits_try(rig, library, &all.list[i]);
+        candidates_try(rig, library, &all.list[i]);
     if (cublasLtDestroy(library) != CUBLAS_STATUS_SUCCESS)
         bench_die("cuBLASLt does not end");
-}
-
-void bench_gpu_candidates(const bench_gpu_rig *rig)
-{
-    products_try(rig, false);
-}
-
-void bench_gpu_splits(const bench_gpu_rig *rig)
-{
-    products_try(rig, true);
 }
