@@ -45,9 +45,33 @@ static inline size_t tide_gpu_rms_norm_backward_bytes(const tide_rms_norm_backwa
                                  shape->width * sizeof(float));
 }
 
-static inline size_t tide_gpu_attention_backward_bytes(const tide_attention_backward_args *shape)
+/* Into how many blocks' parts a sum over a group's query heads, dK's or dV's, is split. Each 64 keys of a head of
+ * keys are a block's, and an H100 holds 264 blocks at once: with few heads of keys most of it would be idle. From 512
+ * blocks on nothing is split; the blocks of the first keys work longest. The bits depend on the number of parts, so
+ * the shape alone decides it, never the GPU. */
+static inline size_t tide_gpu_attention_splits(const tide_attention_backward_args *shape)
+{
+    const size_t enough = 512, most = 4, group = shape->heads / shape->kv_heads;
+    const size_t blocks = shape->batch * shape->kv_heads * ((shape->sequence_length + 63) / 64);
+    size_t splits = 1;
+    while (2 * splits <= most && 2 * splits <= group && splits * blocks < enough)
+        splits *= 2;
+    return splits;
+}
+
+/* Attention's workspace, backward: D of each query and head; then, where sums are split, each part's dK and dV in
+ * fp32. With fewer than 1,024 blocks these are less than 64 MiB at width 128. */
+static inline size_t tide_gpu_attention_means_bytes(const tide_attention_backward_args *shape)
 {
     return (size_t)tide_align_up(shape->batch * shape->heads * shape->sequence_length * sizeof(float));
+}
+
+static inline size_t tide_gpu_attention_backward_bytes(const tide_attention_backward_args *shape)
+{
+    const size_t splits = tide_gpu_attention_splits(shape);
+    const size_t keys = shape->batch * shape->sequence_length * shape->kv_heads * shape->head_width;
+    return tide_gpu_attention_means_bytes(shape) +
+           (splits > 1 ? (size_t)tide_align_up(splits * 2 * keys * sizeof(float)) : 0);
 }
 
 #endif

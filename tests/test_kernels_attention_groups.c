@@ -1,9 +1,10 @@
 /* Attention whose heads of keys and values serve several heads of queries, and tensors that lie apart, in rows with gaps. */
+#include "kernels/gpu_sizes.h"
 #include "tests/attention_case.h"
 
-/* As many heads of queries as keys, twice, thrice and eight times as many; heads of every width that tiles are padded to, whole
- * vectors or not. With a gap of whole vectors a row still begins on one, with any other it does not, though the head's width
- * would allow it. */
+/* As many heads of queries as keys, twice, thrice, seven and eight times as many; heads of every width that tiles are
+ * padded to, whole vectors or not. With a gap of whole vectors a row still begins on one, with any other it does not,
+ * though the head's width would allow it. A GPU splits the groups, but for the last, of many sequences. */
 static const attention_shape shapes[] = {
     {1, 5, 3, 3, 1, 0, false, NULL},    {1, 70, 2, 1, 64, 0, false, NULL},
     {2, 33, 4, 2, 80, 0, true, NULL},   {1, 40, 8, 1, 16, 0, false, NULL},
@@ -12,7 +13,8 @@ static const attention_shape shapes[] = {
     {1, 70, 3, 1, 256, 0, true, NULL},  {1, 33, 4, 2, 14, 1, false, NULL},
     {1, 65, 4, 4, 50, 8, true, NULL},   {1, 20, 2, 1, 33, 0, false, NULL},
     {1, 130, 9, 3, 40, 0, false, NULL}, {1, 30, 2, 1, 64, 1, false, NULL},
-    {1, 30, 2, 1, 255, 16, true, NULL},
+    {1, 30, 2, 1, 255, 16, true, NULL}, {1, 70, 7, 1, 24, 0, false, NULL},
+    {256, 2, 4, 2, 8, 0, false, NULL},
 #if TEST_ON_CPU
     {1, 70, 2, 1, 320, 0, false, NULL}, {1, 66, 4, 2, 257, 5, true, NULL},
 #endif
@@ -103,6 +105,24 @@ static void results_do_not_depend_on_where_tensors_lie(void **state)
 
 #if !TEST_ON_CPU
 
+static size_t splits(size_t batch, size_t length, size_t heads, size_t kv_heads)
+{
+    return tide_gpu_attention_splits(&(tide_attention_backward_args){
+        .batch = batch, .sequence_length = length, .heads = heads, .kv_heads = kv_heads});
+}
+
+static void groups_are_split_where_heads_of_keys_are_few(void **state)
+{
+    (void)state;
+    assert_int_equal(splits(1, 4096, 32, 8), 1);
+    assert_int_equal(splits(1, 2048, 32, 8), 2);
+    assert_int_equal(splits(2, 2048, 32, 8), 1);
+    assert_int_equal(splits(1, 1024, 32, 8), 4);
+    assert_int_equal(splits(1, 128, 32, 4), 4); /* no more than 4 */
+    assert_int_equal(splits(1, 128, 24, 8), 2); /* nor more than a group has */
+    assert_int_equal(splits(1, 128, 16, 16), 1);
+}
+
 static void heads_wider_than_256_are_refused_on_a_gpu(void **state)
 {
     (void)state;
@@ -123,6 +143,7 @@ int main(void)
         cmocka_unit_test(gradients_of_shared_keys_match_finite_differences),
         cmocka_unit_test(results_do_not_depend_on_where_tensors_lie),
 #if !TEST_ON_CPU
+        cmocka_unit_test(groups_are_split_where_heads_of_keys_are_few),
         cmocka_unit_test(heads_wider_than_256_are_refused_on_a_gpu),
 #endif
     };

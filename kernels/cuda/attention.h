@@ -19,7 +19,8 @@
  * whose kernels are five times as long, has one that tests.
  *
  * Several query heads, a group, look at one head of keys. So keys are owned for the whole group: Q and dO of its heads
- * stream past one head after the other, and dK and dV are summed in that order.
+ * stream past one head after the other, and dK and dV are summed in that order. If there are few heads of keys, several
+ * blocks share a group (tide_gpu_attention_splits in kernels/gpu_sizes.h, which the shape alone decides).
  *
  * Documents: a query sees the keys from its start on, and starts never fall. So the keys that a block of queries sees
  * are one range, and so are the queries that see a block of keys. Tiles outside are not streamed, each warp skips the
@@ -57,7 +58,8 @@ struct tide_attention_shape {
     unsigned sequence_heads; /* batch x heads that own rows: query heads or, for dK and dV, those of keys */
     unsigned together;       /* of these, in a group */
     int heads, kv_heads;
-    int group; /* heads / kv_heads: query heads that look at one head of keys */
+    int group;  /* heads / kv_heads: query heads that look at one head of keys */
+    int splits; /* blocks that share a group, where keys are owned */
     int length, width;
     bool vectors;     /* every row of every head begins on 16 bytes and is whole vectors */
     float scale;      /* 1 / sqrt(width) */

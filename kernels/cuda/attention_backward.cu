@@ -1,10 +1,12 @@
-/* Causal attention, backward, on the GPU: two kernels, no atomics, no T x T matrix.
+/* Causal attention, backward, on the GPU: two or three kernels, no atomics, no T x T matrix.
  *
  *     P = 2^(S c - L / ln 2)      D = row sum of dO O      dP = dO V^T      dS = P (dP - D)
  *
  *     1. dQ, and D   a block owns queries; K and V stream past   dQ = sum of dS K / sqrt(width)
  *     2. dK and dV   a block owns keys; Q and dO stream past     dV = sum of P^T dO, dK = sum of dS^T Q / sqrt(width)
  *                    (of every query head of the group in turn)
+ *     3. the sum      where several blocks share a group, each leaves its dK and dV in the workspace (fp32), and this
+ *                    kernel adds them in the order of the heads
  *
  * The first has its queries' dO in registers anyway, so D = dO . O costs it one reading of O; it leaves D in the
  * workspace (fp32, one a query and head) for the second. In the second everything is computed turned, S^T = K Q^T and
@@ -197,13 +199,18 @@ template <typename T, int W, bool VECTORS>
 static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<T, W>::blocks))
     attention_dkv_kernel(const typename T::stored *q, const typename T::stored *k, const typename T::stored *v,
                          const typename T::stored *dout, const float *logsumexp, const float *all_means,
-                         typename T::stored *dk, typename T::stored *dv, tide_attention_shape shape)
+                         typename T::stored *dk, typename T::stored *dv, float *parts,
+                         tide_attention_shape shape)
 {
     typedef backward_plan<T, W> plan;
     if (!plan::wide)
         shape.vectors = VECTORS; /* from here on a constant */
     TIDE_CUDA_SHARED(typename T::stored, tile, (tide_stream<T, W, plan::rows>::elements));
-    const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts);
+    const tide_attention_place place = tide_attention_find(shape, plan::own, plan::parts * shape.splits);
+    const int part = place.part % plan::parts, split = place.part / plan::parts;
+    /* of the group's query heads, those that this block sums over */
+    const int begin_member = split * shape.group / shape.splits;
+    const int end_member = (split + 1) * shape.group / shape.splits;
     const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
     const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.kv_heads);
@@ -216,12 +223,12 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     clear<plan::columns>(key_sums);
     clear<plan::columns>(value_sums);
 
-    const unsigned first_head = place.head * (unsigned)shape.group; /* of the query heads that see these keys */
+    const unsigned first_head = place.head * (unsigned)shape.group + (unsigned)begin_member;
     const auto use = [&](int queries, int streamed_dout, int first_query, int member) {
         if (first >= shape.length || first_query >= queries_end || first_query + plan::key_step - 1 < first ||
             starts.at(first_query) > first + 15)
             return;
-        const int granule = place.part * (plan::columns / TIDE_GRANULE);
+        const int granule = part * (plan::columns / TIDE_GRANULE);
         const size_t statistics = (size_t)(first_head + (unsigned)member) * (size_t)shape.length;
         float weights[1][plan::key_step / 8][4], dscores[1][plan::key_step / 8][4];
         /* L and D, on their way during the products */
@@ -243,15 +250,48 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     tide_stream_tiles<T, W, plan::rows, plan::key_step>(
         tile, tide_head_of(q, first_head, shape.heads, shape.q_row, shape),
         tide_head_of(dout, first_head, shape.heads, shape.out_row, shape), block_first / plan::rows,
-        (queries_end + plan::rows - 1) / plan::rows, shape.group, use);
+        (queries_end + plan::rows - 1) / plan::rows, end_member - begin_member, use);
 
     const float scale[2] = {shape.scale, shape.scale}, one[2] = {1.0f, 1.0f};
+    const int column = part * plan::columns;
+    if (shape.splits > 1) {
+        const size_t row = (size_t)(shape.kv_heads * shape.width);
+        const size_t elements = shape.sequence_heads * (size_t)(shape.length * shape.width);
+        float *const dk_part = parts + 2 * (size_t)split * elements, *const dv_part = dk_part + elements;
+        tide_sums_store<tide_cuda_fp32, plan::columns>(
+            key_sums[0], scale, tide_head_of(dk_part, place.head, shape.kv_heads, row, shape), first, column);
+        tide_sums_store<tide_cuda_fp32, plan::columns>(
+            value_sums[0], one, tide_head_of(dv_part, place.head, shape.kv_heads, row, shape), first, column);
+        return;
+    }
     tide_sums_store<T, plan::columns>(key_sums[0], scale,
                                       tide_head_of(dk, place.head, shape.kv_heads, shape.gradient_row, shape), first,
-                                      place.part * plan::columns);
+                                      column);
     tide_sums_store<T, plan::columns>(value_sums[0], one,
                                       tide_head_of(dv, place.head, shape.kv_heads, shape.gradient_row, shape), first,
-                                      place.part * plan::columns);
+                                      column);
+}
+
+/* ---- 3. the sum of the splits ---- */
+
+/* A block adds one token's rows. */
+template <typename T>
+static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS)
+    attention_add_splits_kernel(const float *parts, typename T::stored *dk, typename T::stored *dv, int splits,
+                                unsigned columns, size_t gradient_row)
+{
+    const size_t elements = (size_t)gridDim.x * columns, token = blockIdx.x;
+    for (unsigned column = threadIdx.x; column < columns; column += TIDE_ATTENTION_THREADS) {
+        const float *part = parts + token * columns + column;
+        float key_sum = part[0], value_sum = part[elements];
+        for (int split = 1; split < splits; split++) {
+            part += 2 * elements;
+            key_sum += part[0];
+            value_sum += part[elements];
+        }
+        dk[token * gradient_row + column] = T::store(key_sum);
+        dv[token * gradient_row + column] = T::store(value_sum);
+    }
 }
 
 /* ---- launch ---- */
@@ -270,18 +310,28 @@ static tide_status differentiate_padded(void *stream, const tide_attention_backw
     tide_status status = tide_attention_blocks<T>(&shape, args->batch, true, plan::own, plan::parts, &blocks);
     if (status != TIDE_OK || blocks == 0)
         return status;
+    float *const means = (float *)args->workspace;
+    float *const parts = means + tide_gpu_attention_means_bytes(args) / sizeof(float);
     assert(args->workspace_bytes >= tide_cuda_attention_backward_workspace_bytes(args));
     const auto dq = shape.vectors ? attention_dq_kernel<T, W, !plan::wide> : attention_dq_kernel<T, W, false>;
     const auto dkv = shape.vectors ? attention_dkv_kernel<T, W, !plan::wide> : attention_dkv_kernel<T, W, false>;
     status = TIDE_CUDA_LAUNCH("attention backward (dq)", (dq), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v, out,
-                              dout, args->logsumexp, (stored *)args->dq, (float *)args->workspace, shape);
+                              dout, args->logsumexp, (stored *)args->dq, means, shape);
+    shape.splits = (int)tide_gpu_attention_splits(args);
     if (status == TIDE_OK)
-        status = tide_attention_blocks<T>(&shape, args->batch, false, plan::own, plan::parts, &blocks);
+        status =
+            tide_attention_blocks<T>(&shape, args->batch, false, plan::own, plan::parts * shape.splits, &blocks);
     if (status != TIDE_OK)
         return status;
-    return TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (dkv), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v,
-                            dout, args->logsumexp, (const float *)args->workspace, (stored *)args->dk,
-                            (stored *)args->dv, shape);
+    status = TIDE_CUDA_LAUNCH("attention backward (dk, dv)", (dkv), blocks, TIDE_ATTENTION_THREADS, stream, q, k, v,
+                              dout, args->logsumexp, (const float *)means, (stored *)args->dk,
+                              (stored *)args->dv, parts, shape);
+    if (status != TIDE_OK || shape.splits == 1)
+        return status;
+    return TIDE_CUDA_LAUNCH("attention backward (splits)", (attention_add_splits_kernel<T>),
+                            (unsigned)(args->batch * args->sequence_length), TIDE_ATTENTION_THREADS, stream,
+                            (const float *)parts, (stored *)args->dk, (stored *)args->dv, shape.splits,
+                            (unsigned)(args->kv_heads * args->head_width), shape.gradient_row);
 }
 
 template <typename T>
