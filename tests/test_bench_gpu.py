@@ -53,9 +53,9 @@ def check_whole(tap, bench):
     tap.ok(sorted(products) == sorted(wanted), "every product of a step is measured", products)
     few = [row["name"] for row in by_section["products"][1:-3 * len(LLAMA_LINEARS)]]
     check_candidates(tap, few, by_section["candidates"])
-    tap.ok(len(by_section["attention"]) == 16 and all(row["value"] > 0 for row in by_section["attention"]) and
-           sum("2/1 heads" in row["name"] for row in by_section["attention"]) == 8,
-           "attention is measured both ways, at both lengths and widths, with few key heads too", by_section["attention"])
+    tap.ok(len(by_section["attention"]) == 20 and all(row["value"] > 0 for row in by_section["attention"]) and
+           sum("2/1 heads" in row["name"] for row in by_section["attention"]) == 12,
+           "attention is measured both ways, at both lengths and widths, with few key heads too, and one sequence alone", by_section["attention"])
     check_kernels(tap, [row["name"] for row in by_section["memory"]])
     events = [row["name"] for row in by_section["launches"]]
     tap.ok(len(events) == 5 and events[0] == "a small kernel", "small kernels are measured with events and without", events)

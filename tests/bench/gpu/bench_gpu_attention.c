@@ -1,11 +1,13 @@
 /* Attention, forward and backward: short and long sequences, heads of both widths, a key head for each query head as in gpt2-xl
- * and for four of them as in llama-3.1-8b. Against the large product.
+ * and for four of them as in llama-3.1-8b; of those also one sequence alone, which leaves dK and dV few blocks. Against the large
+ * product.
  */
 #include "tests/bench/gpu/bench_gpu.h"
 
 #include <stdio.h>
 
 typedef struct shape {
+    const char *what; /* in its name */
     size_t rows, length, heads, kv_heads, width;
 } shape;
 
@@ -80,10 +82,11 @@ static void shape_measure(const bench_gpu_rig *rig, const shape *of)
     char heads[32] = "", name[96];
     if (of->heads != of->kv_heads)
         (void)snprintf(heads, sizeof heads, "%zu/%zu ", of->heads, of->kv_heads);
-    (void)snprintf(name, sizeof name, "attention, T = %zu, %sheads of %zu", of->length, heads, of->width);
-    forward_measure(rig, name, of);
-    (void)snprintf(name, sizeof name, "attention backward, T = %zu, %sheads of %zu", of->length, heads,
+    (void)snprintf(name, sizeof name, "attention, %sT = %zu, %sheads of %zu", of->what, of->length, heads,
                    of->width);
+    forward_measure(rig, name, of);
+    (void)snprintf(name, sizeof name, "attention backward, %sT = %zu, %sheads of %zu", of->what, of->length,
+                   heads, of->width);
     backward_measure(rig, name, of);
 }
 
@@ -94,9 +97,13 @@ void bench_gpu_attention(const bench_gpu_rig *rig)
     const size_t lengths[] = {sizes->length, sizes->long_length};
     const size_t heads[] = {sizes->heads, sizes->wide_heads}, widths[] = {64, 128};
     for (int i = 0; i < 4; i++) {
-        const shape equal = {sizes->rows, lengths[i / 2], heads[i % 2], heads[i % 2], widths[i % 2]};
-        const shape grouped = {llama->rows, lengths[i / 2], llama->heads, llama->kv_heads, widths[i % 2]};
+        const shape equal = {"", sizes->rows, lengths[i / 2], heads[i % 2], heads[i % 2], widths[i % 2]};
+        const shape grouped = {"", llama->rows, lengths[i / 2], llama->heads, llama->kv_heads, widths[i % 2]};
         shape_measure(rig, &equal);
         shape_measure(rig, &grouped);
+    }
+    for (int i = 0; i < 2; i++) {
+        const shape alone = {"one sequence, ", lengths[i], lengths[i], llama->heads, llama->kv_heads, 128};
+        shape_measure(rig, &alone);
     }
 }
