@@ -63,6 +63,8 @@ shift; [ "$1" = --reconfigure ] && shift
 mkdir -p "$1/meson-info"; touch "$1/build.ninja"
 sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-targets.json" >"$1/meson-info/intro-targets.json"
 sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-tests.json" >"$1/meson-info/intro-tests.json" """,
+    "dpkg-deb": """[ -d "$3" ] && exit
+mkdir -p "$3/usr/bin"; printf '#!/bin/sh\\necho compiler of a package\\n' >"$3/usr/bin/packed-cc"; chmod +x "$3/usr/bin/packed-cc" """,
     "ninja": """behave build
 cd "$2"; shift 4
 for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done""",
@@ -290,6 +292,22 @@ def check_machine(scene, tap):
     tap.ok(run.row("CUDA") == {"what": "CUDA", "driver": "13.0", "toolkit": "13.0"} and
            {"enabled", "shmem_enabled", "nr_hugepages"} < set(run.row("huge pages")),
            "versions of CUDA and huge pages are in the report", run.parts["environment"])
+
+
+def check_deps(scene, tap):
+    """A copy of the tools with a package beside them; what the stand-in unpacks of it is a compiler."""
+    tree, build = scene.folder / "carried", scene.new()
+    for name in ("gpu_check.sh", "gpu_check.py", "gpu_parts.py", "gpu_report.py", "packages.sh"):
+        (tree / "tools").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tools" / name, tree / "tools")
+    script(tree / ".deps/debs/some.deb", "")
+    for what in ("unpacked in the build folder, and used", "used again"):
+        subprocess.run([tree / "tools/gpu_check.sh", "--only", "environment", "--build", build], check=False, capture_output=True,
+                       env={**scene.environment(""), "CC": "packed-cc"})
+        run = Outcome(build / "report", 0, "", "", 0)
+        tap.ok(run.row("compiler").get("version") == "compiler of a package" and (build / "deps-root/usr/bin/packed-cc").exists() and
+               list((tree / ".deps").iterdir()) == [tree / ".deps/debs"],
+               f"packages that were carried are {what}", run.parts)
 
 
 def check_full_sizes(scene, tap):

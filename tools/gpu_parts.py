@@ -38,9 +38,11 @@ class Missing(Exception):
 # --- what the machine has ---
 
 def deps_use(check):
-    """What the system lacks comes from .deps, if it is there: packages of Debian 12, unpacked, which run on any newer system. And
-    from beside this Python, whose environment may have meson and ninja."""
-    root, libraries = DEPS / "root", DEPS / "root/usr/lib/x86_64-linux-gnu"
+    """What the system lacks comes from .deps, if it is there: packages of Debian 12, which run on any newer system. And from beside
+    this Python, whose environment may have meson and ninja. The packages are unpacked in the build folder: unpacked, they would be
+    too much to carry with .deps."""
+    root = check.options.build / "deps-root"
+    libraries = root / "usr/lib/x86_64-linux-gnu"
     check.environment["PATH"] = f"{check.environment.get('PATH', '')}:{Path(sys.executable).parent}"
     if not root.is_dir():
         for package in sorted((DEPS / "debs").glob("*.deb")):
