@@ -17,10 +17,13 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 from test_program import Tap
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+import gpu_check  # noqa: E402
 CHECK = ROOT / "tools/gpu_check.sh"
 FILES_MAX, FILE_MAX_BYTES = 8, 16 << 20
 PARTS = ("environment", "probe", "build", "test", "resident", "kernels", "budget", "streamed", "largest", "peers", "sanitize")
@@ -63,11 +66,17 @@ shift; [ "$1" = --reconfigure ] && shift
 mkdir -p "$1/meson-info"; touch "$1/build.ninja"
 sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-targets.json" >"$1/meson-info/intro-targets.json"
 sed "s|@|$1|g" "$STAND_IN_FOLDER/intro-tests.json" >"$1/meson-info/intro-tests.json" """,
+    "cuobjdump": """[ "$STAND_IN" = counts=fail ] && { echo "no nvdisasm" >&2; exit 1; }
+for kernel in wide narrow; do
+    printf '\\t\\tFunction : %s\\n        /*0000*/  STG.E.128 [R2.64], R4 ;\\n' $kernel
+    [ $kernel = wide ] || printf '        /*0010*/  STG.E [R2.64], R4 ;\\n        /*0020*/  STL [R1], R4 ;\\n'
+done""",
     "dpkg-deb": """[ -d "$3" ] && exit
 mkdir -p "$3/usr/bin"; printf '#!/bin/sh\\necho compiler of a package\\n' >"$3/usr/bin/packed-cc"; chmod +x "$3/usr/bin/packed-cc" """,
     "ninja": """behave build
 cd "$2"; shift 4
-for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done""",
+for file in "$@"; do mkdir -p "$(dirname "$file")"; cp "$STAND_IN_FOLDER/built/$(basename "$file")" "$file"; done
+case $STAND_IN in counts=*) touch kernels/cuda/noun.cu.o ;; esac""",
 }
 SANITIZER = 'behave sanitize\nshift 4\n"$@"'
 TRAIN = """case "$*" in
@@ -292,6 +301,29 @@ def check_machine(scene, tap):
     tap.ok(run.row("CUDA") == {"what": "CUDA", "driver": "13.0", "toolkit": "13.0"} and
            {"enabled", "shmem_enabled", "nr_hugepages"} < set(run.row("huge pages")),
            "versions of CUDA and huge pages are in the report", run.parts["environment"])
+
+
+def check_counts(scene, tap):
+    run = scene.check(scene.new(), "--only", "build", behaviour="counts=fine")
+    spills = {row["kernel"]: row["spill"] for row in run.parts["build"]["rows"]}
+    tap.ok(run.status == 0 and spills == {"wide": 0, "narrow": 4} and "2, 1 of them spill, 1 stores narrower than 16 bytes" in run.out,
+           "spills and narrow stores of each kernel are in the report, their sums in the table", run)
+    run = scene.check(scene.new(), "--only", "build", behaviour="counts=fail")
+    steps = {step["name"]: step for step in run.parts["build"]["steps"]}
+    tap.ok(run.status == 0 and steps["kernel_counts"]["status"] == "skipped" and "no nvdisasm" in steps["kernel_counts"]["why"],
+           "where the toolkit can't read kernels the build passes, and why is told", run)
+
+
+def check_not_fatal(scene, tap):
+    check = SimpleNamespace(options=None, environment=os.environ, write=lambda: None, log=gpu_check.Log(scene.folder / "log", False))
+    part = gpu_check.Part(check, "some", 600)
+    part.step("right", ["true"])
+    part.step("late", ["sleep", "60"], limit=0.1, fatal=False)
+    part.step("too late", ["true"], limit=-1, fatal=False)
+    part.end()
+    statuses = [step["status"] for step in part.result["steps"]]
+    tap.ok(statuses == ["passed", "skipped", "skipped"] and part.result["status"] == "passed",
+           "a step that is not fatal may be cut, and does not fail its part", part.result)
 
 
 def check_deps(scene, tap):

@@ -6,6 +6,7 @@ usage: test_kernel_counts.py SCRIPT BOUNDS NVCC [OBJECT ...]      prints TAP
 A cuobjdump that prints a text stands in for the real one, but for the last two cases, which are skipped without it: a planted
 kernel, compiled by NVCC, and the OBJECTs of this build ('' and none where there is no CUDA).
 """
+import json
 import os
 import re
 import shutil
@@ -91,6 +92,10 @@ def text_cases():
     status, said, _ = counts(file, path=faked)
     ok(status == 0 and row(said, "loop<bf16, true>") == "11 7 40 12 1088 2:1 4:1 16:1 16:1".split(),
        "instructions, loop, registers, spill, shared memory and widths are read", said)
+    status, said, _ = counts("--json", file, path=faked)
+    ok(status == 0 and [json.loads(line) for line in said.splitlines()] ==
+       [{"kernel": "loop<bf16, true>", "instructions": 11, "spill": 12, "narrow_stores": 2, "narrow_loads": 0, "loop": 7, "registers": 40,
+         "shared": 1088, "stores": "2:1 4:1 16:1", "loads": "16:1"}], "--json prints them as an object a line", said)
     status, said, _ = counts("--only", "swiglu", file, path=faked)
     ok(status == 0 and len(said.splitlines()) == 1, "--only leaves other kernels out", said)
 

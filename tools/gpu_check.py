@@ -6,7 +6,8 @@ Parts, in this order; the time that one leaves over goes to those behind it, and
   environment  what the machine is: GPU, clocks, power, memory, huge pages, cgroup; where nvcc, cuBLASLt and NCCL are; whether the
                driver is new enough for the toolkit: if not, what was built by nvcc is neither built nor run
   probe        what mappings, copies, launches and pinning take (tools/gpu_probe)
-  build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on
+  build        the program, its module, the GPU's tests and bench_gpu, for this GPU's architecture alone, assertions on; then what
+               each kernel consists of: spills, widths of stores and loads (tools/kernel_counts.py), where the toolkit can tell
   test         suite `gpu`: the device, the program's bits, memcheck of the device; then each kernel, small ones first
   resident     gpt2, gpt2-xl and Llama 3.2 1B with everything on the device: tokens a second
   kernels      bench_gpu: copies, events, products and every candidate for them, attention, what memory bounds
@@ -157,10 +158,10 @@ class Part:
 
     def step(self, name, arguments, limit=None, environment=None, fatal=True):
         """Run a command and keep what it found: of its output, each line that is a JSON object. True if it was right. Not
-        `fatal`: what goes wrong in it does not fail the part."""
+        `fatal`: what goes wrong in it, or that it is cut, does not fail the part."""
         left = min(self.seconds_left(), limit or float("inf"))
         if left <= 0:
-            return self.note(name, "cut", "no time was left for it")
+            return self.note(name, "cut" if fatal else "skipped", "no time was left for it")
         self.check.log.begin(f"{self.name}: {name}: {shlex.join(str(word) for word in arguments)}")
         try:
             command = self.check.running = Command(arguments, {**self.environment, **(environment or {})}, self.check.log)
@@ -176,7 +177,7 @@ class Part:
         told = {0: "passed", SKIPPED: "skipped", None: "cut"}.get(status, "failed")
         why = f"no end after {left:.0f} s" if status is None else "" if status == 0 else self.last_words(command, status)
         self.check.log.end(f"{told} {why}")
-        return self.note(name, told if fatal or told != "failed" else "skipped", why, time.monotonic() - command.began)
+        return self.note(name, told if fatal or told == "passed" else "skipped", why, time.monotonic() - command.began)
 
     @staticmethod
     def last_words(command, status):

@@ -259,6 +259,18 @@ def build(part):
         return
     files = [Path(os.path.relpath(file, folder)) for target in introspected(part, "targets") for file in target["filename"]]
     part.step("ninja", ["ninja", "-C", folder, "-k", "0", *filter(is_needed, files)])
+    kernels_count(part)
+
+
+def kernels_count(part):
+    """What the kernels that were built consist of; not every toolkit has what reads that."""
+    objects = sorted(part.options.build.glob("kernels/cuda/*.cu.o"))
+    if objects:
+        path = f"{part.environment['PATH']}:{nvcc_find(part).parent}"
+        part.step("kernel_counts", [sys.executable, ROOT / "tools/kernel_counts.py", "--json", "--architecture",
+                                    part.options.architecture, *objects], environment={"PATH": path}, fatal=False)
+    else:
+        part.note("kernel_counts", "skipped", "no kernels are built")
 
 
 def built(part, name):

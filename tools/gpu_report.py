@@ -84,13 +84,14 @@ def parts_table(report):
 
 
 def rows_table(report):
-    """What is short; the whole of `tidepool info` is in the JSON alone."""
-    lines = ["| found | |", "|---|---|"]
-    for result in report["parts"].values():
-        for row in filter(lambda row: "what" in row, result["rows"]):
-            rest = ", ".join(f"{key} {value}" for key, value in row.items() if key != "what")
-            lines.append(f"| {cell(row['what'])} | {cell(rest)} |")
-    return lines if len(lines) > 2 else []
+    """What is short; the whole of `tidepool info` and each kernel's counts are in the JSON alone."""
+    rows = [row for result in report["parts"].values() for row in result["rows"]]
+    found = [(row["what"], ", ".join(f"{key} {value}" for key, value in row.items() if key != "what")) for row in rows if "what" in row]
+    kernels = [row for row in rows if "spill" in row]
+    if kernels:
+        found.append(("kernels, as built", f"{len(kernels)}, {sum(row['spill'] > 0 for row in kernels)} of them spill, "
+                      f"{sum(row['narrow_stores'] for row in kernels)} stores narrower than 16 bytes"))
+    return ["| found | |", "|---|---|", *(f"| {cell(what)} | {cell(rest)} |" for what, rest in found)] if found else []
 
 
 def figures_table(report):

@@ -2,7 +2,7 @@
 """Counts what the CUDA kernels consist of, as ptxas made them: instructions, registers, spills, shared memory, and accesses of
 global memory by their width. Needs no GPU; needs cuobjdump and nvdisasm (of the toolkit, or PyPI's in TIDE_PYPI) and c++filt.
 
-usage: kernel_counts.py [--architecture N] [--only WORD] [--check BOUNDS | --write BOUNDS] FILE ...
+usage: kernel_counts.py [--architecture N] [--only WORD] [--json | --check BOUNDS | --write BOUNDS] FILE ...
 
 FILE is the module (libtidepool_cuda.so) or an object of it (kernels/cuda/NOUN.cu.o) that holds machine code for compute
 capability N (90). Prints a line a kernel, of those with WORD in their name:
@@ -14,6 +14,7 @@ capability N (90). Prints a line a kernel, of those with WORD in their name:
     stores, loads    of global memory, as WIDTH:INSTRUCTIONS in bytes. What copies element by element is narrow by intention:
                  the kernels with `false`, for rows at any address
 
+--json prints an object a line instead, with the sums of accesses narrower than 16 bytes.
 --write makes BOUNDS of the counts, a text file of a line a kernel; --check compares with it. A fault, a line each, is a kernel
 with over a tenth more instructions than its bound, more bytes spilled, or more stores or loads narrower than 16 bytes; and one
 that the other side has not. BOUNDS are those of one nvcc, which they name: when it or the kernels change they are written anew:
@@ -26,6 +27,7 @@ import argparse
 import bisect
 import collections
 import concurrent.futures
+import json
 import os
 import re
 import shutil
@@ -133,6 +135,12 @@ def by_width(accesses):
     return " ".join(f"{width}:{count}" for width, count in sorted(accesses.items()) if count)
 
 
+def rows_print(kernels):
+    for kernel in kernels:
+        print(json.dumps({"kernel": kernel.name, **dict(zip(BOUNDS, kernel.bounds)), "loop": kernel.loop, "registers": kernel.registers,
+                          "shared": kernel.shared, "stores": by_width(kernel.stores), "loads": by_width(kernel.loads)}))
+
+
 def table_print(kernels):
     form = "{:56} {:>6} {:>6} {:>5} {:>6} {:>7}  {:26} {}"
     print(form.format("kernel", "all", "loop", "regs", "spill", "shared", "stores", "loads"))
@@ -189,9 +197,10 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--architecture", type=int, default=90, metavar="N")
     parser.add_argument("--only", default="", metavar="WORD")
-    file = parser.add_mutually_exclusive_group()
-    file.add_argument("--check", metavar="BOUNDS")
-    file.add_argument("--write", metavar="BOUNDS")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--json", action="store_true")
+    instead.add_argument("--check", metavar="BOUNDS")
+    instead.add_argument("--write", metavar="BOUNDS")
     options = parser.parse_args()
     try:
         bounds = bounds_read(options.check) if options.check else {}
@@ -205,7 +214,7 @@ def main():
         print("\n".join(found + [f"{len(kernels)} kernels, {len(found)} faults"]))
         return 1 if found else 0
     if not options.write:
-        table_print([kernel for kernel in kernels if options.only in kernel.name])
+        (rows_print if options.json else table_print)([kernel for kernel in kernels if options.only in kernel.name])
     return 0
 
 
