@@ -155,7 +155,6 @@ static void mappings_measure(rig *it)
 {
     static double us[MAPPINGS];
     for (int load = 0; load < 2; load++) {
-        engine_enqueue(it, BOTH);
         mappings_time(it, us, load);
         engine_wait(it, BOTH);
         const double median = bench_median(us, MAPPINGS); /* sorts */
