@@ -103,6 +103,12 @@ with open(given["--metrics"], "w") as file:
     for step in range(1, int(given["--steps"]) + 1):
         file.write(json.dumps({"step": step, "loss": 1 / step, "grad_norm": 2.0, **dict.fromkeys(keys, 0.5)}) + "\\n")
 """
+# Of PyTorch what gpt2_torch.py sees first: it imports this, and 16 layers are too many.
+TORCH_PY = """import json, sys
+layers = int(sys.argv[sys.argv.index("--layers") + 1])
+print(json.dumps({"params": layers * 201e6 + 0.21e9, "tokens_per_second": 0.1}))
+sys.exit(layers == 16)
+"""
 GPU_TEST = "behave test\nbehave $(basename $0)\necho fine"
 BENCH = """behave kernels
 case "$*" in
@@ -343,12 +349,15 @@ def check_deps(scene, tap):
 
 
 def check_full_sizes(scene, tap):
-    """With the sizes that --quick does not take: the benchmarks by themselves, on the stand-in program."""
+    """With the sizes that --quick does not take: the benchmarks by themselves, on the stand-in program and PyTorch."""
+    (scene.folder / "torch").mkdir()
+    (scene.folder / "torch/torch.py").write_text(TORCH_PY)
     for case, wanted in (("resident", "llama-3.2-1b, resident: tokens a second"), ("largest", "GPT of 12.1 billion: tokens a second"),
                          ("budget", "gpt2-xl, model data 4 x device budget: step / limit"),
-                         ("streamed", "llama-3.1-8b of 26 layers, streamed: exit time")):
+                         ("streamed", "llama-3.1-8b of 26 layers, streamed: exit time"),
+                         ("peers", "1.82 billion: tokens a second over FSDP2's with CPU offload")):
         run = subprocess.run([sys.executable, ROOT / "tests/bench/gpu/train.py", scene.folder / "built/tidepool", case],
-                             env=scene.environment(""), capture_output=True, text=True, check=False)
+                             env={**scene.environment(""), "PYTHONPATH": str(scene.folder / "torch")}, capture_output=True, text=True, check=False)
         tap.ok(run.returncode == 0 and f'"{wanted}"' in run.stdout, f"{case}: in full", f"{run.stdout}\n{run.stderr}")
 
 
