@@ -24,6 +24,7 @@ from test_program import Tap
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import gpu_check  # noqa: E402
+import gpu_report  # noqa: E402
 CHECK = ROOT / "tools/gpu_check.sh"
 FILES_MAX, FILE_MAX_BYTES = 8, 16 << 20
 PARTS = ("environment", "probe", "build", "test", "resident", "kernels", "budget", "streamed", "largest", "peers", "sanitize")
@@ -359,6 +360,8 @@ def check_full_sizes(scene, tap):
         run = subprocess.run([sys.executable, ROOT / "tests/bench/gpu/train.py", scene.folder / "built/tidepool", case],
                              env={**scene.environment(""), "PYTHONPATH": str(scene.folder / "torch")}, capture_output=True, text=True, check=False)
         tap.ok(run.returncode == 0 and f'"{wanted}"' in run.stdout, f"{case}: in full", f"{run.stdout}\n{run.stderr}")
+        if case == "resident":
+            tap.ok(all(f'"{name}"' in run.stdout for name in gpu_report.EXPECTED), "figures that are expected are measured", run.stdout)
 
 
 def check_largest(scene, tap):
