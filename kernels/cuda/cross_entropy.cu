@@ -1,16 +1,16 @@
 /* Softmax cross entropy, the logits becoming their own gradient; and the losses' sum.
  *
- * A block takes a row, in tiles of IN_FLIGHT packs a thread. The first pass keeps, per thread, the largest logit so
- * far and the sum of exponentials relative to it, lowered when a larger one comes (once a tile: the tile's largest
- * is found first). The threads' sums are brought to the block's largest and joined in float64. The second pass
- * reads the row again, computes the exponentials again and writes the gradient in place: a row of 50257 bf16 logits
- * is 100 KB, and the two rows under way on each of an H200's 132 SMs are 26 MB of its 50 MB of second cache. So
- * memory sees each logit once on the way in and once on the way out, 4 bytes a bf16 element: 0.35 ms for 8192 rows
- * at 4.8 TB/s.
+ * A block takes a row, in tiles of TILE packs a thread. The first pass keeps, per thread, the largest logit so far and
+ * the sum of exponentials relative to it, lowered when a larger one comes (once a tile: the tile's largest is found
+ * first). Lanes and then warps are joined behind one barrier, the sums in float64. The second pass reads the row again,
+ * computes the exponentials again and writes the gradient in place: a row of 50257 bf16 logits is 100 KB, and the two
+ * rows under way on each of an H200's 132 SMs are 26 MB of its 50 MB of second cache. So memory sees each logit once on
+ * the way in and once on the way out, 4 bytes a bf16 element.
  *
- * At that rate an SM has about 24 instructions and 3 exponentials for an element, two of them ours. In 16 bits the
- * exponential is therefore the fast one (its error, 1e-5 at the worst, is far below the result's own rounding, 4e-3
- * for bf16); in fp32 it is expf.
+ * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take 16 and 2:
+ * the exponential is one instruction and a product (its error, 1e-5 at the worst, is far below the result's own
+ * rounding, 4e-3), elements are unpacked and rounded in pairs, and the packs that a row's end cuts, the padding and the
+ * target have code of their own. In fp32 the exponential is expf.
  *
  * A lane's largest begins at the lowest finite number, not at minus infinity: then what is absent, a logit of minus
  * infinity, is an exponential of 0 and never a difference of infinities. A NaN is passed over by the maximum and
@@ -23,117 +23,211 @@
 #include "kernels/cuda/reduce.h"
 
 #include <float.h>
+#include <type_traits>
 
-enum { THREADS = 512, WARPS = THREADS / WARP_LANES, IN_FLIGHT = 4 };
+enum { THREADS = 512, WARPS = THREADS / WARP_LANES, TILE = 4 };
 
+/* e^x. In 16 bits 2^(x log2 e) by the GPU's own instruction, which takes denormals as zeros. */
 template <typename T> static __device__ __forceinline__ float exponential(float x)
 {
-    return __expf(x);
+    const float log2_e = 1.44269504f;
+#if defined(__CUDA_ARCH__)
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * log2_e));
+    return power;
+#else
+    return exp2f(x * log2_e);
+#endif
 }
 template <> __device__ __forceinline__ float exponential<tide_cuda_fp32>(float x)
 {
     return expf(x);
 }
 
-/* The elements from `end` on replaced by `value`. */
-template <typename T>
-static __device__ __forceinline__ void fill_from(tide_cuda_vector<T> &pack, size_t begin, size_t end, float value)
+/* A pack's 16 bytes as fp32 numbers, and numbers as a pack. For bf16 the GPU takes a word, two elements, at a time.
+ * No NaN's payload is kept. */
+template <typename T> static __device__ __forceinline__ void values_of(const uint4 &words, float *values)
 {
-    if (begin + T::per_16_bytes <= end)
-        return;
+    tide_cuda_vector<T> pack;
+    memcpy(&pack, &words, sizeof pack);
     for (unsigned e = 0; e < T::per_16_bytes; e++)
-        if (begin + e >= end)
-            pack.element[e] = T::store(value);
+        values[e] = T::load(pack.element[e]);
 }
-
-/* First element of this thread's pack i of a tile. */
-template <typename T> static __device__ __forceinline__ size_t tile_element(size_t tile, unsigned i)
+template <typename T> static __device__ __forceinline__ tide_cuda_vector<T> pack_of(const float *values)
 {
-    return tile + ((size_t)i * THREADS + threadIdx.x) * T::per_16_bytes;
+    tide_cuda_vector<T> pack;
+    for (unsigned e = 0; e < T::per_16_bytes; e++)
+        pack.element[e] = T::store(values[e]);
+    return pack;
 }
-
-/* The largest of the logits that this thread sees, and the sum of e^(logit - largest) over them. */
-template <typename T, bool WHOLE>
-static __device__ __forceinline__ void scan_row(const typename T::stored *logits, size_t vocabulary,
-                                                size_t leading_dimension, float *largest, float *sum)
+#if defined(__CUDA_ARCH__)
+template <> __device__ __forceinline__ void values_of<tide_cuda_bf16>(const uint4 &words, float *values)
 {
-    for (size_t tile = 0; tile < vocabulary; tile += (size_t)IN_FLIGHT * THREADS * T::per_16_bytes) {
-        tide_cuda_vector<T> packs[IN_FLIGHT];
-        float above = *largest;
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT; i++)
-            packs[i] = pack_load<T, WHOLE>(logits, tile_element<T>(tile, i), leading_dimension);
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            fill_from<T>(packs[i], tile_element<T>(tile, i), vocabulary, -INFINITY);
-            for (unsigned e = 0; e < T::per_16_bytes; e++)
-                above = fmaxf(above, T::load(packs[i].element[e]));
-        }
-        float total = *sum * exponential<T>(*largest - above);
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT; i++)
-            for (unsigned e = 0; e < T::per_16_bytes; e++)
-                total += exponential<T>(T::load(packs[i].element[e]) - above);
-        *largest = above;
-        *sum = total;
+    const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
+    for (unsigned i = 0; i < 4; i++) {
+        values[2 * i] = __uint_as_float(pairs[i] << 16);
+        values[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
     }
 }
-
-/* logits = e^(logit - largest) x scale, less gradient_scale at the target; zeros in the padding. */
-template <typename T, bool WHOLE>
-static __device__ __forceinline__ void write_gradient(typename T::stored *logits, size_t vocabulary,
-                                                      size_t leading_dimension, size_t target, float largest,
-                                                      float scale, float gradient_scale)
+template <>
+__device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16> pack_of<tide_cuda_bf16>(const float *values)
 {
-    for (size_t tile = 0; tile < leading_dimension; tile += (size_t)IN_FLIGHT * THREADS * T::per_16_bytes) {
-        tide_cuda_vector<T> packs[IN_FLIGHT];
+    uint32_t words[4];
+    for (unsigned i = 0; i < 4; i++)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(values[2 * i + 1]), "f"(values[2 * i]));
+    tide_cuda_vector<tide_cuda_bf16> pack;
+    memcpy(&pack, words, sizeof words);
+    return pack;
+}
+#endif
+
+/* A row of logits. Of its packs before `whole`, which hold logits alone, a thread has each THREADS-th. */
+template <typename T, bool WHOLE> struct logit_row {
+    typename T::stored *logits;
+    unsigned whole, vocabulary, leading_dimension; /* elements */
+
+    /* The first element of this thread's pack `index`. */
+    __device__ __forceinline__ unsigned first(unsigned index) const
+    {
+        return (index * THREADS + threadIdx.x) * T::per_16_bytes;
+    }
+    /* visit(count, index) for this thread's packs [index, index + count) before `whole`, in order; count is a constant. */
+    template <typename Visit> __device__ __forceinline__ void each_tile(Visit visit) const
+    {
+        unsigned index = 0;
+        for (; first(index + TILE - 1) < whole; index += TILE)
+            visit(std::integral_constant<unsigned, TILE>(), index);
+        for (; first(index) < whole; index++)
+            visit(std::integral_constant<unsigned, 1>(), index);
+    }
+    __device__ __forceinline__ uint4 load(unsigned begin) const
+    {
+        if (WHOLE)
+            return *(const uint4 *)(logits + begin);
+        const tide_cuda_vector<T> pack = pack_load<T, WHOLE>(logits, begin, leading_dimension);
+        uint4 words;
+        memcpy(&words, &pack, sizeof words);
+        return words;
+    }
+
+    /* The largest of the logits that this thread sees, and the sum of e^(logit - largest) over them. */
+    __device__ __forceinline__ void scan(float *largest, float *sum) const
+    {
+        each_tile([&](auto count, unsigned index) {
+            constexpr unsigned COUNT = decltype(count)::value;
+            uint4 packs[COUNT];
 #pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT; i++)
-            packs[i] = pack_load<T, WHOLE>(logits, tile_element<T>(tile, i), leading_dimension);
+            for (unsigned i = 0; i < COUNT; i++)
+                packs[i] = load(first(index + i));
+            float values[T::per_16_bytes], above = *largest, total = 0.0f;
 #pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            const size_t begin = tile_element<T>(tile, i);
-            for (unsigned e = 0; e < T::per_16_bytes; e++) {
-                const float share = exponential<T>(T::load(packs[i].element[e]) - largest) * scale;
-                packs[i].element[e] = T::store(begin + e == target ? share - gradient_scale : share);
+            for (unsigned i = 0; i < COUNT; i++) {
+                values_of<T>(packs[i], values);
+                for (unsigned e = 0; e < T::per_16_bytes; e++)
+                    above = fmaxf(above, values[e]);
             }
-            fill_from<T>(packs[i], begin, vocabulary, 0.0f);
-            pack_store<T, WHOLE>(logits, begin, leading_dimension, packs[i]);
+#pragma unroll
+            for (unsigned i = 0; i < COUNT; i++) {
+                values_of<T>(packs[i], values);
+                for (unsigned e = 0; e < T::per_16_bytes; e++)
+                    total += exponential<T>(values[e] - above);
+            }
+            *sum = *sum * exponential<T>(*largest - above) + total;
+            *largest = above;
+        });
+        if (threadIdx.x > 0)
+            return;
+        for (unsigned i = whole; i < vocabulary; i++) { /* less than a pack */
+            const float value = T::load(logits[i]), above = fmaxf(*largest, value);
+            *sum = *sum * exponential<T>(*largest - above) + exponential<T>(value - above);
+            *largest = above;
         }
     }
-}
+
+    /* logits = e^(logit - largest) x scale, less gradient_scale at the target; zeros in the padding. */
+    __device__ __forceinline__ void write_gradient(unsigned target, float largest, float scale,
+                                                   float gradient_scale) const
+    {
+        const auto change = [&](unsigned begin, const uint4 &pack, auto is_cut) {
+            float values[T::per_16_bytes];
+            values_of<T>(pack, values);
+            for (unsigned e = 0; e < T::per_16_bytes; e++)
+                values[e] = exponential<T>(values[e] - largest) * scale;
+            for (unsigned e = 0; decltype(is_cut)::value && e < T::per_16_bytes; e++)
+                values[e] = begin + e < vocabulary ? values[e] : 0.0f;
+            if (target - begin < T::per_16_bytes) /* it wraps where the target is before the pack */
+                for (unsigned e = 0; e < T::per_16_bytes; e++)
+                    values[e] -= begin + e == target ? gradient_scale : 0.0f;
+            pack_store<T, WHOLE>(logits, begin, leading_dimension, pack_of<T>(values));
+        };
+        each_tile([&](auto count, unsigned index) {
+            constexpr unsigned COUNT = decltype(count)::value;
+            uint4 packs[COUNT];
+#pragma unroll
+            for (unsigned i = 0; i < COUNT; i++)
+                packs[i] = load(first(index + i));
+#pragma unroll
+            for (unsigned i = 0; i < COUNT; i++)
+                change(first(index + i), packs[i], std::false_type());
+        });
+        for (unsigned begin = whole + first(0); begin < leading_dimension; begin += THREADS * T::per_16_bytes)
+            change(begin, load(begin), std::true_type());
+    }
+};
 
 template <typename T, bool WHOLE>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
     cross_entropy_rows(typename T::stored *all_logits, const int32_t *__restrict__ targets, float *losses,
-                       size_t vocabulary, size_t leading_dimension, float gradient_scale, bool gradient)
+                       unsigned vocabulary, unsigned leading_dimension, float gradient_scale, bool gradient)
 {
     TIDE_CUDA_SHARED(float, largest_partial, WARPS);
     TIDE_CUDA_SHARED(double, sum_partial, WARPS);
-    typename T::stored *logits = all_logits + (size_t)blockIdx.x * leading_dimension;
-    const size_t target = (size_t)targets[blockIdx.x];
-    const float target_logit = T::load(logits[target]); /* before the second pass writes it */
+    const logit_row<T, WHOLE> row = {all_logits + blockIdx.x * (size_t)leading_dimension,
+                                     vocabulary / T::per_16_bytes * T::per_16_bytes, vocabulary,
+                                     leading_dimension};
+    const unsigned target = (unsigned)targets[blockIdx.x];
+    const float target_logit = T::load(row.logits[target]); /* before the second pass writes it */
     float mine = -FLT_MAX, my_sum = 0.0f;
-    scan_row<T, WHOLE>(logits, vocabulary, leading_dimension, &mine, &my_sum);
-    const float largest = lanes_largest(mine, largest_partial, THREADS);
-    const double sum = lanes_sum((double)(my_sum * exponential<T>(mine - largest)), sum_partial, THREADS);
+    row.scan(&mine, &my_sum);
+
+    /* Lanes are joined, then warps, by each warp for itself. */
+    const unsigned lane = threadIdx.x % WARP_LANES;
+    const float warps_largest = warp_largest(mine);
+    const double warps_sum = warp_sum((double)(my_sum * exponential<T>(mine - warps_largest)));
+    if (lane == 0) {
+        largest_partial[threadIdx.x / WARP_LANES] = warps_largest;
+        sum_partial[threadIdx.x / WARP_LANES] = warps_sum;
+    }
+    TIDE_CUDA_BARRIER();
+    float of_warp = -FLT_MAX;
+    double sum_of_warp = 0.0;
+    if (lane < WARPS) {
+        of_warp = largest_partial[lane];
+        sum_of_warp = sum_partial[lane];
+    }
+    const float largest = warp_largest(of_warp);
+    const double sum = warp_sum(sum_of_warp * (double)exponential<T>(of_warp - largest));
+
+    if (gradient)
+        row.write_gradient(target, largest, gradient_scale / (float)sum, gradient_scale);
     if (threadIdx.x == 0)
         losses[blockIdx.x] = (float)(log(sum) + (double)largest - (double)target_logit);
-    if (gradient)
-        write_gradient<T, WHOLE>(logits, vocabulary, leading_dimension, target, largest,
-                                 (float)((double)gradient_scale / sum), gradient_scale);
+}
+
+template <typename T, bool WHOLE>
+static tide_status cross_entropy_launch(void *stream, const tide_cross_entropy_args *args)
+{
+    return TIDE_CUDA_LAUNCH("cross_entropy", (cross_entropy_rows<T, WHOLE>), (unsigned)args->rows, THREADS,
+                            stream, (typename T::stored *)args->logits, args->targets, args->losses,
+                            (unsigned)args->vocabulary, (unsigned)args->leading_dimension,
+                            args->gradient_scale, args->gradient);
 }
 
 template <typename T> static tide_status cross_entropy(void *stream, const tide_cross_entropy_args *args)
 {
-    typename T::stored *logits = (typename T::stored *)args->logits;
-    if (pack_whole_rows<T>(logits, args->leading_dimension))
-        return TIDE_CUDA_LAUNCH("cross_entropy", (cross_entropy_rows<T, true>), (unsigned)args->rows, THREADS, stream,
-                                logits, args->targets, args->losses, args->vocabulary, args->leading_dimension,
-                                args->gradient_scale, args->gradient);
-    return TIDE_CUDA_LAUNCH("cross_entropy", (cross_entropy_rows<T, false>), (unsigned)args->rows, THREADS, stream,
-                            logits, args->targets, args->losses, args->vocabulary, args->leading_dimension,
-                            args->gradient_scale, args->gradient);
+    return pack_whole_rows<T>(args->logits, args->leading_dimension)
+               ? cross_entropy_launch<T, true>(stream, args)
+               : cross_entropy_launch<T, false>(stream, args);
 }
 
 tide_status tide_cuda_cross_entropy(void *stream, const void *arguments)
@@ -142,7 +236,7 @@ tide_status tide_cuda_cross_entropy(void *stream, const void *arguments)
     if (args->rows == 0)
         return TIDE_OK;
     assert(args->logits && args->targets && args->losses && args->vocabulary > 0);
-    assert(args->leading_dimension >= args->vocabulary);
+    assert(args->leading_dimension >= args->vocabulary && args->leading_dimension <= INT32_MAX);
     return TIDE_CUDA_BY_DTYPE(args->dtype, cross_entropy, stream, args);
 }
 

@@ -53,18 +53,4 @@ static __device__ __forceinline__ Number lanes_sum(Number value, Shared &partial
     return total;
 }
 
-/* The largest of the block's `lanes` threads, more than one warp. NaNs are passed over. */
-template <typename Shared>
-static __device__ __forceinline__ float lanes_largest(float value, Shared &partial, unsigned lanes)
-{
-    const float largest = warp_largest(value);
-    if (threadIdx.x % WARP_LANES == 0)
-        partial[threadIdx.x / WARP_LANES] = largest;
-    TIDE_CUDA_BARRIER();
-    float total = partial[0];
-    for (unsigned warp = 1; warp < lanes / WARP_LANES; warp++)
-        total = fmaxf(total, partial[warp]);
-    return total;
-}
-
 #endif
