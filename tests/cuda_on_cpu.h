@@ -338,6 +338,17 @@ template <typename T> using tide_cuda_shared = cuda_on_cpu_shared<T>;
     const cuda_on_cpu_shared<type> name(                                                                               \
         cuda_on_cpu_array_enter(&name##_place, #name, count, sizeof(type), CUDA_ON_CPU_SITE), 0)
 
+/* The array that the launch asked for. */
+size_t cuda_on_cpu_asked_bytes(void);
+#define TIDE_CUDA_SHARED_ASKED(type, name)                                                                             \
+    static __thread cuda_on_cpu_array *name##_place;                                                                   \
+    const cuda_on_cpu_shared<type> name(cuda_on_cpu_array_enter(&name##_place, #name,                                  \
+                                                                cuda_on_cpu_asked_bytes() / sizeof(type),              \
+                                                                sizeof(type), CUDA_ON_CPU_SITE),                       \
+                                        0)
+/* As an H100 has it. */
+template <typename Kernel> inline bool tide_cuda_may_ask(Kernel *, size_t bytes) { return bytes <= 226 << 10; }
+
 /* The elements that a vector access at `index` covers, each checked; and the alignment. Returns the address. */
 template <typename V, typename T>
 inline char *cuda_on_cpu_vector_use(cuda_on_cpu_shared<T> from, size_t index, cuda_on_cpu_access access)
@@ -370,6 +381,7 @@ template <typename V, typename T> inline void tide_cuda_shared_store(cuda_on_cpu
 struct cuda_on_cpu_launch {
     const char *label;
     dim3 grid, block;
+    size_t asked_bytes; /* of shared memory, beside 48 KB of arrays */
     void *stream;
     void (*thread)(const cuda_on_cpu_launch *launch); /* one CUDA thread, from beginning to end */
     void (*destroy)(cuda_on_cpu_launch *launch);
@@ -396,16 +408,18 @@ template <typename... P> struct cuda_on_cpu_call : cuda_on_cpu_launch {
 };
 
 template <typename... P, typename... A>
-tide_status cuda_on_cpu_begin(const char *label, void (*kernel)(P...), dim3 grid, dim3 block, void *stream,
-                              const A &...arguments)
+tide_status cuda_on_cpu_begin(const char *label, void (*kernel)(P...), dim3 grid, dim3 block, size_t asked_bytes,
+                              void *stream, const A &...arguments)
 {
     typedef cuda_on_cpu_call<P...> call;
-    const cuda_on_cpu_launch launch = {label, grid, block, stream, call::run_thread, call::destroy_call};
+    const cuda_on_cpu_launch launch = {label, grid, block, asked_bytes, stream, call::run_thread, call::destroy_call};
     return cuda_on_cpu_start(new call(launch, kernel, arguments...));
 }
 
 #define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                                      \
-    cuda_on_cpu_begin(label, TIDE_CUDA_UNPACK kernel, grid, block, (void *)(stream), __VA_ARGS__)
+    TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, 0, stream, __VA_ARGS__)
+#define TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, bytes, stream, ...)                                        \
+    cuda_on_cpu_begin(label, TIDE_CUDA_UNPACK kernel, grid, block, bytes, (void *)(stream), __VA_ARGS__)
 #define TIDE_CUDA_UNPACK(...) __VA_ARGS__
 
 #include "tests/cuda_on_cpu_words.h"

@@ -23,6 +23,11 @@ void cuda_on_cpu::arrays_free(machine *m)
     }
 }
 
+size_t cuda_on_cpu_asked_bytes(void)
+{
+    return this_machine->launch->asked_bytes;
+}
+
 cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char *name, size_t count, size_t element_bytes,
                                            cuda_on_cpu_site site)
 {
@@ -33,16 +38,23 @@ cuda_on_cpu_array *cuda_on_cpu_array_enter(cuda_on_cpu_array **place, const char
         return array;
     if (!array) {
         array = new cuda_on_cpu_array();
-        *array = {name, (char *)aligned_alloc(16, bytes), (cuda_on_cpu_uses *)calloc(count, sizeof(cuda_on_cpu_uses)),
-                  count, element_bytes, 0, m->arrays};
+        *array = {name, nullptr, nullptr, 0, element_bytes, 0, m->arrays};
         m->arrays = *place = array;
     }
-    assert(array->count == count);
+    if (array->count != count) { /* a new one, or the launch asked for another number of bytes */
+        free(array->data);
+        free(array->uses);
+        array->data = (char *)aligned_alloc(16, bytes);
+        array->uses = (cuda_on_cpu_uses *)calloc(count, sizeof(cuda_on_cpu_uses));
+        array->count = count;
+    }
+    const size_t most = SHARED_MAX_BYTES + cuda_on_cpu_asked_bytes();
     m->shared_bytes += bytes;
-    if (m->shared_bytes > SHARED_MAX_BYTES)
-        cuda_on_cpu_fail(site, "the block's shared arrays need %zu bytes with %s, a block has %d", m->shared_bytes, name,
-                         (int)SHARED_MAX_BYTES);
-    memset(array->data, 0xff, bytes);
+    if (m->shared_bytes > most)
+        cuda_on_cpu_fail(site, "the block's shared arrays need %zu bytes with %s, a block has %zu", m->shared_bytes, name,
+                         most);
+    if (bytes > 0)
+        memset(array->data, 0xff, bytes);
     array->block = m->blocks;
     return array;
 }

@@ -63,7 +63,8 @@ typedef struct norm_shape {
     size_t rows, width;
 } norm_shape;
 
-static const norm_shape norm_shapes[] = {{37, 1040}, {2, 1041}, {9, 8200}, {2, 16400}, {1100, 20}, {1030, 24}};
+static const norm_shape norm_shapes[] = {{37, 1040}, {2, 1041},  {9, 8200},
+                                         {2, 16400}, {1100, 20}, {1030, 24}};
 enum { NORM_SHAPES = sizeof norm_shapes / sizeof norm_shapes[0] };
 
 /* A layer norm forward and backward in float64, by the textbook. `x` becomes the normal. */
@@ -351,7 +352,8 @@ static double loss_truth(double *logits, size_t vocabulary, size_t leading_dimen
 
 static void check_cross_entropy(const tide_kernels *kernels, tide_dtype dtype)
 {
-    const loss_shape shapes[] = {{2, 50257, 50257}, {2, 50257, 50304}, {3, 16384, 16392}};
+    const loss_shape shapes[] = {
+        {2, 50257, 50257}, {2, 50257, 50304}, {3, 16384, 16392}, {1, 128256, 128256}};
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         const size_t rows = shapes[s].rows, vocabulary = shapes[s].vocabulary,
                      stride = shapes[s].leading_dimension;
@@ -380,6 +382,40 @@ static void a_vocabulary_of_several_tiles_has_its_loss_and_gradient(void **state
 {
     (void)state;
     for_each_configuration(check_cross_entropy);
+}
+
+/* Rows at multiples of 16 bytes may be kept in shared memory; a row a little wider than its vocabulary is not there, so it is
+ * read element by element. */
+static void check_held_rows(const tide_kernels *kernels, tide_dtype dtype)
+{
+    const size_t vocabularies[] = {50256, 128256};
+    for (size_t v = 0; v < 2; v++) {
+        const size_t vocabulary = vocabularies[v], wider = vocabulary + 1;
+        buffer logits = buffer_random(vocabulary, dtype, 8.0), losses = buffer_of(2, TIDE_DTYPE_FP32);
+        buffer loose = buffer_of(wider, dtype), target = buffer_bytes(sizeof(int32_t));
+        for (size_t i = 0; i < vocabulary; i++)
+            buffer_set(loose, i, buffer_get(logits, i));
+        *(int32_t *)target.data = (int32_t)vocabulary - 3;
+        tide_cross_entropy_args args = {logits.data, target.data, losses.data, 1,    vocabulary,
+                                        vocabulary,  0.25f,       true,        dtype};
+        run_kernel(kernels->cross_entropy, &args);
+        args.logits = loose.data;
+        args.losses = (float *)losses.data + 1;
+        args.leading_dimension = wider;
+        run_kernel(kernels->cross_entropy, &args);
+        assert_memory_equal(losses.data, args.losses, sizeof(float));
+        assert_memory_equal(logits.data, loose.data, vocabulary * tide_dtype_bytes(dtype));
+        buffer_free(logits);
+        buffer_free(losses);
+        buffer_free(loose);
+        buffer_free(target);
+    }
+}
+
+static void a_row_has_the_same_bits_at_any_address(void **state)
+{
+    (void)state;
+    for_each_configuration(check_held_rows);
 }
 
 /* ---- sums whose order is promised ---- */
@@ -432,6 +468,7 @@ int main(void)
         cmocka_unit_test(every_one_of_many_rows_is_turned),
         cmocka_unit_test(columns_of_thousands_of_rows_are_summed),
         cmocka_unit_test(a_vocabulary_of_several_tiles_has_its_loss_and_gradient),
+        cmocka_unit_test(a_row_has_the_same_bits_at_any_address),
         cmocka_unit_test(losses_of_several_tiles_are_summed_in_order),
         cmocka_unit_test(blocks_are_summed_in_1024_lanes),
     };

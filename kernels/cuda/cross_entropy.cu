@@ -2,12 +2,18 @@
  *
  * A block takes a row, in tiles of TILE packs a thread. The first pass keeps, per thread, the largest logit so far and
  * the sum of exponentials relative to it, lowered when a larger one comes (once a tile: the tile's largest is found
- * first). Lanes and then warps are joined behind one barrier, the sums in float64. The second pass reads the row again,
- * computes the exponentials again and writes the gradient in place: a row of 50257 bf16 logits is 100 KB, and the two
- * rows under way on each of an H200's 132 SMs are 26 MB of its 50 MB of second cache. So memory sees each logit once on
- * the way in and once on the way out, 4 bytes a bf16 element.
+ * first). Lanes and then warps are joined behind one barrier, the sums in float64. The second pass goes through the row
+ * again, computes the exponentials again and writes the gradient in place. So memory sees each logit once on the way in
+ * and once on the way out, 4 bytes a bf16 element, if the second pass finds the row nearby.
  *
- * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take 16 and 2:
+ * Hence the row is kept in shared memory where a GPU has enough of it: a thread's first HELD packs have places there,
+ * and their copies begin together when the block does, 112 KB under way for a block of 512 threads. That is a row of
+ * 57344 bf16 logits, two rows on each of a Hopper's SMs. A wider row has 1024 threads and an SM of its own: 114688
+ * logits are kept, and of 128256 the second pass reads a tenth again, 4 MB of all SMs, from the second cache. A GPU that
+ * does not give a block so much (an Ada has 99 KB) reads the row twice: 26 MB are under way on 132 SMs then, which its
+ * second cache must hold. The bits do not depend on it.
+ *
+ * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take 18 and 2:
  * the exponential is one instruction and a product (its error, 1e-5 at the worst, is far below the result's own
  * rounding, 4e-3), elements are unpacked and rounded in pairs, and the packs that a row's end cuts, the padding and the
  * target have code of their own. In fp32 the exponential is expf.
@@ -25,7 +31,12 @@
 #include <float.h>
 #include <type_traits>
 
-enum { THREADS = 512, WARPS = THREADS / WARP_LANES, TILE = 4 };
+enum {
+    THREADS_SHORT = 512,
+    THREADS_LONG = 1024, /* for a row that 512 threads do not hold */
+    TILE = 4,            /* packs */
+    HELD = 14, /* packs of a thread in shared memory: 112 KB for 512 threads, two blocks on a Hopper SM */
+};
 
 /* e^x. In 16 bits 2^(x log2 e) by the GPU's own instruction, which takes denormals as zeros. */
 template <typename T> static __device__ __forceinline__ float exponential(float x)
@@ -81,10 +92,40 @@ __device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16> pack_of<tide_cuda_bf
 }
 #endif
 
-/* A row of logits. Of its packs before `whole`, which hold logits alone, a thread has each THREADS-th. */
-template <typename T, bool WHOLE> struct logit_row {
+/* A thread's copies into shared memory that run beside its arithmetic: cp.async, commit and wait until at most PENDING of
+ * the groups committed are still on their way. */
+static __device__ __forceinline__ void copy_begin(tide_cuda_shared<uint4> to, unsigned index,
+                                                  const uint4 *from)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to + index)),
+        "l"(__cvta_generic_to_global(from))
+        : "memory");
+#else
+    to[index] = *from;
+#endif
+}
+static __device__ __forceinline__ void copy_commit(void)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int PENDING> static __device__ __forceinline__ void copy_wait(void)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+/* A row of logits. Of its packs before `whole`, which hold logits alone, a thread has each THREADS-th; the first `held`
+ * of them, HELD or none, stay in its places of shared memory. */
+template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     typename T::stored *logits;
     unsigned whole, vocabulary, leading_dimension; /* elements */
+    tide_cuda_shared<uint4> places;
+    unsigned held;
 
     /* The first element of this thread's pack `index`. */
     __device__ __forceinline__ unsigned first(unsigned index) const
@@ -99,6 +140,39 @@ template <typename T, bool WHOLE> struct logit_row {
             visit(std::integral_constant<unsigned, TILE>(), index);
         for (; first(index) < whole; index++)
             visit(std::integral_constant<unsigned, 1>(), index);
+    }
+    /* Groups of a tile each are on their way; the last is short. */
+    __device__ __forceinline__ void hold(void) const
+    {
+        if (held == 0)
+            return;
+#pragma unroll
+        for (unsigned i = 0; i < HELD; i++) {
+            if (first(i) < whole)
+                copy_begin(places, i * THREADS + threadIdx.x, (const uint4 *)(logits + first(i)));
+            if (i % TILE == TILE - 1 || i == HELD - 1)
+                copy_commit();
+        }
+    }
+    /* The packs of the tile of `index` have come. */
+    __device__ __forceinline__ void await(unsigned index) const
+    {
+        static_assert((HELD + TILE - 1) / TILE == 4, "groups");
+        if (index < TILE)
+            copy_wait<3>();
+        else if (index < 2 * TILE)
+            copy_wait<2>();
+        else if (index < 3 * TILE)
+            copy_wait<1>();
+        else
+            copy_wait<0>();
+    }
+    /* This thread's pack `index`. */
+    __device__ __forceinline__ uint4 pack(unsigned index) const
+    {
+        if (index < held)
+            return places[index * THREADS + threadIdx.x];
+        return load(first(index));
     }
     __device__ __forceinline__ uint4 load(unsigned begin) const
     {
@@ -116,9 +190,10 @@ template <typename T, bool WHOLE> struct logit_row {
         each_tile([&](auto count, unsigned index) {
             constexpr unsigned COUNT = decltype(count)::value;
             uint4 packs[COUNT];
+            await(index);
 #pragma unroll
             for (unsigned i = 0; i < COUNT; i++)
-                packs[i] = load(first(index + i));
+                packs[i] = pack(index + i);
             float values[T::per_16_bytes], above = *largest, total = 0.0f;
 #pragma unroll
             for (unsigned i = 0; i < COUNT; i++) {
@@ -165,7 +240,7 @@ template <typename T, bool WHOLE> struct logit_row {
             uint4 packs[COUNT];
 #pragma unroll
             for (unsigned i = 0; i < COUNT; i++)
-                packs[i] = load(first(index + i));
+                packs[i] = pack(index + i);
 #pragma unroll
             for (unsigned i = 0; i < COUNT; i++)
                 change(first(index + i), packs[i], std::false_type());
@@ -175,19 +250,26 @@ template <typename T, bool WHOLE> struct logit_row {
     }
 };
 
-template <typename T, bool WHOLE>
-static __global__ void __launch_bounds__(THREADS, 2)
+template <typename T, bool WHOLE, unsigned THREADS>
+static __global__ void __launch_bounds__(THREADS, THREADS_LONG / THREADS)
     cross_entropy_rows(typename T::stored *all_logits, const int32_t *__restrict__ targets, float *losses,
-                       unsigned vocabulary, unsigned leading_dimension, float gradient_scale, bool gradient)
+                       unsigned vocabulary, unsigned leading_dimension, float gradient_scale, bool gradient,
+                       unsigned held)
 {
+    constexpr unsigned WARPS = THREADS / WARP_LANES;
     TIDE_CUDA_SHARED(float, largest_partial, WARPS);
     TIDE_CUDA_SHARED(double, sum_partial, WARPS);
-    const logit_row<T, WHOLE> row = {all_logits + blockIdx.x * (size_t)leading_dimension,
-                                     vocabulary / T::per_16_bytes * T::per_16_bytes, vocabulary,
-                                     leading_dimension};
+    TIDE_CUDA_SHARED_ASKED(uint4, places);
+    const logit_row<T, WHOLE, THREADS> row = {all_logits + blockIdx.x * (size_t)leading_dimension,
+                                              vocabulary / T::per_16_bytes * T::per_16_bytes,
+                                              vocabulary,
+                                              leading_dimension,
+                                              places,
+                                              held};
     const unsigned target = (unsigned)targets[blockIdx.x];
     const float target_logit = T::load(row.logits[target]); /* before the second pass writes it */
     float mine = -FLT_MAX, my_sum = 0.0f;
+    row.hold();
     row.scan(&mine, &my_sum);
 
     /* Lanes are joined, then warps, by each warp for itself. */
@@ -214,20 +296,26 @@ static __global__ void __launch_bounds__(THREADS, 2)
         losses[blockIdx.x] = (float)(log(sum) + (double)largest - (double)target_logit);
 }
 
-template <typename T, bool WHOLE>
+template <typename T, bool WHOLE, unsigned THREADS>
 static tide_status cross_entropy_launch(void *stream, const tide_cross_entropy_args *args)
 {
-    return TIDE_CUDA_LAUNCH("cross_entropy", (cross_entropy_rows<T, WHOLE>), (unsigned)args->rows, THREADS,
-                            stream, (typename T::stored *)args->logits, args->targets, args->losses,
-                            (unsigned)args->vocabulary, (unsigned)args->leading_dimension,
-                            args->gradient_scale, args->gradient);
+    const size_t bytes = HELD * THREADS * sizeof(uint4);
+    const bool holds = WHOLE && tide_cuda_may_ask(cross_entropy_rows<T, WHOLE, THREADS>, bytes);
+    return TIDE_CUDA_LAUNCH_ASKING("cross_entropy", (cross_entropy_rows<T, WHOLE, THREADS>),
+                                   (unsigned)args->rows, THREADS, holds ? bytes : 0, stream,
+                                   (typename T::stored *)args->logits, args->targets, args->losses,
+                                   (unsigned)args->vocabulary, (unsigned)args->leading_dimension,
+                                   args->gradient_scale, args->gradient, holds ? HELD : 0);
 }
 
 template <typename T> static tide_status cross_entropy(void *stream, const tide_cross_entropy_args *args)
 {
-    return pack_whole_rows<T>(args->logits, args->leading_dimension)
-               ? cross_entropy_launch<T, true>(stream, args)
-               : cross_entropy_launch<T, false>(stream, args);
+    const bool whole = pack_whole_rows<T>(args->logits, args->leading_dimension);
+    if (args->vocabulary <= (size_t)HELD * THREADS_SHORT * T::per_16_bytes)
+        return whole ? cross_entropy_launch<T, true, THREADS_SHORT>(stream, args)
+                     : cross_entropy_launch<T, false, THREADS_SHORT>(stream, args);
+    return whole ? cross_entropy_launch<T, true, THREADS_LONG>(stream, args)
+                 : cross_entropy_launch<T, false, THREADS_LONG>(stream, args);
 }
 
 tide_status tide_cuda_cross_entropy(void *stream, const void *arguments)

@@ -10,6 +10,12 @@
  *                                         checked against its length on the CPU, and poisoned when a block begins
  *   TIDE_CUDA_BARRIER()                   instead of __syncthreads()
  *
+ * A block has 48 KB of such arrays. More, one array, is asked for at the launch:
+ *
+ *   tide_cuda_may_ask(kernel<T>, bytes)   does this GPU give a block of the kernel so much beside its arrays?
+ *   TIDE_CUDA_LAUNCH_ASKING("gelu", (gelu_kernel<T>), grid, block, bytes, stream, arguments...)
+ *   TIDE_CUDA_SHARED_ASKED(uint4, held);  that array; every kernel of a file gives it the same name and type
+ *
  * A pointer into shared memory, say a device function's parameter, is a tide_cuda_shared<float>: on the CPU it stays
  * checked. 16 bytes (or 4, or 8) of it at once are tide_cuda_shared_load<uint4>(sums, i) and
  * tide_cuda_shared_store(sums, i, value), where i counts elements of the array and the address is a multiple of the
@@ -33,10 +39,25 @@
 
 #define TIDE_CUDA_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define TIDE_CUDA_BARRIER()                 __syncthreads()
+#define TIDE_CUDA_SHARED_ASKED(type, name)  extern __shared__ __align__(16) type name[]
 #define TIDE_CUDA_LAUNCH(label, kernel, grid, block, stream, ...)                                            \
-    (TIDE_CUDA_UNPACK kernel<<<grid, block, 0, (cudaStream_t)(stream)>>>(__VA_ARGS__),                       \
+    TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, 0, stream, __VA_ARGS__)
+#define TIDE_CUDA_LAUNCH_ASKING(label, kernel, grid, block, bytes, stream, ...)                              \
+    (TIDE_CUDA_UNPACK kernel<<<grid, block, bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__),                   \
      tide_cuda_launched(label, (int)cudaGetLastError()))
 #define TIDE_CUDA_UNPACK(...) __VA_ARGS__
+
+template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, size_t bytes)
+{
+    const size_t arrays_bytes = 1024; /* at the most, beside it */
+    int device = 0, most = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+           bytes + arrays_bytes <= (size_t)most &&
+           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
+           cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared) == cudaSuccess;
+}
 
 template <typename E> using tide_cuda_shared = E *;
 
