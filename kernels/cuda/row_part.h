@@ -129,7 +129,9 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
     const typename T::stored *row;
     unsigned width;
     unsigned lane, lanes;
-    tide_cuda_vector<T> held[PACKS];
+    /* The held packs. As elements, nvcc would take each apart where it is loaded, and the loads would wait for one
+     * another. */
+    uint4 words[PACKS];
 
     /* `columns` is 0 past the last row: for a lane that only comes to the barriers. */
     __device__ __forceinline__ void hold(const typename T::stored *from, size_t columns, unsigned of_lanes)
@@ -139,8 +141,22 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
         lanes = of_lanes;
         lane = threadIdx.x % of_lanes;
 #pragma unroll
-        for (unsigned k = 0; k < PACKS; k++)
-            held[k] = pack_load<T, WHOLE>(row, first(k), width);
+        for (unsigned k = 0; k < PACKS; k++) {
+            words[k] = {};
+            if (WHOLE) {
+                if (first(k) < width)
+                    words[k] = *(const uint4 *)(row + first(k));
+            } else {
+                const tide_cuda_vector<T> pack = pack_load<T, WHOLE>(row, first(k), width);
+                memcpy(&words[k], &pack, sizeof pack);
+            }
+        }
+    }
+    __device__ __forceinline__ tide_cuda_vector<T> held(unsigned k) const
+    {
+        tide_cuda_vector<T> pack;
+        memcpy(&pack, &words[k], sizeof pack);
+        return pack;
     }
     /* The first element of this lane's pack k. */
     __device__ __forceinline__ unsigned first(unsigned k) const
@@ -153,17 +169,18 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
 #pragma unroll
         for (unsigned k = 0; k < PACKS; k++)
             if (first(k) < width)
-                visit(first(k), held[k]);
+                visit(first(k), held(k));
         for (unsigned k = PACKS; !WHOLE && first(k) < width; k++)
             visit(first(k), pack_load<T, WHOLE>(row, first(k), width));
     }
     /* The same with the packs of a second row of the same shape. */
-    template <typename Visit> __device__ __forceinline__ void each_with(const row_part &other, Visit visit) const
+    template <typename Visit>
+    __device__ __forceinline__ void each_with(const row_part &other, Visit visit) const
     {
 #pragma unroll
         for (unsigned k = 0; k < PACKS; k++)
             if (first(k) < width)
-                visit(first(k), held[k], other.held[k]);
+                visit(first(k), held(k), other.held(k));
         for (unsigned k = PACKS; !WHOLE && first(k) < width; k++)
             visit(first(k), pack_load<T, WHOLE>(row, first(k), width),
                   pack_load<T, WHOLE>(other.row, first(k), width));
@@ -176,7 +193,7 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
 #pragma unroll
         for (unsigned k = 0; k < PACKS; k++)
             if (first(k) < width)
-                visit(first(k), held[k], other.held[k], sums.held[k]);
+                visit(first(k), held(k), other.held(k), sums.held[k]);
         for (unsigned k = PACKS; !WHOLE && first(k) < width; k++) {
             float row_alone[T::per_16_bytes] = {};
             visit(first(k), pack_load<T, WHOLE>(row, first(k), width),
