@@ -55,43 +55,6 @@ template <> __device__ __forceinline__ float exponential<tide_cuda_fp32>(float x
     return expf(x);
 }
 
-/* A pack's 16 bytes as fp32 numbers, and numbers as a pack. For bf16 the GPU takes a word, two elements, at a time.
- * No NaN's payload is kept. */
-template <typename T> static __device__ __forceinline__ void values_of(const uint4 &words, float *values)
-{
-    tide_cuda_vector<T> pack;
-    memcpy(&pack, &words, sizeof pack);
-    for (unsigned e = 0; e < T::per_16_bytes; e++)
-        values[e] = T::load(pack.element[e]);
-}
-template <typename T> static __device__ __forceinline__ tide_cuda_vector<T> pack_of(const float *values)
-{
-    tide_cuda_vector<T> pack;
-    for (unsigned e = 0; e < T::per_16_bytes; e++)
-        pack.element[e] = T::store(values[e]);
-    return pack;
-}
-#if defined(__CUDA_ARCH__)
-template <> __device__ __forceinline__ void values_of<tide_cuda_bf16>(const uint4 &words, float *values)
-{
-    const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
-    for (unsigned i = 0; i < 4; i++) {
-        values[2 * i] = __uint_as_float(pairs[i] << 16);
-        values[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
-    }
-}
-template <>
-__device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16> pack_of<tide_cuda_bf16>(const float *values)
-{
-    uint32_t words[4];
-    for (unsigned i = 0; i < 4; i++)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(values[2 * i + 1]), "f"(values[2 * i]));
-    tide_cuda_vector<tide_cuda_bf16> pack;
-    memcpy(&pack, words, sizeof words);
-    return pack;
-}
-#endif
-
 /* A thread's copies into shared memory that run beside its arithmetic: cp.async, commit and wait until at most PENDING of
  * the groups committed are still on their way. */
 static __device__ __forceinline__ void copy_begin(tide_cuda_shared<uint4> to, unsigned index,
@@ -176,12 +139,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     }
     __device__ __forceinline__ uint4 load(unsigned begin) const
     {
-        if (WHOLE)
-            return *(const uint4 *)(logits + begin);
-        const tide_cuda_vector<T> pack = pack_load<T, WHOLE>(logits, begin, leading_dimension);
-        uint4 words;
-        memcpy(&words, &pack, sizeof words);
-        return words;
+        return WHOLE ? *(const uint4 *)(logits + begin) : pack_words<T, WHOLE>(logits, begin, leading_dimension);
     }
 
     /* The largest of the logits that this thread sees, and the sum of e^(logit - largest) over them. */
@@ -197,13 +155,13 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
             float values[T::per_16_bytes], above = *largest, total = 0.0f;
 #pragma unroll
             for (unsigned i = 0; i < COUNT; i++) {
-                values_of<T>(packs[i], values);
+                pack_values<T>(packs[i], values);
                 for (unsigned e = 0; e < T::per_16_bytes; e++)
                     above = fmaxf(above, values[e]);
             }
 #pragma unroll
             for (unsigned i = 0; i < COUNT; i++) {
-                values_of<T>(packs[i], values);
+                pack_values<T>(packs[i], values);
                 for (unsigned e = 0; e < T::per_16_bytes; e++)
                     total += exponential<T>(values[e] - above);
             }
@@ -225,7 +183,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     {
         const auto change = [&](unsigned begin, const uint4 &pack, auto is_cut) {
             float values[T::per_16_bytes];
-            values_of<T>(pack, values);
+            pack_values<T>(pack, values);
             for (unsigned e = 0; e < T::per_16_bytes; e++)
                 values[e] = exponential<T>(values[e] - largest) * scale;
             for (unsigned e = 0; decltype(is_cut)::value && e < T::per_16_bytes; e++)
@@ -233,7 +191,7 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
             if (target - begin < T::per_16_bytes) /* it wraps where the target is before the pack */
                 for (unsigned e = 0; e < T::per_16_bytes; e++)
                     values[e] -= begin + e == target ? gradient_scale : 0.0f;
-            pack_store<T, WHOLE>(logits, begin, leading_dimension, pack_of<T>(values));
+            pack_store<T, WHOLE>(logits, begin, leading_dimension, pack_of_values<T>(values));
         };
         each_tile([&](auto count, unsigned index) {
             constexpr unsigned COUNT = decltype(count)::value;

@@ -31,16 +31,20 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     x.hold(in + row * width, row < rows ? width : 0, lanes);
 
     float sum = 0.0f;
-    x.each([&](size_t, const tide_cuda_vector<T> &pack) {
+    x.each([&](unsigned, const uint4 &words) {
+        float values[T::per_16_bytes];
+        pack_values<T>(words, values);
         for (unsigned e = 0; e < T::per_16_bytes; e++)
-            sum += T::load(pack.element[e]);
+            sum += values[e];
     });
     const float mean = lanes_sum(sum, sum_partial, lanes) / (float)width;
 
     float squares = 0.0f;
-    x.each([&](size_t begin, const tide_cuda_vector<T> &pack) {
+    x.each([&](unsigned begin, const uint4 &words) {
+        float values[T::per_16_bytes];
+        pack_values<T>(words, values);
         for (unsigned e = 0; e < T::per_16_bytes; e++) {
-            const float deviation = T::load(pack.element[e]) - mean;
+            const float deviation = values[e] - mean;
             if (WHOLE || begin + e < width)
                 squares = fmaf(deviation, deviation, squares);
         }
@@ -48,14 +52,14 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     const float variance = lanes_sum(squares, square_partial, lanes) / (float)width;
     const float rstd = 1.0f / sqrtf(variance + epsilon);
 
-    x.each([&](size_t begin, const tide_cuda_vector<T> &pack) {
-        const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, width);
-        const tide_cuda_vector<T> b = pack_load<T, WHOLE>(bias, begin, width);
-        tide_cuda_vector<T> result;
+    x.each([&](unsigned begin, const uint4 &words) {
+        float values[T::per_16_bytes], w[T::per_16_bytes], b[T::per_16_bytes];
+        pack_values<T>(words, values);
+        pack_values<T>(pack_words<T, WHOLE>(weight, begin, x.width), w);
+        pack_values<T>(pack_words<T, WHOLE>(bias, begin, x.width), b);
         for (unsigned e = 0; e < T::per_16_bytes; e++)
-            result.element[e] = T::store(
-                fmaf((T::load(pack.element[e]) - mean) * rstd, T::load(w.element[e]), T::load(b.element[e])));
-        pack_store<T, WHOLE>(out + row * width, begin, width, result);
+            values[e] = fmaf((values[e] - mean) * rstd, w[e], b[e]);
+        pack_store<T, WHOLE>(out + row * width, begin, x.width, pack_of_values<T>(values));
     });
     if (means && x.lane == 0 && row < rows) {
         means[row] = mean;

@@ -66,6 +66,58 @@ static __device__ __forceinline__ void pack_store(typename T::stored *row, size_
     }
 }
 
+/* What pack_load loads, as four words. */
+template <typename T, bool WHOLE>
+static __device__ __forceinline__ uint4 pack_words(const typename T::stored *row, size_t begin, size_t end)
+{
+    uint4 words = {};
+    if (WHOLE) {
+        if (begin < end)
+            words = *(const uint4 *)(row + begin);
+    } else {
+        const tide_cuda_vector<T> pack = pack_load<T, WHOLE>(row, begin, end);
+        memcpy(&words, &pack, sizeof words);
+    }
+    return words;
+}
+
+/* A pack's 16 bytes as fp32 numbers, and numbers as a pack. For bf16 the GPU takes a word, two elements, at a time.
+ * No NaN's payload is kept. */
+template <typename T> static __device__ __forceinline__ void pack_values(const uint4 &words, float *values)
+{
+    tide_cuda_vector<T> pack;
+    memcpy(&pack, &words, sizeof pack);
+    for (unsigned e = 0; e < T::per_16_bytes; e++)
+        values[e] = T::load(pack.element[e]);
+}
+template <typename T> static __device__ __forceinline__ tide_cuda_vector<T> pack_of_values(const float *values)
+{
+    tide_cuda_vector<T> pack;
+    for (unsigned e = 0; e < T::per_16_bytes; e++)
+        pack.element[e] = T::store(values[e]);
+    return pack;
+}
+#if defined(__CUDA_ARCH__)
+template <> __device__ __forceinline__ void pack_values<tide_cuda_bf16>(const uint4 &words, float *values)
+{
+    const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
+    for (unsigned i = 0; i < 4; i++) {
+        values[2 * i] = __uint_as_float(pairs[i] << 16);
+        values[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
+    }
+}
+template <>
+__device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16> pack_of_values<tide_cuda_bf16>(const float *values)
+{
+    uint32_t words[4];
+    for (unsigned i = 0; i < 4; i++)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(values[2 * i + 1]), "f"(values[2 * i]));
+    tide_cuda_vector<tide_cuda_bf16> pack;
+    memcpy(&pack, words, sizeof words);
+    return pack;
+}
+#endif
+
 /* sums[e] += each element of the pack. */
 template <typename T> static __device__ __forceinline__ void pack_add(float *sums, const tide_cuda_vector<T> &pack)
 {

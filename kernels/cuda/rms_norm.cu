@@ -54,21 +54,22 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
     x.hold(in + head_begin(from, head), head < count ? from.width : 0, lanes);
 
     float squares = 0.0f;
-    x.each([&](size_t, const tide_cuda_vector<T> &pack) {
-        for (unsigned e = 0; e < T::per_16_bytes; e++) {
-            const float value = T::load(pack.element[e]);
-            squares = fmaf(value, value, squares);
-        }
+    x.each([&](unsigned, const uint4 &words) {
+        float values[T::per_16_bytes];
+        pack_values<T>(words, values);
+        for (unsigned e = 0; e < T::per_16_bytes; e++)
+            squares = fmaf(values[e], values[e], squares);
     });
     const float rstd = 1.0f / sqrtf(head_sum(squares, partial, lanes) / (float)from.width + epsilon);
 
     typename T::stored *const result_row = out + head_begin(to, head);
-    x.each([&](size_t begin, const tide_cuda_vector<T> &pack) {
-        const tide_cuda_vector<T> w = pack_load<T, WHOLE>(weight, begin, from.width);
-        tide_cuda_vector<T> result;
+    x.each([&](unsigned begin, const uint4 &words) {
+        float values[T::per_16_bytes], w[T::per_16_bytes];
+        pack_values<T>(words, values);
+        pack_values<T>(pack_words<T, WHOLE>(weight, begin, x.width), w);
         for (unsigned e = 0; e < T::per_16_bytes; e++)
-            result.element[e] = T::store(T::load(pack.element[e]) * rstd * T::load(w.element[e]));
-        pack_store<T, WHOLE>(result_row, begin, from.width, result);
+            values[e] = values[e] * rstd * w[e];
+        pack_store<T, WHOLE>(result_row, begin, x.width, pack_of_values<T>(values));
     });
     if (rstds && x.lane == 0 && head < count)
         rstds[head] = rstd;

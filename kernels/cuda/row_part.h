@@ -141,16 +141,8 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
         lanes = of_lanes;
         lane = threadIdx.x % of_lanes;
 #pragma unroll
-        for (unsigned k = 0; k < PACKS; k++) {
-            words[k] = {};
-            if (WHOLE) {
-                if (first(k) < width)
-                    words[k] = *(const uint4 *)(row + first(k));
-            } else {
-                const tide_cuda_vector<T> pack = pack_load<T, WHOLE>(row, first(k), width);
-                memcpy(&words[k], &pack, sizeof pack);
-            }
-        }
+        for (unsigned k = 0; k < PACKS; k++)
+            words[k] = pack_words<T, WHOLE>(row, first(k), width);
     }
     __device__ __forceinline__ tide_cuda_vector<T> held(unsigned k) const
     {
@@ -163,17 +155,17 @@ template <typename T, bool WHOLE, unsigned PACKS = HELD> struct row_part {
     {
         return (lane + k * lanes) * T::per_16_bytes;
     }
-    /* visit(first element, pack k) for each of this lane's packs, in order. */
+    /* visit(first element, the words of pack k) for each of this lane's packs, in order. */
     template <typename Visit> __device__ __forceinline__ void each(Visit visit) const
     {
 #pragma unroll
         for (unsigned k = 0; k < PACKS; k++)
             if (first(k) < width)
-                visit(first(k), held(k));
+                visit(first(k), words[k]);
         for (unsigned k = PACKS; !WHOLE && first(k) < width; k++)
-            visit(first(k), pack_load<T, WHOLE>(row, first(k), width));
+            visit(first(k), pack_words<T, WHOLE>(row, first(k), width));
     }
-    /* The same with the packs of a second row of the same shape. */
+    /* The same as packs, with those of a second row of the same shape. */
     template <typename Visit>
     __device__ __forceinline__ void each_with(const row_part &other, Visit visit) const
     {
