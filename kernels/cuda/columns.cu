@@ -9,7 +9,7 @@
 enum { IN_FLIGHT = 8 };
 
 template <typename T, bool WHOLE>
-static __global__ void __launch_bounds__(COLUMNS_THREADS)
+static __global__ void __launch_bounds__(COLUMNS_THREADS, 2)
     bias_columns(const typename T::stored *__restrict__ dout, float *dbias, size_t rows, size_t width)
 {
     TIDE_CUDA_SHARED(float, partials, COLUMNS_PARTIALS);
@@ -17,11 +17,11 @@ static __global__ void __launch_bounds__(COLUMNS_THREADS)
     const size_t begin = columns_begin<T>();
     float sums[T::per_16_bytes] = {};
     for (size_t first = columns_row_lane(); first < rows; first += IN_FLIGHT * COLUMNS_ROW_LANES) {
-        tide_cuda_vector<T> packs[IN_FLIGHT];
+        uint4 packs[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
             const size_t row = first + i * COLUMNS_ROW_LANES;
-            packs[i] = pack_load<T, WHOLE>(dout + row * width, begin, row < rows ? width : 0);
+            packs[i] = pack_words<T, WHOLE>(dout + row * width, begin, row < rows ? width : 0);
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++)

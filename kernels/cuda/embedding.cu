@@ -107,11 +107,11 @@ static __global__ void __launch_bounds__(POSITION_THREADS)
         return;
     float sums[T::per_16_bytes] = {};
     for (size_t first = position; first < rows; first += IN_FLIGHT * sequence_length) {
-        tide_cuda_vector<T> packs[IN_FLIGHT];
+        uint4 packs[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
             const size_t row = first + i * sequence_length;
-            packs[i] = pack_load<T, WHOLE>(dout + row * width, begin, row < rows ? width : 0);
+            packs[i] = pack_words<T, WHOLE>(dout + row * width, begin, row < rows ? width : 0);
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++)
@@ -193,13 +193,13 @@ static __device__ __forceinline__ void add_found(float *sums, const typename T::
                                                  Rows &list_rows)
 {
     while (found != 0) {
-        tide_cuda_vector<T> packs[IN_FLIGHT];
+        uint4 packs[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
             size_t row = 0;
             if (found != 0)
                 row = list_rows[from + (unsigned)__ffs((int)found) - 1u];
-            packs[i] = pack_load<T, WHOLE>(dout + row * width, begin, found != 0 ? width : 0);
+            packs[i] = pack_words<T, WHOLE>(dout + row * width, begin, found != 0 ? width : 0);
             found &= found - 1u;
         }
 #pragma unroll

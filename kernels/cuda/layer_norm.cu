@@ -135,7 +135,10 @@ static __global__ void __launch_bounds__(ROW_LANES_MAX)
                       });
         dy.each_summed(dy, bias_sums,
                        [&](size_t, const tide_cuda_vector<T> &gradients, const tide_cuda_vector<T> &,
-                           float *columns) { pack_add<T>(columns, gradients); });
+                           float *columns) {
+                           for (unsigned e = 0; e < T::per_16_bytes; e++)
+                               columns[e] += T::load(gradients.element[e]);
+                       });
         const float g_mean = lanes_sum(sum, sum_partial, lanes) / (float)width;
         const float product_mean = lanes_sum(products, product_partial, lanes) / (float)width;
         if (!din)

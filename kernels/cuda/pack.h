@@ -119,10 +119,12 @@ __device__ __forceinline__ tide_cuda_vector<tide_cuda_bf16> pack_of_values<tide_
 #endif
 
 /* sums[e] += each element of the pack. */
-template <typename T> static __device__ __forceinline__ void pack_add(float *sums, const tide_cuda_vector<T> &pack)
+template <typename T> static __device__ __forceinline__ void pack_add(float *sums, const uint4 &words)
 {
+    float values[T::per_16_bytes];
+    pack_values<T>(words, values);
     for (unsigned e = 0; e < T::per_16_bytes; e++)
-        sums[e] += T::load(pack.element[e]);
+        sums[e] += values[e];
 }
 
 /* row[begin + e] += sums[e] for the fp32 numbers that stand where one pack of T does: one or two packs of fp32. */
