@@ -9,7 +9,7 @@
 enum { IN_FLIGHT = 8 };
 
 template <typename T, bool WHOLE>
-static __global__ void __launch_bounds__(COLUMNS_THREADS, 2)
+static __global__ void __launch_bounds__(COLUMNS_THREADS, WHOLE ? 2 : 1)
     bias_columns(const typename T::stored *__restrict__ dout, float *dbias, size_t rows, size_t width)
 {
     TIDE_CUDA_SHARED(float, partials, COLUMNS_PARTIALS);

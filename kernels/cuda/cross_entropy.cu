@@ -1,29 +1,31 @@
 /* Softmax cross entropy, the logits becoming their own gradient; and the losses' sum.
  *
- * A block takes a row, in tiles of TILE packs a thread. The first pass keeps, per thread, the largest logit so far and
- * the sum of exponentials relative to it, lowered when a larger one comes (once a tile: the tile's largest is found
- * first). Lanes and then warps are joined behind one barrier, the sums in float64. The second pass goes through the row
- * again, computes the exponentials again and writes the gradient in place. So memory sees each logit once on the way in
- * and once on the way out, 4 bytes a bf16 element, if the second pass finds the row nearby.
+ * A block takes a row, in tiles of TILE packs a thread. The first pass keeps, per thread, the largest logit
+ * so far and the sum of exponentials relative to it, lowered when a larger one comes (once a tile: the tile's
+ * largest is found first). Lanes and then warps are joined behind one barrier, the sums in float64. The
+ * second pass goes through the row again, computes the exponentials again and writes the gradient in place.
+ * So memory sees each logit once on the way in and once on the way out, 4 bytes a bf16 element, if the second
+ * pass finds the row nearby.
  *
- * Hence the row is kept in shared memory where a GPU has enough of it: a thread's first HELD packs have places there,
- * and their copies begin together when the block does, 112 KB under way for a block of 512 threads. That is a row of
- * 57344 bf16 logits, two rows on each of a Hopper's SMs. A wider row has 1024 threads and an SM of its own: 114688
- * logits are kept, and of 128256 the second pass reads a tenth again, 4 MB of all SMs, from the second cache. A GPU that
- * does not give a block so much (an Ada has 99 KB) reads the row twice: 26 MB are under way on 132 SMs then, which its
- * second cache must hold. The bits do not depend on it.
+ * Hence the row is kept in shared memory where a GPU has enough of it: a thread's first HELD packs have
+ * places there, and their copies begin together when the block does, 112 KB under way for a block of 512
+ * threads. That is a row of 57344 bf16 logits, two rows on each of a Hopper's SMs. A wider row has 1024
+ * threads and an SM of its own: 114688 logits are kept, and of 128256 the second pass reads a tenth again, 4
+ * MB of all SMs, from the second cache. A GPU that does not give a block so much (an Ada has 99 KB) reads the
+ * row twice: 26 MB are under way on 132 SMs then, which its second cache must hold. The bits do not depend on
+ * it.
  *
- * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take 18 and 2:
- * the exponential is one instruction and a product (its error, 1e-5 at the worst, is far below the result's own
- * rounding, 4e-3), elements are unpacked and rounded in pairs, and the packs that a row's end cuts, the padding and the
- * target have code of their own. In fp32 the exponential is expf.
+ * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take
+ * 18 and 2: the exponential is one instruction and a product (its error, 1e-5 at the worst, is far below the
+ * result's own rounding, 4e-3), elements are unpacked and rounded in pairs, and the packs that a row's end
+ * cuts, the padding and the target have code of their own. In fp32 the exponential is expf.
  *
- * A lane's largest begins at the lowest finite number, not at minus infinity: then what is absent, a logit of minus
- * infinity, is an exponential of 0 and never a difference of infinities. A NaN is passed over by the maximum and
- * makes the sum NaN, as plus infinity does.
+ * A lane's largest begins at the lowest finite number, not at minus infinity: then what is absent, a logit of
+ * minus infinity, is an exponential of 0 and never a difference of infinities. A NaN is passed over by the
+ * maximum and makes the sum NaN, as plus infinity does.
  *
- * Rows that do not begin at multiples of 16 bytes (a leading dimension that is none) are read and written element by
- * element, in the same order.
+ * Rows that do not begin at multiples of 16 bytes (a leading dimension that is none) are read and written
+ * element by element, in the same order.
  */
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/reduce.h"
@@ -55,8 +57,8 @@ template <> __device__ __forceinline__ float exponential<tide_cuda_fp32>(float x
     return expf(x);
 }
 
-/* A thread's copies into shared memory that run beside its arithmetic: cp.async, commit and wait until at most PENDING of
- * the groups committed are still on their way. */
+/* A thread's copies into shared memory that run beside its arithmetic: cp.async, commit and wait until at
+ * most PENDING of the groups committed are still on their way. */
 static __device__ __forceinline__ void copy_begin(tide_cuda_shared<uint4> to, unsigned index,
                                                   const uint4 *from)
 {
@@ -82,8 +84,8 @@ template <int PENDING> static __device__ __forceinline__ void copy_wait(void)
 #endif
 }
 
-/* A row of logits. Of its packs before `whole`, which hold logits alone, a thread has each THREADS-th; the first `held`
- * of them, HELD or none, stay in its places of shared memory. */
+/* A row of logits. Of its packs before `whole`, which hold logits alone, a thread has each THREADS-th; the
+ * first `held` of them, HELD or none, stay in its places of shared memory. */
 template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     typename T::stored *logits;
     unsigned whole, vocabulary, leading_dimension; /* elements */
@@ -95,7 +97,8 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     {
         return (index * THREADS + threadIdx.x) * T::per_16_bytes;
     }
-    /* visit(count, index) for this thread's packs [index, index + count) before `whole`, in order; count is a constant. */
+    /* visit(count, index) for this thread's packs [index, index + count) before `whole`, in order; count is a
+     * constant. */
     template <typename Visit> __device__ __forceinline__ void each_tile(Visit visit) const
     {
         unsigned index = 0;
@@ -139,7 +142,8 @@ template <typename T, bool WHOLE, unsigned THREADS> struct logit_row {
     }
     __device__ __forceinline__ uint4 load(unsigned begin) const
     {
-        return WHOLE ? *(const uint4 *)(logits + begin) : pack_words<T, WHOLE>(logits, begin, leading_dimension);
+        return WHOLE ? *(const uint4 *)(logits + begin)
+                     : pack_words<T, WHOLE>(logits, begin, leading_dimension);
     }
 
     /* The largest of the logits that this thread sees, and the sum of e^(logit - largest) over them. */
@@ -290,8 +294,8 @@ tide_status tide_cuda_cross_entropy(void *stream, const void *arguments)
 
 enum { LEAVES = 256 }; /* at a time, a thread each */
 
-/* One block: threads sum leaves, one thread adds the leaves in order. A quarter of a megabyte for 65536 rows; what it
- * takes, some 10 microseconds once a batch, is 1024 additions one after another. */
+/* One block: threads sum leaves, one thread adds the leaves in order. A quarter of a megabyte for 65536 rows;
+ * what it takes, some 10 microseconds once a batch, is 1024 additions one after another. */
 static __global__ void __launch_bounds__(LEAVES)
     sum_losses(const float *__restrict__ losses, double *sum, size_t rows)
 {
