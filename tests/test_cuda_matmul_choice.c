@@ -278,6 +278,29 @@ static void gelu_comes_apart_where_no_answer_with_it_is_allowed(void **state)
     assert_int_equal(queries, 2);
 }
 
+/* The library's answer for shapes that no tile fits rounds the product before the bias. */
+static void gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile(void **state)
+{
+    static const fake_cublaslt_candidate any[] = {
+        {.algorithm = 16, .splits = 1}, {.algorithm = 66, .tile = CUBLASLT_MATMUL_TILE_64x64, .splits = 1}};
+    cublasLtHandle_t library;
+    tide_cuda_matmul_plan *plan;
+    tide_matmul_args up = gradient;
+    (void)state;
+    up.accumulate = false;
+    up.out_dtype = TIDE_DTYPE_BF16;
+    up.gelu = TIDE_MATMUL_GELU_FORWARD;
+    assert_int_equal(cublasLtCreate(&library), CUBLAS_STATUS_SUCCESS);
+    for (int i = 0; i < 4; i++) {
+        up.has_bias = i & 1;
+        fake_cublaslt_offer(&any[i / 2], 1);
+        assert_int_equal(tide_cuda_matmul_plan_create(library, &up, &plan), TIDE_OK);
+        assert_int_equal(plan->gelu_apart, i == 1);
+        tide_cuda_matmul_plan_destroy(plan);
+    }
+    assert_int_equal(cublasLtDestroy(library), CUBLAS_STATUS_SUCCESS);
+}
+
 /* What the benchmark does. */
 static void a_plan_can_be_told_to_take_another_candidate(void **state)
 {
@@ -323,6 +346,7 @@ int main(void)
         TEST(without_an_answer_that_is_allowed_a_shape_is_refused),
         TEST(what_the_library_does_not_tell_is_unknown),
         TEST(gelu_comes_apart_where_no_answer_with_it_is_allowed),
+        TEST(gelu_with_a_bias_comes_apart_where_the_answer_has_no_tile),
         TEST(a_plan_can_be_told_to_take_another_candidate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,8 @@
  *   split at all. INPLACE adds to C in the order in which blocks come; OUTPUT_TYPE rounds each part to bf16: both
  *   break a rule of kernels.h (the same bits, rounded once). So does a bias in bf16 or fp16 behind a sum that was
  *   split: the pass that joins the parts rounds them first and adds the bias then (seen on an H200, cuBLASLt
- *   13.1.0). Such a product is not split.
+ *   13.1.0). Such a product is not split. With GELU the library has an algorithm for odd shapes that does the same;
+ *   then GELU comes apart.
  * - The workspace is ours and at most 32 MiB, which is what NVIDIA advises for Hopper. A workspace of the library's
  *   own would be chosen by stream, and is what makes cuBLAS's results vary with what else runs.
  * - Addresses are as aligned as kernels.h promises: 256 bytes, or a row further on, so the largest power of two that
@@ -205,6 +206,17 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference, cons
 
 /* ---- the choice ---- */
 
+/* A split sum, as far as the library tells. And with GELU the algorithm that it has for shapes that no other takes, which has
+ * no tile: a product, its result rounded, and a pass behind it. */
+static bool rounds_before_bias(const tide_cuda_matmul_plan *plan, const tide_cuda_matmul_candidate *candidate)
+{
+    const bool is_split =
+        candidate->splits > 1 || (candidate->splits == TIDE_CUDA_MATMUL_UNKNOWN &&
+                                  candidate->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    const bool in_passes = has_aux(plan) && candidate->tile == CUBLASLT_MATMUL_TILE_UNDEFINED;
+    return !may_split(&plan->shape) && (is_split || in_passes);
+}
+
 /* What the heuristic answers, in its order. */
 static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_plan *plan,
                                      cublasLtMatmulPreference_t preference)
@@ -219,7 +231,7 @@ static cublasStatus_t candidates_ask(cublasLtHandle_t library, tide_cuda_matmul_
     for (int i = 0; i < plan->candidate_count && status == CUBLAS_STATUS_SUCCESS; i++) {
         plan->algorithms[i] = results[i].algo;
         status = tide_cuda_matmul_candidate_read(&results[i], &plan->candidates[i]);
-        if (plan->candidates[i].splits > 1 && !may_split(&plan->shape))
+        if (rounds_before_bias(plan, &plan->candidates[i]))
             plan->candidates[i].state = CUBLAS_STATUS_NOT_SUPPORTED; /* whatever the library was told */
     }
     return status;
