@@ -51,12 +51,16 @@ template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, 
 {
     const size_t arrays_bytes = 1024; /* at the most, beside it */
     int device = 0, most = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
-           bytes + arrays_bytes <= (size_t)most &&
-           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
-           cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                cudaSharedmemCarveoutMaxShared) == cudaSuccess;
+    const bool may =
+        cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+        bytes + arrays_bytes <= (size_t)most &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared) == cudaSuccess;
+    if (!may)
+        (void)cudaGetLastError(); /* else the launch that does without would seem to fail */
+    return may;
 }
 
 template <typename E> using tide_cuda_shared = E *;
