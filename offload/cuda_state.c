@@ -114,6 +114,8 @@ tide_status tide_cuda_mark(tide_cuda_device *device, tide_stream stream)
 static void mark_all(tide_cuda_device *device)
 {
     for (int i = 0; i < TIDE_CUDA_STREAMS && !atomic_load(&device->broken); i++) {
+        if (!tide_cuda_clock_has_run(&device->streams[i].clock))
+            continue; /* its lock may be held for long */
         pthread_mutex_lock(&device->streams[i].lock);
         (void)tide_cuda_mark(device, (tide_stream)i); /* it is the device's failure now */
         pthread_mutex_unlock(&device->streams[i].lock);
