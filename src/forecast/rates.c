@@ -5,8 +5,9 @@
  *     sizes      doubled while a command takes less than a millisecond and the region has room: what fills a CPU is
  *                over on a GPU before it has begun
  *
- * On the host device the operands of what is bound by memory fill the region from the start, beyond any cache (Xeons have
- * 300 MiB). So does the host's AdamW: a step comes back to a chunk when all others have passed.
+ * On the host device the operands of what is bound by memory fill the region from the start, beyond most caches (many a Xeon has
+ * 300 MiB), as far as the machine has that much. So do the chunks that the host's AdamW updates: a step comes back to a chunk
+ * when all others have passed.
  */
 #include "src/forecast/rates.h"
 
@@ -27,7 +28,7 @@ enum {
 };
 
 static const double enough_seconds = 1e-3;
-static const uint64_t host_region_bytes = UINT64_C(512) << 20, gpu_region_bytes = UINT64_C(2) << 30,
+static const uint64_t host_bytes_most = UINT64_C(512) << 20, gpu_region_bytes = UINT64_C(2) << 30,
                       gpu_operand_bytes = UINT64_C(16) << 20, chunk_bytes_most = UINT64_C(64) << 20;
 
 typedef struct bench {
@@ -80,6 +81,12 @@ static tide_status kernel_time(bench *run, tide_stream stream, tide_access acces
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* What is bound by the host's memory goes over so much of it: half the most where less than four times that is free. */
+static uint64_t host_bytes(void)
+{
+    return tide_topology_available_bytes() / 4 < host_bytes_most ? host_bytes_most / 2 : host_bytes_most;
 }
 
 static tide_status region_time(bench *run, tide_kernel kernel, const void *arguments, size_t bytes,
@@ -345,10 +352,10 @@ static tide_status measure(const tide_target *target, uint32_t threads, tide_rat
 {
     const bool gpu = target->module != NULL;
     bench run = {.kernels = target->kernels, .best_ns = UINT64_MAX};
-    run.region_bytes = gpu ? least(gpu_region_bytes, target->available_bytes / 4) : host_region_bytes;
-    run.operand_bytes_least = gpu ? least(gpu_operand_bytes, run.region_bytes / 4) : host_region_bytes / 2;
+    run.region_bytes = gpu ? least(gpu_region_bytes, target->available_bytes / 4) : host_bytes();
+    run.operand_bytes_least = gpu ? least(gpu_operand_bytes, run.region_bytes / 4) : run.region_bytes / 2;
     run.host_slots =
-        gpu ? (uint32_t)(host_region_bytes / measured->chunk_bytes) : 1; /* many for the host's AdamW */
+        gpu ? (uint32_t)(host_bytes() / measured->chunk_bytes) : 1; /* many for the host's AdamW */
     const tide_device_options options = {.device_memory_bytes = 2 * measured->chunk_bytes + run.region_bytes,
                                          .host_memory_bytes = run.host_slots * measured->chunk_bytes,
                                          .chunk_bytes = measured->chunk_bytes,
@@ -385,8 +392,8 @@ tide_status tide_rates_measure(const char *device, uint32_t threads, uint64_t ch
 tide_status tide_rates_host_adam(uint32_t threads, double *bytes_per_second)
 {
     const uint64_t chunk_bytes = chunk_bytes_most;
-    bench run = {.best_ns = UINT64_MAX, .host_slots = (uint32_t)(host_region_bytes / chunk_bytes)};
-    const tide_device_options options = {.host_memory_bytes = host_region_bytes,
+    bench run = {.best_ns = UINT64_MAX, .host_slots = (uint32_t)(host_bytes() / chunk_bytes)};
+    const tide_device_options options = {.host_memory_bytes = run.host_slots * chunk_bytes,
                                          .device_memory_bytes = chunk_bytes,
                                          .chunk_bytes = chunk_bytes,
                                          .threads = threads,
