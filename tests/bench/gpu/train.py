@@ -15,7 +15,7 @@ usage: train.py PROGRAM CASE [--seconds S] [--device cuda:0] [--host-memory SIZE
   peers      PyTorch compiled (gpt2, resident); FSDP2 with CPU offload and, on the same model, ours: larger ones while there is time
 
 Of the two large ones also the time from the last step to the program's end, when host memory is unpinned. They train on text: the
-sources and pages of this tree. A figure is the median of a run's steps from the fourth on. Prints one JSON object a line, as soon as
+sources and pages of this tree. A figure is the median of a run's steps from the fourth to the last but one. Prints one JSON object a line, as soon as
 it is known: {"name", "value", "unit"} and, where something is wanted, "bound" and "met". No run begins that --seconds (300) leave no
 time for. --quick takes small models and short sequences, on any device, and no PyTorch.
 Exit status 0 if all runs ended well, in time, and every bound is met, 1 if not, 77 if there is no PyTorch for the peers.
@@ -90,7 +90,7 @@ class Run:
 
     def __init__(self, rows, exit_seconds):
         self.rows, self.exit_seconds = rows, exit_seconds
-        settled = [row for row in rows if row["step"] >= SETTLED_STEP] or rows
+        settled = rows[SETTLED_STEP - 1:-1] or rows  # the last waits for its own updates: no next forward hides them
         self.median = {key: statistics.median(row[key] for row in settled) for key, value in settled[0].items()
                        if isinstance(value, (int, float))}
 
@@ -263,7 +263,7 @@ def budget(bench):
         given = [] if share == 1 else ["--device-memory", model_bytes // share]
         if quick:
             given += ["--chunk-size", "2MiB"]
-        run = bench.ours(model, sequences, micro_batch, *given, seq_len=seq_len, steps=5)
+        run = bench.ours(model, sequences, micro_batch, *given, seq_len=seq_len, steps=6)
         runs.append(run)
         name = f"{model}, {'resident' if share == 1 else f'model data {share} x device budget'}: step / limit"
         if run is None:
