@@ -155,7 +155,7 @@ def skip(what, why):
 
 text_cases()
 missing = next((name for name, place in REAL.items() if place is None), None)
-for case, what, needed in [(planted_case, "a narrow store and a local array of a real kernel are seen", NVCC),
+for case, what, needed in [(planted_case, "a narrow store and a local array of a real kernel are seen", NVCC and OBJECTS),
                            (build_case, "the kernels of this build are within their bounds", NVCC and OBJECTS)]:
     if not needed:
         skip(what, "this build has no CUDA module with code for compute capability 90")

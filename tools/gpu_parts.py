@@ -266,7 +266,7 @@ def kernels_count(part):
     """What the kernels that were built consist of; not every toolkit has what reads that."""
     objects = sorted(part.options.build.glob("kernels/cuda/*.cu.o"))
     if objects:
-        path = f"{part.environment['PATH']}:{nvcc_find(part).parent}"
+        path = f"{part.environment['PATH']}:{part.environment.get('CUDA_HOME', '/usr/local/cuda')}/bin"
         part.step("kernel_counts", [sys.executable, ROOT / "tools/kernel_counts.py", "--json", "--architecture",
                                     part.options.architecture, *objects], environment={"PATH": path}, fatal=False)
     else:
@@ -356,7 +356,7 @@ def link_under_load(part, command):
     load = part.check.running = part.check.begin(command)
     while not answers or load.process.poll() is None and time.monotonic() < end:
         status, said = part.check.ask(nvidia_smi(LOAD_FIELDS), NVIDIA_SMI_SECONDS)
-        if status != 0:
+        if status != 0 or not said:
             break
         answers.append([word.strip() for word in said.splitlines()[0].split(",")] + [throttle_reasons(part.check)])
         time.sleep(0.1)

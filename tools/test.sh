@@ -71,7 +71,7 @@ for test in told["tests"]:
 
 # In meson's order, by priority: it runs what it is given in the order in which it is given.
 tests_named() { # LABEL PATTERN: the names of tests that match
-    meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* \/ //; s/^tidepool://' | grep -E "$2" | awk '!seen[$0]++'
+    meson test -C "$build/$1" --list --no-rebuild 2>/dev/null | sed 's/.* [-/] //; s/^tidepool://' | grep -E "$2" | awk '!seen[$0]++'
 }
 
 # meson's own status goes to the count too: a harness that dies must not look like tests that passed, nor may the log of an earlier
@@ -105,7 +105,9 @@ units() { tests_named "$1" . | grep -vE '^(program_.*|bench_gpu_fake|pool_sites|
 pypi_install() {
     TIDE_PYPI=$build/pypi; export TIDE_PYPI
     pypi_package perfetto perfetto==0.59.1 protobuf==7.36.2
-    pypi_package nvidia/cu13/bin/cuobjdump nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
+    if command -v nvcc /usr/local/cuda/bin/nvcc >/dev/null && ! command -v cuobjdump nvdisasm >/dev/null; then
+        pypi_package nvidia/cu13/bin/cuobjdump nvidia-cuda-cuobjdump==13.5.37 nvidia-cuda-nvdisasm==13.5.37
+    fi
 }
 pypi_package() { # WHAT-IT-BRINGS PACKAGE...
     [ ! -e "$TIDE_PYPI/$1" ] || return 0
