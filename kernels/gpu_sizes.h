@@ -21,8 +21,8 @@ static inline size_t tide_gpu_matmul_bias_bytes(const tide_matmul_args *shape)
 }
 
 /* Rows of partial sums that a norm's backward makes for its params' gradients, the sums over `count` rows of `width`
- * numbers for all params: a power of two, at most 8 MiB of them in fp32, and four or more rows for each where there are so many. Four
- * at the least, which a block of narrow rows makes. A function of the shape alone: it decides an order of sums. */
+ * numbers for all params: a power of two from 4 (a block of narrow rows makes four) to 2048, at most 8 MiB in fp32, each
+ * the sum of at least four rows if there are so many. A function of the shape alone: it decides an order of sums. */
 static inline size_t tide_gpu_norm_parts(size_t count, size_t width)
 {
     const size_t most_elements = (size_t)2 << 20, most_parts = 2048;

@@ -5,13 +5,12 @@
  *   enter ->  [ . | h | h+1 | ... | m | ... | e ]  -> harvest, in order, what cudaEventQuery says has passed
  *                   ^harvested      ^marked   ^enqueued
  *
- * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, and
- * another stream waits for it by waiting for the CUDA event in its place. All
- * CUDA events are made at open, and not as ones that CUDA can sleep on (cudaEventBlockingSync): such an event costs an
+ * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, and another stream
+ * waits for it by waiting for the CUDA event in its place. All CUDA events are made at open, and not as ones that CUDA can sleep on (cudaEventBlockingSync): such an event costs an
  * interrupt whenever it passes, waited for or not. Where a thread has to wait it asks, and sleeps between. (One more event
  * for such waits alone would stand behind all that is enqueued, and who waits for the oldest would find an idle GPU.)
  *
- * Runs. A timed event holds the next kernel back by one or two microseconds. So kernels that may coalesce
+ * Runs. A timed event holds the next kernel back by two microseconds (an H200; an untimed one by none). So kernels that may coalesce
  * (device.h) and follow each other share the event behind the last of them: they are a run, timed and told of
  * as one command. The caller marks the end of a run before it enqueues a command that does not join, and where
  * it needs a moment; every 64th command ends a run, so that a full ring has a moment to wait for. Gaps inside a
@@ -26,7 +25,7 @@
  *
  * which stops the sum from drifting. A command begins when the one before has ended, or when it is enqueued if that
  * is later; what it waits for in other streams stands before it as an entry of its own. The cost is one event record
- * a run and two calls when it is harvested, about a microsecond each by NVIDIA's account; to be measured.
+ * a run and two calls when it is harvested.
  *
  * Locks. reserve, joins, enter, mark, record and drop: under the caller's lock of that stream. The rest: any
  * thread. The harvest lock is taken inside; under it the observer is called, and no other lock of the device is
@@ -54,7 +53,7 @@ typedef struct tide_cuda_entry {
     double flops, bytes;
     bool is_wait;
     _Atomic bool has_event; /* it ends a run */
-    _Atomic bool recorded; /* an event stands behind this command: its passing rings the doorbell */
+    _Atomic bool recorded;  /* an event stands behind this command: its passing rings the doorbell */
 } tide_cuda_entry;
 
 typedef struct tide_cuda_clock {
@@ -116,7 +115,8 @@ uint64_t tide_cuda_clock_pending(const tide_cuda_clock *clock);
 bool tide_cuda_clock_awaits_event(const tide_cuda_clock *clock);
 /* `waiter` goes on only after the moment. `entered` is false if it had passed already and nothing was enqueued.
  * DEVICE. */
-tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter, bool *entered);
+tide_status tide_cuda_clock_hold(tide_cuda_clock *clock, uint64_t sequence, cudaStream_t waiter,
+                                 bool *entered);
 /* Block the calling thread until the moment has passed. DEVICE. */
 tide_status tide_cuda_clock_wait(tide_cuda_clock *clock, uint64_t sequence);
 
