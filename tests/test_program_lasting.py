@@ -438,6 +438,7 @@ def clock_back(bench):
 
 
 def main():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the suite may run under nohup, and the runs would
     bench = Lasting(*sys.argv[1:])
     try:
         for part in (readers, slow_readers, full_outputs, uncut_metrics, ends, asks, failing_saves, last_saves, plain_file, deleted_folder, read_only, changed_data, second_run, clock_back):
