@@ -58,8 +58,9 @@ template <typename Kernel> static inline bool tide_cuda_may_ask(Kernel *kernel, 
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared) == cudaSuccess;
-    if (!may)
-        (void)cudaGetLastError(); /* else the launch that does without would seem to fail */
+    /* Else the launch that does without would seem to fail. */
+    const cudaError_t forgotten = may ? cudaSuccess : cudaGetLastError();
+    (void)forgotten;
     return may;
 }
 
