@@ -72,7 +72,7 @@ void bench_gpu_flops_figure(const bench_gpu_rig *rig, const char *name, tide_ker
 
 /* A product of a step: what it is and its shape, and operands in the arena. */
 typedef struct bench_gpu_product {
-    char name[96];
+    char name[176];
     tide_matmul_args args;
 } bench_gpu_product;
 
