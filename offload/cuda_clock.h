@@ -5,16 +5,18 @@
  *   enter ->  [ . | h | h+1 | ... | m | ... | e ]  -> harvest, in order, what cudaEventQuery says has passed
  *                   ^harvested      ^marked   ^enqueued
  *
- * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, and another stream
- * waits for it by waiting for the CUDA event in its place. All CUDA events are made at open, and not as ones that CUDA can sleep on (cudaEventBlockingSync): such an event costs an
- * interrupt whenever it passes, waited for or not. Where a thread has to wait it asks, and sleeps between. (One more event
- * for such waits alone would stand behind all that is enqueued, and who waits for the oldest would find an idle GPU.)
+ * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, and
+ * another stream waits for it by waiting for the CUDA event in its place. All CUDA events are made at open,
+ * and not as ones that CUDA can sleep on (cudaEventBlockingSync): such an event costs an interrupt whenever
+ * it passes, waited for or not. Where a thread has to wait it asks, and sleeps between. (One more event for
+ * such waits alone would stand behind all that is enqueued, and who waits for the oldest would find an idle
+ * GPU.)
  *
- * Runs. A timed event holds the next kernel back by two microseconds (an H200; an untimed one by none). So kernels that may coalesce
- * (device.h) and follow each other share the event behind the last of them: they are a run, timed and told of
- * as one command. The caller marks the end of a run before it enqueues a command that does not join, and where
- * it needs a moment; every 64th command ends a run, so that a full ring has a moment to wait for. Gaps inside a
- * run count as busy. A command that does not coalesce is a run of its own.
+ * Runs. A timed event holds the next kernel back by two microseconds (an H200; an untimed one by none). So
+ * kernels that may coalesce (device.h) and follow each other share the event behind the last of them: they
+ * are a run, timed and told of as one command. The caller marks the end of a run before it enqueues a command
+ * that does not join, and where it needs a moment; every 64th command ends a run, so that a full ring has a
+ * moment to wait for. Gaps inside a run count as busy. A command that does not coalesce is a run of its own.
  *
  * Times. The GPU's clock is not the host's, and CUDA tells only the time between two events, in milliseconds as a
  * float: good to half a microsecond within ten seconds, bad over hours. So each end is measured from the end before

@@ -27,10 +27,11 @@
  * Threads. Every operation may be called from any thread unless it says otherwise; open and close from one.
  *
  * Failure. A call that fails changed nothing. A command that fails after it was enqueued makes the device
- * fail: every later launch, copy and stream_wait returns that status and message until recover(). (Not event_record: what was
- * enqueued just before can still be waited for; of a GPU that is broken it may fail, too.) Of what is enqueued already,
- * kernels of the failed stream are skipped; copies, and the other streams, go on. (A GPU knows no such difference: after an
- * error of a kernel of its own nothing runs any more, and recover() can't help.)
+ * fail: every later launch, copy and stream_wait returns that status and message until recover(). (Not
+ * event_record: what was enqueued just before can still be waited for; of a GPU that is broken it may fail,
+ * too.) Of what is enqueued already, kernels of the failed stream are skipped; copies, and the other streams,
+ * go on. (A GPU knows no such difference: after an error of a kernel of its own nothing runs any more, and
+ * recover() can't help.)
  */
 #ifndef TIDE_OFFLOAD_DEVICE_H
 #define TIDE_OFFLOAD_DEVICE_H

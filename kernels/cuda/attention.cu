@@ -12,14 +12,15 @@
  * instead, and its weights are 0. It sees itself in the end (unless a product overflows: then the row is NaN, as it is
  * on the CPU).
  *
- * What to expect, as arithmetic (timed since: 190 to 274 TFLOP/s, docs/measurements): on an H200, mma.sync gives some 60% of wgmma's rate,
- * about 500 TFLOP/s of bf16. At width 64 the exponentials cost as many cycles as the products (4096 of them a tile of
- * 64 x 64 at 16 a cycle and processor, against 256 mma at one), overlapped only as far as warps drift apart, and each
- * B fragment is loaded once for two mma (M = 2: 64 cycles of shared memory for 64 of mma): 200 to 250 TFLOP/s at T of
- * some thousands; at 1024 a fifth of all products is spent on tiles of the diagonal. At width 128, M = 1 (M = 2 would
- * need 128 registers for O alone): shared memory bounds it, 128 cycles for 64, near 250. wgmma with TMA would reach
- * twice that on this one architecture, with other fragments, other tiles and nothing that a CPU could check;
- * attention is an eighth of a gpt2's step.
+ * What to expect, as arithmetic; an H200 then reached 190 TFLOP/s at T = 1024 and width 64, 274 at 4096 and 128
+ * (docs/measurements). There mma.sync gives some 60% of wgmma's rate, about 500 TFLOP/s of bf16. At width 64 the
+ * exponentials cost as many cycles as the products (4096 of them a tile of 64 x 64 at 16 a cycle and processor,
+ * against 256 mma at one), overlapped only as far as warps drift apart, and each B fragment is loaded once for two
+ * mma (M = 2: 64 cycles of shared memory for 64 of mma): 200 to 250 TFLOP/s at T of some thousands; at 1024 a fifth
+ * of all products is spent on tiles of the diagonal. At width 128, M = 1 (M = 2 would need 128 registers for O
+ * alone): shared memory bounds it, 128 cycles for 64, near 250. wgmma with TMA would reach twice that on this one
+ * architecture, with other fragments, other tiles and nothing that a CPU could check; attention is an eighth of a
+ * gpt2's step.
  */
 #include "kernels/cuda/attention.h"
 

@@ -19,12 +19,12 @@
  * that wait for each other: 4 bytes a query element written and read for every key tile). 40% more products keep the
  * same bits, need no fp32 dQ in memory, no waiting and no third pass that rounds it.
  *
- * What to expect, as arithmetic (timed since: 145 to 180 TFLOP/s, docs/measurements): a warp owns 16 rows in both kernels, since dK, dV, K
- * and V of 32 would fill the registers; so each B fragment is loaded once for each mma, and shared memory is the
- * bound: 128 cycles for 64 mma. On an H200 that is 330 TFLOP/s of the five products that count, of which barriers,
- * exponentials and the diagonal leave half. At width 128 the second kernel's 192 registers of K, V, dK and dV leave
- * too few for the rest: some 10 of a thread's values live in local memory. Reading V again instead costs more
- * shuffles than that costs loads, and K and V in shared memory as much again in fragments.
+ * What to expect, as arithmetic; an H200 then reached 145 to 180 TFLOP/s (docs/measurements). A warp owns 16 rows in
+ * both kernels, since dK, dV, K and V of 32 would fill the registers; so each B fragment is loaded once for each mma,
+ * and shared memory is the bound: 128 cycles for 64 mma. On an H200 that is 330 TFLOP/s of the five products that
+ * count, of which barriers, exponentials and the diagonal leave half. At width 128 the second kernel's 192 registers
+ * of K, V, dK and dV leave too few for the rest: some 10 of a thread's values live in local memory. Reading V again
+ * instead costs more shuffles than that costs loads, and K and V in shared memory as much again in fragments.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/gpu_sizes.h"
