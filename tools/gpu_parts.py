@@ -266,7 +266,7 @@ def kernels_count(part):
     """What the kernels that were built consist of; not every toolkit has what reads that."""
     objects = sorted(part.options.build.glob("kernels/cuda/*.cu.o"))
     if objects:
-        path = f"{part.environment['PATH']}:{part.environment.get('CUDA_HOME', '/usr/local/cuda')}/bin"
+        path = f"{part.environment['PATH']}:{cuda_home(part)}/bin"
         part.step("kernel_counts", [sys.executable, ROOT / "tools/kernel_counts.py", "--json", "--architecture",
                                     part.options.architecture, *objects], environment={"PATH": path}, fatal=False)
     else:

@@ -13,7 +13,7 @@
  * threads and an SM of its own: 114688 logits are kept, and of 128256 the second pass reads a tenth again, 4
  * MB of all SMs, from the second cache. A GPU that does not give a block so much (an Ada has 99 KB) reads the
  * row twice: 26 MB are under way on 132 SMs then, which its second cache must hold. The bits do not depend on
- * it.
+ * where the row is kept; they do on the number of threads, which the vocabulary decides.
  *
  * At 4.3 TB/s an SM then has 27 instructions and 3.5 exponentials for an element. In bf16 the two passes take
  * 18 and 2: the exponential is one instruction and a product (its error, 1e-5 at the worst, is far below the

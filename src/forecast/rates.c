@@ -5,9 +5,9 @@
  *     sizes      doubled while a command takes less than a millisecond and the region has room: what fills a CPU is
  *                over on a GPU before it has begun
  *
- * On the host device the operands of what is bound by memory fill the region from the start, beyond most caches (many a Xeon has
- * 300 MiB), as far as the machine has that much. So do the chunks that the host's AdamW updates: a step comes back to a chunk
- * when all others have passed.
+ * On the host device the operands of what is bound by memory fill the region from the start, beyond most caches (some
+ * Xeons have 300 MiB). So do the chunks that the host's AdamW updates: in a step all others come between two updates of
+ * one chunk.
  */
 #include "src/forecast/rates.h"
 
@@ -219,8 +219,8 @@ static tide_status adam_measure(bench *run, double *bytes_per_second)
     return status;
 }
 
-/* The optimizer's other side: the CPU's kernel on host slots, by the host lane. Each slot in turn, so that none is in a cache:
- * in the first round they are touched, in the second timed. */
+/* The optimizer's other side: the CPU's kernel on host slots, by the host lane. Each slot in turn, so that none is in a
+ * cache: in the first round they are touched, in the second timed. */
 static tide_status host_adam_measure(bench *run, uint64_t chunk_bytes, double *bytes_per_second)
 {
     const tide_device_ops *ops = run->device->ops;
