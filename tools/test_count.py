@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts what really ran: reads meson's test logs and prints every failure, every skip with its reason, and one sum.
+"""Counts what really ran: reads meson's test logs and prints every skip with its reason, every failure, and one sum.
 
 usage: test_count.py LABEL:STATUS=TESTLOG.json ...      STATUS: meson test's exit status
 
@@ -7,7 +7,8 @@ A test program counts by the cases it names itself (TAP on stdout: cmocka with C
 One that names none counts as one case. cmocka's skip() takes no reason: a line "skipped: REASON" that the test prints before
 it is taken as one, and a line "SKIP REASON" as that of a program that skips itself. A program that dies, times out or fails
 without naming a failed case counts one failure more, so a crash can't hide behind the cases before it; so does a meson that
-failed without a failed case in its log, and a log that is missing. The last line reads
+failed without a failed case in its log, and a log that is missing. Failures come last, behind everything else: whoever sees only
+the end of a long output sees them. The last line reads
 
     N passed, N failed[, N skipped]
 
@@ -68,41 +69,47 @@ def log_read(path):
 
 
 def label_count(label, status, path, totals):
+    """Adds a log's cases to `totals`, prints its skips, and returns the lines that tell its failures."""
     tests = log_read(path)
     if not tests:
-        print(f"{label}: nothing ran ({path})")
         totals["failed"] += 1
-        return
+        return [f"{label}: FAILED: nothing ran ({path})"]
+    told = []
     here = {"passed": 0, "failed": 0, "skipped": 0}
     for test in tests:
         verdicts = test_verdicts(test)
         for verdict, name in verdicts:
             here[verdict] += 1
-            if verdict != "passed":
-                print(f"{label}: {test['name']}: {verdict.upper()}: {name}")
+            if verdict == "skipped":
+                print(f"{label}: {test['name']}: SKIPPED: {name}")
+            elif verdict == "failed":
+                told.append(f"{label}: {test['name']}: FAILED: {name}")
         if any(verdict == "failed" for verdict, _ in verdicts):
-            print_tail(test)
+            told += tail(test)
     if status != 0 and here["failed"] == 0:
-        print(f"{label}: FAILED: meson test ended with status {status}, and no case tells why")
+        told.append(f"{label}: FAILED: meson test ended with status {status}, and no case tells why")
         here["failed"] = 1
     print(f"{label}: {here['passed']} passed, {here['failed']} failed, {here['skipped']} skipped")
     for verdict, count in here.items():
         totals[verdict] += count
+    return told
 
 
-def print_tail(test):
+def tail(test):
     wanted = [line for line in (test.get("stdout", "") + "\n" + test.get("stderr", "")).splitlines()
               if line.strip() and not re.match(r"^\s*ok\b", line)]
-    for line in wanted[-25:]:
-        print("    | " + line[:300])
+    return ["    | " + line[:300] for line in wanted[-25:]]
 
 
 def main():
     totals = {"passed": 0, "failed": 0, "skipped": 0}
+    told = []
     for argument in sys.argv[1:]:
         name, path = argument.split("=", 1)
         label, status = name.rsplit(":", 1)
-        label_count(label, int(status), path, totals)
+        told += label_count(label, int(status), path, totals)
+    for line in told:
+        print(line)
     skipped = f", {totals['skipped']} skipped" if totals["skipped"] else ""
     print(f"{totals['passed']} passed, {totals['failed']} failed{skipped}")
     return 0 if totals["failed"] == 0 and totals["passed"] > 0 else 1
