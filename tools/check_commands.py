@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Runs every command that the given pages show, as their reader would: what users run is what is tested.
+"""Runs every command that the pages show, as their reader would: what users run is what is tested.
 
-usage: check_commands.py [--keep] FOLDER PAGE.md ...
+usage: check_commands.py [--keep] FOLDER [PAGE.md ...]
 
+The pages, where none is given, are README.md, which installs the program, CONTRIBUTING.md and all of docs/*.md, in this order.
 FOLDER (made anew) gets a clean copy of the tree: what git tracks and what it does not ignore. A page's indented blocks are
 its commands, one a line (a backslash at the end goes on); what follows "  #" is for the reader. Other text in a block of its
 own is fenced; a page whose commands can't all be seen so is refused. Commands run in the copy's root, page after page, with a
-home folder of their own in FOLDER, whose .local/bin comes first in PATH. All have to end with status 0. What is changed, so
-that it ends in minutes and needs no GPU:
+home folder of their own in FOLDER, whose .local/bin comes first in PATH. A command that stood on an earlier page too is not
+run again. All have to end with status 0. What is changed, so that it ends in minutes and needs no GPU:
 
     --steps N                     becomes --steps 2; the demo makes 40 steps (TIDE_DEMO_STEPS)
     tidepool ... --model gpt2     gets --seq-len 128: without bf16 instructions 8,192 tokens take two cores five minutes a step
@@ -18,9 +19,10 @@ that it ends in minutes and needs no GPU:
     "# ... needs a GPU"           may end in one line that says that there is no GPU, once its options have been read
     "# ... needs nvcc"            may end with words about nvcc where there is none, but not for its options
 
-What stands fenced behind a plan for a preset machine is what it prints, word for word. The installed program is then called from another folder. It makes sure that it can fail (wrong options, a wrong
-configuration, wrong lines for a GPU) and that no script under tools/ is one that neither CI nor these pages run. Prints TAP;
-the last line counts: "N passed, N failed". --keep leaves FOLDER.
+What stands fenced behind a plan for a preset machine is what it prints, word for word. The installed program is then called
+from another folder. It makes sure that it can fail (wrong options, a wrong configuration, wrong lines for a GPU) and that no
+script under tools/ is one that neither CI nor these pages run. Prints TAP; the last line counts: "N passed, N failed".
+--keep leaves FOLDER.
 """
 import os
 import re
@@ -32,6 +34,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 HAS_NVCC = shutil.which("nvcc") is not None or Path("/usr/local/cuda/bin/nvcc").exists()
 NO_GPU = re.compile(r"^[^\n]*no NVIDIA[^\n]*\n$" if HAS_NVCC else r"^[^\n]*no (NVIDIA|CUDA module)[^\n]*\n$")
 USAGE = 2
@@ -62,8 +65,8 @@ def commands(page):
         command, _, comment = re.sub(r"\s+#\s", "  # ", held, count=1).partition("  # ")
         found.append((number, command.strip(), comment))
         held = ""
-    if held or not found:
-        raise SystemExit(f"{page}: {'its last command does not end' if held else 'shows no command'}")
+    if held:
+        raise SystemExit(f"{page}: its last command does not end")
     return found
 
 
@@ -96,6 +99,7 @@ class Copy:
 
     def __init__(self, folder):
         self.folder, self.tree, self.home = folder, folder / "tree", folder / "home"
+        self.runs = {}  # of each command that has run
         shutil.rmtree(folder, ignore_errors=True)
         self.tree.mkdir(parents=True)
         (self.home / ".local/bin").mkdir(parents=True)
@@ -124,7 +128,7 @@ class Copy:
     def works(self, command, comment=""):
         """Whether a line does what its page says, as far as it goes here; what was run, and the run."""
         given = adapted(command, comment)
-        run = self.run(given)
+        run = self.runs[given] = self.runs.get(given) or self.run(given)
         no_gpu = "needs a GPU" in comment and NO_GPU.match(run.stderr) is not None
         no_nvcc = "needs nvcc" in comment and not HAS_NVCC and run.returncode != USAGE and "nvcc" in run.stdout + run.stderr
         return run.returncode == 0 or no_gpu or no_nvcc, given, run
@@ -188,9 +192,9 @@ def main():
     arguments = sys.argv[1:]
     keep = "--keep" in arguments
     arguments = [argument for argument in arguments if argument != "--keep"]
-    pages = [Path(name) for name in arguments[1:]]
-    if not pages or not all(page.is_file() for page in pages):
-        print("check_commands.py: usage: check_commands.py [--keep] FOLDER PAGE.md ...", file=sys.stderr)
+    pages = [Path(name) for name in arguments[1:]] or PAGES
+    if not arguments or not all(page.is_file() for page in pages):
+        print("check_commands.py: usage: check_commands.py [--keep] FOLDER [PAGE.md ...]", file=sys.stderr)
         return 2
     copy, tap = Copy(Path(arguments[0]).resolve()), Tap()
     ran = check_pages(copy, pages, tap)
