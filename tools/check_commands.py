@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every command that the pages show, as their reader would: what users run is what is tested.
+"""Runs every command that the pages show, as their reader would, and looks for dead links: what users run is what is tested.
 
 usage: check_commands.py [--keep] FOLDER [PAGE.md ...]
 
@@ -68,6 +68,13 @@ def commands(page):
     if held:
         raise SystemExit(f"{page}: its last command does not end")
     return found
+
+
+def dead_links(page):
+    """What a page links to that is not in the tree."""
+    links = re.findall(r'\]\(([^)\s]+)\)|\b(?:src|srcset|href)="([^"]+)"', page.read_text(encoding="utf-8"))
+    names = [(first or second).partition("#")[0] for first, second in links]
+    return [name for name in names if name and "://" not in name and not (page.parent / name).exists()]
 
 
 def shown(page, number):
@@ -150,6 +157,7 @@ class Tap:
 def check_pages(copy, pages, tap):
     ran = []
     for page in pages:
+        tap.ok(not dead_links(page), f"{page.name}: links to what is there" + "".join(f", but for {name}" for name in dead_links(page)))
         for number, command, comment in commands(page):
             began = time.monotonic()
             good, given, run = copy.works(command, comment)
