@@ -2,16 +2,11 @@
  * the C library's. */
 #include "tests/sim_memory.h"
 
-#include "tide_config.h"
-
 #include <errno.h>
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
-#endif
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -85,18 +80,14 @@ unsigned sim_memory_heal(void)
     return had;
 }
 
-#if TIDE_HAVE_JANSSON
 static void *jansson_malloc(size_t bytes)
 {
     void *memory = __wrap_malloc(bytes);
     failed_in_jansson = failed_in_jansson || memory == NULL;
     return memory;
 }
-#endif
 
 void sim_memory_take_jansson(void)
 {
-#if TIDE_HAVE_JANSSON
     json_set_alloc_funcs(jansson_malloc, free);
-#endif
 }

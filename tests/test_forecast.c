@@ -10,19 +10,15 @@
 #include "tests/fuzz_text.h"
 #include "tests/test_thin.h"
 #include "tests/test_trainer_rig.h"
-#include "tide_config.h"
 #include "tools/accounting.h"
 
 #include <dirent.h>
 #include <float.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
-#endif
 
 #define KIB UINT64_C(1024)
 #define MIB (1024 * KIB)
@@ -445,8 +441,6 @@ static void paces_make(tide_paces *paces)
         }
 }
 
-#if TIDE_HAVE_JANSSON
-
 static tide_platform platform_made(void)
 {
     tide_platform platform = {.name = "a processor, \"quoted\" \\ or \xc3\xa9lan",
@@ -767,19 +761,6 @@ static void spoilt_files_are_sound_or_corrupt(void **state)
     }
     assert_true(read_count < rounds);
 }
-
-#else
-
-static void a_build_without_jansson_says_so(void **state)
-{
-    (void)state;
-    tide_platform platform = {.threads = 7};
-    assert_int_equal(tide_platform_write("machine.json", &platform), TIDE_ERROR_UNSUPPORTED);
-    assert_int_equal(tide_platform_read("machine.json", &platform), TIDE_ERROR_UNSUPPORTED);
-    assert_int_equal(platform.threads, 7);
-}
-
-#endif
 
 /* --- how long kernels take on a machine --- */
 
@@ -1565,7 +1546,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_preset_opens_and_says_that_it_was_not_measured),
         cmocka_unit_test(a_variation_changes_what_it_says_and_nothing_else),
         cmocka_unit_test(a_name_that_is_none_is_refused_with_those_that_are),
-#if TIDE_HAVE_JANSSON
         cmocka_unit_test(what_is_written_is_read_and_no_more_is_left),
         cmocka_unit_test(what_can_not_be_written_or_read_is_an_io_error),
         cmocka_unit_test(a_field_that_is_missing_or_wrong_is_named),
@@ -1573,9 +1553,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_list_that_is_wrong_is_named),
         cmocka_unit_test(what_is_no_machine_file_is_refused),
         cmocka_unit_test(spoilt_files_are_sound_or_corrupt),
-#else
-        cmocka_unit_test(a_build_without_jansson_says_so),
-#endif
         cmocka_unit_test(a_kernel_lasts_what_was_measured_or_what_the_nearest_of_its_name_does),
         cmocka_unit_test(a_kernel_of_no_known_name_goes_by_the_rates),
         cmocka_unit_test(optimizers_go_by_their_own_rates),

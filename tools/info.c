@@ -2,12 +2,12 @@
  * for people or as one line of JSON with the same facts. */
 #include "kernels/kernels.h"
 #include "offload/topology.h"
+#include "src/forecast/rates.h"
 #include "src/pool/target.h"
 #include "src/train/json_line.h"
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/info_options.h"
-#include "src/forecast/rates.h"
 #include "tools/units.h"
 
 #include <math.h>
@@ -26,8 +26,10 @@ typedef struct feature {
 } feature;
 
 static const feature features[] = {
-    {"openmp", TIDE_HAVE_OPENMP},   {"onednn", TIDE_HAVE_ONEDNN},     {"hwloc", TIDE_HAVE_HWLOC},
-    {"jansson", TIDE_HAVE_JANSSON}, {"jemalloc", TIDE_HAVE_JEMALLOC},
+    {"openmp", TIDE_HAVE_OPENMP},
+    {"onednn", TIDE_HAVE_ONEDNN},
+    {"hwloc", TIDE_HAVE_HWLOC},
+    {"jemalloc", TIDE_HAVE_JEMALLOC},
 };
 
 enum { FEATURES = sizeof features / sizeof features[0], CHUNK_BYTES = 64 << 20, JSON_BYTES = 65536 };

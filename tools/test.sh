@@ -6,7 +6,7 @@
 #             another machine: what names bytes, slots or budgets, with kernels held to SSE4.1, on one processor
 #   sanitize  the tests in C under AddressSanitizer and UBSan
 #   threads   the concurrency tests under ThreadSanitizer (one OpenMP thread)
-#   bare      without CUDA, oneDNN, hwloc, jansson, jemalloc and OpenMP: builds, and one test of each part passes
+#   bare      without CUDA, oneDNN, hwloc, jemalloc and OpenMP: builds, and one test of each part passes
 #
 # usage: tools/test.sh [--list] [CONFIGURATION ...]      build folders: build-test/ (TIDE_TEST_BUILD to move them)
 # --list names the configurations that would run, a line each, and does no more. CC=clang builds with clang.
@@ -156,8 +156,8 @@ run_threads() {
 run_bare() {
     pattern='^(kernels_pointwise|kernels_matmul|adam|hazard|offload_(host|null|memory)|layout|manager(_pieces)?|pool(_states)?|data|program_(options|output|report|preset))$'
     # The kernels, too, are compiled at 2 here.
-    configure bare -Dc_args=-O2 -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djansson=disabled -Djemalloc=disabled \
-        -Dopenmp=disabled && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
+    configure bare -Dc_args=-O2 -Dcuda=disabled -Donednn=disabled -Dhwloc=disabled -Djemalloc=disabled -Dopenmp=disabled \
+        && compile bare tools/tidepool $(programs_of bare "$pattern") || { fail_count bare; return; }
     check bare bare "$pattern" 3
 }
 

@@ -67,7 +67,6 @@ typedef struct tide_checkpoint_saved {
  *   STATE        DIR already holds a checkpoint of this or a later step: resume from it or take another folder
  *   IO           DIR can't be created or written, the disk is full, a file operation failed: which, where, why
  *   ARGUMENT     the state or a tensor is not valid, or the path is too long
- *   UNSUPPORTED  this build has no jansson
  *   other        what `read` returned
  *
  * On failure the temporary folder is removed and the earlier checkpoints are as before. */

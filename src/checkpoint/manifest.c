@@ -18,17 +18,13 @@
 #include "src/checkpoint/crc32c.h"
 #include "src/files/printable.h"
 #include "src/state/train_state_json.h"
-#include "tide_config.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
-#endif
 
 #define MANIFEST_FORMAT "tidepool-checkpoint"
 
@@ -44,8 +40,6 @@ const char *tide_checkpoint_file(tide_value value)
     assert(value >= TIDE_VALUE_MASTER && value < TIDE_VALUE_COUNT);
     return names[value];
 }
-
-#if TIDE_HAVE_JANSSON
 
 /* ---- writing ---- */
 
@@ -279,21 +273,3 @@ tide_status tide_manifest_parse(const char *text, size_t bytes, const char *orig
         *manifest = parsed;
     return status;
 }
-
-#else
-
-tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes)
-{
-    (void)manifest, (void)text, (void)bytes;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "checkpoint: this build has no jansson and can't write checkpoints");
-}
-
-tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin, tide_manifest *manifest)
-{
-    (void)text, (void)bytes, (void)manifest;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "checkpoint %s: this build has no jansson and can't read checkpoints", origin);
-}
-
-#endif

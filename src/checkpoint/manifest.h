@@ -41,7 +41,7 @@ static inline tide_value tide_manifest_end(const tide_manifest *manifest)
 TIDE_NODISCARD tide_status tide_manifest_make(const tide_manifest *manifest, char **text, size_t *bytes);
 
 /* CORRUPT (any byte altered, any field missing or out of range), UNSUPPORTED (another version, an unknown
- * field of the state, no jansson), NO_MEMORY. On failure *manifest is unchanged. On success `frozen` and its
+ * field of the state), NO_MEMORY. On failure *manifest is unchanged. On success `frozen` and its
  * names are one block, the caller's. */
 TIDE_NODISCARD tide_status tide_manifest_parse(const char *text, size_t bytes, const char *origin,
                                                tide_manifest *manifest);

@@ -9,16 +9,12 @@
 #include "src/checkpoint/safetensors.h"
 
 #include "src/files/printable.h"
-#include "tide_config.h"
 
 #include <assert.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
-#endif
 
 #define DATA_MAX_BYTES (1ull << 62)
 
@@ -77,8 +73,6 @@ tide_status tide_checkpoint_tensors_check(const tide_checkpoint_tensors *tensors
         return tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint: no tensors");
     return TIDE_OK;
 }
-
-#if TIDE_HAVE_JANSSON
 
 /* ---- writing ---- */
 
@@ -313,24 +307,3 @@ tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64
     json_decref(root);
     return status;
 }
-
-#else
-
-tide_status tide_safetensors_header_make(const tide_checkpoint_tensors *tensors, tide_value value,
-                                         char **header, size_t *header_bytes)
-{
-    (void)tensors, (void)value, (void)header, (void)header_bytes;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "checkpoint: this build has no jansson and can't write checkpoints");
-}
-
-tide_status tide_safetensors_header_check(const char *text, size_t bytes, uint64_t data_bytes,
-                                          const char *origin, const tide_checkpoint_tensors *tensors,
-                                          tide_value value, uint64_t *offsets)
-{
-    (void)text, (void)bytes, (void)data_bytes, (void)tensors, (void)value, (void)offsets;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "checkpoint %s: this build has no jansson and can't read checkpoints", origin);
-}
-
-#endif

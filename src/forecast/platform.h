@@ -74,9 +74,9 @@ const char *tide_platform_preset_name(size_t index);
 
 /* --- in files (platform_file.c): JSON, docs/plan.md says which fields --- */
 
-/* IO, CORRUPT naming file and field, NO_MEMORY; UNSUPPORTED in a build without jansson. *platform is set on success. */
+/* IO, CORRUPT naming file and field, NO_MEMORY. *platform is set on success. */
 TIDE_NODISCARD tide_status tide_platform_read(const char *path, tide_platform *platform);
-/* Replaces what is there, as a whole. IO, NO_MEMORY, UNSUPPORTED. */
+/* Replaces what is there, as a whole. IO, NO_MEMORY. */
 TIDE_NODISCARD tide_status tide_platform_write(const char *path, const tide_platform *platform);
 
 /* --- playing on it (platform_clock.c) --- */

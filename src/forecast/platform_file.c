@@ -3,18 +3,15 @@
 #include "src/files/printable.h"
 #include "src/files/whole.h"
 #include "src/forecast/platform.h"
-#include "tide_config.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
 
 enum { FILE_BYTES_MOST = 64 << 20, VERSION = 1 };
 static const char format_name[] = "tidepool machine";
@@ -363,21 +360,3 @@ tide_status tide_platform_read(const char *path, tide_platform *platform)
         tide_platform_destroy(&made);
     return status;
 }
-
-#else
-
-tide_status tide_platform_read(const char *path, tide_platform *platform)
-{
-    (void)platform;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED, "machine file %s: this build has no jansson and can't read it",
-                     path);
-}
-
-tide_status tide_platform_write(const char *path, const tide_platform *platform)
-{
-    (void)platform;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED, "machine file %s: this build has no jansson and can't write it",
-                     path);
-}
-
-#endif

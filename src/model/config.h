@@ -63,8 +63,8 @@ typedef struct tide_model_config {
  *
  *   IO           no preset and no readable file; the message lists the presets
  *   CORRUPT      not JSON, a duplicate key, a field missing, of the wrong type or out of range
- *   UNSUPPORTED  a network that is not built (another activation, a sliding window, experts, ...: the field and its value),
- *                another model type, or a build without jansson */
+ *   UNSUPPORTED  a network that is not built (another activation, a sliding window, experts, ...: the field and
+ *                its value), or another model type */
 TIDE_NODISCARD tide_status tide_model_config_open(const char *model, tide_model_config *config);
 
 /* The same from a config.json's text; `origin` names it in messages. CORRUPT, UNSUPPORTED, NO_MEMORY as above. */

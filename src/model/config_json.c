@@ -9,15 +9,12 @@
 #include "src/model/config_rope.h"
 #include "src/model/config_window.h"
 #include "src/model/family.h"
-#include "tide_config.h"
 
 #include <assert.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
 
 /* NULL also for null: what may be absent may be null. */
 static const json_t *field_item(const json_t *root, const char *key)
@@ -328,16 +325,3 @@ json_t *tide_model_config_to_json(const tide_model_config *config, const char *d
     json_decref(root);
     return NULL;
 }
-
-#else
-
-tide_status tide_model_config_parse(const char *text, size_t bytes, const char *origin,
-                                    tide_model_config *config)
-{
-    (void)text, (void)bytes, (void)config;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "model %s: this build has no jansson and can't read a config.json; take a preset",
-                     origin);
-}
-
-#endif

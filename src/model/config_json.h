@@ -1,4 +1,4 @@
-/* A config.json's JSON and a config: the families' tables of fields, and the rotary positions' own. Only in builds with jansson. */
+/* A config.json's JSON and a config: the families' tables of fields, and the rotary positions' own. */
 #ifndef TIDE_MODEL_CONFIG_JSON_H
 #define TIDE_MODEL_CONFIG_JSON_H
 

@@ -3,8 +3,8 @@
 
 #include "src/files/printable.h"
 #include "src/model/rope.h"
-#include "tide_config.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,6 @@ const char *tide_rope_kind_name(tide_rope_kind kind)
 {
     return kind_names[kind];
 }
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
 
 /* A number of the scaling, or of the config. */
 typedef struct rope_number {
@@ -297,5 +294,3 @@ bool tide_config_rope_write(const tide_model_config *config, json_t *root)
     }
     return json_object_set_new(root, "rope_scaling", scaling) == 0;
 }
-
-#endif

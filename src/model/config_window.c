@@ -8,12 +8,9 @@
 
 #include "src/files/printable.h"
 #include "src/model/family.h"
-#include "tide_config.h"
 
-#include <string.h>
-
-#if TIDE_HAVE_JANSSON
 #include <jansson.h>
+#include <string.h>
 
 enum { POSITIONS_OTHERWISE = 4096, LAYERS_OTHERWISE = 28 }; /* transformers', where the field is absent */
 
@@ -111,5 +108,3 @@ tide_status tide_config_window_read(const json_t *root, const char *origin, tide
         config->window = (uint32_t)positions;
     return status;
 }
-
-#endif

@@ -1,4 +1,4 @@
-/* Windows of attention in a config.json. Only in builds with jansson. */
+/* Windows of attention in a config.json. */
 #ifndef TIDE_MODEL_CONFIG_WINDOW_H
 #define TIDE_MODEL_CONFIG_WINDOW_H
 

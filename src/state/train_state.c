@@ -16,17 +16,13 @@
 #include "src/model/config_rope.h"
 #include "src/state/loss_scale.h"
 #include "src/state/train_state_json.h"
-#include "tide_config.h"
 
 #include <assert.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-#if TIDE_HAVE_JANSSON
-#include <jansson.h>
-#endif
 
 typedef enum field_kind {
     COUNT64,
@@ -320,8 +316,6 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
 
 /* ---- JSON ---- */
 
-#if TIDE_HAVE_JANSSON
-
 static const tide_train_state defaults = {.data_first_step = 0, .schedule = TIDE_LR_COSINE, .decay_steps = 0};
 
 static json_t *field_to_json(const tide_train_state *state, const state_field *field)
@@ -497,5 +491,3 @@ tide_status tide_train_state_from_json(const json_t *object, const char *where, 
     *state = parsed;
     return TIDE_OK;
 }
-
-#endif

@@ -1,4 +1,4 @@
-/* The training state as a JSON object. Only in builds with jansson. */
+/* The training state as a JSON object. */
 #ifndef TIDE_STATE_TRAIN_STATE_JSON_H
 #define TIDE_STATE_TRAIN_STATE_JSON_H
 

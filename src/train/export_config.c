@@ -4,12 +4,10 @@
 #include "src/files/whole.h"
 #include "src/model/config_json.h"
 #include "src/train/config_text.h"
-#include "tide_config.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#if TIDE_HAVE_JANSSON
 #include "src/weights/json.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
@@ -113,14 +111,3 @@ tide_status tide_export_config(const tide_export *export, char **text, size_t *b
     *bytes = strlen(made);
     return TIDE_OK;
 }
-
-#else
-
-tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes)
-{
-    (void)text, (void)bytes;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "export %.900s: this build has no jansson and can't write a config.json", export->out);
-}
-
-#endif

@@ -8,7 +8,7 @@
 
 #define TIDE_EXPORT_CONFIG_NAME "config.json"
 
-/* The text of config.json, so many bytes and a zero, which the caller frees. IO, NO_MEMORY, UNSUPPORTED (no jansson), ARGUMENT (a
+/* The text of config.json, so many bytes and a zero, which the caller frees. IO, NO_MEMORY, ARGUMENT (a
  * path too long), and of an origin's CORRUPT, UNSUPPORTED, MISMATCH (another model's). */
 TIDE_NODISCARD tide_status tide_export_config(const tide_export *export, char **text, size_t *bytes);
 

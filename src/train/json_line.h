@@ -1,7 +1,7 @@
 /* One line of JSON, built in a buffer of the caller's: objects, arrays, text, whole and real numbers.
  *
- * For writers that must not allocate (metrics, traces) and for builds without jansson. What does not fit is
- * cut off and remembered: a line that is not complete is never written. Commas come by themselves.
+ * For writers that must not allocate (metrics, traces). What does not fit is cut off and remembered: a line
+ * that is not complete is never written. Commas come by themselves.
  */
 #ifndef TIDE_TRAIN_JSON_LINE_H
 #define TIDE_TRAIN_JSON_LINE_H

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if TIDE_HAVE_JANSSON
-
 #define METADATA "__metadata__" /* texts about the file, not a tensor */
 
 /* Bytes of an element; 0 for what is not known here, whose size is then not checked. */
@@ -168,26 +166,3 @@ bool tide_weights_header_has(const tide_weights_header *header, const char *name
 {
     return strcmp(name, METADATA) != 0 && json_object_get(header->json, name) != NULL;
 }
-
-#else
-
-tide_status tide_weights_header_parse(const char *text, size_t bytes, uint64_t data_bytes, const char *origin,
-                                      tide_weights_header *header)
-{
-    (void)text, (void)bytes, (void)data_bytes, (void)header;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "weights %.600s: this build has no jansson and can't read weights", origin);
-}
-
-void tide_weights_header_free(tide_weights_header *header)
-{
-    (void)header;
-}
-
-bool tide_weights_header_has(const tide_weights_header *header, const char *name)
-{
-    (void)header, (void)name;
-    return false;
-}
-
-#endif

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if TIDE_HAVE_JANSSON
-
 enum { NAME_MAX_BYTES = 255 };
 
 /* Inside the folder, wherever that lies, and fit for messages about the file. */
@@ -99,33 +97,3 @@ const char *tide_weights_index_lacking(const tide_weights_index *index, const ch
     }
     return NULL;
 }
-
-#else
-
-tide_status tide_weights_index_parse(const char *text, size_t bytes, const char *origin,
-                                     tide_weights_index *index)
-{
-    (void)text, (void)bytes, (void)index;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED,
-                     "weights %.600s: this build has no jansson and can't read weights", origin);
-}
-
-void tide_weights_index_free(tide_weights_index *index)
-{
-    (void)index;
-}
-
-const char *tide_weights_index_file(const tide_weights_index *index, const char *name)
-{
-    (void)index, (void)name;
-    return NULL;
-}
-
-const char *tide_weights_index_lacking(const tide_weights_index *index, const char *file,
-                                       const tide_weights_header *header)
-{
-    (void)index, (void)file, (void)header;
-    return NULL;
-}
-
-#endif

@@ -4,9 +4,7 @@
 
 #include "src/files/printable.h"
 #include "src/weights/tensor.h"
-#include "tide_config.h"
 
-#if TIDE_HAVE_JANSSON
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -42,6 +40,5 @@ static inline char *tide_weights_json_text(const json_t *root, size_t flags)
     text[bytes] = '\0';
     return text;
 }
-#endif
 
 #endif

@@ -29,8 +29,8 @@ typedef struct tide_weights tide_weights;
 
 /* One line names the file and the tensor. IO: can't be opened or read, or nothing there. CORRUPT: a damaged file, or an index
  * that contradicts its shards. MISMATCH: sound files of another model: a tensor missing, too many, or of another shape.
- * UNSUPPORTED: a dtype that is not BF16, F16 or F32, weights in another format, no jansson. ARGUMENT: names without a valid
- * shape or twice, a path too long. NO_MEMORY. On failure nothing stays open. */
+ * UNSUPPORTED: a dtype that is not BF16, F16 or F32, weights in another format. ARGUMENT: names without
+ * a valid shape or twice, a path too long. NO_MEMORY. On failure nothing stays open. */
 TIDE_NODISCARD tide_status tide_weights_open(const char *folder, const tide_weights_names *names, tide_weights **weights);
 
 /* The same on other files than the operating system's; `files` must stay. */

@@ -100,8 +100,6 @@ void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard,
                  shards->count);
 }
 
-#if TIDE_HAVE_JANSSON
-
 static json_t *tensor_json(const tide_weights_tensor *tensor, tide_weights_dtype dtype, uint64_t begin,
                            uint64_t bytes)
 {
@@ -194,22 +192,3 @@ tide_status tide_weights_shards_index(const tide_weights_shards *shards, const t
     *index = text;
     return TIDE_OK;
 }
-
-#else
-
-tide_status tide_weights_shard_header(const tide_weights_shards *shards, size_t shard,
-                                      const tide_weights_tensor *tensors, tide_weights_dtype dtype,
-                                      char **header, size_t *header_bytes)
-{
-    (void)shards, (void)shard, (void)tensors, (void)dtype, (void)header, (void)header_bytes;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED, "weights: this build has no jansson and can't write weights");
-}
-
-tide_status tide_weights_shards_index(const tide_weights_shards *shards, const tide_weights_tensor *tensors,
-                                      char **index)
-{
-    (void)shards, (void)tensors, (void)index;
-    return tide_fail(TIDE_ERROR_UNSUPPORTED, "weights: this build has no jansson and can't write weights");
-}
-
-#endif

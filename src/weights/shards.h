@@ -26,7 +26,7 @@ void tide_weights_shards_free(tide_weights_shards *shards);
 void tide_weights_shard_name(const tide_weights_shards *shards, size_t shard, char name[TIDE_WEIGHTS_SHARD_NAME_BYTES]);
 
 /* A file's header with its length in front, and the index of all files: in blocks that the caller frees. ARGUMENT: a header
- * above the format's limit. NO_MEMORY (a name that is not UTF-8, too), UNSUPPORTED (no jansson). */
+ * above the format's limit. NO_MEMORY (a name that is not UTF-8, too). */
 TIDE_NODISCARD tide_status tide_weights_shard_header(const tide_weights_shards *shards, size_t shard,
                                                      const tide_weights_tensor *tensors, tide_weights_dtype dtype,
                                                      char **header, size_t *header_bytes);

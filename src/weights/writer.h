@@ -24,7 +24,7 @@ typedef struct tide_weights_output {
 /* Write all of it into `folder`, which is there and has none of the files, through a buffer of at most 4 MiB. When this is OK
  * every file and the folder survive a power cut. On failure any part of it may be there: write to a folder that is thrown
  * away then. IO: names the file. ARGUMENT: tensors without a valid name or shape, names twice, or values that are finite but
- * beyond F16 (names the tensor). NO_MEMORY, UNSUPPORTED (no jansson), or what `get` returned. */
+ * beyond F16 (names the tensor). NO_MEMORY, or what `get` returned. */
 TIDE_NODISCARD tide_status tide_weights_write(const tide_files *files, const char *folder, const tide_weights_output *output);
 
 /* Bytes that the files will have together, or a few more: to see beforehand whether there is room. */
