@@ -1,5 +1,6 @@
 /* The training state of every family, to JSON and back; what another model is refused for; GPT-2's as the first checkpoints
  * have it. */
+#include "src/checkpoint/manifest.h"
 #include "src/state/train_state_json.h"
 #include "tests/same_config.h"
 #include "tests/sim_memory.h"
@@ -145,11 +146,35 @@ static void assert_keys(const tide_train_state *state, const char *expected)
     "model.kv_heads model.head_width model.mlp_width model.norm_epsilon model.tied model.attention_bias "    \
     "model.mlp_bias model.rope_theta model.rope_type "
 
-static void gpt2s_keys_are_those_of_the_first_checkpoints(void **unused)
+/* Of a GPT-2, by a tidepool that had no other family and padded no rows. */
+static const char first_manifest[] =
+    "{\"crc32c\":\"1c96743c\",\n \"format\": \"tidepool-checkpoint\",\n \"version\": 1,\n \"files\": [\n"
+    "  {\n   \"name\": \"model.safetensors\",\n   \"bytes\": 5072,\n   \"crc32c\": \"d7f68ca4\"\n  },\n"
+    "  {\n   \"name\": \"momentum.safetensors\",\n   \"bytes\": 5072,\n   \"crc32c\": \"df68291f\"\n"
+    "  },\n  {\n   \"name\": \"variance.safetensors\",\n   \"bytes\": 5072,\n"
+    "   \"crc32c\": \"4cb2042c\"\n  }\n ],\n \"state\": {\n  \"step\": 2,\n  \"tokens\": 32,\n"
+    "  \"adam_step\": 2,\n  \"skipped\": 0,\n  \"model.layers\": 1,\n  \"model.width\": 8,\n"
+    "  \"model.heads\": 1,\n  \"model.context\": 4,\n  \"model.vocab_size\": 5,\n"
+    "  \"model.layer_norm_epsilon\": 1.0000000000000001e-5,\n  \"seed\": \"0x0000000000000001\",\n"
+    "  \"data_fingerprint\": \"0x356580dd3629594f\",\n  \"seq_len\": 4,\n  \"batch_tokens\": 16,\n"
+    "  \"micro_batch_sequences\": 4,\n  \"dtype\": \"bf16\",\n  \"steps\": 2,\n  \"warmup_steps\": 0,\n"
+    "  \"lr\": 0.00059999999999999995,\n  \"lr_min\": 5.9999999999999995e-5,\n"
+    "  \"weight_decay\": 0.10000000000000001,\n  \"clip\": 1.0,\n  \"beta1\": 0.90000000000000002,\n"
+    "  \"beta2\": 0.94999999999999996,\n  \"epsilon\": 1e-8\n }\n}\n";
+
+static void a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byte(void **unused)
 {
     (void)unused;
-    const tide_train_state state = state_of("gpt2", NULL);
-    assert_keys(&state, PROGRESS_KEYS SHAPE_KEYS "model.layer_norm_epsilon " RUN_KEYS);
+    tide_manifest manifest;
+    char *text;
+    size_t bytes;
+    assert_int_equal(tide_manifest_parse(first_manifest, sizeof first_manifest - 1, "test", &manifest),
+                     TIDE_OK);
+    assert_string_equal(tide_model_family_name(manifest.state.model.family), "gpt2");
+    assert_int_equal(tide_manifest_make(&manifest, &text, &bytes), TIDE_OK);
+    assert_int_equal(bytes, sizeof first_manifest - 1);
+    assert_memory_equal(text, first_manifest, bytes);
+    free(text);
 }
 
 /* A config.json's padding token, and how the files' names are written, are there where they are not as in older checkpoints. */
@@ -471,7 +496,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_state_of_every_family_comes_back_with_the_same_bits),
-        cmocka_unit_test(gpt2s_keys_are_those_of_the_first_checkpoints),
+        cmocka_unit_test(a_manifest_of_the_first_checkpoints_is_read_and_written_byte_for_byte),
         cmocka_unit_test(what_was_not_in_older_checkpoints_is_there_where_it_is_set),
         cmocka_unit_test(another_padding_token_is_taken_and_named),
         cmocka_unit_test(other_families_add_what_makes_their_model),

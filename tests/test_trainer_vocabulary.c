@@ -1,6 +1,6 @@
 /* wte's padded rows, in a run: 257 tokens, 320 rows. They are zeros from the first step to the last, whatever becomes of
  * the others, and poisoned ones change nothing: no loss, no norm, no value, no sample, no byte of a checkpoint. Files know
- * 257 rows, and those of the time before rows were padded are read and written as they were.
+ * 257 rows.
  */
 #include "chunk/layout.h"
 #include "tests/small_model.h"
@@ -293,48 +293,6 @@ static void a_file_of_padded_rows_is_refused(void **state)
         fail_msg("refused for another reason: %s", tide_message());
 }
 
-/* golden/step-2: what `tidepool train --device host --steps 2 --seq-len 4 --batch-tokens 16 --micro-batch 4` saved of the
- * model and the shard below, made by the last tidepool that padded nothing. */
-static tide_trainer_options golden_options(const char *data)
-{
-    enum { TOKENS = 96 };
-    int32_t tokens[TOKENS];
-    for (int i = 0; i < TOKENS; i++)
-        tokens[i] = (i * i + i / 3) % 5;
-    shard_write(data, tokens, TOKENS);
-    tide_trainer_options options;
-    tide_trainer_options_default(&options);
-    options.model = gpt2_of(1, 8, 1, 4, 5);
-    options.data = data;
-    options.steps = 2;
-    options.seq_len = 4;
-    options.batch_tokens = 16;
-    options.micro_batch_sequences = 4;
-    options.pool.chunk_bytes = 256 * 1024;
-    options.pool.threads = 1;
-    return options;
-}
-
-static void a_checkpoint_from_before_rows_were_padded_is_loaded_and_saved_as_it_was(void **state)
-{
-    (void)state;
-    char data[96], path[96];
-    snprintf(data, sizeof data, "%s/golden.bin", folder);
-    snprintf(path, sizeof path, "%s/again", folder);
-    tide_trainer_options options = golden_options(data);
-    options.resume_dir = TIDE_GOLDEN_FOLDER;
-    tide_trainer *trainer = open_run(&options);
-    assert_true(tide_trainer_resumed_get(trainer)->resumed);
-    assert_int_equal(tide_trainer_resumed_get(trainer)->changes.count, 0);
-    tide_checkpoint_saved saved;
-    ok(tide_trainer_save(trainer, path, 0, &saved));
-    compare_checkpoints(TIDE_GOLDEN_FOLDER "/step-2", saved.path);
-    tide_trainer_report report;
-    ok(tide_trainer_step(trainer, &report)); /* and training goes on */
-    assert_true(report.step == 3 && report.loss < 1.7);
-    tide_trainer_destroy(trainer);
-}
-
 /* --- sizes --- */
 
 static void the_plan_counts_the_models_params_and_says_what_padding_costs(void **state)
@@ -357,7 +315,6 @@ int main(void)
         cmocka_unit_test(padded_rows_reach_nothing_that_a_run_leaves_behind),
         cmocka_unit_test(files_have_the_vocabularys_rows_and_their_bytes),
         cmocka_unit_test(a_file_of_padded_rows_is_refused),
-        cmocka_unit_test(a_checkpoint_from_before_rows_were_padded_is_loaded_and_saved_as_it_was),
         cmocka_unit_test(the_plan_counts_the_models_params_and_says_what_padding_costs),
     };
     return cmocka_run_group_tests_name("trainer vocabulary", tests, rig_set_up, rig_tear_down);

@@ -6,14 +6,15 @@
  * it: checkpoints of other dtypes look as they did before there was fp16.
  *
  * Fields come as tidepool grows. One that the first checkpoints lack is LATER: where it is absent it has its
- * default, and it is written only where it has another value. So every earlier checkpoint loads, and a run
- * that uses nothing new writes what earlier programs read. A field that this program does not know is refused
- * by its name: leaving it out would continue another run.
+ * default, the family gpt2, and it is written only where it has another value. So every earlier checkpoint
+ * loads, and a run that uses nothing new writes what earlier programs read. A field that this program does
+ * not know is refused by its name: leaving it out would continue another run.
  */
 #include "src/state/train_state.h"
 
 #include "src/files/printable.h"
 #include "src/model/config_rope.h"
+#include "src/model/family.h"
 #include "src/state/loss_scale.h"
 #include "src/state/train_state_json.h"
 
@@ -44,9 +45,9 @@ typedef enum field_rule { PROGRESS, IDENTITY, HYPERPARAMETER } field_rule;
 typedef enum field_owner {
     ALL,
     ONLY_FP16,
-    ONLY_GPT2,    /* what the first checkpoints had, when there was no other family */
-    OTHER_FAMILY, /* the rest of a config, which GPT-2's makes of itself */
-    ONLY_LLAMA3,  /* the numbers of a kind of rotary positions */
+    NOT_ROTARY,  /* those of a family with a position embedding */
+    ROTARY,      /* those of a family with rotary positions */
+    ONLY_LLAMA3, /* the numbers of a kind of rotary positions */
     ONLY_YARN,
     ONLY_SCALED, /* any kind but the plain one */
     ONLY_LONG,   /* those that know an original context */
@@ -76,22 +77,22 @@ static const state_field fields[] = {
     FIELD("tokens", tokens, COUNT64, PROGRESS),
     FIELD("adam_step", adam_step, COUNT64, PROGRESS),
     FIELD("skipped", skipped, COUNT64, PROGRESS),
-    OWNED("model.family", model.family, FAMILY, IDENTITY, OTHER_FAMILY), /* before what depends on it */
+    LATER("model.family", model.family, FAMILY, IDENTITY), /* before what depends on it */
     FIELD("model.layers", model.layers, COUNT32, IDENTITY),
     FIELD("model.width", model.width, COUNT32, IDENTITY),
     FIELD("model.heads", model.heads, COUNT32, IDENTITY),
     FIELD("model.context", model.context, COUNT32, IDENTITY),
     FIELD("model.vocab_size", model.vocab_size, COUNT32, IDENTITY),
-    OWNED("model.layer_norm_epsilon", model.norm_epsilon, REAL, IDENTITY, ONLY_GPT2),
-    OWNED("model.kv_heads", model.kv_heads, COUNT32, IDENTITY, OTHER_FAMILY),
-    OWNED("model.head_width", model.head_width, COUNT32, IDENTITY, OTHER_FAMILY),
-    OWNED("model.mlp_width", model.mlp_width, COUNT32, IDENTITY, OTHER_FAMILY),
-    OWNED("model.norm_epsilon", model.norm_epsilon, REAL, IDENTITY, OTHER_FAMILY),
-    OWNED("model.tied", model.tied, FLAG, IDENTITY, OTHER_FAMILY),
-    OWNED("model.attention_bias", model.attention_bias, FLAG, IDENTITY, OTHER_FAMILY),
-    OWNED("model.mlp_bias", model.mlp_bias, FLAG, IDENTITY, OTHER_FAMILY),
-    OWNED("model.rope_theta", model.rope.theta, REAL, IDENTITY, OTHER_FAMILY),
-    OWNED("model.rope_type", model.rope.kind, ROPE, IDENTITY, OTHER_FAMILY), /* before what depends on it */
+    OWNED("model.layer_norm_epsilon", model.norm_epsilon, REAL, IDENTITY, NOT_ROTARY),
+    OWNED("model.kv_heads", model.kv_heads, COUNT32, IDENTITY, ROTARY),
+    OWNED("model.head_width", model.head_width, COUNT32, IDENTITY, ROTARY),
+    OWNED("model.mlp_width", model.mlp_width, COUNT32, IDENTITY, ROTARY),
+    OWNED("model.norm_epsilon", model.norm_epsilon, REAL, IDENTITY, ROTARY),
+    OWNED("model.tied", model.tied, FLAG, IDENTITY, ROTARY),
+    OWNED("model.attention_bias", model.attention_bias, FLAG, IDENTITY, ROTARY),
+    OWNED("model.mlp_bias", model.mlp_bias, FLAG, IDENTITY, ROTARY),
+    OWNED("model.rope_theta", model.rope.theta, REAL, IDENTITY, ROTARY),
+    OWNED("model.rope_type", model.rope.kind, ROPE, IDENTITY, ROTARY), /* before what depends on it */
     OWNED("model.rope_factor", model.rope.factor, REAL, IDENTITY, ONLY_SCALED),
     OWNED("model.rope_low_freq_factor", model.rope.low_factor, REAL, IDENTITY, ONLY_LLAMA3),
     OWNED("model.rope_high_freq_factor", model.rope.high_factor, REAL, IDENTITY, ONLY_LLAMA3),
@@ -132,24 +133,24 @@ enum { FIELDS = sizeof fields / sizeof fields[0], VALUE_TEXT_BYTES = 32 };
 static bool field_exists(const state_field *field, const tide_train_state *state)
 {
     const tide_rope_kind kind = state->model.rope.kind;
-    const bool is_gpt2 = state->model.family == tide_model_family_find("gpt2");
+    const bool rotary = state->model.family->rotary;
     switch (field->owner) {
     case ALL:
         return true;
     case ONLY_FP16:
         return state->dtype == TIDE_DTYPE_FP16;
-    case ONLY_GPT2:
-        return is_gpt2;
-    case OTHER_FAMILY:
-        return !is_gpt2;
+    case NOT_ROTARY:
+        return !rotary;
+    case ROTARY:
+        return rotary;
     case ONLY_LLAMA3:
-        return !is_gpt2 && kind == TIDE_ROPE_LLAMA3;
+        return rotary && kind == TIDE_ROPE_LLAMA3;
     case ONLY_YARN:
-        return !is_gpt2 && kind == TIDE_ROPE_YARN;
+        return rotary && kind == TIDE_ROPE_YARN;
     case ONLY_SCALED:
-        return !is_gpt2 && kind != TIDE_ROPE_PLAIN;
+        return rotary && kind != TIDE_ROPE_PLAIN;
     case ONLY_LONG:
-        return !is_gpt2 && (kind == TIDE_ROPE_LLAMA3 || kind == TIDE_ROPE_YARN);
+        return rotary && (kind == TIDE_ROPE_LLAMA3 || kind == TIDE_ROPE_YARN);
     }
     return false;
 }
@@ -302,9 +303,8 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
     tide_train_changes found = {0};
     for (size_t i = 0; i < FIELDS; i++) {
         const state_field *field = &fields[i];
-        const bool exists =
-            field_exists(field, saved) || (field->kind == FAMILY && field_exists(field, current));
-        if (field->rule == PROGRESS || !exists || field_bits(saved, field) == field_bits(current, field))
+        if (field->rule == PROGRESS || !field_exists(field, saved) ||
+            field_bits(saved, field) == field_bits(current, field))
             continue;
         if (field->rule == IDENTITY)
             return refuse_field(saved, current, where, field);
@@ -316,7 +316,7 @@ tide_status tide_train_state_compare(const tide_train_state *saved, const tide_t
 
 /* ---- JSON ---- */
 
-static const tide_train_state defaults = {.data_first_step = 0, .schedule = TIDE_LR_COSINE, .decay_steps = 0};
+static const tide_train_state defaults = {.model.family = &tide_family_gpt2, .schedule = TIDE_LR_COSINE};
 
 static json_t *field_to_json(const tide_train_state *state, const state_field *field)
 {
@@ -468,8 +468,6 @@ static tide_status refuse_unknown(const json_t *object, const tide_train_state *
 tide_status tide_train_state_from_json(const json_t *object, const char *where, tide_train_state *state)
 {
     tide_train_state parsed = defaults;
-    if (json_object_get(object, "model.family") == NULL) /* as in the first checkpoints */
-        parsed.model.family = tide_model_family_find("gpt2");
     for (size_t i = 0; i < FIELDS; i++) {
         const json_t *item = json_object_get(object, fields[i].name);
         if (!field_exists(&fields[i], &parsed))
