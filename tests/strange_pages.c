@@ -1,6 +1,9 @@
 /* Pages of a program that there is not: with a command that has commands, operands, an option of one letter, a choice with a
- * number, and texts full of what roff and shells take for their own. Linked with tools/pages/ in place of tidepool's list. */
-#include "tools/page.h"
+ * number, and texts full of what roff and shells take for their own. Linked with tools/pages/ in place of
+ * tidepool's list.
+ *
+ * usage: strange_pages man [COMMAND] | bash | zsh      prints what tidepool --generate does of its own */
+#include "tools/pages/pages.h"
 
 static const tide_option options[] = {{.name = "--version", .kind = TIDE_OPTION_FLAG, .help = "print it"}};
 
@@ -61,3 +64,8 @@ static const tide_page odd_page = {
 
 const tide_page *const tide_pages[] = {&tide_program_page, &odd_page};
 const size_t tide_page_count = 2;
+
+int main(int count, char **words)
+{
+    return count > 1 && tide_pages_generate(words[1], count > 2 ? words[2] : "", stdout) ? 0 : 2;
+}

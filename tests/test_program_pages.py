@@ -4,7 +4,7 @@ be typed, and texts full of special letters hurt neither roff nor a shell.
 
 usage: test_program_pages.py PROGRAM PAGES STRANGE      prints TAP
 
-PAGES is the folder of the pages that were made; STRANGE the program that makes some of tests/strange_pages.c.
+PAGES is the folder of the pages that were made; STRANGE the program that prints tests/strange_pages.c's.
 """
 import re
 import shlex
@@ -90,6 +90,18 @@ def check_pages(tap, program, pages):
         tap.ok(options and not missing, name, missing)
 
 
+def check_refusals(tap, program):
+    line = "tidepool --generate: must be followed by man, man COMMAND, bash or zsh\n"
+    for words in [], ["nonsense"], ["man", "nonsense"], ["man", "train", "plan"], ["bash", "train"]:
+        run = subprocess.run([program, "--generate", *words], capture_output=True, text=True, check=False)
+        good = run.returncode == 2 and run.stdout == "" and run.stderr == line
+        tap.ok(good, f"tidepool --generate {' '.join(words)} is refused", run.stdout + run.stderr)
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([program, "--generate", "man"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    good = run.returncode == 1 and run.stderr.count("\n") == 1
+    tap.ok(good, "a page that can't be written: status 1, one line", run.stderr)
+
+
 def check_roff(tap, pages, whose):
     """Pages that man shows without a complaint."""
     name = f"man has nothing to say against {whose} pages"
@@ -152,7 +164,7 @@ def check_bash(tap, program, script, folder):
     files = ["book.txt", "gpt2.json", "my text", "runs"]
     for name, expected, words in (
             ("a command that is begun", ["info"], ("tidepool", "i")),
-            ("options of the program", ["--help", "--version"], ("tidepool", "-")),
+            ("options of the program", ["--generate", "--help", "--version"], ("tidepool", "-")),
             ("an option that is begun", ["--device", "--device-memory"], (*train, "--dev")),
             ("an option of another command", ["--threads"], ("tidepool", "info", "--thr")),
             ("values of a choice", ["all", "auto", "none"], (*train, "--recompute", "")),
@@ -284,16 +296,15 @@ def check_strange_zsh(tap, script, folder):
 def check_strange(tap, maker, folder):
     pages = folder / "strange"
     pages.mkdir()
-    run = subprocess.run([maker, pages], capture_output=True, text=True, check=False)
-    tap.ok(run.returncode == 0 and run.stderr == "", "strange pages are made", run.stderr)
+    for name, words in {"tidepool.1": "man", "tidepool-odd.1": "man odd", "tidepool": "bash", "_tidepool": "zsh"}.items():
+        run = subprocess.run([maker, *words.split()], capture_output=True, text=True, check=False)
+        tap.ok(run.returncode == 0 and run.stderr == "", f"strange: {name} is made", run.stderr)
+        (pages / name).write_text(run.stdout)
     check_strange_page(tap, pages)
     check_roff(tap, pages, "strange")
     check_strange_bash(tap, pages / "tidepool", folder / "files")
     check_strange_zsh(tap, pages / "_tidepool", folder / "files")
     tap.ok(not list(folder.rglob("hurt")), "no text of a table is run by a shell")
-    refused = subprocess.run([maker, folder / "nowhere"], capture_output=True, text=True, check=False)
-    good = refused.returncode == 1 and refused.stderr.count("\n") == 1
-    tap.ok(good, "a folder that is not there: status 1, one line", refused.stderr)
 
 
 def main():
@@ -304,6 +315,7 @@ def main():
         (folder / "files").mkdir()
         make_files(folder / "files")
         check_pages(tap, program, pages)
+        check_refusals(tap, program)
         check_roff(tap, pages, "its")
         check_examples(tap, program, pages)
         check_bash_options(tap, program, pages / "tidepool", folder / "files")

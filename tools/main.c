@@ -3,6 +3,7 @@
 #include "tide_config.h"
 #include "tools/command.h"
 #include "tools/page.h"
+#include "tools/pages/pages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,6 +70,14 @@ static int unknown_command(const char *word)
     return TIDE_EXIT_USAGE;
 }
 
+static int generate(int count, char **words)
+{
+    if (count >= 1 && count <= 2 && tide_pages_generate(words[0], count == 2 ? words[1] : "", stdout))
+        return TIDE_EXIT_OK;
+    fputs("tidepool --generate: must be followed by man, man COMMAND, bash or zsh\n", stderr);
+    return TIDE_EXIT_USAGE;
+}
+
 static int command_run(int count, char **arguments)
 {
     for (size_t i = 0; i < COMMANDS; i++)
@@ -80,6 +89,8 @@ static int command_run(int count, char **arguments)
         puts("tidepool " TIDE_VERSION);
         return TIDE_EXIT_OK;
     }
+    if (strcmp(arguments[1], "--generate") == 0)
+        return generate(count - 2, arguments + 2);
     return unknown_command(arguments[1]);
 }
 

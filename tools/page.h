@@ -1,6 +1,6 @@
 /* What a command says beside its options: a line in `tidepool --help`, and a man page.
  *
- * The page is made when tidepool is built (pages/), from this and the tables of options; so is what shells complete.
+ * `tidepool --generate` (pages/) makes of this and the tables of options the page, and what shells complete.
  * Its texts are plain. A paragraph ends at an empty line. A line that begins with four blanks is a command, shown as
  * it stands; one with a tab is an item of a list, "TERM\tMEANING". Options ("--device"), `words in backquotes` and
  * other pages ("tidepool(1)") are made bold. No text says what a table says.

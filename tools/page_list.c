@@ -7,6 +7,10 @@
 /* main.c reads these by itself; --help is every command's. */
 static const tide_option options[] = {
     {.name = "--version", .kind = TIDE_OPTION_FLAG, .help = "print the version, and do no more"},
+    {.name = "--generate",
+     .kind = TIDE_OPTION_CHOICE,
+     .metavar = "man|bash|zsh",
+     .help = "print this page, or with a command's name behind `man` that one's; or what a shell completes"},
 };
 
 static const tide_option_table table = {

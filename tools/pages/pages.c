@@ -1,16 +1,9 @@
-/* Makes the man pages and what shells complete, from the tables that the program reads its command lines with.
- *
- * usage: pages FOLDER      writes tidepool.1, tidepool-COMMAND.1, tidepool (bash) and _tidepool (zsh) there
- *
- * It runs where tidepool is built, so it is linked with the tables alone. */
+/* What man.c, bash.c and zsh.c ask of the tables. */
 #include "tools/pages/pages.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PATH_BYTES = 4096 };
 
 const tide_option tide_help_option = {
     .name = "--help", .kind = TIDE_OPTION_FLAG, .help = "say how it is used, and do no more"};
@@ -81,54 +74,4 @@ bool tide_option_takes(const tide_option *option, const char *name)
 bool tide_option_takes_files(const tide_option *option)
 {
     return tide_option_takes(option, "FILE") || tide_option_takes(option, "PATH");
-}
-
-/* ---- files ---- */
-
-typedef struct page_file {
-    FILE *file;
-    char path[PATH_BYTES];
-} page_file;
-
-static void fail(const char *path)
-{
-    fprintf(stderr, "pages: %s: %s\n", path, strerror(errno));
-    exit(1);
-}
-
-static FILE *file_open(page_file *output, const char *folder, const char *name)
-{
-    snprintf(output->path, sizeof output->path, "%s/%s", folder, name);
-    output->file = fopen(output->path, "w");
-    if (output->file == NULL)
-        fail(output->path);
-    return output->file;
-}
-
-static void file_close(page_file *output)
-{
-    bool failed = ferror(output->file) != 0;
-    if (fclose(output->file) != 0 || failed)
-        fail(output->path);
-}
-
-int main(int count, char **arguments)
-{
-    page_file output;
-    if (count != 2) {
-        fputs("usage: pages FOLDER\n", stderr);
-        return 2;
-    }
-    for (size_t i = 0; i < tide_page_count; i++) {
-        char name[64];
-        const char *command = tide_pages[i]->name;
-        snprintf(name, sizeof name, "tidepool%s%s.1", *command != '\0' ? "-" : "", command);
-        tide_man_write(tide_pages[i], file_open(&output, arguments[1], name));
-        file_close(&output);
-    }
-    tide_bash_write(file_open(&output, arguments[1], "tidepool"));
-    file_close(&output);
-    tide_zsh_write(file_open(&output, arguments[1], "_tidepool"));
-    file_close(&output);
-    return 0;
 }

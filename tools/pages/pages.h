@@ -1,5 +1,5 @@
-/* What is made of the tables of options when tidepool is built: man pages, and completion for bash and zsh. Each is
- * written to a file by a function of its own; whoever opened the file looks at its errors. */
+/* What tidepool --generate makes of the tables of options: man pages (man.c), and completion for bash (bash.c)
+ * and zsh (zsh.c). Whoever opened `out` looks at its errors. */
 #ifndef TIDE_TOOLS_PAGES_H
 #define TIDE_TOOLS_PAGES_H
 
@@ -7,6 +7,10 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+
+/* With the form "man" write a command's page ("": the program's), with "bash" or "zsh" and no command what that
+ * shell completes. False, and nothing is written: there is no such form or command. */
+bool tide_pages_generate(const char *form, const char *command, FILE *out);
 
 /* The man page of `page`, tidepool-NAME(1) or tidepool(1). */
 void tide_man_write(const tide_page *page, FILE *out);
