@@ -11,8 +11,8 @@
  *   weights to the dtype, in backward the scores' gradients too (in fp16 they overflow beyond 65504), since
  *   tensor cores multiply nothing wider; and exponentials, and quotients of GELU and SwiGLU, have relative errors of up to 1e-5.
  * - In attention a number that is not finite reaches the rows beside it, at most 128 of them, also those that do not look at it.
- * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another); gradients of
- *   activations are written, unless a flag says added.
+ * - Gradients of params are ADDED to their accumulators (micro-batches pass one after another), but for a matmul's, which may
+ *   write; gradients of activations are written, unless a flag says added.
  * - Matrices are row-major. Pointers are aligned to 256 bytes unless said otherwise, or point at a row
  *   inside.
  * - Nothing allocates. Scratch comes in `workspace`, whose constant size the table's queries give.

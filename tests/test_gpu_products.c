@@ -133,7 +133,7 @@ static void product_run(place *it, const tide_matmul_args *of)
     args.lda = of->transpose_a ? of->m : of->k;
     args.ldb = of->transpose_b ? of->k : of->n;
     args.ldc = of->n;
-    args.out_dtype = of->accumulate ? TIDE_DTYPE_FP32 : of->in_dtype;
+    args.out_dtype = of->transpose_a ? TIDE_DTYPE_FP32 : of->in_dtype; /* a weight's gradient */
     assert_ok(tide_cuda_matmul_prepare(&args, &args.workspace_bytes));
     for (int at_end = 1; at_end >= 0; at_end--) {
         operands_place(it, &args, at_end);
@@ -147,7 +147,7 @@ static void product_run(place *it, const tide_matmul_args *of)
     }
 }
 
-/* As src/model/ makes them, for weights stored [in, out] and [out, in]; the last three are the logits' too. */
+/* As src/model/ makes them, for weights stored [in, out] and [out, in]; the last four are the logits' too. */
 static void layer_run(place *it, const layer *of, tide_dtype dtype)
 {
     const size_t rows = of->rows, in = of->in, out = of->out;
@@ -157,10 +157,12 @@ static void layer_run(place *it, const layer *of, tide_dtype dtype)
         {.m = rows, .n = out, .k = in, .gelu = TIDE_MATMUL_GELU_FORWARD},
         {.m = rows, .n = in, .k = out, .transpose_b = true, .gelu = TIDE_MATMUL_GELU_BACKWARD},
         {.m = in, .n = out, .k = rows, .transpose_a = true, .accumulate = true},
+        {.m = in, .n = out, .k = rows, .transpose_a = true},
         {.m = rows, .n = out, .k = in, .transpose_b = true, .has_bias = true},
         {.m = rows, .n = out, .k = in, .transpose_b = true},
         {.m = rows, .n = in, .k = out},
         {.m = out, .n = in, .k = rows, .transpose_a = true, .accumulate = true},
+        {.m = out, .n = in, .k = rows, .transpose_a = true},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         tide_matmul_args kind = kinds[i];

@@ -211,6 +211,36 @@ static void a_repeated_product_has_the_same_bits(void **state)
     }
 }
 
+/* So a gradient's first contribution may write or be added to zeros. */
+static void a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros(void **state)
+{
+    (void)state;
+    const tide_kernels *kernels = test_table();
+    const shape of[] = {{200, 300, 400}, {256, 64, 1500}, {24, 24, 24}, {130, 257, 70}, {1, 17, 5}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++)
+        for (tide_dtype dtype = TIDE_DTYPE_FP32; dtype <= TIDE_DTYPE_FP16; dtype++) {
+            const manner how = {.transpose_a = true, .in_dtype = dtype, .out_dtype = TIDE_DTYPE_FP32};
+            tide_kernels_cpu_configure(1 + (int)(i % TEST_MOST_THREADS));
+            product p = product_make(of[i], &how);
+            buffer zeros = buffer_of(of[i].m * of[i].n, TIDE_DTYPE_FP32);
+            memset(zeros.data, 0, of[i].m * of[i].n * sizeof(float));
+            tide_matmul_args added = p.args;
+            added.c = zeros.data;
+            added.accumulate = true;
+            size_t bytes = 0, added_bytes = 0;
+            assert_int_equal(kernels->matmul_prepare(&p.args, &bytes), TIDE_OK);
+            assert_int_equal(kernels->matmul_prepare(&added, &added_bytes), TIDE_OK);
+            product_give_workspace(&p, bytes > added_bytes ? bytes : added_bytes);
+            added.workspace = p.args.workspace;
+            added.workspace_bytes = p.args.workspace_bytes;
+            run_kernel(kernels->matmul, &p.args);
+            run_kernel(kernels->matmul, &added);
+            assert_same_bits(zeros, p.c);
+            buffer_free(zeros);
+            product_free(&p);
+        }
+}
+
 #if TEST_ON_CPU
 static void the_built_in_product_has_the_same_bits_for_any_thread_count(void **state)
 {
@@ -453,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tables_product_matches_float64),
         cmocka_unit_test(a_repeated_product_has_the_same_bits),
+        cmocka_unit_test(a_product_that_is_written_has_the_bits_of_one_that_is_added_to_zeros),
         cmocka_unit_test(the_gradients_of_a_product_are_products),
         cmocka_unit_test(a_shape_against_the_rules_is_refused_by_name),
 #if !TEST_ON_CPU

@@ -93,6 +93,22 @@ static dnnl_status_t library_open(void)
 
 /* ---- plans ---- */
 
+/* A weight's gradient (A^T B in fp32) is written as zeros to which the product is added. Where nothing is added to C, oneDNN
+ * keeps parts of the sum in C, and cuts it elsewhere: other bits than those of a gradient that is added to. */
+static bool adds_to_zeros(const tide_matmul_args *args)
+{
+    return args->transpose_a && args->out_dtype == TIDE_DTYPE_FP32 && !args->has_bias && !args->accumulate &&
+           args->ldc == args->n;
+}
+
+/* The shape of oneDNN's product. */
+static tide_matmul_args library_shape(const tide_matmul_args *args)
+{
+    tide_matmul_args shape = *args;
+    shape.accumulate = args->accumulate || adds_to_zeros(args);
+    return shape;
+}
+
 static matmul_plan *plan_find(const tide_matmul_args *shape)
 {
     for (matmul_plan *plan = plans; plan; plan = plan->next)
@@ -237,15 +253,16 @@ static tide_status plan_create(const tide_matmul_args *shape, matmul_plan **resu
     return TIDE_OK;
 }
 
-tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes)
+tide_status tide_onednn_prepare(const tide_matmul_args *args, size_t *workspace_bytes)
 {
     tide_status status = TIDE_OK;
-    assert(!tide_matmul_shape_fault(shape) && shape->gelu == TIDE_MATMUL_GELU_NONE);
+    assert(!tide_matmul_shape_fault(args) && args->gelu == TIDE_MATMUL_GELU_NONE);
+    const tide_matmul_args shape = library_shape(args);
     pthread_mutex_lock(&lock);
-    matmul_plan *plan = plan_find(shape);
+    matmul_plan *plan = plan_find(&shape);
     if (!plan) {
         use_threads();
-        status = plan_create(shape, &plan);
+        status = plan_create(&shape, &plan);
         if (status == TIDE_OK) {
             plan->next = plans;
             plans = plan;
@@ -298,6 +315,12 @@ static tide_status plan_run(const matmul_plan *plan, const tide_matmul_args *arg
         {DNNL_ARG_BIAS, plan->bias}, /* last: left out without a bias */
     };
     dnnl_status_t status = plan_point(plan, args);
+    if (adds_to_zeros(args)) {
+        const tide_zero_args zero = {.data = args->c, .bytes = args->m * args->n * sizeof(float)};
+        const tide_status zeroed = tide_kernels_cpu()->zero(NULL, &zero);
+        if (zeroed != TIDE_OK)
+            return zeroed;
+    }
     use_threads();
     if (status == dnnl_success)
         status = dnnl_primitive_execute(plan->primitive, stream, plan->bias ? 5 : 4, operands);
@@ -310,8 +333,9 @@ tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined)
 {
     tide_status status = TIDE_OK;
     assert(args->a && args->b && args->c && !args->has_bias == !args->bias);
+    const tide_matmul_args shape = library_shape(args);
     pthread_mutex_lock(&lock);
-    const matmul_plan *plan = plan_find(args);
+    const matmul_plan *plan = plan_find(&shape);
     if (!plan)
         status = tide_fail(TIDE_ERROR_STATE, "matmul of %zu x %zu x %zu was not prepared", args->m, args->n,
                            args->k);

@@ -4,9 +4,9 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* As the table's matmul_prepare, for a shape that keeps its rules. *workspace_bytes is set if oneDNN takes the product and
+/* As the table's matmul_prepare, for a product that keeps its rules. *workspace_bytes is set if oneDNN takes the product and
  * stays as it is if it declines: a matter of shape and machine alone. */
-tide_status tide_onednn_prepare(const tide_matmul_args *shape, size_t *workspace_bytes);
+tide_status tide_onednn_prepare(const tide_matmul_args *args, size_t *workspace_bytes);
 
 /* The table's matmul, but that a product that was declined is left to the caller: OK, *declined, nothing done. */
 tide_status tide_onednn_matmul(const tide_matmul_args *args, bool *declined);
