@@ -50,8 +50,10 @@ static tide_status check_param_use(const tide_layout *layout, const tide_op_desc
     const char *name = tide_layout_param(layout, use->tensor)->name;
     if (is_named_before(d->params, i))
         return fail_use(d, name, "named twice");
-    if (use->access == 0 || use->access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD))
-        return fail_use(d, name, "a param's access is READ, GRAD or both");
+    const uint32_t access = use->access & ~(unsigned)TIDE_ACCESS_OVERWRITE;
+    if (access == 0 || access & ~(unsigned)(TIDE_ACCESS_READ | TIDE_ACCESS_GRAD) ||
+        (access != use->access && !(access & TIDE_ACCESS_GRAD)))
+        return fail_use(d, name, "a param's access is READ, GRAD or both, and OVERWRITE beside GRAD");
     if (use->access & TIDE_ACCESS_GRAD && d->pass == TIDE_PASS_FORWARD)
         return fail_use(d, name, "a forward op makes no gradient");
     if (use->access & TIDE_ACCESS_GRAD && tide_layout_param_is_frozen(layout, use->tensor))

@@ -6,6 +6,8 @@
 
 #include "tidepool/tidepool.h"
 
+#include <stdbool.h>
+
 /* Expect `bytes` at `found` to be those at `expected`, or, where that is NULL, the pattern of `seed`. */
 typedef struct plain_expect_args {
     const char *what; /* lives as long as the pool */
@@ -15,12 +17,13 @@ typedef struct plain_expect_args {
 } plain_expect_args;
 tide_status plain_expect_kernel(void *stream, const void *arguments);
 
-/* Add plain_amount(seed, i) x factor to each, and `special` to one. */
+/* Add plain_amount(seed, i) x factor to each, or with `overwrite` to zero, and `special` to one. */
 typedef struct plain_add_args {
     float *accumulator;
     uint64_t elements;
     uint32_t seed;
     float factor, special;
+    bool overwrite;
 } plain_add_args;
 tide_status plain_add_kernel(void *stream, const void *arguments);
 

@@ -326,6 +326,7 @@ void plain_op_begin(plain_pool *pool, tide_op op)
     pool->slice = PLAIN_NONE;
     for (uint32_t i = 0; i < d->param_count; i++) {
         plain_param *param = &pool->params[d->params[i].tensor];
+        param->is_new = (d->params[i].access & TIDE_ACCESS_OVERWRITE) != 0 && !param->dirty;
         if ((d->params[i].access & TIDE_ACCESS_GRAD) == 0 || param->dirty)
             continue;
         param->dirty = true;

@@ -28,6 +28,7 @@ typedef struct plain_param {
     float *accumulator; /* fp32 sum of this step */
     float *gradient;    /* rounded, of the last step in which one was complete */
     bool dirty;         /* an op of this step has begun to add to it, its closing op has not ended since */
+    bool is_new;        /* the open op is to overwrite its accumulator: nothing was added before */
     bool closed;        /* its place holds its gradient in this step */
     int closing_op;     /* PLAIN_NONE: no BACKWARD or BOTH op uses it */
 } plain_param;

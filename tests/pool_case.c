@@ -22,6 +22,7 @@ const char *const pool_event_names[EVENT_COUNT] = {"cases",
                                                    "forward-only passes",
                                                    "ops",
                                                    "tied gradients",
+                                                   "gradients overwritten",
                                                    "aborts",
                                                    "aborts inside ops",
                                                    "late aborts: given up",
@@ -181,8 +182,8 @@ static plain_op *add_op(pool_case *c, tide_pass pass)
 static void use_param(pool_case *c, plain_op *op, tide_param param)
 {
     static const uint32_t accesses[] = {TIDE_ACCESS_READ | TIDE_ACCESS_GRAD,
-                                        TIDE_ACCESS_READ | TIDE_ACCESS_GRAD, TIDE_ACCESS_GRAD,
-                                        TIDE_ACCESS_READ};
+                                        TIDE_ACCESS_READ | TIDE_ACCESS_GRAD | TIDE_ACCESS_OVERWRITE,
+                                        TIDE_ACCESS_GRAD, TIDE_ACCESS_READ};
     const bool adds = op->description.pass != TIDE_PASS_FORWARD && !c->model.params[param].of_class.frozen;
     const uint32_t access = adds ? accesses[pool_random(c, 4)] : TIDE_ACCESS_READ;
     for (uint32_t i = 0; i < op->description.param_count; i++)

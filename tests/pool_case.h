@@ -19,6 +19,7 @@ typedef enum pool_event {
     EVENT_FORWARD_PASSES,
     EVENT_OPS,
     EVENT_TIED_CLOSINGS, /* of gradients that several ops had added to */
+    EVENT_OVERWRITTEN,   /* gradients that were new */
     EVENT_ABORTS,        /* of open steps */
     EVENT_ABORTS_IN_OPS,
     EVENT_LATE_GIVEN_UP, /* aborts after step end: the step was given up, ... */

@@ -188,14 +188,16 @@ static bool moment(pool_case *c)
 
 /* --- an op --- */
 
-static void add_to_gradient(pool_case *c, tide_param number)
+/* `overwrite`: as the op's first contribution to a gradient that is new. */
+static void add_to_gradient(pool_case *c, tide_param number, bool overwrite)
 {
     static const float specials[] = {INFINITY, -INFINITY, NAN};
     const float loss_scale = c->model.step.loss_scale == 0 ? 1 : c->model.step.loss_scale;
     plain_add_args args = {.accumulator = tide_param_gradient(c->pool, number),
                            .elements = c->model.params[number].elements,
                            .seed = draw_seed(c),
-                           .factor = loss_scale * c->size};
+                           .factor = loss_scale * c->size,
+                           .overwrite = overwrite};
     const uint64_t special = pool_random(c, 4);
     if (c->spoil)
         args.special = special < 3                         ? specials[special]
@@ -207,7 +209,19 @@ static void add_to_gradient(pool_case *c, tide_param number)
     plain_add(&c->model, number, args.seed, args.factor, args.special);
 }
 
-static void use_params(pool_case *c)
+/* By chance several times or not at all; but once at least, if the op is to overwrite what it finds. */
+static void make_gradient(pool_case *c, tide_param number, bool op_begins)
+{
+    const bool is_new = c->model.params[number].is_new;
+    if (tide_param_gradient_is_new(c->pool, number) != is_new)
+        pool_case_fail(c, "a gradient is new, and is said not to be, or the other way round");
+    const bool overwrite = is_new && op_begins;
+    for (uint64_t times = pool_random(c, 3) + c->spoil + overwrite, i = 0; i < times; i++)
+        add_to_gradient(c, number, overwrite && i == 0);
+    pool_events[EVENT_OVERWRITTEN] += overwrite;
+}
+
+static void use_params(pool_case *c, bool op_begins)
 {
     const tide_op_description *d = &c->model.ops[c->model.op].description;
     for (uint32_t i = 0; i < d->param_count; i++) {
@@ -222,10 +236,8 @@ static void use_params(pool_case *c)
             if (pool_chance(c, 10))
                 fill_region(c, tide_param_data(c->pool, number), model, bytes);
         }
-        for (uint64_t times = (d->params[i].access & TIDE_ACCESS_GRAD) != 0 ? pool_random(c, 3) + c->spoil
-                                                                            : 0;
-             times > 0; times--)
-            add_to_gradient(c, number);
+        if ((d->params[i].access & TIDE_ACCESS_GRAD) != 0)
+            make_gradient(c, number, op_begins);
     }
 }
 
@@ -268,7 +280,7 @@ static bool take_slice(pool_case *c, uint32_t slice)
     plain_slice(&c->model, slice);
     use_parts(c);
     if (pool_chance(c, 25))
-        use_params(c);
+        use_params(c, false);
     return true;
 }
 
@@ -309,11 +321,11 @@ static bool play_op(pool_case *c, tide_op op)
     const plain_fill_args fill = {.to = tide_workspace(c->pool), .bytes = workspace_bytes, .seed = seed};
     if (workspace_bytes > 0)
         launch(c, "fill workspace", plain_fill_kernel, &fill, sizeof fill);
-    use_params(c);
+    use_params(c, true);
     if (!take_slices(c) || !moment(c))
         return false;
     if (pool_chance(c, 20))
-        use_params(c);
+        use_params(c, false);
     if (workspace_bytes > 0)
         expect_bytes(c, "an op's workspace", tide_workspace(c->pool), NULL, workspace_bytes, seed);
     if (pool_chance(c, 10))

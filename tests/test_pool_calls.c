@@ -117,7 +117,9 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
     assert_ok(tide_pool_create(&options, &pool));
     assert_ok(tide_param_register(pool, "w", &elements, 1, NULL, &param));
     assert_ok(tide_checkpoint_register(pool, "s", 2, 4, &checkpoint));
-    const tide_use read = {param, READ}, write = {checkpoint, WRITE}, unknown = {7, READ}, none = {param, 0};
+    const tide_use read = {param, READ}, write = {checkpoint, WRITE}, unknown = {7, READ}, none = {param, 0},
+                   overwrite = {param, READ | TIDE_ACCESS_OVERWRITE},
+                   part = {checkpoint, WRITE | TIDE_ACCESS_OVERWRITE};
     const tide_use twice[] = {{param, READ}, {param, READ}}, grad = {param, GRAD},
                    last = {0, TIDE_ACCESS_LAST};
     const struct {
@@ -133,9 +135,12 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
         {{.name = "o", .params = twice, .param_count = 2}, "2 params, of which there are 1"},
         {{.name = "o", .params = &unknown, .param_count = 1}, "no param 7"},
         {{.name = "o", .params = &none, .param_count = 1}, "w: a param's access"},
+        {{.name = "o", .pass = TIDE_PASS_BACKWARD, .params = &overwrite, .param_count = 1},
+         "OVERWRITE beside GRAD"},
         {{.name = "o", .params = &grad, .param_count = 1}, "w: a forward op makes no gradient"},
         {{.name = "o", .checkpoints = &unknown, .checkpoint_count = 1, .slices = 2}, "no checkpoint 7"},
         {{.name = "o", .checkpoints = &last, .checkpoint_count = 1, .slices = 2}, "s: a checkpoint's access"},
+        {{.name = "o", .checkpoints = &part, .checkpoint_count = 1, .slices = 2}, "s: a checkpoint's access"},
         {{.name = "o", .checkpoints = &write, .checkpoint_count = 1, .slices = 1}, "1 slices"},
         {{.name = "o", .slices = 1}, "1 slices of no checkpoint"},
         {{.name = "o", .workspace_bytes = UINT64_MAX}, "workspace"},

@@ -7,7 +7,13 @@
 #include "tests/assert_ok.h"
 #include "tidepool/tidepool.h"
 
-enum { READ = TIDE_ACCESS_READ, GRAD = TIDE_ACCESS_GRAD, OPS_MAX = 8, PARAMS_MAX = 4 };
+enum {
+    READ = TIDE_ACCESS_READ,
+    GRAD = TIDE_ACCESS_GRAD,
+    OVERWRITES = TIDE_ACCESS_GRAD | TIDE_ACCESS_OVERWRITE,
+    OPS_MAX = 8,
+    PARAMS_MAX = 4,
+};
 
 typedef struct op_of {
     tide_op handle;
@@ -23,13 +29,14 @@ typedef struct rig {
 
 typedef struct add_args {
     float *gradient, amount;
+    bool overwrite;
 } add_args;
 
 static tide_status add(void *stream, const void *arguments)
 {
     const add_args *args = arguments;
     (void)stream;
-    *args->gradient += args->amount;
+    *args->gradient = args->overwrite ? args->amount : *args->gradient + args->amount;
     return TIDE_OK;
 }
 
@@ -85,13 +92,15 @@ static void begin(const rig *it, float clip_norm)
     assert_ok(tide_step_begin(it->pool, &options));
 }
 
-/* The op adds `amount` to every gradient it makes. */
+/* The op adds `amount` to every gradient it makes, or overwrites what is new. */
 static tide_status run(const rig *it, uint32_t number, float amount)
 {
     const op_of *op = &it->ops[number];
     tide_status status = tide_op_begin(it->pool, op->handle);
     for (uint32_t i = 0; i < op->use_count && status == TIDE_OK; i++) {
-        const add_args args = {tide_param_gradient(it->pool, op->uses[i].tensor), amount};
+        const tide_param param = op->uses[i].tensor;
+        const add_args args = {tide_param_gradient(it->pool, param), amount,
+                               tide_param_gradient_is_new(it->pool, param)};
         if (args.gradient != NULL)
             status = tide_launch(it->pool, "add", add, &args, sizeof args, 0, 0);
     }
@@ -164,6 +173,55 @@ static void an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed(voi
     assert_ok(run(&it, 2, 1));
     assert_refused(&it, 2, "op g2 uses param p0, but its gradient stands in its place since op g2 ended");
     assert_true(end(&it) == 7);
+    tide_pool_destroy(it.pool);
+}
+
+/* --- overwriting --- */
+
+static void an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step(void **state)
+{
+    (void)state;
+    rig it = arrange(2);
+    add_small_op(&it, "g0", 0, OVERWRITES);
+    add_small_op(&it, "g1", 0, OVERWRITES);
+    add_op(&it, "g2", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, READ | OVERWRITES}});
+    assert_ok(tide_pool_seal(it.pool));
+    assert_false(tide_param_gradient_is_new(it.pool, 0));
+    for (int step = 0; step < 2; step++) {
+        begin(&it, 1);
+        assert_ok(run(&it, 0, 1)); /* overwrites */
+        assert_ok(run(&it, 0, 1)); /* adds, like the others */
+        assert_ok(run(&it, 1, 2));
+        assert_ok(tide_op_begin(it.pool, it.ops[2].handle));
+        assert_false(tide_param_gradient_is_new(it.pool, 0));
+        assert_true(tide_param_gradient_is_new(it.pool, 1));
+        assert_false(tide_param_gradient_is_new(it.pool, 7));
+        const add_args more = {tide_param_gradient(it.pool, 0), 2, false},
+                       all = {tide_param_gradient(it.pool, 1), 8, true};
+        assert_ok(tide_launch(it.pool, "add", add, &more, sizeof more, 0, 0));
+        assert_ok(tide_launch(it.pool, "write", add, &all, sizeof all, 0, 0));
+        assert_ok(tide_op_end(it.pool));
+        assert_true(end(&it) == 10); /* 6, 8 */
+    }
+    tide_pool_destroy(it.pool);
+}
+
+static void an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan(void **state)
+{
+    (void)state;
+    tide_step_result result;
+    rig it = arrange(2);
+    add_op(&it, "g", TIDE_PASS_BACKWARD, 2, (tide_use[]){{0, GRAD}, {1, OVERWRITES}});
+    assert_ok(tide_pool_seal(it.pool));
+    begin(&it, 1);
+    assert_ok(run(&it, 0, 1));
+    assert_true(end(&it) == sqrt(2));
+    begin(&it, 1);
+    assert_ok(tide_op_begin(it.pool, it.ops[0].handle));
+    assert_ok(tide_op_end(it.pool));
+    assert_ok(tide_step_end(it.pool));
+    assert_ok(tide_step_result_get(it.pool, &result));
+    assert_true(isnan(result.gradient_norm));
     tide_pool_destroy(it.pool);
 }
 
@@ -336,6 +394,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gradient_of_several_ops_is_rounded_once),
         cmocka_unit_test(an_op_may_come_twice_or_not_at_all_before_its_gradient_is_closed),
+        cmocka_unit_test(an_op_overwrites_a_gradient_that_nobody_added_to_in_the_step),
+        cmocka_unit_test(an_element_that_an_op_promises_to_overwrite_and_does_not_is_nan),
         cmocka_unit_test(a_step_can_not_end_while_a_gradient_waits_for_an_op),
         cmocka_unit_test(an_order_that_would_lose_a_gradient_is_refused_before_it_does),
         cmocka_unit_test(a_forward_op_may_come_between_the_makers_of_a_gradient_and_not_after_its_end),

@@ -500,6 +500,13 @@ static void misuse_param_gradient(rig *r)
     holds(r, tide_param_gradient(r->pool, 1) == NULL);
 }
 
+static void misuse_param_gradient_is_new(rig *r)
+{
+    holds(r, !tide_param_gradient_is_new(NULL, 0));
+    holds(r, !tide_param_gradient_is_new(r->pool, UINT32_MAX));
+    holds(r, !tide_param_gradient_is_new(r->pool, 1));
+}
+
 static void misuse_region(rig *r)
 {
     holds(r, tide_region(NULL) == NULL);
@@ -678,6 +685,7 @@ static const struct {
     {"tide_param_data", misuse_param_data},
     {"tide_checkpoint_data", misuse_checkpoint_data},
     {"tide_param_gradient", misuse_param_gradient},
+    {"tide_param_gradient_is_new", misuse_param_gradient_is_new},
     {"tide_region", misuse_region},
     {"tide_workspace", misuse_workspace},
     {"tide_write", misuse_write},

@@ -104,7 +104,7 @@ typedef struct tide_pool_options {
 
     /* Checks, for tests and debugging: all off by default, and worth turning on while you write a model. Host device; a GPU
      * refuses these, and link_bytes_per_second, at seal. */
-    bool hazard_check;     /* prove every ordering between streams; costs host time */
+    bool hazard_check;     /* prove every ordering between streams, and that OVERWRITE writes all; costs host time */
     bool guard;            /* a use after the last holder's end faults at once */
     bool fault_handler;    /* a fault first names the chunk, param, op and kernel */
     uint64_t delay_seed;   /* adversarial delays on every stream */
@@ -281,7 +281,14 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  *     the values          the step's update
  *
  * So a gradient is summed in fp32, over micro-batches and over the ops of a tied param alike, and rounded once. With
- * access GRAD alone an op does not see the values. The rules are kept by tide_op_begin, with STATE, naming op and param:
+ * access GRAD alone an op does not see the values.
+ *
+ * An op whose first kernel writes every element of a gradient (a matrix product does) saves the zeroing, and the reading of
+ * the zeros, with OVERWRITE beside GRAD. It asks tide_param_gradient_is_new: if so, the accumulator holds anything, and the
+ * op has to write all of it before it ends; otherwise it adds as ever. options.hazard_check lets such an accumulator begin
+ * as NaN. (Zero plus x has the bits of x, but for x = -0, which OVERWRITE keeps.)
+ *
+ * The rules are kept by tide_op_begin, with STATE, naming op and param:
  *
  *     - after its closing op has ended with a gradient, no op may use the param in this step;
  *     - the step must stay able to end: no op may begin that would leave a gradient waiting for a closing op which could
@@ -322,6 +329,9 @@ TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
 TIDE_API void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part);
 /* The fp32 accumulator of a param of which the open op has GRAD; NULL otherwise. */
 TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
+/* True if the open op has OVERWRITE of the param and no op that has ended in this step has GRAD of it: the open op is to write
+ * every element. The same for all of the op's slices: after the first write the op adds. */
+TIDE_API bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param);
 
 /* ==== 7  The region: device memory that never moves ==== */
 

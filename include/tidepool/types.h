@@ -104,6 +104,7 @@ enum {
     TIDE_ACCESS_GRAD = 1u << 1,  /* params of BACKWARD and BOTH ops: adds to the gradient */
     TIDE_ACCESS_WRITE = 1u << 2, /* checkpoints: overwrites the part; without READ its old content is not needed */
     TIDE_ACCESS_LAST = 1u << 3,  /* checkpoints, beside READ or WRITE: dead afterwards, never copied out */
+    TIDE_ACCESS_OVERWRITE = 1u << 4, /* params, beside GRAD: writes every element of a gradient that is new in the step */
 };
 
 typedef struct tide_use {

@@ -118,6 +118,8 @@ uint32_t tide_launch_meter(const tide_pool *pool, tide_launch_part part);
 tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel);
 /* Zeros in the region. */
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
+/* fp32 NaNs in the region. On the host device alone: options.hazard_check. */
+tide_status tide_launch_nan(tide_pool *pool, uint64_t offset_bytes, uint64_t bytes);
 
 /* --- staging.c: bytes of the region in and out, in order with kernels; without the lock --- */
 

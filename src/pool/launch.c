@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <string.h>
 
 void tide_launch_lock(tide_pool *pool)
 {
@@ -54,13 +55,33 @@ tide_status tide_launch_kernel(tide_pool *pool, const tide_kernel_work *kernel)
                                kernel->argument_bytes);
 }
 
+static tide_status launch_fill(tide_pool *pool, const char *label, tide_kernel kernel, uint64_t offset,
+                               uint64_t bytes)
+{
+    const tide_zero_args args = {.data = pool->ground.region + offset, .bytes = bytes};
+    assert(offset + bytes <= pool->ground.plan.region_bytes);
+    const tide_kernel_work work = {label, kernel, &args, sizeof args, 0, (double)bytes, TIDE_PART_BEGIN};
+    return tide_launch_kernel(pool, &work);
+}
+
 tide_status tide_launch_zero(tide_pool *pool, uint64_t offset, uint64_t bytes)
 {
-    const tide_zero_args zero = {.data = pool->ground.region + offset, .bytes = bytes};
-    assert(offset + bytes <= pool->ground.plan.region_bytes);
-    const tide_kernel_work kernel = {
-        "zero", pool->ground.kernels->zero, &zero, sizeof zero, 0, (double)bytes, TIDE_PART_BEGIN};
-    return tide_launch_kernel(pool, &kernel);
+    return launch_fill(pool, "zero", pool->ground.kernels->zero, offset, bytes);
+}
+
+/* All ones bits are a NaN. */
+static tide_status fill_with_nan(void *stream, const void *arguments)
+{
+    const tide_zero_args *args = arguments;
+    (void)stream;
+    memset(args->data, 0xff, args->bytes);
+    return TIDE_OK;
+}
+
+tide_status tide_launch_nan(tide_pool *pool, uint64_t offset, uint64_t bytes)
+{
+    assert(pool->ground.options.hazard_check);
+    return launch_fill(pool, "nan", fill_with_nan, offset, bytes);
 }
 
 /* --- the caller's kernels --- */

@@ -185,19 +185,39 @@ static tide_status wait_for_chunks(tide_pool *pool, tide_op op, uint32_t slice)
     return status;
 }
 
-/* What an accumulator holds when it is first touched in a step. */
-static tide_status zero_accumulators(tide_pool *pool)
+/* Bytes of the region from `begin` to `end`, of which there may be none. */
+static tide_status zero_between(tide_pool *pool, uint64_t begin, uint64_t end)
+{
+    assert(begin <= end);
+    return begin < end ? tide_launch_zero(pool, begin, end - begin) : TIDE_OK;
+}
+
+/* New accumulators that the op adds to begin as zeros: one launch zeroes those that lie side by side. Those that the op
+ * overwrites begin as they are or, for options.hazard_check, as NaN, so that an element which the op leaves out shows. */
+static tide_status fill_accumulators(tide_pool *pool)
 {
     const tide_gradients *gradients = tide_manager_gradients(pool->engine.manager);
     const tide_pool_op *op = tide_op_open(pool);
+    uint64_t begin = 0, end = 0; /* to be zeroed */
     tide_status status = TIDE_OK;
     for (uint32_t i = 0; i < op->description.param_count && status == TIDE_OK; i++) {
         const tide_use use = op->description.params[i];
-        if (use.access & TIDE_ACCESS_GRAD && !gradients->params[use.tensor].is_added)
-            status = tide_launch_zero(pool, op->accumulator_offsets[i],
-                                      pool->model.params[use.tensor].elements * sizeof(float));
+        const uint64_t offset = op->accumulator_offsets[i];
+        const uint64_t bytes = tide_align_up(pool->model.params[use.tensor].elements * sizeof(float));
+        if (!(use.access & TIDE_ACCESS_GRAD) || gradients->params[use.tensor].is_added)
+            continue;
+        if (use.access & TIDE_ACCESS_OVERWRITE) {
+            if (pool->ground.options.hazard_check)
+                status = tide_launch_nan(pool, offset, bytes);
+            continue;
+        }
+        if (offset != end) {
+            status = zero_between(pool, begin, end);
+            begin = offset;
+        }
+        end = offset + bytes;
     }
-    return status;
+    return status == TIDE_OK ? zero_between(pool, begin, end) : status;
 }
 
 static tide_status begin_locked(tide_pool *pool, tide_op op)
@@ -251,7 +271,7 @@ tide_status tide_op_begin(tide_pool *pool, tide_op op)
     if (status == TIDE_OK)
         status = guard(pool, 1, pool->op.param_count, true);
     if (status == TIDE_OK)
-        status = zero_accumulators(pool);
+        status = fill_accumulators(pool);
     return tide_monitor_keep(&pool->monitor, status);
 }
 

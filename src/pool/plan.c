@@ -91,13 +91,14 @@ static uint64_t plan_shared(tide_pool *pool, const tide_gradients *gradients, ui
     return offset;
 }
 
-/* The op's workspace, then the accumulators that end with the op. Returns where they end. */
-static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_offset)
+/* The op's accumulators that end with it and that it overwrites, or that it does not. Returns where they end. */
+static uint64_t plan_accumulators(const tide_pool *pool, tide_pool_op *op, bool overwritten, uint64_t offset)
 {
-    uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
     for (uint32_t j = 0; j < op->description.param_count; j++) {
         const tide_use use = op->description.params[j];
         const tide_pool_param *param = &pool->model.params[use.tensor];
+        if (((use.access & TIDE_ACCESS_OVERWRITE) != 0) != overwritten)
+            continue;
         op->accumulator_offsets[j] = param->shared_offset_bytes;
         if ((use.access & TIDE_ACCESS_GRAD) == 0 || param->shared_offset_bytes != UINT64_MAX)
             continue;
@@ -106,6 +107,13 @@ static uint64_t plan_op(tide_pool *pool, tide_pool_op *op, uint64_t workspace_of
         offset += tide_align_up(param->elements * sizeof(float));
     }
     return offset;
+}
+
+/* The op's workspace, then its accumulators. Those that are zeroed first lie side by side. Returns where they end. */
+static uint64_t plan_op(const tide_pool *pool, tide_pool_op *op, uint64_t workspace_offset)
+{
+    const uint64_t offset = workspace_offset + tide_align_up(op->description.workspace_bytes);
+    return plan_accumulators(pool, op, true, plan_accumulators(pool, op, false, offset));
 }
 
 static uint64_t largest(uint64_t a, uint64_t b)

@@ -72,15 +72,30 @@ void *tide_workspace(const tide_pool *pool)
                : NULL;
 }
 
-float *tide_param_gradient(const tide_pool *pool, tide_param param)
+/* Which of the open op's params this is, if the op has GRAD of it; UINT32_MAX otherwise. */
+static uint32_t find_gradient(const tide_pool *pool, tide_param param)
 {
     if (pool == NULL || !tide_op_is_open(pool))
-        return NULL;
-    const tide_pool_op *op = tide_op_open(pool);
-    for (uint32_t i = 0; i < op->description.param_count; i++) {
-        const tide_use use = op->description.params[i];
-        if (use.tensor == param && (use.access & TIDE_ACCESS_GRAD) != 0)
-            return (float *)(void *)(pool->ground.region + op->accumulator_offsets[i]);
-    }
-    return NULL;
+        return UINT32_MAX;
+    const tide_op_description *op = &tide_op_open(pool)->description;
+    for (uint32_t i = 0; i < op->param_count; i++)
+        if (op->params[i].tensor == param && (op->params[i].access & TIDE_ACCESS_GRAD) != 0)
+            return i;
+    return UINT32_MAX;
+}
+
+float *tide_param_gradient(const tide_pool *pool, tide_param param)
+{
+    const uint32_t i = find_gradient(pool, param);
+    return i == UINT32_MAX
+               ? NULL
+               : (float *)(void *)(pool->ground.region + tide_op_open(pool)->accumulator_offsets[i]);
+}
+
+bool tide_param_gradient_is_new(const tide_pool *pool, tide_param param)
+{
+    const uint32_t i = find_gradient(pool, param);
+    return i != UINT32_MAX &&
+           (tide_op_open(pool)->description.params[i].access & TIDE_ACCESS_OVERWRITE) != 0 &&
+           !tide_manager_gradients(pool->engine.manager)->params[param].is_added;
 }
