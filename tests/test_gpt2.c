@@ -10,6 +10,7 @@
  * bound is 2%. A wrong factor or a lost term shows as tens of percent.
  */
 #include "src/data/random.h"
+#include "src/pool/internal.h"
 #include "tests/gpt2_rig.h"
 #include "tests/test_gpt2_float64.h"
 #include "tests/test_thin.h"
@@ -264,6 +265,54 @@ static void gelu_inside_products_is_the_same_step(void **state)
     the_same_bits(TIDE_DTYPE_FP32, tables, (const bool[2]){true, true});
 }
 
+/* --- accumulators --- */
+
+/* What a step's kernels did: weight gradients written and added to by products, and zeros. */
+static struct {
+    size_t written, added, zero_launches;
+    uint64_t zero_bytes;
+} counted;
+
+static tide_status counted_matmul(void *stream, const void *arguments)
+{
+    const tide_matmul_args *args = arguments;
+    counted.added += args->accumulate;
+    counted.written += args->transpose_a && !args->accumulate;
+    return tide_kernels_cpu()->matmul(stream, arguments);
+}
+
+static tide_status counted_zero(void *stream, const void *arguments)
+{
+    counted.zero_launches++;
+    counted.zero_bytes += ((const tide_zero_args *)arguments)->bytes;
+    return tide_kernels_cpu()->zero(stream, arguments);
+}
+
+static void weight_gradients_of_products_are_overwritten_and_never_zeroed(void **state)
+{
+    (void)state;
+    tide_kernels counting = *tide_kernels_cpu();
+    counting.matmul = counted_matmul;
+    counting.zero = counted_zero;
+    gpt2_rig r;
+    gpt2_rig_open_on(&r, &counting, TIDE_DTYPE_BF16, true, 1);
+    r.pool->ground.kernels = &counting;
+    memset(&counted, 0, sizeof counted);
+    gpt2_rig_step(&r);
+    /* Per layer four weights, and the head's, which is the embedding of tokens: one micro-batch writes, the others add. */
+    const size_t weights = 4 * r.config.layers + 1;
+    assert_int_equal(counted.written, weights);
+    assert_int_equal(counted.added, (GOLDEN_SEQUENCES - 1) * weights);
+    /* Norm blocks, the loss, and one launch an op: of each layer, of the head's norm and of positions. */
+    assert_int_equal(counted.zero_launches, 2 + r.config.layers + 2);
+    const uint64_t layer =
+        13 * (uint64_t)r.config.width * sizeof(float); /* two norms, biases of 3 + 1 + 4 + 1 widths */
+    const uint64_t ends = (2 + (uint64_t)r.config.context) * r.config.width * sizeof(float);
+    assert_in_range(counted.zero_bytes, r.config.layers * layer + ends,
+                    r.config.layers * layer + ends + 8192);
+    gpt2_rig_close(&r);
+}
+
 /* --- finite differences --- */
 
 /* Nearly half of the padded rows are padding: float64 knows of none. */
@@ -425,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_step_repeated_gives_the_same_bits),
         cmocka_unit_test(evaluation_gives_the_bits_of_the_training_loss),
         cmocka_unit_test(gelu_inside_products_is_the_same_step),
+        cmocka_unit_test(weight_gradients_of_products_are_overwritten_and_never_zeroed),
         cmocka_unit_test(gradients_agree_with_finite_differences_in_float64),
         cmocka_unit_test(finite_differences_see_what_a_gradient_lacks),
         cmocka_unit_test(logits_of_a_position_know_only_what_is_before_it),

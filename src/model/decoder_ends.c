@@ -90,15 +90,16 @@ static void make_logits(tide_decoder_tape *tape, size_t rows, const void *norm, 
     tide_decoder_matmul(tape, "logits", &product);
 }
 
-/* d weight += dlogits^T norm; then norm = dlogits weight, its own gradient. */
-static void logits_backward(tide_decoder_tape *tape, size_t rows, const void *dlogits, void *norm)
+/* d weight (+)= dlogits^T norm; then norm = dlogits weight, its own gradient. */
+static void logits_backward(tide_decoder_tape *tape, bool is_first, size_t rows, const void *dlogits,
+                            void *norm)
 {
     const tide_decoder_options *options = &tape->model->options;
     const size_t width = options->config.width;
+    const tide_role role = tide_decoder_head_role(tape->model);
     const tide_matmul_args weight = {
         .a = dlogits,
         .b = norm,
-        .c = tide_decoder_gradient(tape, tide_decoder_head_role(tape->model)),
         .m = vocabulary_rows(tape),
         .n = width,
         .k = rows,
@@ -108,11 +109,10 @@ static void logits_backward(tide_decoder_tape *tape, size_t rows, const void *dl
         .in_dtype = options->dtype,
         .out_dtype = TIDE_DTYPE_FP32,
         .transpose_a = true,
-        .accumulate = true,
     };
     const tide_matmul_args input = {
         .a = dlogits,
-        .b = tide_decoder_weight(tape, tide_decoder_head_role(tape->model)),
+        .b = tide_decoder_weight(tape, role),
         .c = norm,
         .m = rows,
         .n = width,
@@ -123,8 +123,8 @@ static void logits_backward(tide_decoder_tape *tape, size_t rows, const void *dl
         .in_dtype = options->dtype,
         .out_dtype = options->dtype,
     };
-    if (tide_decoder_is_trained(tape->model, tide_decoder_head_role(tape->model), 0))
-        tide_decoder_matmul(tape, "logits weight gradient", &weight);
+    if (tide_decoder_is_trained(tape->model, role, 0))
+        tide_decoder_gradient_matmul(tape, "logits weight gradient", role, is_first, &weight);
     tide_decoder_matmul(tape, "logits input gradient", &input);
 }
 
@@ -187,7 +187,7 @@ static void head(tide_decoder_tape *tape, bool gradient)
         make_logits(tape, tile_rows, tile_norm, tile);
         cross_entropy(tape, first, tile_rows, tile, gradient);
         if (gradient)
-            logits_backward(tape, tile_rows, tile, tile_norm);
+            logits_backward(tape, first == 0, tile_rows, tile, tile_norm);
     }
     sum_losses(tape);
     if (!gradient)

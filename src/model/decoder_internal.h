@@ -189,6 +189,11 @@ void tide_decoder_rms_norm_backward(tide_decoder_tape *tape, const char *name, c
 /* Scratch for a kernel that needs `bytes`: behind all that the op has taken. */
 void *tide_decoder_scratch(tide_decoder_tape *tape, size_t bytes);
 void tide_decoder_matmul(tide_decoder_tape *tape, const char *name, const tide_matmul_args *product);
+/* A product into the whole gradient of `role`, which is trained: added to it, or written where the gradient is new and the
+ * product the first of this op's and micro-batch's into it (`is_first`). Measuring prepares both. `product` has neither C nor
+ * `accumulate`. */
+void tide_decoder_gradient_matmul(tide_decoder_tape *tape, const char *name, tide_role role, bool is_first,
+                                  const tide_matmul_args *product);
 void tide_decoder_linear_forward(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
                               void *out);
 /* With GELU behind the layer, or before it in backward, where the kernels' table takes it along. */

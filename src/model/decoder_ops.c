@@ -11,8 +11,9 @@
  *     evaluation head      READ head, last norm       L READ LAST
  *     logits               READ head, last norm       L READ LAST
  *
- * No GRAD for what is frozen. Where backward does not come, training's ops declare as evaluation's do: a block beneath the
- * lowest that is trained ends its residual and keeps nothing, that one's backward ends its own, or the head ends the last.
+ * No GRAD for what is frozen. OVERWRITE beside GRAD for linear layers' weights and, in the head's op, the head's weight. Where
+ * backward does not come, training's ops declare as evaluation's do: a block beneath the lowest that is trained ends its
+ * residual and keeps nothing, that one's backward ends its own, or the head ends the last.
  */
 #include "src/model/decoder_internal.h"
 
@@ -44,9 +45,12 @@ static void declare_param(const tide_decoder *model, declaration *op, tide_role 
     op->params[op->param_count++] = (tide_use){.tensor = model->params[index], .access = access};
 }
 
-static uint32_t gradient_access(const tide_decoder *model, tide_role role, uint32_t layer)
+/* `by_product`: the op makes the gradient by matrix products (tide_decoder_gradient_matmul), which write all of it. */
+static uint32_t gradient_access(const tide_decoder *model, tide_role role, uint32_t layer, bool by_product)
 {
-    return tide_decoder_is_trained(model, role, layer) ? TIDE_ACCESS_GRAD : 0;
+    if (!tide_decoder_is_trained(model, role, layer))
+        return 0;
+    return by_product ? TIDE_ACCESS_GRAD | TIDE_ACCESS_OVERWRITE : TIDE_ACCESS_GRAD;
 }
 
 static void declare_layer(const tide_decoder *model, declaration *op, uint32_t layer)
@@ -55,13 +59,13 @@ static void declare_layer(const tide_decoder *model, declaration *op, uint32_t l
         declare_param(model, op, role, layer, TIDE_ACCESS_READ);
 }
 
-/* `wanted`: READ, and GRAD of what is trained. */
-static void declare_head(const tide_decoder *model, declaration *op, uint32_t wanted)
+/* `backward`: with the gradients of what is trained. */
+static void declare_head(const tide_decoder *model, declaration *op, bool backward)
 {
     const tide_role roles[] = {tide_decoder_head_role(model), TIDE_ROLE_NORM_F_WEIGHT, TIDE_ROLE_NORM_F_BIAS};
     for (int i = 0; i < 3; i++)
         declare_param(model, op, roles[i], 0,
-                      wanted & (TIDE_ACCESS_READ | gradient_access(model, roles[i], 0)));
+                      TIDE_ACCESS_READ | (backward ? gradient_access(model, roles[i], 0, i == 0) : 0));
 }
 
 static void declare_checkpoint(declaration *op, tide_checkpoint checkpoint, uint32_t access)
@@ -86,6 +90,12 @@ static bool backward_reads(tide_role role, bool recompute)
     default:
         return true;
     }
+}
+
+static bool is_linear_weight(tide_role role)
+{
+    return role == TIDE_ROLE_QKV_WEIGHT || role == TIDE_ROLE_ATTENTION_WEIGHT ||
+           role == TIDE_ROLE_FC_WEIGHT || role == TIDE_ROLE_MLP_WEIGHT;
 }
 
 static declaration embedding_op(const tide_decoder *model, uint32_t layer)
@@ -116,7 +126,7 @@ static declaration head_op(const tide_decoder *model, uint32_t layer)
     (void)layer;
     declaration op = {.name = "head", .pass = TIDE_PASS_BOTH};
     const uint32_t layers = model->options.config.layers;
-    declare_head(model, &op, TIDE_ACCESS_READ | TIDE_ACCESS_GRAD);
+    declare_head(model, &op, true);
     declare_checkpoint(&op, model->residuals[layers],
                        TIDE_ACCESS_READ |
                            (tide_decoder_passes_on(model, layers) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
@@ -130,7 +140,8 @@ static declaration backward_op(const tide_decoder *model, uint32_t layer)
     snprintf(op.name, sizeof op.name, "block %u backward", layer);
     for (tide_role role = TIDE_ROLE_NORM_1_WEIGHT; role <= TIDE_ROLE_MLP_BIAS; role++) {
         const uint32_t read = backward_reads(role, recompute) ? TIDE_ACCESS_READ : 0;
-        declare_param(model, &op, role, layer, gradient_access(model, role, layer) | read);
+        const uint32_t gradient = gradient_access(model, role, layer, is_linear_weight(role));
+        declare_param(model, &op, role, layer, gradient | read);
     }
     declare_checkpoint(&op, model->residuals[layer],
                        TIDE_ACCESS_READ |
@@ -147,7 +158,7 @@ static declaration embedding_backward_op(const tide_decoder *model, uint32_t lay
     (void)layer;
     declaration op = {.name = "embedding backward", .pass = TIDE_PASS_BACKWARD};
     for (tide_role role = TIDE_ROLE_TOKEN_EMBEDDING; role <= TIDE_ROLE_POSITION_EMBEDDING; role++)
-        declare_param(model, &op, role, 0, gradient_access(model, role, 0));
+        declare_param(model, &op, role, 0, gradient_access(model, role, 0, false));
     declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
     return op;
 }
@@ -166,7 +177,7 @@ static declaration evaluation_head_op(const tide_decoder *model, uint32_t layer)
 {
     (void)layer;
     declaration op = {.name = "head evaluation", .pass = TIDE_PASS_FORWARD};
-    declare_head(model, &op, TIDE_ACCESS_READ);
+    declare_head(model, &op, false);
     declare_checkpoint(&op, model->residuals[model->options.config.layers],
                        TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
     return op;

@@ -188,16 +188,35 @@ void tide_decoder_norm_backward(tide_decoder_tape *tape, const tide_decoder_norm
 
 /* --- products --- */
 
+/* Gives the product its workspace. */
+static void matmul_prepare(tide_decoder_tape *tape, tide_matmul_args *args)
+{
+    size_t workspace_bytes = 0;
+    if (tape->status == TIDE_OK && tape->measuring)
+        tape->status = tape->model->options.kernels->matmul_prepare(args, &workspace_bytes);
+    args->workspace = tide_decoder_scratch(tape, workspace_bytes);
+    args->workspace_bytes = tape->scratch_bytes;
+}
+
 void tide_decoder_matmul(tide_decoder_tape *tape, const char *name, const tide_matmul_args *product)
 {
     tide_matmul_args args = *product;
-    size_t workspace_bytes = 0;
-    if (tape->status == TIDE_OK && tape->measuring)
-        tape->status = tape->model->options.kernels->matmul_prepare(&args, &workspace_bytes);
-    args.workspace = tide_decoder_scratch(tape, workspace_bytes);
-    args.workspace_bytes = tape->scratch_bytes;
+    matmul_prepare(tape, &args);
     tide_decoder_launch(tape, name, tape->model->options.kernels->matmul, &args, sizeof args,
                         (double)tide_matmul_flops(&args), (double)tide_matmul_bytes(&args));
+}
+
+void tide_decoder_gradient_matmul(tide_decoder_tape *tape, const char *name, tide_role role, bool is_first,
+                                  const tide_matmul_args *product)
+{
+    tide_matmul_args adding = *product, writing = *product;
+    adding.c = writing.c = tide_decoder_gradient(tape, role);
+    adding.accumulate = true;
+    const bool writes = is_first && tape->micro_batch == 0 &&
+                        tide_param_gradient_is_new(tape->model->pool, param_of(tape, role));
+    if (tape->measuring)
+        matmul_prepare(tape, &writing);
+    tide_decoder_matmul(tape, name, writes ? &writing : &adding);
 }
 
 static tide_matmul_args forward_product(const tide_decoder_tape *tape, const tide_decoder_linear *linear,
@@ -244,7 +263,7 @@ void tide_decoder_linear_gelu(tide_decoder_tape *tape, const tide_decoder_linear
     tide_decoder_matmul(tape, linear->forward_name, &product);
 }
 
-/* dweight += in^T dout, or its transpose, unless it is frozen */
+/* dweight (+)= in^T dout, or its transpose, unless it is frozen */
 static void linear_weight_backward(tide_decoder_tape *tape, const tide_decoder_linear *linear, const void *in,
                                    const void *dout)
 {
@@ -257,7 +276,6 @@ static void linear_weight_backward(tide_decoder_tape *tape, const tide_decoder_l
     const tide_matmul_args product = {
         .a = in_out ? in : dout,
         .b = in_out ? dout : in,
-        .c = tide_decoder_gradient(tape, linear->weight),
         .m = m,
         .n = n,
         .k = tide_decoder_rows(tape),
@@ -267,9 +285,8 @@ static void linear_weight_backward(tide_decoder_tape *tape, const tide_decoder_l
         .in_dtype = tape->model->options.dtype,
         .out_dtype = TIDE_DTYPE_FP32,
         .transpose_a = true,
-        .accumulate = true,
     };
-    tide_decoder_matmul(tape, linear->weight_name, &product);
+    tide_decoder_gradient_matmul(tape, linear->weight_name, linear->weight, true, &product);
 }
 
 /* dbias += column sums of dout, unless it is frozen */
