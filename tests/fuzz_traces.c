@@ -1,6 +1,6 @@
 /* Damaged and hostile traces. What must hold: OK, or a refusal in one line of message that names the file
- * and a line of it, with nothing set; of what is read the accounts, the names, the plot and the advice can
- * be made. More rounds: FUZZ_ROUNDS=1000000.
+ * and a line of it, with nothing set; of what is read the accounts, the names and the plot can be made.
+ * More rounds: FUZZ_ROUNDS=1000000.
  */
 #include "tests/assert_ok.h"
 #include "tests/fuzz_text.h"
@@ -8,7 +8,6 @@
 #include "tools/trace_compare.h"
 #include "tools/trace_model.h"
 #include "tools/trace_plot.h"
-#include "tools/trace_predict.h"
 #include "tools/trace_slow.h"
 #include "tools/trace_text.h"
 #include "tools/trace_timeline.h"
@@ -18,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ROUNDS = 20000, ADVICE_EVERY = 50 };
+enum { ROUNDS = 20000 };
 
 static FILE *nowhere;
 
@@ -42,14 +41,13 @@ static void everything_is_compared(const tide_trace_steps *steps)
     tide_comparison_free(&comparison);
 }
 
-static void everything_is_made(const tide_trace_model *model, bool advises)
+static void everything_is_made(const tide_trace_model *model)
 {
     tide_trace_steps steps;
     tide_stall_series longest[3];
     tide_slow_op slow[2];
     uint64_t all = 0;
     uint32_t most[3], count = 0;
-    char advice[TIDE_ADVICE_BYTES];
     everything_is_named(model);
     assert_ok(tide_trace_steps_make(model, &steps));
     assert_ok(tide_trace_longest_stalls(&steps, longest, 3, &count));
@@ -59,8 +57,6 @@ static void everything_is_made(const tide_trace_model *model, bool advises)
     if (model->event_count > 0)
         assert_ok(tide_trace_plot(model, model->events[0].begin_ns,
                                   model->events[model->event_count - 1].begin_ns, nowhere));
-    if (advises)
-        (void)tide_trace_advise(&steps, advice);
     assert_ok(tide_trace_timeline_write(model, nowhere));
     everything_is_compared(&steps);
     tide_trace_steps_free(&steps);
@@ -93,7 +89,7 @@ static void fuzz_traces(const char *sound, size_t sound_bytes)
         accepted += status == TIDE_OK;
         refused += status != TIDE_OK;
         if (status == TIDE_OK)
-            everything_is_made(model, round % ADVICE_EVERY == 0);
+            everything_is_made(model);
         else
             assert_refusal(status, path);
         assert_true((status == TIDE_OK) == (model != NULL));

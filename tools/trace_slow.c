@@ -34,7 +34,9 @@ static double median_of(const op_time *times, uint64_t count)
     return ((double)times[(count - 1) / 2].busy_ns + (double)times[count / 2].busy_ns) / 2;
 }
 
-tide_status tide_trace_op_medians(const tide_trace_steps *steps, double *medians)
+/* Medians of busy nanoseconds in the steady steps, by op: [2 * op] of what is in no slice, [2 * op + 1] of a slice; 0
+ * without any. `medians` has two for each op. NO_MEMORY. */
+static tide_status medians_find(const tide_trace_steps *steps, double *medians)
 {
     const tide_trace_model *model = steps->model;
     op_time *times = malloc((model->event_count + 1) * sizeof *times);
@@ -68,7 +70,7 @@ tide_status tide_trace_slow_ops(const tide_trace_steps *steps, tide_slow_op *slo
     uint32_t kept = 0;
     if (medians == NULL)
         return tide_fail(TIDE_ERROR_NO_MEMORY, "%s: no memory for the times of its ops", model->path);
-    tide_status status = tide_trace_op_medians(steps, medians);
+    tide_status status = medians_find(steps, medians);
     *all = 0;
     for (uint64_t i = 0; i < model->event_count && status == TIDE_OK; i++) {
         const tide_trace_event *event = &model->events[i];

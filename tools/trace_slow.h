@@ -15,8 +15,4 @@ typedef struct tide_slow_op {
 TIDE_NODISCARD tide_status tide_trace_slow_ops(const tide_trace_steps *steps, tide_slow_op *slow, uint32_t most,
                                                uint64_t *all);
 
-/* Medians of busy nanoseconds in the steady steps, by op: [2 * op] of what is in no slice, [2 * op + 1] of a slice;
- * 0 without any. `medians` has two for each op. NO_MEMORY. */
-TIDE_NODISCARD tide_status tide_trace_op_medians(const tide_trace_steps *steps, double *medians);
-
 #endif

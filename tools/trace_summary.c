@@ -3,7 +3,6 @@
 #include "tools/command.h"
 #include "tools/trace.h"
 #include "tools/trace_plot.h"
-#include "tools/trace_predict.h"
 #include "tools/trace_slow.h"
 #include "tools/trace_steps.h"
 #include "tools/trace_text.h"
@@ -443,16 +442,6 @@ static tide_status plot_print(const tide_trace_steps *steps)
     return tide_trace_plot(model, begin, end < begin ? begin : end, stdout);
 }
 
-static void advice_print(const tide_trace_steps *steps)
-{
-    char advice[TIDE_ADVICE_BYTES];
-    tide_text_line line = {.length = 0};
-    if (!tide_trace_advise(steps, advice))
-        return;
-    tide_text_add(&line, "advice: %s", advice);
-    tide_text_print(&line, sizeof line.text, stdout);
-}
-
 /* What steps are like. */
 static tide_status steps_print(const tide_trace_steps *steps)
 {
@@ -478,8 +467,6 @@ static tide_status summary_print(const tide_trace_model *model)
     if (steps.count > 0 && status == TIDE_OK)
         status = plot_print(&steps);
     differences_print(&steps);
-    if (steps.count > 0 && status == TIDE_OK)
-        advice_print(&steps);
     tide_trace_steps_free(&steps);
     return status;
 }
