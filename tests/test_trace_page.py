@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import trace_synthesis
 from browser import Browser, browser_find
+from trace_runs import Run
 
 # Measured on 2 cores that others use as well: 0.6 s to open, 0.2 of them the page's thread's, and 17 ms a zoom. Here they only must not
 # be of another kind.
@@ -245,11 +245,11 @@ def hovers_and_selects(tap, page):
 def searches(tap, page):
     browser = page.browser
     browser.key("/")
-    browser.write("h.7.")
+    browser.write("layer7.")
     matches = page.state()["matches"]
     wanted = page.value("""tidepool.trace.chunks.filter(({ space, params, of }) => (space === 1 ? of : params).length &&
         (space === 1 ? of.flatMap((chunk) => tidepool.trace.chunks[chunk].params) : params)
-        .some((param) => tidepool.trace.params[param][0].includes('h.7.'))).map(({ chunk }) => chunk)""")
+        .some((param) => tidepool.trace.params[param][0].includes('layer7.'))).map(({ chunk }) => chunk)""")
     tap.ok(matches == wanted and matches, "a search finds the chunks that hold the param, and their state",
         (matches, wanted))
     browser.key("Enter")
@@ -423,6 +423,8 @@ def knows_the_trace(tap, page, path, name):
         f"{name}: the page has every number of the trace", wrong[:5])
     draw, end = random.Random(1), int(page.value("tidepool.trace.end"))
     asked = [(draw.randrange(page.state()["chunks"]), draw.randrange(end)) for _ in range(3000)]
+    told = lines.kind("chunk")
+    asked += [(event["chunk"], event["begin_ns"] - lines.origin + 1) for event in draw.sample(told, min(1000, len(told)))]
     got = page.value(f"({json.dumps(asked)}).map(([chunk, time]) => tidepool.intervals.state[tidepool.intervals.at(chunk, time)])")
     wrong = [(chunk, time, want, STATES[state]) for (chunk, time), state in zip(asked, got)
              if (want := lines.state(chunk, time + lines.origin)) not in (None, STATES[state])]
@@ -646,7 +648,8 @@ def main(program, own):
     with tempfile.TemporaryDirectory(prefix="tidepool-page-") as name:
         folder = Path(name)
         trace = folder / "some.trace"
-        trace_synthesis.write(trace, trace_synthesis.options([str(trace), "--param-chunks", "160", "--layers", "80"]))
+        Run(chunks=240, device_slots=96, params_of_chunk=2, activations=20, op_ns=8_000_000, link=5_000_000, map_ns=40_000,
+            update_ns=9_000_000, split_stalls=True).steps(5).write(trace)
         told = run(program, trace, "-o", folder / "page.html")
         if told.returncode == 1 and "no page" in told.stderr:
             print("1..0 # SKIP this build has no page: d3 was not there when it was made")
