@@ -39,6 +39,10 @@ typedef struct tide_picture {
     tide_arrays memory;
 } tide_picture;
 
+/* Its tracks, range and lists, of a picture that has a model and a timeline. False: no memory. */
+bool tide_picture_make(tide_picture *picture);
+
+/* A chunk's name as a text of the timeline. */
 uint32_t tide_picture_chunk_text(tide_picture *picture, uint32_t chunk);
 
 /* Where chunks are: a track a slot, counters of both tiers. False: no memory. */

@@ -1,61 +1,14 @@
 /* Lines of a trace into a model: what trace_model.h is made with. Each line is read by the one list of its members:
- * tables and steps here, events by src/train/trace_fields.h.
+ * tables and steps by trace_rows.c, events by src/train/trace_fields.h.
  */
 #ifndef TIDE_TOOLS_TRACE_READ_H
 #define TIDE_TOOLS_TRACE_READ_H
 
-#include "tools/trace_model.h"
-#include "tools/trace_scan.h"
-
-/* Memory that is given back all at once. Zeroed: empty. */
-typedef struct tide_trace_block tide_trace_block;
-typedef struct tide_trace_memory {
-    tide_trace_block *blocks;
-} tide_trace_memory;
-
-/* NULL: no memory. Aligned for anything. */
-void *tide_trace_memory_take(tide_trace_memory *memory, size_t bytes);
-void tide_trace_memory_free(tide_trace_memory *memory);
-
-enum { TIDE_TRACE_FIELDS_MAX = 16 };
-
-/* How an event's line is read: its shape, with what its texts may be. */
-typedef struct tide_trace_way {
-    const char *name;
-    size_t name_length;
-    const char *const *choices[TIDE_TRACE_FIELDS_MAX]; /* of a text; NULL: anything */
-} tide_trace_way;
-
-typedef struct tide_trace_reader {
-    tide_trace_model *model;
-    tide_trace_memory *memory;
-    tide_trace_scan scan;
-    tide_trace_way ways[TIDE_TRACE_KIND_COUNT];
-    bool has_begun; /* the line `trace` has been read */
-    bool has_ended; /* the line `end`: nothing may follow */
-    uint64_t dropped;             /* told by events */
-    uint32_t passes_before_drop;  /* as the last event `dropped` was read */
-    uint32_t checkpoints_used;    /* by ops: the highest number plus one */
-    uint64_t checkpoints_used_line;
-} tide_trace_reader;
+#include "tools/trace_members.h"
 
 void tide_trace_reader_begin(tide_trace_reader *reader, tide_trace_model *model, tide_trace_memory *memory);
 /* ARGUMENT: the line is no line of a trace; NO_MEMORY. `text[bytes]` is 0. */
 TIDE_NODISCARD tide_status tide_trace_reader_line(tide_trace_reader *reader, const char *path, uint64_t line,
                                                   const char *text, size_t bytes);
-
-/* ---- between trace_read.c and trace_rows.c ---- */
-
-/* Room for one more of `count`, whose items have `bytes`; the list may have moved. False, and the line refused: no
- * memory. */
-bool tide_trace_room(tide_trace_reader *reader, void *list, uint64_t count, size_t bytes);
-/* A text member, kept as long as the model; "" once the line is refused. */
-const char *tide_trace_text(tide_trace_reader *reader, const char *name);
-/* A number below `count`, of which there are `what`. */
-uint32_t tide_trace_number(tide_trace_reader *reader, const char *name, uint32_t count, const char *what);
-
-void tide_trace_read_first(tide_trace_reader *reader);
-void tide_trace_read_table(tide_trace_reader *reader);
-void tide_trace_read_step(tide_trace_reader *reader);
 
 #endif

@@ -1,8 +1,8 @@
-/* The first line, tables and steps of a trace: see trace_read.h. Rows are numbered as they come, so that
+/* The first line, tables and steps of a trace: see trace_rows.h. Rows are numbered as they come, so that
  * what a row names by number is there; but for checkpoints, which ops name before their table comes: these
  * are looked at when all is read.
  */
-#include "tools/trace_read.h"
+#include "tools/trace_rows.h"
 
 #include "src/train/trace_fields.h"
 
