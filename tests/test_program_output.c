@@ -120,7 +120,8 @@ static const tide_pool_counters all_counters = {.seconds = 2,
                                                 .host_bytes_peak = 17};
 
 static const char all_counters_line[] =
-    "{\"step\":1,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,\"step_"
+    "{\"step\":1,\"version\":1,\"loss\":2.5,\"grad_norm\":0.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":100,"
+    "\"step_"
     "seconds\":2,"
     "\"tokens_per_second\":50,\"compute_seconds\":1.5,\"stall_seconds\":21,\"stall_link_seconds\":1,"
     "\"stall_room_seconds\":2,\"stall_update_seconds\":3,\"stall_norm_seconds\":4,\"stall_map_seconds\":5,"
@@ -177,7 +178,7 @@ static void metrics_of_a_killed_run_are_continued_at_a_whole_line(void **state)
     assert_string_equal(file_text(), "{\"step\":1}\n");
     assert_int_equal(tide_metrics_step(metrics, &report, 100, &counters), TIDE_OK);
     assert_int_equal(tide_metrics_close(metrics), TIDE_OK);
-    assert_int_equal(strncmp(file_text(), "{\"step\":1}\n{\"step\":2,\"loss\":", 28), 0);
+    assert_int_equal(strncmp(file_text(), "{\"step\":1}\n{\"step\":2,\"version\":1,", 33), 0);
 }
 
 /* The file `name` continued behind a step. */
@@ -196,7 +197,7 @@ static void assert_kept(const char *kept, uint64_t step)
 {
     char line[64];
     const char *text = file_text();
-    snprintf(line, sizeof line, "{\"step\":%llu,\"loss\":0,", (unsigned long long)step + 1);
+    snprintf(line, sizeof line, "{\"step\":%llu,\"version\":1,\"loss\":0,", (unsigned long long)step + 1);
     if (strncmp(text, kept, strlen(kept)) != 0 || strncmp(text + strlen(kept), line, strlen(line)) != 0)
         fail_msg("%.300s\nnot\n%s%s", text, kept, line);
     assert_int_equal(count_of(text + strlen(kept), "\n"), 1);

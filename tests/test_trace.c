@@ -209,7 +209,7 @@ static void a_trace_begins_with_its_tables_and_ends_with_its_sums(void **state)
     tide_trace_destroy(trace);
     char *text = text_of(path);
     assert_ptr_equal(
-        strstr(text, "{\"trace\":2,\"tidepool\":\"0\",\"rank\":0,\"ranks\":1,\"device\":\"null\","), text);
+        strstr(text, "{\"trace\":3,\"tidepool\":\"0\",\"rank\":0,\"ranks\":1,\"device\":\"null\","), text);
     assert_non_null(strstr(text, "{\"table\":\"setting\",\"name\":\"model\",\"value\":\"a\\u0009b\"}\n"));
     assert_non_null(strstr(
         text, "{\"table\":\"param\",\"param\":1,\"name\":\"frozen\",\"elements\":50000,\"frozen\":true,"
@@ -244,8 +244,8 @@ static void a_step_stands_behind_what_was_told_before_it(void **state)
     finish(trace);
     const char *text = text_of(path);
     for (int step = 1; step <= 20; step++) {
-        char line[32];
-        snprintf(line, sizeof line, "\n{\"step\":%d,\"loss\":", step);
+        char line[48];
+        snprintf(line, sizeof line, "\n{\"step\":%d,\"version\":1,\"loss\":", step);
         const char *found = strstr(text, line);
         assert_non_null(found);
         const size_t length = (size_t)(found - text);

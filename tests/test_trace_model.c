@@ -314,7 +314,7 @@ static void a_fault_in_a_segment_is_told_with_its_name_and_line(void **unused)
     segment_write(9, TRACE_PASS("2", "80000") "{\"event\":\"nap\"}\n");
     file_write(path, TRACE_FIRST, strlen(TRACE_FIRST));
     assert_int_equal(tide_trace_model_read(path, &model), TIDE_ERROR_ARGUMENT);
-    (void)snprintf(wanted, sizeof wanted, "%s.step-9:2: event: there is no event \"nap\" in format 2", path);
+    (void)snprintf(wanted, sizeof wanted, "%s.step-9:2: event: there is no event \"nap\" in format 3", path);
     assert_string_equal(tide_message(), wanted);
     segment_remove(9);
 }
@@ -327,11 +327,15 @@ typedef struct fault {
 } fault;
 
 static const fault faults[] = {
-    {"{\"trace\":2", "{\"format\":1",
-     "1: a trace of format 1, which an older tidepool wrote; record it again: this one reads format 2"},
-    {"{\"trace\":2", "{\"trace\":3", "1: trace: of format 3; this tidepool reads format 2"},
-    {"{\"trace\":2", "{\"traces\":2", "1: not a trace: its first line would begin with {\"trace\":2"},
-    {"{\"trace\":2", "# a log", "1: not a trace: its first line would begin with {\"trace\":2"},
+    {"{\"trace\":3", "{\"format\":1",
+     "1: a trace of format 1, made by an older tidepool (this one reads format 3): train again with --trace"},
+    {"{\"trace\":3", "{\"trace\":2",
+     "1: a trace of format 2, made by an older tidepool (this one reads format 3): train again with --trace"},
+    {"{\"trace\":3", "{\"trace\":4",
+     "1: a trace of format 4, made by a newer tidepool (this one reads format 3)"},
+    {"{\"trace\":3", "{\"trace\":\"3\"", "1: \"trace\" must be a whole number from 0 on, not \"3\""},
+    {"{\"trace\":3", "{\"traces\":3", "1: not a trace: its first line would begin with {\"trace\":3"},
+    {"{\"trace\":3", "# a log", "1: not a trace: its first line would begin with {\"trace\":3"},
     {"\"rank\":0,\"ranks\":1", "\"rank\":1,\"ranks\":1", "1: trace: \"rank\" is 1 of 1 ranks"},
     {"bf16", "int8", "1: trace: \"dtype\" must be one of fp32, bf16, fp16, not \"int8\""},
     {"\"cores\":2", "\"cores\":02",
@@ -374,7 +378,7 @@ static const fault faults[] = {
      "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
     {"\\u00e9", "\xff",
      "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
-    {"{\"event\":\"wait\"", "{\"event\":\"weight\"", "17: event: there is no event \"weight\" in format 2"},
+    {"{\"event\":\"wait\"", "{\"event\":\"weight\"", "17: event: there is no event \"weight\" in format 3"},
     {"{\"event\":\"wait\"", "{\"happening\":\"wait\"",
      "17: a line begins with \"event\", \"step\", \"table\" or \"end\", not with \"happening\""},
     {"{\"event\":\"wait\"", "[]", "17: is not JSON: { is missing at the line's begin, there is ["},

@@ -159,8 +159,9 @@ def refused(bench, name, run, status, part_of_line):
 def what_is_no_trace(bench):
     text = Run().steps(3).text()
     lines = text.splitlines()
-    refused(bench, "format 1", bench.of('{"format":1, "tidepool":"0.1.0"}\n'), 1,
-            "run.trace:1: a trace of format 1, which an older")
+    for number, older in ((1, '{"format":1, "tidepool":"0.1.0"}\n'), (2, text.replace('{"trace":3,', '{"trace":2,'))):
+        refused(bench, f"format {number}", bench.of(older), 1, f"run.trace:1: a trace of format {number}, made by an older tidepool "
+                "(this one reads format 3): train again with --trace")
     refused(bench, "another JSON", bench.of('{"a":1}\n'), 1, "run.trace:1: not a trace")
     refused(bench, "bytes", bench.of(bytes(range(256)) * 99), 1, "run.trace:1: not a trace")
     refused(bench, "an empty file", bench.of(""), 1, "the file is empty")

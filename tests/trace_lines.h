@@ -4,7 +4,7 @@
 #define TIDE_TESTS_TRACE_LINES_H
 
 #define TRACE_FIRST                                                                                          \
-    "{\"trace\":2,\"tidepool\":\"0.2.0\",\"rank\":0,\"ranks\":1,\"device\":\"null\",\"dtype\":\"bf16\","           \
+    "{\"trace\":3,\"tidepool\":\"0.2.0\",\"rank\":0,\"ranks\":1,\"device\":\"null\",\"dtype\":\"bf16\","           \
     "\"chunk_bytes\":262144,\"device_slots\":4,\"host_slots\":8,\"device_memory_bytes\":1310720,"            \
     "\"host_memory_bytes\":2097152,\"region_bytes\":262144,\"trace_steps\":8}\n"
 
@@ -42,7 +42,7 @@
 
 /* Of step N, which took 10 us. */
 #define TRACE_STEP(number)                                                                                   \
-    "{\"step\":" number ",\"loss\":null,\"grad_norm\":1.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":64,"      \
+    "{\"step\":" number ",\"version\":1,\"loss\":null,\"grad_norm\":1.5,\"lr\":0.001,\"loss_scale\":1,\"tokens\":64,"      \
     "\"step_seconds\":1e-05,\"tokens_per_second\":6400000,\"compute_seconds\":7e-06,"                        \
     "\"stall_seconds\":2e-06," TRACE_STALLS "\"predicted_step_seconds\":null,"                               \
     "\"predicted_stall_seconds\":null,\"h2d_bytes\":262144,\"d2h_bytes\":0,\"collective_bytes\":0,"          \

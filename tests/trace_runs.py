@@ -81,7 +81,7 @@ class Run:
     # ---- tables ----
 
     def tables(self):
-        self.add("trace", trace=2, tidepool="0.1.0", rank=self.rank, ranks=self.rank + 1, device="null", dtype="bf16",
+        self.add("trace", trace=3, tidepool="0.1.0", rank=self.rank, ranks=self.rank + 1, device="null", dtype="bf16",
                  chunk_bytes=self.bytes_of_chunk, device_slots=self.device_slots, host_slots=self.host_slots,
                  device_memory_bytes=self.device_slots * self.bytes_of_chunk + 1024,
                  host_memory_bytes=self.host_slots * self.bytes_of_chunk, region_bytes=1024, trace_steps=8)
@@ -284,7 +284,7 @@ class Run:
             cause: self.sums.get("stall_%s_ns" % cause, 0) / 1e9
             for cause in ("link", "room", "update", "norm", "map", "caller")
         }
-        self.add("step", step=self.step, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
+        self.add("step", step=self.step, version=1, loss=2.5, grad_norm=1.0, lr=1e-3, loss_scale=1.0, tokens=64,
                  step_seconds=step_ns / 1e9, tokens_per_second=64e9 / step_ns,
                  compute_seconds=self.sums.get("compute_ns", 0) / 1e9, stall_seconds=sum(stalls.values()),
                  predicted_step_seconds=None, predicted_stall_seconds=None, h2d_bytes=self.sums.get("h2d_bytes", 0),

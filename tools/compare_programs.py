@@ -40,7 +40,7 @@ CELLS = {**campaign.SETTINGS, "dtype": campaign.DTYPES, "clip": (1, 0)}
 REST = {"micro-batch": (2, 1, 4), "threads": (1, 2), "save-every": (HALF, 1), "host": ("default", "least"),
         "checks": ("on", "off")}
 # Fields of the metrics that are no results.
-TIMES = re.compile(r"_seconds$|^tokens_per_second$")
+TIMES = re.compile(r"_seconds$|^tokens_per_second$|^version$")
 MOVES = {"h2d_bytes", "d2h_bytes", "collective_bytes", "evictions", "demand_fetches", "prefetches", "device_bytes_peak",
          "host_bytes_peak"}
 TOLD = 12  # differences of one comparison

@@ -8,6 +8,7 @@
 #include "tools/trace_model.h"
 
 #include "src/files/files.h"
+#include "src/train/trace_fields.h"
 #include "tools/trace_read.h"
 
 #include <assert.h>
@@ -106,8 +107,8 @@ static tide_status half_line_refuse(const char *path, line_buffer *buffer, tide_
 {
     static const char begin[] = "{\"trace\":";
     if (buffer->filled == 0)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "%s:1: the file is empty; a trace begins with {\"trace\":2",
-                         path);
+        return tide_fail(TIDE_ERROR_ARGUMENT, "%s:1: the file is empty; a trace begins with {\"trace\":%d",
+                         path, TIDE_TRACE_FORMAT);
     buffer->text[buffer->filled] = '\0';
     tide_status status = tide_trace_reader_line(reader, path, 1, buffer->text, buffer->filled);
     bool breaks_off = status == TIDE_OK || strncmp(buffer->text, begin, sizeof begin - 1) == 0;

@@ -3,8 +3,8 @@
  * Whole: FILE and whatever segments lie beside it (FILE.step-NUMBER, in order), every line checked, every number in
  * the range that other lines give it. What is read is all there is: a file that breaks off within its last line,
  * without a line `end`, is the trace of a run that was killed, and is taken up to there (`is_cut`). Anything else
- * that is wrong is refused with one line: file, line number, what, and what would be right; format 1 with a line of
- * its own.
+ * that is wrong is refused with one line: file, line number, what, and what would be right; another format with a
+ * line of its own.
  *
  * Events that were told of a step before it was `given up` have `step` 0: no step counts them.
  *

@@ -208,8 +208,8 @@ static void event_read(tide_trace_reader *reader)
                                             memcmp(reader->ways[kind].name, name.at, name.length) != 0))
         kind++;
     if (scan->status == TIDE_OK && kind == TIDE_TRACE_KIND_COUNT)
-        tide_scan_refuse(scan, "there is no event \"%.*s\" in format 2",
-                         (int)(name.length < 32 ? name.length : 32), name.at);
+        tide_scan_refuse(scan, "there is no event \"%.*s\" in format %d",
+                         (int)(name.length < 32 ? name.length : 32), name.at, TIDE_TRACE_FORMAT);
     if (scan->status != TIDE_OK)
         return;
     const tide_trace_shape *shape = tide_trace_shape_of((tide_trace_kind)kind);

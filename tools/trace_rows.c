@@ -41,24 +41,25 @@ static double seconds(tide_trace_reader *reader, const char *name)
 static bool format_check(tide_trace_reader *reader, tide_scanned first)
 {
     tide_trace_scan *scan = &reader->scan;
-    if (scan->status == TIDE_OK && tide_scanned_is(first, "format")) {
-        tide_scan_refuse(scan,
-                         "a trace of format 1, which an older tidepool wrote; record it again: "
-                         "this one reads format %d",
-                         TIDE_TRACE_FORMAT);
-        return false;
-    }
-    if (scan->status != TIDE_OK || !tide_scanned_is(first, "trace")) {
+    const bool is_format_1 = tide_scanned_is(first, "format");
+    if (scan->status != TIDE_OK || (!is_format_1 && !tide_scanned_is(first, "trace"))) {
         scan->status = TIDE_OK;
         tide_scan_refuse(scan, "not a trace: its first line would begin with {\"trace\":%d",
                          TIDE_TRACE_FORMAT);
         return false;
     }
+    const uint64_t format = is_format_1 ? 1 : count(reader, "trace");
+    if (scan->status == TIDE_OK && format < TIDE_TRACE_FORMAT)
+        tide_scan_refuse(scan,
+                         "a trace of format %" PRIu64 ", made by an older tidepool (this one reads "
+                         "format %d): train again with --trace",
+                         format, TIDE_TRACE_FORMAT);
+    else if (scan->status == TIDE_OK && format > TIDE_TRACE_FORMAT)
+        tide_scan_refuse(scan,
+                         "a trace of format %" PRIu64 ", made by a newer tidepool (this one reads "
+                         "format %d)",
+                         format, TIDE_TRACE_FORMAT);
     scan->kind = "trace";
-    uint64_t format = count(reader, "trace");
-    if (scan->status == TIDE_OK && format != TIDE_TRACE_FORMAT)
-        tide_scan_refuse(scan, "of format %" PRIu64 "; this tidepool reads format %d", format,
-                         TIDE_TRACE_FORMAT);
     return scan->status == TIDE_OK;
 }
 
@@ -355,6 +356,7 @@ void tide_trace_read_step(tide_trace_reader *reader)
     tide_trace_scan *scan = &reader->scan;
     tide_traced_step row = {0};
     row.step = count(reader, "step");
+    (void)count(reader, "version");
     row.loss = tide_scan_real(scan, "loss");
     (void)tide_scan_real(scan, "grad_norm");
     (void)tide_scan_real(scan, "lr");

@@ -59,6 +59,7 @@ bool tide_metrics_line(const tide_trainer_report *report, uint64_t tokens, const
     tide_json_begin(&line, text, TIDE_METRICS_LINE_BYTES);
     tide_json_open(&line, NULL, '{');
     tide_json_count(&line, "step", report->step);
+    tide_json_count(&line, "version", TIDE_METRICS_VERSION);
     tide_json_real(&line, "loss", report->loss);
     tide_json_real(&line, "grad_norm", report->gradient_norm);
     tide_json_real(&line, "lr", report->lr);
@@ -117,7 +118,7 @@ tide_status tide_metrics_step(tide_metrics *metrics, const tide_trainer_report *
     size_t bytes = 0, wrote = 0;
     assert(metrics->file.begun);
     bool complete = tide_metrics_line(report, tokens, counters, metrics->line, &bytes);
-    assert(complete && "29 numbers of at most 24 characters and their names fit");
+    assert(complete && "30 numbers of at most 24 characters and their names fit");
     (void)complete;
     const int error = bytes_write(metrics->file.descriptor, metrics->line, bytes, &wrote);
     if (error == 0)

@@ -6,7 +6,7 @@
 
 #include "tidepool/pool.h"
 
-enum { TIDE_TRACE_FORMAT = 2 };
+enum { TIDE_TRACE_FORMAT = 3 };
 
 typedef enum tide_trace_type {
     TIDE_TRACE_COUNT64 = 0,
