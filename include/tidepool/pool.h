@@ -20,10 +20,10 @@
  *
  * Threads. One thread drives a pool: all calls but tide_message are its. Kernels and callbacks run on the pool's threads.
  *
- * Errors. Every call returns a status and leaves a message (tide_message). ARGUMENT: what you gave is wrong, also a NULL
- * where none is allowed; STATE: not now. Neither has changed anything. Any call may return them, and any that makes
- * something NO_MEMORY. Where no status is returned, a NULL pool gives NULL, false or 0. What a failed step leaves:
- * section 9.
+ * Errors. Every call returns a status and leaves a message (tide_message). ARGUMENT: an argument is wrong, or
+ * NULL where that is not allowed. STATE: the call is not allowed now. Neither has changed anything. Any call
+ * may return these two, and any that allocates NO_MEMORY. A call that returns no status gives NULL, false or
+ * 0 for a NULL pool. Section 9 has the state after a failed step.
  *
  * Sizes are in bytes, counts in elements, times in seconds or, where the name says so, nanoseconds.
  */
@@ -57,13 +57,13 @@ typedef tide_status (*tide_update_callback)(void *context, const tide_step_optio
  * must not call the pool. */
 typedef void (*tide_trace_callback)(void *context, const tide_trace_event *event);
 
-/* Called while something is made that takes seconds: memory, by tide_pool_seal ("host slots", say), or values, by who
- * sets them. Of `total_bytes` of `what`, a constant, `done_bytes` are there. From threads of the pool, too, one call at a
- * time; must not call the pool. */
+/* Reports work that takes seconds: memory that tide_pool_seal allocates ("host slots", say); the trainer
+ * reports the values that it loads. Of `total_bytes` of `what`, a constant string, `done_bytes` are done.
+ * Called from threads of the pool, too, one call at a time; must not call the pool. */
 typedef void (*tide_progress_callback)(void *context, const char *what, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second. Finite; 0:
- * what it stands for takes no time. */
+/* Rates of the machine that the null device imitates; its link is tide_pool_options.link_bytes_per_second.
+ * Finite. With a rate of 0 that work takes no time. */
 typedef struct tide_machine {
     double flops_per_second;
     double device_bytes_per_second;
@@ -80,8 +80,8 @@ enum {
 
 typedef struct tide_pool_options {
     const char *device; /* "host", "null", "cuda:N"; copied */
-    uint64_t device_memory_bytes; /* hard budgets; 0: what the pool needs to keep everything where it is used, on a GPU
-                                     at most what it has free when the pool is created */
+    uint64_t device_memory_bytes; /* hard budgets; 0: enough to keep everything where it is used, on a GPU at
+                                     most its free memory when the pool is created */
     uint64_t host_memory_bytes;
     uint64_t chunk_bytes;    /* a power of two, 256 KiB (host, null; CUDA 2 MiB) to 1 GiB; 0: 64 MiB */
     tide_dtype dtype;        /* of all params */
@@ -125,15 +125,16 @@ TIDE_API void tide_pool_destroy(tide_pool *pool);
 
 /* ==== 2  The model: described once, before seal ====
  *
- * Params in the order in which forward first uses them: neighbours share chunks. Ops in the order in which a training
- * step runs them. What is refused is not registered; what is registered stays. STATE after seal.
+ * Register params in the order in which forward first uses them, since neighbours share chunks, and ops in
+ * the order in which a training step runs them. A call that fails registers nothing; nothing can be
+ * unregistered. STATE after seal.
  */
 
-/* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product. The name is copied, and unique.
- * `of_class` (types.h) is copied; NULL: trained with AdamW's state, without decay. A step updates every param that is not
- * frozen; one at least is not. A frozen one has neither decay nor state. A state that is not AdamW's needs an optimizer of
- * your own: section 10. Params with the same state share chunks, and so do the frozen ones: all in all there are at most 8
- * such groups, each of at most 2^48 elements. */
+/* A param of `rank` dimensions (1 to 4), each at least 1, of which the pool uses the product. The name is
+ * copied, and unique. `of_class` (types.h) is copied; NULL: trained with AdamW's state, without decay. A step
+ * updates every param that is not frozen; one at least is not. A frozen one has neither decay nor state. A
+ * state that is not AdamW's needs an optimizer of your own: section 10. Params with the same state share
+ * chunks, frozen params share others; there are at most 8 such groups, each of at most 2^48 elements. */
 TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_t *shape, uint32_t rank,
                                          const tide_param_class *of_class, tide_param *param);
 
@@ -172,8 +173,8 @@ typedef struct tide_pool_plan {
     uint64_t full_device_bytes;             /* device budget with which everything is resident */
     uint64_t full_host_bytes;               /* host budget that a run uses up beside this device budget, where
                                                the device updates what it has room for */
-    uint64_t device_available_bytes;        /* most that a default device budget is: what a GPU has free, less what pinning
-                                               the host budget takes there. UINT64_MAX: no memory of its own */
+    uint64_t device_available_bytes;        /* the largest default device budget: a GPU's free memory, less the part that
+                                               pinning the host budget takes. UINT64_MAX: no memory of its own */
     const char *largest_op;                 /* the op that decides least_device_bytes; pool's string */
     uint64_t largest_op_bytes;              /* its chunks */
     uint64_t device_memory_bytes;           /* budgets in force */
@@ -184,9 +185,10 @@ typedef struct tide_pool_plan {
                                 move some of it to the host */
 } tide_pool_plan;
 
-/* The plan of what is registered so far; after seal, the one in force. `device_memory_bytes` is the device budget to plan
- * for, 0 for the options' own (after seal it is not looked at); least_ and full_host_bytes depend on it. STATE if no op
- * is registered, or no param that is not frozen. ARGUMENT if it all is more than can be counted. */
+/* The plan for the params and ops registered so far; after seal, the plan in force. `device_memory_bytes` is
+ * the device budget to plan for, 0 for the options' own (after seal the call ignores it); least_ and
+ * full_host_bytes depend on it. STATE if no op is registered, or no param that is not frozen. ARGUMENT if the
+ * sizes are too large to count. */
 TIDE_API tide_status tide_pool_plan_get(tide_pool *pool, uint64_t device_memory_bytes, tide_pool_plan *plan);
 /* Choose budgets after all and before seal (as the options' fields). */
 TIDE_API tide_status tide_pool_set_budgets(tide_pool *pool, uint64_t device_memory_bytes, uint64_t host_memory_bytes);
@@ -198,13 +200,14 @@ TIDE_API tide_status tide_pool_seal(tide_pool *pool);
 
 /* ==== 4  Values, when no step is open ==== */
 
-/* Copy `count` values from element `first` of a param, whatever the budget, rounded to what they are stored in. MASTER:
- * the param; setting it sets PARAM, too. PARAM: what ops read; to be set for frozen params only, which have nothing else.
- * MOMENTUM, VARIANCE: the rest of the optimizer's state, as far as the param has any. All are zero until set. Waits for
- * the last step's updates. ARGUMENT: elements or a value that the param has not. On a pool that has failed the step is
- * given up first, as tide_step_abort does; on a torn one (section 9) get is STATE, and sets of everything heal. A set that
- * fails otherwise may have set a part of the range: repeat it. tide_param_set_as takes values of another dtype, as files
- * of weights have them. */
+/* Copy `count` values from element `first` of a param, whatever the budget, rounded to the dtype of the
+ * stored ones. MASTER: the param; setting it sets PARAM, too. PARAM: the values that ops read; set it for
+ * frozen params only, which have no other values. MOMENTUM, VARIANCE: the rest of the optimizer's state, as
+ * far as the param has any. All are zero until set. Waits for the last step's updates. ARGUMENT: elements or
+ * a value that the param has not. On a pool that has failed the step is given up first, as tide_step_abort
+ * does; on a torn one (section 9) get is STATE, and sets of everything heal. A set that fails otherwise may
+ * have set a part of the range: repeat it. tide_param_set_as takes values of another dtype, as files of
+ * weights have them. */
 TIDE_API tide_status tide_param_set(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     const float *values);
 TIDE_API tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
@@ -256,8 +259,8 @@ struct tide_step_options {
     float weight_decay;          /* decoupled; finite, at least 0 */
     float clip_norm;  /* global gradient norm to clip to, at least 0. 0: no clipping. INFINITY: no clipping, but updates wait
                          for the norm, so that a step that is not finite is skipped */
-    float loss_scale; /* what you have multiplied the gradient of your loss by, so that small gradients keep their
-                         digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
+    float loss_scale; /* the factor by which you have multiplied the gradient of your loss, so that small gradients keep
+                         their digits in fp16: a power of two up to 2^32, any dtype. 0: as 1, none */
 }; /* where the optimizer is your own, all but training, clip_norm and loss_scale are its own: handed on unlooked-at */
 
 /* ARGUMENT naming the value that is out of range and its range; STATE: a step is open; NONFINITE: ten steps in a row were
@@ -273,7 +276,7 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  *
  * Gradients. Of the BACKWARD and BOTH ops that use a param (READ or GRAD), the last one registered is its closing op.
  *
- *     its place holds     from                          what an op may do
+ *     its place holds     from                          an op may
  *     the values          the update, or set            READ them; GRAD: add to tide_param_gradient, which is fp32, zero
  *                                                       when first touched in a step, and shared by all ops of the step
  *     the gradient        the end of its closing op,    nothing
@@ -310,21 +313,22 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * on the device. STATE: no step is open, or an op is; an op that is not FORWARD in a forward-only pass; the rules of
  * gradients. */
 TIDE_API tide_status tide_op_begin(tide_pool *pool, tide_op op);
-/* Take slice `slice` of the open op; the one before is let go. ARGUMENT: the op has no such slice. STATE: no op is open,
- * or it READs a part that is dead (named). */
+/* Take slice `slice` of the open op and release the slice before. ARGUMENT: the op has no such slice. STATE:
+ * no op is open, or it READs a part that is dead (named). */
 TIDE_API tide_status tide_op_slice(tide_pool *pool, uint32_t slice);
 /* STATE if no op is open. */
 TIDE_API tide_status tide_op_end(tide_pool *pool);
 
-/* Enqueue a kernel; returns before it has run. `arguments` (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied; `name`
- * is not, and lives as long as the pool. `flops` and `bytes` of memory traffic, finite and at least 0, are what the null
- * device takes time for; elsewhere time is measured, and 0 does. A kernel's failure is met by this call or a later one,
- * with the names of the kernel and its op. STATE: no step is open. */
+/* Enqueue a kernel; returns before it has run. `arguments` (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are
+ * copied; `name` is not, and lives as long as the pool. From `flops` and `bytes` of memory traffic, finite
+ * and at least 0, the null device computes the kernel's time; other devices measure it, and 0 will do. This
+ * call or a later one returns a kernel's failure, with the names of the kernel and its op. STATE: no step is
+ * open. */
 TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel kernel, const void *arguments,
                                  size_t argument_bytes, double flops, double bytes);
 
-/* Device addresses, fixed at seal. NULL for an unknown number or before seal. A param's place and a checkpoint's part may
- * be touched by kernels of ops that hold them, and by nobody else. */
+/* Device addresses, fixed at seal. NULL for an unknown number or before seal. Only kernels of ops that hold a
+ * param or a checkpoint's part may touch it. */
 TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
 TIDE_API void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part);
 /* The fp32 accumulator of a param of which the open op has GRAD; NULL otherwise. */
@@ -347,7 +351,7 @@ TIDE_API tide_status tide_read(tide_pool *pool, void *target, const void *region
 
 typedef struct tide_step_result {
     double gradient_norm; /* global, before clipping; of the gradients without the loss scale */
-    float gradient_scale; /* what gradients were multiplied by: clip factor over loss scale; 0 if skipped */
+    float gradient_scale; /* factor of all gradients in the update: clip factor over loss scale; 0 if skipped */
     float loss_scale;     /* as given at the step's begin; 1 if none */
     bool skipped;         /* the norm was not finite: params unchanged */
     uint32_t skipped_in_row; /* counted anew when a step is skipped at a lower loss scale than the one before */
@@ -389,16 +393,16 @@ TIDE_API tide_status tide_step_abort(tide_pool *pool);
 
 /* ==== 10  An optimizer of your own ====
  *
- * options.update is called once a step for each piece of a chunk, from one thread of the pool at a time, on the host,
- * beside kernels and the next step; it must not call the pool. `update` is t, counted from 1; `gradient_scale` is what to
- * multiply gradients by. A status other than OK fails the step, and the pool is torn. Chunk size decides how params are
- * cut into segments: let no result depend on it.
+ * options.update is called once a step for each piece of a chunk, from one thread of the pool at a time, on
+ * the host, beside kernels and the next step; it must not call the pool. `update` is t, counted from 1;
+ * multiply gradients by `gradient_scale`. A status other than OK fails the step, and the pool is torn. Chunk
+ * size decides how params are cut into segments: let no result depend on it.
  *
- * What it keeps of a param is for the param's class to say (section 2), and may differ from param to param: one to three
- * planes, each of 128 bytes for 32 elements (fp32) or, in a bf16 or fp16 pool, of 64 (that dtype). The first is the param
- * itself, because gradients overwrite its values: a step that is skipped or given up rewrites them from it. AdamW's
- * {3, {128, 128, 128}} is the default. Momentum SGD has {2, {128, 128}}, or {2, {64, 64}} if it does without an fp32
- * master: 4 bytes an element.
+ * A param's class (section 2) says what state the optimizer keeps of it, which may differ from param to
+ * param: one to three planes, each of 128 bytes for 32 elements (fp32) or, in a bf16 or fp16 pool, of 64
+ * (that dtype). The first is the param itself, because gradients overwrite its values: a step that is skipped
+ * or given up rewrites them from it. AdamW's {3, {128, 128, 128}} is the default. Momentum SGD has
+ * {2, {128, 128}}, or {2, {64, 64}} if it does without an fp32 master: 4 bytes an element.
  */
 struct tide_update_segment { /* consecutive elements of a param. All pointers are `elements` long. */
     tide_param param;
@@ -416,13 +420,13 @@ struct tide_update_segment { /* consecutive elements of a param. All pointers ar
 
 /* Why compute stood still within steps. */
 typedef enum tide_stall_cause {
-    TIDE_STALL_LINK = 0, /* the copy of what it needs was under way */
-    TIDE_STALL_ROOM,     /* no device slot was free for what it needs: one was being emptied */
-    TIDE_STALL_UPDATE,   /* what it needs was waiting for its optimizer step, or for being restored, or in it */
+    TIDE_STALL_LINK = 0, /* a copy of the chunk that it needs was under way */
+    TIDE_STALL_ROOM,     /* no device slot was free for the chunk that it needs: one was being emptied */
+    TIDE_STALL_UPDATE,   /* the chunk that it needs had not been updated or restored */
     TIDE_STALL_NORM,     /* the step before was not over until its gradient norm was on the host */
-    TIDE_STALL_MAP,      /* what it needs was being mapped, or a slot for it unmapped */
+    TIDE_STALL_MAP,      /* the chunk that it needs was being mapped, or a slot for it unmapped */
     TIDE_STALL_CALLER,   /* nothing held it: within a training step the caller was late to enqueue an op's next kernel (on the
-                            host device with what its threads take to wake) */
+                            host device including the time in which its threads wake) */
     TIDE_STALL_CAUSE_COUNT,
 } tide_stall_cause;
 
@@ -433,8 +437,8 @@ static inline const char *tide_stall_cause_name(tide_stall_cause cause)
     return (unsigned)cause < TIDE_STALL_CAUSE_COUNT ? names[cause] : "unknown";
 }
 
-/* What happened, for options.trace. docs/trace.md says of each kind what it tells and which fields it has; the others are
- * 0, NULL or TIDE_TRACE_NONE. */
+/* Kinds of events for options.trace. docs/trace.md describes each kind and the fields that it fills; its
+ * other fields are 0, NULL or TIDE_TRACE_NONE. */
 typedef enum tide_trace_kind {
     TIDE_TRACE_PASS = 0, /* a step, or forward-only pass, begins; ends; is given up */
     TIDE_TRACE_PASS_END,
@@ -442,18 +446,18 @@ typedef enum tide_trace_kind {
     TIDE_TRACE_PLAN,    /* a recorded pass has been planned (anew) */
     TIDE_TRACE_REQUEST, /* an op or slice asked for its chunks, and had them */
     TIDE_TRACE_WAIT,    /* one of those was not there */
-    TIDE_TRACE_OP,      /* kernels of an op or slice, of what the pool does around ops, or of nobody */
+    TIDE_TRACE_OP,      /* kernels of an op or slice, of the pool's own work around ops, or launched between ops */
     TIDE_TRACE_NORM,    /* the gradient norm's way to the host */
     TIDE_TRACE_MOVE,    /* a chunk was fetched, evicted or written back */
     TIDE_TRACE_MAP,     /* a slot was mapped, unmapped, or both at once */
     TIDE_TRACE_COPY,    /* over the link */
     TIDE_TRACE_ZERO,    /* of a chunk without content */
     TIDE_TRACE_UPDATE,  /* the optimizer, on one piece of a chunk */
-    TIDE_TRACE_RESTORE, /* likewise: params from their state */
+    TIDE_TRACE_RESTORE, /* params from their state, one piece of a chunk */
     TIDE_TRACE_ACCESS,  /* values set or read on the host */
     TIDE_TRACE_STALL,   /* compute stood still */
     TIDE_TRACE_CHUNK,   /* where a chunk is, and what it holds, from now on */
-    TIDE_TRACE_PARAM,   /* what stands in a param's place from now on */
+    TIDE_TRACE_PARAM,   /* content of a param's place from now on: values or gradient */
     TIDE_TRACE_WORK,    /* the caller's own: tide_pool_trace_work */
     TIDE_TRACE_SNAPSHOT, /* in files alone, as is the next: where a chunk is as a segment begins */
     TIDE_TRACE_DROPPED,  /* events were lost */
@@ -466,7 +470,7 @@ typedef enum tide_trace_kind {
 struct tide_trace_event {
     tide_trace_kind kind;
     uint64_t step; /* whose counters count it (tide_pool_step_counters_take); 0: none's */
-    uint64_t pass; /* in which it happened or was asked for: training steps and forward-only passes begun so far */
+    uint64_t pass; /* training steps and forward-only passes begun when it happened or was requested */
     uint64_t begin_ns, end_ns;
     uint64_t id;       /* the command's: all events of one move or task have the same */
     uint64_t ended_by; /* of a stall: the id of the command that ended it; 0: none did */
@@ -531,17 +535,19 @@ typedef struct tide_pool_prediction {
     uint64_t times_played; /* so far, by this pool: grows when the answer was worked out anew */
 } tide_pool_prediction;
 
-/* What a training step takes as now planned: the pool's own manager and engine play steps with the last step's ops and
- * slices in virtual time, with measured durations of ops, copies, mappings and updates. Played anew when the ops are
- * others or a duration that matters has moved by more than a tenth; in between the answer is kept and costs little.
+/* Predict a training step's time under the present plan: the pool's own manager and engine play steps with
+ * the last step's ops and slices in virtual time, with measured durations of ops, copies, mappings and
+ * updates. The pool plays them anew when the ops have changed or a duration that matters has moved by more
+ * than a tenth; in between it keeps its answer, and the call costs little.
  *
- * Not in it: the caller's own time between calls, and how much streams that share the machine's cores and memory slow
- * each other more, or less, than they did while they were measured. On the host device, where kernels, copies and the
- * optimizer share cores, a step can so take longer than predicted.
+ * The prediction leaves out the caller's own time between calls, and that streams which share the machine's
+ * cores and memory may slow each other more, or less, than while they were measured. On the host device,
+ * where kernels, copies and the optimizer share cores, a step can therefore take longer than predicted.
  *
- * The caller's thread, between ops or steps. STATE until a training step with its updates has been measured (after its
- * drain, or two steps later), and if the last one ran no op. UNSUPPORTED for a step of more than twice all registered ops
- * and slices. NO_MEMORY at the first call without options.predict; what fails changes nothing but the answer kept. */
+ * The caller's thread, between ops or steps. STATE until a training step with its updates has been measured
+ * (after its drain, or two steps later), and if the last one ran no op. UNSUPPORTED for a step of more than
+ * twice all registered ops and slices. NO_MEMORY at the first call without options.predict. A failure changes
+ * nothing but the answer kept. */
 TIDE_API tide_status tide_pool_predict(tide_pool *pool, tide_pool_prediction *prediction);
 
 #ifdef __cplusplus

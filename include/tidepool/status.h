@@ -1,8 +1,8 @@
 /* Status codes and the thread's last message.
  *
  * Every tidepool function that can fail returns a tide_status. The function that first knows the error also
- * writes one line for people: what failed, where, with names and sizes. The line belongs to the calling
- * thread and stays until that thread's next failure. The library never prints and never exits.
+ * writes one line for people: it says what failed and where, with names and sizes. The line belongs to the
+ * calling thread and stays until that thread's next failure. The library never prints and never exits.
  */
 #ifndef TIDEPOOL_STATUS_H
 #define TIDEPOOL_STATUS_H

@@ -51,7 +51,7 @@ typedef enum tide_tier {
 } tide_tier;
 
 /* Lists of chunks of one kind. PARAM holds `dtype` elements (and, after their last use in backward,
- * gradients); STATE what the optimizer keeps of each of them; CHECKPOINT activations that outlive an op. */
+ * gradients); STATE the optimizer's state of each of them; CHECKPOINT activations that outlive an op. */
 typedef enum tide_space {
     TIDE_SPACE_PARAM = 0,
     TIDE_SPACE_STATE,
@@ -61,21 +61,21 @@ typedef enum tide_space {
 
 enum { TIDE_STATE_PLANES_MAX = 3 };
 
-/* What the optimizer keeps of each element of a param: planes of numbers, each of so many bytes for 32 elements. AdamW has
- * three of 128 (fp32), 12 bytes an element. */
+/* The optimizer's state of a param: planes of numbers, each of `bytes` for 32 elements of the param. AdamW
+ * has three of 128 (fp32), 12 bytes an element. */
 typedef struct tide_state_format {
     uint32_t planes;
     uint32_t bytes[TIDE_STATE_PLANES_MAX];
 } tide_state_format;
 
-/* What becomes of a param. Zeroed: it is trained, with AdamW's state and without weight decay. */
+/* How a param is trained. Zeroed: with AdamW's state and without weight decay. */
 typedef struct tide_param_class {
     bool frozen;             /* it has values alone: no gradient, no state, no update */
     bool decay;              /* the optimizer's weight decay applies to it */
     tide_state_format state; /* no planes: AdamW's; of an optimizer of your own: pool.h, section 10 */
 } tide_param_class;
 
-/* What a param has: the values that ops read and, unless it is frozen, its state, plane by plane. */
+/* A param's numbers: the values that ops read and, unless it is frozen, its state, plane by plane. */
 typedef enum tide_value {
     TIDE_VALUE_PARAM = 0, /* in the pool's dtype: MASTER, rounded; of a frozen param all there is */
     TIDE_VALUE_MASTER,    /* the first plane: the param as updates keep it */
@@ -98,7 +98,7 @@ typedef enum tide_pass {
     TIDE_PASS_BOTH, /* a head: loss and gradient in one op */
 } tide_pass;
 
-/* What an op does with a param or with its part of a CHECKPOINT tensor. */
+/* How an op accesses a param or its part of a CHECKPOINT tensor. */
 enum {
     TIDE_ACCESS_READ = 1u << 0,  /* needs the values */
     TIDE_ACCESS_GRAD = 1u << 1,  /* params of BACKWARD and BOTH ops: adds to the gradient */
