@@ -1,8 +1,10 @@
-/* What a device's memory has been made into, and which slot stands where: the same account for every kind of device.
+/* The account of a device's memory: its slots, mappings, buffers and events, the same for every kind of
+ * device.
  *
- * Every call checks the values and the budget, counts a fault, makes, and then enters what was made into the tables; what
- * fails leaves no trace. To make is the device's own (tide_account_makers); all the rest is here, under one lock. A device's
- * struct begins with its account, so most of these functions stand in its table of operations as they are.
+ * Every call checks the values and the budget, counts a fault, makes, and then enters the result into the
+ * tables; a failure leaves no trace. Each device brings its own functions that make (tide_account_makers);
+ * all the rest is here, under one lock. A device's struct begins with its account, so most of these functions
+ * stand in its table of operations as they are.
  *
  * Owns budgets, mappings, slots made, the region's extent, numbers of its parts, the tables of buffers and events. Calls device.c,
  * mappings.c and the makers.
@@ -32,7 +34,8 @@ typedef struct tide_account_makers {
     tide_status (*events)(tide_device *device, uint32_t capacity);
     tide_status (*map)(tide_device *device, uint32_t slot, void *place);
     tide_status (*unmap)(tide_device *device, uint32_t slot, void *place);
-    /* map or unmap gave `status`, INTERNAL: what stands at a place is unknown, and the device can't be used any more. */
+    /* map or unmap gave `status`, INTERNAL: the content of a place is unknown, and the device can't be used
+     * any more. */
     void (*place_lost)(tide_device *device, tide_status status);
 } tide_account_makers;
 
@@ -66,7 +69,7 @@ static inline tide_account *tide_account_of(tide_device *device)
 void tide_account_init(tide_account *account, const tide_device_ops *ops, const tide_account_makers *makers,
                        const tide_device_options *options, pthread_mutex_t *commands_lock);
 void tide_account_destroy(tide_account *account);
-/* No tier is over its budget, and what is said to be made is there. The lock is held. */
+/* No tier is over its budget, and all that the tables name exists. The lock is held. */
 bool tide_account_is_valid(const tide_account *account);
 
 /* tide_device_ops */

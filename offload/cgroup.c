@@ -3,11 +3,12 @@
  *   0::/user/job            ->  /sys/fs/cgroup/user/job, /sys/fs/cgroup/user, /sys/fs/cgroup           (version 2)
  *   4:memory:/docker/1f     ->  /sys/fs/cgroup/memory/docker/1f, .../docker, /sys/fs/cgroup/memory     (version 1)
  *
- * A container may see its own group as the top while /proc still tells the machine's path: folders that are not there are
- * passed over, and the top is always asked.
+ * A container may see its own group as the top while /proc still tells the machine's path: this code passes
+ * over folders that are not there, and always reads the top.
  *
- * Left is the limit less what is used, where file pages that nobody has asked for lately (inactive_file) count as free: the
- * kernel drops those before it kills. Other file pages it might drop, too; that is not relied on.
+ * Left is the limit less what is used, where file pages without recent use (inactive_file) count as free: the
+ * kernel drops those before it kills. It might drop other file pages, too; the limit left does not count on
+ * that.
  */
 #include "offload/cgroup.h"
 
@@ -18,7 +19,7 @@
 #include <string.h>
 
 typedef struct cgroup_version {
-    const char *line;   /* in /proc/self/cgroup: what is between the first colon and the path */
+    const char *line;   /* in /proc/self/cgroup: the text between the first colon and the path */
     const char *folder; /* of the top group */
     const char *limit, *used, *idle;
 } cgroup_version;
@@ -62,8 +63,9 @@ static uint64_t groups_available(const cgroup_version *version, char group[PATH_
     return least;
 }
 
-/* What a "number:controllers:path" line says of the version: its path; NULL if it says nothing. A memory controller
- * mounted together with others would have their names beside it, and another folder: nobody's default, passed over. */
+/* The path in a "number:controllers:path" line of that version; NULL if the line has another version or
+ * controller. A memory controller mounted together with others would have their names beside it, and another
+ * folder: no default anywhere, and NULL here. */
 static const char *path_find(const char *line, const cgroup_version *version)
 {
     const char *colon = strchr(line, ':');

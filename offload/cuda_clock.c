@@ -234,7 +234,7 @@ static tide_status run_harvest(tide_cuda_clock *clock, bool *passed, uint64_t *e
     if (status != TIDE_OK)
         return status;
     run_take(clock, last, end_of(clock, entry, elapsed_ms, tide_host_now_ns()));
-    /* After it was let go of: who records it now finds that it has passed. */
+    /* After the entry has passed: a thread that records a moment now finds that it has passed. */
     *events += atomic_load(&entry->recorded);
     return TIDE_OK;
 }

@@ -2,7 +2,7 @@
  *
  * Each command (and each wait) has a place in a ring, and there a CUDA event with a time stamp:
  *
- *   enter ->  [ . | h | h+1 | ... | m | ... | e ]  -> harvest, in order, what cudaEventQuery says has passed
+ *   enter ->  [ . | h | h+1 | ... | m | ... | e ]  -> harvest, in order, while cudaEventQuery succeeds
  *                   ^harvested      ^marked   ^enqueued
  *
  * So a moment on a stream is a sequence, as on the host device: it has passed when it is harvested, and
@@ -25,9 +25,9 @@
  *   end = end before + elapsed(event before, this event)     and then held within
  *   [enqueued, seen unfinished last] <= end <= seen finished  on the host's clock
  *
- * which stops the sum from drifting. A command begins when the one before has ended, or when it is enqueued if that
- * is later; what it waits for in other streams stands before it as an entry of its own. The cost is one event record
- * a run and two calls when it is harvested.
+ * which stops the sum from drifting. A command begins when the one before has ended, or when it is enqueued
+ * if that is later; a wait for another stream stands before it as an entry of its own. The cost is one event
+ * record a run and two calls when it is harvested.
  *
  * Locks. reserve, joins, enter, mark, record and drop: under the caller's lock of that stream. The rest: any
  * thread. The harvest lock is taken inside; under it the observer is called, and no other lock of the device is
@@ -65,8 +65,8 @@ typedef struct tide_cuda_clock {
     void *observer_context;
 
     /* [stream's lock] writes `enqueued`, `marked` and the entries beyond `marked`; [harvest] writes
-     * `harvested`. Entries between `harvested` and `marked` are read only, and the one at `harvested` is what
-     * the next is measured from. */
+     * `harvested`. Entries between `harvested` and `marked` are read only, and the next is measured from the
+     * one at `harvested`. */
     tide_cuda_entry ring[TIDE_CUDA_RING_ENTRIES];
     uint32_t event_count; /* made so far; all, after open */
     _Atomic uint64_t enqueued;
@@ -105,10 +105,11 @@ tide_status tide_cuda_clock_mark(tide_cuda_clock *clock);
 /* The moment behind the last run; its passing counts as an event's. */
 uint64_t tide_cuda_clock_record(tide_cuda_clock *clock);
 
-/* Take what has passed off the ring. `events` grows by the number of recorded moments among it. DEVICE: what was not
- * harvested stays. */
+/* Take passed entries off the ring. `events` grows by the number of recorded moments among them. DEVICE: the
+ * entries not harvested stay. */
 tide_status tide_cuda_clock_harvest(tide_cuda_clock *clock, uint64_t *events);
-/* After an error: the stream does not run any more; nothing is pending, and nobody is told when it ended. */
+/* After an error: the stream does not run any more; nothing is pending, and the observer hears no more of its
+ * commands. */
 void tide_cuda_clock_drop(tide_cuda_clock *clock);
 
 bool tide_cuda_clock_passed(const tide_cuda_clock *clock, uint64_t sequence);

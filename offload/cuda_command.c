@@ -37,8 +37,8 @@ static tide_status enqueue_begin(tide_cuda_device *device, tide_stream stream, c
     return status;
 }
 
-/* Enter what was enqueued since `begin_ns`, and unlock the stream. What could not be entered is there all the same,
- * and how far it is can't be asked: the device breaks. */
+/* Enter the work enqueued since `begin_ns`, and unlock the stream. Work that could not be entered runs all
+ * the same, but this code can't follow it: the device breaks. */
 static tide_status enqueue_end(tide_cuda_device *device, tide_stream stream, const tide_work *work,
                                bool is_wait, uint64_t begin_ns)
 {
@@ -219,7 +219,7 @@ tide_status tide_cuda_event_record(tide_device *device, tide_event event, tide_s
     status = moment_take(cuda, &moment);
     if (status != TIDE_OK)
         return status;
-    const bool passed = has_passed(cuda, moment); /* then nobody else tells */
+    const bool passed = has_passed(cuda, moment); /* then no harvest rings for it */
     tide_cuda_state_lock(cuda);
     status = tide_event_check(event, cuda->account.event_count);
     if (status == TIDE_OK) {

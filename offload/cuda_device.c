@@ -7,8 +7,9 @@
  *
  *      map, unmap          -> cuMemMap, cuMemUnmap of the slots' handles
  *
- * Thin by intent: what may be called when is checked by the same code as on the other devices, and what is hard about
- * order is proven on the host device, whose moments this one shares (a stream and a sequence; cuda_clock.h).
+ * Thin by intent: the same code as on the other devices checks which call is allowed when, and the host
+ * device, whose moments this one shares (a stream and a sequence; cuda_clock.h), is where tests prove the
+ * order of streams.
  *
  * The files and the locks: see cuda_inside.h.
  */
@@ -41,8 +42,8 @@ static void cuda_set_describe(tide_device *device, tide_device_describe describe
     (void)device, (void)describe, (void)context;
 }
 
-/* What is known: to ask the streams would cost every op of the caller's a query each. Who enqueues, queries or parks looks
- * often enough. */
+/* Only a failure that the device has already met: a query of each stream would cost every op of the caller's.
+ * Threads that enqueue, query or park look often enough. */
 static tide_status cuda_failure(tide_device *device)
 {
     return tide_cuda_failure(tide_cuda_device_of(device));
@@ -170,7 +171,7 @@ static const tide_device_ops cuda_ops = {
     .set_fault = tide_account_set_fault,
 };
 
-/* What only an emulated device can do is refused, not left out in silence. */
+/* Refuses the options that only an emulated device can serve, rather than ignore them. */
 static tide_status options_check(const tide_device_options *options)
 {
     const struct {
@@ -233,7 +234,7 @@ static tide_status chunk_bytes_check(const tide_cuda_device *device)
     return TIDE_OK;
 }
 
-/* Is this GPU one to work with? Fills in what is to be known of it. */
+/* Is this GPU one to work with? Fills in its properties. */
 static tide_status gpu_check(tide_cuda_device *device)
 {
     tide_status status = gpu_name(device);

@@ -1,4 +1,4 @@
-/* A GPU as a device (offload/device.h): what the CUDA module opens. */
+/* A GPU as a device (offload/device.h). The CUDA module opens it. */
 #ifndef TIDE_OFFLOAD_CUDA_DEVICE_H
 #define TIDE_OFFLOAD_CUDA_DEVICE_H
 
@@ -10,9 +10,9 @@
  * throttle, delays). */
 tide_status tide_device_cuda_open(const tide_device_options *options, uint32_t ordinal, tide_device **device);
 
-/* How many threads the host lane's team gets, on a machine of so many processors: as many as were asked for (0: not said).
- * Else all but two, at least one: the caller's thread and the engine's have to answer a GPU within microseconds, and Adam's
- * team, as long as there are updates, sleeps for nobody. It never changes a bit. */
+/* How many threads the host lane's team gets, on a machine of so many processors: `asked`, or, if that is 0,
+ * all but two, at least one: the caller's thread and the engine's have to answer a GPU within microseconds,
+ * and Adam's team never sleeps while there are updates. The number never changes a bit of the result. */
 uint32_t tide_cuda_lane_threads(uint32_t asked, uint32_t processors);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The interfaces of CUDA 12.0, which is what their types above describe: none of them has changed since. */
+/* The interfaces of CUDA 12.0, which the types above describe: none of them has changed since. */
 enum { INTERFACE_VERSION = 12000 };
 
 /* --- errors --- */
@@ -48,7 +48,7 @@ bool tide_cuda_is_pending(cudaError_t error)
     return true;
 }
 
-/* What the driver calls it. */
+/* The driver's name of an error. */
 static const char *driver_error_name(const tide_cuda_driver *driver, CUresult error)
 {
     const char *name = NULL;
@@ -169,7 +169,7 @@ tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordin
 
 tide_status tide_cuda_use(uint32_t ordinal)
 {
-    /* A thread that never said so may be told GPU 0 without having its context. */
+    /* For a thread that has never chosen, CUDA may answer GPU 0 although the thread has no context of it. */
     static _Thread_local bool said;
     int current = -1;
     tide_status status = tide_cuda_check(cudaGetDevice(&current), "cudaGetDevice");

@@ -1,7 +1,7 @@
 /* CUDA's two interfaces behind one way of reporting.
  *
- * The runtime is linked; of the driver only the calls that manage virtual memory are needed, and those are asked for
- * by name at run time. So nothing here needs libcuda to be there: a machine without a driver is told so.
+ * The runtime is linked; of the driver this code needs only the calls that manage virtual memory, and looks
+ * them up by name at run time. So it loads without libcuda, and reports that a machine has no driver.
  *
  * Every status of every call goes through one of these:
  *
@@ -44,11 +44,11 @@ tide_status tide_cuda_driver_find(const char *gpu, tide_cuda_driver *driver);
 
 /* The least unit of the GPU's virtual memory management, in bytes; 0 if it has none. DEVICE. */
 tide_status tide_cuda_granularity(const tide_cuda_driver *driver, uint32_t ordinal, uint64_t *bytes);
-/* What to ask that memory for: device memory of that GPU, physically there. */
+/* The properties of physical device memory of that GPU, for CUDA's calls that make it. */
 CUmemAllocationProp tide_cuda_allocation(uint32_t ordinal);
 
-/* Make the GPU current on the calling thread, unless it is: CUDA is asked each time (a read of the thread's own), as
- * whoever else the thread works for may have chosen another since. DEVICE, NO_MEMORY, UNSUPPORTED. */
+/* Make the GPU current on the calling thread, unless it is: each call asks CUDA (a read of the thread's own),
+ * since other code on this thread may have chosen another GPU. DEVICE, NO_MEMORY, UNSUPPORTED. */
 tide_status tide_cuda_use(uint32_t ordinal);
 
 /* TIDE_OK if `error` is cudaSuccess; else a status with the message "what: cudaErrorName: CUDA's words". NO_MEMORY

@@ -1,7 +1,7 @@
 /* Inside the CUDA device: its one structure, and the operations that its files implement for the table in
- * cuda_device.c. Nobody outside offload/ includes this.
+ * cuda_device.c. Only files of offload/ include this.
  *
- *   account.c       what is made at start and what stands where, as on every device; it has it made by
+ *   account.c       memory made at start and the place of each slot, as on every device; calls
  *   cuda_setup.c      slots, ranges, region, buffers, mappings
  *   cuda_command.c  launches, copies, events
  *   cuda_state.c    sleep, failure, counters
@@ -10,9 +10,9 @@
  * Beneath them, each knowing nothing of this structure: cuda_driver (calls and errors), cuda_memory (device memory),
  * cuda_pinned (host slots), cuda_clock (a stream's moments and times), lane (the host lane).
  *
- * Locks, in this order: the account's (the memory lock); a stream's lock; that of a clock or the lane; `state_lock`. The observer is
- * called under a clock's. What is made at start is read without a lock afterwards, as device.h allows creation at
- * start only.
+ * Locks, in this order: the account's (the memory lock); a stream's lock; that of a clock or the lane;
+ * `state_lock`. The observer is called under a clock's. Memory made at start is read without a lock
+ * afterwards, as device.h allows creation at start only.
  */
 #ifndef TIDE_OFFLOAD_CUDA_INSIDE_H
 #define TIDE_OFFLOAD_CUDA_INSIDE_H
@@ -28,7 +28,7 @@ enum { TIDE_CUDA_STREAMS = TIDE_STREAM_HOST, TIDE_CUDA_MESSAGE_BYTES = 1024 };
 _Static_assert(TIDE_STREAM_HOST + 1 == TIDE_STREAM_COUNT, "the host lane is the last stream");
 
 typedef struct tide_cuda_stream {
-    pthread_mutex_t lock; /* enqueuing: what belongs together stays together */
+    pthread_mutex_t lock; /* enqueuing: keeps a command and its entry together */
     cudaStream_t stream;
     tide_cuda_clock clock;
     bool failed; /* an enqueuing did, since the last recovery: of a launch a part may be there */
@@ -53,12 +53,12 @@ typedef struct tide_cuda_device {
     pthread_mutex_t state_lock; /* guards the rest */
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
-    uint64_t ringing;  /* what `doorbell` became at the last ring */
+    uint64_t ringing;  /* `doorbell` as of the last ring */
     uint32_t asleep;   /* threads parked for events with nothing to look at: recording one wakes them */
     tide_status failure;
     char failure_message[TIDE_CUDA_MESSAGE_BYTES];
     bool place_lost;          /* a chunk's place could not be restored: no recovery */
-    _Atomic bool broken;      /* a CUDA call failed: the streams are asked nothing more, until recovery */
+    _Atomic bool broken;      /* a CUDA call failed: no more queries of the streams until recovery */
     uint64_t h2d_bytes, d2h_bytes;
     uint64_t waits[TIDE_WAIT_SITE_COUNT];
 } tide_cuda_device;
@@ -74,7 +74,8 @@ void tide_cuda_state_lock(tide_cuda_device *device);
 void tide_cuda_state_unlock(tide_cuda_device *device);
 /* The first failure stays until it is recovered from; its message is the calling thread's. Passes the status on. */
 tide_status tide_cuda_fail(tide_cuda_device *device, tide_status status);
-/* The same for the failure of a CUDA call on a stream: how far the streams are can't be asked any more. OK passes. */
+/* Fail the device, as tide_cuda_fail, for a CUDA call on a stream: the device makes no more queries of its
+ * streams. OK passes. */
 tide_status tide_cuda_break(tide_cuda_device *device, tide_status status);
 /* The failure, with its message set on the calling thread; TIDE_OK if none. */
 tide_status tide_cuda_failure(tide_cuda_device *device);

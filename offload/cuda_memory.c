@@ -1,4 +1,4 @@
-/* The driver's calls behind slots, places and the region; what may be called when is checked by the callers. */
+/* The driver's calls behind slots, places and the region. The callers check whether a call is allowed. */
 #include "offload/cuda_memory.h"
 
 #include <assert.h>
@@ -11,7 +11,8 @@ void tide_cuda_memory_init(tide_cuda_memory *memory, const tide_cuda_driver *dri
     *memory = (tide_cuda_memory){.driver = driver, .ordinal = ordinal, .chunk_bytes = chunk_bytes};
 }
 
-/* Device addresses are the host's kind of pointers, so that both devices have one table; nobody here follows one. */
+/* Device addresses are the host's kind of pointers, so that both devices have one table; this code never
+ * dereferences one. */
 static CUdeviceptr device_address(const void *address)
 {
     return (CUdeviceptr)(uintptr_t)address;
@@ -80,7 +81,7 @@ void tide_cuda_memory_unmap_undo(const tide_cuda_memory *memory, void *place)
 tide_status tide_cuda_memory_reserve(const tide_cuda_memory *memory, uint64_t bytes, void **address)
 {
     CUdeviceptr base = 0;
-    /* Alignment 0: what mapping needs. Nothing asks for places aligned to more than that. */
+    /* Alignment 0: as much as mapping needs. No caller needs more. */
     const tide_status status = tide_cuda_driver_check(
         memory->driver, memory->driver->address_reserve(&base, bytes, 0, 0, 0), "cuMemAddressReserve");
     if (status != TIDE_OK)

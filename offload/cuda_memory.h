@@ -1,8 +1,8 @@
 /* The DEVICE tier's memory on a GPU, by CUDA's virtual memory management.
  *
- * handle    slot 0   slot 1   ...                physical memory, one handle each, made at start and never in a step
- * own       [ slot 0 | slot 1 | ... ]            one reserved range, every handle mapped there for ever: what copies
- * use
+ *   handle    slot 0   slot 1   ...                physical memory, one handle each, made at start and never in a step
+ *   own       [ slot 0 | slot 1 | ... ]            one reserved range, every handle mapped there for ever,
+ *                                                  for copies
  *   range     [ . . | chunk | . . . | chunk ]      reserved once a space; map() puts a handle at a chunk's place, too
  *   region    plain device memory
  *
@@ -10,8 +10,8 @@
  * never a hole. One handle a slot, because each of these calls takes its time by the handle and not by its size.
  * cuMemUnmap does not wait for kernels: who unmaps has seen the slot's last use pass.
  *
- * Two mappings of one handle are two names of the same bytes: what is written through one is read through the other
- * once an event lies between. That is CUDA's rule, and all that the pool needs.
+ * Two mappings of one handle are two names of the same bytes: a read through one sees writes through the
+ * other once an event lies between. That is CUDA's rule, and all that the pool needs.
  *
  * Who calls has checked slots and places and made the GPU current. Sizes are multiples of the GPU's granularity.
  */

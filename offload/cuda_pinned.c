@@ -35,7 +35,7 @@ static void gpu_free_text(char text[32])
     (void)snprintf(text, 32, status == TIDE_OK ? "%zu" : "unknown", available);
 }
 
-/* What may stand in the way, as the system tells it: added to the message. */
+/* Add to the message the system's limits that may have caused the failure. */
 static tide_status limits_add(tide_status status)
 {
     struct rlimit locked;
@@ -100,7 +100,7 @@ static uint32_t slots_per_piece(uint32_t count, uint64_t chunk_bytes, uint32_t t
 typedef struct pinning_work {
     const tide_cuda_pinned *slots;
     const tide_cuda_pinning *how;
-    void (*run)(struct pinning_work *work); /* what each thread does: pieces, while there are any */
+    void (*run)(struct pinning_work *work); /* each thread's loop over the pieces */
     tide_room room;
 
     pthread_mutex_t lock; /* guards the rest */
@@ -186,7 +186,7 @@ static tide_status piece_pin(pinning_work *work, uint32_t piece)
     return status;
 }
 
-/* The first failure is the one that is told; whoever waits for room waits no longer. */
+/* Keep the first failure, and end every thread's wait for memory. */
 static void work_fail(pinning_work *work, tide_status status)
 {
     pthread_mutex_lock(&work->lock);
@@ -247,7 +247,7 @@ static void pieces_unpin(pinning_work *work)
     }
 }
 
-/* What was pinned before something failed. */
+/* Unpin the pieces pinned before a failure. */
 static void work_undo(pinning_work *work)
 {
     work->run = pieces_unpin;

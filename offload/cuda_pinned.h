@@ -25,7 +25,7 @@ typedef struct tide_cuda_pinned {
     tide_pinning_times times;
 } tide_cuda_pinned;
 
-/* Where and how: the GPU, its node (topology.h), threads that may help, who is told. */
+/* Where and how to pin: the GPU, its node (topology.h), threads that may help, a callback for progress. */
 typedef struct tide_cuda_pinning {
     uint32_t ordinal;
     int32_t node;

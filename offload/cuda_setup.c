@@ -1,5 +1,5 @@
-/* What the CUDA device makes for its account (account.h), which holds its lock meanwhile: memory at start, and
- * mappings. For events, which are moments on a stream, CUDA makes nothing (cuda_clock.h).
+/* Memory at start, and mappings, that the CUDA device makes for its account (account.h), which holds its lock
+ * meanwhile. For events, which are moments on a stream, CUDA makes nothing (cuda_clock.h).
  */
 #include "offload/cuda_inside.h"
 
@@ -91,7 +91,7 @@ tide_status tide_cuda_place_unmap(tide_device *device, uint32_t slot, void *plac
     return status == TIDE_OK ? tide_cuda_memory_unmap(&cuda->memory, slot, place) : status;
 }
 
-/* A place that is neither mapped nor free: nobody can tell what a use of it finds. */
+/* A place is neither mapped nor free, and a use of it would find anything: the device fails. */
 void tide_cuda_place_lost(tide_device *device, tide_status status)
 {
     tide_cuda_device *cuda = tide_cuda_device_of(device);

@@ -1,18 +1,19 @@
-/* How a CUDA device is doing: failed or not, what has passed, who sleeps until when, sums.
+/* The state of a CUDA device: its failure, passed moments, sleeping threads, sums.
  *
- * Sleeping. The engine's sleep has to end when an event completes, and CUDA offers two ways to be told.
- * cudaLaunchHostFunc calls a function in stream order, but what follows in the stream waits until the function has
- * returned on a thread of the driver: tens of microseconds of an idle GPU an event. So park() looks itself: it asks
- * each stream's oldest command (a query reads a word of memory, below a microsecond), a few times at once and then
- * every 20 to 50 microseconds, sleeping on the doorbell between, which ring(), the host lane and a failure ring. Linux
- * would make 20 asked for 78 (medians in a virtual machine of 2 cores; 97 in another run) and 50 into 107, as it may be
- * 50 late; for a thread that asks for sharp sleeps it is 26 (43) and 58. With nothing on the streams, and where events
- * are not to wake the caller, it looks every 10 milliseconds, for errors of kernels that nobody else may ask about. An
- * event is seen late by a period at most, 5% of the time that a copy of 64 MiB takes.
+ * Sleeping. The engine's sleep has to end when an event completes, and CUDA offers two ways to learn of that.
+ * cudaLaunchHostFunc calls a function in stream order, but later commands of the stream wait until the
+ * function has returned on a thread of the driver: tens of microseconds of an idle GPU an event. So park()
+ * looks itself: it asks each stream's oldest command (a query reads a word of memory, below a microsecond), a
+ * few times at once and then every 20 to 50 microseconds, sleeping on the doorbell between, which ring(), the
+ * host lane and a failure ring. Linux would make 20 asked for 78 (medians in a virtual machine of 2 cores; 97
+ * in another run) and 50 into 107, as it may be 50 late; for a thread that asks for sharp sleeps it is 26
+ * (43) and 58. With nothing on the streams, and where events are not to wake the caller, it looks every 10
+ * milliseconds, for errors of kernels that no other call may meet. An event is seen late by a period at most,
+ * 5% of the time that a copy of 64 MiB takes.
  *
- * Failure. A status that a call returns when it enqueues fails the device, and so does one that a query brings from
- * what ran. After the latter CUDA's context is dead, recover() sees that by asking again, and only a new process
- * helps.
+ * Failure. A status that a call returns when it enqueues fails the device; a query that returns the error of
+ * a command that ran fails it, too. After the latter CUDA's context is dead: recover() finds that by another
+ * query, and only a new process helps.
  */
 #include "offload/cuda_inside.h"
 

@@ -136,7 +136,7 @@ tide_status tide_command_call(const tide_command_name *name, tide_stream stream,
                               tide_kernel run, const void *arguments)
 {
     if (tide_message()[0] != '\0')
-        (void)tide_fail(TIDE_OK, "%s", ""); /* what stands there afterwards is the function's */
+        (void)tide_fail(TIDE_OK, "%s", ""); /* a message there afterwards is the function's */
     const tide_status status = run(native_stream, arguments);
     if (status == TIDE_OK)
         return TIDE_OK;

@@ -7,7 +7,7 @@
  *         delays, fault injection and the hazard checker. It is the embedded default and the test bed.
  *   null  no data at all: accounting and a virtual clock. Kernels are not called; they advance their stream's
  *         clock by the machine rates. Plans and predictions run on it.
- *   cuda  a GPU (module of its own). Everything below is shaped by what CUDA's runtime and VMM calls can do.
+ *   cuda  a GPU (module of its own). Everything below is shaped after CUDA's runtime and VMM calls.
  *
  * Memory of a device
  *
@@ -22,15 +22,15 @@
  * Ordering. Commands of one stream run in order; between streams only events order. Events are CUDA's: a wait
  * captures the latest record at the time of the call, and an event never recorded means no wait. The host
  * lane (TIDE_STREAM_HOST) runs functions on host threads, in order; no stream may wait for it (rule 3 of the
- * design): who needs its result asks with event_query and enqueues afterwards.
+ * design): a thread that needs its result calls event_query and enqueues afterwards.
  *
  * Threads. Every operation may be called from any thread unless it says otherwise; open and close from one.
  *
  * Failure. A call that fails changed nothing. A command that fails after it was enqueued makes the device
  * fail: every later launch, copy and stream_wait returns that status and message until recover(). (Not
- * event_record: what was enqueued just before can still be waited for; of a GPU that is broken it may fail,
- * too.) Of what is enqueued already, kernels of the failed stream are skipped; copies, and the other streams,
- * go on. (A GPU knows no such difference: after an error of a kernel of its own nothing runs any more, and
+ * event_record: callers can still wait for the command enqueued just before; on a GPU that is broken it may
+ * fail, too.) The device skips the kernels enqueued on the failed stream; copies, and the other streams, go
+ * on. (A GPU knows no such difference: after an error of a kernel of its own nothing runs any more, and
  * recover() can't help.)
  */
 #ifndef TIDE_OFFLOAD_DEVICE_H
@@ -55,7 +55,7 @@ typedef enum tide_stream {
 /* The stream's name for messages and traces: "compute", "in", "out", "update", "collective", "host". */
 const char *tide_stream_name(tide_stream stream);
 
-/* What the hazard checker tells apart. A slot is one object whole: chunks move whole. */
+/* Objects that the hazard checker tells apart. A slot is one object, since chunks move whole. */
 typedef enum tide_object_kind {
     TIDE_OBJECT_DEVICE_SLOT = 0,
     TIDE_OBJECT_HOST_SLOT,
@@ -80,13 +80,13 @@ static inline tide_access tide_writes(tide_object_kind kind, uint32_t index)
     return (tide_access){(uint32_t)kind, index, true};
 }
 
-/* What a command is, for the checker, the virtual clock, the observer and messages. */
+/* A command's description, for the checker, the virtual clock, the observer and messages. */
 typedef struct tide_work {
     const char *label; /* static or at least as long-lived as the device, e.g. "fetch", "block forward" */
     const char *op;    /* as long-lived: the op it is a kernel of, for messages; NULL: none */
     uint32_t tag;      /* the caller's own number: chunk, op, ... */
-    uint32_t meter;    /* the caller's own, for the observer: what its time counts as */
-    uint64_t id;       /* likewise: which of his commands it is a part of */
+    uint32_t meter;    /* the caller's own, for the observer: the kind that its time counts for */
+    uint64_t id;       /* the caller's own: the number of the command that it is a part of */
     double flops;
     double bytes; /* memory traffic of a kernel; copies know theirs */
     const tide_access *accesses;
@@ -105,7 +105,7 @@ typedef uint32_t tide_event;
 typedef uint32_t tide_wait_site;
 enum { TIDE_WAIT_SITE_COUNT = 64 };
 
-enum { TIDE_ROOM_COMMANDS = 16 }; /* what room() speaks of */
+enum { TIDE_ROOM_COMMANDS = 16 }; /* for which room() answers */
 
 /* A command that is over, as its tide_work had it; or several that were coalesced, with the first's label and
  * the sums of flops and bytes; or a stream's wait: `label` "wait", `tag` the site, `id` its own. */
@@ -141,7 +141,8 @@ enum {
     TIDE_FAULT_ANY = 0xfu,
 };
 
-/* Null device: what part of its speed alone a stream has while just the streams of a set (bit s: stream s) run commands; 0: all. */
+/* Null device: the part of its speed alone that a stream keeps while just the streams of a set (bit s: stream
+ * s) run commands; 0: all of it. */
 typedef struct tide_paces {
     double of[TIDE_STREAM_COUNT][1u << TIDE_STREAM_COUNT];
 } tide_paces;
@@ -193,7 +194,7 @@ typedef struct tide_memory_usage {
     uint64_t allocations; /* allocating calls served so far; constant in steady state */
 } tide_memory_usage;
 
-/* How the HOST slots were pinned: by how many threads, in what time, and what that went into, of all threads together. */
+/* How the HOST slots were pinned: the number of threads, the time, and its parts, summed over all threads. */
 typedef struct tide_pinning_times {
     uint64_t bytes; /* 0: nothing was pinned */
     uint32_t threads;
@@ -256,8 +257,8 @@ typedef struct tide_device_ops {
     /* Take it away. The caller has seen all uses of the slot pass, copies included: commands may reach a mapped slot at
      * its place. The checker verifies it. */
     tide_status (*unmap)(tide_device *device, uint32_t slot, void *place);
-    /* Both at once, from one place to another, where that costs less; else NULL. What unmap and map ask for has to hold.
-     * On failure the slot is where it was. */
+    /* Both at once, from one place to another, where that costs less; else NULL. The preconditions of unmap
+     * and map hold. On failure the slot is where it was. */
     tide_status (*remap)(tide_device *device, uint32_t slot, void *from, void *to);
     /* In stream order, make the mapped chunk at `place` inaccessible (or accessible again). For tests: a use
      * after its holder's end faults. A no-op unless options.guard. */
@@ -265,9 +266,10 @@ typedef struct tide_device_ops {
 
     /* --- commands. They return when enqueued; a full queue makes the caller sleep until there is room, as CUDA does --- */
 
-    /* Room on the stream: the next TIDE_ROOM_COMMANDS commands and waits return without sleeping, if nobody else enqueues
-     * there. With `wait` sleeps until there is; else tells. Who holds a lock that the device's other callers need asks
-     * before it enqueues. May be true on a device that has failed: its calls return at once. */
+    /* Room on the stream: the next TIDE_ROOM_COMMANDS commands and waits return without sleeping, if no other
+     * thread enqueues there. With `wait` sleeps until there is; else returns the answer. A thread that holds
+     * a lock which the device's other callers need asks before it enqueues. May be true on a device that has
+     * failed: its calls return at once. */
     bool (*room)(tide_device *device, tide_stream stream, bool wait);
 
     /* fn(arguments) on `stream`; the arguments (at most TIDE_LAUNCH_ARGUMENTS_MAX_BYTES) are copied. The host
@@ -295,10 +297,10 @@ typedef struct tide_device_ops {
     /* Block this thread until it has. null: moves the virtual clock there. */
     tide_status (*event_wait)(tide_device *device, tide_event event, tide_wait_site site);
 
-    /* The engine's sleep. doorbell() gives a ticket; park(ticket, events) returns when ring() was called, a command failed
-     * or, with `events`, an event completed since that ticket was drawn; at once if so already. Without `events` the device
-     * wakes nobody as it works. null: park() moves the clock to the next completion; STATE if none is pending or none is to
-     * count (nothing would ever wake the caller). */
+    /* The engine's sleep. doorbell() gives a ticket; park(ticket, events) returns when ring() was called, a
+     * command failed or, with `events`, an event completed since that ticket was drawn; at once if so
+     * already. Without `events` completed events don't wake the caller. null: park() moves the clock to the
+     * next completion; STATE if none is pending or none is to count (nothing would ever wake the caller). */
     uint64_t (*doorbell)(tide_device *device);
     tide_status (*park)(tide_device *device, uint64_t ticket, bool events);
     void (*ring)(tide_device *device);
@@ -308,9 +310,10 @@ typedef struct tide_device_ops {
 
     /* Block until every stream is idle (failed commands included); the caller is then ordered after all. */
     void (*synchronize)(tide_device *device);
-    /* The device's failure, TIDE_OK if none; writes the message of the failed command. Costs nothing: what a command that
-     * ran met is there from the moment the device knows of it, on a GPU when it next looks (at some of the launches and
-     * copies, at queries, waits, statistics, while a thread is parked, and in synchronize()). */
+    /* The device's failure, TIDE_OK if none; writes the message of the failed command. Costs nothing: the
+     * failure of a command that ran is here as soon as the device knows of it, on a GPU when it next looks
+     * (at some of the launches and copies, at queries, waits, statistics, while a thread is parked, and in
+     * synchronize()). */
     tide_status (*failure)(tide_device *device);
     /* After synchronize(), before recover(): was a kernel of the stream lost, failed or skipped behind one that did, or, on a
      * GPU, its launch, of which a part may be there? */
@@ -320,7 +323,7 @@ typedef struct tide_device_ops {
 
     uint64_t (*now_ns)(tide_device *device); /* monotonic; null: virtual */
     void (*usage)(tide_device *device, tide_tier tier, tide_memory_usage *usage);
-    /* What is enqueued so far is not coalesced with what comes later. */
+    /* Commands enqueued so far are not coalesced with later ones. */
     void (*statistics)(tide_device *device, tide_device_statistics *statistics);
     void (*set_describe)(tide_device *device, tide_device_describe describe, void *context);
     /* Tests: arm or disarm (mask 0) fault injection in a running device. */
@@ -338,8 +341,9 @@ struct tide_device {
 tide_status tide_device_host_open(const tide_device_options *options, tide_device **device);
 tide_status tide_device_null_open(const tide_device_options *options, tide_device **device);
 
-/* Let a null device imitate another machine from now on; what is enqueued already lasts as it did. Reads what
- * options have for the null device alone, and the link's rate, nothing else of `machine`. ARGUMENT, changing nothing, for a rate that is negative or not finite. */
+/* Let a null device imitate another machine from now on; commands enqueued already keep their times. Reads
+ * the options of the null device alone and the link's rate, nothing else of `machine`. ARGUMENT, changing
+ * nothing, for a rate that is negative or not finite. */
 tide_status tide_device_null_imitate(tide_device *device, const tide_device_options *machine);
 /* Let so many commands, waits and records stand on each of a null device's streams without more memory. NO_MEMORY. */
 tide_status tide_device_null_reserve(tide_device *device, uint32_t commands);

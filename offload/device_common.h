@@ -1,5 +1,5 @@
-/* What the implementations of a device share: checks of options and calls, the ledger of a tier's budget,
- * fault injection, and the caller's thread number. Internal to offload/.
+/* Code that the implementations of a device share: checks of options and calls, the ledger of a tier's
+ * budget, fault injection, and the caller's thread number. Internal to offload/.
  */
 #ifndef TIDE_OFFLOAD_DEVICE_COMMON_H
 #define TIDE_OFFLOAD_DEVICE_COMMON_H
@@ -23,7 +23,7 @@ tide_status tide_wait_site_check(tide_wait_site site);
 /* For devices that lose no kernels, or none that could be made up for. */
 bool tide_no_stream_failed(tide_device *device, tide_stream stream);
 tide_status tide_event_check(tide_event event, uint32_t event_count);
-/* Rule 3: no stream waits for the host lane, which waits for nobody. */
+/* Rule 3: no stream waits for the host lane, and the lane waits for no stream. */
 tide_status tide_stream_wait_check(tide_stream stream, tide_event event, tide_stream recorded_on);
 tide_status tide_buffer_check(const char *name, uint64_t bytes);
 tide_status tide_region_part_check(const char *name, uint64_t offset_bytes, uint64_t bytes,
@@ -54,7 +54,7 @@ typedef struct tide_stream_point {
     uint64_t sequence;
 } tide_stream_point;
 
-/* What the device found out about the two sides of a copy between the region and a buffer. */
+/* Check the two sides of a copy between the region and a buffer, as the device found them. */
 tide_status tide_copy_bytes_check(const tide_work *work, uint64_t bytes, const void *device_side,
                                   bool in_region, const void *host_side, bool in_buffer);
 /* Is [address, address + bytes) inside [base, base + base_bytes)? A base of NULL holds nothing. */
@@ -68,7 +68,7 @@ typedef struct tide_slot_counts {
 tide_status tide_copy_slot_check(const tide_slot_counts *counts, tide_tier to_tier, uint32_t to_slot,
                                  uint32_t from_slot, uint64_t bytes);
 
-/* Bytes rounded up to whole pages of 4096: what buffers are charged, on every device alike. */
+/* Every device charges buffers their bytes rounded up to whole pages of 4096. */
 enum { TIDE_PAGE_BYTES = 4096 };
 static inline uint64_t tide_page_up(uint64_t bytes)
 {

@@ -16,7 +16,7 @@ typedef struct clock_vector {
     uint64_t ticks[TIDE_HAZARD_ACTOR_COUNT];
 } clock_vector;
 
-/* Who touched an object, and when on that actor's own count. tick 0: nobody yet. */
+/* Who touched an object, and when on that actor's own count. tick 0: no access yet. */
 typedef struct hazard_mark {
     uint64_t tick;
     const char *label;

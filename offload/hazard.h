@@ -1,11 +1,11 @@
 /* The hazard checker: does every two conflicting accesses' order follow from streams and events?
  *
- * It is asked at enqueue time, in program order, so it finds a missing wait on every run, whatever the
+ * Devices ask it when they enqueue, in program order, so it finds a missing wait on every run, whatever the
  * timing. A pure data structure: no threads, no clock, no memory of the objects themselves. The caller holds
  * one lock around every call.
  *
  * Actors are the streams and up to 16 host threads. Order is kept as vector clocks (Lamport's
- * happened-before; the per-object part is what FastTrack keeps: the last write, and each actor's last read
+ * happened-before; of an object it keeps as much as FastTrack: the last write, and each actor's last read
  * since):
  *
  *   clock[actor][other]   the latest tick of `other` that everything `actor` does from now on comes after
@@ -42,7 +42,7 @@ typedef uint32_t tide_hazard_actor;
 
 tide_status tide_hazard_create(tide_hazard **hazard);
 void tide_hazard_destroy(tide_hazard *hazard);
-/* Nobody knows more of an actor than the actor itself, and no object was touched in the future. Walks
+/* No clock has a later tick of an actor than the actor's own, and neither has an access to an object. Walks
  * everything. */
 bool tide_hazard_is_valid(const tide_hazard *hazard);
 
@@ -62,8 +62,9 @@ tide_status tide_hazard_command(tide_hazard *hazard, tide_stream stream, tide_ha
 /* Accesses of the host thread itself. Statuses as above. */
 tide_status tide_hazard_touch(tide_hazard *hazard, tide_hazard_actor host, const tide_work *work);
 
-/* The host thread takes a device slot's chunk place away: all that was done to the slot must be ordered before, for any
- * command may reach it there. HAZARD as above; nothing is noted, it is no access to the content. */
+/* The host thread takes a device slot's chunk place away: all that was done to the slot must be ordered
+ * before, for any command may reach it there. HAZARD as above; records no access, since the content is not
+ * touched. */
 tide_status tide_hazard_unmap(const tide_hazard *hazard, tide_hazard_actor host, uint32_t slot);
 
 void tide_hazard_record(tide_hazard *hazard, tide_event event, tide_stream stream, tide_hazard_actor host);

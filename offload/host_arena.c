@@ -168,7 +168,7 @@ bool tide_host_arena_uses_jemalloc(const tide_host_arena *arena)
     return arena->uses_jemalloc;
 }
 
-/* Addresses with memory behind them that nobody has touched yet. */
+/* Addresses with memory behind them, not touched yet. */
 static tide_status addresses_take(tide_host_arena *arena, const char *name, uint64_t bytes, void **address)
 {
     if (!arena->uses_jemalloc)

@@ -4,14 +4,14 @@
  * The library never links jemalloc: Debian's replaces malloc in whatever links it. It looks for mallctl and
  * mallocx through weak references, which the dynamic linker resolves when the program brought them along.
  *
- * Either way a buffer takes its size in whole pages, which are touched at once; what an arena reserves beyond
- * that is addresses only. So the budget's equation does not depend on the allocator.
+ * Either way a buffer takes its size in whole pages, which are touched at once; beyond that an arena reserves
+ * addresses only. So the budget's equation does not depend on the allocator.
  *
- * For a GPU buffers are pinned as well, each by itself: its whole pages, touched and then registered, until it is freed. So
- * a copy of a buffer lies inside one registration, exactly the budgeted bytes are pinned, and jemalloc may cut and join
- * freed addresses as it likes. (Registering the extents in the hooks instead pins what jemalloc asks for beyond the
- * buffers: its own tables, and extents that it doubles.) What must not happen is that jemalloc gives pages of a live buffer
- * back: the hooks that could (decommit, purge) are not there.
+ * For a GPU buffers are pinned as well, each by itself: its whole pages, touched and then registered, until
+ * it is freed. So a copy of a buffer lies inside one registration, exactly the budgeted bytes are pinned, and
+ * jemalloc may cut and join freed addresses as it likes. (Registering the extents in the hooks instead pins
+ * what jemalloc asks for beyond the buffers: its own tables, and extents that it doubles.) jemalloc must not
+ * give pages of a live buffer back: the hooks that could (decommit, purge) are left out.
  */
 #ifndef TIDE_OFFLOAD_HOST_ARENA_H
 #define TIDE_OFFLOAD_HOST_ARENA_H

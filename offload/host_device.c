@@ -7,10 +7,10 @@
  *
  *      map, unmap             -> memfd pages beneath fixed addresses
  *
- * It keeps to what a GPU promises and no more: commands return when enqueued, streams are ordered only by
- * events, a use of an unmapped chunk faults. What it adds is for finding mistakes without one: the hazard
- * checker (hazard.h), a link as slow as PCIe (host_link.h), delays that stretch any stream at random, guards,
- * faults on demand.
+ * It promises as much as a GPU and no more: commands return when enqueued, streams are ordered only by
+ * events, a use of an unmapped chunk faults. In addition it has tools to find mistakes without a GPU: the
+ * hazard checker (hazard.h), a link as slow as PCIe (host_link.h), delays that stretch any stream at random,
+ * guards, faults on demand.
  *
  * The files and the locks: see host_device.h.
  */
@@ -60,7 +60,8 @@ static void host_synchronize(tide_device *device)
     tide_host_device *host = tide_host_device_of(device);
     tide_hazard_actor actor;
     tide_host_streams_lock(&host->streams);
-    /* A thread that the checker can't follow gets no order from this; it is told so by its next checked call.
+    /* A thread that the checker can't follow gets no order from this; its next checked call fails and says
+     * so.
      */
     if (host->hazard != NULL && tide_hazard_host_find(host->hazard, tide_thread_number(), &actor) == TIDE_OK)
         tide_hazard_host_wait_all(host->hazard, actor);

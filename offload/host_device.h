@@ -1,15 +1,15 @@
 /* Inside the host device: its one structure, and the operations that its files implement for the table in
- * host_device.c. Nobody outside offload/ includes this.
+ * host_device.c. Only files of offload/ include this.
  *
- *   account.c        what is made at start and what stands where, as on every device; these make it:
+ *   account.c        memory made at start and the place of each slot, as on every device; calls
  *   host_setup.c       slots, ranges, region, buffers
  *   host_residency.c   map, unmap; remap and guard
  *   host_command.c   launches, copies, events, sleep
  *   host_device.c    open, close, failure, counters
  *
- * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its own. What is made at
- * start is read without a lock afterwards (slot addresses, the region), as device.h allows creation at start
- * only.
+ * Locks, in this order: the account's (the memory lock), then the streams' lock. Each field names its own.
+ * Memory made at start (slot addresses, the region) is read without a lock afterwards, as device.h allows
+ * creation at start only.
  */
 #ifndef TIDE_OFFLOAD_HOST_DEVICE_H
 #define TIDE_OFFLOAD_HOST_DEVICE_H
@@ -86,10 +86,10 @@ tide_status tide_host_enqueue_internal(tide_host_device *device, tide_stream str
 /* Where copies reach a slot: at its chunk's place while it has one (and the guard is off), else at its own. Takes the
  * memory lock. */
 void *tide_host_slot_reach(tide_host_device *device, tide_tier tier, uint32_t slot);
-/* Check accesses of the calling thread; a hazard is sticky. Nothing while the device has failed: what is left
- * then is cleaning up. The streams' lock is held. */
+/* Check accesses of the calling thread; a hazard is sticky. Checks nothing while the device has failed: the
+ * caller then only cleans up. The streams' lock is held. */
 tide_status tide_host_check_touch(tide_host_device *device, const tide_work *work);
-/* The same for taking a slot's place away. */
+/* Check, as tide_host_check_touch, that a slot's place can be taken away. */
 tide_status tide_host_check_unmap(tide_host_device *device, uint32_t slot);
 
 #endif

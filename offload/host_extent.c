@@ -1,5 +1,5 @@
-/* Addresses first, then memory behind them, then every page touched, large extents by several threads at once:
- * zeroing pages is what takes the time at start.
+/* Addresses first, then memory behind them, then every page touched, large extents by several threads at
+ * once: zeroing pages takes most of the time at start.
  */
 #include "offload/host_extent.h"
 
@@ -118,7 +118,7 @@ static void *touch_pieces(void *argument)
     return NULL;
 }
 
-/* The caller's thread among them, so that none need be had. */
+/* Counts the caller's thread, so that the work can be done without another. */
 static uint32_t touch_threads(uint64_t bytes, uint32_t threads)
 {
     const uint64_t pieces = (bytes + TOUCH_PIECE_BYTES - 1) / TOUCH_PIECE_BYTES;

@@ -9,7 +9,7 @@
 
 #include "offload/device.h"
 
-/* Who touches memory, and who is told of it. */
+/* Threads that touch memory, and a callback for their progress. */
 typedef struct tide_first_touch {
     uint32_t threads;              /* at least 1; at most 16 of them, and only for much memory */
     tide_device_progress progress; /* may be NULL */
@@ -22,7 +22,7 @@ tide_status tide_host_extent_reserve(uint64_t bytes, uint64_t alignment_bytes, v
 /* Memory of zeros that is not touched yet, on `node` (topology.h) when it will be. NO_MEMORY. */
 tide_status tide_host_extent_back(const char *what, uint64_t bytes, uint64_t alignment_bytes, int32_t node,
                                   void **address);
-/* Memory of zeros on the nearest node. `what` names it in messages and to who is told. NO_MEMORY. */
+/* Memory of zeros on the nearest node. `what` names it in messages and in progress. NO_MEMORY. */
 tide_status tide_host_extent_create(const char *what, uint64_t bytes, uint64_t alignment_bytes,
                                     const tide_first_touch *how, void **address);
 /* Touch zeroed memory that lies behind addresses already. NO_MEMORY. */

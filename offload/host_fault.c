@@ -36,7 +36,7 @@ static void line_write(const void *address, const char *text)
     if (length >= LINE_BYTES)
         length = LINE_BYTES - 1;
     if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0)
-        return; /* nobody to tell */
+        return; /* standard error is closed */
 }
 
 static void report(const void *address)
@@ -82,7 +82,7 @@ static void handler_remove(int count)
         bool ours = sigaction(signals[i], NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 &&
                     now.sa_sigaction == on_fault;
         if (ours)
-            (void)sigaction(signals[i], &before[i], NULL); /* what was valid then is valid now */
+            (void)sigaction(signals[i], &before[i], NULL); /* they were valid handlers before */
     }
 }
 

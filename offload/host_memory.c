@@ -1,4 +1,4 @@
-/* The system calls behind slots, places and the region; what may be called when is checked by the callers. */
+/* The system calls behind slots, places and the region. The callers check whether a call is allowed. */
 #include "offload/host_memory.h"
 
 #include "base/write_error.h"
@@ -36,7 +36,7 @@ void tide_host_memory_destroy(tide_host_memory *memory)
     tide_host_memory_init(memory, memory->chunk_bytes);
 }
 
-/* A mapping to where another is or addresses are reserved; what was there is gone, `from` stays mapped. */
+/* Move `from`'s mapping to `to`, in place of the mapping or reservation there; `from` stays mapped, too. */
 static bool move(const tide_host_memory *memory, void *from, void *to)
 {
     const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
@@ -79,8 +79,8 @@ static tide_status try_to_move(tide_host_memory *memory)
     return tide_fail(TIDE_ERROR_NO_MEMORY, "device slot 0 could not be mapped again: %s", strerror(errno));
 }
 
-/* Where huge pages of shared memory are for who asks, they come with the first touch, and one that fails is told (Linux
- * 5.14). From the file itself they would be small. */
+/* Where huge pages of shared memory are for who asks, they come with the first touch, and madvise reports one
+ * that fails (Linux 5.14). From the file itself they would be small. */
 static bool touch_makes_pages(void *own, uint64_t bytes, uint64_t chunk_bytes)
 {
 #ifdef MADV_POPULATE_WRITE

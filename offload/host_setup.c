@@ -1,4 +1,4 @@
-/* What the host device makes at start, for its account (account.h), which holds its lock meanwhile. */
+/* Memory that the host device makes at start for its account (account.h), which holds its lock meanwhile. */
 #include "offload/host_device.h"
 #include "offload/host_extent.h"
 

@@ -1,5 +1,5 @@
-/* Rings, moments and the streams' threads: see the header. A command stays in the ring while its thread runs it,
- * outside the lock; nobody else touches its place until `completed` has passed it.
+/* Rings, moments and the streams' threads: see the header. A command stays in the ring while its thread runs
+ * it, outside the lock; no other thread touches its place until `completed` has passed it.
  */
 #include "offload/host_stream.h"
 
@@ -96,7 +96,7 @@ void tide_host_streams_wait(tide_host_streams *streams, tide_stream_point moment
         progress_wait(&streams->streams[moment.stream], moment.sequence);
 }
 
-/* Nobody is woken who sleeps until a ring. */
+/* Does not wake threads that sleep until a ring. */
 static void event_completed(tide_host_streams *streams)
 {
     streams->doorbell++;

@@ -4,8 +4,8 @@
  *                   ^completed+1       ^enqueued
  *
  * A command's sequence is its number on its stream, from 1; a command is done when the stream's `completed`
- * has reached it. So a moment on a stream (what an event records) is a pair, stream and sequence, and asking
- * whether it has passed is one comparison. Waits are commands as well: they hold the stream's thread until
+ * has reached it. So a moment on a stream, which an event records, is a pair, stream and sequence; one
+ * comparison tells whether it has passed. Waits are commands as well: they hold the stream's thread until
  * another stream's moment has passed. Rings are fixed arrays that hold copies of the arguments: nothing is
  * allocated after start, and a full ring makes the enqueuing thread wait.
  *
@@ -45,7 +45,7 @@ typedef struct tide_host_stream {
 
     /* guarded by the owner's lock; a command between completed and enqueued is its thread's to read */
     tide_host_command ring[TIDE_HOST_RING_COMMANDS];
-    bool failed; /* a command of it failed: its kernels would compute from what is not there */
+    bool failed; /* a command of it failed: its kernels would compute from missing content */
     uint64_t enqueued;
     uint64_t completed;
     pthread_cond_t work;     /* a command came, or closing */
@@ -65,7 +65,7 @@ struct tide_host_streams {
     pthread_mutex_t lock;
     pthread_cond_t rung;
     uint64_t doorbell; /* grows when an event completes and at every ring */
-    uint64_t ringing;  /* what `doorbell` became at the last ring */
+    uint64_t ringing;  /* `doorbell` as of the last ring */
     uint32_t watching; /* threads parked that events wake, too */
     bool closing;
     tide_status failure;
@@ -81,7 +81,8 @@ void tide_host_streams_stop(tide_host_streams *streams);
 /* Cheap: every ring is within its bounds. The lock is held. */
 bool tide_host_streams_is_valid(const tide_host_streams *streams);
 
-/* What the stream runs or waits for, NULL if nothing. For the fault handler: without the lock, as the process is ending. */
+/* The command that the stream runs or waits for, NULL if none. For the fault handler: without the lock, as
+ * the process is ending. */
 const tide_command_name *tide_host_stream_running(const tide_host_streams *streams, tide_stream stream);
 
 void tide_host_streams_lock(tide_host_streams *streams);

@@ -1,7 +1,8 @@
 /* Finding the CUDA module.
  *
- * A module that is found but can't be loaded, or is not ours, ends the search: what the dynamic linker says about it (a
- * missing libcublasLt.so, say) is what its owner has to know. Only a file that is not there lets the search go on.
+ * A module that is found but can't be loaded, or is not ours, ends the search with the dynamic linker's
+ * message (a missing libcublasLt.so, say), which tells its owner the cause. The search goes on only where
+ * there is no file.
  *
  * The answer, good or bad, is kept for the life of the process and given to every thread that asks, so a bad one's message
  * is kept too: a thread's last message is its own.
@@ -63,7 +64,8 @@ static void seen_from(const char *own_folder, const char *relative, char folder[
         folder[0] = 0;
 }
 
-/* Nobody else's: what lies beside a program that was copied to a common folder may be anybody's. */
+/* Is the folder root's or this user's? Beside a program that was copied to a common folder, any user may have
+ * put a file. */
 static bool is_trusted(const char *folder)
 {
     struct stat about;

@@ -5,8 +5,8 @@
  *   tide_module_cuda() ── dlopen, "tide_cuda_module" ──> tide_module {gpus, devices, kernels}
  *   tide_fail, tide_message      <── tide_module_host ── its messages become the calling thread's here
  *
- * The module carries its own copy of what it needs of offload/ and nothing of chunk/ or src/. It is opened once a process
- * and stays: CUDA does not like to be unloaded.
+ * The module carries its own copy of the parts of offload/ that it needs and nothing of chunk/ or src/. It is
+ * opened once a process and stays: CUDA does not like to be unloaded.
  *
  * Looked for in this order: the folder in TIDEPOOL_MODULES; the folder this code was loaded from (through symbolic links);
  * the library folder beside the program's, wherever the installation was moved to; kernels/cuda of the build folder that it
@@ -34,7 +34,7 @@ typedef struct tide_gpu {
     uint32_t driver, runtime;   /* CUDA versions, 13000 = 13.0 */
 } tide_gpu;
 
-/* What the module is given. */
+/* Functions of the process for the module to call. */
 typedef struct tide_module_host {
     tide_status (*fail)(tide_status status, const char *text); /* tide_fail(status, "%s", text) on the calling thread */
     const char *(*message)(void);                              /* tide_message */
@@ -44,16 +44,17 @@ typedef struct tide_module {
     uint32_t version;          /* TIDE_MODULE_VERSION: another one is refused */
     size_t options_bytes;      /* sizeof(tide_device_options), likewise */
     size_t ops_bytes;          /* sizeof(tide_device_ops) */
-    const char *architectures; /* what its code was built for: "sm_80 sm_90 ptx_90" */
+    const char *architectures; /* targets of its code: "sm_80 sm_90 ptx_90" */
 
     /* GPUs that can be seen. UNSUPPORTED, saying why, without a driver or with one that is too old; OK with 0 of them. */
     tide_status (*gpu_count)(uint32_t *count);
     /* ARGUMENT if there is no such GPU. Makes no context. */
     tide_status (*gpu_read)(uint32_t ordinal, tide_gpu *gpu);
-    /* Make the GPU's context and its libraries ready, if that was not done, then: the kernels' table, and the bytes of device
-     * memory that are free for model data and region: what CUDA reports as free, less TIDE_MODULE_RESERVE_BYTES for kernels'
-     * code that is loaded when first used. Either may be NULL. One GPU a process. UNSUPPORTED, naming GPU and reason, for
-     * one without VMM or older than the module's code; NO_MEMORY; DEVICE. */
+    /* Make the GPU's context and its libraries ready, if that was not done, then: the kernels' table, and the
+     * bytes of device memory that are free for model data and region: the free memory that CUDA reports, less
+     * TIDE_MODULE_RESERVE_BYTES for kernels' code that is loaded when first used. Either may be NULL. One GPU
+     * a process. UNSUPPORTED, naming GPU and reason, for one without VMM or older than the module's code;
+     * NO_MEMORY; DEVICE. */
     tide_status (*prepare)(uint32_t ordinal, const struct tide_kernels **kernels, uint64_t *available_bytes);
     /* Open the prepared GPU as a device (offload/device.h). As tide_device_host_open. */
     tide_status (*open)(uint32_t ordinal, const tide_device_options *options, tide_device **device);
@@ -61,8 +62,9 @@ typedef struct tide_module {
 
 #define TIDE_MODULE_RESERVE_BYTES (UINT64_C(512) << 20)
 
-/* Registering host memory takes page tables in device memory, about 2 MiB a GiB of 4 KiB pages: budgets reckon with twice
- * that, a byte for so many of the host's. Not in what prepare() says, which knows no host budget. */
+/* Registering host memory takes page tables in device memory, about 2 MiB a GiB of 4 KiB pages: budgets
+ * reckon with twice that, a byte for so many of the host's. prepare()'s answer does not count that, since it
+ * knows no host budget. */
 #define TIDE_MODULE_HOST_BYTES_A_TABLE_BYTE UINT64_C(256)
 
 /* The module's one exported symbol, of this type, is "tide_cuda_module". NULL if the versions differ. */

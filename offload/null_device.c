@@ -1,9 +1,10 @@
 /* The null device: no data, only accounting and a virtual clock. Plans and predictions run the very same
  * manager on it.
  *
- * Streams are queues in virtual time (null_flow.h). A command lasts what the machine's rates say, or options.kernel_time, longer
- * where streams beside it slow it (options.paces). The present moves in park() to the next record that passes, in event_wait() and
- * synchronize() to what is waited for, and by what map() and unmap() cost, which keep the engine busy.
+ * Streams are queues in virtual time (null_flow.h). A command lasts what the machine's rates say, or
+ * options.kernel_time, longer where streams beside it slow it (options.paces). The present moves in park() to
+ * the next record that passes, in event_wait() and synchronize() to the end of the wait, and by the time of
+ * map() and unmap(), which keep the engine busy.
  *
  * Budgets, misuse and their messages are the host device's (device.c, mappings.c). Kernels are not called;
  * addresses are made up, where no user memory can be, so that a touch faults. A schedule gives the same times
@@ -33,7 +34,7 @@ static void null_statistics(tide_device *device, tide_device_statistics *statist
 
 static void null_set_describe(tide_device *device, tide_device_describe describe, void *context)
 {
-    (void)device; /* its addresses are nobody's: there is no fault to describe */
+    (void)device; /* no memory is behind its addresses: there is no fault to describe */
     (void)describe;
     (void)context;
 }

@@ -1,5 +1,5 @@
-/* The null device's inside: what its files share. null_memory.c makes memory up and keeps accounts, null_time.c runs
- * commands and events on the virtual clock, null_device.c opens, closes and counts. */
+/* The null device's inside, shared by its files. null_memory.c makes memory up and keeps accounts,
+ * null_time.c runs commands and events on the virtual clock, null_device.c opens, closes and counts. */
 #ifndef TIDE_OFFLOAD_NULL_DEVICE_H
 #define TIDE_OFFLOAD_NULL_DEVICE_H
 

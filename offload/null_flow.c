@@ -123,7 +123,7 @@ static bool head_settle(tide_null_flow *flow, tide_stream stream)
     return true;
 }
 
-/* What takes no time passes; one stream's record may let another's wait pass. */
+/* Entries that take no time pass; one stream's record may let another's wait pass. */
 static void settle(tide_null_flow *flow)
 {
     bool any = true;
@@ -166,7 +166,7 @@ static tide_status enqueue(tide_null_flow *flow, tide_stream stream, const tide_
     queue->end++;
     flow->records += entry->is_record;
     *entry_at(queue, queue->end) = *entry;
-    if (queue->end == queue->passed + 1) /* else its head is what it was */
+    if (queue->end == queue->passed + 1) /* else it has the same head as before */
         settle(flow);
     return TIDE_OK;
 }
@@ -237,20 +237,20 @@ static double pace_of(const tide_null_flow *flow, int stream, unsigned set)
     return pace > 0 ? pace : 1;
 }
 
-/* The next whole number; what is beyond counting is whole. */
+/* The next whole number; numbers from 2^63 on are whole. */
 static double whole_up(double x)
 {
     const double whole = x < (double)INT64_MAX ? (double)(int64_t)x : x;
     return whole < x ? whole + 1 : whole;
 }
 
-/* Time has an end: what would be later is then, and everything ends there. */
+/* Time has an end: a later time becomes it, and everything ends there. */
 static uint64_t later(uint64_t now_ns, double by_ns)
 {
     return by_ns < (double)(UINT64_MAX - now_ns) ? now_ns + (uint64_t)by_ns : UINT64_MAX;
 }
 
-/* To the next end of a command, at most by `most_ns`. What ended has passed. */
+/* To the next end of a command, at most by `most_ns`. Commands that ended have passed. */
 static void go_on(tide_null_flow *flow, unsigned set, double most_ns)
 {
     double by_ns = most_ns;

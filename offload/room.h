@@ -1,22 +1,26 @@
 /* Room for memory that is about to be touched, on machines whose memory is all there and on machines where it grows.
  *
- * A virtual machine may begin with a part of its memory. MemTotal and MemAvailable then start far below what it may have, and
- * grow with use: at once, when its kernel needs more, or a while later, when its host has seen that little is left. So what is
- * available now is no bound for what can be had. Yet who just touches more than there is takes what all others need and then
- * meets the out-of-memory killer: tried, it came before 64 MiB more were touched than had been called available. Hence in steps,
- * each looked at before it is touched:
+ * A virtual machine may begin with a part of its memory. MemTotal and MemAvailable then start far below what
+ * it may have, and grow with use: at once, when its kernel needs more, or a while later, when its host has
+ * seen that little is left. So the memory available now is no bound on the memory that a process can get. Yet
+ * a process that just touches more than there is takes the memory that all others need and then meets the
+ * out-of-memory killer: tried, it came before 64 MiB more were touched than had been called available. Hence
+ * in steps, each looked at before it is touched:
  *
- *   0. What can't be had is refused at once: more than the process's control groups have left, or than what is available and
- *      what the machine has dormant (topology.h) together. On most machines nothing is. Where any number may be plugged in,
- *      the control groups alone refuse: how much the host would give is told nowhere, so it is seen by touching.
- *   1. A step of at most 128 MiB, and at least 16 but at the end, is given out of what is available beside a margin, and beside
- *      all that has been given and is not touched yet: several threads touch, and each would count the same free bytes.
- *   2. Where there is none it is waited for, looking every 10 ms.
+ *   0. A request is refused at once if it is more than the process's control groups have left, or than the machine
+ *      has available and dormant (topology.h) together. On most machines nothing is dormant. Where any amount may
+ *      be plugged in, the control groups alone refuse: no file tells how much the host would give, so only touching
+ *      shows it.
+ *   1. A step of at most 128 MiB, and at least 16 but at the end, is given out of the available memory less a margin
+ *      and less all that has been given and is not touched yet: several threads touch, and each would count the same
+ *      free bytes.
+ *   2. Where there is none the thread waits, looking every 10 ms.
  *   3. When no step has been given or touched for 5 s, and none is being touched: given up, with the figures.
  *
- * The margin, 256 MiB or a quarter of a small request, is for who else runs and for what pinning takes beside the pages (page
- * tables, the driver's lists), which is seen at the next look. A Linux kernel that makes its memory's tables when it needs them
- * does so, as it is written, when the zone it prefers is short and the one below 4 GiB still free: above the margin. (Not seen.)
+ * The margin, 256 MiB or a quarter of a small request, is for other processes and for the memory that pinning
+ * takes beside the pages (page tables, the driver's lists), which the next look sees. A Linux kernel that
+ * makes its memory's tables when it needs them does so, as it is written, when the zone it prefers is short
+ * and the one below 4 GiB still free: above the margin. (Not seen.)
  */
 #ifndef TIDE_OFFLOAD_ROOM_H
 #define TIDE_OFFLOAD_ROOM_H
@@ -28,7 +32,7 @@
 /* The only door to the system and the clock. */
 typedef struct tide_room_machine {
     uint64_t (*available_bytes)(void *context);
-    uint64_t (*limit_bytes)(void *context);   /* what the control groups have left; UINT64_MAX: no limit */
+    uint64_t (*limit_bytes)(void *context);   /* left by the control groups; UINT64_MAX: no limit */
     uint64_t (*dormant_bytes)(void *context); /* UINT64_MAX: any number */
     uint64_t (*now_ns)(void *context);
     void (*sleep_until)(void *context, uint64_t ns);
@@ -51,9 +55,10 @@ typedef struct tide_room {
 
 const tide_room_machine *tide_room_machine_system(void);
 
-/* What the machine can be counted on to have left, bytes: what is available and what is dormant together, within the control
- * groups' limit; UINT64_MAX: it does not say. Any number that may be plugged in is no figure, and memory that was plugged in is
- * in use or available already: what is available counts alone there. Who knows that more will come asks for it. */
+/* Bytes that the machine surely has left: available and dormant memory together, within the control groups'
+ * limit; UINT64_MAX: the machine does not say. Where any amount may be plugged in, only available memory
+ * counts, for memory plugged in so far is in use or available already. A caller that knows that more will
+ * come asks for it. */
 uint64_t tide_room_most_bytes(const tide_room_machine *machine);
 
 /* `wanted_bytes` are going to be touched by any threads; `what`, a constant, is for messages. NO_MEMORY, and nothing to
@@ -65,7 +70,7 @@ bool tide_room_is_valid(const tide_room *room);
 /* The next step to touch, 1 to `most_bytes` bytes of it; sleeps until there is room. NO_MEMORY, with all figures: there is none
  * and none comes; or the room was stopped. */
 tide_status tide_room_take(tide_room *room, uint64_t most_bytes, uint64_t *bytes);
-/* What was taken has been touched, or will not be. */
+/* Count so many of the bytes taken as touched: they have been, or will not be. */
 void tide_room_touched(tide_room *room, uint64_t bytes);
 /* Give nothing any more: whoever sleeps in tide_room_take() fails soon. */
 void tide_room_stop(tide_room *room);

@@ -21,9 +21,9 @@ typedef struct tide_stream_thread_options {
     void *context;
 } tide_stream_thread_options;
 
-/* Returns when the thread has begun and is where it belongs: what its beginning allocates belongs to the device's, however
- * busy the machine. *team (unless NULL) is what a team of it may have. Joined by the caller. NO_MEMORY: there is no thread
- * to be had. */
+/* Returns when the thread has begun and is where it belongs, so that its first allocations count as the
+ * device's, however busy the machine. *team (unless NULL) is the number of threads that a team of it may
+ * have. Joined by the caller. NO_MEMORY: there is no thread to be had. */
 tide_status tide_stream_thread_start(const tide_stream_thread_options *options, pthread_t *thread, uint32_t *team);
 
 #endif

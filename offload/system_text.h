@@ -10,10 +10,10 @@
 
 enum { TIDE_SYSTEM_TEXT_BYTES = 8192, TIDE_SYSTEM_PIECE_BYTES = 512 };
 
-/* Its beginning, ended by a zero. False if it can't be read or is empty. */
+/* The beginning of a file, ended by a zero. False if it can't be read or is empty. */
 bool tide_system_text_read(const char *path, char text[TIDE_SYSTEM_TEXT_BYTES]);
 
-/* Its lines, a piece in memory at a time: a caller's thread may have a stack of 64 KiB in all. */
+/* The lines of a file, a piece in memory at a time: a caller's thread may have a stack of 64 KiB in all. */
 typedef struct tide_system_lines {
     int descriptor;
     size_t at, filled; /* of `piece` */

@@ -1,4 +1,5 @@
-/* Small readers of /proc and /sys (system_text.h) that allocate nothing, and hwloc for what the kernel does not say plainly. */
+/* Small readers of /proc and /sys (system_text.h) that allocate nothing, and hwloc for facts that the kernel
+ * does not state plainly. */
 #include "offload/topology.h"
 
 #include "offload/cgroup.h"

@@ -1,5 +1,5 @@
-/* The machine: what `tidepool info` prints, and placing memory and threads on the NUMA node nearest to them, or on the one
- * a GPU hangs on.
+/* The machine: the facts that `tidepool info` prints, and placing memory and threads on the NUMA node nearest
+ * to them, or on the one a GPU hangs on.
  *
  * Read from /proc and /sys; hwloc (when built in) counts cores and does the binding. On a machine with one
  * node there is nothing to place, so hwloc is not even loaded then: opening a device stays cheap.
@@ -35,7 +35,8 @@ typedef struct tide_topology {
     tide_topology_node nodes[TIDE_TOPOLOGY_NODES_MAX];
 } tide_topology;
 
-/* Fill in all that can be found; what the system does not tell is 0 or "unknown". UNSUPPORTED without /proc.
+/* Fill in all that can be found; facts that the system does not tell are 0 or "unknown". UNSUPPORTED without
+ * /proc.
  */
 tide_status tide_topology_read(tide_topology *topology);
 
