@@ -73,6 +73,7 @@ static tide_attention_shape tide_attention_shape_of(const Args *args, size_t gra
     const size_t columns = args->head_width | args->qk_row | args->v_row | gradient_row;
     tide_attention_shape shape = {};
     assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
+    assert(columns < (size_t)1 << 25); /* places within a tile of 64 rows fit 32 bits */
     shape.starts = args->starts;
     shape.q_row = args->qk_row;
     shape.v_row = args->v_row;
@@ -355,7 +356,7 @@ static __device__ __forceinline__ void tide_elements_copy(tide_tile<T> tile, int
 template <typename T, int W, int ROWS> struct tide_tile_source {
     enum { row_vectors = W / T::per_16_bytes, step = TIDE_ATTENTION_THREADS / row_vectors };
     static_assert(TIDE_ATTENTION_THREADS % row_vectors == 0 && ROWS % step == 0, "threads copy alike");
-    const typename T::stored *from; /* the thread's first of the next tile */
+    const typename T::stored *from; /* the next tile's first row; the same for all threads */
     size_t row_elements;
     bool vectors;
 
@@ -370,22 +371,25 @@ template <typename T, int W, int ROWS> struct tide_tile_source {
     static __device__ __forceinline__ tide_tile_source of(const tide_head_rows<const typename T::stored> &rows,
                                                           int tile)
     {
-        const size_t row_before = (size_t)(tile * ROWS + row()) * rows.row_elements;
-        return {rows.first + row_before + (size_t)column(), rows.row_elements, rows.vectors};
+        return {rows.first + (size_t)(tile * ROWS) * rows.row_elements, rows.row_elements, rows.vectors};
     }
     /* Copies to `at` and below it, and goes on to the next tile. From the thread's first element on the head has
      * `left` rows of `inside` elements; beyond them nothing is read. */
     __device__ __forceinline__ void copy(tide_async_copies<T> &copies, int at, int left, int inside)
     {
+        /* a thread keeps this number from tile to tile: one register */
+        const unsigned before = (unsigned)row() * (unsigned)row_elements + (unsigned)column();
+        const typename T::stored *own = from + before;
+        if (vectors)
 #pragma unroll
-        for (int down = 0; down < ROWS; down += step) {
-            const int to = (at ^ (down % 8 * TIDE_GRANULE)) + down * W;
-            if (vectors)
-                copies.copy(to, from, down < left);
-            else
-                tide_elements_copy<T>(copies.tile, to, from, down < left ? inside : 0);
-            from += step * row_elements;
-        }
+            for (int down = 0; down < ROWS; down += step, own += step * row_elements)
+                copies.copy((at ^ (down % 8 * TIDE_GRANULE)) + down * W, own, down < left);
+        else
+#pragma unroll 1
+            for (int down = 0; down < ROWS; down += step, own += step * row_elements)
+                tide_elements_copy<T>(copies.tile, (at ^ (down % 8 * TIDE_GRANULE)) + down * W, own,
+                                      down < left ? inside : 0);
+        from += ROWS * row_elements;
     }
 };
 
@@ -401,22 +405,24 @@ tide_stream_tiles(tide_tile<T> tile, const tide_head_rows<const typename T::stor
                   const Use &use)
 {
     typedef tide_tile_source<T, W, ROWS> source;
+    static_assert((tide_stream<T, W, ROWS>::tile & (tide_stream<T, W, ROWS>::tile - 1)) == 0, "added by ^");
     const int one = tide_stream<T, W, ROWS>::tile, stages = tide_stream<T, W, ROWS>::stages;
     const int column = source::column(), inside = first.width - column;
     const int own = tide_tile_at<W>(source::row(), column / TIDE_GRANULE) + column % TIDE_GRANULE;
     tide_async_copies<T> copies{tile};
     source sources[2] = {source::of(first, begin), source::of(second, begin)};
     int head = 0, number = begin, base = 0; /* what is used next, and where it lies */
-    int left = inside > 0 ? first.length - begin * ROWS - source::row() : 0;
+    int rows_left = first.length - begin * ROWS; /* from the next tile's first on */
     const auto send = [&](int to) {
-        sources[0].copy(copies, to + own, left, inside);
-        sources[1].copy(copies, to + one + own, left, inside);
-        left -= ROWS;
+        const int at = to + own, left = inside > 0 ? rows_left - source::row() : 0;
+        sources[0].copy(copies, at, left, inside);
+        sources[1].copy(copies, at ^ one, left, inside); /* for at + one it keeps a second register */
+        rows_left -= ROWS;
     };
     const auto send_next = [&](int to) {
         if (number + 1 >= end && head + 1 < heads) { /* back, and on to the next head */
             const int rows = (end - begin) * ROWS;
-            left += rows;
+            rows_left += rows;
             sources[0].from -= (size_t)rows * first.row_elements - (size_t)first.width;
             sources[1].from -= (size_t)rows * second.row_elements - (size_t)second.width;
         }

@@ -23,8 +23,10 @@
  * both kernels, since dK, dV, K and V of 32 would fill the registers; so each B fragment is loaded once for each mma,
  * and shared memory is the bound: 128 cycles for 64 mma. On an H200 that is 330 TFLOP/s of the five products that
  * count, of which barriers, exponentials and the diagonal leave half. At width 128 the second kernel's 192 registers
- * of K, V, dK and dV leave too few for the rest: some 10 of a thread's values live in local memory. Reading V again
- * instead costs more shuffles than that costs loads, and K and V in shared memory as much again in fragments.
+ * of K, V, dK and dV leave 62 for the rest. They suffice on sm_90 because the compiler holds in uniform registers what
+ * it can see to be the same for a warp: the warp's first key, its range of queries, the streamed rows' pointers. On
+ * sm_80 and sm_89, and for rows at any address, a few values that are used once a tile live in local memory. Reading V
+ * again instead costs more shuffles than that costs loads, and K and V in shared memory as much again in fragments.
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/gpu_sizes.h"
@@ -166,7 +168,7 @@ static __device__ __forceinline__ void load_statistics(float (&values)[STEP / 8]
     for (int i = 0; i < STEP / 8; i++)
 #pragma unroll
         for (int e = 0; e < 2; e++)
-            values[i][e] = query + 8 * i + e < length ? statistics[query + 8 * i + e] : beyond;
+            values[i][e] = 8 * i + e < length - query ? statistics[query + 8 * i + e] : beyond;
 }
 
 /* scores become weights, a lane's rows being keys. */
@@ -180,8 +182,9 @@ static __device__ __forceinline__ void weigh(float (&scores)[STEP / 8][4], const
     for (int i = 0; i < STEP / 8; i++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const bool past = key + e / 2 * 8 <= query + 8 * i + e % 2;
-            scores[i][e] = past ? tide_exp2<T>(fmaf(scores[i][e], scale_log2, -LOG2_E * logsumexp[i][e % 2])) : 0.0f;
+            const bool past = key - query <= 8 * i + e % 2 - e / 2 * 8;
+            const float weight = tide_exp2<T>(fmaf(scores[i][e], scale_log2, -LOG2_E * logsumexp[i][e % 2]));
+            scores[i][e] = past ? weight : 0.0f;
         }
     if (first_key >= starts.at(first_query + STEP - 1))
         return;
@@ -212,9 +215,13 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     const int begin_member = split * shape.group / shape.splits;
     const int end_member = (split + 1) * shape.group / shape.splits;
     const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
-    const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
+    /* from one lane, so that the compiler knows it to be the whole warp's, and needs fewer registers of threads */
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / TIDE_WARP, 0);
+    const int first = block_first + warp * 16;
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.kv_heads);
     const int queries_end = starts.end_of(block_first + plan::own - 1, block_first + plan::own);
+    /* queries from `first` on that see a key of the warp */
+    const int seeing = first < shape.length ? starts.end_of(first + 15, first + 16) - first : 0;
 
     tide_own_rows<T, W, tide_own_kept<T, W>::kept> own_k[1], own_v[1];
     float key_sums[1][plan::columns / 8][4], value_sums[1][plan::columns / 8][4];
@@ -225,8 +232,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
 
     const unsigned first_head = place.head * (unsigned)shape.group + (unsigned)begin_member;
     const auto use = [&](int queries, int streamed_dout, int first_query, int member) {
-        if (first >= shape.length || first_query >= queries_end || first_query + plan::key_step - 1 < first ||
-            starts.at(first_query) > first + 15)
+        if ((unsigned)(first_query - first) >= (unsigned)seeing)
             return;
         const int granule = part * (plan::columns / TIDE_GRANULE);
         const size_t statistics = (size_t)(first_head + (unsigned)member) * (size_t)shape.length;
