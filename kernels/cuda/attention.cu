@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, 2)
     const int tiles = (shape.length + plan::own - 1) / plan::own;
     const int block_first = (tiles - 1 - place.order) * plan::own; /* the last queries see the most keys */
     const int block_end = min(block_first + plan::own, shape.length);
-    const int warp_first = block_first + (int)threadIdx.x / TIDE_WARP * 16 * plan::m;
+    const int warp_first = block_first + tide_warp() * 16 * plan::m;
     const int warp_last = warp_first + 16 * plan::m - 1;
     const unsigned kv_head = place.head / (unsigned)shape.group; /* heads of one group are neighbours */
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.heads);

@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     const int tiles = (shape.length + plan::own - 1) / plan::own;
     const int block_first = (tiles - 1 - place.order) * plan::own;
     const int block_end = min(block_first + plan::own, shape.length);
-    const int first = block_first + (int)threadIdx.x / TIDE_WARP * 16;
+    const int first = block_first + tide_warp() * 16;
     const size_t statistics = (size_t)place.head * (size_t)shape.length;
 
     const unsigned kv_head = place.head / (unsigned)shape.group; /* heads of one group are neighbours */
@@ -215,9 +215,7 @@ static __global__ void __launch_bounds__(TIDE_ATTENTION_THREADS, (backward_plan<
     const int begin_member = split * shape.group / shape.splits;
     const int end_member = (split + 1) * shape.group / shape.splits;
     const int block_first = place.order * plan::own; /* the first keys are seen by the most queries */
-    /* from one lane, so that the compiler knows it to be the whole warp's, and needs fewer registers of threads */
-    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / TIDE_WARP, 0);
-    const int first = block_first + warp * 16;
+    const int first = block_first + tide_warp() * 16;
     const tide_starts starts = tide_starts::of(shape, place.head / (unsigned)shape.kv_heads);
     const int queries_end = starts.end_of(block_first + plan::own - 1, block_first + plan::own);
     /* queries from `first` on that see a key of the warp */

@@ -45,6 +45,13 @@ static __device__ __forceinline__ int tide_lane(void)
     return (int)threadIdx.x % TIDE_WARP;
 }
 
+/* The warp's number in its block. It comes from one lane, so that the compiler knows it to be the same for the whole
+ * warp and can hold what follows from it in uniform registers. */
+static __device__ __forceinline__ int tide_warp(void)
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / TIDE_WARP, 0);
+}
+
 /* ---- two neighbours of a row ---- */
 
 static __device__ __forceinline__ uint32_t tide_pack(tide_cuda_bf16, float first, float second)
