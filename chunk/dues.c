@@ -51,7 +51,7 @@ bool tide_dues_owners(const tide_dues *dues, tide_chunk chunk, tide_chunk *first
     *first = *last = chunk;
     if (space == TIDE_SPACE_STATE)
         tide_layout_state_owners(dues->layout, chunk, first, last);
-    return space != TIDE_SPACE_CHECKPOINT;
+    return space != TIDE_SPACE_ACTIVATION;
 }
 
 uint32_t tide_dues_piece(const tide_dues *dues, tide_chunk chunk)
@@ -269,7 +269,7 @@ static void place(tide_dues *dues)
 {
     const uint32_t chunks = chunk_count(dues);
     const uint32_t others =
-        chunks + tide_layout_space_chunks(dues->layout, TIDE_SPACE_CHECKPOINT) + SPARE_SLOTS;
+        chunks + tide_layout_space_chunks(dues->layout, TIDE_SPACE_ACTIVATION) + SPARE_SLOTS;
     const uint32_t device = dues->slots[TIDE_TIER_DEVICE];
     uint32_t margin = device > others ? device - others : 0, wanted = balanced_updates(dues);
     bool has_room = margin > 0; /* for what goes back and forth, too, if none of it stays */

@@ -64,7 +64,7 @@ static inline bool tide_dues_has(const tide_dues *dues, tide_chunk chunk)
     return tide_dues_is_param_chunk(dues, chunk) && dues->chunks[chunk].kind != TIDE_DUE_NONE;
 }
 
-/* The PARAM chunks whose updates use the chunk, first to last; false for a CHECKPOINT chunk. */
+/* The PARAM chunks whose updates use the chunk, first to last; false for an ACTIVATION chunk. */
 bool tide_dues_owners(const tide_dues *dues, tide_chunk chunk, tide_chunk *first, tide_chunk *last);
 /* The next, or running, piece of what a PARAM chunk owes: its number in the layout. */
 uint32_t tide_dues_piece(const tide_dues *dues, tide_chunk chunk);

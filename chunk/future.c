@@ -67,15 +67,15 @@ static uint32_t slices_after(const tide_recording *recording, uint32_t moment)
     return end - moment - 1;
 }
 
-/* A part of a CHECKPOINT tensor gets or loses its content. */
+/* A part of an ACTIVATION tensor gets or loses its content. */
 static void set_part_live(tide_future *f, uint32_t tensor, uint32_t part, bool live)
 {
-    uint8_t *was = &f->part_live[tide_layout_checkpoint(f->ops->layout, tensor)->first_part + part];
+    uint8_t *was = &f->part_live[tide_layout_activation(f->ops->layout, tensor)->first_part + part];
     tide_chunk first, last;
     if (*was == live)
         return;
     *was = live;
-    tide_layout_checkpoint_chunks(f->ops->layout, tensor, part, &first, &last);
+    tide_layout_activation_chunks(f->ops->layout, tensor, part, &first, &last);
     assert(live || f->live_parts[first] > 0);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         f->live_parts[chunk] += live ? 1u : UINT32_MAX;
@@ -91,21 +91,21 @@ static void flag_dead(const tide_future *f, tide_trace_use *uses, uint32_t count
 static void trace_slice(tide_future *f, tide_moment moment, tide_trace_use *uses, uint32_t count)
 {
     const tide_op_record *op = &f->ops->records[moment.op];
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        if (!(op->checkpoints[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
-            set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);
+    for (uint32_t i = 0; i < op->activation_count; i++)
+        if (!(op->activations[i].access & TIDE_ACCESS_READ)) /* written whole: what it held is dead */
+            set_part_live(f, op->activations[i].tensor, moment.slice, false);
     flag_dead(f, uses, count, TIDE_TRACE_CREATES);
-    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-        const tide_use *use = &op->checkpoints[i];
+    for (uint32_t i = 0; i < op->activation_count; i++) {
+        const tide_use *use = &op->activations[i];
         tide_chunk first, last;
         set_part_live(f, use->tensor, moment.slice, true);
-        tide_layout_checkpoint_chunks(f->ops->layout, use->tensor, moment.slice, &first, &last);
+        tide_layout_activation_chunks(f->ops->layout, use->tensor, moment.slice, &first, &last);
         for (uint32_t k = 0; use->access & TIDE_ACCESS_WRITE && k < count; k++)
             uses[k].flags |= uses[k].chunk >= first && uses[k].chunk <= last ? TIDE_TRACE_MODIFIES : 0;
     }
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        if (op->checkpoints[i].access & TIDE_ACCESS_LAST)
-            set_part_live(f, op->checkpoints[i].tensor, moment.slice, false);
+    for (uint32_t i = 0; i < op->activation_count; i++)
+        if (op->activations[i].access & TIDE_ACCESS_LAST)
+            set_part_live(f, op->activations[i].tensor, moment.slice, false);
     flag_dead(f, uses, count, TIDE_TRACE_ENDS);
 }
 
@@ -131,7 +131,7 @@ static void trace_moment(tide_future *f, const tide_recording *recording, uint32
         trace_slice(f, moment, uses, set->count);
 }
 
-/* After its last use in a step a checkpoint is dead, and a param is updated, unless it is frozen. */
+/* After its last use in a step an activation is dead, and a param is updated, unless it is frozen. */
 static void trace_last_uses(const tide_future *f, const tide_recording *recording, bool training,
                             tide_use_trace *trace)
 {

@@ -30,7 +30,7 @@ typedef struct tide_future {
     const tide_dues *dues;
     tide_schedule schedule;
     tide_step_plan plans[TIDE_SCHEDULE_KINDS];
-    uint32_t *live_parts; /* while a trace is made, per chunk: CHECKPOINT parts with content */
+    uint32_t *live_parts; /* while a trace is made, per chunk: ACTIVATION parts with content */
     uint8_t *part_live;   /* likewise, per part */
     bool prefetch;
     uint32_t spread;      /* keys a use: the chunk's own and its optimizer states' */
@@ -66,7 +66,7 @@ void tide_future_step_abort(tide_future *future);
  * spread so that optimizer state, which has no uses, stands beside that of its PARAM chunk. */
 uint32_t tide_future_keys(const tide_future *future);
 tide_horizon tide_future_horizon(const tide_future *future);
-/* Of a PARAM or CHECKPOINT chunk's next use, updated or not. Needs a recording. */
+/* Of a PARAM or ACTIVATION chunk's next use, updated or not. Needs a recording. */
 uint32_t tide_future_use_key(const tide_future *future, tide_chunk chunk);
 /* Of the next time that a chunk is worth having on the device. What the host updates is not until then, nor is its state. State on the
  * device is next used by its PARAM chunk's update: before the chunk's next use if the update is owed by now, else after its

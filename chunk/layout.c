@@ -22,7 +22,7 @@ enum {
 
 const char *tide_space_name(tide_space space)
 {
-    static const char *const names[TIDE_SPACE_COUNT] = {"param", "state", "checkpoint"};
+    static const char *const names[TIDE_SPACE_COUNT] = {"param", "state", "activation"};
     return (unsigned)space < TIDE_SPACE_COUNT ? names[space] : "unknown";
 }
 
@@ -49,7 +49,7 @@ tide_status tide_layout_create(const tide_layout_options *options, tide_layout *
         return tide_fail(TIDE_ERROR_NO_MEMORY, "layout: no memory for %zu bytes", sizeof *created);
     created->options = *options;
     created->params.kind = "param";
-    created->checkpoints.kind = "checkpoint";
+    created->activations.kind = "activation";
     *layout = created;
     return TIDE_OK;
 }
@@ -59,7 +59,7 @@ void tide_layout_destroy(tide_layout *layout)
     if (!layout)
         return;
     tide_names_destroy(&layout->params);
-    tide_names_destroy(&layout->checkpoints);
+    tide_names_destroy(&layout->activations);
     free(layout->order);
     free(layout->overlaps);
     free(layout);
@@ -114,7 +114,7 @@ tide_status tide_layout_add_class(tide_layout *layout, const tide_state_format *
     return TIDE_OK;
 }
 
-/* --- params and checkpoints --- */
+/* --- params and activations --- */
 
 static tide_status check_name(const tide_layout *layout, const tide_names *names, const char *name)
 {
@@ -179,26 +179,26 @@ tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_forma
     return status;
 }
 
-tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,
-                                       uint64_t part_bytes, uint32_t *checkpoint)
+tide_status tide_layout_add_activation(tide_layout *layout, const char *name, uint32_t parts,
+                                       uint64_t part_bytes, uint32_t *activation)
 {
-    tide_status status = check_name(layout, &layout->checkpoints, name);
+    tide_status status = check_name(layout, &layout->activations, name);
     if (status != TIDE_OK)
         return status;
-    uint64_t offset = tide_align_up(layout->checkpoint_bytes), end = SPACE_BYTES_MOST + 1;
+    uint64_t offset = tide_align_up(layout->activation_bytes), end = SPACE_BYTES_MOST + 1;
     if (parts > 0 && part_bytes > 0 && part_bytes <= SPACE_BYTES_MOST / parts)
         end = offset + (parts - 1) * tide_align_up(part_bytes) + part_bytes;
-    if (end > SPACE_BYTES_MOST || parts > UINT32_MAX - layout->checkpoints.parts)
+    if (end > SPACE_BYTES_MOST || parts > UINT32_MAX - layout->activations.parts)
         return tide_fail(
             TIDE_ERROR_ARGUMENT,
-            "checkpoint %s: %u parts of %llu bytes behind %llu bytes of others; it has at least 1 "
+            "activation %s: %u parts of %llu bytes behind %llu bytes of others; it has at least 1 "
             "of 1 byte, and all have at most 2^50 bytes and 2^32 parts",
             name, parts, (unsigned long long)part_bytes, (unsigned long long)offset);
     const tide_named what = {.name = (char *)name, .parts = parts, .size = part_bytes, .offset = offset};
-    status = tide_names_add(&layout->checkpoints, &what, checkpoint);
+    status = tide_names_add(&layout->activations, &what, activation);
     if (status != TIDE_OK)
         return status;
-    layout->checkpoint_bytes = end;
+    layout->activation_bytes = end;
     return TIDE_OK;
 }
 
@@ -209,7 +209,7 @@ static uint64_t chunks_of(uint64_t amount, uint64_t each)
     return (amount + each - 1) / each;
 }
 
-/* Number all chunks: classes' PARAM chunks, their STATE chunks, CHECKPOINT's. */
+/* Number all chunks: classes' PARAM chunks, their STATE chunks, ACTIVATION's. */
 static tide_status count_chunks(tide_layout *layout)
 {
     uint64_t total = 0, state = 0;
@@ -220,8 +220,8 @@ static tide_status count_chunks(tide_layout *layout)
         its->param_end = (tide_chunk)total;
         state += its->state_elements ? chunks_of(its->elements, its->state_elements) : 0;
     }
-    const uint64_t checkpoints = chunks_of(layout->checkpoint_bytes, layout->options.chunk_bytes);
-    if (total + state + checkpoints >= TIDE_CHUNK_NONE)
+    const uint64_t activations = chunks_of(layout->activation_bytes, layout->options.chunk_bytes);
+    if (total + state + activations >= TIDE_CHUNK_NONE)
         return tide_fail(TIDE_ERROR_ARGUMENT,
                          "more than 2^32 chunks of %llu bytes: larger ones would be fewer",
                          (unsigned long long)layout->options.chunk_bytes);
@@ -232,8 +232,8 @@ static tide_status count_chunks(tide_layout *layout)
         total += its->state_elements ? chunks_of(its->elements, its->state_elements) : 0;
         its->state_end = (tide_chunk)total;
     }
-    layout->space_first[TIDE_SPACE_CHECKPOINT] = (uint32_t)total;
-    layout->space_first[TIDE_SPACE_COUNT] = (uint32_t)(total + checkpoints);
+    layout->space_first[TIDE_SPACE_ACTIVATION] = (uint32_t)total;
+    layout->space_first[TIDE_SPACE_COUNT] = (uint32_t)(total + activations);
     return TIDE_OK;
 }
 
@@ -297,7 +297,7 @@ tide_status tide_layout_seal(tide_layout *layout)
     return TIDE_OK;
 }
 
-/* --- params and checkpoints, as they are --- */
+/* --- params and activations, as they are --- */
 
 uint32_t tide_layout_params(const tide_layout *layout)
 {
@@ -322,17 +322,17 @@ bool tide_layout_param_is_frozen(const tide_layout *layout, uint32_t param)
     return layout->classes[tide_names_at(&layout->params, param)->of_class].state_elements == 0;
 }
 
-uint32_t tide_layout_checkpoints(const tide_layout *layout)
+uint32_t tide_layout_activations(const tide_layout *layout)
 {
-    return layout->checkpoints.count;
+    return layout->activations.count;
 }
 
-const tide_named *tide_layout_checkpoint(const tide_layout *layout, uint32_t checkpoint)
+const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation)
 {
-    return tide_names_at(&layout->checkpoints, checkpoint);
+    return tide_names_at(&layout->activations, activation);
 }
 
 uint32_t tide_layout_parts(const tide_layout *layout)
 {
-    return layout->checkpoints.parts;
+    return layout->activations.parts;
 }

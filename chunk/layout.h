@@ -1,7 +1,7 @@
 /* Where every tensor lies: spaces, classes, chunks and pieces.
  *
  * A space is one contiguous range of addresses cut into chunks of one size. Chunks have one number across all spaces
- * (tide_chunk): PARAM first, then STATE, CHECKPOINT.
+ * (tide_chunk): PARAM first, then STATE, ACTIVATION.
  *
  * Params of one class have one state format, or are all frozen. They are packed back to back in creation order, each on a
  * 256-byte boundary of the PARAM space, so a param may straddle chunks or be larger than one and no chunk end is wasted; each
@@ -17,7 +17,7 @@
  * A piece is what a PARAM and a STATE chunk have in common: one PARAM chunk's share of one STATE chunk. Pieces tile every
  * trained element once. At 64 MiB and 12 bytes E is 5,592,320, and a bf16 chunk of 32 Mi elements has seven.
  *
- * CHECKPOINT holds tensors of `parts` equal slices, one slice a micro-batch, each on a 256-byte boundary.
+ * ACTIVATION holds tensors of `parts` equal slices, one slice a micro-batch, each on a 256-byte boundary.
  *
  * Pure bookkeeping: no threads, no clock, no device. Not thread-safe; the owner locks.
  */
@@ -29,7 +29,7 @@
 
 #include <stdbool.h>
 
-const char *tide_space_name(tide_space space); /* "param", "state", "checkpoint" */
+const char *tide_space_name(tide_space space); /* "param", "state", "activation" */
 
 typedef uint32_t tide_chunk;
 #define TIDE_CHUNK_NONE UINT32_MAX
@@ -72,10 +72,10 @@ tide_status tide_layout_add_param(tide_layout *layout, uint32_t of_class, const 
 /* The same for the class of such a format, which is added if there is none. After a failure it is not. */
 tide_status tide_layout_add_param_of(tide_layout *layout, const tide_state_format *format, const char *name,
                                      uint64_t elements, uint32_t *param);
-/* Append a CHECKPOINT tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among checkpoints.
+/* Append an ACTIVATION tensor of `parts` >= 1 slices of `part_bytes` > 0 each; names as params', unique among activations.
  * ARGUMENT also if all are more than 2^50 bytes. Before seal. */
-tide_status tide_layout_add_checkpoint(tide_layout *layout, const char *name, uint32_t parts,
-                                       uint64_t part_bytes, uint32_t *checkpoint);
+tide_status tide_layout_add_activation(tide_layout *layout, const char *name, uint32_t parts,
+                                       uint64_t part_bytes, uint32_t *activation);
 /* Fix all numbers below. ARGUMENT if there is no param. */
 tide_status tide_layout_seal(tide_layout *layout);
 
@@ -117,11 +117,11 @@ tide_segment tide_layout_chunk_segment(const tide_layout *layout, tide_chunk chu
 uint32_t tide_layout_piece_segments(const tide_layout *layout, const tide_piece *piece, uint32_t *first);
 tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_piece *piece, uint32_t i);
 
-uint32_t tide_layout_checkpoints(const tide_layout *layout);
+uint32_t tide_layout_activations(const tide_layout *layout);
 /* In bytes. */
-const tide_named *tide_layout_checkpoint(const tide_layout *layout, uint32_t checkpoint);
-uint32_t tide_layout_parts(const tide_layout *layout); /* of all checkpoints */
-void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t checkpoint, uint32_t part, tide_chunk *first,
+const tide_named *tide_layout_activation(const tide_layout *layout, uint32_t activation);
+uint32_t tide_layout_parts(const tide_layout *layout); /* of all activations */
+void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part, tide_chunk *first,
                                    tide_chunk *last);
 
 #endif

@@ -33,7 +33,7 @@ tide_space tide_layout_chunk_space(const tide_layout *layout, tide_chunk chunk)
     assert(layout->sealed && chunk < layout->space_first[TIDE_SPACE_COUNT]);
     if (chunk < layout->space_first[TIDE_SPACE_STATE])
         return TIDE_SPACE_PARAM;
-    return chunk < layout->space_first[TIDE_SPACE_CHECKPOINT] ? TIDE_SPACE_STATE : TIDE_SPACE_CHECKPOINT;
+    return chunk < layout->space_first[TIDE_SPACE_ACTIVATION] ? TIDE_SPACE_STATE : TIDE_SPACE_ACTIVATION;
 }
 
 uint32_t tide_layout_chunk_index(const tide_layout *layout, tide_chunk chunk)
@@ -45,7 +45,7 @@ static const tide_layout_class *class_of(const tide_layout *layout, tide_chunk c
 {
     const tide_layout_class *its = layout->classes;
     const bool is_state = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_STATE;
-    assert(chunk < layout->space_first[TIDE_SPACE_CHECKPOINT]);
+    assert(chunk < layout->space_first[TIDE_SPACE_ACTIVATION]);
     while (chunk >= (is_state ? its->state_end : its->param_end))
         its++;
     assert(its < layout->classes + layout->class_count);
@@ -89,8 +89,8 @@ uint64_t tide_layout_plane_offset_bytes(const tide_layout *layout, tide_chunk st
 uint64_t tide_layout_chunk_used_bytes(const tide_layout *layout, tide_chunk chunk)
 {
     const uint64_t chunk_bytes = layout->options.chunk_bytes;
-    if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_CHECKPOINT)
-        return least(layout->checkpoint_bytes - tide_layout_chunk_index(layout, chunk) * chunk_bytes,
+    if (tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_ACTIVATION)
+        return least(layout->activation_bytes - tide_layout_chunk_index(layout, chunk) * chunk_bytes,
                      chunk_bytes);
     const tide_layout_class *its = class_of(layout, chunk);
     const range covered = range_of(layout, its, chunk);
@@ -239,13 +239,13 @@ tide_segment tide_layout_piece_segment(const tide_layout *layout, const tide_pie
     return segment_in(layout, piece->param_chunk, i, chunk_begin, covered);
 }
 
-void tide_layout_checkpoint_chunks(const tide_layout *layout, uint32_t checkpoint, uint32_t part,
+void tide_layout_activation_chunks(const tide_layout *layout, uint32_t activation, uint32_t part,
                                    tide_chunk *first, tide_chunk *last)
 {
-    const tide_named *it = tide_names_at(&layout->checkpoints, checkpoint);
+    const tide_named *it = tide_names_at(&layout->activations, activation);
     const uint64_t begin = it->offset + part * tide_align_up(it->size), end = begin + it->size;
     assert(layout->sealed && part < it->parts);
-    *first = layout->space_first[TIDE_SPACE_CHECKPOINT] + (uint32_t)(begin / layout->options.chunk_bytes);
-    *last = layout->space_first[TIDE_SPACE_CHECKPOINT] + (uint32_t)((end - 1) / layout->options.chunk_bytes);
+    *first = layout->space_first[TIDE_SPACE_ACTIVATION] + (uint32_t)(begin / layout->options.chunk_bytes);
+    *last = layout->space_first[TIDE_SPACE_ACTIVATION] + (uint32_t)((end - 1) / layout->options.chunk_bytes);
     assert(*first <= *last && *last < layout->space_first[TIDE_SPACE_COUNT]);
 }

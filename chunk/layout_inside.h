@@ -22,8 +22,8 @@ typedef struct tide_layout_overlap {
 struct tide_layout {
     tide_layout_options options;
     bool sealed;
-    tide_names params, checkpoints;
-    uint64_t checkpoint_bytes;
+    tide_names params, activations;
+    uint64_t activation_bytes;
     tide_layout_class classes[TIDE_CLASSES_MAX];
     uint32_t class_count;
     uint32_t *order;                            /* params, class by class */

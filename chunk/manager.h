@@ -20,7 +20,7 @@
  * Residency of a chunk
  *
  *             device slot  host slot
- *   absent    -            -          no content yet: zeros (model data) or nothing (FREE checkpoints)
+ *   absent    -            -          no content yet: zeros (model data) or nothing (FREE activations)
  *   host      -            valid
  *   stale     its own      valid      the host changes it (its update): the slot waits, mapped, for the new values
  *   clean     valid        valid      evicted without a copy
@@ -97,7 +97,7 @@ tide_status tide_manager_step_begin(tide_manager *manager, bool training, bool u
 /* Request an op's params (and no slice yet). Ready at once if all is resident. STATE, naming op or param: no
  * step, an op is open, a backward op in a forward-only pass, as tide_gradients_check. */
 tide_status tide_manager_begin(tide_manager *manager, tide_op op);
-/* Request slice `slice` of the open op's CHECKPOINT tensors; the slice before is released. STATE: the op is
+/* Request slice `slice` of the open op's ACTIVATION tensors; the slice before is released. STATE: the op is
  * not ready; READ of a part that is FREE (names the tensor); ARGUMENT: slice out of range. */
 tide_status tide_manager_slice(tide_manager *manager, uint32_t slice);
 /* Are all requested chunks resident and pinned? */
@@ -108,7 +108,7 @@ tide_request_wait tide_manager_request_wait(tide_manager *manager, tide_chunk *c
  * gradient this op completes become HOLD_AFTER_BWD. */
 tide_status tide_manager_end(tide_manager *manager);
 /* Backward (or the forward-only pass) is over. Params without a gradient are taken as zero gradients and counted;
- * CHECKPOINT tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
+ * ACTIVATION tensors become FREE. Returns without waiting for updates. STATE if an op is open, as
  * tide_gradients_check_end, or if a chunk still owes the update of an earlier step: an op that uses it would have waited,
  * but none of this step's did; go on with next() and done() until step end is allowed. */
 tide_status tide_manager_step_end(tide_manager *manager);

@@ -3,7 +3,7 @@
  * At op end a param becomes
  *   HOLD_AFTER_BWD   if this op closes its gradient
  *   HOLD_AFTER_FWD   else, until step end
- * and a checkpoint part FREE after LAST, else HOLD.
+ * and an activation part FREE after LAST, else HOLD.
  */
 #include "chunk/manager_internal.h"
 
@@ -64,7 +64,7 @@ tide_status tide_manager_step_end(tide_manager *manager)
     else
         manager->phase = TIDE_PHASE_BETWEEN;
     tide_tensors_rest(&manager->tensors); /* all after a forward-only pass, what is frozen after training */
-    tide_tensors_free_checkpoints(&manager->tensors);
+    tide_tensors_free_activations(&manager->tensors);
     tide_future_step_end(&manager->future);
     tide_manager_changed(manager);
     return TIDE_OK;
@@ -179,11 +179,11 @@ static tide_status check_slice(const tide_manager *m, uint32_t slice)
     if (slice >= op->slices)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, no slice %u", op->name, op->slices,
                          slice);
-    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-        const tide_use *use = &op->checkpoints[i];
+    for (uint32_t i = 0; i < op->activation_count; i++) {
+        const tide_use *use = &op->activations[i];
         if (use->access & TIDE_ACCESS_READ && state_then(m, use, slice) == TIDE_TENSOR_FREE)
-            return tide_fail(TIDE_ERROR_STATE, "op %s reads part %u of checkpoint %s, which holds nothing",
-                             op->name, slice, tide_layout_checkpoint(m->layout, use->tensor)->name);
+            return tide_fail(TIDE_ERROR_STATE, "op %s reads part %u of activation %s, which holds nothing",
+                             op->name, slice, tide_layout_activation(m->layout, use->tensor)->name);
     }
     return TIDE_OK;
 }
@@ -247,7 +247,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     else if (*gave_up)
         tide_dues_restore(&m->dues);
     tide_tensors_rest(&m->tensors);
-    tide_tensors_free_checkpoints(&m->tensors);
+    tide_tensors_free_activations(&m->tensors);
     if (tide_manager_step_is_open(m))
         tide_future_step_abort(&m->future);
     assert(m->places.pinned[TIDE_TIER_DEVICE] == 0 && m->places.pinned[TIDE_TIER_HOST] == 0);

@@ -57,7 +57,7 @@ void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, t
     assert(!place->busy && !tide_place_has(place, TIDE_TIER_DEVICE));
     const bool copy = place->live && tide_place_has(place, TIDE_TIER_HOST), in_place = place->stale;
     assert(tide_places_has_slot_for(moves->places, chunk) && (copy || !in_place));
-    const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_CHECKPOINT;
+    const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_ACTIVATION;
     if (!in_place)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_DEVICE);
     moves->spills_open += reason == TIDE_REASON_SPILL;

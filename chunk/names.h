@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where a tensor lies: params count in elements, checkpoints in bytes. */
+/* Where a tensor lies: params count in elements, activations in bytes. */
 typedef struct tide_named {
     char *name;
     uint32_t number;

@@ -22,8 +22,8 @@ typedef struct tide_op_record {
     tide_pass pass;
     tide_use *params;
     uint32_t param_count;
-    tide_use *checkpoints;
-    uint32_t checkpoint_count;
+    tide_use *activations;
+    uint32_t activation_count;
     uint32_t slices;
     tide_chunk_set chunks; /* of all its params */
     bool *modifies;        /* per one of them: a gradient is rounded into it at op end. Filled by tide_ops_seal */

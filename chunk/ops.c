@@ -61,20 +61,20 @@ static tide_status check_param_use(const tide_layout *layout, const tide_op_desc
     return TIDE_OK;
 }
 
-static tide_status check_checkpoint_use(const tide_layout *layout, const tide_op_description *d, uint32_t i)
+static tide_status check_activation_use(const tide_layout *layout, const tide_op_description *d, uint32_t i)
 {
-    const tide_use *use = &d->checkpoints[i];
-    if (use->tensor >= tide_layout_checkpoints(layout))
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no checkpoint %u", d->name, use->tensor);
-    const char *name = tide_layout_checkpoint(layout, use->tensor)->name;
-    const uint32_t parts = tide_layout_checkpoint(layout, use->tensor)->parts;
-    if (is_named_before(d->checkpoints, i))
+    const tide_use *use = &d->activations[i];
+    if (use->tensor >= tide_layout_activations(layout))
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: there is no activation %u", d->name, use->tensor);
+    const char *name = tide_layout_activation(layout, use->tensor)->name;
+    const uint32_t parts = tide_layout_activation(layout, use->tensor)->parts;
+    if (is_named_before(d->activations, i))
         return fail_use(d, name, "named twice");
     if (!(use->access & (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE)) || use->access & TIDE_ACCESS_GRAD ||
         use->access > (TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST))
-        return fail_use(d, name, "a checkpoint's access is READ, WRITE or both, and LAST");
+        return fail_use(d, name, "an activation's access is READ, WRITE or both, and LAST");
     if (parts != d->slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but checkpoint %s has %u parts", d->name,
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices, but activation %s has %u parts", d->name,
                          d->slices, name, parts);
     return TIDE_OK;
 }
@@ -97,16 +97,16 @@ tide_status tide_op_check(const tide_layout *layout, const tide_op_description *
         return tide_fail(TIDE_ERROR_ARGUMENT, "an op needs a name");
     if ((unsigned)d->pass > TIDE_PASS_BOTH)
         return tide_fail(TIDE_ERROR_ARGUMENT, "op %s: pass %d is unknown", d->name, (int)d->pass);
-    if (d->checkpoint_count == 0 && d->slices)
-        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices of no checkpoint", d->name, d->slices);
+    if (d->activation_count == 0 && d->slices)
+        return tide_fail(TIDE_ERROR_ARGUMENT, "op %s has %u slices of no activation", d->name, d->slices);
     tide_status status = check_array(d, "params", d->params, d->param_count, tide_layout_params(layout));
     if (status == TIDE_OK)
-        status = check_array(d, "checkpoints", d->checkpoints, d->checkpoint_count,
-                             tide_layout_checkpoints(layout));
+        status = check_array(d, "activations", d->activations, d->activation_count,
+                             tide_layout_activations(layout));
     for (uint32_t i = 0; i < d->param_count && status == TIDE_OK; i++)
         status = check_param_use(layout, d, i);
-    for (uint32_t i = 0; i < d->checkpoint_count && status == TIDE_OK; i++)
-        status = check_checkpoint_use(layout, d, i);
+    for (uint32_t i = 0; i < d->activation_count && status == TIDE_OK; i++)
+        status = check_activation_use(layout, d, i);
     return status;
 }
 
@@ -154,8 +154,8 @@ static void fill_sets(tide_ops *ops, tide_op_record *op)
     op->modifies = tide_arrays_add(&ops->arrays, op->chunks.count, sizeof *op->modifies);
     op->slice_chunks = tide_arrays_add(&ops->arrays, op->slices, sizeof *op->slice_chunks);
     for (uint32_t slice = 0; slice < op->slices && !ops->arrays.lacks; slice++) {
-        for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-            tide_layout_checkpoint_chunks(ops->layout, op->checkpoints[i].tensor, slice, &first, &last);
+        for (uint32_t i = 0; i < op->activation_count; i++) {
+            tide_layout_activation_chunks(ops->layout, op->activations[i].tensor, slice, &first, &last);
             add_range(ops, first, last);
         }
         take_set(ops, &op->slice_chunks[slice]);
@@ -177,9 +177,9 @@ tide_status tide_ops_add(tide_ops *ops, const tide_op_description *d, tide_op *o
                                .pass = d->pass,
                                .params = copy_of(ops, d->params, d->param_count, sizeof *d->params),
                                .param_count = d->param_count,
-                               .checkpoints =
-                                   copy_of(ops, d->checkpoints, d->checkpoint_count, sizeof *d->checkpoints),
-                               .checkpoint_count = d->checkpoint_count,
+                               .activations =
+                                   copy_of(ops, d->activations, d->activation_count, sizeof *d->activations),
+                               .activation_count = d->activation_count,
                                .slices = d->slices};
     if (!ops->arrays.lacks)
         fill_sets(ops, record);

@@ -33,7 +33,7 @@ void tide_ops_destroy(tide_ops *ops);
 
 /* Could the op be added to a manager for this layout, sealed or not? ARGUMENT, naming op and tensor: no name, an unknown
  * pass, an array that is NULL or longer than there are tensors, unknown tensor, a tensor named twice, no access or one
- * that does not fit its kind, GRAD in a FORWARD op, a CHECKPOINT tensor whose parts differ from `slices`. */
+ * that does not fit its kind, GRAD in a FORWARD op, an ACTIVATION tensor whose parts differ from `slices`. */
 tide_status tide_op_check(const tide_layout *layout, const tide_op_description *description);
 /* The next op. ARGUMENT as tide_op_check; NO_MEMORY. */
 tide_status tide_ops_add(tide_ops *ops, const tide_op_description *description, tide_op *op);

@@ -7,7 +7,7 @@
  * A chunk that the host changes may keep its device slot, mapped where it was, for the copy of what it becomes: it is
  * `stale` there. Nothing is lost by taking the slot.
  *
- * A chunk is `live` when it has content at all. One that is not may keep a device slot (a dead CHECKPOINT
+ * A chunk is `live` when it has content at all. One that is not may keep a device slot (a dead ACTIVATION
  * chunk stays mapped for its next WRITE; nothing is lost by taking the slot) but never a host slot. A chunk
  * is `busy` while a command on it is open; pins count the users that hold it in a tier. last_use is a count
  * of uses, not time: the least recently used chunk has the smallest.

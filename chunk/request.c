@@ -176,11 +176,11 @@ static void start_op(tide_request *r, const tide_op_record *op)
 
 static void start_slice(tide_request *r, const tide_op_record *op)
 {
-    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-        const tide_use *use = &op->checkpoints[i];
+    for (uint32_t i = 0; i < op->activation_count; i++) {
+        const tide_use *use = &op->activations[i];
         tide_chunk first, last;
         tide_tensors_set_part(r->tensors, use->tensor, r->slice, TIDE_TENSOR_COMPUTE);
-        tide_layout_checkpoint_chunks(r->ops->layout, use->tensor, r->slice, &first, &last);
+        tide_layout_activation_chunks(r->ops->layout, use->tensor, r->slice, &first, &last);
         for (tide_chunk chunk = first; use->access & TIDE_ACCESS_WRITE && chunk <= last; chunk++)
             drop_host_copy(r, chunk);
     }
@@ -233,8 +233,8 @@ void tide_request_open(tide_request *request, tide_op op)
 /* What a slice overwrites whole is dead from now on, so that nobody copies it. */
 static void forget_overwritten(tide_request *r, const tide_op_record *op)
 {
-    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-        const tide_use *use = &op->checkpoints[i];
+    for (uint32_t i = 0; i < op->activation_count; i++) {
+        const tide_use *use = &op->activations[i];
         if (!(use->access & TIDE_ACCESS_READ) &&
             tide_tensors_part(r->tensors, use->tensor, r->slice) != TIDE_TENSOR_FREE)
             tide_tensors_set_part(r->tensors, use->tensor, r->slice, TIDE_TENSOR_FREE);
@@ -261,9 +261,9 @@ void tide_request_end_slice(tide_request *request, uint64_t ends)
     assert(request->open && request->ready && request->pin_count >= request->param_pins);
     const uint32_t count = request->pin_count - request->param_pins;
     release_chunks(request, request->param_pins);
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        tide_tensors_set_part(request->tensors, op->checkpoints[i].tensor, request->slice,
-                              tide_state_after_slice(&op->checkpoints[i]));
+    for (uint32_t i = 0; i < op->activation_count; i++)
+        tide_tensors_set_part(request->tensors, op->activations[i].tensor, request->slice,
+                              tide_state_after_slice(&op->activations[i]));
     request->slice = TIDE_SLICE_NONE;
     tide_leaving_use_ended(request->leaving, request->pins + request->param_pins, count, request->slice_use,
                            ends);

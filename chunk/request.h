@@ -2,7 +2,7 @@
  *
  * A request is pinned whole or not at all, at the moment when all its chunks are resident and owe nothing. Then its tensors
  * become COMPUTE and the host copies of what it will change are given up (manager.h: a copy in the other tier is invalid once
- * this tier's is modified; only ops that round a gradient into a chunk modify PARAM chunks, only WRITE modifies CHECKPOINT
+ * this tier's is modified; only ops that round a gradient into a chunk modify PARAM chunks, only WRITE modifies ACTIVATION
  * chunks).
  *
  * What its chunks lack is counted, and looked at again only where a chunk was noted.
@@ -68,7 +68,7 @@ bool tide_request_waits_for_due(tide_request *request);
 tide_chunk tide_request_lacking(tide_request *request, tide_request_wait wait);
 /* Device slots that it will still take. */
 uint32_t tide_request_reserved(tide_request *request);
-/* A checkpoint part's state after a slice that uses it so. */
+/* An activation part's state after a slice that uses it so. */
 static inline tide_tensor_state tide_state_after_slice(const tide_use *use)
 {
     return use->access & TIDE_ACCESS_LAST ? TIDE_TENSOR_FREE : TIDE_TENSOR_HOLD;

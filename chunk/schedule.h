@@ -1,6 +1,6 @@
 /* The recorded schedule: which moment follows which, and when each chunk is used next.
  *
- * A moment is an op's begin (its params) or one of its slices (its checkpoints). A recording is the sequence
+ * A moment is an op's begin (its params) or one of its slices (its activations). A recording is the sequence
  * of moments of one step; training steps and forward-only passes have one each. The first step of a kind is
  * recorded, later ones are followed by a cursor. At the first difference the rest of the step is recorded
  * instead (what came before is the same), so the next step of the kind is followed again.

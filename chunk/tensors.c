@@ -18,10 +18,10 @@ static void init_counts(tide_tensors *t)
         tide_layout_param_chunks(t->layout, i, &param->first, &param->last);
         init_range(t, param->first, param->last);
     }
-    for (uint32_t i = 0; i < tide_layout_checkpoints(t->layout); i++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint(t->layout, i)->parts; part++) {
+    for (uint32_t i = 0; i < tide_layout_activations(t->layout); i++)
+        for (uint32_t part = 0; part < tide_layout_activation(t->layout, i)->parts; part++) {
             tide_chunk first, last;
-            tide_layout_checkpoint_chunks(t->layout, i, part, &first, &last);
+            tide_layout_activation_chunks(t->layout, i, part, &first, &last);
             init_range(t, first, last);
         }
 }
@@ -101,9 +101,9 @@ void tide_tensors_set_param(tide_tensors *tensors, uint32_t param, tide_tensor_s
 
 static uint8_t *part_state(const tide_tensors *t, uint32_t tensor, uint32_t part)
 {
-    const tide_named *checkpoint = tide_layout_checkpoint(t->layout, tensor);
-    assert(part < checkpoint->parts);
-    return &t->part_states[checkpoint->first_part + part];
+    const tide_named *activation = tide_layout_activation(t->layout, tensor);
+    assert(part < activation->parts);
+    return &t->part_states[activation->first_part + part];
 }
 
 tide_tensor_state tide_tensors_part(const tide_tensors *tensors, uint32_t tensor, uint32_t part)
@@ -116,7 +116,7 @@ void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part
     const tide_tensor_state from = tide_tensors_part(tensors, tensor, part);
     tide_chunk first, last;
     assert(to <= TIDE_TENSOR_HOLD);
-    tide_layout_checkpoint_chunks(tensors->layout, tensor, part, &first, &last);
+    tide_layout_activation_chunks(tensors->layout, tensor, part, &first, &last);
     for (tide_chunk chunk = first; chunk <= last; chunk++)
         move_counts(tensors, chunk, from, to);
     *part_state(tensors, tensor, part) = (uint8_t)to;
@@ -125,7 +125,7 @@ void tide_tensors_set_part(tide_tensors *tensors, uint32_t tensor, uint32_t part
 void tide_tensors_note_content(tide_tensors *tensors, tide_chunk chunk)
 {
     const tide_space space = tide_layout_chunk_space(tensors->layout, chunk);
-    if (space == TIDE_SPACE_CHECKPOINT)
+    if (space == TIDE_SPACE_ACTIVATION)
         return;
     if (space != TIDE_SPACE_PARAM) {
         tide_places_set_live(tensors->places, chunk, true);
@@ -222,10 +222,10 @@ void tide_tensors_rest(tide_tensors *tensors)
     }
 }
 
-void tide_tensors_free_checkpoints(tide_tensors *tensors)
+void tide_tensors_free_activations(tide_tensors *tensors)
 {
-    for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(tensors->layout); tensor++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint(tensors->layout, tensor)->parts; part++)
+    for (uint32_t tensor = 0; tensor < tide_layout_activations(tensors->layout); tensor++)
+        for (uint32_t part = 0; part < tide_layout_activation(tensors->layout, tensor)->parts; part++)
             if (tide_tensors_part(tensors, tensor, part) != TIDE_TENSOR_FREE)
                 tide_tensors_set_part(tensors, tensor, part, TIDE_TENSOR_FREE);
 }

@@ -1,4 +1,4 @@
-/* The states of all params and CHECKPOINT parts, and what of them each chunk holds.
+/* The states of all params and ACTIVATION parts, and what of them each chunk holds.
  *
  *             FREE -----> COMPUTE <------------------+--------------+
  *              |  ^        | | | |                   |              |
@@ -24,7 +24,7 @@
 
 /* Tensor states, as in PatrickStar. Params: FREE until the first value, then HOLD between steps. */
 typedef enum tide_tensor_state {
-    TIDE_TENSOR_FREE = 0,       /* no content: zeros, or a dead checkpoint */
+    TIDE_TENSOR_FREE = 0,       /* no content: zeros, or a dead activation */
     TIDE_TENSOR_COMPUTE,        /* an open op uses it */
     TIDE_TENSOR_HOLD,           /* content, at rest */
     TIDE_TENSOR_HOLD_AFTER_FWD, /* used in this step's forward */
@@ -51,7 +51,7 @@ typedef struct tide_tensors {
     const tide_layout *layout;
     tide_places *places;
     tide_param_record *params;
-    uint8_t *part_states;       /* per part of a CHECKPOINT tensor */
+    uint8_t *part_states;       /* per part of an ACTIVATION tensor */
     tide_tensor_counts *counts; /* per chunk; fp32 chunks have none */
 } tide_tensors;
 
@@ -87,7 +87,7 @@ void tide_tensors_forget_gradients(tide_tensors *tensors);
 
 /* After a forward-only pass, or one given up. Params whose update is still owed keep their state. */
 void tide_tensors_rest(tide_tensors *tensors);
-void tide_tensors_free_checkpoints(tide_tensors *tensors);
+void tide_tensors_free_activations(tide_tensors *tensors);
 
 /* Counts against places: a chunk is live if a tensor of it is, and pinned if one is in use. Walks all chunks. */
 bool tide_tensors_is_valid(const tide_tensors *tensors);

@@ -28,7 +28,7 @@ void arrange_classes(const tide_state_format *formats, uint32_t classes, uint32_
     }
     for (uint32_t i = 0; i < tensors; i++) {
         snprintf(name, sizeof name, "ckpt%u", i);
-        assert_int_equal(tide_layout_add_checkpoint(f.layout, name, parts, CHUNK_BYTES, &number), TIDE_OK);
+        assert_int_equal(tide_layout_add_activation(f.layout, name, parts, CHUNK_BYTES, &number), TIDE_OK);
     }
     assert_int_equal(tide_layout_seal(f.layout), TIDE_OK);
     assert_int_equal(tide_manager_create(f.layout, &f.manager), TIDE_OK);

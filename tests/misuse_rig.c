@@ -75,7 +75,7 @@ void rig_register(rig *r)
     assert_ok(tide_param_register(r->pool, "large", &elements[0], 1, &(tide_param_class){.decay = true},
                                   &r->params[0]));
     assert_ok(tide_param_register(r->pool, "small", &elements[1], 1, NULL, &r->params[1]));
-    assert_ok(tide_checkpoint_register(r->pool, "saved", RIG_SLICES, RIG_PART * sizeof(float), &r->saved));
+    assert_ok(tide_activation_register(r->pool, "saved", RIG_SLICES, RIG_PART * sizeof(float), &r->saved));
     for (int i = 0; i < 3; i++) {
         const tide_use uses[2] = {{r->params[0], access[i]}, {r->params[1], access[i]}},
                        saved = {r->saved, parts[i]};
@@ -83,8 +83,8 @@ void rig_register(rig *r)
                                         .pass = passes[i],
                                         .params = uses,
                                         .param_count = i == 1 ? 2 : 1,
-                                        .checkpoints = &saved,
-                                        .checkpoint_count = 1,
+                                        .activations = &saved,
+                                        .activation_count = 1,
                                         .slices = RIG_SLICES,
                                         .workspace_bytes = 100};
         assert_ok(tide_op_register(r->pool, &op, ops[i]));
@@ -107,7 +107,7 @@ static void seal(rig *r)
 static void run_slice(rig *r, tide_op op, uint32_t slice, bool fail)
 {
     const layer it = {.input = tide_region(r->pool),
-                      .saved = tide_checkpoint_data(r->pool, r->saved, slice),
+                      .saved = tide_activation_data(r->pool, r->saved, slice),
                       .values = tide_param_data(r->pool, r->params[0]),
                       .gradient = tide_param_gradient(r->pool, r->params[0]),
                       .fail = fail};

@@ -12,7 +12,7 @@
 enum {
     RIG_LARGE = 70000, /* elements of the params: one in two chunks, */
     RIG_SMALL = 1000,  /* and one beside it */
-    RIG_PART = 300,    /* floats of a checkpoint's part, and of the input in the region */
+    RIG_PART = 300,    /* floats of an activation's part, and of the input in the region */
     RIG_SLICES = 2,
     RIG_STEPS = 3,                                /* of a whole training */
     RIG_VALUES = 4 * (RIG_LARGE + RIG_SMALL), /* masters, momenta, variances, params */
@@ -34,7 +34,7 @@ typedef struct rig {
     tide_pool *pool;
     rig_state state;
     tide_param params[2];
-    tide_checkpoint saved;
+    tide_activation saved;
     tide_op forward, head, backward;
     uint64_t updates; /* on entering the state */
     float *values;    /* RIG_VALUES of them then, or before the step that tore the pool */

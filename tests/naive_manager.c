@@ -52,7 +52,7 @@ void naive_create(naive_manager *n, const tide_layout *layout, tide_manager *man
     for (uint32_t p = 0; p < n->params; p++)
         tide_layout_param_chunks(layout, p, &n->first[p], &n->last[p]);
     for (tide_chunk chunk = 0; chunk < n->chunks; chunk++)
-        n->is_checkpoint[chunk] = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_CHECKPOINT;
+        n->is_activation[chunk] = tide_layout_chunk_space(layout, chunk) == TIDE_SPACE_ACTIVATION;
 }
 
 static uint32_t param_chunks(const naive_manager *n)
@@ -66,9 +66,9 @@ static void param_range(const naive_manager *n, uint32_t param, tide_chunk *firs
     *last = n->last[param];
 }
 
-static bool is_checkpoint(const naive_manager *n, tide_chunk chunk)
+static bool is_activation(const naive_manager *n, tide_chunk chunk)
 {
-    return n->is_checkpoint[chunk];
+    return n->is_activation[chunk];
 }
 
 /* Params of a class have chunks of their own. */
@@ -106,15 +106,15 @@ static naive_slot *slot_at(naive_manager *n, tide_tier tier, uint32_t slot)
     return &n->slots[tier][slot < n->slot_count[tier] ? slot : 0];
 }
 
-/* Is the content of a chunk of any worth? Dead checkpoints are not, zeros that were never written neither. */
+/* Is the content of a chunk of any worth? Dead activations are not, zeros that were never written neither. */
 static bool is_worth(const naive_manager *n, tide_chunk chunk)
 {
-    if (!is_checkpoint(n, chunk))
+    if (!is_activation(n, chunk))
         return n->truth[chunk] != 0 && n->truth[chunk] != NAIVE_GARBAGE;
-    for (uint32_t t = 0; t < tide_layout_checkpoints(n->layout); t++)
-        for (uint32_t part = 0; part < tide_layout_checkpoint(n->layout, t)->parts; part++) {
+    for (uint32_t t = 0; t < tide_layout_activations(n->layout); t++)
+        for (uint32_t part = 0; part < tide_layout_activation(n->layout, t)->parts; part++) {
             tide_chunk first, last;
-            tide_layout_checkpoint_chunks(n->layout, t, part, &first, &last);
+            tide_layout_activation_chunks(n->layout, t, part, &first, &last);
             if (n->part_live[t][part] && chunk >= first && chunk <= last)
                 return true;
         }
@@ -204,7 +204,7 @@ static tide_tensor_state param_state(const naive_manager *n, uint32_t param)
 static tide_tensor_state part_state(const naive_manager *n, uint32_t tensor, uint32_t part)
 {
     const bool pinned = n->open_op != NONE && n->open_slice == part && tide_manager_ready(n->manager);
-    if (pinned && names(n->ops[n->open_op].checkpoints, n->ops[n->open_op].checkpoint_count, tensor))
+    if (pinned && names(n->ops[n->open_op].activations, n->ops[n->open_op].activation_count, tensor))
         return TIDE_TENSOR_COMPUTE;
     return n->part_live[tensor][part] ? TIDE_TENSOR_HOLD : TIDE_TENSOR_FREE;
 }
@@ -214,7 +214,7 @@ typedef struct naive_chunk_states {
     uint8_t tensors[NAIVE_CHUNKS_MAX];
     bool in_task[NAIVE_CHUNKS_MAX];
     bool in_work[NAIVE_CHUNKS_MAX]; /* a PARAM chunk that is updated or restored */
-    bool worth[NAIVE_CHUNKS_MAX];   /* a CHECKPOINT chunk of which some part was written and is not dead */
+    bool worth[NAIVE_CHUNKS_MAX];   /* an ACTIVATION chunk of which some part was written and is not dead */
 } naive_chunk_states;
 
 static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *states)
@@ -231,13 +231,13 @@ static void compare_param(naive_manager *n, uint32_t p, naive_chunk_states *stat
 
 static void compare_parts(naive_manager *n, uint32_t tensor, naive_chunk_states *states)
 {
-    for (uint32_t part = 0; part < tide_layout_checkpoint(n->layout, tensor)->parts; part++) {
+    for (uint32_t part = 0; part < tide_layout_activation(n->layout, tensor)->parts; part++) {
         tide_tensor_state state = part_state(n, tensor, part);
         tide_tensor_state said = tide_tensors_part(&n->manager->tensors, tensor, part);
         tide_chunk first, last;
-        EXPECT(said == state, "part %u of checkpoint %u is in state %d, the manager says %d", part, tensor,
+        EXPECT(said == state, "part %u of activation %u is in state %d, the manager says %d", part, tensor,
                (int)state, (int)said);
-        tide_layout_checkpoint_chunks(n->layout, tensor, part, &first, &last);
+        tide_layout_activation_chunks(n->layout, tensor, part, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++) {
             states->tensors[chunk] |= (uint8_t)(1u << state);
             states->worth[chunk] |= n->part_live[tensor][part];
@@ -259,7 +259,7 @@ static void note_tasks(const naive_manager *n, naive_chunk_states *states)
 static void compare_states(naive_manager *n, tide_chunk chunk, const naive_chunk_states *states)
 {
     const tide_manager *m = n->manager;
-    const bool fp32 = chunk >= param_chunks(n) && !is_checkpoint(n, chunk);
+    const bool fp32 = chunk >= param_chunks(n) && !is_activation(n, chunk);
     for (unsigned state = 0; !fp32 && state < TIDE_TENSOR_STATE_COUNT; state++)
         EXPECT((m->tensors.counts[chunk].in[state] > 0) == (states->tensors[chunk] >> state & 1),
                "chunk %u has tensors in state %u: %d", chunk, state, states->tensors[chunk] >> state & 1);
@@ -281,7 +281,7 @@ static void compare_place(naive_manager *n, tide_chunk chunk, bool worth)
            (int)n->mapped[chunk], (int)device_slot);
     EXPECT(!on_device || device_slot != NONE, "chunk %u is valid nowhere on the device", chunk);
     EXPECT(!on_host || host_slot != NONE, "chunk %u is valid nowhere on the host", chunk);
-    const bool of_none = truth == NAIVE_GARBAGE || (is_checkpoint(n, chunk) && !worth); /* torn, or dead */
+    const bool of_none = truth == NAIVE_GARBAGE || (is_activation(n, chunk) && !worth); /* torn, or dead */
     if (n->problem[0] || of_none)
         return;
     if (on_device)
@@ -306,7 +306,7 @@ static void compare_chunk(naive_manager *n, tide_chunk chunk, const naive_chunk_
     compare_states(n, chunk, states);
     EXPECT(pinned == (computes || states->in_task[chunk]), "chunk %u: pinned %d", chunk, pinned);
     if (!n->busy[chunk])
-        compare_place(n, chunk, is_checkpoint(n, chunk) ? states->worth[chunk] : n->truth[chunk] != 0);
+        compare_place(n, chunk, is_activation(n, chunk) ? states->worth[chunk] : n->truth[chunk] != 0);
 }
 
 /* Everything after every call, if that is wanted; else after a call that changes more than where chunks are,
@@ -323,7 +323,7 @@ static void compare(naive_manager *n, bool important)
     note_tasks(n, &states);
     for (uint32_t p = 0; p < n->params; p++)
         compare_param(n, p, &states);
-    for (uint32_t tensor = 0; tensor < tide_layout_checkpoints(n->layout); tensor++)
+    for (uint32_t tensor = 0; tensor < tide_layout_activations(n->layout); tensor++)
         compare_parts(n, tensor, &states);
     for (tide_chunk chunk = 0; chunk < (n->compares_always ? n->chunks : n->param_chunks); chunk++)
         compare_chunk(n, chunk, &states);
@@ -352,7 +352,7 @@ static void take_fetch(naive_manager *n, const tide_command *c)
     const naive_slot *source = slot_at(n, TIDE_TIER_HOST, c->host_slot);
     EXPECT(undefined || (source->chunk == c->chunk && source->version == n->truth[c->chunk]),
            "fetch of chunk %u copies something else", c->chunk);
-    EXPECT(is_worth(n, c->chunk) || !is_checkpoint(n, c->chunk), "fetch of chunk %u copies what nobody needs",
+    EXPECT(is_worth(n, c->chunk) || !is_activation(n, c->chunk), "fetch of chunk %u copies what nobody needs",
            c->chunk);
     set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
 }
@@ -366,7 +366,7 @@ static void take_leaving(naive_manager *n, const tide_command *c)
         return;
     EXPECT(!tide_place_has(tide_place_of(&n->manager->places, c->chunk), TIDE_TIER_HOST),
            "chunk %u is clean, and copied", c->chunk);
-    EXPECT(is_worth(n, c->chunk) || !is_checkpoint(n, c->chunk), "chunk %u is copied, and nobody needs it",
+    EXPECT(is_worth(n, c->chunk) || !is_activation(n, c->chunk), "chunk %u is copied, and nobody needs it",
            c->chunk);
     check_no_loss(n, TIDE_TIER_HOST, c->host_slot);
     set_busy(n, TIDE_TIER_HOST, c->host_slot, true);
@@ -380,7 +380,7 @@ static void check_task_chunk(naive_manager *n, const tide_command *c, uint32_t i
     bool restores_whole = c->kind == TIDE_COMMAND_RESTORE && i == 0 && is_whole(n, c->chunk);
     if (restores_whole || n->truth[t->chunk] == NAIVE_GARBAGE)
         return;
-    if (is_checkpoint(n, t->chunk) && !is_worth(n, t->chunk))
+    if (is_activation(n, t->chunk) && !is_worth(n, t->chunk))
         return;
     if (t->fresh) {
         EXPECT(n->truth[t->chunk] == 0, "chunk %u is fresh, but has content", t->chunk);
@@ -740,17 +740,17 @@ bool naive_begin(naive_manager *n, tide_op op)
 static void end_slice(naive_manager *n)
 {
     const naive_op *op = &n->ops[n->open_op];
-    for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count; i++)
-        n->part_live[op->checkpoints[i].tensor][n->open_slice] =
-            !(op->checkpoints[i].access & TIDE_ACCESS_LAST);
+    for (uint32_t i = 0; n->open_slice != NONE && i < op->activation_count; i++)
+        n->part_live[op->activations[i].tensor][n->open_slice] =
+            !(op->activations[i].access & TIDE_ACCESS_LAST);
 }
 
 bool naive_slice(naive_manager *n, uint32_t slice)
 {
     const naive_op *op = &n->ops[n->open_op];
     bool may = true;
-    for (uint32_t i = 0; i < op->checkpoint_count; i++) {
-        const tide_use *use = &op->checkpoints[i];
+    for (uint32_t i = 0; i < op->activation_count; i++) {
+        const tide_use *use = &op->activations[i];
         bool live = n->part_live[use->tensor][slice];
         if (slice == n->open_slice)
             live = !(use->access & TIDE_ACCESS_LAST);
@@ -763,9 +763,9 @@ bool naive_slice(naive_manager *n, uint32_t slice)
     }
     end_slice(n);
     n->open_slice = slice;
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        if (!(op->checkpoints[i].access & TIDE_ACCESS_READ))
-            n->part_live[op->checkpoints[i].tensor][slice] = false;
+    for (uint32_t i = 0; i < op->activation_count; i++)
+        if (!(op->activations[i].access & TIDE_ACCESS_READ))
+            n->part_live[op->activations[i].tensor][slice] = false;
     compare(n, true);
     return true;
 }
@@ -777,7 +777,7 @@ static void check_seen(naive_manager *n, tide_chunk chunk)
     if (n->problem[0])
         return;
     uint64_t version = n->slots[TIDE_TIER_DEVICE][n->mapped[chunk]].version;
-    bool matters = is_worth(n, chunk) || !is_checkpoint(n, chunk);
+    bool matters = is_worth(n, chunk) || !is_activation(n, chunk);
     EXPECT(!matters || n->truth[chunk] == NAIVE_GARBAGE || version == n->truth[chunk],
            "chunk %u is seen with an old version", chunk);
 }
@@ -793,16 +793,16 @@ void naive_check_ready(naive_manager *n)
             EXPECT(n->owed[chunk] == 0, "chunk %u is used before its update", chunk);
         }
     }
-    for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count; i++) {
-        tide_layout_checkpoint_chunks(n->layout, op->checkpoints[i].tensor, n->open_slice, &first, &last);
+    for (uint32_t i = 0; n->open_slice != NONE && i < op->activation_count; i++) {
+        tide_layout_activation_chunks(n->layout, op->activations[i].tensor, n->open_slice, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++)
             check_seen(n, chunk);
     }
-    for (uint32_t i = 0; n->open_slice != NONE && i < op->checkpoint_count && !n->problem[0]; i++) {
-        const tide_use *use = &op->checkpoints[i];
+    for (uint32_t i = 0; n->open_slice != NONE && i < op->activation_count && !n->problem[0]; i++) {
+        const tide_use *use = &op->activations[i];
         if (!(use->access & TIDE_ACCESS_WRITE))
             continue;
-        tide_layout_checkpoint_chunks(n->layout, use->tensor, n->open_slice, &first, &last);
+        tide_layout_activation_chunks(n->layout, use->tensor, n->open_slice, &first, &last);
         for (tide_chunk chunk = first; chunk <= last; chunk++)
             new_version(n, chunk, TIDE_TIER_DEVICE, n->mapped[chunk]);
         n->part_live[use->tensor][n->open_slice] = true;
@@ -842,7 +842,7 @@ void naive_end(naive_manager *n)
     compare(n, true);
 }
 
-/* Over or given up: checkpoints are dead, params at rest or complete. */
+/* Over or given up: activations are dead, params at rest or complete. */
 static void close_step(naive_manager *n)
 {
     memset(n->part_live, 0, sizeof n->part_live);

@@ -53,8 +53,8 @@ typedef struct naive_op {
     tide_pass pass;
     tide_use params[NAIVE_USES_MAX];
     uint32_t param_count;
-    tide_use checkpoints[NAIVE_USES_MAX];
-    uint32_t checkpoint_count;
+    tide_use activations[NAIVE_USES_MAX];
+    uint32_t activation_count;
     uint32_t slices;
 } naive_op;
 
@@ -71,7 +71,7 @@ typedef struct naive_manager {
     uint32_t params, param_chunks, chunks;
     tide_chunk first[NAIVE_PARAMS_MAX], last[NAIVE_PARAMS_MAX]; /* per param */
     bool frozen[NAIVE_PARAMS_MAX];
-    bool is_checkpoint[NAIVE_CHUNKS_MAX];
+    bool is_activation[NAIVE_CHUNKS_MAX];
     uint32_t slot_count[TIDE_TIER_COUNT];
     naive_slot slots[TIDE_TIER_COUNT][NAIVE_SLOTS_MAX];
     uint32_t mapped[NAIVE_CHUNKS_MAX]; /* device slot, UINT32_MAX: none */

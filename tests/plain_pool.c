@@ -273,14 +273,14 @@ static bool will_live(const plain_pool *pool, const tide_use *use, uint32_t slic
 {
     if (pool->slice == (int)slice)
         return (use->access & TIDE_ACCESS_LAST) == 0;
-    return pool->checkpoints[use->tensor].alive[slice];
+    return pool->activations[use->tensor].alive[slice];
 }
 
 bool plain_slice_may_begin(const plain_pool *pool, uint32_t slice)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
-    for (uint32_t i = 0; i < d->checkpoint_count; i++)
-        if ((d->checkpoints[i].access & TIDE_ACCESS_READ) != 0 && !will_live(pool, &d->checkpoints[i], slice))
+    for (uint32_t i = 0; i < d->activation_count; i++)
+        if ((d->activations[i].access & TIDE_ACCESS_READ) != 0 && !will_live(pool, &d->activations[i], slice))
             return false;
     return true;
 }
@@ -315,8 +315,8 @@ void plain_step_begin(plain_pool *pool, const tide_step_options *step)
     pool->step_open = true;
     pool->step = *step;
     forget_gradients(pool);
-    for (uint32_t i = 0; i < pool->checkpoint_count; i++)
-        memset(pool->checkpoints[i].alive, 0, sizeof pool->checkpoints[i].alive);
+    for (uint32_t i = 0; i < pool->activation_count; i++)
+        memset(pool->activations[i].alive, 0, sizeof pool->activations[i].alive);
 }
 
 void plain_op_begin(plain_pool *pool, tide_op op)
@@ -337,9 +337,9 @@ void plain_op_begin(plain_pool *pool, tide_op op)
 static void let_slice_go(plain_pool *pool)
 {
     const tide_op_description *d = &pool->ops[pool->op].description;
-    for (uint32_t i = 0; i < d->checkpoint_count && pool->slice != PLAIN_NONE; i++)
-        pool->checkpoints[d->checkpoints[i].tensor].alive[pool->slice] =
-            (d->checkpoints[i].access & TIDE_ACCESS_LAST) == 0;
+    for (uint32_t i = 0; i < d->activation_count && pool->slice != PLAIN_NONE; i++)
+        pool->activations[d->activations[i].tensor].alive[pool->slice] =
+            (d->activations[i].access & TIDE_ACCESS_LAST) == 0;
     pool->slice = PLAIN_NONE;
 }
 
@@ -348,9 +348,9 @@ void plain_slice(plain_pool *pool, uint32_t slice)
     const tide_op_description *d = &pool->ops[pool->op].description;
     let_slice_go(pool);
     pool->slice = (int)slice;
-    for (uint32_t i = 0; i < d->checkpoint_count; i++)
-        if ((d->checkpoints[i].access & TIDE_ACCESS_READ) == 0)
-            pool->checkpoints[d->checkpoints[i].tensor].seed[slice] = 0;
+    for (uint32_t i = 0; i < d->activation_count; i++)
+        if ((d->activations[i].access & TIDE_ACCESS_READ) == 0)
+            pool->activations[d->activations[i].tensor].seed[slice] = 0;
 }
 
 void plain_add(plain_pool *pool, tide_param param, uint32_t seed, float factor, float special)

@@ -14,7 +14,7 @@
 
 enum {
     PLAIN_PARAMS_MAX = 8,
-    PLAIN_CHECKPOINTS_MAX = 3,
+    PLAIN_ACTIVATIONS_MAX = 3,
     PLAIN_PARTS_MAX = 4,
     PLAIN_OPS_MAX = 20,
     PLAIN_NONE = -1,
@@ -33,12 +33,12 @@ typedef struct plain_param {
     int closing_op;     /* PLAIN_NONE: no BACKWARD or BOTH op uses it */
 } plain_param;
 
-typedef struct plain_checkpoint {
+typedef struct plain_activation {
     uint32_t parts;
     uint64_t part_bytes;
     bool alive[PLAIN_PARTS_MAX];
     uint32_t seed[PLAIN_PARTS_MAX]; /* of its content (plain_pattern); 0: anything */
-} plain_checkpoint;
+} plain_activation;
 
 /* Why an op may not begin. */
 typedef enum plain_refusal {
@@ -51,16 +51,16 @@ typedef enum plain_refusal {
 typedef struct plain_op {
     char name[16];
     tide_op_description description; /* its arrays are those below */
-    tide_use params[PLAIN_PARAMS_MAX], checkpoints[PLAIN_CHECKPOINTS_MAX];
+    tide_use params[PLAIN_PARAMS_MAX], activations[PLAIN_ACTIVATIONS_MAX];
 } plain_op;
 
 typedef struct plain_pool {
     tide_dtype dtype;
     bool own_optimizer;
     plain_param params[PLAIN_PARAMS_MAX];
-    plain_checkpoint checkpoints[PLAIN_CHECKPOINTS_MAX];
+    plain_activation activations[PLAIN_ACTIVATIONS_MAX];
     plain_op ops[PLAIN_OPS_MAX];
-    uint32_t param_count, checkpoint_count, op_count;
+    uint32_t param_count, activation_count, op_count;
     uint64_t updates;
 
     /* the open step */

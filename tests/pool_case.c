@@ -150,12 +150,12 @@ static void draw_tensors(pool_case *c)
         model->params[i].of_class.decay = pool_chance(c, 60);
     }
     draw_classes(c);
-    model->checkpoint_count = (uint32_t)pool_random(c, PLAIN_CHECKPOINTS_MAX + 1);
+    model->activation_count = (uint32_t)pool_random(c, PLAIN_ACTIVATIONS_MAX + 1);
     const uint32_t parts = 1 + (uint32_t)pool_random(c, PLAIN_PARTS_MAX);
-    for (uint32_t i = 0; i < model->checkpoint_count; i++) {
-        model->checkpoints[i].parts =
+    for (uint32_t i = 0; i < model->activation_count; i++) {
+        model->activations[i].parts =
             pool_chance(c, 80) ? parts : 1 + (uint32_t)pool_random(c, PLAIN_PARTS_MAX);
-        model->checkpoints[i].part_bytes = 1 + pool_random(c, pool_chance(c, 20)   ? 400 * KIB
+        model->activations[i].part_bytes = 1 + pool_random(c, pool_chance(c, 20)   ? 400 * KIB
                                                               : pool_chance(c, 50) ? 64 * KIB
                                                                                    : 600);
     }
@@ -173,7 +173,7 @@ static plain_op *add_op(pool_case *c, tide_pass pass)
         (tide_op_description){.name = op->name,
                               .pass = pass,
                               .params = op->params,
-                              .checkpoints = op->checkpoints,
+                              .activations = op->activations,
                               .workspace_bytes = pool_chance(c, 30) ? 1 + pool_random(c, 5000) : 0};
     c->model.op_count++;
     return op;
@@ -192,28 +192,28 @@ static void use_param(pool_case *c, plain_op *op, tide_param param)
     op->params[op->description.param_count++] = (tide_use){param, access};
 }
 
-static void use_checkpoint(pool_case *c, plain_op *op, tide_checkpoint number)
+static void use_activation(pool_case *c, plain_op *op, tide_activation number)
 {
     static const uint32_t reads[] = {
         TIDE_ACCESS_READ, TIDE_ACCESS_READ | TIDE_ACCESS_LAST, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE,
         TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST};
-    const uint32_t parts = c->model.checkpoints[number].parts;
+    const uint32_t parts = c->model.activations[number].parts;
     tide_op_description *d = &op->description;
-    if (d->checkpoint_count > 0 &&
-        (d->slices != parts || op->checkpoints[d->checkpoint_count - 1].tensor == number))
+    if (d->activation_count > 0 &&
+        (d->slices != parts || op->activations[d->activation_count - 1].tensor == number))
         return;
     const bool writes = pool_chance(c, d->pass == TIDE_PASS_FORWARD ? 90 : 10);
     d->slices = parts;
-    op->checkpoints[d->checkpoint_count++] =
+    op->activations[d->activation_count++] =
         (tide_use){number, writes ? TIDE_ACCESS_WRITE : reads[pool_random(c, 5)]};
 }
 
 /* Ascending, each by chance, so that none is named twice. */
-static void use_checkpoints(pool_case *c, plain_op *op)
+static void use_activations(pool_case *c, plain_op *op)
 {
-    for (uint32_t i = 0; i < c->model.checkpoint_count; i++)
+    for (uint32_t i = 0; i < c->model.activation_count; i++)
         if (pool_chance(c, 50))
-            use_checkpoint(c, op, i);
+            use_activation(c, op, i);
 }
 
 /* Layers forward, a head, layers backward; a param here and there is used once more. */
@@ -231,7 +231,7 @@ static void draw_layers(pool_case *c)
         use_param(c, op, layer < layers ? layer : (uint32_t)pool_random(c, c->model.param_count));
         if (pool_chance(c, 35))
             use_param(c, op, (tide_param)pool_random(c, c->model.param_count));
-        use_checkpoints(c, op);
+        use_activations(c, op);
     }
 }
 
@@ -245,7 +245,7 @@ static void draw_anything(pool_case *c)
         plain_op *op = add_op(c, passes[pool_random(c, 4)]);
         for (uint64_t uses = pool_random(c, 4); uses > 0; uses--)
             use_param(c, op, (tide_param)pool_random(c, most));
-        use_checkpoints(c, op);
+        use_activations(c, op);
     }
 }
 
@@ -393,12 +393,12 @@ static void register_all(pool_case *c)
                                         &c->model.params[i].of_class, &number),
                     TIDE_OK);
     }
-    for (uint32_t i = 0; i < c->model.checkpoint_count; i++) {
-        const plain_checkpoint *checkpoint = &c->model.checkpoints[i];
+    for (uint32_t i = 0; i < c->model.activation_count; i++) {
+        const plain_activation *activation = &c->model.activations[i];
         snprintf(name, sizeof name, "c%u", i);
         pool_expect(
-            c, "tide_checkpoint_register",
-            tide_checkpoint_register(c->pool, name, checkpoint->parts, checkpoint->part_bytes, &number),
+            c, "tide_activation_register",
+            tide_activation_register(c->pool, name, activation->parts, activation->part_bytes, &number),
             TIDE_OK);
     }
     for (uint32_t i = 0; i < c->model.op_count; i++)

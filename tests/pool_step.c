@@ -245,18 +245,18 @@ static void use_parts(pool_case *c)
 {
     const tide_op_description *d = &c->model.ops[c->model.op].description;
     const uint32_t slice = (uint32_t)c->model.slice;
-    for (uint32_t i = 0; i < d->checkpoint_count; i++) {
-        const tide_use use = d->checkpoints[i];
-        plain_checkpoint *checkpoint = &c->model.checkpoints[use.tensor];
-        void *part = tide_checkpoint_data(c->pool, use.tensor, slice);
-        if ((use.access & TIDE_ACCESS_READ) != 0 && checkpoint->seed[slice] != 0)
-            expect_bytes(c, "a checkpoint's part", part, NULL, checkpoint->part_bytes,
-                         checkpoint->seed[slice]);
+    for (uint32_t i = 0; i < d->activation_count; i++) {
+        const tide_use use = d->activations[i];
+        plain_activation *activation = &c->model.activations[use.tensor];
+        void *part = tide_activation_data(c->pool, use.tensor, slice);
+        if ((use.access & TIDE_ACCESS_READ) != 0 && activation->seed[slice] != 0)
+            expect_bytes(c, "an activation's part", part, NULL, activation->part_bytes,
+                         activation->seed[slice]);
         if ((use.access & TIDE_ACCESS_WRITE) == 0 || pool_chance(c, 10))
             continue;
-        const plain_fill_args args = {.to = part, .bytes = checkpoint->part_bytes, .seed = draw_seed(c)};
+        const plain_fill_args args = {.to = part, .bytes = activation->part_bytes, .seed = draw_seed(c)};
         launch(c, "fill part", plain_fill_kernel, &args, sizeof args);
-        checkpoint->seed[slice] = args.seed;
+        activation->seed[slice] = args.seed;
     }
 }
 

@@ -56,23 +56,23 @@ static void register_model(rig *r, uint64_t elements)
 {
     tide_use param[LAYERS], saved[LAYERS];
     char name[16];
-    tide_op_description op = {.name = name, .param_count = 1, .checkpoint_count = 1, .slices = 1};
+    tide_op_description op = {.name = name, .param_count = 1, .activation_count = 1, .slices = 1};
     for (uint32_t l = 0; l < LAYERS; l++) {
         param[l].access = TIDE_ACCESS_READ;
         saved[l].access = TIDE_ACCESS_WRITE;
         snprintf(name, sizeof name, "w%u", l);
         assert_ok(tide_param_register(r->pool, name, &elements, 1, NULL, &param[l].tensor));
         name[0] = 's';
-        assert_ok(tide_checkpoint_register(r->pool, name, 1, CHUNK_BYTES, &saved[l].tensor));
+        assert_ok(tide_activation_register(r->pool, name, 1, CHUNK_BYTES, &saved[l].tensor));
         name[0] = 'f';
-        op.params = &param[l], op.checkpoints = &saved[l], op.pass = TIDE_PASS_FORWARD;
+        op.params = &param[l], op.activations = &saved[l], op.pass = TIDE_PASS_FORWARD;
         assert_ok(tide_op_register(r->pool, &op, &r->forward[l]));
     }
     for (uint32_t l = LAYERS; l-- > 0;) {
         param[l].access |= TIDE_ACCESS_GRAD;
         saved[l].access = TIDE_ACCESS_READ | TIDE_ACCESS_LAST;
         snprintf(name, sizeof name, "b%u", l);
-        op.params = &param[l], op.checkpoints = &saved[l], op.pass = TIDE_PASS_BACKWARD;
+        op.params = &param[l], op.activations = &saved[l], op.pass = TIDE_PASS_BACKWARD;
         assert_ok(tide_op_register(r->pool, &op, &r->backward[l]));
     }
 }

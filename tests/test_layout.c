@@ -160,21 +160,21 @@ static void a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state(void **sta
     tide_layout_destroy(layout);
 }
 
-static void checkpoint_parts_lie_behind_each_other_on_256_bytes(void **state)
+static void activation_parts_lie_behind_each_other_on_256_bytes(void **state)
 {
     (void)state;
     uint32_t tensor, other;
     tide_chunk first, last;
     tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
     add_param(layout, "p", 1);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "c", 3, 2000, &tensor), TIDE_OK);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "d", 1, 100, &other), TIDE_OK);
+    assert_int_equal(tide_layout_add_activation(layout, "c", 3, 2000, &tensor), TIDE_OK);
+    assert_int_equal(tide_layout_add_activation(layout, "d", 1, 100, &other), TIDE_OK);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
-    assert_int_equal(tide_layout_checkpoint(layout, tensor)->offset, 0);
-    assert_int_equal(tide_layout_checkpoint(layout, other)->offset, 4096 + 2048);
-    tide_layout_checkpoint_chunks(layout, tensor, 2, &first, &last);
+    assert_int_equal(tide_layout_activation(layout, tensor)->offset, 0);
+    assert_int_equal(tide_layout_activation(layout, other)->offset, 4096 + 2048);
+    tide_layout_activation_chunks(layout, tensor, 2, &first, &last);
     assert_int_equal(first, last);
-    assert_int_equal(first, tide_layout_chunk(layout, TIDE_SPACE_CHECKPOINT, 1));
+    assert_int_equal(first, tide_layout_chunk(layout, TIDE_SPACE_ACTIVATION, 1));
     assert_int_equal(tide_layout_chunk_used_bytes(layout, last), 2048 + 100);
     tide_layout_destroy(layout);
 }
@@ -206,13 +206,13 @@ static void bad_options_classes_and_names_are_refused(void **state)
     assert_int_equal(tide_layout_add_param(layout, TIDE_CLASSES_MAX, "q", 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_param(layout, 0, "", 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_param(layout, 0, "q", 0, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "c", 0, 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "c", 1, 0, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "p", 1, 1, &number), TIDE_OK); /* of another kind */
-    assert_int_equal(tide_layout_add_checkpoint(layout, "p", 1, 1, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_activation(layout, "c", 0, 1, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_activation(layout, "c", 1, 0, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_OK); /* of another kind */
+    assert_int_equal(tide_layout_add_activation(layout, "p", 1, 1, &number), TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_add_param(layout, 0, "q", UINT64_C(1) << 48, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "c", UINT32_MAX, 1, &number), TIDE_ERROR_ARGUMENT);
-    assert_int_equal(tide_layout_add_checkpoint(layout, "c", 2, UINT64_C(1) << 49, &number),
+    assert_int_equal(tide_layout_add_activation(layout, "c", UINT32_MAX, 1, &number), TIDE_ERROR_ARGUMENT);
+    assert_int_equal(tide_layout_add_activation(layout, "c", 2, UINT64_C(1) << 49, &number),
                      TIDE_ERROR_ARGUMENT);
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);
     assert_int_equal(tide_layout_add_param(layout, 0, "late", 1, &number), TIDE_ERROR_STATE);
@@ -227,7 +227,7 @@ static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **s
     (void)state;
     enum { NAMES = 20000 };
     tide_layout *layout = new_layout(TIDE_DTYPE_BF16);
-    uint32_t number = 77, checkpoint;
+    uint32_t number = 77, activation;
     char name[32];
     for (uint32_t i = 0; i < NAMES; i++) {
         snprintf(name, sizeof name, "block.%u.weight", i);
@@ -241,7 +241,7 @@ static void each_of_many_names_is_found_by_its_number_and_refused_twice(void **s
         assert_int_equal(number, i);
         assert_string_equal(tide_layout_param(layout, i)->name, name);
         assert_int_equal(tide_layout_add_param(layout, 0, name, 1, &number), TIDE_ERROR_ARGUMENT);
-        assert_int_equal(tide_layout_add_checkpoint(layout, name, 1, 1, &checkpoint), TIDE_OK);
+        assert_int_equal(tide_layout_add_activation(layout, name, 1, 1, &activation), TIDE_OK);
     }
     assert_int_equal(tide_layout_params(layout), NAMES);
     assert_int_equal(tide_layout_add_param(layout, 0, "block.7.weigh", 1, &number), TIDE_OK);
@@ -451,7 +451,7 @@ int main(void)
         cmocka_unit_test(chunks_of_gpt2_large_are_full_but_for_one_tail_a_space),
         cmocka_unit_test(the_last_chunks_planes_are_as_long_as_its_elements),
         cmocka_unit_test(a_class_begins_with_a_chunk_and_a_frozen_one_has_no_state),
-        cmocka_unit_test(checkpoint_parts_lie_behind_each_other_on_256_bytes),
+        cmocka_unit_test(activation_parts_lie_behind_each_other_on_256_bytes),
         cmocka_unit_test(bad_options_classes_and_names_are_refused),
         cmocka_unit_test(each_of_many_names_is_found_by_its_number_and_refused_twice),
         cmocka_unit_test(random_layouts_agree_with_a_map_of_their_elements),

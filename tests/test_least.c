@@ -386,14 +386,14 @@ static void a_use_that_is_held_takes_its_slot_through_all_its_moments(void **sta
 
 /* --- a large step --- */
 
-/* A block's params are held while its checkpoint is written or read. */
-static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flags, uint32_t checkpoint_flags)
+/* A block's params are held while its activation is written or read. */
+static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flags, uint32_t activation_flags)
 {
     const tide_chunk first = block * (BLOCK_PARAMS + 1);
     for (uint32_t i = 0; i < BLOCK_PARAMS; i++)
         trace->uses[trace->use_count++] = (tide_trace_use){trace->moment_count, first + i, param_flags, 1};
     trace->uses[trace->use_count++] =
-        (tide_trace_use){trace->moment_count + 1, first + BLOCK_PARAMS, checkpoint_flags, 0};
+        (tide_trace_use){trace->moment_count + 1, first + BLOCK_PARAMS, activation_flags, 0};
     trace->moment_count += 2;
 }
 

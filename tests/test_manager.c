@@ -409,8 +409,8 @@ static void calls_in_the_wrong_order_are_refused_and_change_nothing(void **state
     arrange(2, 1, 2);
     tide_use use = {.tensor = 0, .access = READ}, part = {.tensor = 0, .access = READ};
     tide_op_description d = {.name = "reads", .pass = TIDE_PASS_FORWARD, .params = &use, .param_count = 1};
-    d.checkpoints = &part;
-    d.checkpoint_count = 1;
+    d.activations = &part;
+    d.activation_count = 1;
     d.slices = 2;
     tide_op reads, backward;
     assert_int_equal(tide_manager_add_op(f.manager, &d, &reads), TIDE_OK);
@@ -447,13 +447,13 @@ static void bad_ops_are_refused_naming_op_and_tensor(void **state)
     }
     assert_non_null(strstr(tide_message(), "param1"));
     tide_use part = {.tensor = 0, .access = READ};
-    tide_op_description d = {.name = "sliced", .pass = TIDE_PASS_FORWARD, .checkpoints = &part, .slices = 3};
-    d.checkpoint_count = 1;
+    tide_op_description d = {.name = "sliced", .pass = TIDE_PASS_FORWARD, .activations = &part, .slices = 3};
+    d.activation_count = 1;
     assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_ERROR_ARGUMENT);
     assert_non_null(strstr(tide_message(), "ckpt0"));
 }
 
-static void a_dead_checkpoint_is_never_copied(void **state)
+static void a_dead_activation_is_never_copied(void **state)
 {
     (void)state;
     arrange(1, 3, 1);
@@ -462,8 +462,8 @@ static void a_dead_checkpoint_is_never_copied(void **state)
         tide_use use = {.tensor = i, .access = WRITE | LAST};
         tide_op_description d = {.name = "writes",
                                  .pass = TIDE_PASS_FORWARD,
-                                 .checkpoints = &use,
-                                 .checkpoint_count = 1,
+                                 .activations = &use,
+                                 .activation_count = 1,
                                  .slices = 1};
         assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_OK);
     }
@@ -503,8 +503,8 @@ static void what_a_slice_wrote_leaves_for_what_comes_next(void **state)
         tide_op op;
         const tide_op_description d = {.name = "slices",
                                        .pass = TIDE_PASS_FORWARD,
-                                       .checkpoints = &uses[i],
-                                       .checkpoint_count = 1,
+                                       .activations = &uses[i],
+                                       .activation_count = 1,
                                        .slices = 3};
         assert_int_equal(tide_manager_add_op(f.manager, &d, &op), TIDE_OK);
     }
@@ -953,7 +953,7 @@ int main(void)
         CASE(illegal_transitions_name_the_tensor),
         CASE(calls_in_the_wrong_order_are_refused_and_change_nothing),
         CASE(bad_ops_are_refused_naming_op_and_tensor),
-        CASE(a_dead_checkpoint_is_never_copied),
+        CASE(a_dead_activation_is_never_copied),
         CASE(what_a_slice_wrote_leaves_for_what_comes_next),
         CASE(a_tied_gradient_goes_into_its_place_at_the_last_op),
         CASE(a_gradient_waits_for_a_later_op_that_reads_the_param),

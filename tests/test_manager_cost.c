@@ -21,7 +21,7 @@
 
 enum {
     CHUNK_BYTES = 4096,
-    CHUNKS_MAX = 6, /* accessed ones: params, then checkpoints */
+    CHUNKS_MAX = 6, /* accessed ones: params, then activations */
     ACCESSES_MAX = 16,
     STEPS = 3,
     STATES = 1 << (2 * CHUNKS_MAX), /* device set, host set */
@@ -42,7 +42,7 @@ typedef struct tiny {
     uint64_t copied;
 } tiny;
 
-/* --- a random schedule: params are read; checkpoints written, read or rewritten, and read a last time --- */
+/* --- a random schedule: params are read; activations written, read or rewritten, and read a last time --- */
 
 static const tide_state_format momentum = {1, {128}}; /* a STATE chunk for each PARAM chunk */
 
@@ -89,7 +89,7 @@ static void arrange(tiny *t)
     }
     for (uint32_t i = 0; i < t->tensors; i++) {
         const char *names[] = {"c0", "c1", "c2"};
-        assert_int_equal(tide_layout_add_checkpoint(t->layout, names[i], 1, CHUNK_BYTES, &number), TIDE_OK);
+        assert_int_equal(tide_layout_add_activation(t->layout, names[i], 1, CHUNK_BYTES, &number), TIDE_OK);
     }
     assert_int_equal(tide_layout_seal(t->layout), TIDE_OK);
     assert_int_equal(tide_manager_create(t->layout, &t->manager), TIDE_OK);
@@ -102,8 +102,8 @@ static void arrange(tiny *t)
             d.param_count = 1;
         } else {
             use.tensor -= t->params;
-            d.checkpoints = &use;
-            d.checkpoint_count = d.slices = 1;
+            d.activations = &use;
+            d.activation_count = d.slices = 1;
         }
         assert_int_equal(tide_manager_add_op(t->manager, &d, &number), TIDE_OK);
     }
@@ -208,7 +208,7 @@ static uint32_t current_state(const tiny *t)
     uint32_t device = 0, host = 0;
     for (uint32_t c = 0; c < t->params + t->tensors; c++) {
         const tide_chunk chunk =
-            c < t->params ? c : tide_layout_chunk(t->layout, TIDE_SPACE_CHECKPOINT, c - t->params);
+            c < t->params ? c : tide_layout_chunk(t->layout, TIDE_SPACE_ACTIVATION, c - t->params);
         const tide_place *place = tide_place_of(&t->manager->places, chunk);
         device |= (uint32_t)tide_place_has(place, TIDE_TIER_DEVICE) << c;
         host |= (uint32_t)tide_place_has(place, TIDE_TIER_HOST) << c;

@@ -27,7 +27,7 @@ static tide_status make_layout(tide_layout **layout)
         status = tide_layout_add_param(*layout, 0, name, 1500, &number);
     }
     if (status == TIDE_OK)
-        status = tide_layout_add_checkpoint(*layout, "c", 2, 1000, &number);
+        status = tide_layout_add_activation(*layout, "c", 2, 1000, &number);
     return status == TIDE_OK ? tide_layout_seal(*layout) : status;
 }
 
@@ -40,8 +40,8 @@ static tide_status add_op(tide_manager *manager, uint32_t param)
                              .pass = TIDE_PASS_FORWARD,
                              .params = &use,
                              .param_count = 1,
-                             .checkpoints = &part,
-                             .checkpoint_count = 1,
+                             .activations = &part,
+                             .activation_count = 1,
                              .slices = 2};
     return tide_manager_add_op(manager, &d, &op);
 }
@@ -93,7 +93,7 @@ static void a_name_that_found_no_memory_is_added_later(void **state)
         for (; status == TIDE_ERROR_NO_MEMORY; request++) {
             assert_int_equal(number, 77);
             sim_memory_fail(request);
-            status = kind ? tide_layout_add_checkpoint(layout, "t", 2, 1000, &number)
+            status = kind ? tide_layout_add_activation(layout, "t", 2, 1000, &number)
                           : tide_layout_add_param(layout, 0, "t", 1500, &number);
             assert_int_equal(status, sim_memory_failed() ? TIDE_ERROR_NO_MEMORY : TIDE_OK);
             sim_memory_heal();
@@ -102,7 +102,7 @@ static void a_name_that_found_no_memory_is_added_later(void **state)
         assert_int_equal(request, 4 + 1);
     }
     assert_int_equal(tide_layout_params(layout), 1);
-    assert_int_equal(tide_layout_checkpoints(layout), 1);
+    assert_int_equal(tide_layout_activations(layout), 1);
     assert_int_equal(tide_layout_parts(layout), 2);
     assert_string_equal(tide_layout_param(layout, 0)->name, "t");
     assert_int_equal(tide_layout_seal(layout), TIDE_OK);

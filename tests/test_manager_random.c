@@ -153,7 +153,7 @@ static void draw_layout(sequence *s)
     s->parts = 1 + below(s, 3);
     for (uint32_t i = 0; i < s->tensors; i++) {
         snprintf(name, sizeof name, "c%u", i);
-        assert_int_equal(tide_layout_add_checkpoint(s->layout, name, s->parts, 1 + below(s, 7000), &number),
+        assert_int_equal(tide_layout_add_activation(s->layout, name, s->parts, 1 + below(s, 7000), &number),
                          TIDE_OK);
     }
     assert_int_equal(tide_layout_seal(s->layout), TIDE_OK);
@@ -167,14 +167,14 @@ static void add_param_use(naive_op *op, uint32_t param, uint32_t access)
     op->params[op->param_count++] = (tide_use){.tensor = param, .access = access};
 }
 
-static void add_checkpoint_use(sequence *s, naive_op *op, uint32_t tensor, uint32_t access)
+static void add_activation_use(sequence *s, naive_op *op, uint32_t tensor, uint32_t access)
 {
     if (s->tensors == 0)
         return;
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        if (op->checkpoints[i].tensor == tensor % s->tensors)
+    for (uint32_t i = 0; i < op->activation_count; i++)
+        if (op->activations[i].tensor == tensor % s->tensors)
             return;
-    op->checkpoints[op->checkpoint_count++] = (tide_use){.tensor = tensor % s->tensors, .access = access};
+    op->activations[op->activation_count++] = (tide_use){.tensor = tensor % s->tensors, .access = access};
     op->slices = s->parts;
 }
 
@@ -199,23 +199,23 @@ static void draw_ops(sequence *s)
         for (uint32_t i = 0; i < count[l]; i++)
             add_param_use(op, (first[l] + i) % s->params, TIDE_ACCESS_READ);
         if (l > 0)
-            add_checkpoint_use(s, op, l - 1, TIDE_ACCESS_READ);
-        add_checkpoint_use(s, op, l, TIDE_ACCESS_WRITE);
+            add_activation_use(s, op, l - 1, TIDE_ACCESS_READ);
+        add_activation_use(s, op, l, TIDE_ACCESS_WRITE);
     }
     s->forward_count = s->op_count;
     naive_op *head = &s->ops[s->op_count++];
     *head = (naive_op){.pass = TIDE_PASS_BOTH};
     const uint32_t tied = below(s, s->params);
     add_param_use(head, tied, TIDE_ACCESS_READ | (s->frozen[tied] ? 0u : TIDE_ACCESS_GRAD));
-    add_checkpoint_use(s, head, layers - 1, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
+    add_activation_use(s, head, layers - 1, TIDE_ACCESS_READ | TIDE_ACCESS_WRITE);
     for (uint32_t l = layers; l-- > 0;) {
         naive_op *op = &s->ops[s->op_count++];
         *op = (naive_op){.pass = TIDE_PASS_BACKWARD};
         for (uint32_t i = 0; i < count[l]; i++)
             add_param_use(op, (first[l] + i) % s->params, backward_access(s, (first[l] + i) % s->params));
-        add_checkpoint_use(s, op, l, TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+        add_activation_use(s, op, l, TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
         if (l > 0)
-            add_checkpoint_use(s, op, l - 1, TIDE_ACCESS_READ | (percent(s, 50) ? TIDE_ACCESS_WRITE : 0u));
+            add_activation_use(s, op, l - 1, TIDE_ACCESS_READ | (percent(s, 50) ? TIDE_ACCESS_WRITE : 0u));
     }
 }
 
@@ -229,8 +229,8 @@ static void add_ops(sequence *s)
                                  .pass = s->ops[i].pass,
                                  .params = s->ops[i].params,
                                  .param_count = s->ops[i].param_count,
-                                 .checkpoints = s->ops[i].checkpoints,
-                                 .checkpoint_count = s->ops[i].checkpoint_count,
+                                 .activations = s->ops[i].activations,
+                                 .activation_count = s->ops[i].activation_count,
                                  .slices = s->ops[i].slices};
         assert_int_equal(tide_manager_add_op(s->manager, &d, &op), TIDE_OK);
     }
@@ -613,7 +613,7 @@ static void run_host_request(sequence *s)
     uint32_t count = 1 + below(s, 4), distinct = 0, chunks = tide_layout_chunk_count(s->layout);
     for (uint32_t i = 0; i < count; i++) {
         tide_use use = {.tensor = below(s, chunks), .access = 1u + 3u * below(s, 2)};
-        bool twice = tide_layout_chunk_space(s->layout, use.tensor) == TIDE_SPACE_CHECKPOINT;
+        bool twice = tide_layout_chunk_space(s->layout, use.tensor) == TIDE_SPACE_ACTIVATION;
         for (uint32_t k = 0; k < distinct; k++)
             twice |= uses[k].tensor == use.tensor;
         if (!twice && distinct < TIDE_TASK_CHUNKS_MAX)

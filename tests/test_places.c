@@ -190,7 +190,7 @@ typedef struct rig {
     tide_command command;
 } rig;
 
-/* PARAM chunks 0 and 1 with their state behind them, and a CHECKPOINT chunk, the last. */
+/* PARAM chunks 0 and 1 with their state behind them, and an ACTIVATION chunk, the last. */
 static void arrange(rig *r)
 {
     const tide_layout_options options = {.chunk_bytes = CHUNK_BYTES, .dtype = TIDE_DTYPE_FP32};
@@ -200,7 +200,7 @@ static void arrange(rig *r)
     assert_int_equal(tide_layout_create(&options, &r->layout), TIDE_OK);
     assert_int_equal(tide_layout_add_class(r->layout, &adamw, &number), TIDE_OK);
     assert_int_equal(tide_layout_add_param(r->layout, 0, "p", 2000, &number), TIDE_OK);
-    assert_int_equal(tide_layout_add_checkpoint(r->layout, "c", 1, 100, &number), TIDE_OK);
+    assert_int_equal(tide_layout_add_activation(r->layout, "c", 1, 100, &number), TIDE_OK);
     assert_int_equal(tide_layout_seal(r->layout), TIDE_OK);
     assert_int_equal(tide_places_create(&r->places, tide_layout_chunk_count(r->layout), slots), TIDE_OK);
     tide_moves_init(&r->moves, r->layout, &r->places, &r->counters);
@@ -239,7 +239,7 @@ static void bring(rig *r)
     expect(r, 0, true, false, false);
 }
 
-static void what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is(void **state)
+static void what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is(void **state)
 {
     (void)state;
     rig r;
@@ -399,7 +399,7 @@ int main(void)
         cmocka_unit_test(everybody_is_told_when_a_place_changes),
         cmocka_unit_test(who_is_told_of_a_mark_is_who_minds_it),
         cmocka_unit_test(a_slot_that_several_chunks_hold_is_found),
-        cmocka_unit_test(what_has_no_content_is_zeroed_but_a_checkpoint_comes_as_it_is),
+        cmocka_unit_test(what_has_no_content_is_zeroed_but_an_activation_comes_as_it_is),
         cmocka_unit_test(a_fetch_that_failed_gives_its_slot_back),
         cmocka_unit_test(an_eviction_with_a_copy_ends_on_the_host_alone),
         cmocka_unit_test(a_chunk_that_is_written_back_is_a_duplicate_and_leaves_for_nothing),

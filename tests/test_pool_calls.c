@@ -76,13 +76,13 @@ static tide_status register_shape(tide_pool *pool, const char *name, uint64_t a,
     return tide_param_register(pool, name, shape, 2, NULL, &param);
 }
 
-static void a_param_or_checkpoint_that_is_too_large_is_told_so_when_it_is_registered(void **state)
+static void a_param_or_activation_that_is_too_large_is_told_so_when_it_is_registered(void **state)
 {
     (void)state;
     const tide_pool_options options = toy_options_default().pool;
     const uint64_t much = UINT64_C(1) << 40, half = UINT64_C(1) << 47;
     tide_pool *pool;
-    tide_checkpoint number;
+    tide_activation number;
     assert_ok(tide_pool_create(&options, &pool));
     assert_refused(register_shape(pool, "w", 3, 0), TIDE_ERROR_ARGUMENT, "dimension 1 is 0");
     assert_refused(register_shape(pool, "w", much, much), TIDE_ERROR_ARGUMENT,
@@ -93,13 +93,13 @@ static void a_param_or_checkpoint_that_is_too_large_is_told_so_when_it_is_regist
     assert_refused(register_shape(pool, "v", half, 2), TIDE_ERROR_ARGUMENT, "param v");
     assert_int_equal(tide_param_elements(pool, 0), half);
     assert_int_equal(tide_param_elements(pool, 1), 0); /* what is refused is not registered */
-    assert_refused(tide_checkpoint_register(pool, "s", 1 << 20, UINT64_C(1) << 31, &number),
-                   TIDE_ERROR_ARGUMENT, "checkpoint s");
-    assert_refused(tide_checkpoint_register(pool, "s", (1 << 20) + 1, 1, &number), TIDE_ERROR_ARGUMENT,
+    assert_refused(tide_activation_register(pool, "s", 1 << 20, UINT64_C(1) << 31, &number),
+                   TIDE_ERROR_ARGUMENT, "activation s");
+    assert_refused(tide_activation_register(pool, "s", (1 << 20) + 1, 1, &number), TIDE_ERROR_ARGUMENT,
                    "2^20");
-    assert_refused(tide_checkpoint_register(pool, "s", 0, 1, &number), TIDE_ERROR_ARGUMENT, "0 parts");
-    assert_ok(tide_checkpoint_register(pool, "w", 2, 1, &number)); /* params' names are their own */
-    assert_refused(tide_checkpoint_register(pool, "w", 2, 1, &number), TIDE_ERROR_ARGUMENT, "there is one");
+    assert_refused(tide_activation_register(pool, "s", 0, 1, &number), TIDE_ERROR_ARGUMENT, "0 parts");
+    assert_ok(tide_activation_register(pool, "w", 2, 1, &number)); /* params' names are their own */
+    assert_refused(tide_activation_register(pool, "w", 2, 1, &number), TIDE_ERROR_ARGUMENT, "there is one");
     tide_pool_destroy(pool);
 }
 
@@ -112,14 +112,14 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
     const uint64_t elements = 10;
     tide_pool *pool;
     tide_param param;
-    tide_checkpoint checkpoint;
+    tide_activation activation;
     tide_op op;
     assert_ok(tide_pool_create(&options, &pool));
     assert_ok(tide_param_register(pool, "w", &elements, 1, NULL, &param));
-    assert_ok(tide_checkpoint_register(pool, "s", 2, 4, &checkpoint));
-    const tide_use read = {param, READ}, write = {checkpoint, WRITE}, unknown = {7, READ}, none = {param, 0},
+    assert_ok(tide_activation_register(pool, "s", 2, 4, &activation));
+    const tide_use read = {param, READ}, write = {activation, WRITE}, unknown = {7, READ}, none = {param, 0},
                    overwrite = {param, READ | TIDE_ACCESS_OVERWRITE},
-                   part = {checkpoint, WRITE | TIDE_ACCESS_OVERWRITE};
+                   part = {activation, WRITE | TIDE_ACCESS_OVERWRITE};
     const tide_use twice[] = {{param, READ}, {param, READ}}, grad = {param, GRAD},
                    last = {0, TIDE_ACCESS_LAST};
     const struct {
@@ -130,7 +130,7 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
         {{.name = ""}, "needs a name"},
         {{.name = "o", .pass = (tide_pass)3}, "pass 3"},
         {{.name = "o", .params = NULL, .param_count = 1}, "params is NULL"},
-        {{.name = "o", .checkpoints = NULL, .checkpoint_count = 1, .slices = 2}, "checkpoints is NULL"},
+        {{.name = "o", .activations = NULL, .activation_count = 1, .slices = 2}, "activations is NULL"},
         {{.name = "o", .params = &read, .param_count = UINT32_MAX}, "4294967295 params"},
         {{.name = "o", .params = twice, .param_count = 2}, "2 params, of which there are 1"},
         {{.name = "o", .params = &unknown, .param_count = 1}, "no param 7"},
@@ -138,11 +138,11 @@ static void an_op_that_is_wrong_is_refused_when_it_is_registered(void **state)
         {{.name = "o", .pass = TIDE_PASS_BACKWARD, .params = &overwrite, .param_count = 1},
          "OVERWRITE beside GRAD"},
         {{.name = "o", .params = &grad, .param_count = 1}, "w: a forward op makes no gradient"},
-        {{.name = "o", .checkpoints = &unknown, .checkpoint_count = 1, .slices = 2}, "no checkpoint 7"},
-        {{.name = "o", .checkpoints = &last, .checkpoint_count = 1, .slices = 2}, "s: a checkpoint's access"},
-        {{.name = "o", .checkpoints = &part, .checkpoint_count = 1, .slices = 2}, "s: a checkpoint's access"},
-        {{.name = "o", .checkpoints = &write, .checkpoint_count = 1, .slices = 1}, "1 slices"},
-        {{.name = "o", .slices = 1}, "1 slices of no checkpoint"},
+        {{.name = "o", .activations = &unknown, .activation_count = 1, .slices = 2}, "no activation 7"},
+        {{.name = "o", .activations = &last, .activation_count = 1, .slices = 2}, "s: an activation's access"},
+        {{.name = "o", .activations = &part, .activation_count = 1, .slices = 2}, "s: an activation's access"},
+        {{.name = "o", .activations = &write, .activation_count = 1, .slices = 1}, "1 slices"},
+        {{.name = "o", .slices = 1}, "1 slices of no activation"},
         {{.name = "o", .workspace_bytes = UINT64_MAX}, "workspace"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
@@ -472,7 +472,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_option_out_of_range_is_named_at_create),
-        cmocka_unit_test(a_param_or_checkpoint_that_is_too_large_is_told_so_when_it_is_registered),
+        cmocka_unit_test(a_param_or_activation_that_is_too_large_is_told_so_when_it_is_registered),
         cmocka_unit_test(an_op_that_is_wrong_is_refused_when_it_is_registered),
         cmocka_unit_test(a_step_option_out_of_range_is_named_alone_with_its_range),
         cmocka_unit_test(an_optimizer_of_ones_own_gets_its_step_options_unlooked_at),

@@ -195,23 +195,23 @@ static void misuse_param_register(rig *r)
     holds(r, param == 77 && !tide_param_find(r->pool, "p", &param));
 }
 
-static void misuse_checkpoint_register(rig *r)
+static void misuse_activation_register(rig *r)
 {
     const bool here = r->state < RIG_SEALED;
-    tide_checkpoint c = 77;
-    misuse_null(r, tide_checkpoint_register(NULL, "c", 1, 1, &c), "pool");
-    misuse_null(r, tide_checkpoint_register(r->pool, NULL, 1, 1, &c), "name");
-    misuse_null(r, tide_checkpoint_register(r->pool, "c", 1, 1, NULL), "checkpoint");
-    misuse_here(r, here, tide_checkpoint_register(r->pool, "", 1, 1, &c), "name");
-    misuse_here(r, here, tide_checkpoint_register(r->pool, "c", 0, 1, &c), "checkpoint c");
-    misuse_here(r, here, tide_checkpoint_register(r->pool, "c", UINT32_MAX, 1, &c), "checkpoint c");
-    misuse_here(r, here, tide_checkpoint_register(r->pool, "c", 1, 0, &c), "checkpoint c");
-    misuse_here(r, here, tide_checkpoint_register(r->pool, "c", 1, UINT64_MAX, &c), "checkpoint c");
-    misuse_here(r, here, tide_checkpoint_register(r->pool, "c", 1 << 20, UINT64_MAX, &c), "checkpoint c");
+    tide_activation c = 77;
+    misuse_null(r, tide_activation_register(NULL, "c", 1, 1, &c), "pool");
+    misuse_null(r, tide_activation_register(r->pool, NULL, 1, 1, &c), "name");
+    misuse_null(r, tide_activation_register(r->pool, "c", 1, 1, NULL), "activation");
+    misuse_here(r, here, tide_activation_register(r->pool, "", 1, 1, &c), "name");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 0, 1, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", UINT32_MAX, 1, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 1, 0, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 1, UINT64_MAX, &c), "activation c");
+    misuse_here(r, here, tide_activation_register(r->pool, "c", 1 << 20, UINT64_MAX, &c), "activation c");
     if (r->state > RIG_CREATED)
-        misuse_here(r, here, tide_checkpoint_register(r->pool, "saved", 1, 1, &c), "one of this name");
+        misuse_here(r, here, tide_activation_register(r->pool, "saved", 1, 1, &c), "one of this name");
     if (!here)
-        out_of_place(r, tide_checkpoint_register(r->pool, "c", 1, 1, &c));
+        out_of_place(r, tide_activation_register(r->pool, "c", 1, 1, &c));
     assert_int_equal(c, 77);
 }
 
@@ -230,11 +230,11 @@ static void misuse_op_register(rig *r)
         {.name = "o", .params = &none, .param_count = 1},
         {.name = "o", .params = &all, .param_count = 1},
         {.name = "o", .params = &unknown, .param_count = UINT32_MAX},
-        {.name = "o", .checkpoint_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .checkpoints = &unknown, .checkpoint_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .checkpoints = &none, .checkpoint_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .checkpoints = &all, .checkpoint_count = 1, .slices = RIG_SLICES},
-        {.name = "o", .checkpoints = &unknown, .checkpoint_count = UINT32_MAX, .slices = RIG_SLICES},
+        {.name = "o", .activation_count = 1, .slices = RIG_SLICES},
+        {.name = "o", .activations = &unknown, .activation_count = 1, .slices = RIG_SLICES},
+        {.name = "o", .activations = &none, .activation_count = 1, .slices = RIG_SLICES},
+        {.name = "o", .activations = &all, .activation_count = 1, .slices = RIG_SLICES},
+        {.name = "o", .activations = &unknown, .activation_count = UINT32_MAX, .slices = RIG_SLICES},
         {.name = "o", .slices = 1},
         {.name = "o", .slices = UINT32_MAX},
         {.name = "o", .workspace_bytes = UINT64_MAX},
@@ -483,14 +483,14 @@ static void misuse_param_data(rig *r)
     holds(r, (tide_param_data(r->pool, 1) != NULL) == (r->state >= RIG_SEALED));
 }
 
-static void misuse_checkpoint_data(rig *r)
+static void misuse_activation_data(rig *r)
 {
-    holds(r, tide_checkpoint_data(NULL, 0, 0) == NULL);
-    holds(r, tide_checkpoint_data(r->pool, 1, 0) == NULL);
-    holds(r, tide_checkpoint_data(r->pool, UINT32_MAX, 0) == NULL);
-    holds(r, tide_checkpoint_data(r->pool, 0, RIG_SLICES) == NULL);
-    holds(r, tide_checkpoint_data(r->pool, 0, UINT32_MAX) == NULL);
-    holds(r, (tide_checkpoint_data(r->pool, 0, 1) != NULL) == (r->state >= RIG_SEALED));
+    holds(r, tide_activation_data(NULL, 0, 0) == NULL);
+    holds(r, tide_activation_data(r->pool, 1, 0) == NULL);
+    holds(r, tide_activation_data(r->pool, UINT32_MAX, 0) == NULL);
+    holds(r, tide_activation_data(r->pool, 0, RIG_SLICES) == NULL);
+    holds(r, tide_activation_data(r->pool, 0, UINT32_MAX) == NULL);
+    holds(r, (tide_activation_data(r->pool, 0, 1) != NULL) == (r->state >= RIG_SEALED));
 }
 
 static void misuse_param_gradient(rig *r)
@@ -664,7 +664,7 @@ static const struct {
     {"tide_pool_create", misuse_create},
     {"tide_pool_destroy", misuse_destroy},
     {"tide_param_register", misuse_param_register},
-    {"tide_checkpoint_register", misuse_checkpoint_register},
+    {"tide_activation_register", misuse_activation_register},
     {"tide_op_register", misuse_op_register},
     {"tide_param_find", misuse_param_find},
     {"tide_param_elements", misuse_param_elements},
@@ -683,7 +683,7 @@ static const struct {
     {"tide_op_end", misuse_op_end},
     {"tide_launch", misuse_launch},
     {"tide_param_data", misuse_param_data},
-    {"tide_checkpoint_data", misuse_checkpoint_data},
+    {"tide_activation_data", misuse_activation_data},
     {"tide_param_gradient", misuse_param_gradient},
     {"tide_param_gradient_is_new", misuse_param_gradient_is_new},
     {"tide_region", misuse_region},

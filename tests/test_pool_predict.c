@@ -51,8 +51,8 @@ static void register_op(rig *r, const char *name, tide_pass pass, tide_use param
                                              .pass = pass,
                                              .params = &param,
                                              .param_count = 1,
-                                             .checkpoints = &saved,
-                                             .checkpoint_count = 1,
+                                             .activations = &saved,
+                                             .activation_count = 1,
                                              .slices = SLICES};
     assert_ok(tide_op_register(r->pool, &description, op));
 }
@@ -61,13 +61,13 @@ static void register_model(rig *r)
 {
     const uint64_t elements = 400000;
     tide_param params[LAYERS];
-    tide_checkpoint saved[LAYERS];
+    tide_activation saved[LAYERS];
     char name[16];
     for (uint32_t l = 0; l < LAYERS; l++) {
         snprintf(name, sizeof name, "w%u", l);
         assert_ok(tide_param_register(r->pool, name, &elements, 1, NULL, &params[l]));
         snprintf(name, sizeof name, "s%u", l);
-        assert_ok(tide_checkpoint_register(r->pool, name, SLICES, SAVED_BYTES, &saved[l]));
+        assert_ok(tide_activation_register(r->pool, name, SLICES, SAVED_BYTES, &saved[l]));
         snprintf(name, sizeof name, "f%u", l);
         register_op(r, name, TIDE_PASS_FORWARD, (tide_use){params[l], TIDE_ACCESS_READ},
                     (tide_use){saved[l], TIDE_ACCESS_WRITE}, &r->forward[l]);

@@ -111,7 +111,7 @@ static void every_byte_forgotten_or_counted_twice_is_refused(void **state)
                                 &plan.pool.region_bytes,
                                 &plan.pool.model_bytes,
                                 &plan.pool.space_bytes[TIDE_SPACE_PARAM],
-                                &plan.pool.space_bytes[TIDE_SPACE_CHECKPOINT]};
+                                &plan.pool.space_bytes[TIDE_SPACE_ACTIVATION]};
     (void)state;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         char *text = NULL;

@@ -85,7 +85,7 @@ def places_check(bench, name, lines):
             at_once(held[tier], event, tier, faults)
             most[tier] = max(most[tier], len(held[tier]))
         contents = {"param": ("nothing", "params", "gradients", "both"), "state": ("nothing", "state"),
-                    "checkpoint": ("nothing", "activations")}[chunks[event["chunk"]]["space"]]
+                    "activation": ("nothing", "activations")}[chunks[event["chunk"]]["space"]]
         if event["content"] not in contents or event["pinned"] and (event["device"], event["host"]) == ("none", "none"):
             faults.append(event)
     bench.tap.ok(not faults and all(0 < most[tier] <= slots[tier] for tier in most),
@@ -113,7 +113,7 @@ def ways_check(bench, name, lines):
     updated = {line["chunk"] for line in lines if line.get("event") == "update"}
     bench.tap.ok(not pinned and not owing and owed == updated, f"{name}: {len(owed)} chunks owe an update and have it",
                  (pinned, owing, owed ^ updated))
-    valued = {line["chunk"] for line in lines if line.get("table") == "chunk" and line["space"] != "checkpoint"}
+    valued = {line["chunk"] for line in lines if line.get("table") == "chunk" and line["space"] != "activation"}
     bench.tap.ok(begun == (set() if lines[0]["device"] == "null" else valued), f"{name}: it begins with where chunks are", begun)
 
 

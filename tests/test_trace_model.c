@@ -97,9 +97,9 @@ static void tables_are_read_as_they_stand(void **unused)
     assert_int_equal(model->chunks[4].of_count, 2);
     assert_int_equal(model->chunks[4].of[1], 1);
     assert_int_equal(model->ops[1].pass, TIDE_PASS_BOTH);
-    assert_int_equal(model->ops[1].checkpoints[0].access, 12);
+    assert_int_equal(model->ops[1].activations[0].access, 12);
     assert_int_equal(model->ops[0].params[1].tensor, 1);
-    assert_int_equal(model->checkpoints[0].part_bytes, 2048);
+    assert_int_equal(model->activations[0].part_bytes, 2048);
     tide_trace_model_free(model);
 }
 
@@ -364,10 +364,10 @@ static const fault faults[] = {
      "10: table chunk: a number in a list is 4, but chunks before this one go from 0 to 3"},
     {"\"params\":[],\"of\":[0]", "\"params\":[[0,0,1]],\"of\":[0]",
      "9: table chunk: \"params\" must be empty for a state chunk"},
-    {"[[0,12]]", "[[1,12]]", "13: table op: \"checkpoints\" names number 1, but there are 1"},
+    {"[[0,12]]", "[[1,12]]", "13: table op: \"activations\" names number 1, but there are 1"},
     {"[[0,12]]", "[[0,16]]", "13: table op: in a list: must be a whole number from 0 to 15, not 16"},
     {"\"table\":\"machine\"", "\"table\":\"machines\"",
-     "3: table: \"table\" must be one of setting, machine, param, chunk, op, checkpoint, not \"machines\""},
+     "3: table: \"table\" must be one of setting, machine, param, chunk, op, activation, not \"machines\""},
     {"\\u00e9", "\\ud83d",
      "2: table setting: \"value\" must be a text in UTF-8, as JSON escapes it, not \"a \\\""},
     {"\\u00e9", "\\udc00",

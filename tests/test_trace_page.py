@@ -191,7 +191,7 @@ def hovers_and_selects(tap, page):
         return [tidepool.tipText({ kind: 'chunk', chunk, time }),
             tidepool.details.chunk(chunk, { from: time, to: time + 1 }, tidepool.colors)]; };
         return [of(10), of(2)]; })()""")
-    tap.ok(words[0][0].startswith("CHECKPOINT") and all("activations on the device" in one and "parameters on" not in one
+    tap.ok(words[0][0].startswith("ACTIVATION") and all("activations on the device" in one and "parameters on" not in one
            for one in words[0]) and all("parameters on the device" in one for one in words[1]),
            "what is on the device is told by its space", words)
     for panel, words in (("ops", "busy"), ("link", "to the device"), ("device", "slots"), ("host", "slots"),
@@ -214,7 +214,7 @@ def hovers_and_selects(tap, page):
     chunk = page.value(f"tidepool.trace.kinds.stall.chunk[{stall}]")
     tap.ok(marks["stall"] == stall and len(marks["points"]) == 3 and marks["command"],
            "a line leads from the stall to its chunk and to the command that ended it", marks)
-    title = page.value(f"(({{ space, index }}) => ['PARAM', 'STATE', 'CHECKPOINT'][space] + ' ' + index)(tidepool.trace.chunks[{chunk}])")
+    title = page.value(f"(({{ space, index }}) => ['PARAM', 'STATE', 'ACTIVATION'][space] + ' ' + index)(tidepool.trace.chunks[{chunk}])")
     tap.ok(title in text, "the chunk is named", (title, text[:200]))
     wide = page.value(f"tidepool.tracks.x(tidepool.trace.kinds.stall.end[{stall}]) - tidepool.tracks.x(tidepool.trace.kinds.stall.begin[{stall}])")
     tap.ok(wide >= 12, "and wide enough to be seen", wide)
@@ -392,7 +392,7 @@ class Lines:
 
 
 STATES = "absent host params gradients pinned up down update unknown state activations".split()
-ON_DEVICE = {"param": "params", "state": "state", "checkpoint": "activations"}
+ON_DEVICE = {"param": "params", "state": "state", "activation": "activations"}
 COLUMNS = {"copy": "id to chunk reason bytes device_slot", "op": "busy_ns op slice",
     "move": "id move chunk reason device_slot copied",
            "map": "id map chunk device_slot", "update": "id tier chunk state_chunk piece",

@@ -369,7 +369,7 @@ class Case:
         self.tap.ok([s.name for s in timeline.on("stalls")][-1] == "caller"
                     and timeline.on("updates on the host")[-1].notes["piece"] == 1, "though they are there")
 
-    def checkpoints_lead_to_their_slice(self):
+    def activations_lead_to_their_slice(self):
         run = Run(chunks=3, device_slots=3, slices=3).steps(1)
         first, used = [
             next(line for line in of_kind(run, "op") if line["op"] == 4 and line["slice"] == part) for part in (0, 2)
@@ -378,8 +378,8 @@ class Case:
             dict(event="copy", step=1, **{"pass":
                                           1}, begin_ns=first["begin_ns"] - 2, end_ns=first["begin_ns"] - 1, id=999,
                  to="device", chunk=2 * run.chunks + 2, reason="prefetch", bytes=4096, device_slot=0, host_slot=6))
-        arrows = [b for a, b in self.timeline(run).arrows if a.name == "checkpoint 2"]
-        self.equal("a checkpoint's copy leads to the slice that reads it", [(b.name, b.begin) for b in arrows],
+        arrows = [b for a, b in self.timeline(run).arrows if a.name == "activation 2"]
+        self.equal("an activation's copy leads to the slice that reads it", [(b.name, b.begin) for b in arrows],
                    [("slice 2", used["begin_ns"])])
 
     def a_slot_can_be_taken_over(self):
@@ -527,7 +527,7 @@ def main():
         for test in (case.spans_are_those_of_the_trace, case.slices_lie_in_their_op, case.overlapping_moves_have_lanes,
                      case.slots_show_who_is_there, case.counters_show_the_link, case.arrows_lead_from_copies_to_ops,
                      case.an_op_that_waits_within_is_reached_at_its_end, case.nothing_else_has_arrows,
-                     case.checkpoints_lead_to_their_slice, case.a_slot_can_be_taken_over, case.a_gap_ends_what_was_known,
+                     case.activations_lead_to_their_slice, case.a_slot_can_be_taken_over, case.a_gap_ends_what_was_known,
                      case.a_killed_run_can_be_seen, case.ranks_can_be_put_together, case.files_are_whole_or_as_before,
                      case.the_trace_itself_is_kept,
                      case.slots_that_nobody_uses_cost_nothing,

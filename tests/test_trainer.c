@@ -258,7 +258,7 @@ static void a_batch_whose_activations_do_not_fit_is_refused_with_the_largest_tha
 
 static void check_plan(const tide_trainer_plan *plan)
 {
-    assert_int_equal(plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], plan->residual_bytes + plan->saved_bytes);
+    assert_int_equal(plan->pool.space_bytes[TIDE_SPACE_ACTIVATION], plan->residual_bytes + plan->saved_bytes);
     assert_int_equal(plan->pool.nonmodel_bytes,
                      plan->token_bytes + plan->loss_bytes + plan->logits_bytes + plan->rope_bytes);
     assert_int_equal(plan->saved_bytes, (plan->blocks - plan->recomputed_blocks) * plan->saved_block_bytes);
@@ -396,7 +396,7 @@ static void check_sums(const tide_trainer_options *options, const char *what)
     ok(tide_trainer_create(options, &trainer));
     const tide_trainer_plan *plan = tide_trainer_plan_get(trainer);
     const uint64_t trained = plan->params - plan->frozen_params;
-    if (plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT] != plan->residual_bytes + plan->saved_bytes ||
+    if (plan->pool.space_bytes[TIDE_SPACE_ACTIVATION] != plan->residual_bytes + plan->saved_bytes ||
         plan->pool.space_bytes[TIDE_SPACE_PARAM] != plan->trained_bytes + plan->frozen_bytes ||
         plan->pool.nonmodel_bytes !=
             plan->token_bytes + plan->loss_bytes + plan->logits_bytes + plan->rope_bytes ||

@@ -269,7 +269,7 @@ static void a_frozen_param_costs_two_bytes_and_the_others_fourteen(void **state)
         assert_true(state_bytes >= 12 * trained && state_bytes < 12 * trained + options.pool.chunk_bytes);
         assert_int_equal(plan->blocks, 6 - sets[s].lowest_trained);
         assert_int_equal(plan->recomputed_blocks, 0);
-        assert_int_equal(plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT],
+        assert_int_equal(plan->pool.space_bytes[TIDE_SPACE_ACTIVATION],
                          plan->residual_bytes + plan->saved_bytes);
         tide_trainer_destroy(trainer);
     }

@@ -8,7 +8,7 @@
 
 typedef struct layer_args {
     float *state;       /* [TOY_STATE] of the micro-batch, in the region */
-    float *saved;       /* [TOY_STATE] checkpoint part */
+    float *saved;       /* [TOY_STATE] activation part */
     const void *values; /* the param, or NULL */
     float *gradient;    /* its accumulator, or NULL */
     uint64_t elements;
@@ -72,7 +72,7 @@ static tide_status register_layers(toy_model *toy)
         toy->elements[l] = elements[l];
         status = tide_param_register(toy->pool, names[l], &elements[l], 1, &of_class, &toy->params[l]);
         if (status == TIDE_OK)
-            status = tide_checkpoint_register(toy->pool, saves[l], TOY_SLICES, TOY_STATE * sizeof(float),
+            status = tide_activation_register(toy->pool, saves[l], TOY_SLICES, TOY_STATE * sizeof(float),
                                               &toy->saved[l]);
     }
     return status;
@@ -89,8 +89,8 @@ static tide_status register_ops(toy_model *toy)
                                         .pass = TIDE_PASS_FORWARD,
                                         .params = &param,
                                         .param_count = 1,
-                                        .checkpoints = &saved,
-                                        .checkpoint_count = 1,
+                                        .activations = &saved,
+                                        .activation_count = 1,
                                         .slices = TOY_SLICES};
         status = tide_op_register(toy->pool, &op, &toy->forward[l]);
     }
@@ -106,8 +106,8 @@ static tide_status register_ops(toy_model *toy)
                                         .pass = TIDE_PASS_BACKWARD,
                                         .params = &param,
                                         .param_count = 1,
-                                        .checkpoints = &saved,
-                                        .checkpoint_count = 1,
+                                        .activations = &saved,
+                                        .activation_count = 1,
                                         .slices = TOY_SLICES};
         status = tide_op_register(toy->pool, &op, &toy->backward[l]);
     }
@@ -198,7 +198,7 @@ static tide_status run_layer(toy_model *toy, tide_op op, int l, bool is_backward
     for (uint32_t m = 0; m < TOY_SLICES && status == TIDE_OK; m++) {
         status = tide_op_slice(toy->pool, m);
         const layer_args args = {.state = state_of(toy, m),
-                                 .saved = tide_checkpoint_data(toy->pool, toy->saved[l], m),
+                                 .saved = tide_activation_data(toy->pool, toy->saved[l], m),
                                  .values = tide_param_data(toy->pool, toy->params[l]),
                                  .gradient = tide_param_gradient(toy->pool, toy->params[l]),
                                  .elements = toy->elements[l],

@@ -16,7 +16,7 @@ enum { TOY_LAYERS = 6, TOY_SLICES = 2, TOY_STATE = 1500 };
 typedef struct toy_model {
     tide_pool *pool;
     tide_param params[TOY_LAYERS];
-    tide_checkpoint saved[TOY_LAYERS];
+    tide_activation saved[TOY_LAYERS];
     tide_op forward[TOY_LAYERS], backward[TOY_LAYERS], head, unused_forward;
     uint64_t elements[TOY_LAYERS];
     tide_dtype dtype;

@@ -1,5 +1,5 @@
 /* A sound trace with a line of every sort, for tests of who reads traces. Three chunks of params, two of state, one of
- * checkpoints; two steps. */
+ * activations; two steps. */
 #ifndef TIDE_TESTS_TRACE_LINES_H
 #define TIDE_TESTS_TRACE_LINES_H
 
@@ -27,13 +27,13 @@
     "\"of\":[0]}\n"                                                                                          \
     "{\"table\":\"chunk\",\"chunk\":4,\"space\":\"state\",\"index\":1,\"bytes\":262144,\"params\":[],"       \
     "\"of\":[0,1]}\n"                                                                                        \
-    "{\"table\":\"chunk\",\"chunk\":5,\"space\":\"checkpoint\",\"index\":0,\"bytes\":4096,\"params\":[],"    \
+    "{\"table\":\"chunk\",\"chunk\":5,\"space\":\"activation\",\"index\":0,\"bytes\":4096,\"params\":[],"    \
     "\"of\":[]}\n"                                                                                           \
     "{\"table\":\"op\",\"op\":0,\"name\":\"embedding\",\"pass\":\"forward\",\"slices\":0,"                            \
-    "\"workspace_bytes\":0,\"params\":[[0,1],[1,1]],\"checkpoints\":[]}\n"                     \
+    "\"workspace_bytes\":0,\"params\":[[0,1],[1,1]],\"activations\":[]}\n"                     \
     "{\"table\":\"op\",\"op\":1,\"name\":\"head\",\"pass\":\"both\",\"slices\":2,"                                 \
-    "\"workspace_bytes\":4096,\"params\":[[0,3]],\"checkpoints\":[[0,12]]}\n"                                \
-    "{\"table\":\"checkpoint\",\"checkpoint\":0,\"name\":\"residual\",\"parts\":2,\"part_bytes\":2048,"      \
+    "\"workspace_bytes\":4096,\"params\":[[0,3]],\"activations\":[[0,12]]}\n"                                \
+    "{\"table\":\"activation\",\"activation\":0,\"name\":\"residual\",\"parts\":2,\"part_bytes\":2048,"      \
     "\"offset_bytes\":0}\n"
 
 #define TRACE_STALLS                                                                                         \

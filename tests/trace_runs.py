@@ -102,7 +102,7 @@ class Run:
             self.add("table chunk", chunk=self.chunks + i, space="state", index=i, bytes=self.bytes_of_chunk, params=[],
                      of=[i])
         for i in range(self.activations or self.slices):
-            self.add("table chunk", chunk=2 * self.chunks + i, space="checkpoint", index=i, bytes=self.bytes_of_chunk,
+            self.add("table chunk", chunk=2 * self.chunks + i, space="activation", index=i, bytes=self.bytes_of_chunk,
                      params=[], of=[])
         for i in range(2 * self.chunks):
             layer = i if i < self.chunks else 2 * self.chunks - 1 - i
@@ -110,10 +110,10 @@ class Run:
             self.add("table op", op=i, name="layer%d %s" % (layer, "forward" if forward else "backward"),
                      **{"pass": "forward" if forward else "backward"}, slices=self.slices if self.slices > 1 else 0,
                      workspace_bytes=0, params=[[layer * each + j, 1 if forward else 3] for j in range(each)],
-                     checkpoints=[[self.activations_of(layer), 4 if forward else 1]]
+                     activations=[[self.activations_of(layer), 4 if forward else 1]]
                      if self.slices > 1 or self.activations else [])
         for i in range(self.activations or 1):
-            self.add("table checkpoint", checkpoint=i, name="activations" + (" %d" % i if self.activations else ""),
+            self.add("table activation", activation=i, name="activations" + (" %d" % i if self.activations else ""),
                      parts=self.slices, part_bytes=self.bytes_of_chunk, offset_bytes=i * self.bytes_of_chunk)
 
     def activations_of(self, layer):

@@ -6,11 +6,11 @@
 
 #include <stdlib.h>
 
-/* The chunks that each op uses: of its params; of a slice also part `slice` of its checkpoints. */
+/* The chunks that each op uses: of its params; of a slice also part `slice` of its activations. */
 typedef struct users {
     uint32_t *first_of_param; /* into chunks_of_params; one more than there are params */
     uint32_t *chunks_of_params;
-    uint32_t first_checkpoint_chunk;
+    uint32_t first_activation_chunk;
     uint64_t *copies; /* of each chunk: number + 1 of the last copy in that no op has used; 0: none */
 } users;
 
@@ -36,9 +36,9 @@ static bool users_make(tide_picture *p, users *made)
     for (uint32_t i = 0; i < model->chunk_count; i++)
         for (uint32_t j = 0; j < model->chunks[i].param_count; j++)
             made->chunks_of_params[first[model->chunks[i].params[j].param + 1]++] = i;
-    made->first_checkpoint_chunk = model->chunk_count;
-    for (uint32_t i = model->chunk_count; i > 0 && model->chunks[i - 1].space == TIDE_SPACE_CHECKPOINT; i--)
-        made->first_checkpoint_chunk = i - 1;
+    made->first_activation_chunk = model->chunk_count;
+    for (uint32_t i = model->chunk_count; i > 0 && model->chunks[i - 1].space == TIDE_SPACE_ACTIVATION; i--)
+        made->first_activation_chunk = i - 1;
     return true;
 }
 
@@ -70,18 +70,18 @@ static void op_uses_params(tide_picture *p, users *of, const tide_trace_event *o
             op_uses(p, of, op, of->chunks_of_params[j]);
 }
 
-/* A slice's checkpoints: parts lie one behind the other, each on a boundary of its own (tide_align_up). */
-static void op_uses_checkpoints(tide_picture *p, users *of, const tide_trace_event *op)
+/* A slice's activations: parts lie one behind the other, each on a boundary of its own (tide_align_up). */
+static void op_uses_activations(tide_picture *p, users *of, const tide_trace_event *op)
 {
     const tide_traced_op *used = &p->model->ops[op->op];
     const uint64_t chunk_bytes = p->model->chunk_bytes,
-                   chunks = p->model->chunk_count - of->first_checkpoint_chunk;
-    for (uint32_t i = 0; i < used->checkpoint_count; i++) {
-        const tide_traced_checkpoint *checkpoint = &p->model->checkpoints[used->checkpoints[i].tensor];
-        const uint64_t begin = checkpoint->offset_bytes + op->slice * tide_align_up(checkpoint->part_bytes);
-        const uint64_t end = begin + checkpoint->part_bytes;
+                   chunks = p->model->chunk_count - of->first_activation_chunk;
+    for (uint32_t i = 0; i < used->activation_count; i++) {
+        const tide_traced_activation *activation = &p->model->activations[used->activations[i].tensor];
+        const uint64_t begin = activation->offset_bytes + op->slice * tide_align_up(activation->part_bytes);
+        const uint64_t end = begin + activation->part_bytes;
         for (uint64_t j = begin / chunk_bytes; j < chunks && j * chunk_bytes < end; j++)
-            op_uses(p, of, op, of->first_checkpoint_chunk + (uint32_t)j);
+            op_uses(p, of, op, of->first_activation_chunk + (uint32_t)j);
     }
 }
 
@@ -106,7 +106,7 @@ static bool arrows_to_users(tide_picture *p)
                 of.copies[model->events[copy].chunk] = copy + 1;
         op_uses_params(p, &of, event);
         if (event->slice != TIDE_TRACE_NONE)
-            op_uses_checkpoints(p, &of, event);
+            op_uses_activations(p, &of, event);
     }
     return true;
 }

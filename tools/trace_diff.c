@@ -147,7 +147,7 @@ static void size_apart_add(tide_text_line *line, const char *format, double apar
 /* What of the way's bytes are more or less, by space and by reason: "params -16 KiB; prefetch -16 KiB". */
 static void parts_add(tide_text_line *line, const tide_comparison *c, tide_tier to)
 {
-    static const char *const spaces[TIDE_SPACE_COUNT] = {"params", "state", "checkpoints"};
+    static const char *const spaces[TIDE_SPACE_COUNT] = {"params", "state", "activations"};
     const char *between = "    ";
     for (int part = 0; part < TIDE_SPACE_COUNT + TIDE_REASON_COUNT; part++) {
         const share which = {to, part};

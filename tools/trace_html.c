@@ -150,13 +150,13 @@ static void objects_write(const tide_trace_model *model, FILE *out)
         tide_trace_text_write(model->ops[i].name, out);
         fprintf(out, ",%d,%" PRIu32 "]", (int)model->ops[i].pass, model->ops[i].slices);
     }
-    fputs("],\"checkpoints\":[", out);
-    for (uint32_t i = 0; i < model->checkpoint_count; i++) {
-        const tide_traced_checkpoint *checkpoint = &model->checkpoints[i];
+    fputs("],\"activations\":[", out);
+    for (uint32_t i = 0; i < model->activation_count; i++) {
+        const tide_traced_activation *activation = &model->activations[i];
         fputs(i == 0 ? "[" : ",[", out);
-        tide_trace_text_write(checkpoint->name, out);
-        fprintf(out, ",%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", checkpoint->parts, checkpoint->part_bytes,
-                checkpoint->offset_bytes);
+        tide_trace_text_write(activation->name, out);
+        fprintf(out, ",%" PRIu32 ",%" PRIu64 ",%" PRIu64 "]", activation->parts, activation->part_bytes,
+                activation->offset_bytes);
     }
     fputc(']', out);
 }

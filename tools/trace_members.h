@@ -35,8 +35,8 @@ typedef struct tide_trace_reader {
     bool has_ended; /* the line `end`: nothing may follow */
     uint64_t dropped;             /* told by events */
     uint32_t passes_before_drop;  /* as the last event `dropped` was read */
-    uint32_t checkpoints_used;    /* by ops: the highest number plus one */
-    uint64_t checkpoints_used_line;
+    uint32_t activations_used;    /* by ops: the highest number plus one */
+    uint64_t activations_used_line;
 } tide_trace_reader;
 
 /* Room for one more of `count`, whose items have `bytes`; the list may have moved. False, and the line refused: no

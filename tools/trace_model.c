@@ -289,21 +289,21 @@ static tide_status events_sort(tide_trace_model *model)
     return TIDE_OK;
 }
 
-/* Ops name checkpoints before these have rows. A trace that breaks off between the two tables has no
+/* Ops name activations before these have rows. A trace that breaks off between the two tables has no
  * events. */
-static tide_status checkpoints_check(const tide_trace_reader *reader)
+static tide_status activations_check(const tide_trace_reader *reader)
 {
     tide_trace_model *model = reader->model;
-    if (reader->checkpoints_used <= model->checkpoint_count)
+    if (reader->activations_used <= model->activation_count)
         return TIDE_OK;
     if (reader->has_ended || model->event_count > 0)
         return tide_fail(TIDE_ERROR_ARGUMENT,
-                         "%s:%" PRIu64 ": table op: \"checkpoints\" names number %" PRIu32
+                         "%s:%" PRIu64 ": table op: \"activations\" names number %" PRIu32
                          ", but there are %" PRIu32,
-                         model->path, reader->checkpoints_used_line, reader->checkpoints_used - 1,
-                         model->checkpoint_count);
+                         model->path, reader->activations_used_line, reader->activations_used - 1,
+                         model->activation_count);
     for (uint32_t i = 0; i < model->op_count; i++)
-        model->ops[i].checkpoint_count = 0;
+        model->ops[i].activation_count = 0;
     return TIDE_OK;
 }
 
@@ -359,7 +359,7 @@ static tide_status give_ups_apply(tide_trace_model *model)
 
 static tide_status model_finish(tide_trace_reader *reader)
 {
-    tide_status status = checkpoints_check(reader);
+    tide_status status = activations_check(reader);
     reader->model->dropped = reader->dropped;
     reader->model->is_cut = !reader->has_ended;
     if (status == TIDE_OK)
@@ -405,7 +405,7 @@ void tide_trace_model_free(tide_trace_model *model)
     free(model->params);
     free(model->chunks);
     free(model->ops);
-    free(model->checkpoints);
+    free(model->activations);
     free(model->events);
     free(model->steps);
     free(model->passes);

@@ -53,15 +53,15 @@ typedef struct tide_traced_op {
     tide_pass pass;
     uint32_t slices;
     uint64_t workspace_bytes;
-    const tide_traced_use *params, *checkpoints;
-    uint32_t param_count, checkpoint_count;
+    const tide_traced_use *params, *activations;
+    uint32_t param_count, activation_count;
 } tide_traced_op;
 
-typedef struct tide_traced_checkpoint {
+typedef struct tide_traced_activation {
     const char *name;
     uint32_t parts;
     uint64_t part_bytes, offset_bytes;
-} tide_traced_checkpoint;
+} tide_traced_activation;
 
 typedef struct tide_traced_machine {
     const char *name;
@@ -104,11 +104,11 @@ typedef struct tide_trace_model {
     tide_traced_param *params;
     tide_traced_chunk *chunks;
     tide_traced_op *ops;
-    tide_traced_checkpoint *checkpoints;
+    tide_traced_activation *activations;
     tide_trace_event *events; /* in order of begin_ns; those that begin together in order of lines */
     tide_traced_step *steps;  /* in order of lines, so of numbers: of one given up and repeated the last alone */
     tide_traced_pass *passes; /* likewise */
-    uint32_t setting_count, param_count, chunk_count, op_count, checkpoint_count, step_count, pass_count;
+    uint32_t setting_count, param_count, chunk_count, op_count, activation_count, step_count, pass_count;
     uint64_t event_count;
     uint64_t dropped; /* events that the writer lost */
     bool is_cut;      /* there is no line `end` */

@@ -5,7 +5,7 @@
 const char *tide_trace_chunk_name(const tide_trace_model *model, uint32_t chunk,
                                   char text[TIDE_TRACE_NAME_BYTES])
 {
-    static const char *const spaces[TIDE_SPACE_COUNT] = {"param", "state", "checkpoint"};
+    static const char *const spaces[TIDE_SPACE_COUNT] = {"param", "state", "activation"};
     const tide_traced_chunk *named = &model->chunks[chunk];
     int length = snprintf(text, TIDE_TRACE_NAME_BYTES, "%s %u", spaces[named->space], named->index);
     if (named->param_count == 0)

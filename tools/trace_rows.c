@@ -1,5 +1,5 @@
 /* The first line, tables and steps of a trace: see trace_rows.h. Rows are numbered as they come, so that
- * what a row names by number is there; but for checkpoints, which ops name before their table comes: these
+ * what a row names by number is there; but for activations, which ops name before their table comes: these
  * are looked at when all is read.
  */
 #include "tools/trace_rows.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL}; /* as tide_dtype */
-static const char *const spaces[] = {"param", "state", "checkpoint", NULL};
+static const char *const spaces[] = {"param", "state", "activation", NULL};
 static const char *const op_passes[] = {"forward", "backward", "both", NULL};
 
 enum { PARTS_MAX = 1 << 20 };
@@ -220,7 +220,7 @@ static void chunk_check(tide_trace_reader *reader, const tide_traced_chunk *row)
         return;
     if (before != NULL && before->space > row->space)
         tide_scan_refuse(&reader->scan,
-                         "a %s chunk comes behind a %s chunk; the order is param, state, checkpoint",
+                         "a %s chunk comes behind a %s chunk; the order is param, state, activation",
                          spaces[row->space], spaces[before->space]);
     else if (row->index != index)
         tide_scan_refuse(&reader->scan, "\"index\" is %" PRIu32 ", but it is the %s space's number %" PRIu32,
@@ -282,36 +282,36 @@ static void op_read(tide_trace_reader *reader)
     row.slices = (uint32_t)tide_scan_count(scan, "slices", PARTS_MAX);
     row.workspace_bytes = count(reader, "workspace_bytes");
     row.params = uses_read(reader, "params", model->param_count, 3, &row.param_count);
-    row.checkpoints = uses_read(reader, "checkpoints", UINT32_MAX, 15, &row.checkpoint_count);
+    row.activations = uses_read(reader, "activations", UINT32_MAX, 15, &row.activation_count);
     tide_scan_end(scan);
-    for (uint32_t i = 0; i < row.checkpoint_count && scan->status == TIDE_OK; i++)
-        if (row.checkpoints[i].tensor >= reader->checkpoints_used) {
-            reader->checkpoints_used = row.checkpoints[i].tensor + 1;
-            reader->checkpoints_used_line = scan->line;
+    for (uint32_t i = 0; i < row.activation_count && scan->status == TIDE_OK; i++)
+        if (row.activations[i].tensor >= reader->activations_used) {
+            reader->activations_used = row.activations[i].tensor + 1;
+            reader->activations_used_line = scan->line;
         }
     if (tide_trace_room(reader, &model->ops, model->op_count, sizeof row))
         model->ops[model->op_count++] = row;
 }
 
-static void checkpoint_read(tide_trace_reader *reader)
+static void activation_read(tide_trace_reader *reader)
 {
     tide_trace_model *model = reader->model;
-    tide_traced_checkpoint row = {0};
-    row_number(reader, "checkpoint", model->checkpoint_count);
+    tide_traced_activation row = {0};
+    row_number(reader, "activation", model->activation_count);
     row.name = tide_trace_text(reader, "name");
     row.parts = (uint32_t)tide_scan_count(&reader->scan, "parts", PARTS_MAX);
     row.part_bytes = tide_scan_count(&reader->scan, "part_bytes", UINT64_C(1) << 50);
     row.offset_bytes = tide_scan_count(&reader->scan, "offset_bytes", UINT64_C(1) << 62);
     tide_scan_end(&reader->scan);
-    if (tide_trace_room(reader, &model->checkpoints, model->checkpoint_count, sizeof row))
-        model->checkpoints[model->checkpoint_count++] = row;
+    if (tide_trace_room(reader, &model->activations, model->activation_count, sizeof row))
+        model->activations[model->activation_count++] = row;
 }
 
 void tide_trace_read_table(tide_trace_reader *reader)
 {
-    static const char *const names[] = {"setting", "machine", "param", "chunk", "op", "checkpoint", NULL};
+    static const char *const names[] = {"setting", "machine", "param", "chunk", "op", "activation", NULL};
     static void (*const reads[])(tide_trace_reader *) = {setting_read, machine_read, param_read,
-                                                         chunk_read,   op_read,      checkpoint_read};
+                                                         chunk_read,   op_read,      activation_read};
     uint32_t table = tide_scan_choice(&reader->scan, "table", names);
     if (reader->scan.status != TIDE_OK)
         return;

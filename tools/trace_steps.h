@@ -34,7 +34,7 @@ typedef struct tide_step_account {
     uint64_t bytes[TIDE_TIER_COUNT];
     uint64_t bytes_by_reason[TIDE_TIER_COUNT][TIDE_REASON_COUNT];
     uint64_t bytes_by_space[TIDE_TIER_COUNT][TIDE_SPACE_COUNT];
-    uint64_t planned_copies[TIDE_TIER_COUNT]; /* of the spaces that a plan counts: params and checkpoints */
+    uint64_t planned_copies[TIDE_TIER_COUNT]; /* of the spaces that a plan counts: params and activations */
     uint64_t fetches, evictions, write_backs, demand_fetches, prefetches; /* moves */
     uint64_t asked, lacked; /* chunks that requests asked for, and that were not there */
     const tide_trace_event *plan; /* in force; NULL: none yet, or not in the trace */

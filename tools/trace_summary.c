@@ -75,7 +75,7 @@ static void trace_print(const tide_trace_steps *steps)
 
 /* ---- time ---- */
 
-/* Means over steady steps. `moved`, `planned`, `least`: of param and checkpoint chunks, each as large as any, as plans
+/* Means over steady steps. `moved`, `planned`, `least`: of param and activation chunks, each as large as any, as plans
  * count them; so none is below the least because a space's last chunk is not full. */
 typedef struct summary_means {
     double step, compute, stalls[TIDE_STALL_CAUSE_COUNT], rest, updates[TIDE_TIER_COUNT], predicted;

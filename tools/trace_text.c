@@ -123,21 +123,21 @@ const char *tide_bytes_format(double bytes, char text[TIDE_UNITS_TEXT_BYTES])
     return tide_size_format(rounded < most ? (uint64_t)rounded : UINT64_MAX, text);
 }
 
-/* The first checkpoint that lies in this chunk of its space, and how many more do. */
-static const char *checkpoint_in(const tide_trace_model *model, const tide_traced_chunk *chunk,
+/* The first activation that lies in this chunk of its space, and how many more do. */
+static const char *activation_in(const tide_trace_model *model, const tide_traced_chunk *chunk,
                                  uint32_t *more)
 {
     const char *name = NULL;
     uint64_t begin = chunk->index * model->chunk_bytes, end = begin + model->chunk_bytes;
     *more = 0;
-    for (uint32_t i = 0; i < model->checkpoint_count; i++) {
-        const tide_traced_checkpoint *checkpoint = &model->checkpoints[i];
+    for (uint32_t i = 0; i < model->activation_count; i++) {
+        const tide_traced_activation *activation = &model->activations[i];
         uint64_t bytes =
-            checkpoint->parts * checkpoint->part_bytes; /* below 2^70: may wrap, and then names another */
-        if (checkpoint->offset_bytes >= end || checkpoint->offset_bytes + bytes <= begin)
+            activation->parts * activation->part_bytes; /* below 2^70: may wrap, and then names another */
+        if (activation->offset_bytes >= end || activation->offset_bytes + bytes <= begin)
             continue;
         *more += name != NULL;
-        name = name != NULL ? name : checkpoint->name;
+        name = name != NULL ? name : activation->name;
     }
     return name;
 }
@@ -156,8 +156,8 @@ const char *tide_chunk_content(const tide_trace_model *model, uint32_t number, s
     uint32_t more = 0;
     bool state = chunk->space == TIDE_SPACE_STATE;
     const char *name = state ? NULL : param_in(model, chunk, &more);
-    if (chunk->space == TIDE_SPACE_CHECKPOINT)
-        name = checkpoint_in(model, chunk, &more);
+    if (chunk->space == TIDE_SPACE_ACTIVATION)
+        name = activation_in(model, chunk, &more);
     if (state && chunk->of_count > 0)
         name = param_in(model, &model->chunks[chunk->of[0]], &more);
     if (name == NULL)

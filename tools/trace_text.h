@@ -37,7 +37,7 @@ const char *tide_seconds_format(double seconds, char text[TIDE_TEXT_NAME_BYTES])
 /* A mean of bytes to the nearest byte, as tide_size_format has it. Returns `text`. */
 const char *tide_bytes_format(double bytes, char text[TIDE_UNITS_TEXT_BYTES]);
 
-/* What lies in a chunk, shortly: its first param and how many more; of a state chunk, whose state; of a checkpoint
+/* What lies in a chunk, shortly: its first param and how many more; of a state chunk, whose state; of an activation
  * chunk, which activations. At most `letters` letters and "...". Returns `text`. */
 const char *tide_chunk_content(const tide_trace_model *model, uint32_t chunk, size_t letters,
                                char text[TIDE_TEXT_NAME_BYTES]);

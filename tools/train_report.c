@@ -48,7 +48,7 @@ static tide_status model_print(const tide_trainer_plan *plan, FILE *out)
                               plan->padding_bytes};
     char params[TIDE_UNITS_TEXT_BYTES], padding[TIDE_UNITS_TEXT_BYTES], note[128];
     uint64_t used = 0;
-    for (int space = 0; space < TIDE_SPACE_CHECKPOINT; space++)
+    for (int space = 0; space < TIDE_SPACE_ACTIVATION; space++)
         used += pool->space_bytes[space];
     int length = snprintf(note, sizeof note, "%s params x %u bytes", tide_count_format(trained, params),
                           plan->element_bytes);
@@ -83,8 +83,8 @@ static tide_status params_print(const tide_trainer_plan *plan, FILE *out)
     return sum_check("space param", plan->pool.space_bytes[TIDE_SPACE_PARAM], parts, 2);
 }
 
-/* What the CHECKPOINT space holds: residual inputs, and the activations of blocks that do not recompute. */
-static tide_status checkpoints_print(const tide_trainer_plan *plan, FILE *out)
+/* What the ACTIVATION space holds: residual inputs, and the activations of blocks that do not recompute. */
+static tide_status activations_print(const tide_trainer_plan *plan, FILE *out)
 {
     const uint64_t parts[] = {plan->residual_bytes, plan->saved_bytes};
     char note[96], blocks[TIDE_UNITS_TEXT_BYTES];
@@ -92,14 +92,14 @@ static tide_status checkpoints_print(const tide_trainer_plan *plan, FILE *out)
              tide_count_noun(plan->blocks, "block", blocks));
     plan_line(out, 6, "residual inputs", plan->residual_bytes, "");
     plan_line(out, 6, "kept activations", plan->saved_bytes, note);
-    return sum_check("space checkpoint", plan->pool.space_bytes[TIDE_SPACE_CHECKPOINT], parts, 2);
+    return sum_check("space activation", plan->pool.space_bytes[TIDE_SPACE_ACTIVATION], parts, 2);
 }
 
 static tide_status space_parts_print(const tide_trainer_plan *plan, tide_space space, FILE *out)
 {
     if (space == TIDE_SPACE_PARAM)
         return params_print(plan, out);
-    return space == TIDE_SPACE_CHECKPOINT ? checkpoints_print(plan, out) : TIDE_OK;
+    return space == TIDE_SPACE_ACTIVATION ? activations_print(plan, out) : TIDE_OK;
 }
 
 static tide_status spaces_print(const tide_trainer_plan *plan, FILE *out)

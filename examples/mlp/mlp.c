@@ -11,7 +11,7 @@
  *
  * is the same for both budgets up to `device`: residency never changes a bit.
  *
- *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss     x1 ... xL: CHECKPOINT tensors
+ *     x0 (region) -> [hidden 0] -> x1 -> [hidden 1] -> x2 ... -> [head] -> loss     x1 ... xL: ACTIVATION tensors
  *     backward: the gradient of x_l overwrites x_l in place, from the head down to hidden 0
  */
 #include <inttypes.h>
@@ -36,7 +36,7 @@ enum {
 typedef struct model {
     tide_pool *pool;
     tide_param weight[LAYERS + 1], bias[LAYERS + 1]; /* the last is the head: one output */
-    tide_checkpoint x[LAYERS + 1];                   /* x[0] is not used: the input is in the region */
+    tide_activation x[LAYERS + 1];                   /* x[0] is not used: the input is in the region */
     tide_op forward[LAYERS], head, backward[LAYERS];
 } model;
 
@@ -176,12 +176,12 @@ static void register_layer(model *m, int layer, bool sgd)
     must(tide_param_register(m->pool, name, bias, 1, sgd ? &momentum_class : NULL, &m->bias[layer]));
     snprintf(name, sizeof name, "x.%d", layer);
     if (layer > 0)
-        must(tide_checkpoint_register(m->pool, name, MICRO_BATCHES, ROWS * WIDTH * sizeof(float),
+        must(tide_activation_register(m->pool, name, MICRO_BATCHES, ROWS * WIDTH * sizeof(float),
                                       &m->x[layer]));
 }
 
-static tide_op register_op(model *m, const char *kind, int layer, tide_pass pass, const tide_use *checkpoints,
-                           uint32_t checkpoint_count)
+static tide_op register_op(model *m, const char *kind, int layer, tide_pass pass, const tide_use *activations,
+                           uint32_t activation_count)
 {
     uint32_t access = TIDE_ACCESS_READ | (pass == TIDE_PASS_FORWARD ? 0 : TIDE_ACCESS_GRAD);
     tide_use params[2] = {{m->weight[layer], access}, {m->bias[layer], access}};
@@ -191,8 +191,8 @@ static tide_op register_op(model *m, const char *kind, int layer, tide_pass pass
                                        .pass = pass,
                                        .params = params,
                                        .param_count = 2,
-                                       .checkpoints = checkpoints,
-                                       .checkpoint_count = checkpoint_count,
+                                       .activations = activations,
+                                       .activation_count = activation_count,
                                        .slices = MICRO_BATCHES,
                                        .workspace_bytes = pass == TIDE_PASS_BOTH ? ROWS * sizeof(float) : 0};
     tide_op op;
@@ -264,7 +264,7 @@ static const float *layer_input(const model *m, int layer, uint32_t micro_batch)
     region *shared = tide_region(m->pool);
     if (layer == 0)
         return shared->input[micro_batch * ROWS];
-    return tide_checkpoint_data(m->pool, m->x[layer], micro_batch);
+    return tide_activation_data(m->pool, m->x[layer], micro_batch);
 }
 
 static void run_forward(const model *m, int l)
@@ -274,7 +274,7 @@ static void run_forward(const model *m, int l)
         dense_args args = {.x = layer_input(m, l, b),
                            .weight = tide_param_data(m->pool, m->weight[l]),
                            .bias = tide_param_data(m->pool, m->bias[l]),
-                           .y = tide_checkpoint_data(m->pool, m->x[l + 1], b),
+                           .y = tide_activation_data(m->pool, m->x[l + 1], b),
                            .rows = ROWS,
                            .in = l == 0 ? INPUTS : WIDTH,
                            .out = WIDTH};
@@ -290,7 +290,7 @@ static void run_head(const model *m)
     region *shared = tide_region(m->pool);
     must(tide_op_begin(m->pool, m->head));
     for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
-        float *x = tide_checkpoint_data(m->pool, m->x[LAYERS], b);
+        float *x = tide_activation_data(m->pool, m->x[LAYERS], b);
         loss_args loss = {.x = x,
                           .weight = tide_param_data(m->pool, m->weight[LAYERS]),
                           .bias = tide_param_data(m->pool, m->bias[LAYERS]),
@@ -321,10 +321,10 @@ static void run_backward(const model *m, int l)
     for (uint32_t b = 0; b < MICRO_BATCHES; b++) {
         dense_backward_args args = {.x = layer_input(m, l, b),
                                     .weight = tide_param_data(m->pool, m->weight[l]),
-                                    .dz = tide_checkpoint_data(m->pool, m->x[l + 1], b),
+                                    .dz = tide_activation_data(m->pool, m->x[l + 1], b),
                                     .dweight = tide_param_gradient(m->pool, m->weight[l]),
                                     .dbias = tide_param_gradient(m->pool, m->bias[l]),
-                                    .dx = l == 0 ? NULL : tide_checkpoint_data(m->pool, m->x[l], b),
+                                    .dx = l == 0 ? NULL : tide_activation_data(m->pool, m->x[l], b),
                                     .rows = ROWS,
                                     .in = l == 0 ? INPUTS : WIDTH,
                                     .out = WIDTH};

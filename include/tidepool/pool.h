@@ -1,15 +1,15 @@
-/* The pool: params, gradients, optimizer state and activation checkpoints of one model, on one device and its host.
+/* The pool: params, gradients, optimizer state and activations of one model, on one device and its host.
  *
  * A training loop of your own. You bring the model (params, ops, kernels) and the loop; the pool decides where every byte
  * lies, moves it and runs the optimizer. This page is in the order in which you need it; docs/own_loop.md walks through a
  * whole program.
  *
  *     1  options       tide_pool_options_default, tide_pool_create
- *     2  the model     tide_param_register, tide_checkpoint_register, tide_op_register
+ *     2  the model     tide_param_register, tide_activation_register, tide_op_register
  *     3  memory        tide_pool_plan_get, tide_pool_set_budgets, tide_pool_seal
  *     4  values        tide_param_set, tide_param_set_as, tide_param_get
  *     5  a step        tide_step_begin ... tide_step_end
- *     6  an op         tide_op_begin, tide_op_slice, tide_launch, tide_op_end; gradients; checkpoints
+ *     6  an op         tide_op_begin, tide_op_slice, tide_launch, tide_op_end; gradients; activations
  *     7  the region    tide_region, tide_workspace, tide_write, tide_read
  *     8  afterwards    tide_step_result_get, tide_pool_drain
  *     9  failures      tide_step_abort
@@ -40,7 +40,7 @@ extern "C" {
 
 typedef struct tide_pool tide_pool;
 typedef uint32_t tide_param; /* numbers that registration gives */
-typedef uint32_t tide_checkpoint;
+typedef uint32_t tide_activation;
 typedef uint32_t tide_op;
 
 /* ==== 1  Options ==== */
@@ -139,13 +139,13 @@ TIDE_API tide_status tide_param_register(tide_pool *pool, const char *name, cons
                                          const tide_param_class *of_class, tide_param *param);
 
 /* An activation tensor that outlives an op, of `parts` parts (micro-batches; 1 to 2^20) of `part_bytes` (at least 1)
- * each; all together have at most 2^50 bytes. The name is copied, and unique among checkpoints. */
-TIDE_API tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
-                                              tide_checkpoint *checkpoint);
+ * each; all together have at most 2^50 bytes. The name is copied, and unique among activations. */
+TIDE_API tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
+                                              tide_activation *activation);
 
-/* An op (tide_op_description in types.h: pass, params and checkpoints with access, slices, workspace). ARGUMENT, naming
+/* An op (tide_op_description in types.h: pass, params and activations with access, slices, workspace). ARGUMENT, naming
  * op and tensor: no name; an unknown pass; a tensor that is not registered or named twice; an access that does not fit;
- * GRAD in a FORWARD op or of a frozen param; slices that are not the parts of every checkpoint.
+ * GRAD in a FORWARD op or of a frozen param; slices that are not the parts of every activation.
  *
  * Ops for evaluation or sampling alone (FORWARD) may be registered anywhere, after the others, too. */
 TIDE_API tide_status tide_op_register(tide_pool *pool, const tide_op_description *description, tide_op *op);
@@ -215,7 +215,7 @@ TIDE_API tide_status tide_param_set_as(tide_pool *pool, tide_param param, tide_v
 TIDE_API tide_status tide_param_get(tide_pool *pool, tide_param param, tide_value value, uint64_t first, uint64_t count,
                                     float *values);
 
-/* How many updates the params have seen: bias correction counts from it. Part of a checkpoint, like the values. The step
+/* How many updates the params have seen: bias correction counts from it. Part of a saved run, like the values. The step
  * that ended last counts once its norm is known (tide_step_result_get). Setting it (at most TIDE_UPDATES_MAX) waits for
  * the last step's updates, and begins the count of skipped steps anew. */
 #define TIDE_UPDATES_MAX (UINT64_C(1) << 53)
@@ -227,7 +227,7 @@ TIDE_API uint64_t tide_update_count(const tide_pool *pool);
  *     tide_step_begin
  *         tide_write ...            the batch, into the region
  *         tide_op_begin             an op: its params are mapped, their copies enqueued
- *             tide_op_slice(m)      one micro-batch's part of the op's checkpoints
+ *             tide_op_slice(m)      one micro-batch's part of the op's activations
  *                 tide_launch ...   kernels, in order
  *         tide_op_end               gradients that are complete are rounded into the params' own places
  *         ...
@@ -272,7 +272,7 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
 /* ==== 6  An op ====
  *
  * Ops may run in another order than they are registered in, more than once, or not at all, from step to step, as far as
- * the rules of gradients and checkpoints allow. (An order that repeats is planned; another is carried out on demand.)
+ * the rules of gradients and activations allow. (An order that repeats is planned; another is carried out on demand.)
  *
  * Gradients. Of the BACKWARD and BOTH ops that use a param (READ or GRAD), the last one registered is its closing op.
  *
@@ -300,12 +300,12 @@ TIDE_API tide_status tide_step_end(tide_pool *pool);
  * A gradient whose closing op has not run keeps tide_step_end from ending the step; the closing ops that it names can
  * still run.
  *
- * Checkpoints. An op's slice m holds part m of each of its checkpoints, for this slice only. Slices may be taken in any
+ * Activations. An op's slice m holds part m of each of its activations, for this slice only. Slices may be taken in any
  * order, again, or left out. A part is dead at the begin of a step, alive once a slice with WRITE was taken, and dead
  * after one with LAST and at the step's end; READ of a dead part is STATE. WRITE without READ finds anything there.
  *
  * Kernels. On a stream, in order. Inside an op they may touch its params (places to read, tide_param_gradient to add to),
- * the current slice's checkpoints, the workspace and the region; between ops the region alone. Of what is outside nothing
+ * the current slice's activations, the workspace and the region; between ops the region alone. Of what is outside nothing
  * is checked but by options.guard and options.hazard_check.
  */
 
@@ -328,9 +328,9 @@ TIDE_API tide_status tide_launch(tide_pool *pool, const char *name, tide_kernel 
                                  size_t argument_bytes, double flops, double bytes);
 
 /* Device addresses, fixed at seal. NULL for an unknown number or before seal. Only kernels of ops that hold a
- * param or a checkpoint's part may touch it. */
+ * param or an activation's part may touch it. */
 TIDE_API void *tide_param_data(const tide_pool *pool, tide_param param);
-TIDE_API void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part);
+TIDE_API void *tide_activation_data(const tide_pool *pool, tide_activation activation, uint32_t part);
 /* The fp32 accumulator of a param of which the open op has GRAD; NULL otherwise. */
 TIDE_API float *tide_param_gradient(const tide_pool *pool, tide_param param);
 /* True if the open op has OVERWRITE of the param and no op that has ended in this step has GRAD of it: the open op is to write
@@ -479,7 +479,7 @@ struct tide_trace_event {
     uint64_t number;  /* of a training step; of events lost */
     uint32_t op, slice;
     uint32_t moment;           /* ops and slices begun in the pass so far */
-    uint32_t chunk;            /* numbered through all spaces: PARAM, STATE, CHECKPOINT */
+    uint32_t chunk;            /* numbered through all spaces: PARAM, STATE, ACTIVATION */
     uint32_t state_chunk, piece; /* of a task */
     uint32_t device_slot, host_slot;
     uint32_t param;

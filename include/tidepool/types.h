@@ -51,11 +51,11 @@ typedef enum tide_tier {
 } tide_tier;
 
 /* Lists of chunks of one kind. PARAM holds `dtype` elements (and, after their last use in backward,
- * gradients); STATE the optimizer's state of each of them; CHECKPOINT activations that outlive an op. */
+ * gradients); STATE the optimizer's state of each of them; ACTIVATION the activations that outlive an op. */
 typedef enum tide_space {
     TIDE_SPACE_PARAM = 0,
     TIDE_SPACE_STATE,
-    TIDE_SPACE_CHECKPOINT,
+    TIDE_SPACE_ACTIVATION,
     TIDE_SPACE_COUNT,
 } tide_space;
 
@@ -98,17 +98,17 @@ typedef enum tide_pass {
     TIDE_PASS_BOTH, /* a head: loss and gradient in one op */
 } tide_pass;
 
-/* How an op accesses a param or its part of a CHECKPOINT tensor. */
+/* How an op accesses a param or its part of an ACTIVATION tensor. */
 enum {
     TIDE_ACCESS_READ = 1u << 0,  /* needs the values */
     TIDE_ACCESS_GRAD = 1u << 1,  /* params of BACKWARD and BOTH ops: adds to the gradient */
-    TIDE_ACCESS_WRITE = 1u << 2, /* checkpoints: overwrites the part; without READ its old content is not needed */
-    TIDE_ACCESS_LAST = 1u << 3,  /* checkpoints, beside READ or WRITE: dead afterwards, never copied out */
+    TIDE_ACCESS_WRITE = 1u << 2, /* activations: overwrites the part; without READ its old content is not needed */
+    TIDE_ACCESS_LAST = 1u << 3,  /* activations, beside READ or WRITE: dead afterwards, never copied out */
     TIDE_ACCESS_OVERWRITE = 1u << 4, /* params, beside GRAD: writes every element of a gradient that is new in the step */
 };
 
 typedef struct tide_use {
-    uint32_t tensor; /* a param, or a CHECKPOINT tensor */
+    uint32_t tensor; /* a param, or an ACTIVATION tensor */
     uint32_t access; /* TIDE_ACCESS_... */
 } tide_use;
 
@@ -119,9 +119,9 @@ typedef struct tide_op_description {
     tide_pass pass;
     const tide_use *params; /* each param once; none: NULL allowed */
     uint32_t param_count;
-    const tide_use *checkpoints; /* each once; every one has `slices` parts, and slice m acquires part m of each */
-    uint32_t checkpoint_count;
-    uint32_t slices;          /* micro-batches; 0 if checkpoint_count is 0 */
+    const tide_use *activations; /* each once; every one has `slices` parts, and slice m acquires part m of each */
+    uint32_t activation_count;
+    uint32_t slices;          /* micro-batches; 0 if activation_count is 0 */
     uint64_t workspace_bytes; /* of the region, for this op's kernels; at most 2^50 */
 } tide_op_description;
 

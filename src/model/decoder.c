@@ -1,5 +1,5 @@
 /* The model as the pool sees it: params under Hugging Face's names in creation order, activations that outlive
- * an op as CHECKPOINT tensors, the ops' order, initial values, and the run of a step. What the ops may touch is
+ * an op as ACTIVATION tensors, the ops' order, initial values, and the run of a step. What the ops may touch is
  * in decoder_ops.c, what they compute in decoder_block.c and decoder_ends.c.
  */
 #include "src/model/decoder_internal.h"
@@ -78,24 +78,24 @@ static tide_status register_params(tide_decoder *model)
     return TIDE_OK;
 }
 
-static tide_status register_checkpoint(tide_decoder *model, const char *kind, uint32_t index,
-                                       uint64_t part_bytes, tide_checkpoint *checkpoint)
+static tide_status register_activation(tide_decoder *model, const char *kind, uint32_t index,
+                                       uint64_t part_bytes, tide_activation *activation)
 {
     char name[48];
     snprintf(name, sizeof name, "%s %u", kind, index);
-    return tide_checkpoint_register(model->pool, name, model->options.micro_batches, part_bytes, checkpoint);
+    return tide_activation_register(model->pool, name, model->options.micro_batches, part_bytes, activation);
 }
 
 /* A block's kept activations lie beside its residual: forward writes both, backward reads both. */
-static tide_status register_checkpoints(tide_decoder *model)
+static tide_status register_activations(tide_decoder *model)
 {
     const uint64_t residual_bytes = tide_decoder_residual_part_bytes(&model->options);
     const uint64_t saved_bytes = tide_decoder_saved_part_bytes(&model->options);
     const uint32_t layers = model->options.config.layers;
     for (uint32_t i = 0; i <= layers; i++) {
-        tide_status status = register_checkpoint(model, "residual", i, residual_bytes, &model->residuals[i]);
+        tide_status status = register_activation(model, "residual", i, residual_bytes, &model->residuals[i]);
         if (status == TIDE_OK && i < layers && !model->recompute[i])
-            status = register_checkpoint(model, "activations", i, saved_bytes, &model->saved[i]);
+            status = register_activation(model, "activations", i, saved_bytes, &model->saved[i]);
         if (status != TIDE_OK)
             return status;
     }
@@ -186,7 +186,7 @@ tide_status tide_decoder_create(tide_pool *pool, const tide_decoder_options *opt
     made->pool = pool;
     status = register_params(made);
     if (status == TIDE_OK)
-        status = register_checkpoints(made);
+        status = register_activations(made);
     if (status == TIDE_OK)
         status = tide_decoder_register_ops(made);
     if (status != TIDE_OK) {

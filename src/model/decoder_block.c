@@ -13,7 +13,7 @@
  * copied over x, which nobody needs any more. Gradients inside the block are written over activations that are
  * spent. So backward costs no memory of its own, but where attention is wider than the MLP.
  *
- * All activations of a block lie in one piece, the same whether it is a CHECKPOINT part that lives until
+ * All activations of a block lie in one piece, the same whether it is an ACTIVATION part that lives until
  * backward or the workspace of an op that makes them for itself. They are kept whole (15 widths a token of GPT-2)
  * rather than rebuilt in part: recompute is the mode for saving memory, and there are only these two modes.
  */
@@ -117,13 +117,13 @@ static void make_output(tide_decoder_tape *tape, const tide_decoder_activations 
     tide_decoder_add_to(tape, out, at->middle, tide_decoder_rows(tape) * tide_decoder_width(tape));
 }
 
-/* Where the activations are: kept ones in their CHECKPOINT part, others in the workspace. */
+/* Where the activations are: kept ones in their ACTIVATION part, others in the workspace. */
 static void find_activations(tide_decoder_tape *tape, bool kept, tide_decoder_activations *at)
 {
     const tide_decoder *model = tape->model;
     uintptr_t part = 0;
     if (kept)
-        part = (uintptr_t)tide_checkpoint_data(model->pool, model->saved[tape->layer], tape->micro_batch);
+        part = (uintptr_t)tide_activation_data(model->pool, model->saved[tape->layer], tape->micro_batch);
     tide_decoder_activations_place(&model->options, tape->sequences, kept ? &part : &tape->cursor, at);
 }
 

@@ -51,8 +51,8 @@ struct tide_decoder {
     uint32_t lowest_trained;    /* block; layers: backward ends with the head */
     bool trains_embedding;      /* of tokens or positions: backward goes on to the embedding */
     tide_param *params;         /* [param_count], creation order */
-    tide_checkpoint *residuals; /* [layers + 1] */
-    tide_checkpoint *saved;     /* [layers]; unset where the block recomputes */
+    tide_activation *residuals; /* [layers + 1] */
+    tide_activation *saved;     /* [layers]; unset where the block recomputes */
     tide_decoder_op *ops;       /* [order.count] */
     tide_decoder_order order;
     int indices[TIDE_ROLES];    /* of a role's param, in layer 0 for those of the layers; -1: the model has none */

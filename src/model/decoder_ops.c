@@ -26,8 +26,8 @@ typedef struct declaration {
     char name[48];
     tide_pass pass;
     tide_use params[USES_MAX];
-    tide_use checkpoints[USES_MAX];
-    uint32_t param_count, checkpoint_count;
+    tide_use activations[USES_MAX];
+    uint32_t param_count, activation_count;
     bool sampled; /* sampling runs it too, with one sequence */
     bool sampled_only;
 } declaration;
@@ -68,10 +68,10 @@ static void declare_head(const tide_decoder *model, declaration *op, bool backwa
                       TIDE_ACCESS_READ | (backward ? gradient_access(model, roles[i], 0, i == 0) : 0));
 }
 
-static void declare_checkpoint(declaration *op, tide_checkpoint checkpoint, uint32_t access)
+static void declare_activation(declaration *op, tide_activation activation, uint32_t access)
 {
-    assert(op->checkpoint_count < USES_MAX);
-    op->checkpoints[op->checkpoint_count++] = (tide_use){.tensor = checkpoint, .access = access};
+    assert(op->activation_count < USES_MAX);
+    op->activations[op->activation_count++] = (tide_use){.tensor = activation, .access = access};
 }
 
 /* Backward multiplies by every weight; a bias is needed only to make the activations again, and the last one
@@ -104,7 +104,7 @@ static declaration embedding_op(const tide_decoder *model, uint32_t layer)
     declaration op = {.name = "embedding", .pass = TIDE_PASS_FORWARD, .sampled = true};
     declare_param(model, &op, TIDE_ROLE_TOKEN_EMBEDDING, 0, TIDE_ACCESS_READ);
     declare_param(model, &op, TIDE_ROLE_POSITION_EMBEDDING, 0, TIDE_ACCESS_READ);
-    declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_WRITE);
+    declare_activation(&op, model->residuals[0], TIDE_ACCESS_WRITE);
     return op;
 }
 
@@ -113,11 +113,11 @@ static declaration block_op(const tide_decoder *model, uint32_t layer)
     declaration op = {.pass = TIDE_PASS_FORWARD};
     snprintf(op.name, sizeof op.name, "block %u forward", layer);
     declare_layer(model, &op, layer);
-    declare_checkpoint(&op, model->residuals[layer],
+    declare_activation(&op, model->residuals[layer],
                        TIDE_ACCESS_READ | (layer < model->lowest_trained ? TIDE_ACCESS_LAST : 0));
-    declare_checkpoint(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
+    declare_activation(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
     if (!model->recompute[layer])
-        declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_WRITE);
+        declare_activation(&op, model->saved[layer], TIDE_ACCESS_WRITE);
     return op;
 }
 
@@ -127,7 +127,7 @@ static declaration head_op(const tide_decoder *model, uint32_t layer)
     declaration op = {.name = "head", .pass = TIDE_PASS_BOTH};
     const uint32_t layers = model->options.config.layers;
     declare_head(model, &op, true);
-    declare_checkpoint(&op, model->residuals[layers],
+    declare_activation(&op, model->residuals[layers],
                        TIDE_ACCESS_READ |
                            (tide_decoder_passes_on(model, layers) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
     return op;
@@ -143,13 +143,13 @@ static declaration backward_op(const tide_decoder *model, uint32_t layer)
         const uint32_t gradient = gradient_access(model, role, layer, is_linear_weight(role));
         declare_param(model, &op, role, layer, gradient | read);
     }
-    declare_checkpoint(&op, model->residuals[layer],
+    declare_activation(&op, model->residuals[layer],
                        TIDE_ACCESS_READ |
                            (tide_decoder_passes_on(model, layer) ? TIDE_ACCESS_WRITE : TIDE_ACCESS_LAST));
-    declare_checkpoint(&op, model->residuals[layer + 1],
+    declare_activation(&op, model->residuals[layer + 1],
                        TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
     if (!recompute)
-        declare_checkpoint(&op, model->saved[layer], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
+        declare_activation(&op, model->saved[layer], TIDE_ACCESS_READ | TIDE_ACCESS_WRITE | TIDE_ACCESS_LAST);
     return op;
 }
 
@@ -159,7 +159,7 @@ static declaration embedding_backward_op(const tide_decoder *model, uint32_t lay
     declaration op = {.name = "embedding backward", .pass = TIDE_PASS_BACKWARD};
     for (tide_role role = TIDE_ROLE_TOKEN_EMBEDDING; role <= TIDE_ROLE_POSITION_EMBEDDING; role++)
         declare_param(model, &op, role, 0, gradient_access(model, role, 0, false));
-    declare_checkpoint(&op, model->residuals[0], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+    declare_activation(&op, model->residuals[0], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
     return op;
 }
 
@@ -168,8 +168,8 @@ static declaration evaluation_block_op(const tide_decoder *model, uint32_t layer
     declaration op = {.pass = TIDE_PASS_FORWARD, .sampled = true};
     snprintf(op.name, sizeof op.name, "block %u evaluation", layer);
     declare_layer(model, &op, layer);
-    declare_checkpoint(&op, model->residuals[layer], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
-    declare_checkpoint(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
+    declare_activation(&op, model->residuals[layer], TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
+    declare_activation(&op, model->residuals[layer + 1], TIDE_ACCESS_WRITE);
     return op;
 }
 
@@ -178,7 +178,7 @@ static declaration evaluation_head_op(const tide_decoder *model, uint32_t layer)
     (void)layer;
     declaration op = {.name = "head evaluation", .pass = TIDE_PASS_FORWARD};
     declare_head(model, &op, false);
-    declare_checkpoint(&op, model->residuals[model->options.config.layers],
+    declare_activation(&op, model->residuals[model->options.config.layers],
                        TIDE_ACCESS_READ | TIDE_ACCESS_LAST);
     return op;
 }
@@ -231,8 +231,8 @@ static tide_status register_op(tide_decoder *model, const declaration *declared,
         .pass = declared->pass,
         .params = declared->params,
         .param_count = declared->param_count,
-        .checkpoints = declared->checkpoints,
-        .checkpoint_count = declared->checkpoint_count,
+        .activations = declared->activations,
+        .activation_count = declared->activation_count,
         .slices = model->options.micro_batches,
         .workspace_bytes = op->workspace_bytes,
     };

@@ -39,7 +39,7 @@ float *tide_decoder_gradient(const tide_decoder_tape *tape, tide_role role)
 
 void *tide_decoder_residual(const tide_decoder_tape *tape, uint32_t index)
 {
-    return tide_checkpoint_data(tape->model->pool, tape->model->residuals[index], tape->micro_batch);
+    return tide_activation_data(tape->model->pool, tape->model->residuals[index], tape->micro_batch);
 }
 
 void *tide_decoder_region_at(const tide_decoder_tape *tape, uint64_t offset)

@@ -19,7 +19,7 @@ void tide_model_destroy(tide_model *model)
         free(model->ops[i].accumulator_offsets);
     }
     free(model->params);
-    free(model->checkpoints);
+    free(model->activations);
     free(model->ops);
     tide_layout_destroy(model->registered);
     *model = (tide_model){0};
@@ -140,29 +140,29 @@ tide_status tide_param_register(tide_pool *pool, const char *name, const uint64_
     return TIDE_OK;
 }
 
-tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
-                                     tide_checkpoint *checkpoint)
+tide_status tide_activation_register(tide_pool *pool, const char *name, uint32_t parts, uint64_t part_bytes,
+                                     tide_activation *activation)
 {
-    tide_status status = registering(pool, "tide_checkpoint_register",
+    tide_status status = registering(pool, "tide_activation_register",
                                      pool == NULL         ? "pool"
                                      : name == NULL       ? "name"
-                                     : checkpoint == NULL ? "checkpoint"
+                                     : activation == NULL ? "activation"
                                                           : NULL);
     if (status == TIDE_OK && parts > MAX_PARTS)
         status =
-            tide_fail(TIDE_ERROR_ARGUMENT, "checkpoint %s: %u parts, at most 2^20 are allowed", name, parts);
+            tide_fail(TIDE_ERROR_ARGUMENT, "activation %s: %u parts, at most 2^20 are allowed", name, parts);
     if (status != TIDE_OK)
         return status;
     tide_model *model = &pool->model;
-    status = grow((void **)&model->checkpoints, model->checkpoint_count, &model->checkpoint_capacity,
-                  sizeof *model->checkpoints);
+    status = grow((void **)&model->activations, model->activation_count, &model->activation_capacity,
+                  sizeof *model->activations);
     if (status == TIDE_OK)
-        status = tide_layout_add_checkpoint(model->registered, name, parts, part_bytes, checkpoint);
+        status = tide_layout_add_activation(model->registered, name, parts, part_bytes, activation);
     if (status != TIDE_OK)
         return status;
-    assert(*checkpoint == model->checkpoint_count);
-    model->checkpoints[model->checkpoint_count++] =
-        (tide_pool_checkpoint){.name = tide_layout_checkpoint(model->registered, *checkpoint)->name,
+    assert(*activation == model->activation_count);
+    model->activations[model->activation_count++] =
+        (tide_pool_activation){.name = tide_layout_activation(model->registered, *activation)->name,
                                .parts = parts,
                                .part_bytes = part_bytes};
     return TIDE_OK;
@@ -171,9 +171,9 @@ tide_status tide_checkpoint_register(tide_pool *pool, const char *name, uint32_t
 /* The pool's own copy of a description. */
 static tide_status copy_op(const tide_op_description *given, tide_pool_op *op)
 {
-    const size_t params = given->param_count, checkpoints = given->checkpoint_count;
+    const size_t params = given->param_count, activations = given->activation_count;
     char *name = strdup(given->name);
-    tide_use *uses = calloc(params + checkpoints + 1, sizeof *uses);
+    tide_use *uses = calloc(params + activations + 1, sizeof *uses);
     uint64_t *offsets = calloc(params + 1, sizeof *offsets);
     if (name == NULL || uses == NULL || offsets == NULL) {
         free(name);
@@ -183,12 +183,12 @@ static tide_status copy_op(const tide_op_description *given, tide_pool_op *op)
     }
     if (params > 0)
         memcpy(uses, given->params, params * sizeof *uses);
-    if (checkpoints > 0)
-        memcpy(uses + params, given->checkpoints, checkpoints * sizeof *uses);
+    if (activations > 0)
+        memcpy(uses + params, given->activations, activations * sizeof *uses);
     *op = (tide_pool_op){.description = *given, .accumulator_offsets = offsets};
     op->description.name = name;
     op->description.params = uses;
-    op->description.checkpoints = uses + params;
+    op->description.activations = uses + params;
     return TIDE_OK;
 }
 

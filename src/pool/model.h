@@ -1,4 +1,4 @@
-/* What has been registered: params, checkpoints and ops, in order of their numbers.
+/* What has been registered: params, activations and ops, in order of their numbers.
  *
  * Registration, plan.c and seal.c write it; afterwards nobody does, and it is read without a lock. But for `covered`: values.c
  * changes that, with the lock. Calls the layout.
@@ -25,12 +25,12 @@ static inline bool tide_pool_param_is_frozen(const tide_pool_param *param)
     return param->of_class.frozen;
 }
 
-typedef struct tide_pool_checkpoint {
+typedef struct tide_pool_activation {
     const char *name; /* registered's */
     uint32_t parts;
     uint64_t part_bytes;
-    uint64_t offset_bytes; /* of part 0 in the CHECKPOINT space */
-} tide_pool_checkpoint;
+    uint64_t offset_bytes; /* of part 0 in the ACTIVATION space */
+} tide_pool_activation;
 
 typedef struct tide_pool_op {
     tide_op_description description; /* its arrays and name are the model's copies */
@@ -42,8 +42,8 @@ typedef struct tide_model {
     tide_pool_param *params;
     uint32_t param_count, param_capacity;
     uint32_t trained_count; /* params that are not frozen */
-    tide_pool_checkpoint *checkpoints;
-    uint32_t checkpoint_count, checkpoint_capacity;
+    tide_pool_activation *activations;
+    uint32_t activation_count, activation_capacity;
     tide_pool_op *ops;
     uint32_t op_count, op_capacity;
 } tide_model;

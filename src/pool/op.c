@@ -81,15 +81,15 @@ static void hold_param(tide_pool *pool, tide_param number, bool write, tide_need
         hold(pool, chunk, write, needs);
 }
 
-static void hold_checkpoint(tide_pool *pool, tide_use use, uint32_t part, tide_needs *needs)
+static void hold_activation(tide_pool *pool, tide_use use, uint32_t part, tide_needs *needs)
 {
-    const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[use.tensor];
-    assert(part < checkpoint->parts);
+    const tide_pool_activation *activation = &pool->model.activations[use.tensor];
+    assert(part < activation->parts);
     const uint64_t chunk_bytes = pool->ground.plan.chunk_bytes;
-    const uint64_t begin = checkpoint->offset_bytes + part * tide_align_up(checkpoint->part_bytes);
-    const uint64_t last = (begin + checkpoint->part_bytes - 1) / chunk_bytes;
+    const uint64_t begin = activation->offset_bytes + part * tide_align_up(activation->part_bytes);
+    const uint64_t last = (begin + activation->part_bytes - 1) / chunk_bytes;
     for (uint64_t index = begin / chunk_bytes; index <= last; index++)
-        hold(pool, pool->ground.first_chunk[TIDE_SPACE_CHECKPOINT] + (tide_chunk)index,
+        hold(pool, pool->ground.first_chunk[TIDE_SPACE_ACTIVATION] + (tide_chunk)index,
              (use.access & TIDE_ACCESS_WRITE) != 0, needs);
 }
 
@@ -113,8 +113,8 @@ static tide_status acquire_slice(tide_pool *pool, const tide_op_description *op,
 {
     tide_needs needs = {0};
     pool->op.slice = slice;
-    for (uint32_t i = 0; i < op->checkpoint_count; i++)
-        hold_checkpoint(pool, op->checkpoints[i], slice, &needs);
+    for (uint32_t i = 0; i < op->activation_count; i++)
+        hold_activation(pool, op->activations[i], slice, &needs);
     return go_on(pool, &needs);
 }
 

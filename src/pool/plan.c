@@ -22,10 +22,10 @@ static tide_status layout_fill(const tide_pool *pool, tide_layout *layout)
         status =
             tide_layout_add_param_of(layout, &pool->model.params[i].of_class.state,
                                      pool->model.params[i].name, pool->model.params[i].elements, &number);
-    for (uint32_t i = 0; i < pool->model.checkpoint_count && status == TIDE_OK; i++) {
-        const tide_pool_checkpoint *checkpoint = &pool->model.checkpoints[i];
-        status = tide_layout_add_checkpoint(layout, checkpoint->name, checkpoint->parts,
-                                            checkpoint->part_bytes, &number);
+    for (uint32_t i = 0; i < pool->model.activation_count && status == TIDE_OK; i++) {
+        const tide_pool_activation *activation = &pool->model.activations[i];
+        status = tide_layout_add_activation(layout, activation->name, activation->parts,
+                                            activation->part_bytes, &number);
     }
     if (status == TIDE_OK)
         status = tide_layout_seal(layout);
@@ -162,7 +162,7 @@ static uint64_t buffer_bytes(const tide_pool *pool, const tide_layout *layout)
 static uint64_t used_chunks(const tide_layout *layout)
 {
     return (uint64_t)tide_layout_space_chunks(layout, TIDE_SPACE_PARAM) +
-           tide_layout_space_chunks(layout, TIDE_SPACE_CHECKPOINT);
+           tide_layout_space_chunks(layout, TIDE_SPACE_ACTIVATION);
 }
 
 /* Device slots with which nothing ever has to move: for what is used there, and one. */

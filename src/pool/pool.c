@@ -50,14 +50,14 @@ void *tide_param_data(const tide_pool *pool, tide_param param)
     return pool->ground.space_address[TIDE_SPACE_PARAM] + pool->model.params[param].data_offset_bytes;
 }
 
-void *tide_checkpoint_data(const tide_pool *pool, tide_checkpoint checkpoint, uint32_t part)
+void *tide_activation_data(const tide_pool *pool, tide_activation activation, uint32_t part)
 {
-    if (pool == NULL || !pool->sealed || checkpoint >= pool->model.checkpoint_count ||
-        part >= pool->model.checkpoints[checkpoint].parts)
+    if (pool == NULL || !pool->sealed || activation >= pool->model.activation_count ||
+        part >= pool->model.activations[activation].parts)
         return NULL;
-    return pool->ground.space_address[TIDE_SPACE_CHECKPOINT] +
-           pool->model.checkpoints[checkpoint].offset_bytes +
-           part * tide_align_up(pool->model.checkpoints[checkpoint].part_bytes);
+    return pool->ground.space_address[TIDE_SPACE_ACTIVATION] +
+           pool->model.activations[activation].offset_bytes +
+           part * tide_align_up(pool->model.activations[activation].part_bytes);
 }
 
 void *tide_region(const tide_pool *pool)

@@ -1,6 +1,6 @@
 /* Predictions of a training step: the pool's very own manager, planner and engine, on a device without data.
  *
- * A shadow is a second pool on the null device: same params, checkpoints and ops, same budgets, chunk size, placement
+ * A shadow is a second pool on the null device: same params, activations and ops, same budgets, chunk size, placement
  * and prefetch, so the same plan. Its machine is the measured one (measure.h): rates of the link's two ways and of both
  * Adams, costs of map and unmap; each op's kernels last what they lasted. The last step's script is played on it, in
  * virtual time, until steps repeat, one by one or in a cycle of up to eight; the answer is the mean of a cycle. Link-bound
@@ -36,9 +36,9 @@ static tide_status register_as(const tide_model *model, tide_pool *shadow)
     for (uint32_t i = 0; i < model->param_count && status == TIDE_OK; i++)
         status = tide_param_register(shadow, model->params[i].name, &model->params[i].elements, 1,
                                      &model->params[i].of_class, &number);
-    for (uint32_t i = 0; i < model->checkpoint_count && status == TIDE_OK; i++)
-        status = tide_checkpoint_register(shadow, model->checkpoints[i].name, model->checkpoints[i].parts,
-                                          model->checkpoints[i].part_bytes, &number);
+    for (uint32_t i = 0; i < model->activation_count && status == TIDE_OK; i++)
+        status = tide_activation_register(shadow, model->activations[i].name, model->activations[i].parts,
+                                          model->activations[i].part_bytes, &number);
     for (uint32_t i = 0; i < model->op_count && status == TIDE_OK; i++)
         status = tide_op_register(shadow, &model->ops[i].description, &number);
     return status;
@@ -50,7 +50,7 @@ static uint32_t step_commands(const tide_model *model)
     uint64_t count = 64;
     for (uint32_t i = 0; i < model->op_count; i++) {
         const tide_op_description *op = &model->ops[i].description;
-        count += 8 + 4 * (uint64_t)op->param_count + (2 + 2 * (uint64_t)op->checkpoint_count) * op->slices;
+        count += 8 + 4 * (uint64_t)op->param_count + (2 + 2 * (uint64_t)op->activation_count) * op->slices;
     }
     return count < UINT32_MAX / 2 ? (uint32_t)count : UINT32_MAX / 2;
 }

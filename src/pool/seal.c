@@ -106,7 +106,7 @@ static void describe(void *context, const void *address, char *text, size_t text
         const uint64_t element_bytes = tide_ground_element_bytes(ground);
         const uint64_t element = offset / (space == TIDE_SPACE_PARAM ? element_bytes : sizeof(float));
         const char *param = "none";
-        for (uint32_t i = 0; i < pool->model.param_count && space != TIDE_SPACE_CHECKPOINT; i++) {
+        for (uint32_t i = 0; i < pool->model.param_count && space != TIDE_SPACE_ACTIVATION; i++) {
             if (pool->model.params[i].data_offset_bytes <= element * element_bytes)
                 param = pool->model.params[i].name;
         }
@@ -126,8 +126,8 @@ static void fill_places(tide_pool *pool)
         param->data_offset_bytes =
             tide_layout_param(pool->ground.layout, i)->offset * tide_dtype_bytes(pool->ground.options.dtype);
     }
-    for (uint32_t i = 0; i < pool->model.checkpoint_count; i++)
-        pool->model.checkpoints[i].offset_bytes = tide_layout_checkpoint(pool->ground.layout, i)->offset;
+    for (uint32_t i = 0; i < pool->model.activation_count; i++)
+        pool->model.activations[i].offset_bytes = tide_layout_activation(pool->ground.layout, i)->offset;
 }
 
 void tide_pool_unseal(tide_pool *pool)

@@ -191,23 +191,23 @@ static tide_status ops_write(head_writer *it)
         tide_json_count(line, "slices", op->slices);
         tide_json_count(line, "workspace_bytes", op->workspace_bytes);
         uses_write(line, "params", op->params, op->param_count);
-        uses_write(line, "checkpoints", op->checkpoints, op->checkpoint_count);
+        uses_write(line, "activations", op->activations, op->activation_count);
         status = line_end(it);
     }
     return status;
 }
 
-static tide_status checkpoints_write(head_writer *it)
+static tide_status activations_write(head_writer *it)
 {
     tide_status status = TIDE_OK;
-    for (uint32_t i = 0; i < it->model->checkpoint_count && status == TIDE_OK; i++) {
-        const tide_pool_checkpoint *checkpoint = &it->model->checkpoints[i];
-        tide_json_line *line = line_begin(it, "checkpoint");
-        tide_json_count(line, "checkpoint", i);
-        tide_json_text(line, "name", checkpoint->name);
-        tide_json_count(line, "parts", checkpoint->parts);
-        tide_json_count(line, "part_bytes", checkpoint->part_bytes);
-        tide_json_count(line, "offset_bytes", checkpoint->offset_bytes);
+    for (uint32_t i = 0; i < it->model->activation_count && status == TIDE_OK; i++) {
+        const tide_pool_activation *activation = &it->model->activations[i];
+        tide_json_line *line = line_begin(it, "activation");
+        tide_json_count(line, "activation", i);
+        tide_json_text(line, "name", activation->name);
+        tide_json_count(line, "parts", activation->parts);
+        tide_json_count(line, "part_bytes", activation->part_bytes);
+        tide_json_count(line, "offset_bytes", activation->offset_bytes);
         status = line_end(it);
     }
     return status;
@@ -228,12 +228,12 @@ static size_t line_bytes_max(const head_writer *it)
         text = larger(text, strlen(it->head->settings[i].name) + strlen(it->head->settings[i].value));
     for (uint32_t i = 0; i < it->model->param_count; i++)
         text = larger(text, strlen(it->model->params[i].name));
-    for (uint32_t i = 0; i < it->model->checkpoint_count; i++)
-        text = larger(text, strlen(it->model->checkpoints[i].name));
+    for (uint32_t i = 0; i < it->model->activation_count; i++)
+        text = larger(text, strlen(it->model->activations[i].name));
     for (uint32_t i = 0; i < it->model->op_count; i++) {
         const tide_op_description *op = &it->model->ops[i].description;
         text = larger(text, strlen(op->name));
-        list = larger(list, (size_t)op->param_count + op->checkpoint_count);
+        list = larger(list, (size_t)op->param_count + op->activation_count);
     }
     list = larger(list,
                   tide_layout_chunk_count(it->layout)); /* a chunk has fewer segments than there are params */
@@ -244,7 +244,7 @@ tide_status tide_trace_head_write(const tide_trace_head *head, uint64_t keep_ste
                                   tide_trace_put put, void *context)
 {
     tide_status (*const tables[])(head_writer *) = {settings_write, machine_write, params_write,
-                                                    chunks_write,   ops_write,     checkpoints_write};
+                                                    chunks_write,   ops_write,     activations_write};
     head_writer it = {.head = head,
                       .layout = tide_pool_layout(head->pool),
                       .model = tide_pool_model(head->pool),

@@ -99,7 +99,7 @@ void tide_trainer_options_default(tide_trainer_options *options);
  * Free memory is what is available (offload/topology.h); for a GPU, whose host slots are touched as the machine grows, with
  * what the machine has and does not use yet (tide_room_most_bytes).
  *
- * Equations: pool.space_bytes[CHECKPOINT] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
+ * Equations: pool.space_bytes[ACTIVATION] = residual_bytes + saved_bytes; pool.nonmodel_bytes = token_bytes +
  * loss_bytes + logits_bytes + rope_bytes; pool.space_bytes[PARAM] = trained_bytes + frozen_bytes; pool.model_bytes = (params -
  * frozen_params) x element_bytes + frozen_params x frozen_element_bytes + padding_bytes. */
 typedef struct tide_trainer_plan {
@@ -120,8 +120,8 @@ typedef struct tide_trainer_plan {
     uint32_t micro_batches; /* batch_sequences / micro_batch_sequences */
     uint32_t blocks;            /* that backward reaches: the last ones */
     uint32_t recomputed_blocks; /* the first of them; the others keep their activations */
-    uint64_t residual_bytes;    /* CHECKPOINT space: blocks + 1 residual inputs of the whole batch */
-    uint64_t saved_bytes;       /* CHECKPOINT space: saved activations of blocks that do not recompute */
+    uint64_t residual_bytes;    /* ACTIVATION space: blocks + 1 residual inputs of the whole batch */
+    uint64_t saved_bytes;       /* ACTIVATION space: saved activations of blocks that do not recompute */
     uint64_t saved_block_bytes; /* of that, one block's */
     uint64_t token_bytes;       /* non-model region: inputs and targets of the batch */
     uint64_t loss_bytes;        /* non-model region: losses of a micro-batch and their sum */

@@ -123,12 +123,12 @@ static uint64_t at_least(uint64_t a, uint64_t b)
 static uint64_t device_need(const tide_pool_plan *none_kept, uint64_t saved_block_bytes, uint32_t kept)
 {
     const uint64_t chunk = none_kept->chunk_bytes;
-    const uint64_t checkpoint_bytes =
-        none_kept->space_bytes[TIDE_SPACE_CHECKPOINT] + kept * saved_block_bytes;
-    const uint64_t checkpoint_chunks = (checkpoint_bytes + chunk - 1) / chunk;
+    const uint64_t activation_bytes =
+        none_kept->space_bytes[TIDE_SPACE_ACTIVATION] + kept * saved_block_bytes;
+    const uint64_t activation_chunks = (activation_bytes + chunk - 1) / chunk;
     const uint64_t spare = 1;
     return none_kept->region_bytes +
-           (none_kept->chunks[TIDE_SPACE_PARAM] + checkpoint_chunks + spare) * chunk;
+           (none_kept->chunks[TIDE_SPACE_PARAM] + activation_chunks + spare) * chunk;
 }
 
 /* What a default host budget may be, beside a device budget; UINT64_MAX: what the run needs. */
@@ -145,10 +145,10 @@ static bool all_fits(const tide_pool_plan *none_kept, uint64_t saved_block_bytes
                      uint64_t device_bytes, uint64_t host_bytes)
 {
     const uint64_t chunk = none_kept->chunk_bytes, spare = 1;
-    const uint64_t checkpoint_bytes =
-        none_kept->space_bytes[TIDE_SPACE_CHECKPOINT] + kept * saved_block_bytes;
+    const uint64_t activation_bytes =
+        none_kept->space_bytes[TIDE_SPACE_ACTIVATION] + kept * saved_block_bytes;
     const uint64_t chunks = none_kept->chunks[TIDE_SPACE_PARAM] + none_kept->chunks[TIDE_SPACE_STATE] +
-                            (checkpoint_bytes + chunk - 1) / chunk;
+                            (activation_bytes + chunk - 1) / chunk;
     return device_bytes / 2 + host_bytes / 2 > UINT64_MAX / 4 ||
            chunks + spare <= (device_bytes - at_most(none_kept->region_bytes, device_bytes)) / chunk +
                                  (host_bytes - at_most(none_kept->buffer_bytes, host_bytes)) / chunk;

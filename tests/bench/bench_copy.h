@@ -13,7 +13,7 @@ typedef struct rig rig;
 /* Seconds that plain copies of so many bytes, whole chunks, take now: each way by a thread of its own, both at once. */
 double bench_copy_plain_seconds(rig *it, uint64_t in_bytes, uint64_t out_bytes);
 
-/* Ops that stream params through the least device budget, without and with CHECKPOINT tensors that stream out: bytes
+/* Ops that stream params through the least device budget, without and with ACTIVATION tensors that stream out: bytes
  * moved over wall seconds, maps and unmaps included, against plain copies of as many bytes each way. */
 void bench_copy_pool(rig *plain, uint64_t chunk_bytes, int rounds);
 

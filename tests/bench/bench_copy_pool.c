@@ -1,6 +1,6 @@
 /* The whole way of a chunk: op begin, planner, map, copy, unmap, event; compute does next to nothing.
  *
- *   pass      f0   f1   f2   ...   each op reads one param of one chunk and, in the second form, writes one CHECKPOINT
+ *   pass      f0   f1   f2   ...   each op reads one param of one chunk and, in the second form, writes one ACTIVATION
  *             tensor of one chunk, which is then too much for the device and leaves
  *
  * The device budget is the least plus four chunks. Parameter chunks are clean: they come in and are dropped. So the first
@@ -24,7 +24,7 @@
 #include <stdio.h>
 
 enum {
-    SPACE_BYTES = 512 << 20, /* of PARAM, and of CHECKPOINT if there is one, or more: */
+    SPACE_BYTES = 512 << 20, /* of PARAM, and of ACTIVATION if there is one, or more: */
     OPS_MIN = 16,            /* so many chunks, as a pass has ends at which one way stands still */
     OPS_MAX = SPACE_BYTES / (4 << 20),
     SPARE_CHUNKS = 4,
@@ -37,7 +37,7 @@ typedef struct stream_pool {
     uint32_t ops;
     bool writes;
     tide_param params[OPS_MAX];
-    tide_checkpoint saved[OPS_MAX];
+    tide_activation saved[OPS_MAX];
     tide_op forward[OPS_MAX];
 } stream_pool;
 
@@ -59,15 +59,15 @@ static void register_op(stream_pool *it, uint32_t i, uint64_t chunk_bytes)
     bench_check(tide_param_register(it->pool, name, &elements, 1, &no_state, &it->params[i]), "param");
     snprintf(name, sizeof name, "s%" PRIu32, i);
     if (it->writes)
-        bench_check(tide_checkpoint_register(it->pool, name, 1, chunk_bytes, &it->saved[i]), "checkpoint");
+        bench_check(tide_activation_register(it->pool, name, 1, chunk_bytes, &it->saved[i]), "activation");
     snprintf(name, sizeof name, "f%" PRIu32, i);
     const tide_use param = {it->params[i], TIDE_ACCESS_READ}, saved = {it->saved[i], TIDE_ACCESS_WRITE};
     const tide_op_description op = {.name = name,
                                     .pass = TIDE_PASS_FORWARD,
                                     .params = &param,
                                     .param_count = 1,
-                                    .checkpoints = &saved,
-                                    .checkpoint_count = it->writes,
+                                    .activations = &saved,
+                                    .activation_count = it->writes,
                                     .slices = it->writes};
     bench_check(tide_op_register(it->pool, &op, &it->forward[i]), "op");
 }
@@ -122,7 +122,7 @@ static void run_op(const stream_pool *it, uint32_t i)
     if (it->writes)
         bench_check(tide_op_slice(it->pool, 0), "op slice");
     const touch_arguments arguments = {tide_param_data(it->pool, it->params[i]),
-                                       it->writes ? tide_checkpoint_data(it->pool, it->saved[i], 0) : NULL};
+                                       it->writes ? tide_activation_data(it->pool, it->saved[i], 0) : NULL};
     bench_check(tide_launch(it->pool, "touch", touch, &arguments, sizeof arguments, 1, 1), "launch");
     bench_check(tide_op_end(it->pool), "op end");
 }

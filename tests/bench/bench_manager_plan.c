@@ -1,7 +1,7 @@
-/* Planning time. A GPT's step: blocks of 4 PARAM chunks and one CHECKPOINT chunk, forward, then backward.
+/* Planning time. A GPT's step: blocks of 4 PARAM chunks and one ACTIVATION chunk, forward, then backward.
  *
- *   forward of a block    params are read, and stay through the moment that writes the checkpoint
- *   backward of a block   params become gradients and leave for their update; the checkpoint is read a last time
+ *   forward of a block    params are read, and stay through the moment that writes the activation
+ *   backward of a block   params become gradients and leave for their update; the activation is read a last time
  */
 #include "tests/bench/bench_manager.h"
 
@@ -14,14 +14,14 @@
 
 enum { STEP_CHUNKS = BLOCK_CHUNKS + 1, ROUNDS = 5 };
 
-static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flags, uint32_t checkpoint_flags)
+static void add_block(tide_use_trace *trace, uint32_t block, uint32_t param_flags, uint32_t activation_flags)
 {
     const tide_chunk first = block * STEP_CHUNKS;
     for (uint32_t i = 0; i < BLOCK_CHUNKS; i++)
         trace->uses[trace->use_count++] = (tide_trace_use){
             .moment = trace->moment_count, .chunk = first + i, .flags = param_flags, .held_moments = 1};
     trace->uses[trace->use_count++] = (tide_trace_use){
-        .moment = trace->moment_count + 1, .chunk = first + BLOCK_CHUNKS, .flags = checkpoint_flags};
+        .moment = trace->moment_count + 1, .chunk = first + BLOCK_CHUNKS, .flags = activation_flags};
     trace->moment_count += 2;
 }
 

@@ -15,7 +15,7 @@ enum {
     PERIODS_MAX = 40,
 };
 
-typedef enum kind { READ_ONLY = 0, TRAINED, MIXED, KEPT, CHECKPOINT, KINDS } kind;
+typedef enum kind { READ_ONLY = 0, TRAINED, MIXED, KEPT, ACTIVATION, KINDS } kind;
 
 const trace_limits small_limits = {SMALL_CHUNKS_MAX, SMALL_USES_MAX, 2};
 
@@ -27,7 +27,7 @@ typedef struct drawing {
     kind kinds[LARGE_CHUNKS_MAX];
     uint32_t uses[LARGE_CHUNKS_MAX]; /* that the chunk gets */
     uint32_t done[LARGE_CHUNKS_MAX];
-    bool twice[LARGE_CHUNKS_MAX]; /* a checkpoint that is created and ended twice a step */
+    bool twice[LARGE_CHUNKS_MAX]; /* an activation that is created and ended twice a step */
     uint32_t chunk_count;
     uint32_t count;
     tide_chunk order[LARGE_USES_MAX];
@@ -48,7 +48,7 @@ static void draw_chunks(drawing *d)
     d->chunk_count = 3 + draw(d, d->limits->chunks - 2);
     for (uint32_t c = 0; c < d->chunk_count; c++) {
         d->kinds[c] = (kind)draw(d, KINDS);
-        uint32_t uses = 1 + draw(d, 3) + (d->kinds[c] == CHECKPOINT);
+        uint32_t uses = 1 + draw(d, 3) + (d->kinds[c] == ACTIVATION);
         d->twice[c] = uses == 4 && draw(d, 2);
         if (draw(d, 16) == 0 && d->count > 0)
             uses = 0;
@@ -105,7 +105,7 @@ static uint32_t draw_flags(drawing *d, tide_chunk chunk)
         return last ? TIDE_TRACE_MODIFIES | TIDE_TRACE_LEAVES : perhaps;
     case KEPT:
         return last ? TIDE_TRACE_MODIFIES : 0;
-    case CHECKPOINT:
+    case ACTIVATION:
         return (first ? TIDE_TRACE_CREATES | TIDE_TRACE_MODIFIES : perhaps) | (last ? TIDE_TRACE_ENDS : 0);
     default:
         return 0;

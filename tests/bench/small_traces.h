@@ -6,7 +6,7 @@
  *   trained     read; at the last use its gradients are complete and it leaves for its update
  *   mixed       the same, but gradients stand in parts of it before
  *   kept        modified, and updated where it is: it may stay
- *   checkpoint  created, read or rewritten, and ended with its last use; sometimes twice a step
+ *   activation  created, read or rewritten, and ended with its last use; sometimes twice a step
  *
  * Half of the traces use chunks in any order, half as a step does: up in the forward pass, down in the
  * backward. In half of each, some uses last for several moments.

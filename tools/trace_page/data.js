@@ -7,7 +7,7 @@
  *   enum    the index of a text
  *   count   as it is
  * Times become nanoseconds since the page's first event, in doubles. */
-const SPACES = ['PARAM', 'STATE', 'CHECKPOINT'];
+const SPACES = ['PARAM', 'STATE', 'ACTIVATION'];
 const NONE = -1;
 
 const bytesOf = (text) => {
@@ -138,15 +138,15 @@ const paramNames = (trace, chunk) => {
     return [...new Set(own)].map((param) => trace.params[param]?.[0] ?? '?');
 };
 
-/* A checkpoint chunk's names are those of the checkpoints that reach into it. */
-const checkpointNames = (trace, chunk) => {
+/* An activation chunk's names are those of the activations that reach into it. */
+const activationNames = (trace, chunk) => {
     const { index } = trace.chunks[chunk], size = trace.trace.chunk_bytes;
-    return trace.checkpoints.filter(([, parts, bytes, offset]) => offset < (index + 1) * size && offset
+    return trace.activations.filter(([, parts, bytes, offset]) => offset < (index + 1) * size && offset
         + parts * bytes > index * size)
         .map(([name]) => name);
 };
 
-const chunkNames = (trace, chunk) => (trace.chunks[chunk].space === 2 ? checkpointNames : paramNames)(trace, chunk);
+const chunkNames = (trace, chunk) => (trace.chunks[chunk].space === 2 ? activationNames : paramNames)(trace, chunk);
 const chunkTitle = (trace, chunk) => `${SPACES[trace.chunks[chunk].space]} ${trace.chunks[chunk].index}`;
 const opName = (trace, op) => (op === NONE ? 'between ops' : trace.ops[op]?.[0] ?? `op ${op}`);
 const enumIndex = (trace, column, text) => trace.enums[column].indexOf(text);
