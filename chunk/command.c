@@ -9,6 +9,6 @@ const char *tide_command_kind_name(tide_command_kind kind)
 
 const char *tide_reason_name(tide_reason reason)
 {
-    static const char *const names[] = {"demand", "prefetch", "update", "restore", "access", "spill"};
-    return (unsigned)reason <= TIDE_REASON_SPILL ? names[reason] : "unknown";
+    static const char *const names[] = {"demand", "prefetch", "update", "restore", "access", "promote"};
+    return (unsigned)reason <= TIDE_REASON_PROMOTE ? names[reason] : "unknown";
 }

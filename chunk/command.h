@@ -22,7 +22,7 @@ typedef enum tide_reason {
     TIDE_REASON_UPDATE,
     TIDE_REASON_RESTORE,
     TIDE_REASON_ACCESS,
-    TIDE_REASON_SPILL, /* host memory is full: the chunk goes to, or stays on, the device */
+    TIDE_REASON_PROMOTE, /* host memory is full: the chunk goes to, or stays on, the device */
 } tide_reason;
 
 const char *tide_reason_name(tide_reason reason);
@@ -68,7 +68,7 @@ typedef struct tide_manager_counters {
     uint64_t demand_fetches; /* an op had to wait for them */
     uint64_t prefetches;
     uint64_t write_backs;
-    uint64_t spills;         /* moves because the host was full */
+    uint64_t promotions;         /* moves because the host was full */
     uint64_t re_recordings;  /* a step's ops differed from the recording */
     uint64_t plans;          /* made so far */
     uint64_t zero_gradients; /* trainable params without a gradient at step end */

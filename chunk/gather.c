@@ -148,7 +148,7 @@ static bool bring_to_host(tide_tasks *t, const tide_turn *turn, const tide_comma
         if (place->busy || (!copy && !goes))
             continue;
         if (copy && tide_places_free(t->places, TIDE_TIER_HOST) == 0 && !drop_duplicate(t, task)) {
-            if (tide_victims_spill(t->victims, turn, command))
+            if (tide_victims_promote(t->victims, turn, command))
                 return true;
             continue;
         }
@@ -165,10 +165,10 @@ static bool gather_on_host(tide_tasks *t, const tide_turn *turn, const tide_comm
     uint32_t fresh;
     if (!tide_gather_is_there(t, task, &fresh))
         return bring_to_host(t, turn, task, command);
-    /* Step 3: slots of duplicates are free at once, others take a spill each. */
+    /* Step 3: slots of duplicates are free at once, others take a promotion each. */
     while (tide_places_free(t->places, TIDE_TIER_HOST) < fresh) {
         if (!drop_duplicate(t, task))
-            return tide_victims_spill(t->victims, turn, command);
+            return tide_victims_promote(t->victims, turn, command);
     }
     tide_gather_hand_out(t, task, command);
     return true;

@@ -159,7 +159,7 @@ static void sort(tide_leaving *l, tide_chunk chunk)
 }
 
 /* Uses that are over by now. */
-static void promote(tide_leaving *l, int ring)
+static void sort_passed(tide_leaving *l, int ring)
 {
     const uint32_t head = head_of(l, ring);
     while (l->late[head].next != head && l->late[l->late[head].next].ends <= l->passed) {
@@ -188,8 +188,8 @@ static void look_again(tide_leaving *l)
     }
     while ((chunk = tide_places_noted(l->places, TIDE_WATCHER_LEAVING)) != TIDE_CHUNK_NONE)
         sort(l, chunk);
-    promote(l, LATE_LEAVING);
-    promote(l, LATE_WRITING);
+    sort_passed(l, LATE_LEAVING);
+    sort_passed(l, LATE_WRITING);
 }
 
 /* --- who is next --- */

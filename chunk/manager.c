@@ -8,7 +8,7 @@
  *   total    every chunk, and one. With no command open every chunk holds at most one slot it needs, so some
  *            slot is free or holds a second copy that may be dropped at once. That slot is where the next chunk
  *            goes: device to host (evict), host to device (fetch, then the host slot is the spare one), or host
- *            to device to make room (spill).
+ *            to device to make room (promote).
  */
 #include "chunk/manager_internal.h"
 

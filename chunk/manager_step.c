@@ -233,7 +233,7 @@ tide_status tide_manager_abort(tide_manager *manager, bool *gave_up, bool *torn)
     tide_manager *m = manager;
     if (tide_moves_open(&m->moves))
         return tide_fail(TIDE_ERROR_STATE, "abort: %u commands are open", tide_moves_open(&m->moves));
-    assert(m->moves.evictions_open == 0 && m->moves.spills_open == 0);
+    assert(m->moves.evictions_open == 0 && m->moves.promotions_open == 0);
     assert(m->tasks.running[TIDE_TIER_DEVICE] == 0 && m->tasks.running[TIDE_TIER_HOST] == 0);
     note_open_roundings(m);
     *gave_up = gives_up_training(m);

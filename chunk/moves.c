@@ -19,7 +19,7 @@ void tide_moves_init(tide_moves *moves, const tide_layout *layout, tide_places *
 void tide_moves_issue(tide_moves *moves, tide_command *command)
 {
     assert(moves->free_count > 0);
-    assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS && (unsigned)command->reason <= TIDE_REASON_SPILL);
+    assert((unsigned)command->kind <= TIDE_COMMAND_ACCESS && (unsigned)command->reason <= TIDE_REASON_PROMOTE);
     const uint32_t at = moves->free[--moves->free_count];
     command->id = moves->open[at].id;
     moves->open[at] = *command;
@@ -60,7 +60,7 @@ void tide_moves_fetch(tide_moves *moves, tide_chunk chunk, tide_reason reason, t
     const bool zero = !copy && tide_layout_chunk_space(moves->layout, chunk) != TIDE_SPACE_ACTIVATION;
     if (!in_place)
         (void)tide_places_take(moves->places, chunk, TIDE_TIER_DEVICE);
-    moves->spills_open += reason == TIDE_REASON_SPILL;
+    moves->promotions_open += reason == TIDE_REASON_PROMOTE;
     *command = (tide_command){.kind = TIDE_COMMAND_FETCH,
                               .reason = reason,
                               .chunk = chunk,
@@ -95,13 +95,13 @@ static void count(tide_manager_counters *counters, const tide_command *command)
     counters->write_backs += command->kind == TIDE_COMMAND_WRITE_BACK;
     counters->demand_fetches += fetch && command->reason == TIDE_REASON_DEMAND;
     counters->prefetches += fetch && command->reason == TIDE_REASON_PREFETCH;
-    counters->spills += fetch && command->reason == TIDE_REASON_SPILL;
+    counters->promotions += fetch && command->reason == TIDE_REASON_PROMOTE;
 }
 
 static void finish_fetch(tide_moves *moves, const tide_command *command, bool ok)
 {
-    assert(moves->spills_open > 0 || command->reason != TIDE_REASON_SPILL);
-    moves->spills_open -= command->reason == TIDE_REASON_SPILL;
+    assert(moves->promotions_open > 0 || command->reason != TIDE_REASON_PROMOTE);
+    moves->promotions_open -= command->reason == TIDE_REASON_PROMOTE;
     if (ok) {
         tide_places_set_valid(moves->places, command->chunk, TIDE_TIER_DEVICE);
         tide_places_unmark(moves->places, command->chunk, TIDE_MARK_KEPT);

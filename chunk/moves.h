@@ -16,7 +16,7 @@ typedef struct tide_moves {
     tide_command open[TIDE_OPEN_COMMANDS_MAX]; /* of one that is not: the id of the next there */
     uint32_t free[TIDE_OPEN_COMMANDS_MAX], free_count;
     uint32_t evictions_open; /* device slots about to be free */
-    uint32_t spills_open;    /* host slots about to be free */
+    uint32_t promotions_open;    /* host slots about to be free */
     tide_manager_counters *counters; /* its moves */
 } tide_moves;
 

@@ -198,20 +198,20 @@ static tide_chunk find_alone(tide_victims *v)
     return tide_shelves_farthest(&v->copies, 1u << ALONE, horizon, TIDE_MARK_GATHER_HOST);
 }
 
-bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_command *command)
+bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_command *command)
 {
     const tide_victim_rule rule = {.spared = TIDE_MARK_GATHER_DEVICE |
                                              (turn->request_yields ? 0 : TIDE_MARK_REQUESTED),
                                    .only_clean = true};
-    if (victims->moves->spills_open)
+    if (victims->moves->promotions_open)
         return false;
     const tide_chunk chunk = find_alone(victims);
     if (chunk == TIDE_CHUNK_NONE)
         return tide_places_free(victims->places, TIDE_TIER_DEVICE) == 0 &&
                victims->moves->evictions_open == 0 &&
-               tide_victims_evict(victims, rule, TIDE_REASON_SPILL, command);
+               tide_victims_evict(victims, rule, TIDE_REASON_PROMOTE, command);
     assert(tide_place_of(victims->places, chunk)->pins[TIDE_TIER_HOST] == 0);
-    tide_moves_fetch(victims->moves, chunk, TIDE_REASON_SPILL, command);
+    tide_moves_fetch(victims->moves, chunk, TIDE_REASON_PROMOTE, command);
     return true;
 }
 

@@ -12,7 +12,7 @@
  * A host slot:
  *   1. a free one;
  *   2. of a duplicate: the chunk that the device will keep longest, because it is needed there soonest;
- *   3. by spilling (tasks only), one at a time: what the host has updated returns to the device slot that waits for it, the
+ *   3. by promotion (tasks only), one at a time: what the host has updated returns to the device slot that waits for it, the
  *      nearest first, for it has to in any case; else a chunk that lives on the host alone, the farthest, moves to a free
  *      device slot, or to one that a clean chunk leaves.
  *
@@ -56,7 +56,7 @@ bool tide_victims_free_host_slot(tide_victims *victims, uint32_t spared);
 /* Give up the host copy of one chunk that the device has too. False if there is none without `spared` marks. */
 bool tide_victims_drop_duplicate(tide_victims *victims, uint32_t spared);
 /* Move some host chunk to the device so that a host slot becomes free. */
-bool tide_victims_spill(tide_victims *victims, const tide_turn *turn, tide_command *command);
+bool tide_victims_promote(tide_victims *victims, const tide_turn *turn, tide_command *command);
 
 /* Does every chunk that was not noted meanwhile stand where it belongs? Walks all chunks. */
 bool tide_victims_is_valid(const tide_victims *victims);

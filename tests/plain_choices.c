@@ -260,14 +260,14 @@ static bool lies_idle_on_host(const tide_place *place)
            !place->busy && !place->pins[TIDE_TIER_HOST] && !tide_place_has(place, TIDE_TIER_DEVICE);
 }
 
-static choice choose_spill(const tide_victims *v, const tide_turn *turn)
+static choice choose_promotion(const tide_victims *v, const tide_turn *turn)
 {
     const uint32_t spared = TIDE_MARK_GATHER_DEVICE | (turn->request_yields ? 0u : TIDE_MARK_REQUESTED);
     const bool full = tide_places_free(v->places, TIDE_TIER_DEVICE) == 0;
     choice chosen = nothing();
     tide_chunk updated = TIDE_CHUNK_NONE;
     uint64_t farthest = 0, updated_near = 0;
-    if (v->moves->spills_open)
+    if (v->moves->promotions_open)
         return chosen;
     for (tide_chunk chunk = 0; chunk < v->places->chunk_count; chunk++) {
         const tide_place *place = tide_place_of(v->places, chunk);
@@ -317,13 +317,13 @@ bool __wrap_tide_victims_evict(tide_victims *v, tide_victim_rule rule, tide_reas
     return any;
 }
 
-bool __real_tide_victims_spill(tide_victims *v, const tide_turn *turn, tide_command *command);
-bool __wrap_tide_victims_spill(tide_victims *v, const tide_turn *turn, tide_command *command);
-bool __wrap_tide_victims_spill(tide_victims *v, const tide_turn *turn, tide_command *command)
+bool __real_tide_victims_promote(tide_victims *v, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_victims_promote(tide_victims *v, const tide_turn *turn, tide_command *command);
+bool __wrap_tide_victims_promote(tide_victims *v, const tide_turn *turn, tide_command *command)
 {
-    const choice wanted = choose_spill(v, turn);
-    const bool any = __real_tide_victims_spill(v, turn, command);
-    compare("a spill", &wanted, any, command, &plain_choices_made.spills);
+    const choice wanted = choose_promotion(v, turn);
+    const bool any = __real_tide_victims_promote(v, turn, command);
+    compare("a promotion", &wanted, any, command, &plain_choices_made.promotions);
     return any;
 }
 

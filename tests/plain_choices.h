@@ -13,7 +13,7 @@
 enum { PLAIN_CHUNKS_MAX = 4096 };
 
 typedef struct plain_counts {
-    uint64_t victims, duplicates, spills, leaving, ready, gathers, fetches, pins; /* choices compared that chose something */
+    uint64_t victims, duplicates, promotions, leaving, ready, gathers, fetches, pins; /* choices compared that chose something */
     uint64_t held_back; /* gathers that waited for the other tier's */
 } plain_counts;
 

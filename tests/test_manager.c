@@ -165,7 +165,7 @@ static void both_tiers_just_enough_hold_each_chunk_once(void **state)
         twice += r.device_valid && r.host_valid;
     }
     assert_in_range(twice, 0, 1);
-    assert_true(counters().spills > 0);
+    assert_true(counters().promotions > 0);
 }
 
 /* The host is full: what it has updated returns to the slot that waits for it, before any state goes up for nothing. */
@@ -181,15 +181,15 @@ static void the_host_gets_room_by_what_it_has_updated(void **state)
         assert_int_equal(tide_manager_release_updates(f.manager), TIDE_OK);
         run_engine();
     }
-    uint32_t returned = 0, state_spilled = 0;
+    uint32_t returned = 0, state_promoted = 0;
     for (uint32_t i = 0; i < f.log_count; i++) {
         const tide_command *c = &f.log[i];
-        const bool spill = c->kind == TIDE_COMMAND_FETCH && c->reason == TIDE_REASON_SPILL;
-        returned += spill && c->in_place && c->chunk < 4;
-        state_spilled += spill && c->chunk >= 4;
+        const bool promote = c->kind == TIDE_COMMAND_FETCH && c->reason == TIDE_REASON_PROMOTE;
+        returned += promote && c->in_place && c->chunk < 4;
+        state_promoted += promote && c->chunk >= 4;
     }
     assert_in_range(returned, 1, 4);
-    assert_int_equal(state_spilled, 0);
+    assert_int_equal(state_promoted, 0);
 }
 
 static tide_request_wait waits_for(void)

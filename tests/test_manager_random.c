@@ -763,9 +763,9 @@ static uint64_t first_seed = 1;
 static void print_plain_choices(void)
 {
     const plain_counts *made = &plain_choices_made;
-    print_message("by plain rules: %llu victims, %llu duplicates, %llu spills, %llu that leave, ",
+    print_message("by plain rules: %llu victims, %llu duplicates, %llu promotions, %llu that leave, ",
                   (unsigned long long)made->victims, (unsigned long long)made->duplicates,
-                  (unsigned long long)made->spills, (unsigned long long)made->leaving);
+                  (unsigned long long)made->promotions, (unsigned long long)made->leaving);
     print_message("%llu ready tasks, %llu gathers, %llu fetches ahead, %llu answers of requests\n",
                   (unsigned long long)made->ready, (unsigned long long)made->gathers,
                   (unsigned long long)made->fetches, (unsigned long long)made->pins);
@@ -799,16 +799,16 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         sum.clean_drops += counters.clean_drops;
         sum.demand_fetches += counters.demand_fetches;
         sum.prefetches += counters.prefetches;
-        sum.spills += counters.spills;
+        sum.promotions += counters.promotions;
         sum.re_recordings += counters.re_recordings;
         sum.write_backs += counters.write_backs;
     }
     print_message(
-        "%llu evictions (%llu clean), %llu demand fetches, %llu prefetches, %llu spills, %llu write-backs, "
+        "%llu evictions (%llu clean), %llu demand fetches, %llu prefetches, %llu promotions, %llu write-backs, "
         "%llu re-recordings\n",
         (unsigned long long)sum.evictions, (unsigned long long)sum.clean_drops,
         (unsigned long long)sum.demand_fetches, (unsigned long long)sum.prefetches,
-        (unsigned long long)sum.spills, (unsigned long long)sum.write_backs,
+        (unsigned long long)sum.promotions, (unsigned long long)sum.write_backs,
         (unsigned long long)sum.re_recordings);
     uint64_t commands;
     const uint64_t hash = stream_hash(&commands);
@@ -821,14 +821,14 @@ static void the_manager_agrees_with_the_naive_model(void **state)
         "%llu tasks on state that the other tier's wanted, too; %llu times one waited for the other\n",
         (unsigned long long)among_neighbours, (unsigned long long)plain_choices_made.held_back);
     assert_int_equal(forbidden_allocations, 0);
-    /* Sequences that never spill or re-record, or give up nothing of note, would prove nothing about it. */
+    /* Sequences that never promote or re-record, or give up nothing of note, would prove nothing about it. */
     if (sequence_count >= 1000) {
         assert_true(gradients_waited > 0 && among_neighbours > 0);
         assert_true(aborts_played.in_another_order > 0 && aborts_played.with_a_neighbour > 0);
-        assert_true(sum.spills > 0 && sum.re_recordings > 0);
+        assert_true(sum.promotions > 0 && sum.re_recordings > 0);
         assert_true(sum.write_backs > 0 && sum.prefetches > 0);
         const plain_counts *made = &plain_choices_made;
-        assert_true(made->victims && made->duplicates && made->spills && made->leaving && made->ready &&
+        assert_true(made->victims && made->duplicates && made->promotions && made->leaving && made->ready &&
                     made->gathers && made->fetches && made->pins && made->held_back);
     }
 }

@@ -262,13 +262,13 @@ static void a_fetch_that_failed_gives_its_slot_back(void **state)
     (void)state;
     rig r;
     arrange(&r);
-    tide_moves_fetch(&r.moves, 0, TIDE_REASON_SPILL, &r.command);
-    assert_int_equal(r.moves.spills_open, 1);
+    tide_moves_fetch(&r.moves, 0, TIDE_REASON_PROMOTE, &r.command);
+    assert_int_equal(r.moves.promotions_open, 1);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_DEVICE), 2);
     finish(&r, false);
     expect(&r, 0, false, false, false);
-    assert_int_equal(r.moves.spills_open, 0);
-    assert_int_equal(r.counters.spills, 0);
+    assert_int_equal(r.moves.promotions_open, 0);
+    assert_int_equal(r.counters.promotions, 0);
     assert_int_equal(tide_places_free(&r.places, TIDE_TIER_DEVICE), 3);
     undo(&r);
 }

@@ -112,7 +112,7 @@ class Case:
         assert apart == -8, apart
         self.expect("bytes are told each way, by space and reason, and chunks by number", self.diff(first, second), 0,
                     r"^  to the device +24 KiB +16 KiB +-8 KiB +-33.3%\n    params -8 KiB; prefetch -8 KiB$",
-                    r"^  to the host +24 KiB +16 KiB +-8 KiB +-33.3%\n    params -8 KiB; spill -8 KiB$",
+                    r"^  to the host +24 KiB +16 KiB +-8 KiB +-33.3%\n    params -8 KiB; promote -8 KiB$",
                     r"^settings A \| B: device memory 13 KiB \| 17 KiB; device slots 3 \| 4$")
         shown = re.findall(r"^ +(\d+) +([\d.]+)x +([\d.]+)x +\d+ \w+ +\d+ \w+ +[+-]",
                            self.diff(first, second).stdout, re.MULTILINE)

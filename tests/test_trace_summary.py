@@ -50,7 +50,7 @@ def fits(text):
     """On a screen: what was too long for it is marked, and nothing ends with blanks."""
     lines = text.splitlines()
     return len(lines) <= LINES_MOST and all(
-        len(line) < COLUMNS_MOST or len(line) == COLUMNS_MOST and re.search(r"(\w\.\.\.|until \w+ of \d+, \w+)$", line) for line in lines
+        len(line) < COLUMNS_MOST or len(line) == COLUMNS_MOST and re.search(r"(\w\.\.\.|until \w+ of \d+(, \w+| \(\w+\)))$", line) for line in lines
     ) and not re.search(" $", text, re.M)
 
 
@@ -85,13 +85,13 @@ def moves_are_told(bench):
     bench.ok("of 16 chunks asked for a step, 62.5% were there" in text, "the hit rate is what requests lacked", text)
     bench.ok(re.search(r"^ +0 +2\.0x +4 MiB layer0\.p0 \+1 ", text, re.M),
              "chunks that moved most, with their params", text)
-    for cause, layer, end in (("room  ", "2 backward: chunk 2", r"evict of 7 \(spill\)"),
+    for cause, layer, end in (("room  ", "2 backward: chunk 2", r"evict of 7 \(promote\)"),
                               ("update", "5 forward: chunk 5", "update of 5, host")):
         bench.ok(re.search(rf"{cause} step 3, 1 of 3, layer{layer} \(layer\d\.p0 \+1\); until {end}$", text, re.M),
                  f"a stall has its op, chunk, cause and what ended it: {cause}", text)
     run = waiting(activations=3).steps(6)
     text, copied = bench.screen(run), sum(line.get("to") == "device" and line["step"] == 4 for line in run.lines)
-    bench.ok(re.search(r"chunk 16 \(activations 0\); until", text), "activations are told by their names", text)
+    bench.ok(re.search(r" 16 +2\.0x +4 MiB activations 0$", text, re.M), "activations are told by their names", text)
     bench.ok(re.search(r"what lies in it\n +4 +3\.0x +6 MiB layer4\.p0 \+1 ", text), "the chunk that moved most comes first", text)
     bench.ok(re.search(f"to the device +{2 * copied} MiB ", text) and "of 32 chunks asked for a step" in text,
              "and count as params do", text)
@@ -118,7 +118,7 @@ def rows_are_cut_between_words(bench):
     text = re.sub(r'"name":"(layer\d)', r'"name":"a_very_long_name_of_a_module_inside_another_\1', run.text())
     text = text.replace('"predicted":true', '"predicted":false')
     stalls = re.findall(r"^ +[\d.]+ [mun]?s (?:room|update) .*", bench.screen(text), re.M)
-    end = r", (\S.*): chunk \d( \(.*\))?, not predicted; until (evict of \d \(spill\)|update of \d, host)$"
+    end = r", (\S.*): chunk \d( \(.*\))?, not predicted; until (evict of \d \(promote\)|update of \d, host)$"
     ended = [re.search(end, row) for row in stalls]
     bench.ok(len(stalls) == 5 and all(ended) and all(len(row) <= COLUMNS_MOST for row in stalls),
              "names become shorter so that a row has what ended the stall", "\n".join(stalls))

@@ -141,13 +141,13 @@ class Run:
         if chunk in self.dirty:
             start = max(begin, self.out_free)
             self.out_free = end = start + self.host_link + self.room_ns
-            self.event("copy", begin_ns=start, end_ns=end, id=self.ids, to="host", chunk=chunk, reason="spill",
+            self.event("copy", begin_ns=start, end_ns=end, id=self.ids, to="host", chunk=chunk, reason="promote",
                        bytes=self.bytes_of_chunk, device_slot=slot, host_slot=chunk)
             self.copy_sum("d2h_bytes", self.bytes_of_chunk)
             self.on_host.add(chunk)
         gone = end + self.map_ns
         self.event("map", begin_ns=end, end_ns=gone, id=self.ids, map="unmap", chunk=chunk, device_slot=slot)
-        self.event("move", begin_ns=begin, end_ns=gone, id=self.ids, move="evict", chunk=chunk, reason="spill",
+        self.event("move", begin_ns=begin, end_ns=gone, id=self.ids, move="evict", chunk=chunk, reason="promote",
                    device_slot=slot, host_slot=chunk, copied=chunk in self.dirty, zeroed=False, in_place=False)
         self.copy_sum("evictions", 1)
         self.dirty.discard(chunk)

@@ -24,7 +24,7 @@ typedef struct choice {
 static const choice choices[] = {
     {"for", VALUES("update", "slot", "move")},
     {"move", VALUES("fetch", "evict", "write back")},
-    {"reason", VALUES("demand", "prefetch", "update", "restore", "access", "spill")},
+    {"reason", VALUES("demand", "prefetch", "update", "restore", "access", "promote")},
     {"map", VALUES("map", "unmap", "remap")},
     {"to", VALUES("device", "host")},
     {"tier", VALUES("device", "host")},

@@ -10,7 +10,7 @@
  * which what runs across a step's border is counted. */
 static const double equal_part = 0.01, equal_of_step = 0.001;
 
-static const char *const reasons[] = {"demand", "prefetch", "update", "restore", "access", "spill"};
+static const char *const reasons[] = {"demand", "prefetch", "update", "restore", "access", "promote"};
 
 const char *tide_move_reason_name(tide_move_reason reason)
 {

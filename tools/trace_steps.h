@@ -12,7 +12,7 @@ typedef enum tide_move_reason {
     TIDE_REASON_UPDATE,
     TIDE_REASON_RESTORE,
     TIDE_REASON_ACCESS,
-    TIDE_REASON_SPILL,
+    TIDE_REASON_PROMOTE,
     TIDE_REASON_COUNT,
 } tide_move_reason;
 

@@ -14,7 +14,7 @@
 enum {
     TIDE_METER_NONE = 0,
     TIDE_METER_COPY, /* and the command's tide_reason; tag: the chunk */
-    TIDE_METER_ADAM = TIDE_METER_COPY + TIDE_REASON_SPILL + 1, /* and tide_records_meter; tag: the PARAM chunk */
+    TIDE_METER_ADAM = TIDE_METER_COPY + TIDE_REASON_PROMOTE + 1, /* and tide_records_meter; tag: the PARAM chunk */
     TIDE_METER_NORM = TIDE_METER_ADAM + TIDE_ADAM_METERS, /* the norm's copy to the host: the compute stream carries it, but
                                                              computes nothing */
     TIDE_METER_ZERO, /* zeroing ahead of a command's own work */

@@ -68,20 +68,20 @@ static void issue(tide_link *link, const tide_command *command, uint64_t id)
 
 /* --- copies --- */
 
-static const char copy_labels[][TIDE_REASON_SPILL + 1][24] = {
+static const char copy_labels[][TIDE_REASON_PROMOTE + 1][24] = {
     [TIDE_COMMAND_FETCH] = {"fetch", "fetch ahead", "fetch to update", "fetch to restore", "fetch to access",
-                            "fetch to spill"},
+                            "fetch to promote"},
     [TIDE_COMMAND_EVICT] = {"evict", "evict ahead", "evict to update", "evict to restore", "evict to access",
-                            "evict to spill"},
+                            "evict to promote"},
     [TIDE_COMMAND_WRITE_BACK] = {"write back", "write back ahead", "write back to update",
-                                 "write back to restore", "write back to access", "write back to spill"},
+                                 "write back to restore", "write back to access", "write back to promote"},
 };
 
 tide_status tide_link_copy(tide_link *link, const tide_command *command, uint64_t id, uint64_t *number)
 {
     tide_device *device = link->ground->device;
     const bool in = command->kind == TIDE_COMMAND_FETCH;
-    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK && command->reason <= TIDE_REASON_SPILL);
+    assert(command->copy && command->kind <= TIDE_COMMAND_WRITE_BACK && command->reason <= TIDE_REASON_PROMOTE);
     const tide_stream stream = in ? TIDE_STREAM_IN : TIDE_STREAM_OUT;
     const tide_tier to_tier = in ? TIDE_TIER_DEVICE : TIDE_TIER_HOST,
                     from_tier = in ? TIDE_TIER_HOST : TIDE_TIER_DEVICE;
